@@ -12,14 +12,15 @@ import ast
 import keyword
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
-from reprieve_policy.objects import Resource
-
-from reprieve_policy import rules, verdict
-from reprieve_policy.admission import decide_admission
+from reprieve_policy import verdict
+from reprieve_policy.admission import rules
+from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import Resource
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = Path(rules.__file__).parent.relative_to(ROOT)
@@ -29,6 +30,9 @@ TESTS = Path("tests/unit/policy", *RULES.parts[2:])
 
 _NAME = re.compile(r"[a-z]+(-[a-z]+)*")
 """Ids are names of pages and parts of messages: lower-case words with hyphens, without digits."""
+
+
+_UNUSED = "# noqa: ARG001 - every rule has one form"
 
 
 class BadNameError(ValueError):
@@ -143,10 +147,9 @@ def _is_list_of_rules(node: ast.stmt) -> bool:
     return isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RULES"
 
 
-def _imports(*names: object) -> str:
+def _imports(*names: type | Callable[..., object]) -> str:
     """Return the import lines of classes and functions, from the modules that define them."""
-    lines = (f"from {name.__module__} import {name.__name__}\n" for name in names)  # type: ignore[attr-defined]
-    return "".join(sorted(lines))
+    return "".join(sorted(f"from {name.__module__} import {name.__name__}\n" for name in names))
 
 
 def _source() -> str:
@@ -162,7 +165,7 @@ Source: TODO: the document and section, or the upstream code.
 
 {"".join(sorted([*_imports(Facts, Resource).splitlines(keepends=True), of_verdict]))}
 
-def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  {_UNUSED}
     """Check TODO."""
     return SILENT
 '''

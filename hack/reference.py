@@ -1,7 +1,8 @@
-"""`make docs`: the reference of rules, a page a rule, from what the rules say of themselves and from the pinned messages.
+"""`make docs`: the reference of rules, one page a rule, from the rules and the pinned messages.
 
-Nothing is written by hand there: the docstring of a rule's module, the kinds that it concerns, the keys that it reads,
-and each of its texts in `tests/contract/golden`. A contract test holds the pages against this.
+The pages are generated completely: from the docstring of a rule's module, the kinds that it
+concerns, the keys that it reads, and its texts in `tests/contract/golden`. A contract test compares
+the pages with their sources.
 """
 
 import inspect
@@ -30,7 +31,7 @@ _TOLERATIONS = (keys.TOLERATION_PREFIX, keys.OLD_TOLERATION_PREFIX)
 
 
 class Page(NamedTuple):
-    """What a page is about."""
+    """A rule and its module."""
 
     id: str
     kinds: frozenset[str]
@@ -38,7 +39,7 @@ class Page(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A pinned text, and the sentence of its case."""
+    """The pinned texts of a case, and the sentence of the case."""
 
     kind: str
     sentence: str
@@ -46,7 +47,7 @@ class Example(NamedTuple):
 
 
 def build() -> Mapping[str, str]:
-    """Return every page by its file's name."""
+    """Return every page by its file name."""
     examples = read_examples(MESSAGES.read_text(encoding="utf-8"))
     pages = list(_pages())
     texts = {f"{page.id}.md": "".join(_page(page, examples.get(page.id, ()))) for page in pages}
@@ -54,7 +55,7 @@ def build() -> Mapping[str, str]:
 
 
 def read_examples(text: str) -> dict[str, tuple[Example, ...]]:
-    """Return the pinned texts by rule; a case that several rules speak about is in no page."""
+    """Return the pinned texts by rule; a case of several rules is on no page."""
     found: dict[str, tuple[Example, ...]] = {}
     for part in re.split(r"^(?=# )", text, flags=re.MULTILINE)[1:]:
         heading, *texts = part.splitlines()
@@ -68,7 +69,7 @@ def read_examples(text: str) -> dict[str, tuple[Example, ...]]:
 
 
 def main() -> None:
-    """Write the pages, and remove those of rules that are no more."""
+    """Write the pages, and remove those of removed rules."""
     PAGES.mkdir(parents=True, exist_ok=True)
     pages = build()
     for path in PAGES.glob("*.md"):
@@ -89,8 +90,14 @@ def _pages() -> Iterator[Page]:
 
 def _index(pages: list[Page]) -> Iterator[str]:
     yield "# Rules\n\n"
-    yield "Written by `make docs` from the rules themselves. Each text that a rule says ends in an answer of the webhook, in a line of\n"
-    yield "`reprieve check`, and in one of `reprieve audit`; the id in brackets behind it is that of its page here.\n\n"
+    yield (
+        "Written by `make docs` from the rules themselves. Each text that a rule says ends in an "
+        "answer of the webhook, in a line of\n"
+    )
+    yield (
+        "`reprieve check`, and in one of `reprieve audit`; the id in brackets behind it is that of "
+        "its page here.\n\n"
+    )
     yield "| rule | what holds | concerns |\n|---|---|---|\n"
     for page in pages:
         yield f"| [`{page.id}`]({page.id}.md) | {_sentence(page)} | {_kinds_in_short(page)} |\n"
@@ -136,7 +143,7 @@ def _kinds_in_short(page: Page) -> str:
 
 
 def _keys_of(page: Page, examples: tuple[Example, ...]) -> set[str]:
-    """Return the keys that its texts name as fields, and those that its module imports."""
+    """Return the keys that the rule's texts name, and those that its module imports."""
     imported = {
         value for value in vars(page.module).values() if isinstance(value, str) and value in _KEYS
     }

@@ -1,7 +1,7 @@
 """`make test-shard SHARD=2/4`: divide test files into parts that a CI runs side by side.
 
-Prints the files of one part. Every file is in exactly one part. Files are weighed by their number of
-tests, the heaviest first, each to the part that is lightest so far.
+Prints the files of one part. Every file is in exactly one part. A file weighs its number of tests.
+The heaviest file comes first, and each goes to the part that is lightest so far.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Python's side of the published contract over gRPC: the messages of `proto/`, as `make proto` writes them.
+"""`make proto`: write the operator's messages from the published gRPC contract in `proto/`.
 
-Only the messages: the methods are called by name, so that no generated client is needed.
+Only the messages are generated: methods are called by name, without a generated client.
 """
 
 import shutil
@@ -28,14 +28,14 @@ def main() -> None:
 
 
 def describe() -> FileDescriptorSet:
-    """Return what the published file says, without what it imports."""
+    """Return what the published file declares, without its imports."""
     with tempfile.NamedTemporaryFile() as described:
         compile_into(f"--descriptor_set_out={described.name}")
         return FileDescriptorSet.FromString(Path(described.name).read_bytes())
 
 
 def compile_into(*outputs: str) -> None:
-    """Run protoc; what it has to say goes to standard error."""
+    """Run protoc; its messages go to standard error."""
     arguments = ["protoc", f"-I{SOURCES}", f"-I{WELL_KNOWN}", *outputs, str(SOURCE)]
     if protoc.main(arguments) != 0:
         sys.exit(f"{SOURCE}: protoc refused it")

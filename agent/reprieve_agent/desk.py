@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable
 from http import HTTPStatus
 
-from .exchange import Request, Response
-from .mailbox import MAX_ANSWER, Document, Mailbox
-from .signals import Signaller, UndeliverableError
+from .exchange import HttpRequest, HttpResponse
+from .mailbox import MAX_ANSWER, Document, RequestFiles
+from .signals import SignalSender, UndeliverableError
 
 _MAX_ID = 256
 _IDLE: Document = {"state": "idle"}
@@ -18,86 +18,96 @@ _IDLE: Document = {"state": "idle"}
 Log = Callable[..., None]
 
 
-class Desk:
+class CheckpointHandler:
     """Takes requests in, and tells how far they are."""
 
-    def __init__(self, mailbox: Mailbox, signaller: Signaller | None, log: Log) -> None:
-        self._mailbox = mailbox
-        self._signaller = signaller
+    def __init__(self, files: RequestFiles, sender: SignalSender | None, log: Log) -> None:
+        self._files = files
+        self._signaller = sender
         self._log = log
-        self._written = self._recall()
+        self._current_request = self._read_current_request()
         """The request that stands in its file, not taken back: the workload may read it there, whatever became of the signal."""
         self._is_delivered = self._was_delivered()
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one HTTP request."""
         if request.method == "GET":
-            return self._look()
+            return self._status()
         document = _parse(request.body)
         if document is None:
-            return Response.refusal(HTTPStatus.BAD_REQUEST, "must be a JSON object with an id")
-        return self._ask(document) if request.method == "POST" else self._take_back(document)
+            return HttpResponse.error(HTTPStatus.BAD_REQUEST, "must be a JSON object with an id")
+        return self._accept(document) if request.method == "POST" else self._cancel(document)
 
-    def _recall(self) -> Document | None:
+    def _read_current_request(self) -> Document | None:
         """Return the request that was written before this process began."""
-        found = self._mailbox.read()
+        found = self._files.read_request()
         is_open = found is not None and _is_request(found) and not found.get("cancelled")
         return found if is_open else None
 
     def _was_delivered(self) -> bool:
         """True unless the process was killed between the file and the signal."""
-        if self._written is None or self._signaller is None:
-            return self._written is not None
-        return self._mailbox.last_delivery() == _name(self._written)
+        if self._current_request is None or self._signaller is None:
+            return self._current_request is not None
+        return self._files.read_delivery() == _delivery_id(self._current_request)
 
-    def _ask(self, document: Document) -> Response:
+    def _accept(self, document: Document) -> HttpResponse:
         if not _is_request(document):
-            return Response.refusal(HTTPStatus.BAD_REQUEST, "must have an attempt")
-        if not self._is_delivered or self._written is None or _name(self._written) != _name(document):
+            return HttpResponse.error(HTTPStatus.BAD_REQUEST, "must have an attempt")
+        if (
+            not self._is_delivered
+            or self._current_request is None
+            or _delivery_id(self._current_request) != _delivery_id(document)
+        ):
             try:
                 self._deliver(document)
             except UndeliverableError as error:
                 self._log("not delivered", id=document["id"], error=str(error))
-                return Response.refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        return self._look()
+                return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return self._status()
 
     def _deliver(self, document: Document) -> None:
-        if self._written is None or self._written["id"] != document["id"]:
+        if self._current_request is None or self._current_request["id"] != document["id"]:
             # So that whatever stands there once the request does is about it.
-            self._mailbox.discard_answer()
-        self._mailbox.write(document)
-        self._written, self._is_delivered = document, False
+            self._files.delete_answer()
+        self._files.write_request(document)
+        self._current_request, self._is_delivered = document, False
         pid = None
         if self._signaller is not None:
             pid = self._signaller.send()
-            self._mailbox.note_delivery(_name(document))
+            self._files.write_delivery(_delivery_id(document))
         self._is_delivered = True
         self._log("delivered", id=document["id"], attempt=document["attempt"], pid=pid)
 
-    def _take_back(self, document: Document) -> Response:
+    def _cancel(self, document: Document) -> HttpResponse:
         """Tell the workload that it may go on; a request that is not the current one is nobody's any more."""
-        if self._written is not None and self._written["id"] == document["id"]:
-            self._mailbox.write({**document, "cancelled": True})
-            self._written, self._is_delivered = None, False
+        if self._current_request is not None and self._current_request["id"] == document["id"]:
+            self._files.write_request({**document, "cancelled": True})
+            self._current_request, self._is_delivered = None, False
             self._log("taken back", id=document["id"])
-        return Response.json(_IDLE)
+        return HttpResponse.json(_IDLE)
 
-    def _look(self) -> Response:
+    def _status(self) -> HttpResponse:
         """Return what the workload has answered, also where no signal reached it: it may have found the file by itself."""
-        if self._written is None:
-            return Response.json(_IDLE)
-        asked, answer = self._written["id"], self._mailbox.read_answer()
-        if answer is not None and answer.document is not None and answer.document.get("id") in (None, asked):
-            return Response(HTTPStatus.OK, _named(answer.text, answer.document, asked))
+        if self._current_request is None:
+            return HttpResponse.json(_IDLE)
+        asked, answer = self._current_request["id"], self._files.read_answer()
+        if (
+            answer is not None
+            and answer.document is not None
+            and answer.document.get("id") in (None, asked)
+        ):
+            return HttpResponse(
+                HTTPStatus.OK, _with_request_id(answer.text, answer.document, asked)
+            )
         if not self._is_delivered:
-            return Response.json(_IDLE)
-        if answer is not None and answer.document is None and answer.is_settled:
+            return HttpResponse.json(_IDLE)
+        if answer is not None and answer.document is None and answer.is_complete:
             # As it is, so that its author is told what is wrong with it.
-            return Response(HTTPStatus.OK, answer.text)
-        return Response.json({"state": "delivered", "id": asked})
+            return HttpResponse(HTTPStatus.OK, answer.text)
+        return HttpResponse.json({"state": "delivered", "id": asked})
 
 
-def _named(text: bytes, answer: Document, asked: object) -> bytes:
+def _with_request_id(text: bytes, answer: Document, asked: object) -> bytes:
     """Return the answer with the id of the request that it is to, as it is where it says that itself.
 
     Without this, whoever asks about a request that never came here would take the answer to an earlier one for his.
@@ -115,19 +125,19 @@ def _parse(body: bytes) -> Document | None:
         document = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) and _is_named(document) else None
+    return document if isinstance(document, dict) and _has_id(document) else None
 
 
-def _is_named(document: Document) -> bool:
+def _has_id(document: Document) -> bool:
     found = document.get("id")
     return isinstance(found, str) and 0 < len(found) <= _MAX_ID
 
 
 def _is_request(document: Document) -> bool:
     attempt = document.get("attempt")
-    return _is_named(document) and type(attempt) is int and attempt > 0
+    return _has_id(document) and type(attempt) is int and attempt > 0
 
 
-def _name(document: Document) -> str:
+def _delivery_id(document: Document) -> str:
     """Return what a delivery is known by: an attempt is delivered once."""
     return json.dumps([document["id"], document["attempt"]])

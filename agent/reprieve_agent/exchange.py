@@ -15,32 +15,36 @@ _END = b"\r\n\r\n"
 _MAX_LENGTH_DIGITS = 7
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What was asked; `body` is empty where it is a GET."""
 
     method: str
     body: bytes
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """What is answered: JSON, or a sentence where something was wrong."""
 
     status: HTTPStatus
     body: bytes = b""
 
     @classmethod
-    def json(cls, document: dict[str, object]) -> "Response":
+    def json(cls, document: dict[str, object]) -> "HttpResponse":
         """Return a 200 with a document."""
         return cls(HTTPStatus.OK, json.dumps(document, separators=(",", ":")).encode())
 
     @classmethod
-    def refusal(cls, status: HTTPStatus, sentence: str = "") -> "Response":
+    def error(cls, status: HTTPStatus, sentence: str = "") -> "HttpResponse":
         """Return an error with a sentence."""
         return cls(status, json.dumps({"message": sentence or status.phrase.lower()}).encode())
 
     def render(self) -> bytes:
         """Return it as bytes for the wire."""
-        allow = f"Allow: {', '.join(_METHODS)}\r\n" if self.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+        allow = (
+            f"Allow: {', '.join(_METHODS)}\r\n"
+            if self.status is HTTPStatus.METHOD_NOT_ALLOWED
+            else ""
+        )
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n{allow}"
             f"Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"
@@ -48,33 +52,36 @@ class Response(NamedTuple):
         return head.encode("ascii") + self.body
 
 
-def parse(received: bytes | bytearray) -> Request | Response | None:
+def parse(received: bytes | bytearray) -> HttpRequest | HttpResponse | None:
     """Return the request, what is answered to one that cannot be, or `None` where it is not all there yet."""
     head, end, body = bytes(received).partition(_END)
     if len(head) > MAX_HEAD:
-        return Response.refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        return HttpResponse.error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     if not end:
         return None
     first, *lines = head.split(b"\r\n")
     words = first.split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-        return Response.refusal(HTTPStatus.BAD_REQUEST)
+        return HttpResponse.error(HTTPStatus.BAD_REQUEST)
     method, path = words[0].decode("latin-1"), words[1]
     if path != b"/":
-        return Response.refusal(HTTPStatus.NOT_FOUND)
+        return HttpResponse.error(HTTPStatus.NOT_FOUND)
     if method not in _METHODS:
-        return Response.refusal(HTTPStatus.METHOD_NOT_ALLOWED)
-    return Request(method, b"") if method == "GET" else _with_body(method, lines, body)
+        return HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED)
+    return HttpRequest(method, b"") if method == "GET" else _parse_body(method, lines, body)
 
 
-def _with_body(method: str, lines: list[bytes], body: bytes) -> Request | Response | None:
-    headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+def _parse_body(method: str, lines: list[bytes], body: bytes) -> HttpRequest | HttpResponse | None:
+    headers = [
+        (name.strip().lower(), value.strip())
+        for name, _, value in (line.partition(b":") for line in lines)
+    ]
     lengths = {value for name, value in headers if name == b"content-length"}
     if any(name == b"transfer-encoding" for name, _ in headers) or not lengths:
-        return Response.refusal(HTTPStatus.LENGTH_REQUIRED)
+        return HttpResponse.error(HTTPStatus.LENGTH_REQUIRED)
     length = lengths.pop()
     if lengths or not length.isdigit():
-        return Response.refusal(HTTPStatus.BAD_REQUEST)
+        return HttpResponse.error(HTTPStatus.BAD_REQUEST)
     if len(length) > _MAX_LENGTH_DIGITS or int(length) > MAX_BODY:
-        return Response.refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    return Request(method, body[: int(length)]) if len(body) >= int(length) else None
+        return HttpResponse.error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return HttpRequest(method, body[: int(length)]) if len(body) >= int(length) else None

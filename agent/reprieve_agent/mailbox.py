@@ -16,61 +16,61 @@ from typing import NamedTuple
 MAX_ANSWER = 16 * 1024
 """Bytes; the same as the contract's."""
 ANSWER_SUFFIX = ".answer"
-_SETTLED_SECONDS = 2.0
+_WRITE_GRACE_SECONDS = 2.0
 """What cannot be read so long after it was written is not half written, but wrong."""
 
 Document = dict[str, object]
 
 
-class Answer(NamedTuple):
+class AnswerFile(NamedTuple):
     """What stands in the answer's file."""
 
     text: bytes
     document: Document | None
     """`None` where it is no JSON object."""
-    is_settled: bool
+    is_complete: bool
     """False where somebody is perhaps still writing it."""
 
 
-class Mailbox:
+class RequestFiles:
     """The request's file, `path`, and the answer's."""
 
     def __init__(self, path: str) -> None:
         self.folder, self._name = os.path.split(path)
 
-    def write(self, request: Document) -> None:
+    def write_request(self, request: Document) -> None:
         """Put a request in its place, whole."""
         self._replace(self._name, json.dumps(request, separators=(",", ":")))
 
-    def read(self) -> Document | None:
+    def read_request(self) -> Document | None:
         """Return the request that is in its place, `None` where there is none."""
         found = self._read(self._name)
         return None if found is None else _parse(found[0])
 
-    def note_delivery(self, delivery: str) -> None:
+    def write_delivery(self, delivery: str) -> None:
         """Write down that this was delivered otherwise than by the file itself."""
-        self._replace(self._delivered, delivery)
+        self._replace(self._delivery_name, delivery)
 
-    def last_delivery(self) -> str | None:
+    def read_delivery(self) -> str | None:
         """Return what was written down last."""
-        found = self._read(self._delivered)
+        found = self._read(self._delivery_name)
         return None if found is None else found[0].decode("utf-8", "replace").rstrip("\n")
 
-    def read_answer(self) -> Answer | None:
+    def read_answer(self) -> AnswerFile | None:
         """Return the answer; `None` where there is none that is a file."""
         found = self._read(self._name + ANSWER_SUFFIX)
         if found is None:
             return None
         text, written_at = found
-        return Answer(text, _parse(text), abs(time.time() - written_at) >= _SETTLED_SECONDS)
+        return AnswerFile(text, _parse(text), abs(time.time() - written_at) >= _WRITE_GRACE_SECONDS)
 
-    def discard_answer(self) -> None:
+    def delete_answer(self) -> None:
         """Remove an answer to an earlier request, which must not pass for one to the next."""
         with self._open_folder() as folder:
             _remove(self._name + ANSWER_SUFFIX, folder)
 
     @property
-    def _delivered(self) -> str:
+    def _delivery_name(self) -> str:
         return f".{self._name}.delivered"
 
     @contextmanager
@@ -85,12 +85,18 @@ class Mailbox:
         """Return at most a byte more than an answer may have, so that too long is seen as too long, and when it was written."""
         with self._open_folder() as folder:
             try:
-                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+                file = os.open(
+                    name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+                )
             except OSError:
                 return None
         try:
             status = os.fstat(file)
-            return (os.read(file, MAX_ANSWER + 1), status.st_mtime) if stat.S_ISREG(status.st_mode) else None
+            return (
+                (os.read(file, MAX_ANSWER + 1), status.st_mtime)
+                if stat.S_ISREG(status.st_mode)
+                else None
+            )
         except OSError:
             return None
         finally:

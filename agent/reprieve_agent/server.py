@@ -11,16 +11,16 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from . import exchange
-from .exchange import Request, Response
+from .exchange import HttpRequest, HttpResponse
 
 MAX_CONNECTIONS = 32
 DEADLINE_SECONDS = 5.0
 _CHUNK = 4096
 
-Handler = Callable[[Request], Response]
+Handler = Callable[[HttpRequest], HttpResponse]
 
 
-class _Connection:
+class _ClientConnection:
     """One client: it sends, is answered, and hangs up."""
 
     def __init__(self, channel: socket.socket, deadline: float) -> None:
@@ -42,7 +42,7 @@ class _Connection:
         asked = exchange.parse(self._received)
         if asked is None:
             return selectors.EVENT_READ
-        self.unsent = (handle(asked) if isinstance(asked, Request) else asked).render()
+        self.unsent = (handle(asked) if isinstance(asked, HttpRequest) else asked).render()
         self._received.clear()
         self.is_answered = True
         return selectors.EVENT_WRITE
@@ -56,15 +56,17 @@ class _Connection:
         return selectors.EVENT_READ
 
 
-class Server:
+class AgentServer:
     """Answers HTTP on one address."""
 
     def __init__(self, address: str, port: int, handle: Handler) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, port), family=family, backlog=MAX_CONNECTIONS)
+        self._listener = socket.create_server(
+            (address, port), family=family, backlog=MAX_CONNECTIONS
+        )
         self._listener.settimeout(0)
         self._handle = handle
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, _ClientConnection] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
 
@@ -80,15 +82,15 @@ class Server:
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.fd in self._connections:
-                    self._go_on(key.fd, key.events)
+                    self._serve_connection(key.fd, key.events)
             now = time.monotonic()
             for fd in [fd for fd, found in self._connections.items() if found.deadline <= now]:
-                self._drop(fd)
+                self._close_connection(fd)
 
     def close(self) -> None:
         """Hang up."""
         for fd in list(self._connections):
-            self._drop(fd)
+            self._close_connection(fd)
         self._selector.close()
         self._listener.close()
 
@@ -103,30 +105,38 @@ class Server:
             return  # It hung up before it was answered.
         channel.settimeout(0)
         if len(self._connections) >= MAX_CONNECTIONS:
-            self._drop(next(iter(self._connections)))
-        self._connections[channel.fileno()] = _Connection(channel, time.monotonic() + DEADLINE_SECONDS)
+            self._close_connection(next(iter(self._connections)))
+        self._connections[channel.fileno()] = _ClientConnection(
+            channel, time.monotonic() + DEADLINE_SECONDS
+        )
         self._selector.register(channel, selectors.EVENT_READ)
 
-    def _go_on(self, fd: int, events: int) -> None:
+    def _serve_connection(self, fd: int, events: int) -> None:
         connection = self._connections[fd]
         try:
-            wanted = connection.send() if events == selectors.EVENT_WRITE else connection.receive(self._safely)
+            wanted = (
+                connection.send()
+                if events == selectors.EVENT_WRITE
+                else connection.receive(self._handle_safely)
+            )
         except BlockingIOError:
             return
         except OSError:
             wanted = 0
         if not wanted:
-            self._drop(fd)
+            self._close_connection(fd)
         elif wanted != events:
             self._selector.modify(connection.channel, wanted)
 
-    def _safely(self, request: Request) -> Response:
+    def _handle_safely(self, request: HttpRequest) -> HttpResponse:
         try:
             return self._handle(request)
         except OSError as error:
-            return Response.refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.strerror or type(error).__name__}")
+            return HttpResponse.error(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{error.strerror or type(error).__name__}"
+            )
 
-    def _drop(self, fd: int) -> None:
+    def _close_connection(self, fd: int) -> None:
         connection = self._connections.pop(fd)
         self._selector.unregister(connection.channel)
         connection.channel.close()

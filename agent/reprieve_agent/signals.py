@@ -24,7 +24,7 @@ class _Mount(NamedTuple):
     id: str
     device: str
     root: str
-    place: str
+    mount_point: str
 
 
 class _Process(NamedTuple):
@@ -33,7 +33,7 @@ class _Process(NamedTuple):
     started_at: int
 
 
-class Signaller:
+class SignalSender:
     """Sends one signal to the container that mounts `folder` too."""
 
     def __init__(self, name: str, folder: str, proc: Path = Path("/proc")) -> None:
@@ -47,7 +47,9 @@ class Signaller:
         try:
             descriptor = os.pidfd_open(found.pid)
         except OSError as error:
-            raise UndeliverableError(f"process {found.pid} cannot be held: {error.strerror}") from error
+            raise UndeliverableError(
+                f"process {found.pid} cannot be held: {error.strerror}"
+            ) from error
         try:
             # From here on the number cannot be another process's; it may have become one's before.
             if self._process(found.pid) != found:
@@ -55,7 +57,9 @@ class Signaller:
             self._require_handler(found.pid)
             signal.pidfd_send_signal(descriptor, self._number)
         except PermissionError as error:
-            raise UndeliverableError(f"process {found.pid} is another user's than {os.getuid()}") from error
+            raise UndeliverableError(
+                f"process {found.pid} is another user's than {os.getuid()}"
+            ) from error
         except ProcessLookupError as error:
             raise UndeliverableError(f"process {found.pid} ended") from error
         finally:
@@ -69,7 +73,11 @@ class Signaller:
         containers: dict[str, list[_Process]] = {}
         for process in self._processes():
             mount = self._mount(process.pid)
-            if mount is not None and mount.id != own.id and (mount.device, mount.root) == (own.device, own.root):
+            if (
+                mount is not None
+                and mount.id != own.id
+                and (mount.device, mount.root) == (own.device, own.root)
+            ):
                 containers.setdefault(mount.id, []).append(process)
         if len(containers) != 1:
             count = "no" if not containers else "more than one"
@@ -108,4 +116,6 @@ class Signaller:
             return None
         rows = (line.split(" ") for line in text.splitlines())
         mounts = [_Mount(row[0], row[2], row[3], row[4]) for row in rows if len(row) > 4]
-        return next((mount for mount in reversed(mounts) if mount.place == self._folder), None)
+        return next(
+            (mount for mount in reversed(mounts) if mount.mount_point == self._folder), None
+        )

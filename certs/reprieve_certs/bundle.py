@@ -59,7 +59,10 @@ def render(bundle: Bundle) -> dict[str, bytes]:
         SERVING_KEY: bundle.serving.key_pem,
     }
     if bundle.next_ca is not None:
-        data |= {NEXT_CA_CERTIFICATE: bundle.next_ca.certificate_pem, NEXT_CA_KEY: bundle.next_ca.key_pem}
+        data |= {
+            NEXT_CA_CERTIFICATE: bundle.next_ca.certificate_pem,
+            NEXT_CA_KEY: bundle.next_ca.key_pem,
+        }
     return data
 
 
@@ -74,13 +77,15 @@ def parse(data: Mapping[str, bytes]) -> Bundle | None:
             ca=parse_credential(signing.public_bytes(Encoding.PEM), data[CA_KEY]),
             serving=parse_credential(data[SERVING_CERTIFICATE], data[SERVING_KEY]),
             next_ca=next_ca,
-            retired=tuple(other for other in others if next_ca is None or other != next_ca.certificate),
+            retired=tuple(
+                other for other in others if next_ca is None or other != next_ca.certificate
+            ),
         )
     except (KeyError, ValueError, TypeError):
         return None
 
 
-def salvage(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
+def recover_ca_certificates(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
     """Return the CAs that a damaged Secret still names: other replicas may serve what they signed."""
     try:
         return tuple(x509.load_pem_x509_certificates(data[CA_CERTIFICATES]))

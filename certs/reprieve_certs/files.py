@@ -18,10 +18,12 @@ _LOG = logging.getLogger(__name__)
 class CertificateFiles:
     """Loads `tls.crt` and `tls.key` of a directory; `is_established` once a pair was loaded."""
 
-    def __init__(self, directory: Path, serving: ServingContext, *, count_failure: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: Path, serving: ServingContext, *, count_failure: Callable[[], None]
+    ) -> None:
         self._directory, self._serving, self._count_failure = directory, serving, count_failure
-        self._refused: tuple[bytes, bytes] | None = None
-        self.is_established = False
+        self._rejected: tuple[bytes, bytes] | None = None
+        self.is_ready = False
 
     async def run(self, interval_seconds: float) -> None:
         """Look again every `interval_seconds`, until cancelled."""
@@ -34,11 +36,14 @@ class CertificateFiles:
         pair: tuple[bytes, bytes] | None = None
         try:
             pair = self._read(SERVING_CERTIFICATE), self._read(SERVING_KEY)
-            if pair != self._refused and self._serving.load(*pair):
-                _LOG.info("serving certificate loaded", extra={"expires_at": str(self._serving.expires_at)})
-                self.is_established = True
+            if pair != self._rejected and self._serving.load(*pair):
+                _LOG.info(
+                    "serving certificate loaded",
+                    extra={"expires_at": str(self._serving.expires_at)},
+                )
+                self.is_ready = True
         except (OSError, ValueError) as error:
-            self._refused = pair
+            self._rejected = pair
             self._count_failure()
             _LOG.warning("serving certificate not loaded", extra={"error": str(error)})
 

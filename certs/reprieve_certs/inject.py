@@ -13,20 +13,20 @@ from reprieve_runtime.client.paths import object_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ClientConfig:
+class _CaClientConfig:
     caBundle: str | None = None  # noqa: N815 - the API's own name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Webhook:
+class _CaWebhook:
     name: str
-    clientConfig: _ClientConfig = field(default_factory=_ClientConfig)  # noqa: N815 - the API's own name
+    clientConfig: _CaClientConfig = field(default_factory=_CaClientConfig)  # noqa: N815 - the API's own name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Configuration:
+class _CaWebhookConfiguration:
     metadata: ObjectMeta
-    webhooks: Sequence[_Webhook] | None = None
+    webhooks: Sequence[_CaWebhook] | None = None
 
 
 class WebhookConfigurations:
@@ -39,7 +39,7 @@ class WebhookConfigurations:
 
     async def read(self) -> Sequence[bytes]:
         """Return the `caBundle` of every webhook."""
-        found = [await self._api.get(path, _Configuration) for path in self._paths]
+        found = [await self._api.get(path, _CaWebhookConfiguration) for path in self._paths]
         return [
             base64.b64decode(webhook.clientConfig.caBundle or "")
             for configuration in found
@@ -50,17 +50,21 @@ class WebhookConfigurations:
         """Make every webhook trust exactly `trusted_pem`; nothing is written where all do."""
         wanted = base64.b64encode(trusted_pem).decode()
         for path in self._paths:
-            configuration = await self._api.get(path, _Configuration)
+            configuration = await self._api.get(path, _CaWebhookConfiguration)
             patch = _patch(configuration.webhooks or (), wanted)
             if patch:
-                await self._api.patch(path, patch, _Configuration, content_type=JSON_PATCH)
+                await self._api.patch(path, patch, _CaWebhookConfiguration, content_type=JSON_PATCH)
 
 
-def _patch(webhooks: Sequence[_Webhook], wanted: str) -> list[dict[str, str]]:
+def _patch(webhooks: Sequence[_CaWebhook], wanted: str) -> list[dict[str, str]]:
     operations = []
     for index, webhook in enumerate(webhooks):
         if webhook.clientConfig.caBundle != wanted:
             # The test refuses the whole patch if webhooks were added or removed since they were read.
-            operations.append({"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name})
-            operations.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted})
+            operations.append(
+                {"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name}
+            )
+            operations.append(
+                {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted}
+            )
     return operations

@@ -10,7 +10,12 @@ from ipaddress import IPv4Address, IPv6Address
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_LIFETIME = timedelta(days=365)
@@ -48,7 +53,10 @@ class ServingNames:
     def are_all_in(self, certificate: x509.Certificate) -> bool:
         """True where `certificate` is valid for each of the names."""
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        dns, ips = names.get_values_for_type(x509.DNSName), names.get_values_for_type(x509.IPAddress)
+        dns, ips = (
+            names.get_values_for_type(x509.DNSName),
+            names.get_values_for_type(x509.IPAddress),
+        )
         return set(self.dns) <= set(dns) and set(self.ips) <= set(ips)
 
 
@@ -56,7 +64,9 @@ def issue_ca(now: datetime) -> Credential:
     """Return a new CA, self-signed, that may sign leaves only."""
     key = ec.generate_private_key(ec.SECP256R1())
     # The date tells two CAs apart in `openssl` output; clients match by key identifier.
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"reprieve-webhooks-ca-{now:%Y%m%d%H%M%S}")])
+    name = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"reprieve-webhooks-ca-{now:%Y%m%d%H%M%S}")]
+    )
     builder = (
         _builder(name, name, key, now, now + CA_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -78,7 +88,9 @@ def issue_serving(ca: Credential, names: ServingNames, now: datetime) -> Credent
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternative), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key()), critical=False
+        )
     )
     return Credential(builder.sign(ca.key, hashes.SHA256()), key)
 
@@ -87,13 +99,20 @@ def parse_credential(certificate_pem: bytes, key_pem: bytes) -> Credential:
     """Read a certificate and its key back; `ValueError` where either is unreadable or they are not a pair."""
     certificate = x509.load_pem_x509_certificate(certificate_pem)
     key = load_pem_private_key(key_pem, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or certificate.public_key() != key.public_key():
+    if (
+        not isinstance(key, ec.EllipticCurvePrivateKey)
+        or certificate.public_key() != key.public_key()
+    ):
         raise ValueError("the private key is not the certificate's")
     return Credential(certificate, key)
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, until: datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    until: datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

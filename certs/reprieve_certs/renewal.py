@@ -14,7 +14,7 @@ from . import issue
 from .bundle import Bundle
 from .issue import ServingNames
 
-SETTLING = timedelta(minutes=1)
+CA_PROPAGATION = timedelta(minutes=1)
 """From the staging of a CA to its first signature: every API server's own cache of the webhook configurations must
 have followed, which takes milliseconds where all is well."""
 
@@ -22,7 +22,7 @@ MAX_RETIRED = 8
 """Retired CAs kept, newest first: a clock that jumps to and fro makes a CA each time, and a Secret has an end."""
 
 
-class Step(Enum):
+class RenewalStep(Enum):
     """One change to the Secret."""
 
     REPLACE_ALL = "replace-all"
@@ -32,28 +32,34 @@ class Step(Enum):
     FORGET_EXPIRED = "forget-expired"
 
 
-def decide_renewal(now: datetime, bundle: Bundle | None, names: ServingNames, *, is_next_trusted: bool) -> Step | None:
+def decide_renewal(
+    now: datetime, bundle: Bundle | None, names: ServingNames, *, is_next_trusted: bool
+) -> RenewalStep | None:
     """Return what is due first, `None` where nothing is.
 
     `is_next_trusted`: every webhook configuration was just seen to name the next CA.
     """
     if bundle is None or not _is_valid(bundle.ca.certificate, now):
-        return Step.REPLACE_ALL
+        return RenewalStep.REPLACE_ALL
     if any(_is_expired(certificate, now) for certificate in bundle.trusted):
-        return Step.FORGET_EXPIRED
-    if bundle.next_ca is not None and is_next_trusted and now >= _made_at(bundle.next_ca.certificate) + SETTLING:
-        return Step.PROMOTE_CA
+        return RenewalStep.FORGET_EXPIRED
+    if (
+        bundle.next_ca is not None
+        and is_next_trusted
+        and now >= _issued_at(bundle.next_ca.certificate) + CA_PROPAGATION
+    ):
+        return RenewalStep.PROMOTE_CA
     if bundle.next_ca is None and _is_due(bundle.ca.certificate, now):
-        return Step.STAGE_CA
+        return RenewalStep.STAGE_CA
     serving = bundle.serving.certificate
     if not bundle.is_signed_by_ca or not names.are_all_in(serving):
-        return Step.ISSUE_SERVING
+        return RenewalStep.ISSUE_SERVING
     is_current = _is_valid(serving, now) and not _is_due(serving, now)
-    return None if is_current else Step.ISSUE_SERVING
+    return None if is_current else RenewalStep.ISSUE_SERVING
 
 
-def perform(
-    step: Step,
+def apply_step(
+    step: RenewalStep,
     bundle: Bundle | None,
     names: ServingNames,
     now: datetime,
@@ -61,26 +67,34 @@ def perform(
     salvaged: tuple[x509.Certificate, ...] = (),
 ) -> Bundle:
     """Return the bundle after `step`. `salvaged`: CAs to go on trusting where there is no bundle."""
-    if bundle is None or step is Step.REPLACE_ALL:
+    if bundle is None or step is RenewalStep.REPLACE_ALL:
         return _replace_all(salvaged if bundle is None else bundle.trusted, names, now)
     kept = _still_trusted(bundle.retired, now)
-    next_ca = bundle.next_ca if bundle.next_ca and not _is_expired(bundle.next_ca.certificate, now) else None
-    if step is Step.PROMOTE_CA and next_ca is not None:
+    next_ca = (
+        bundle.next_ca
+        if bundle.next_ca and not _is_expired(bundle.next_ca.certificate, now)
+        else None
+    )
+    if step is RenewalStep.PROMOTE_CA and next_ca is not None:
         serving = issue.issue_serving(next_ca, names, now)
         return Bundle(next_ca, serving, None, (bundle.ca.certificate, *kept))
-    if step is Step.STAGE_CA:
+    if step is RenewalStep.STAGE_CA:
         return Bundle(bundle.ca, bundle.serving, issue.issue_ca(now), kept)
-    if step is Step.ISSUE_SERVING:
+    if step is RenewalStep.ISSUE_SERVING:
         return Bundle(bundle.ca, issue.issue_serving(bundle.ca, names, now), next_ca, kept)
     return Bundle(bundle.ca, bundle.serving, next_ca, kept)
 
 
-def _replace_all(trusted: tuple[x509.Certificate, ...], names: ServingNames, now: datetime) -> Bundle:
+def _replace_all(
+    trusted: tuple[x509.Certificate, ...], names: ServingNames, now: datetime
+) -> Bundle:
     ca = issue.issue_ca(now)
     return Bundle(ca, issue.issue_serving(ca, names, now), None, _still_trusted(trusted, now))
 
 
-def _still_trusted(certificates: tuple[x509.Certificate, ...], now: datetime) -> tuple[x509.Certificate, ...]:
+def _still_trusted(
+    certificates: tuple[x509.Certificate, ...], now: datetime
+) -> tuple[x509.Certificate, ...]:
     unexpired = (certificate for certificate in certificates if not _is_expired(certificate, now))
     return tuple(unexpired)[:MAX_RETIRED]
 
@@ -96,8 +110,8 @@ def _is_expired(certificate: x509.Certificate, now: datetime) -> bool:
 def _is_due(certificate: x509.Certificate, now: datetime) -> bool:
     """True in the last third of its life."""
     until = certificate.not_valid_after_utc
-    return until - now < (until - _made_at(certificate)) / 3
+    return until - now < (until - _issued_at(certificate)) / 3
 
 
-def _made_at(certificate: x509.Certificate) -> datetime:
+def _issued_at(certificate: x509.Certificate) -> datetime:
     return certificate.not_valid_before_utc + issue.BACKDATED

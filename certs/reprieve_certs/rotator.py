@@ -25,12 +25,12 @@ _MAX_STEPS = 8
 _FIRST_RETRY_SECONDS = 1.0
 
 
-class Conflict(Exception):  # noqa: N818 - an outcome of a race, not an error
+class WriteConflict(Exception):  # noqa: N818 - an outcome of a race, not an error
     """Another replica has written the Secret first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSecret:
     """The Secret's data, and the version that a write must still find."""
 
     data: Mapping[str, bytes]
@@ -40,10 +40,10 @@ class Stored:
 class SecretStore(Protocol):
     """Where the bundle is kept."""
 
-    async def read(self) -> Stored:
+    async def read(self) -> StoredSecret:
         """Return what is stored; it may be empty."""
 
-    async def write(self, data: Mapping[str, bytes], version: str) -> Stored:
+    async def write(self, data: Mapping[str, bytes], version: str) -> StoredSecret:
         """Replace the data; `Conflict` where it is no longer at `version`."""
 
 
@@ -72,7 +72,7 @@ class Rotator:
     ) -> None:
         self._store, self._anchors, self._serving, self._names = store, anchors, serving, names
         self._clock, self._count_failure = clock, count_failure
-        self.is_established = False
+        self.is_ready = False
         self.ca_expires_at: datetime | None = None
 
     async def run(self, interval_seconds: float) -> None:
@@ -83,7 +83,9 @@ class Rotator:
                 await self.ensure()
             except (ApiError, LookupError) as error:
                 # Expected where the API server is away or the manifests are not applied: a sentence says all.
-                _LOG.warning("certificates not ensured", extra={"error": str(error), "retry_seconds": delay})
+                _LOG.warning(
+                    "certificates not ensured", extra={"error": str(error), "retry_seconds": delay}
+                )
             except Exception:  # noqa: BLE001 - see below; logged with its traceback
                 # Whatever it was: the last good certificate serves on, and the next pass may succeed.
                 _LOG.exception("certificates not ensured", extra={"retry_seconds": delay})
@@ -103,7 +105,7 @@ class Rotator:
             _LOG.info("serving certificate loaded", extra={"expires_at": until})
         self.ca_expires_at = bundle.ca.certificate.not_valid_after_utc
         await self._anchors.inject(bundle.trusted_pem)
-        self.is_established = True
+        self.is_ready = True
 
     async def _renew(self) -> Bundle:
         stored = await self._store.read()
@@ -117,12 +119,14 @@ class Rotator:
             stored = await self._write(step, stored, bundle, now)
         raise RuntimeError("the certificates' Secret did not settle")
 
-    async def _write(self, step: renewal.Step, stored: Stored, bundle: Bundle | None, now: datetime) -> Stored:
-        salvaged = bundles.salvage(stored.data)
-        after = renewal.perform(step, bundle, self._names, now, salvaged=salvaged)
+    async def _write(
+        self, step: renewal.RenewalStep, stored: StoredSecret, bundle: Bundle | None, now: datetime
+    ) -> StoredSecret:
+        salvaged = bundles.recover_ca_certificates(stored.data)
+        after = renewal.apply_step(step, bundle, self._names, now, salvaged=salvaged)
         try:
             written = await self._store.write(bundles.render(after), stored.version)
-        except Conflict:
+        except WriteConflict:
             return await self._store.read()
         _LOG.info("certificates renewed", extra={"step": step.value})
         return written

@@ -21,7 +21,7 @@ class ServingContext:
         self.listener = _context()
         # OpenSSL asks at each handshake, with or without a server name. Loading into one context instead would leave
         # an old RSA certificate in place beside a new ECDSA one: each key type has its own slot.
-        self.listener.sni_callback = self._choose
+        self.listener.sni_callback = self._select_context
 
     def load(self, certificate_pem: bytes, key_pem: bytes) -> bool:
         """Serve this pair from the next handshake on; True where it is another than before.
@@ -36,10 +36,16 @@ class ServingContext:
             _load_from_memory(context, certificate_pem, key_pem)
         except ssl.SSLError as error:
             raise ValueError(f"certificate and key are no pair: {error.reason}") from error
-        self._current, self._loaded, self.expires_at = context, (certificate_pem, key_pem), expires_at
+        self._current, self._loaded, self.expires_at = (
+            context,
+            (certificate_pem, key_pem),
+            expires_at,
+        )
         return True
 
-    def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int | None:  # noqa: ARG002
+    def _select_context(
+        self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
+    ) -> int | None:  # noqa: ARG002
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         connection.context = self._current

@@ -10,7 +10,7 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
 from . import bundle
-from .rotator import Conflict, Stored
+from .rotator import StoredSecret, WriteConflict
 
 _NOT_FOUND, _CONFLICT = 404, 409
 
@@ -30,38 +30,43 @@ class MissingSecret(LookupError):  # noqa: N818 - what the reader of the log mus
     """The Secret is not there; the base manifests bring an empty one."""
 
 
-class KubernetesSecret:
+class KubernetesSecretStore:
     """A `SecretStore` in the API server; writes only the keys of a bundle, and only over the version that it read."""
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api
         self._path = object_path("secrets", namespace, name)
-        self._shown = f"{namespace}/{name}"
+        self._display_name = f"{namespace}/{name}"
 
-    async def read(self) -> Stored:
+    async def read(self) -> StoredSecret:
         """Return the bundle's keys; `MissingSecret` where nobody applied the manifests."""
         try:
-            return _stored(await self._api.get(self._path, _Secret))
+            return _to_stored_secret(await self._api.get(self._path, _Secret))
         except ApiError as error:
             if error.status == _NOT_FOUND:
-                raise MissingSecret(f"apply the manifests: there is no Secret {self._shown}") from error
+                raise MissingSecret(
+                    f"apply the manifests: there is no Secret {self._display_name}"
+                ) from error
             raise
 
-    async def write(self, data: Mapping[str, bytes], version: str) -> Stored:
+    async def write(self, data: Mapping[str, bytes], version: str) -> StoredSecret:
         """Replace the bundle's keys; `Conflict` where another replica was first."""
-        texts = {key: base64.b64encode(data[key]).decode() if key in data else None for key in bundle.KEYS}
+        texts = {
+            key: base64.b64encode(data[key]).decode() if key in data else None
+            for key in bundle.KEYS
+        }
         body = {"metadata": {"resourceVersion": version}, "data": texts}
         try:
-            return _stored(await self._api.patch(self._path, body, _Secret))
+            return _to_stored_secret(await self._api.patch(self._path, body, _Secret))
         except ApiError as error:
             if error.status == _CONFLICT:
-                raise Conflict from error
+                raise WriteConflict from error
             raise
 
 
-def _stored(secret: _Secret) -> Stored:
+def _to_stored_secret(secret: _Secret) -> StoredSecret:
     data = {key: _decode(text) for key, text in (secret.data or {}).items() if key in bundle.KEYS}
-    return Stored(data, secret.metadata.resourceVersion)
+    return StoredSecret(data, secret.metadata.resourceVersion)
 
 
 def _decode(text: str) -> bytes:

@@ -14,32 +14,44 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-_INTERRUPTED = 128 + 2
+_EXIT_INTERRUPTED = 128 + 2
 """As a shell says of a program that SIGINT ended."""
-_FAULT = 70
+_EXIT_SOFTWARE = 70
 """Of the program itself, as `sysexits.h` has it."""
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and one sentence for the list."""
 
     module: str
     help: str
 
 
-COMMANDS: Mapping[str, Entry] = {
-    "check": Entry(
-        "reprieve_cli.commands.check", "Check manifests, without a cluster, by the rules that would admit them."
+COMMANDS: Mapping[str, CommandEntry] = {
+    "check": CommandEntry(
+        "reprieve_cli.commands.check",
+        "Check manifests, without a cluster, by the rules that would admit them.",
     ),
-    "audit": Entry("reprieve_cli.commands.audit", "List what is in a cluster and breaks a rule."),
-    "evict": Entry("reprieve_cli.commands.evict", "Ask pods to save their work and go."),
-    "reclaim": Entry("reprieve_cli.commands.reclaim", "Begin to give a lent node back to its home."),
-    "explain": Entry("reprieve_cli.commands.explain", "Say what would happen to a pod that had to go."),
-    "simulate": Entry("reprieve_cli.commands.simulate", "Say whom a pod would preempt, and why not the others."),
-    "cleanup": Entry("reprieve_cli.commands.cleanup", "Remove every trace before uninstalling."),
-    "watch": Entry("reprieve_cli.commands.watch", "Show victims as they go."),
-    "render": Entry(
-        "reprieve_cli.commands.render", "Write the rules as policies that the API server evaluates itself."
+    "audit": CommandEntry(
+        "reprieve_cli.commands.audit", "List what is in a cluster and breaks a rule."
+    ),
+    "evict": CommandEntry("reprieve_cli.commands.evict", "Ask pods to save their work and go."),
+    "reclaim": CommandEntry(
+        "reprieve_cli.commands.reclaim", "Begin to give a lent node back to its home."
+    ),
+    "explain": CommandEntry(
+        "reprieve_cli.commands.explain", "Say what would happen to a pod that had to go."
+    ),
+    "simulate": CommandEntry(
+        "reprieve_cli.commands.simulate", "Say whom a pod would preempt, and why not the others."
+    ),
+    "cleanup": CommandEntry(
+        "reprieve_cli.commands.cleanup", "Remove every trace before uninstalling."
+    ),
+    "watch": CommandEntry("reprieve_cli.commands.watch", "Show victims as they go."),
+    "render": CommandEntry(
+        "reprieve_cli.commands.render",
+        "Write the rules as policies that the API server evaluates itself.",
     ),
 }
 
@@ -47,7 +59,7 @@ COMMANDS: Mapping[str, Entry] = {
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are asked for."""
 
-    def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, entries: Mapping[str, CommandEntry], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._entries = entries
 
@@ -69,7 +81,9 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in self._entries.items()])
 
 
-@click.command(cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="reprieve", message="reprieve %(version)s")
 @click.pass_context
 def reprieve(ctx: click.Context) -> None:
@@ -85,12 +99,16 @@ def main() -> NoReturn:
     """
     is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
     try:
-        sys.exit(reprieve.main(prog_name="kubectl reprieve" if is_plugin else "reprieve", standalone_mode=False))
+        sys.exit(
+            reprieve.main(
+                prog_name="kubectl reprieve" if is_plugin else "reprieve", standalone_mode=False
+            )
+        )
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort:
-        sys.exit(_INTERRUPTED)
+        sys.exit(_EXIT_INTERRUPTED)
     except Exception:  # noqa: BLE001 - a fault of ours
         traceback.print_exc()
-        sys.exit(_FAULT)
+        sys.exit(_EXIT_SOFTWARE)

@@ -1,6 +1,7 @@
-"""From latencies of creations to what a policy adds to them. No I/O.
+"""Figures of `make bench-admission`: what a policy adds to the latency of a creation. No I/O.
 
-What is added is the difference to the turn without a policy in the same round; what is printed is the median over rounds.
+The addition is the difference to the turn without a policy in the same round. Printed figures are
+medians over the rounds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from . import figures
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class AdmissionTurn:
     """One contender's turn in one round, with a number of clients."""
 
     contender: str
@@ -23,20 +24,20 @@ class Turn:
     microseconds: Mapping[int, int]  # how often each latency was seen
     server_cpu_seconds: float  # of the webhooks' process
     api_server_cpu_seconds: float
-    failed_open: int  # calls of webhooks that failed, so that the pod was admitted unseen
+    failed_open: int  # webhook calls that failed, so that the pod was admitted without a review
 
     @property
     def pods(self) -> int:
-        """How many pods were created, all admitted."""
+        """The number of pods that were created, all of them admitted."""
         return sum(self.microseconds.values())
 
     def percentile_ms(self, share: float) -> float:
-        """Return a latency that `share` of all creations did not exceed."""
+        """Return the latency that `share` of all creations did not exceed."""
         return figures.percentile(self.microseconds, share) / 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class AdmissionRow:
     """One contender with a number of clients: medians over all rounds."""
 
     contender: str
@@ -48,9 +49,12 @@ class Row:
     added_api_server_cpu_seconds_per_thousand: float
 
 
-def summarise(turns: Iterable[Turn], reference: str) -> dict[int, dict[str, Row]]:
-    """Return, by the number of clients and the contender, what was measured; `reference` is the one without a policy."""
-    grouped: dict[int, dict[str, list[Turn]]] = {}
+def summarise(turns: Iterable[AdmissionTurn], reference: str) -> dict[int, dict[str, AdmissionRow]]:
+    """Return the rows by number of clients and contender.
+
+    `reference` is the one without a policy.
+    """
+    grouped: dict[int, dict[str, list[AdmissionTurn]]] = {}
     for turn in turns:
         grouped.setdefault(turn.clients, {}).setdefault(turn.contender, []).append(turn)
     return {
@@ -59,15 +63,15 @@ def summarise(turns: Iterable[Turn], reference: str) -> dict[int, dict[str, Row]
     }
 
 
-def _row(turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
-    def median(of: Callable[[Turn], float]) -> float:
+def _row(turns: Sequence[AdmissionTurn], reference: Sequence[AdmissionTurn]) -> AdmissionRow:
+    def median(of: Callable[[AdmissionTurn], float]) -> float:
         return statistics.median(of(turn) for turn in turns)
 
-    def added(of: Callable[[Turn], float]) -> float:
+    def added(of: Callable[[AdmissionTurn], float]) -> float:
         by_round = {turn.round: turn for turn in reference}
         return statistics.median(of(turn) - of(by_round[turn.round]) for turn in turns)
 
-    return Row(
+    return AdmissionRow(
         contender=turns[0].contender,
         p50_ms=median(lambda turn: turn.percentile_ms(0.50)),
         p99_ms=median(lambda turn: turn.percentile_ms(0.99)),
@@ -82,8 +86,10 @@ def _row(turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
     )
 
 
-def ratio(turns: Sequence[Turn], one: str, other: str, clients: int, share: float) -> float:
-    """Return one contender's latency by another's in the same round, the median over the rounds."""
+def ratio(
+    turns: Sequence[AdmissionTurn], one: str, other: str, clients: int, share: float
+) -> float:
+    """Return a contender's latency over another's in the same round: the median over the rounds."""
     of = {
         (turn.contender, turn.round): turn.percentile_ms(share)
         for turn in turns
@@ -93,25 +99,25 @@ def ratio(turns: Sequence[Turn], one: str, other: str, clients: int, share: floa
     return statistics.median(of[one, number] / of[other, number] for number in rounds)
 
 
-def doubts(turns: Iterable[Turn]) -> list[str]:
-    """Return whose latencies are not those of a policy that was asked each time, one sentence each."""
+def doubts(turns: Iterable[AdmissionTurn]) -> list[str]:
+    """Return a sentence for each policy that was not called each time."""
     failed: dict[str, int] = {}
     for turn in turns:
         failed[turn.contender] = failed.get(turn.contender, 0) + turn.failed_open
     return [
-        f"{count} calls for {name} failed, and their pods were admitted unseen"
+        f"{count} calls for {name} failed, and their pods were admitted without a review"
         for name, count in failed.items()
         if count
     ]
 
 
-def table(rows: Iterable[Row]) -> str:
+def table(rows: Iterable[AdmissionRow]) -> str:
     """Return the rows as text for a terminal."""
     columns = ("p50 ms", "p99 ms", "added p50", "added p99", "CPU s/1,000", "API server's")
     return figures.aligned([("contender", *columns), *(_cells(row) for row in rows)])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: AdmissionRow) -> tuple[str, ...]:
     return (
         row.contender,
         f"{row.p50_ms:.2f}",
@@ -123,8 +129,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def document(turns: Sequence[Turn], reference: str, **more: object) -> dict[str, object]:
-    """Return everything as JSON: each turn as it was measured, and the printed rows."""
+def document(turns: Sequence[AdmissionTurn], reference: str, **more: object) -> dict[str, object]:
+    """Return everything as JSON: each turn as measured, and the printed rows."""
     rows = {
         str(clients): [asdict(row) for row in of.values()]
         for clients, of in summarise(turns, reference).items()

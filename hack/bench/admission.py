@@ -1,7 +1,9 @@
-"""`make bench-admission`: what each way to enforce a policy adds to the creation of a pod, on a real API server.
+"""`make bench-admission`: what each way to enforce a policy adds to the creation of a pod.
 
-Rounds go through all contenders, each beginning with another one; in a turn only that contender's policy is in place.
-After that the two servers are asked directly for as long as an hour of a busy cluster would ask them, to see them grow.
+The measurements use a real API server. Rounds go through all contenders, each round beginning with
+another one. In a turn, only that contender's policy is in place. Afterwards, the load generator
+calls the two servers directly, as often as a busy cluster would in an hour, to see their memory
+grow.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from realcluster import api, build, lifecycle, pins, state
+from realcluster import api, build, command, lifecycle, pins, state
 from realcluster.errors import ClusterError
 from realcluster.install import BASE
 from realcluster.kubectl import Kubectl
@@ -27,7 +28,7 @@ from realcluster.state import Cluster
 from reprieve_certs import bundle
 
 from . import added, contenders, pods, policies, servers, soak
-from .added import Turn
+from .added import AdmissionTurn
 from .policies import InForce, Policy
 from .servers import Server
 from .soak import Growth
@@ -41,13 +42,16 @@ PEER_VALIDATING = "controller-runtime, validating"
 PEER_BOTH = "controller-runtime, both"
 _COMPARED = ((VALIDATING, PEER_VALIDATING), (BOTH, PEER_BOTH))
 _WARM_UP_CLIENTS, _WARM_UP_SECONDS = 4, 0.3
-"""Few: what many leave behind of calls given up would still be worked on when one client's turn begins."""
+"""Few connections.
+
+Abandoned calls of many would still be running in the next turn of one client.
+"""
 _VALIDATING, _MUTATING = "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the command line asks for."""
+class AdmissionOptions:
+    """The command line's options."""
 
     rounds: int
     seconds: float
@@ -58,15 +62,15 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """The cluster, the servers beside it, and how pods are created."""
+class AdmissionBench:
+    """The cluster, the servers beside it, and the client that creates pods."""
 
     cluster: Cluster
     reprieve: Server
     peer: Server
     create: Sequence[str]
 
-    def turn(self, contender: str, clients: int, number: int, seconds: float) -> Turn:
+    def turn(self, contender: str, clients: int, number: int, seconds: float) -> AdmissionTurn:
         """Create pods for a while."""
         server = self.peer if contender in (PEER_VALIDATING, PEER_BOTH) else self.reprieve
         failed = self._failed_open()
@@ -77,7 +81,7 @@ class Bench:
             raise ClusterError(f"{contender}, {clients} clients: {done.stderr.strip()[:1000]}")
         measured = json.loads(done.stdout)
         after = server.cpu_seconds(), self._api_server_cpu_seconds()
-        return Turn(
+        return AdmissionTurn(
             contender=contender,
             clients=clients,
             round=number,
@@ -91,7 +95,7 @@ class Bench:
         )
 
     def _failed_open(self) -> float:
-        """Return how often the API server gave up a webhook and admitted what it asked about."""
+        """Return how often the API server gave up on a webhook and admitted the object."""
         metrics: str = api.call(self.cluster, "GET", "/metrics")
         counted = (
             line
@@ -108,25 +112,21 @@ class Bench:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 where something cannot be measured."""
-    options, progress = _parse(arguments), Progress()
+    """Measure and print; the exit status is 1 if something cannot be measured."""
+    options = _parse(arguments)
+    return command.run("bench-admission", lambda progress: _run(options, progress))
+
+
+def _run(options: AdmissionOptions, progress: Progress) -> int:
     conditions = _conditions(options)
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # without this, cluster and servers would outlive a `kill`
-    try:
-        turns, grown = _measure(options, progress)
-    except ClusterError as error:
-        progress.say(f"bench-admission: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        return 130
+    turns, grown = _measure(options, progress)
     _report(turns, grown, options, conditions)
     return 0
 
 
-def _measure(options: Options, progress: Progress) -> tuple[list[Turn], list[Growth]]:
+def _measure(
+    options: AdmissionOptions, progress: Progress
+) -> tuple[list[AdmissionTurn], list[Growth]]:
     programs, address = build.ensure(pins.GROUPS["bench"], progress), servers.own_address()
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
@@ -152,7 +152,9 @@ def _measure(options: Options, progress: Progress) -> tuple[list[Turn], list[Gro
         webhooks, cel = (
             policies.switched(documents, reprieve, authority) for documents in overlays
         )
-        bench = Bench(cluster, reprieve, peer, _create(programs["bench-create"], cluster, folder))
+        bench = AdmissionBench(
+            cluster, reprieve, peer, _create(programs["bench-create"], cluster, folder)
+        )
         turns = _rounds(bench, _contenders(webhooks, cel, peer, authority), options, progress)
         asked = soak.Load(
             programs["bench-load"], folder / bundle.CA_CERTIFICATES, soak.write_reviews(folder)
@@ -198,8 +200,8 @@ def _create(program: Path, cluster: Cluster, folder: Path) -> list[str]:
 
 
 def _rounds(
-    bench: Bench, compared: Sequence[Policy], options: Options, progress: Progress
-) -> list[Turn]:
+    bench: AdmissionBench, compared: Sequence[Policy], options: AdmissionOptions, progress: Progress
+) -> list[AdmissionTurn]:
     turns, in_force = [], InForce(bench.cluster)
     for number in range(1, options.rounds + 1):
         first = (number - 1) % len(compared)
@@ -218,7 +220,10 @@ def _rounds(
 
 
 def _report(
-    turns: Sequence[Turn], grown: Sequence[Growth], options: Options, conditions: dict[str, object]
+    turns: Sequence[AdmissionTurn],
+    grown: Sequence[Growth],
+    options: AdmissionOptions,
+    conditions: dict[str, object],
 ) -> None:
     for clients, rows in added.summarise(turns, NOTHING).items():
         shown = [rows[name] for name in _order(rows)]
@@ -227,7 +232,8 @@ def _report(
             print(_compare(rows[ours], rows[theirs]))
         by_hand = [added.ratio(turns, CEL, BY_HAND, clients, share) for share in (0.50, 0.99)]
         print(
-            f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 (of the whole creation)"
+            f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 "
+            "(of the whole creation)"
         )
     print()
     for each in grown:
@@ -236,7 +242,8 @@ def _report(
     for doubt in added.doubts(turns):
         print(f"But {doubt}.")
     print(
-        "Medians over the rounds; what is added is the difference to no policy in the same round, in ms."
+        "Medians over the rounds; the addition is the difference to no policy in the same round, "
+        "in ms."
     )
     if options.json_file is not None:
         written = added.document(
@@ -245,18 +252,21 @@ def _report(
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
 
-def _order(rows: dict[str, added.Row]) -> list[str]:
+def _order(rows: dict[str, added.AdmissionRow]) -> list[str]:
     order = (NOTHING, BY_HAND, CEL, VALIDATING, PEER_VALIDATING, BOTH, PEER_BOTH)
     return [name for name in order if name in rows]
 
 
-def _compare(ours: added.Row, theirs: added.Row) -> str:
+def _compare(ours: added.AdmissionRow, theirs: added.AdmissionRow) -> str:
     p50 = ours.added_p50_ms / theirs.added_p50_ms
     p99 = ours.added_p99_ms / theirs.added_p99_ms
-    return f"{ours.contender} adds {p50:.2f} × at p50 and {p99:.2f} × at p99 of what {theirs.contender} adds"
+    return (
+        f"{ours.contender} adds {p50:.2f} × at p50 and {p99:.2f} × at p99 of the addition of "
+        f"{theirs.contender}"
+    )
 
 
-def _conditions(options: Options) -> dict[str, object]:
+def _conditions(options: AdmissionOptions) -> dict[str, object]:
     return {
         **servers.read_machine(),
         "kube-apiserver": pins.version(pins.BINARIES["kube-apiserver"]),
@@ -266,7 +276,7 @@ def _conditions(options: Options) -> dict[str, object]:
     }
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> AdmissionOptions:
     parser = argparse.ArgumentParser(
         "bench-admission", description="Measure what a policy adds to creating a pod."
     )
@@ -291,7 +301,8 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         type=int,
         default=soak.QUARTER_OF_AN_HOUR,
         metavar="N",
-        help=f"asked of each server directly, to see it grow; {4 * soak.QUARTER_OF_AN_HOUR} are an hour at 100/s (default: %(default)s)",
+        help="sent to each server directly, to see its memory grow; "
+        f"{4 * soak.QUARTER_OF_AN_HOUR} are an hour at 100/s (default: %(default)s)",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="also write everything as JSON"
@@ -303,7 +314,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         help="of the cluster that is made for it and removed (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
-    return Options(
+    return AdmissionOptions(
         options.rounds,
         options.seconds,
         options.clients,

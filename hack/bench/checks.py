@@ -1,8 +1,9 @@
-"""`make bench-check`: `reprieve check` on 10,000 documents, on one core: seconds from its start to its end, and memory.
+"""`make bench-check`: `reprieve check` on 10,000 documents, on one core: time and memory.
 
-The documents are Deployments of 1 KB with what rules read; in some runs every tenth or every one breaks a rule, so that lines
-have to be found. The aim is 10 seconds of one core; a run that takes more is said, and is the benchmark's status. On a machine
-that does other things too, the seconds that pass are more than those that the core works.
+The documents are Deployments of 1 KB with the fields that rules read. In some runs, every tenth
+document or every document breaks a rule, so that line numbers must be found. The aim is 10 seconds
+of one core; a run that needs more is reported and sets the exit status. On a machine with other
+work, the elapsed time exceeds the processor time.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ _REPRIEVE = Path(sys.executable).with_name("reprieve")
 
 
 @dataclass(frozen=True)
-class Run:
-    """One way to ask."""
+class CheckRun:
+    """One way to call the command."""
 
     name: str
-    every: int  # so many-th document breaks a rule; 0: none does
+    every: int  # each such document breaks a rule; 0: none does
     form: str  # "stream" of YAML, "files", or a "list" in JSON
     output: str = "text"
 
 
 RUNS = (
-    Run("one file, no violation", 0, "stream"),
-    Run("one file, every tenth is refused", 10, "stream"),
-    Run("one file, all are refused, as SARIF", 1, "stream", "sarif"),
-    Run("10,000 files, every tenth is refused", 10, "files"),
-    Run("one JSON list, all are refused", 1, "list", "json"),
+    CheckRun("one file, no violation", 0, "stream"),
+    CheckRun("one file, every tenth is refused", 10, "stream"),
+    CheckRun("one file, all are refused, as SARIF", 1, "stream", "sarif"),
+    CheckRun("10,000 files, every tenth is refused", 10, "files"),
+    CheckRun("one JSON list, all are refused", 1, "list", "json"),
 )
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a run took."""
+class CheckResult:
+    """The figures of a run."""
 
     seconds: float
     cpu_seconds: float
@@ -53,7 +54,7 @@ class Result:
 
 
 def main() -> None:
-    """Make the documents, run, and print a table."""
+    """Write the documents, run the command, and print a table."""
     parser = argparse.ArgumentParser(prog="bench-check", description=__doc__)
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
     count = parser.parse_args().documents
@@ -68,15 +69,16 @@ def main() -> None:
                     f"bench-check: {run.name}: ended with {result.status} instead of {expected}"
                 )
             print(
-                f"{run.name:<40}{result.seconds:>8.2f}{result.cpu_seconds:>8.2f}{result.peak_mib:>8.0f}"
+                f"{run.name:<40}{result.seconds:>8.2f}{result.cpu_seconds:>8.2f}"
+                f"{result.peak_mib:>8.0f}"
             )
             slow |= result.cpu_seconds > LIMIT_SECONDS
     if slow:
         sys.exit(f"bench-check: a run took more than {LIMIT_SECONDS:.0f} s of a core")
 
 
-def measure(run: Run, target: Path) -> Result:
-    """Run the command on one core, its output thrown away."""
+def measure(run: CheckRun, target: Path) -> CheckResult:
+    """CheckRun the command on one core; discard its output."""
     begun = time.perf_counter()
     process = os.fork()
     if process == 0:
@@ -87,11 +89,11 @@ def measure(run: Run, target: Path) -> Result:
     _, status, usage = os.wait4(process, 0)
     seconds = time.perf_counter() - begun
     cpu = usage.ru_utime + usage.ru_stime
-    return Result(seconds, cpu, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status))
+    return CheckResult(seconds, cpu, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status))
 
 
-def write(run: Run, count: int, folder: Path) -> Path:
-    """Write the documents of a run; return what to give to the command."""
+def write(run: CheckRun, count: int, folder: Path) -> Path:
+    """Write the documents of a run; return the command's argument."""
     folder.mkdir()
     if run.form == "files":
         for number, text in enumerate(documents(run, count)):
@@ -107,8 +109,8 @@ def write(run: Run, count: int, folder: Path) -> Path:
     return path
 
 
-def documents(run: Run, count: int) -> Iterator[str]:
-    """Yield the documents of a run as YAML, as people write it."""
+def documents(run: CheckRun, count: int) -> Iterator[str]:
+    """Yield the documents of a run as YAML, formatted as people write it."""
     return (f"---\n{_rendered(deployment(number, run.every), 0)}" for number in range(count))
 
 
@@ -147,7 +149,7 @@ def deployment(number: int, every: int) -> dict[str, Any]:
 
 
 def _rendered(value: Any, depth: int) -> str:
-    """Return a mapping as YAML; ten times as fast as a library that thinks about each scalar."""
+    """Return a mapping as YAML, ten times as fast as a general library."""
     lines = []
     for key, item in value.items():
         indent = "  " * depth

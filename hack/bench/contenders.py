@@ -1,4 +1,7 @@
-"""The three servers: their names, how each is started, and what they are given (a certificate, a cluster behind Reprieve)."""
+"""The three servers.
+
+Their names, their command lines, and their inputs (a certificate, a cluster).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ NET_HTTP = "Go net/http + encoding/json"
 
 @contextmanager
 def commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]:
-    """Yield how each server is started, with what Reprieve's needs to know of a cluster behind it."""
+    """Yield each server's command; Reprieve's needs a kubeconfig for the cluster behind it."""
     with stub_api.serve(_cluster()) as url:
         yield [
             reprieve(write_kubeconfig(url, folder), folder),
@@ -36,7 +39,7 @@ def commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]
 def reprieve(
     kubeconfig: Path, folder: Path, *flags: str, address: str = servers.LOOPBACK
 ) -> Command:
-    """Return how `reprieve-webhooks` is started by its own command line, with this API server behind it."""
+    """Return the command line of `reprieve-webhooks`, with this API server behind it."""
     port = servers.free_port()
     words = [
         *(
@@ -54,7 +57,7 @@ def reprieve(
 
 
 def controller_runtime(program: Path, folder: Path, address: str) -> Command:
-    """Return how the webhooks of controller-runtime are started on an address."""
+    """Return the command line of controller-runtime's webhooks, on an address."""
     command = _peer(CONTROLLER_RUNTIME, program, folder)
     return replace(command, words=[*command.words, "-host", address], address=address)
 
@@ -65,7 +68,7 @@ def _peer(name: str, program: Path, folder: Path) -> Command:
 
 
 def _cluster() -> stub_api.Collections:
-    """Return the objects that rules ask for: the reviews' Namespace and PriorityClass."""
+    """Return the objects that rules look up: the reviews' Namespace and PriorityClass."""
     metadata = {"name": reviews.PRIORITY_CLASS}
     return {
         "/api/v1/namespaces": [{"metadata": {"name": reviews.NAMESPACE}}],
@@ -91,7 +94,7 @@ def write_kubeconfig(url: str, folder: Path) -> Path:
 
 
 def write_certificates(folder: Path, address: str = servers.LOOPBACK) -> ssl.SSLContext:
-    """Write one serving certificate for all that listen on `address`, and its CA; return what trusts it."""
+    """Write one serving certificate for `address`, and its CA; return a context that trusts it."""
     now = datetime.now(UTC)
     authority = issue.issue_ca(now)
     names = issue.ServingNames(ips=(ipaddress.ip_address(address),))

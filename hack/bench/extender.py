@@ -1,8 +1,9 @@
-"""`make bench-extender`: one call of kube-scheduler about every node of a large cluster, answered by the whole program.
+"""`make bench-extender`: one call of kube-scheduler about every node of a large cluster.
 
-`reprieve-webhooks` itself, behind it a stand-in for the API server that holds the nodes, their pods and one that waits. Each
-call names every node with three victims, in turn as uids (`nodeCacheCapable: true`) and as whole pods. Meanwhile something
-small is asked again and again, as reviews would be: what it waits for is what a decision costs everybody else.
+The program is `reprieve-webhooks` itself, with a stub API server that holds the nodes, their pods
+and waiting pods. Each call names every node with three victims, in turn as uids
+(`nodeCacheCapable: true`) and as whole pods. Meanwhile, small requests go on, as reviews would:
+their waiting time is what a call costs every other client.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from reprieve_webhooks.extender.route import PATH
 from reprieve_webhooks.settings import Settings
 
 from . import contenders, servers, stub_api
-from .figures import aligned
+from .figures import aligned, nearest_rank
 from .servers import Server
 
 PRIORITIES = {"tolerant": 500, "low": 1000, "middle": 2000, "urgent": 5000}
@@ -41,12 +42,12 @@ OK = 200
 SYNC_SECONDS = 300.0
 PROBE_SECONDS = 0.005
 WAITING = "status.nominatedNodeName!=,spec.nodeName="
-"""Selects the pods that the guard watches: there are none."""
+"""Selects the pods that the guard watches; none has this label."""
 
 
 @dataclass(frozen=True)
-class Result:
-    """What one way of calling took."""
+class ExtenderResult:
+    """The figures of one way of calling."""
 
     way: str
     mebibytes: float
@@ -60,16 +61,16 @@ class Result:
         return (
             self.way,
             f"{self.mebibytes:.1f}",
-            f"{percentile(self.seconds, 0.5) * 1000:,.0f}",
-            f"{percentile(self.seconds, 0.99) * 1000:,.0f}",
+            f"{nearest_rank(sorted(self.seconds), 0.5) * 1000:,.0f}",
+            f"{nearest_rank(sorted(self.seconds), 0.99) * 1000:,.0f}",
             f"{self.cpu_seconds / len(self.seconds) * 1000:,.0f}",
-            f"{percentile(waits, 0.5) * 1000:.1f}",
-            f"{percentile(waits, 0.99) * 1000:.1f}",
+            f"{nearest_rank(sorted(waits), 0.5) * 1000:.1f}",
+            f"{nearest_rank(sorted(waits), 0.99) * 1000:.1f}",
         )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; status 1 where an answer is wrong or late."""
+    """Measure and print; the exit status is 1 if an answer is wrong or late."""
     options = _parse(arguments)
     conditions = servers.read_machine()
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch:
@@ -82,12 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
     print(", ".join(f"{name} {value}" for name, value in conditions.items()))
     return 0
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all do not exceed (nearest rank)."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
 def collections(nodes: int, pods: int, waiting: int) -> stub_api.Collections:
@@ -125,7 +120,7 @@ def waiting_pod(number: int) -> dict[str, Any]:
 
 
 def pod(name: str, index: int, node: str) -> dict[str, Any]:
-    """Return a pod of some 3 KB, as a scheduler's cache has one: without managed fields."""
+    """Return a pod of about 3 KB, as a scheduler's cache holds it: without managed fields."""
     kind = KINDS[index % len(KINDS)]
     env = [{"name": f"SETTING_{number}", "value": f"value-{number}" * 4} for number in range(20)]
     mounts = [
@@ -173,7 +168,7 @@ def pod(name: str, index: int, node: str) -> dict[str, Any]:
 
 
 def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
-    """Return what kube-scheduler would send: of each node, the three that it would take itself."""
+    """Return what kube-scheduler would send: for each node, the three victims of its own choice."""
     running = [found for found in cluster["/api/v1/pods"] if found["spec"]["nodeName"]]
     by_node = {}
     for first in range(0, len(running), pods):
@@ -203,9 +198,11 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
             _wait_synced(server, trust, bodies["uids"])
             count, cpu = len(cluster["/api/v1/pods"]), server.cpu_seconds()
             print(
-                f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, {server.rss_mib():.0f} MiB"
+                f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, "
+                f"{server.rss_mib():.0f} MiB"
             )
-            # Each call is another pod's: of one that was told whom it gets, a second call says to wait.
+            # Each call is about another pod: a second call for a pod with notified victims says to
+            # wait.
             preemptors = {
                 name: range(1 + turn * options.calls, 1 + (turn + 1) * options.calls)
                 for turn, name in enumerate(ways)
@@ -226,7 +223,7 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
 
 def _turn(
     server: Server, trust: ssl.SSLContext, way: str, body: bytes, preemptors: Iterable[int]
-) -> Result:
+) -> ExtenderResult:
     seconds: list[float] = []
     before = server.cpu_seconds()
     with _probing(server, trust) as waits:
@@ -237,7 +234,7 @@ def _turn(
             seconds.append(time.perf_counter() - begun)
             if status != OK or len(json.loads(answer)["NodeNameToMetaVictims"]) != 1:
                 raise ClusterError(f"{way}: answered with {status}: {answer[:200]!r}")
-    return Result(way, len(body) / 2**20, seconds, server.cpu_seconds() - before, waits)
+    return ExtenderResult(way, len(body) / 2**20, seconds, server.cpu_seconds() - before, waits)
 
 
 def _uid(number: int) -> bytes:
@@ -267,7 +264,7 @@ def _post(server: Server, trust: ssl.SSLContext, body: bytes) -> tuple[int, byte
 
 @contextmanager
 def _probing(server: Server, trust: ssl.SSLContext) -> Iterator[list[float]]:
-    """Ask something small on one connection for as long as the block runs; the list fills with what each had to wait."""
+    """Send small requests on one connection during the block; the list fills with waiting times."""
     ended, waits = threading.Event(), list[float]()
 
     def probe() -> None:

@@ -1,18 +1,20 @@
-"""From what was measured to what is printed: percentiles, medians over rounds, ratios within a round. No I/O."""
+"""Figures of `make bench-webhooks`: percentiles, medians over rounds, ratios within a round.
+
+No I/O.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-SATURATED = (
-    0.9  # share of its core from which on the load generator may have been what was measured
-)
+SATURATED = 0.9  # from this share of its core on, the load generator may limit the figures
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class WebhooksTurn:
     """One server's turn in one round, under reviews of one size."""
 
     server: str
@@ -26,22 +28,22 @@ class Turn:
 
     @property
     def requests(self) -> int:
-        """How many reviews were answered, all rightly."""
+        """The number of answered reviews, all of them correct."""
         return sum(self.microseconds.values())
 
     @property
     def requests_per_second(self) -> float:
-        """Throughput, at full load."""
+        """Throughput at full load."""
         return self.requests / self.seconds
 
     @property
     def load_share(self) -> float:
-        """Share of its core that the load generator was busy."""
+        """The share of its core that the load generator was busy."""
         return self.load_cpu_seconds / self.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class WebhooksRow:
     """One server under reviews of one size: medians over all rounds."""
 
     server: str
@@ -50,11 +52,19 @@ class Row:
     p99_ms: float
     cpu_seconds_per_thousand: float
     rss_mib: float
-    ratio: float  # of its requests per second to the reference's in the same round
+    ratio: float  # its requests per second over the reference's in the same round
+
+
+def nearest_rank(ascending: Sequence[float], share: float) -> float:
+    """Return the lowest value that `share` of all values do not exceed (nearest rank).
+
+    NaN for none.
+    """
+    return ascending[math.ceil(share * len(ascending)) - 1] if ascending else math.nan
 
 
 def percentile(microseconds: Mapping[int, int], share: float) -> int:
-    """Return the smallest latency that at least `share` of all requests did not exceed (nearest rank) [µs]."""
+    """Return the lowest latency that `share` of all requests do not exceed (nearest rank) [µs]."""
     total, seen = sum(microseconds.values()), 0
     for latency in sorted(microseconds):
         seen += microseconds[latency]
@@ -63,9 +73,9 @@ def percentile(microseconds: Mapping[int, int], share: float) -> int:
     raise ValueError("no request was measured")
 
 
-def summarise(turns: Iterable[Turn], reference: str) -> dict[int, list[Row]]:
-    """Return a row for each server, by the size of the reviews, in the order in which they were first seen."""
-    by_size: dict[int, dict[str, list[Turn]]] = {}
+def summarise(turns: Iterable[WebhooksTurn], reference: str) -> dict[int, list[WebhooksRow]]:
+    """Return a row for each server, by review size, in the order of their first turns."""
+    by_size: dict[int, dict[str, list[WebhooksTurn]]] = {}
     for turn in turns:
         by_size.setdefault(turn.size, {}).setdefault(turn.server, []).append(turn)
     return {
@@ -74,14 +84,15 @@ def summarise(turns: Iterable[Turn], reference: str) -> dict[int, list[Row]]:
     }
 
 
-def _row(server: str, turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
+def _row(
+    server: str, turns: Sequence[WebhooksTurn], reference: Sequence[WebhooksTurn]
+) -> WebhooksRow:
     def median(values: Iterable[float]) -> float:
         return statistics.median(list(values))
 
-    paired = zip(
-        turns, reference, strict=True
-    )  # the same rounds: what slowed the machine then slowed both
-    return Row(
+    # The same rounds: a slow machine slows both servers.
+    paired = zip(turns, reference, strict=True)
+    return WebhooksRow(
         server=server,
         requests_per_second=median(turn.requests_per_second for turn in turns),
         p50_ms=median(percentile(turn.microseconds, 0.50) / 1000 for turn in turns),
@@ -94,14 +105,14 @@ def _row(server: str, turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
     )
 
 
-def table(rows: Sequence[Row], reference: str) -> str:
+def table(rows: Sequence[WebhooksRow], reference: str) -> str:
     """Return the rows as text for a terminal."""
     columns = ("requests/s", "p50 ms", "p99 ms", "CPU s/1,000", "RSS MiB", f"× {reference}")
     return aligned([("server", *columns), *(_cells(row) for row in rows)])
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Return lines of cells as a table: the first column to the left, the others to the right."""
+    """Return lines of cells as a table: the first column aligned left, the others right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         line[0].ljust(widths[0])
@@ -112,7 +123,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: WebhooksRow) -> tuple[str, ...]:
     return (
         row.server,
         f"{row.requests_per_second:,.0f}",
@@ -124,21 +135,20 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def doubts(turns: Iterable[Turn]) -> list[str]:
-    """Return why the figures may not be the servers' own, one sentence a reason; empty where there is none."""
+def doubts(turns: Iterable[WebhooksTurn]) -> list[str]:
+    """Return why the figures may not be the servers' own, one sentence a reason."""
     busiest = max(turns, key=lambda turn: turn.load_share)
     if busiest.load_share < SATURATED:
         return []
     share = f"{busiest.load_share:.0%} of its core"
-    return [
-        f"the load generator was busy {share} against {busiest.server}, which may be faster than shown"
-    ]
+    load = f"the load generator was busy {share} against {busiest.server}"
+    return [f"{load}, which may be faster than shown"]
 
 
 def document(
-    turns: Sequence[Turn], reference: str, conditions: Mapping[str, object]
+    turns: Sequence[WebhooksTurn], reference: str, conditions: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return everything as JSON: the conditions, each turn as it was measured, and the printed rows."""
+    """Return everything as JSON: the conditions, each turn as measured, and the printed rows."""
     rows = {
         str(size): [asdict(row) for row in found]
         for size, found in summarise(turns, reference).items()

@@ -1,6 +1,7 @@
-"""The pods that are created, as a client sends them: training jobs that say about preemption what CEL can judge.
+"""The pods that are created: training jobs whose declarations CEL can evaluate.
 
-Whoever also says what it cannot (a hint, a gang, a quota) has the webhooks asked beside the CEL overlay, and pays for both.
+A pod with a declaration that CEL cannot evaluate (a hint, a gang, a quota) also needs the webhooks
+beside the CEL overlay, and costs both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from . import reviews
 
 NAMESPACE = "default"
 PATH = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
-"""A dry run goes through all of admission and stores nothing: etcd is no part of what is measured."""
+"""A dry run goes through all of admission and stores nothing: etcd is not measured."""
 _VARIABLES = 10
 
 Document = dict[str, Any]
@@ -27,7 +28,10 @@ def lines() -> bytes:
 
 
 def probe(preemption_class: str | None = None) -> Document:
-    """Return a pod that shows what is in force: class 11 is refused, and none at all is given one."""
+    """Return a pod that shows which policy is in force.
+
+    Class 11 is refused, no class is defaulted.
+    """
     return _pod(preemption_class)
 
 

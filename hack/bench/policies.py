@@ -1,7 +1,8 @@
-"""What is in place on the API server in a contender's turn, put there and taken away again, and seen to be in force.
+"""The policies of `make bench-admission`: applied, removed, and checked to be in force.
 
-Only the objects of the group admissionregistration.k8s.io change; whatever else the manifests hold (the ConfigMap, roles)
-stands throughout. The guard is in no turn: it is no part of what is compared, and whoever has Reprieve has it anyway.
+Only objects of the group admissionregistration.k8s.io change. The rest of the manifests (the
+ConfigMap, roles) stays in place. The guard is in no turn: it is not part of the comparison, and an
+installation of Reprieve always has it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CEL = MANIFESTS / "overlays" / "cel"
 BY_HAND = Path(__file__).with_name("by_hand.yaml")
 EFFECT_SECONDS = 30.0
 STEADY = 3
-"""Probes in a row that agree: several objects take effect one after the other."""
+"""Agreeing probes in a row: several objects take effect one after the other."""
 _GROUP = "admissionregistration.k8s.io/"
 _NOT_HERE = ("Deployment", "Service", "PodDisruptionBudget")
 """The programs run as local processes."""
@@ -75,12 +76,12 @@ def rendered(kubectl: Kubectl, folder: Path) -> list[Document]:
 
 
 def standing(documents: Iterable[Document]) -> list[Document]:
-    """Return what is in place throughout."""
+    """Return the objects that stay in place during the whole run."""
     return [item for item in documents if not item["apiVersion"].startswith(_GROUP)]
 
 
 def switched(documents: Iterable[Document], server: Server, authority: str) -> tuple[Document, ...]:
-    """Return what is in place in a turn only; webhooks are called on `server`, with `authority` (base64) trusted."""
+    """Return the objects of a turn; webhooks are at `server`, with the CA `authority` (base64)."""
     return tuple(
         _calling(item, server, authority)
         for item in documents
@@ -89,12 +90,12 @@ def switched(documents: Iterable[Document], server: Server, authority: str) -> t
 
 
 def by_hand() -> tuple[Document, ...]:
-    """Return the policy that somebody would write by hand."""
+    """Return the hand-written policy."""
     return tuple(_read(BY_HAND.read_text()))
 
 
 def of_controller_runtime(server: Server, authority: str, kind: str) -> Document:
-    """Return a configuration that sends every new pod to controller-runtime, as simple as there can be one."""
+    """Return a minimal configuration that sends every new pod to controller-runtime."""
     path = "/validate" if kind.startswith("Validating") else "/mutate"
     rule = {
         "apiGroups": [""],
@@ -121,14 +122,14 @@ def of_controller_runtime(server: Server, authority: str, kind: str) -> Document
 
 
 class InForce:
-    """Puts policies in place on a cluster, one at a time."""
+    """Applies policies to a cluster, one at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._current: Sequence[Document] = ()
 
     def switch(self, policy: Policy) -> None:
-        """Replace what is in place, and return once nothing of the one before and all of this one is in force."""
+        """Replace the policy; return when the old one is no longer in force and the new one is."""
         self.clear()
         self._current = policy.objects
         for item in policy.objects:
@@ -136,7 +137,7 @@ class InForce:
         self._wait(policy.name, validates=policy.validates, mutates=policy.mutates)
 
     def clear(self) -> None:
-        """Take away what is in place."""
+        """Remove the policy."""
         for item in self._current:
             try:
                 api.call(self._cluster, "DELETE", f"{_path(item)}/{item['metadata']['name']}")
@@ -147,7 +148,10 @@ class InForce:
         self._wait("nothing", validates=False, mutates=False)
 
     def check(self, policy: Policy) -> None:
-        """Raise unless a policy is in force now: one that failed under load would otherwise have cost nothing."""
+        """Raise unless a policy is in force now.
+
+        A policy that failed under load would cost nothing.
+        """
         if not self._is_in_force(validates=policy.validates, mutates=policy.mutates):
             raise ClusterError(f"{policy.name} was not in force at the end of its turn")
 

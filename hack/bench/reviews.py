@@ -1,7 +1,7 @@
-"""The AdmissionReviews that every server is asked: pods of training jobs, as an API server sends them, of a chosen size.
+"""The AdmissionReviews that every server gets: pods of training jobs, of a chosen size.
 
-A real pod grows by its environment and its managed fields, so these do: the encoders and decoders meet many small values
-and escaped keys, not one long string.
+As a real pod, they grow by environment variables and managed fields: encoders and decoders meet
+many small values and escaped keys, not one long string.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAMESPACE = "team-a"
 PRIORITY_CLASS = "training"
 PRIORITY = 1000
 COUNT = 16  # reviews of one size; the last one must be refused
-HIGHEST_ALLOWED = 6  # in a Namespace that says nothing: every server admits what is at most this
+HIGHEST_ALLOWED = 6  # in a Namespace without a policy, every server admits up to this class
 REFUSED_CLASS = "11"
 BAD_REQUEST = 400
 
@@ -27,7 +27,7 @@ _OWNER_UID = "3c1a0f5e-0f3b-4d2a-9b55-6a2f3e9d7c10"
 
 @dataclass(frozen=True)
 class Review:
-    """One review, and what the answer to it must be."""
+    """One review and its correct answer."""
 
     body: bytes
     uid: str
@@ -41,7 +41,10 @@ class Review:
 
 
 def build(size: int) -> tuple[Review, ...]:
-    """Return the reviews of one size [B]: classes 0 to 6 in turn, and a last one that must be refused."""
+    """Return the reviews of one size [B].
+
+    Classes 0 to 6 in turn, and a last one that must be refused.
+    """
     classes = [str(number % (HIGHEST_ALLOWED + 1)) for number in range(COUNT - 1)]
     admitted = [
         Review(build_body(size, n, text), _uid(n), allowed=True, code=0)
@@ -55,7 +58,10 @@ def build(size: int) -> tuple[Review, ...]:
 
 
 def build_body(size: int, number: int, preemption_class: str) -> bytes:
-    """Return a review of exactly `size` bytes; `ValueError` where even the smallest pod is larger."""
+    """Return a review of exactly `size` bytes.
+
+    Raise `ValueError` if even the smallest pod is larger.
+    """
     smallest = len(_encode(number, preemption_class, 1, 0))
     step = len(_encode(number, preemption_class, 2, 0)) - smallest
     if size < smallest:
@@ -75,7 +81,7 @@ def _encode(number: int, preemption_class: str, variables: int, padding: int) ->
 def _review(number: int, preemption_class: str, variables: int, padding: int) -> dict[str, Any]:
     kind = {"group": "", "version": "v1", "kind": "Pod"}
     resource = {"group": "", "version": "v1", "resource": "pods"}
-    # Not Kubernetes' own: what its controllers make from a template is judged with the template, and only warned of.
+    # Not Kubernetes' own user: pods that its controllers make from a template only get warnings.
     controller = f"system:serviceaccount:{NAMESPACE}:training-operator"
     groups = [
         "system:serviceaccounts",
@@ -190,7 +196,7 @@ def _spec(variables: int, padding: int) -> dict[str, Any]:
 
 
 def _managed_fields(variables: int) -> dict[str, Any]:
-    """Return what the API server keeps of who set which field: an entry for each variable, its key JSON in JSON."""
+    """Return the API server's managed fields: an entry for each variable, its key JSON in JSON."""
     entry: dict[str, Any] = {".": {}, "f:name": {}, "f:value": {}}
     environment = {f'k:{{"name":"TRAINING_OPTION_{n:04}"}}': entry for n in range(variables)}
     container = {

@@ -1,4 +1,4 @@
-"""The servers under test as local processes: started on a core, waited for, looked at, and ended. Never anyone else's."""
+"""The measured servers as local processes: started on a core, observed, and ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OK, _NOT_FOUND = 200, 404
 
 @dataclass(frozen=True)
 class Command:
-    """How one server is started, and where it says that it is ready (a 404 there also shows an open port)."""
+    """How to start a server, and the URL of its readiness (a 404 there also shows an open port)."""
 
     name: str
     port: int
@@ -46,7 +46,7 @@ class Server:
     address: str = LOOPBACK
 
     def cpu_seconds(self) -> float:
-        """Return the processor time that all its threads have used."""
+        """Return the processor time of all its threads."""
         return cpu_seconds(self.pid)
 
     def rss_mib(self) -> float:
@@ -59,18 +59,17 @@ class Server:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that all threads of a process have used."""
+    """Return the processor time of all threads of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def own_address() -> str:
-    """Return this machine's own address, loopback where it has none. Nothing is sent."""
+    """Return this machine's own address, or loopback if it has none. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(
-                ("192.0.2.1", 9)
-            )  # of a network for documentation: the route there is the default one
+            # An address for documentation: its route is the default one.
+            probe.connect(("192.0.2.1", 9))
         except OSError:
             return LOOPBACK
         address: str = probe.getsockname()[0]
@@ -90,14 +89,15 @@ def two_cores() -> tuple[int, int]:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise ClusterError(
-            "this machine lends one core only: a server and its load cannot be told apart on it"
+            "this machine has only one usable core: a server and its load cannot be told apart on "
+            "it"
         )
     return cores[0], cores[-1]
 
 
 @contextmanager
 def pinned_to(core: int) -> Iterator[None]:
-    """Run the block on one core: what it starts inherits that from its first instruction, threads included."""
+    """Run the block on one core; processes that it starts inherit this from the beginning."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -110,7 +110,10 @@ def pinned_to(core: int) -> Iterator[None]:
 def running(
     command: Command, core: int | None, log: Path, trust: ssl.SSLContext
 ) -> Iterator[Server]:
-    """Start a server on `core`, or on any, and wait until it is ready; end it with the block. Its output goes to `log`."""
+    """Start a server on `core`, or on any core, wait until it is ready, and end it after the block.
+
+    Its output goes to `log`.
+    """
     with log.open("wb") as output, nullcontext() if core is None else pinned_to(core):
         environment: Mapping[str, str] = (
             os.environ if core is None else {**os.environ, "GOMAXPROCS": "1"}
@@ -150,7 +153,7 @@ def _is_ready(command: Command, trust: ssl.SSLContext) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End it without waiting for its drain: a second SIGTERM cuts that short, and SIGKILL what is left."""
+    """End it without waiting: a second SIGTERM interrupts its drain, and SIGKILL ends the rest."""
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         process.send_signal(number)
         try:
@@ -162,7 +165,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def read_machine() -> dict[str, object]:
-    """Return what every benchmark says of where and when it ran."""
+    """Return what every benchmark reports about its machine and time."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": platform.machine(),

@@ -1,6 +1,7 @@
-"""How a server grows: its memory before and after as many reviews as a busy cluster asks in an hour.
+"""Growth of a server: its memory before and after the reviews of a busy hour.
 
-They are asked directly, as fast as it answers: through the API server they would take the hour.
+The load generator sends them directly and as fast as the server answers: through the API server,
+they would take an hour.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from . import reviews
 from .servers import Server
 
 QUARTER_OF_AN_HOUR = 90_000
-"""Reviews at 100 a second."""
+"""A quarter of an hour of reviews, at 100 a second."""
 _SIZE = 4096
 _STEP_SECONDS = 3.0
 _CONNECTIONS = 8
@@ -31,7 +32,7 @@ NEEDED: tuple[dict[str, object], ...] = (
         "value": reviews.PRIORITY,
     },
 )
-"""What the reviews' pods name."""
+"""The PriorityClass of the reviews' pods."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class Growth:
 
     def __str__(self) -> str:
         return (
-            f"{self.server}: after {self.reviews:,} reviews of {_SIZE:,} bytes asked directly RSS went from "
-            f"{self.rss_mib_before:.0f} to {self.rss_mib_after:.0f} MiB; {self.cpu_seconds_per_thousand:.3f} CPU s/1,000"
+            f"{self.server}: after {self.reviews:,} reviews of {_SIZE:,} bytes asked directly RSS "
+            f"went from {self.rss_mib_before:.0f} to {self.rss_mib_after:.0f} MiB; "
+            f"{self.cpu_seconds_per_thousand:.3f} CPU s/1,000"
         )
 
 
@@ -68,7 +70,7 @@ def write_reviews(folder: Path) -> Path:
 
 
 def grow(load: Load, server: Server, count: int, progress: Progress) -> Growth:
-    """Ask at least `count` reviews."""
+    """Send at least `count` reviews."""
     rss, cpu, asked = server.rss_mib(), server.cpu_seconds(), 0
     with progress.task(f"{count:,} reviews for {server.name}") as task:
         while asked < count:

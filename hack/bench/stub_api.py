@@ -1,7 +1,8 @@
-"""An API server that holds a few objects which never change: what Reprieve's whole program needs to be ready.
+"""A stub API server with a few objects that never change.
 
-With it the program is measured as it is, started from its own command line, without a cluster that would share its core.
-Lists answer at once, single objects too or with 404; a watch stays open and silent until the end.
+It is enough for Reprieve's program to become ready. With it, the benchmarks measure the real
+program, started from its own command line, without a cluster that would share its core. Lists and
+single objects are answered at once, or with 404; a watch stays open and silent until the end.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ NOT_FOUND = {
 
 
 def read(collections: Collections, path: str, **asked: str) -> dict[str, Any] | None:
-    """Return the list at a path, in pages where that is asked, or the object; `None` where there is none of that name.
+    """Return the list at a path, in pages if asked, or the object, or `None` if it does not exist.
 
-    What fields select is not worked out: such a list is one of its own, `PATH?SELECTOR`, or else the whole.
+    Field selectors are not evaluated: such a list is its own entry, `PATH?SELECTOR`, or else
+    complete.
     """
     folder, _, name = path.rpartition("/")
     if folder in collections:
@@ -77,7 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        # Without this, every object that is asked for leaves an idle connection to whoever counts them.
+        # Without this, every request leaves an idle connection, which a check of open descriptors
+        # counts.
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)

@@ -1,8 +1,8 @@
 """`make bench-webhooks`: Reprieve's admission server beside two in Go, in one interleaved run.
 
-Every server has one core and all the load it can bear from the other, over the same kept-alive TLS connections, with
-the same reviews. Rounds go A B C A B C, so that whatever else the machine does meets all of them; ratios are of turns
-in the same round.
+Each server has one core, and the load generator has the other. All get the same reviews over the
+same kept-alive TLS connections, as fast as they answer. Rounds go A B C A B C, so that other work
+on the machine affects all of them; ratios compare turns of the same round.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,27 +18,27 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from realcluster import build, pins
+from realcluster import build, command, pins
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 from reprieve_certs import bundle
 
 from . import contenders, figures, reviews, servers
-from .figures import Turn
+from .figures import WebhooksTurn
 from .servers import Server
 
 CONNECTIONS = 8
 WARM_UP_SECONDS = 1.0
 REFERENCE = contenders.CONTROLLER_RUNTIME
 CAVEAT = (
-    "Medians over the rounds; × is the median of the ratios within each round. Ratios of one run hold; the absolute "
-    "figures are of this machine at this hour."
+    "Medians over the rounds; × is the median of the ratios within each round. Ratios within a "
+    "run are comparable; absolute figures depend on the machine and the moment."
 )
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the command line asks for."""
+class WebhooksOptions:
+    """The command line's options."""
 
     rounds: int
     seconds: float
@@ -48,8 +47,8 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What a turn needs: the load generator, its core, and the files that it reads."""
+class WebhooksBench:
+    """What a turn needs: the load generator, its core, and its files."""
 
     load: Path
     load_core: int
@@ -58,39 +57,33 @@ class Bench:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 where a server answers wrongly or cannot be measured."""
-    options, progress = _parse(arguments), Progress()
+    """Measure and print; the exit status is 1 if a server answers wrongly or cannot be measured."""
+    options = _parse(arguments)
+    return command.run("bench-webhooks", lambda progress: _run(options, progress))
+
+
+def _run(options: WebhooksOptions, progress: Progress) -> int:
     conditions = _conditions(options)
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # without this, the servers would outlive a `kill`
-    try:
-        turns = _measure(options, progress)
-    except ClusterError as error:
-        progress.say(f"bench-webhooks: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        return 130
-    _report(turns, options, conditions)
+    _report(_measure(options, progress), options, conditions)
     return 0
 
 
-def _measure(options: Options, progress: Progress) -> list[Turn]:
+def _measure(options: WebhooksOptions, progress: Progress) -> list[WebhooksTurn]:
     programs = build.ensure(pins.GROUPS["bench"], progress)
     server_core, load_core = servers.two_cores()
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
         trust = contenders.write_certificates(folder)
         commands = stack.enter_context(contenders.commands(programs, folder))
-        bench = Bench(
+        bench = WebhooksBench(
             programs["bench-load"],
             load_core,
             folder / bundle.CA_CERTIFICATES,
             _write_reviews(options, folder),
         )
         with progress.task(
-            f"starting {len(commands)} servers on core {server_core}; the load is on core {load_core}"
+            f"starting {len(commands)} servers on core {server_core}; the load is on core "
+            f"{load_core}"
         ):
             running = [
                 stack.enter_context(
@@ -102,8 +95,8 @@ def _measure(options: Options, progress: Progress) -> list[Turn]:
 
 
 def _rounds(
-    bench: Bench, running: Sequence[Server], options: Options, progress: Progress
-) -> list[Turn]:
+    bench: WebhooksBench, running: Sequence[Server], options: WebhooksOptions, progress: Progress
+) -> list[WebhooksTurn]:
     turns = []
     for size in options.sizes:
         with progress.task(f"warming up with reviews of {size:,} bytes"):
@@ -115,7 +108,9 @@ def _rounds(
     return turns
 
 
-def _turn(bench: Bench, server: Server, size: int, number: int, seconds: float) -> Turn:
+def _turn(
+    bench: WebhooksBench, server: Server, size: int, number: int, seconds: float
+) -> WebhooksTurn:
     words = [
         *(bench.load, "-address", f"127.0.0.1:{server.port}", "-ca", bench.authority),
         *("-reviews", bench.review_files[size], "-connections", CONNECTIONS, "-seconds", seconds),
@@ -129,7 +124,7 @@ def _turn(bench: Bench, server: Server, size: int, number: int, seconds: float) 
     if done.returncode:
         raise ClusterError(f"{server.name}: {done.stderr.strip()}")
     measured = json.loads(done.stdout)
-    return Turn(
+    return WebhooksTurn(
         server=server.name,
         size=size,
         round=number,
@@ -141,7 +136,7 @@ def _turn(bench: Bench, server: Server, size: int, number: int, seconds: float) 
     )
 
 
-def _write_reviews(options: Options, folder: Path) -> dict[int, Path]:
+def _write_reviews(options: WebhooksOptions, folder: Path) -> dict[int, Path]:
     files = {size: folder / f"reviews-{size}.jsonl" for size in options.sizes}
     for size, file in files.items():
         try:
@@ -151,13 +146,16 @@ def _write_reviews(options: Options, folder: Path) -> dict[int, Path]:
     return files
 
 
-def _report(turns: Sequence[Turn], options: Options, conditions: Mapping[str, object]) -> None:
+def _report(
+    turns: Sequence[WebhooksTurn], options: WebhooksOptions, conditions: Mapping[str, object]
+) -> None:
     for size, rows in figures.summarise(turns, REFERENCE).items():
         print(f"\n{size:,}-byte reviews\n{figures.table(rows, REFERENCE)}")
     busiest = max(turn.load_share for turn in turns)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
     print(
-        f"{CAVEAT}\nEvery answer was checked. The load generator was busy {busiest:.0%} of its core at most."
+        f"{CAVEAT}\nEvery answer was checked. The load generator was busy {busiest:.0%} of its "
+        "core at most."
     )
     for doubt in figures.doubts(turns):
         print(f"But {doubt}.")
@@ -166,7 +164,7 @@ def _report(turns: Sequence[Turn], options: Options, conditions: Mapping[str, ob
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
 
-def _conditions(options: Options) -> dict[str, object]:
+def _conditions(options: WebhooksOptions) -> dict[str, object]:
     return {
         **servers.read_machine(),
         "connections": CONNECTIONS,
@@ -175,7 +173,7 @@ def _conditions(options: Options) -> dict[str, object]:
     }
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> WebhooksOptions:
     parser = argparse.ArgumentParser(
         "bench-webhooks", description="Measure Reprieve's admission server beside others."
     )
@@ -195,11 +193,9 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         metavar="B,B",
         help="of the reviews [B] (default: 4096,30720)",
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write everything that was measured"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all measurements")
     options = parser.parse_args(arguments)
-    return Options(options.rounds, options.seconds, options.sizes, options.json)
+    return WebhooksOptions(options.rounds, options.seconds, options.sizes, options.json)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
-"""Hostile reviews and hostile clients against the running admission server. See `__main__.py` for what must hold.
+"""Hostile reviews and hostile clients against the running admission server.
 
-Every case is made from the seed and its own number alone, whatever else runs beside it: one that fails can be run again
-by itself.
+`__main__.py` says what must hold. Each case depends only on the seed and its own number, so that a
+failing case can be repeated alone.
 """

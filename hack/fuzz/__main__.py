@@ -1,16 +1,18 @@
-"""`make fuzz`: whatever is sent to the admission server, it answers, rightly, and lives.
+"""`make fuzz`: the admission server answers everything, answers it correctly, and keeps running.
 
-The server is the real process, started by its own command line, over TLS; behind it a stand-in for the API server. What
-must hold of every answer:
+The server is the real process, started by its own command line, over TLS, with a stub API server
+behind it. Of every answer must hold:
 
-- never 500, and never later than a bound;
-- what can be decoded is answered with an AdmissionReview of the same uid, allowed or denied as the policy says when it
-  is asked in this process; what cannot, with 400; what is too large, with 413; what does not come, with 408;
+- It is never 500, and never later than a bound.
+- A body that can be decoded gets an AdmissionReview with the same uid, allowed or denied as the
+  policy decides in this process. A body that cannot gets 400, one that is too large 413, one that
+  does not arrive 408.
 
-and of the process: it lives, its memory and its descriptors are at the end what they were, its log tells of no fault.
+Of the process must hold: it keeps running, its memory and file descriptors are at the end what they
+were at the beginning, and its log reports no internal error.
 
     make fuzz                            # 100,000 reviews from a new seed
-    make fuzz SEED=7 BUDGET=90s          # for so long
+    make fuzz SEED=7 BUDGET=90s          # for 90 seconds
     make fuzz SEED=7 ONLY=4711           # one case again
 """
 
@@ -20,7 +22,6 @@ import argparse
 import asyncio
 import re
 import secrets
-import signal
 import sys
 import tempfile
 import time
@@ -31,48 +32,45 @@ from pathlib import Path
 import uvloop
 
 from bench import contenders, servers, stub_api
-from realcluster.errors import ClusterError
+from realcluster import command
 from realcluster.progress import Progress, Task
 
 from . import corpus
 from .bodies import MEBIBYTE
-from .campaign import READ_TIMEOUT_SECONDS, Campaign, Tally, Wrong
+from .campaign import READ_TIMEOUT_SECONDS, Campaign, Counts, Finding
 from .connection import Target
 from .oracle import LOOKUP_SECONDS, Oracle
-from .vitals import Vitals
+from .process_health import ProcessHealth
 
 MAX_REVIEW_BYTES = 8 * MEBIBYTE
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the command line asks for."""
+class FuzzOptions:
+    """The command line's options."""
 
     seed: int
-    reviews: int  # 0: until the time is over
-    seconds: float  # 0: until so many reviews were sent
+    reviews: int  # 0: until time runs out
+    seconds: float  # 0: until that many reviews were sent
     only: int | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit status is 1 where anything was found."""
-    options, progress = _parse(arguments), Progress()
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # without this, the server would outlive a `kill`
+    """Run; the exit status is 1 if anything was found."""
+    options = _parse(arguments)
+    interrupted = f"interrupted; seed {options.seed}"
+    return command.run(
+        "fuzz", lambda progress: _in_scratch(options, progress), interrupted=interrupted
+    )
+
+
+def _in_scratch(options: FuzzOptions, progress: Progress) -> int:
     progress.say(f"fuzz: seed {options.seed}")
-    try:
-        with tempfile.TemporaryDirectory(prefix="reprieve-fuzz-") as scratch:
-            return _run(options, Path(scratch), progress)
-    except ClusterError as error:
-        progress.say(f"fuzz: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say(f"interrupted; seed {options.seed}")
-        return 130
+    with tempfile.TemporaryDirectory(prefix="reprieve-fuzz-") as scratch:
+        return _run(options, Path(scratch), progress)
 
 
-def _run(options: Options, folder: Path, progress: Progress) -> int:
+def _run(options: FuzzOptions, folder: Path, progress: Progress) -> int:
     trust, log, started = (
         contenders.write_certificates(folder),
         folder / "server.log",
@@ -90,26 +88,28 @@ def _run(options: Options, folder: Path, progress: Progress) -> int:
     with stub_api.serve(corpus.CLUSTER) as url:
         command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *limits)
         with servers.running(command, None, log, trust) as server:
-            vitals = Vitals(server, log)
-            vitals.begin()
-            judge, tally = Oracle(corpus.CLUSTER, MAX_REVIEW_BYTES), Tally()
+            health = ProcessHealth(server, log)
+            health.begin()
+            judge, counts = Oracle(corpus.CLUSTER, MAX_REVIEW_BYTES), Counts()
             campaign = Campaign(
-                options.seed, Target(server.port, trust), judge, _is_over(options), tally
+                options.seed, Target(server.port, trust), judge, _is_over(options), counts
             )
-            found = _send(options, campaign, vitals, progress)
-            found = found or [Wrong(tally.reviews, what) for what in vitals.complaints()]
-            print(_summary(options, tally, vitals, time.monotonic() - started))
+            found = _send(options, campaign, health, progress)
+            found = found or [Finding(counts.reviews, what) for what in health.complaints()]
+            print(_summary(options, counts, health, time.monotonic() - started))
     return _report(options, found)
 
 
-def _send(options: Options, campaign: Campaign, vitals: Vitals, progress: Progress) -> list[Wrong]:
+def _send(
+    options: FuzzOptions, campaign: Campaign, health: ProcessHealth, progress: Progress
+) -> list[Finding]:
     async def send(task: Task) -> None:
-        def note(tally: Tally) -> None:
-            vitals.sample(_share(options, tally, task.seconds))
-            task.tick(_counts(tally))
+        def note(counts: Counts) -> None:
+            health.sample(_share(options, counts, task.seconds))
+            task.tick(_counted(counts))
 
         await (campaign.run(note) if options.only is None else campaign.send(options.only))
-        vitals.sample(1.0)
+        health.sample(1.0)
 
     try:
         with (
@@ -117,60 +117,65 @@ def _send(options: Options, campaign: Campaign, vitals: Vitals, progress: Progre
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             runner.run(send(task))
-    except Wrong as wrong:
-        return [wrong]
+    except Finding as finding:
+        return [finding]
     return []
 
 
-def _share(options: Options, tally: Tally, seconds: float) -> float:
-    return seconds / options.seconds if options.seconds else tally.reviews / options.reviews
+def _share(options: FuzzOptions, counts: Counts, seconds: float) -> float:
+    return seconds / options.seconds if options.seconds else counts.reviews / options.reviews
 
 
-def _is_over(options: Options) -> Callable[[Tally], bool]:
+def _is_over(options: FuzzOptions) -> Callable[[Counts], bool]:
     deadline = time.monotonic() + options.seconds
     if options.seconds:
         return lambda _: time.monotonic() > deadline
-    return lambda tally: tally.reviews >= options.reviews
+    return lambda counts: counts.reviews >= options.reviews
 
 
-def _counts(tally: Tally) -> str:
-    return f"{tally.reviews:,} reviews: " + ", ".join(
-        f"{count:,} × {status}" for status, count in sorted(tally.statuses.items())
+def _counted(counts: Counts) -> str:
+    return f"{counts.reviews:,} reviews: " + ", ".join(
+        f"{count:,} × {status}" for status, count in sorted(counts.statuses.items())
     )
 
 
-def _summary(options: Options, tally: Tally, vitals: Vitals, seconds: float) -> str:
-    first, last = vitals.memory()
+def _summary(options: FuzzOptions, counts: Counts, health: ProcessHealth, seconds: float) -> str:
+    first, last = health.memory()
     return (
-        f"fuzz: seed {options.seed}: {_counts(tally)}; {tally.intruders.total():,} intruders of "
-        f"{len(tally.intruders)} kinds; {seconds:.0f} s, slowest answer {tally.slowest_seconds:.2f} s; "
-        f"RSS {first:.0f} to {last:.0f} MiB, descriptors {vitals.descriptors_before} to {vitals.descriptors()}"
+        f"fuzz: seed {options.seed}: {_counted(counts)}; "
+        f"{counts.hostile_clients.total():,} hostile clients of "
+        f"{len(counts.hostile_clients)} kinds; {seconds:.0f} s, "
+        f"slowest answer {counts.slowest_seconds:.2f} s; "
+        f"RSS {first:.0f} to {last:.0f} MiB, descriptors {health.descriptors_before} to "
+        f"{health.descriptors()}"
     )
 
 
-def _report(options: Options, found: Sequence[Wrong]) -> int:
-    for wrong in found:
-        print(f"fuzz: FOUND at {wrong.number}: {wrong}", file=sys.stderr)
-        if wrong.sent:
+def _report(options: FuzzOptions, found: Sequence[Finding]) -> int:
+    for finding in found:
+        print(f"fuzz: FOUND at {finding.number}: {finding}", file=sys.stderr)
+        if finding.sent:
             kept = (
                 Path(tempfile.mkdtemp(prefix="reprieve-fuzz-found-"))
-                / f"{options.seed}-{wrong.number}.http"
+                / f"{options.seed}-{finding.number}.http"
             )
-            kept.write_bytes(wrong.sent)
-            print(f"fuzz: what was sent is in {kept}", file=sys.stderr)
+            kept.write_bytes(finding.sent)
+            print(f"fuzz: the request is in {kept}", file=sys.stderr)
     if found:
         print(
-            f"fuzz: again with: make fuzz SEED={options.seed} ONLY={found[0].number}",
+            f"fuzz: repeat with: make fuzz SEED={options.seed} ONLY={found[0].number}",
             file=sys.stderr,
         )
     return 1 if found else 0
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> FuzzOptions:
     parser = argparse.ArgumentParser(
         "fuzz", description="Send hostile reviews to the admission server."
     )
-    parser.add_argument("--seed", type=int, default=None, help="of all cases (default: a new one)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of all cases (default: a new one)"
+    )
     parser.add_argument(
         "--budget",
         type=budget,
@@ -181,11 +186,11 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(10**9) if options.seed is None else options.seed
     reviews, seconds = options.budget
-    return Options(seed, reviews, seconds, options.only)
+    return FuzzOptions(seed, reviews, seconds, options.only)
 
 
 def budget(text: str) -> tuple[int, float]:
-    """Return a number of reviews or a number of seconds, the other one 0."""
+    """Return a number of reviews and a number of seconds; one of them is 0."""
     found = re.fullmatch(r"([1-9][0-9_,]*)(s?)", text)
     if found is None:
         raise argparse.ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""Reviews that went wrong: as documents (a value, a field, a key), as texts (cut, flipped, spliced), or in size."""
+"""Damaged reviews: as documents (a value, a field, a key), as texts (cut, flipped), or in size."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Body:
-    """Bytes to send as a review, and how they came about."""
+    """Bytes to send as a review, and a description of how they were made."""
 
     content: bytes
-    story: str
+    description: str
 
 
 def make(rng: Random, recorded: Sequence[str], uid: str) -> Body:
-    """Return a recorded review with a uid of its own, changed beyond recognition or not at all."""
+    """Return a recorded review with a uid of its own, unchanged or damaged."""
     document: Document = json.loads(rng.choice(recorded))
     document["request"]["uid"] = uid
     fate = rng.random()
@@ -106,7 +106,7 @@ def _wrapped_value(rng: Random, document: Document) -> None:
 
 
 def _known_key(rng: Random, document: Document) -> None:
-    """Say something strange under a key that rules read: what gets furthest."""
+    """Set a strange value under a key that rules read: such reviews get furthest."""
     request = _request(document)
     for name in ("object", "oldObject") if rng.random() < 0.3 else ("object",):
         holder = request.get(name)
@@ -242,7 +242,7 @@ _TEXT_CHANGES = (
 
 
 def _large(rng: Random, document: Document) -> Body:
-    """Return a review beyond or just below the server's limit of 8 MiB."""
+    """Return a review above, or just below, the server's limit of 8 MiB."""
     size = rng.choice((10, 10, 7)) * MEBIBYTE
     metadata = _opened(_request(document).get("object"), "metadata")
     form = rng.choice(("one value", "many labels", "blanks", "open brackets"))
@@ -262,7 +262,7 @@ def _request(document: Document) -> Document:
 
 
 def _place(rng: Random, document: Document) -> tuple[Any, Any]:
-    """Return any place in the document: what holds it, and its key or index there."""
+    """Return a random place in the document: its container, and its key or index there."""
     holder: Any = document or {"": None}
     while True:
         key: Any = (
@@ -279,7 +279,7 @@ def _place(rng: Random, document: Document) -> tuple[Any, Any]:
 
 
 def _opened(holder: Any, *path: str) -> Document:
-    """Return the map at a path, made where there is none; one that belongs to nothing where it cannot be."""
+    """Return the map at a path; create it, or return an unattached one where it cannot exist."""
     here: Any = holder if isinstance(holder, dict) else {}
     for name in path:
         if not isinstance(here.get(name), dict):

@@ -1,4 +1,4 @@
-"""The run itself: workers that send one case after the other, intruders beside them, and the first thing that is wrong."""
+"""One run: workers that send cases, hostile clients beside them, and the first finding."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from . import bodies, corpus, framing, intruders, oracle
+from . import bodies, corpus, framing, hostile_clients, oracle
 from .connection import Connection, NoAnswer, Target, connect
 from .framing import Exchange
 from .oracle import Oracle
 
 WORKERS = 8
 ANSWER_SECONDS = 20.0
-"""The bound of every answer; 10 MB need most of a second, and on a machine that is busy with other things several."""
+"""The bound of every answer: 10 MB need most of a second, and several on a busy machine."""
 READ_TIMEOUT_SECONDS = 3.0
-"""What the server gives a client to send its review. Shorter than the default, so that slow clients cost the run less."""
+"""The server's limit for receiving a review.
+
+Shorter than the default, so that slow clients are quick.
+"""
 _ATTEMPTS = 3
-"""At a connection: on such a machine this program itself may take longer for a handshake than the server waits."""
+"""For a connection.
+
+On a busy machine, this program may need longer for a handshake than the server allows.
+"""
 INTRUDERS_SHARE = 1 / 250
 _PIPELINED = 4
 
 
-class Wrong(Exception):  # noqa: N818 - what was looked for, not a fault of this program
-    """Something that must not be; what was sent is in `sent`."""
+class Finding(Exception):  # noqa: N818 - what was looked for, not a fault of this program
+    """Something that must not happen; `sent` holds what was sent."""
 
     def __init__(self, number: int, what: str, sent: bytes = b"") -> None:
         super().__init__(what)
@@ -36,44 +42,44 @@ class Wrong(Exception):  # noqa: N818 - what was looked for, not a fault of this
 
 
 @dataclass
-class Tally:
+class Counts:
     """What has happened so far."""
 
     statuses: Counter[int] = field(default_factory=Counter)
-    intruders: Counter[str] = field(default_factory=Counter)
+    hostile_clients: Counter[str] = field(default_factory=Counter)
     slowest_seconds: float = 0.0
 
     @property
     def reviews(self) -> int:
-        """How many were answered."""
+        """The number of answered reviews."""
         return self.statuses.total()
 
 
 @dataclass
 class Campaign:
-    """One run: its seed, where it goes, and when it is over."""
+    """One run: its seed, its target, and its end."""
 
     seed: int
     target: Target
     judge: Oracle
-    is_over: Callable[[Tally], bool]
-    tally: Tally = field(default_factory=Tally)
+    is_over: Callable[[Counts], bool]
+    counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
         self._recorded = corpus.load()
         self._numbers = itertools.count()
 
-    async def run(self, on_progress: Callable[[Tally], None]) -> None:
-        """Send until it is over; raises `Wrong` at the first thing that is."""
-        async with _first_wrong(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
+    async def run(self, on_progress: Callable[[Counts], None]) -> None:
+        """Send until the run is over; raises the first `Finding`."""
+        async with _first_finding(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
             running = [self._tasks.create_task(self._work()) for _ in range(WORKERS)]
             while not all(worker.done() for worker in running):
-                on_progress(self.tally)
+                on_progress(self.counts)
                 await asyncio.wait(running, timeout=0.2)
 
     async def send(self, number: int) -> None:
-        """Send one case by itself, by its number."""
-        async with _first_wrong(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
+        """Send one case alone, by its number."""
+        async with _first_finding(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
             connection = await self._one(number, None)
             if connection is not None:
                 connection.abort()
@@ -81,7 +87,7 @@ class Campaign:
     async def _work(self) -> None:
         connection: Connection | None = None
         try:
-            while not self.is_over(self.tally):
+            while not self.is_over(self.counts):
                 connection = await self._one(next(self._numbers), connection)
         finally:
             if connection is not None:
@@ -98,13 +104,18 @@ class Campaign:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._talk(number, exchange, connection)
         except TimeoutError:
-            raise Wrong(
-                number, f"{exchange.story}: no answer within {ANSWER_SECONDS:g} s", _sent(exchange)
+            raise Finding(
+                number,
+                f"{exchange.description}: no answer within {ANSWER_SECONDS:g} s",
+                _sent(exchange),
             ) from None
         except NoAnswer as error:
-            # On a busy machine this program is a slow client, which still sends when it is told so: that undoes the answer.
+            # On a busy machine, this program is a slow client. It still sends after the answer,
+            # which discards it.
             if not exchange.is_patient or time.monotonic() - started < READ_TIMEOUT_SECONDS:
-                raise Wrong(number, f"{exchange.story}: {error}", _sent(exchange)) from error
+                raise Finding(
+                    number, f"{exchange.description}: {error}", _sent(exchange)
+                ) from error
         if exchange.keeps_connection:
             return connection
         connection.abort()
@@ -127,7 +138,7 @@ class Campaign:
             return await framing.make(rng, path, made, self.judge)
         except Exception as error:
             sent = b"\n".join(body.content for body in made)
-            raise Wrong(number, f"reading or judging it raises {error!r}", sent) from error
+            raise Finding(number, f"reading or evaluating it raises {error!r}", sent) from error
 
     async def _talk(self, number: int, exchange: Exchange, connection: Connection) -> None:
         started = time.monotonic()
@@ -139,11 +150,11 @@ class Campaign:
                 if complaint is None and status == oracle.OK and exchange.bodies:
                     complaint = oracle.check_form(exchange.bodies[turn], body)
                 if complaint is not None:
-                    raise Wrong(number, f"{exchange.story}: {complaint}", _sent(exchange))
-                self.tally.statuses[status] += 1
+                    raise Finding(number, f"{exchange.description}: {complaint}", _sent(exchange))
+                self.counts.statuses[status] += 1
         finally:
             writing.cancel()
-        self.tally.slowest_seconds = max(self.tally.slowest_seconds, time.monotonic() - started)
+        self.counts.slowest_seconds = max(self.counts.slowest_seconds, time.monotonic() - started)
 
     async def _connect(self, number: int) -> Connection:
         error: Exception | None = None
@@ -153,31 +164,33 @@ class Campaign:
                     return await connect(self.target)
             except (OSError, TimeoutError) as failed:
                 error = failed
-        raise Wrong(number, f"no connection: {error!r}") from error
+        raise Finding(number, f"no connection: {error!r}") from error
 
     async def _visit(self, number: int) -> None:
         rng = Random(f"{self.seed}/{number}/intruder")  # noqa: S311
-        intruder = rng.choice(intruders.ALL)
+        hostile_client = rng.choice(hostile_clients.ALL)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                status = await intruder(rng, self.target)
+                status = await hostile_client(rng, self.target)
         except (AssertionError, NoAnswer, OSError, TimeoutError) as error:
-            raise Wrong(number, f"{intruder.__name__.replace('_', ' ')}: {error!r}") from error
-        self.tally.intruders[intruder.__name__] += 1
+            raise Finding(
+                number, f"{hostile_client.__name__.replace('_', ' ')}: {error!r}"
+            ) from error
+        self.counts.hostile_clients[hostile_client.__name__] += 1
         if status is not None:
-            self.tally.statuses[status] += 1
+            self.counts.statuses[status] += 1
 
 
 @asynccontextmanager
-async def _first_wrong() -> AsyncIterator[None]:
-    """Raise the first `Wrong` of a group by itself: the others are of the same moment."""
+async def _first_finding() -> AsyncIterator[None]:
+    """Raise the first `Finding` of a group alone: the others happened at the same moment."""
     try:
         yield
     except BaseExceptionGroup as group:
-        found = group.subgroup(Wrong)
+        found = group.subgroup(Finding)
         if found is None:
             raise
-        raise next(error for error in found.exceptions if isinstance(error, Wrong)) from None
+        raise next(error for error in found.exceptions if isinstance(error, Finding)) from None
 
 
 def _sent(exchange: Exchange) -> bytes:

@@ -1,4 +1,4 @@
-"""A client's side of one connection. It takes nothing on trust: an answer that is no HTTP is an error."""
+"""The client side of one connection. An answer that is not HTTP is an error."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MAX_HEAD = 64 * 1024
 
 
 class NoAnswer(Exception):  # noqa: N818 - what was found, not a fault of this program
-    """The server closed the connection, or said what is no HTTP."""
+    """The server closed the connection, or sent something other than HTTP."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the server is, and what its certificate is signed by."""
+    """The server's address and the certificate authority."""
 
     port: int
     trust: ssl.SSLContext
@@ -29,7 +29,10 @@ class Connection:
     writer: asyncio.StreamWriter
 
     async def write(self, pieces: tuple[bytes, ...], pause_seconds: float) -> None:
-        """Write all pieces; a server that has heard enough and closed is no error: its answer is still to be read."""
+        """Write all pieces.
+
+        Ignore that the server has closed, because its answer can still be read.
+        """
         try:
             for piece in pieces:
                 self.writer.write(piece)
@@ -62,7 +65,7 @@ class Connection:
         return int(status), body
 
     def abort(self) -> None:
-        """End it at once, without a farewell."""
+        """Close the connection at once, without TLS shutdown."""
         self.writer.transport.abort()
 
 
@@ -73,5 +76,5 @@ async def connect(target: Target) -> Connection:
 
 
 async def connect_without_tls(target: Target) -> Connection:
-    """Open a connection on which TLS is yet to be spoken."""
+    """Open a connection without TLS."""
     return Connection(*await asyncio.open_connection("127.0.0.1", target.port))

@@ -1,4 +1,4 @@
-"""The good reviews that hostile ones are made from, and the cluster that they are judged in."""
+"""The valid reviews that hostile ones are made from, and the cluster that they refer to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.stub_api import Collections
 from reprieve_policy import keys
 
 RECORDED = Path(__file__).parents[2] / "tests" / "contract" / "reviews"
-"""What kube-apiserver sent, of every kind with rules."""
+"""What kube-apiserver sent, for every kind that has rules."""
 
 _PRIORITIES = {"training": 1000, "service": 2000, "highest": 1_000_000_000, "lowest": -(2**31)}
 _NAMESPACES: dict[str, dict[str, str]] = {
@@ -40,7 +40,7 @@ CLUSTER: Collections = {
 
 
 def load() -> tuple[str, ...]:
-    """Return the recorded reviews as JSON texts: parsing one anew is the cheapest deep copy."""
+    """Return the recorded reviews as JSON texts: parsing is the cheapest deep copy."""
     documents: list[Any] = [
         json.loads(file.read_text()) for file in sorted(RECORDED.glob("*.json"))
     ]

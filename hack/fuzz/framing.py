@@ -1,4 +1,4 @@
-"""A body on its way: whole, in chunks, in pieces, several at once; and with a head that lies about it."""
+"""How a body is sent: whole, chunked, in pieces, several at once, or with a false header."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _STUCK = 65_536  # bytes written without a pause
 
 @dataclass(frozen=True)
 class Exchange:
-    """What is written to one connection, in pieces, and what must come back."""
+    """What to write to one connection, in pieces, and what must come back."""
 
-    story: str
+    description: str
     pieces: tuple[bytes, ...]
     expected: tuple[Expected, ...]
     bodies: tuple[bytes, ...] = field(default=(), repr=False)
-    """The reviews whose answers' uids are checked, one for each expected answer; empty where they cannot be."""
+    """The reviews whose answers' uids are checked, one for each answer; empty if they cannot be."""
     keeps_connection: bool = True
     pause_seconds: float = 0.0
-    """Between the pieces."""
+    """Seconds between the pieces."""
     is_patient: bool = False
-    """True where it may take longer than the server waits."""
+    """True if sending may take longer than the server waits."""
 
 
 Frame = Callable[[Random, str, list[Body], Oracle], Awaitable[Exchange]]
 
 
 async def make(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    """Return one body, or more of them at once, framed in a way that the seed chooses."""
+    """Return one body, or several at once, framed as the seed chooses."""
     frame = rng.choices(tuple(_FRAMES), tuple(_FRAMES.values()))[0]
-    # What is large is slow enough without a head that lies about it.
+    # A large body is slow enough without a false header.
     is_large = any(len(body.content) > _STUCK * 16 for body in bodies)
     exchange = await (_plain if is_large and frame is not _chunked else frame)(
         rng, path, bodies, judge
@@ -59,7 +59,11 @@ async def _plain(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exc
     body = bodies[0]
     expected = await judge.expect(path, body.content)
     return Exchange(
-        body.story, (_whole(path, body.content),), (expected,), (body.content,), keeps(expected)
+        body.description,
+        (_whole(path, body.content),),
+        (expected,),
+        (body.content,),
+        keeps(expected),
     )
 
 
@@ -67,7 +71,7 @@ async def _pipelined(_: Random, path: str, bodies: list[Body], judge: Oracle) ->
     expected = tuple([await judge.expect(path, body.content) for body in bodies])
     written = b"".join(_whole(path, body.content) for body in bodies)
     return Exchange(
-        "pipelined: " + _stories(bodies),
+        "pipelined: " + _descriptions(bodies),
         (written,),
         expected,
         tuple(body.content for body in bodies),
@@ -78,7 +82,7 @@ async def _in_pieces(rng: Random, path: str, bodies: list[Body], judge: Oracle) 
     body, expected = bodies[0], await judge.expect(path, bodies[0].content)
     pieces = tuple(_split(rng, _whole(path, body.content)))
     return Exchange(
-        "in pieces: " + body.story, pieces, (expected,), (body.content,), pause_seconds=0.001
+        "in pieces: " + body.description, pieces, (expected,), (body.content,), pause_seconds=0.001
     )
 
 
@@ -89,7 +93,7 @@ async def _chunked(rng: Random, path: str, bodies: list[Body], judge: Oracle) ->
     )
     written = head(path, JSON, "Transfer-Encoding: chunked") + chunks + b"0\r\n\r\n"
     return Exchange(
-        "chunked: " + body.story, (written,), (expected,), (body.content,), keeps(expected)
+        "chunked: " + body.description, (written,), (expected,), (body.content,), keeps(expected)
     )
 
 
@@ -99,7 +103,11 @@ async def _over_http_1_0(_: Random, path: str, bodies: list[Body], judge: Oracle
         head(path, JSON, f"Content-Length: {len(body.content)}", version="HTTP/1.0") + body.content
     )
     return Exchange(
-        "HTTP/1.0: " + body.story, (written,), (expected,), (body.content,), keeps_connection=False
+        "HTTP/1.0: " + body.description,
+        (written,),
+        (expected,),
+        (body.content,),
+        keeps_connection=False,
     )
 
 
@@ -120,12 +128,12 @@ async def _of_another_type(rng: Random, path: str, bodies: list[Body], _: Oracle
 
 
 async def _encoded(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    """Say that the body is compressed, whether it is or not: it is never unpacked."""
+    """Declare the body as compressed, whether it is or not: the server never decompresses it."""
     body, encoding = bodies[0], rng.choice(("gzip", "deflate", "br", "zstd", "x"))
     expected = await judge.expect(path, body.content)
     lines = (JSON, f"Content-Encoding: {encoding}", f"Content-Length: {len(body.content)}")
     return Exchange(
-        f"as {encoding}: {body.story}",
+        f"as {encoding}: {body.description}",
         (head(path, *lines) + body.content,),
         (expected,),
         (body.content,),
@@ -138,7 +146,7 @@ async def _with_a_charset(_: Random, path: str, bodies: list[Body], judge: Oracl
         head(path, f"{JSON}; charset=latin-1", f"Content-Length: {len(body.content)}")
         + body.content
     )
-    return Exchange("with a charset: " + body.story, (written,), (expected,), (body.content,))
+    return Exchange("with a charset: " + body.description, (written,), (expected,), (body.content,))
 
 
 async def _elsewhere(rng: Random, _: str, bodies: list[Body], __: Oracle) -> Exchange:
@@ -164,7 +172,7 @@ async def _elsewhere(rng: Random, _: str, bodies: list[Body], __: Oracle) -> Exc
 
 
 async def _of_another_length(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    """Say less than is sent: the rest is no request."""
+    """Declare a shorter length: the rest is not a request."""
     content = bodies[0].content
     length = rng.randrange(len(content)) if content else 0
     expected = await judge.expect(path, content[:length])
@@ -213,12 +221,12 @@ _FRAMES: dict[Frame, float] = {
 
 
 def keeps(expected: Expected) -> bool:
-    """Return whether a connection goes on after an answer: not where the rest of a body is not waited for."""
+    """Return whether a connection stays open after an answer: not if the body is incomplete."""
     return oracle.TOO_LARGE not in expected.statuses
 
 
 def _patient(exchange: Exchange) -> Exchange:
-    """Expect to be told that it took too long: on a machine that is busy enough, this program is a slow client."""
+    """Also accept a timeout: on a very busy machine, this program is a slow client."""
     expected = tuple(
         replace(each, statuses=each.statuses | {oracle.LATE}) for each in exchange.expected
     )
@@ -232,5 +240,5 @@ def _split(rng: Random, content: bytes) -> list[bytes]:
     ]
 
 
-def _stories(bodies: list[Body]) -> str:
-    return " | ".join(body.story for body in bodies)
+def _descriptions(bodies: list[Body]) -> str:
+    return " | ".join(body.description for body in bodies)

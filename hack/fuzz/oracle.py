@@ -1,7 +1,8 @@
-"""What the answer to a body must be: the same policy, asked in this process, about the same cluster.
+"""The correct answer to a body: the same policy, evaluated in this process for the same cluster.
 
-It shares the reading and the rules with the server and nothing else: no socket, no process, no order of arrival. That the
-rules are right is for their own tests; here an answer must not depend on what else the server has been sent.
+The oracle shares the decoder and the rules with the server and nothing else: no socket, no process,
+no order of arrival. The rules have their own tests. These runs show that an answer does not depend
+on what else the server receives.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
 from reprieve_runtime.client.api import JSON, Api, ApiError, Params
-from reprieve_runtime.client.stored import Named, WatchEvent
+from reprieve_runtime.client.stored import ObjectIdentity, WatchEvent
 from reprieve_webhooks.admission import handlers, review
-from reprieve_webhooks.admission.review import Malformed, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 VALIDATE, MUTATE = "/validate", "/mutate"
 _HANDLERS = {VALIDATE: handlers.validate, MUTATE: handlers.mutate}
 OK, BAD_REQUEST, LATE, TOO_LARGE, NOT_KNOWN = 200, 400, 408, 413, 503
 LOOKUP_SECONDS = 10.0
-"""For one lookup: the stand-in for the API server shares a core with everything else here."""
+"""Seconds for one lookup: the stub API server shares a core with everything else here."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The statuses that are right, and the body where there is one right answer to a review."""
+    """The correct statuses, and the body if exactly one answer to a review is correct."""
 
     statuses: frozenset[int]
     body: bytes | None = None
 
     def complaint(self, status: int, body: bytes) -> str | None:
-        """Return what is wrong with an answer, `None` where nothing is."""
+        """Return what is wrong with an answer, or `None`."""
         if status not in self.statuses:
             wanted = " or ".join(str(each) for each in sorted(self.statuses))
             return f"answered {status} instead of {wanted}: {body[:300]!r}"
@@ -52,12 +53,12 @@ class Expected:
 
 
 def one_of(*statuses: int) -> Expected:
-    """Expect one of these, with any sentence."""
+    """Expect one of these statuses, with any text."""
     return Expected(frozenset(statuses))
 
 
 class _InProcessApi(Api):
-    """Reads the same collections as the server does, without a socket."""
+    """Reads the same objects as the server does, without a socket."""
 
     def __init__(self, collections: stub_api.Collections) -> None:
         self._collections = collections
@@ -72,9 +73,9 @@ class _InProcessApi(Api):
         content_type: str = JSON,  # noqa: ARG002
         accept: str = JSON,  # noqa: ARG002
         timeout_seconds: float = 0.0,  # noqa: ARG002
-        most_bytes: int | None = None,  # noqa: ARG002
+        max_bytes: int | None = None,  # noqa: ARG002
     ) -> bytes:
-        assert method == "GET", f"{method} {path}: nothing but reading is known here"
+        assert method == "GET", f"{method} {path}: only reading is supported here"
         found = stub_api.read(self._collections, path)
         if found is None:
             raise ApiError(404, "NotFound", path)
@@ -89,11 +90,11 @@ class _InProcessApi(Api):
         params: Params | None = None,  # noqa: ARG002
     ) -> AsyncIterator[WatchEvent[T]]:
         await asyncio.Event().wait()
-        yield WatchEvent(decode_as, "BOOKMARK", Named(), Raw(b"{}"))
+        yield WatchEvent(decode_as, "BOOKMARK", ObjectIdentity(), Raw(b"{}"))
 
 
 class Oracle:
-    """Says what must be answered."""
+    """Returns the correct answer of each request."""
 
     def __init__(self, collections: stub_api.Collections, max_review_bytes: int) -> None:
         api, own = _InProcessApi(collections), ("reprieve-system", "reprieve-policy")
@@ -103,7 +104,7 @@ class Oracle:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Know the cluster, for the block."""
+        """Keep the cluster's objects for the block."""
         watches = asyncio.ensure_future(self._facts.run())
         try:
             yield
@@ -111,7 +112,7 @@ class Oracle:
             watches.cancel()
 
     async def expect(self, path: str, body: bytes) -> Expected:
-        """Return what a body that arrives whole must be answered at a path."""
+        """Return the correct answer to a body that arrives completely at a path."""
         if len(body) > self._max_review_bytes:
             return one_of(TOO_LARGE)
         request = review.parse(body, self._facts.template_kinds)
@@ -121,7 +122,7 @@ class Oracle:
             else await self._judge(path, request)
         )
 
-    async def _judge(self, path: str, request: Request) -> Expected:
+    async def _judge(self, path: str, request: AdmissionRequest) -> Expected:
         try:
             answered = await _HANDLERS[path](request, self._facts)
         except ApiError:
@@ -139,12 +140,15 @@ class Oracle:
             and resource is not None
             and any(membership.read(view) for view in pod_views(resource))
         ):
-            # What the rest of a gang says depends on what was sent before, by all who send at once.
+            # The rest of a gang depends on what other clients sent before.
             return Expected(statuses)
         return Expected(statuses, answered.body)
 
     def _knows(self, namespace: str, resource: Resource) -> bool:
-        """Return whether nothing is named that no watch has seen: of such, so many a second are looked up and no more."""
+        """Return whether all named objects are watched.
+
+        Unwatched ones are looked up, at a limited rate.
+        """
         told, named = [annotations_of(resource.metadata)], {namespace}
         for view in pod_views(resource):
             told.append(view.annotations)
@@ -154,7 +158,7 @@ class Oracle:
 
 
 def check_form(sent: bytes, answered: bytes) -> str | None:
-    """Return what is wrong with the form of an answer to a review, `None` where nothing is; reads with `json` alone."""
+    """Return what is wrong with the form of an answer, or `None`; reads with `json` alone."""
     try:
         document = json.loads(answered)
         response: Mapping[str, Any] = document["response"]
@@ -177,9 +181,9 @@ def check_form(sent: bytes, answered: bytes) -> str | None:
 
 
 def _uid_of(sent: bytes) -> str | None:
-    """Return the uid of a review as `json` reads it, `None` where it does not.
+    """Return the uid of a review as `json` reads it, or `None` if `json` cannot read it.
 
-    What no rule reads, the server skips without looking at its letters or its depth: it reads more reviews than this.
+    The server skips what no rule reads, whatever its characters or depth: it reads more reviews.
     """
     try:
         uid: str = json.loads(sent)["request"]["uid"]

@@ -1,4 +1,4 @@
-"""What is put where something else belongs. Some of it no JSON encoder writes: it stands in for itself by a name."""
+"""Hostile values. Those that no JSON encoder writes are represented by names until `encode`."""
 
 from __future__ import annotations
 
@@ -102,29 +102,29 @@ VALUES: tuple[Any, ...] = (
 
 
 def hostile(rng: Random) -> Any:
-    """Return any value at all."""
+    """Return a random value of any type."""
     if rng.random() < 0.15:
         return raw(rng.choice(tuple(_RAW)))
-    # Without the copy, what one case does to a list would be done to it in all that follow.
+    # Without the copy, a change by one case would affect all that follow.
     return deepcopy(rng.choice(VALUES))
 
 
 def text(rng: Random) -> str:
-    """Return a text, mostly a strange one."""
+    """Return a text, usually a strange one."""
     return rng.choice([value for value in VALUES if isinstance(value, str)])
 
 
 def raw(name: str) -> str:
-    """Return what `encode` replaces by bytes that are no JSON value, or a very large one."""
+    """Return a name that `encode` replaces by bytes that are no JSON value, or a very large one."""
     return f"@raw {name}@"
 
 
 TWICE = "@twice"
-"""At the end of a key: it is written without this, and so stands there a second time."""
+"""Suffix of a key that `encode` writes without it, so that the key appears twice."""
 
 
 def encode(document: Any) -> bytes:
-    """Return the document as JSON, or nearly."""
+    """Return the document as JSON, or nearly JSON."""
     written = json.dumps(document).encode().replace(TWICE.encode() + b'"', b'"')
     return (
         _NAMED.sub(lambda found: _RAW[found[1].decode()], written)

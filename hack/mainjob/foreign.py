@@ -52,10 +52,8 @@ def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
         _remove(here, webhooks_port)
     narrator.say(
         f"{len(shown)} of {len(story.CHAPTERS)} chapters: the others need workloads whose "
-        "addresses this "
-        "machine reaches; `make demo` without KUBECONFIG shows them. Everything that the demo "
-        "created in "
-        "this cluster is removed."
+        "addresses this machine reaches; `make demo` without KUBECONFIG shows them. Everything "
+        "that the demo created in this cluster is removed."
     )
     return 0 if kept else 1
 
@@ -66,10 +64,8 @@ def _install(here: World, server: str, port: int, progress: Progress) -> None:
     except UnreachableError:
         raise ClusterError(
             f"{server} does not reach https://127.0.0.1:{port} of this machine, where the webhooks "
-            "listen; "
-            "in such a cluster, run them inside: build the Dockerfile's image and `kubectl apply "
-            "-k "
-            "manifests/base`"
+            "listen; in such a cluster, run them inside: build the Dockerfile's image and "
+            "`kubectl apply -k manifests/base`"
         ) from None
 
 

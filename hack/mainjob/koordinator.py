@@ -11,7 +11,7 @@ from typing import Any
 
 from realcluster.kubectl import Done
 
-from .scene import Scene
+from .session import Session
 from .world import MINE
 
 NAMESPACE, NAME = "koordinator-system", "koord-descheduler"
@@ -20,16 +20,16 @@ ANNOTATION = "scheduling.koordinator.sh/soft-eviction"
 
 
 def mark(
-    scene: Scene, pod: str, *, reason: str = "node is overutilized", grace_seconds: int = 30
+    session: Session, pod: str, *, reason: str = "node is overutilized", grace_seconds: int = 30
 ) -> Done:
     """Mark a pod, as the descheduler would and with its rights."""
-    scene.quiet.apply(*_rights())
-    return scene.run(
+    session.quiet.apply(*_rights())
+    return session.run(
         "annotate",
         "pod",
         pod,
         "-n",
-        scene.namespace,
+        session.namespace,
         f"{ANNOTATION}={_spec(reason, grace_seconds)}",
         f"--as={USER}",
     )

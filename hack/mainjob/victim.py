@@ -15,7 +15,7 @@ from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 
 from .promise import BrokenPromiseError
-from .scene import Background, Scene
+from .session import Background, Session
 
 OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:{OPERATOR}"
 GONE_SECONDS = 60.0
@@ -43,42 +43,42 @@ class Call:
     subresource: str
 
 
-def state_of(scene: Scene, pod: str) -> Eviction | None:
+def state_of(session: Session, pod: str) -> Eviction | None:
     """Return the state that the pod carries, or None if it has none or does not exist."""
-    found = scene.quiet.find("pod", pod, "-n", scene.namespace)
+    found = session.quiet.find("pod", pod, "-n", session.namespace)
     text = found["metadata"].get("annotations", {}).get(keys.EVICTION) if found else None
     return eviction.parse(text) if text else None
 
 
-def wait_for_phase(scene: Scene, pod: str, *phases: str) -> Eviction:
+def wait_for_phase(session: Session, pod: str, *phases: str) -> Eviction:
     """Wait until the victim is in one of these phases."""
 
     def reached() -> Eviction | None:
-        state = state_of(scene, pod)
+        state = state_of(session, pod)
         return state if state and state.phase in phases else None
 
-    return scene.wait(f"{' or '.join(phases)} {pod}", reached)
+    return session.wait(f"{' or '.join(phases)} {pod}", reached)
 
 
 @contextlib.contextmanager
-def recording(scene: Scene, pod: str) -> Iterator[Background]:
+def recording(session: Session, pod: str) -> Iterator[Background]:
     """Record every state that a pod carries while the block runs.
 
     The last one may be very short.
     """
     state = f"jsonpath={{.metadata.annotations.{escaped(keys.EVICTION)}}}{{'\\n'}}"
-    with scene.watching("get", "pod", pod, "-n", scene.namespace, "-w", "-o", state) as record:
+    with session.watching("get", "pod", pod, "-n", session.namespace, "-w", "-o", state) as record:
         yield record
 
 
-def last_state(scene: Scene, record: Background) -> Eviction:
+def last_state(session: Session, record: Background) -> Eviction:
     """Return the state with which a victim was deleted."""
 
     def deleted() -> Eviction | None:
         states = [eviction.parse(line) for line in record.text.splitlines()]
         return next((state for state in states if state and state.phase is Phase.TERMINATING), None)
 
-    return scene.wait("state with which it was deleted", deleted)
+    return session.wait("state with which it was deleted", deleted)
 
 
 def escaped(key: str) -> str:
@@ -86,74 +86,74 @@ def escaped(key: str) -> str:
     return key.replace(".", r"\.")
 
 
-def wait_until_gone(scene: Scene, pod: str) -> None:
+def wait_until_gone(session: Session, pod: str) -> None:
     """Wait until no pod has that name."""
-    scene.wait(
+    session.wait(
         f"end of {pod}",
-        lambda: scene.quiet.find("pod", pod, "-n", scene.namespace) is None,
+        lambda: session.quiet.find("pod", pod, "-n", session.namespace) is None,
         GONE_SECONDS,
     )
 
 
-def show_events(scene: Scene, pod: str, last: str) -> str:
+def show_events(session: Session, pod: str, last: str) -> str:
     """Wait for the Event with reason `last`, show all Events of the victim, and return them."""
 
     def told() -> bool:
-        return any(item.get("reason") == last for item in events_of(scene, pod))
+        return any(item.get("reason") == last for item in events_of(session, pod))
 
-    scene.wait(f"Event {last}", told, 30)
-    return scene.run(
+    session.wait(f"Event {last}", told, 30)
+    return session.run(
         "get",
         "events",
         "-n",
-        scene.namespace,
+        session.namespace,
         f"--field-selector=involvedObject.name={pod}",
         *_EVENT_COLUMNS,
     ).stdout
 
 
-def events_of(scene: Scene, pod: str) -> list[Any]:
+def events_of(session: Session, pod: str) -> list[Any]:
     """Return the Events of a pod."""
-    found = scene.quiet.get(
-        "events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}"
+    found = session.quiet.get(
+        "events", "-n", session.namespace, f"--field-selector=involvedObject.name={pod}"
     )
     return list(found["items"])
 
 
-def calls_on(scene: Scene, pod: str, verb: str = "") -> list[Call]:
+def calls_on(session: Session, pod: str, verb: str = "") -> list[Call]:
     """Return the requests that changed a pod, in order."""
-    return [call for call in _calls(scene, pod) if verb in ("", call.verb)]
+    return [call for call in _calls(session, pod) if verb in ("", call.verb)]
 
 
-def deleted_at(scene: Scene, pod: str) -> datetime:
+def deleted_at(session: Session, pod: str) -> datetime:
     """Return when the operator deleted the pod; raise unless it did so exactly once."""
-    deletes = [call for call in calls_on(scene, pod, "delete") if call.user == OPERATOR_USER]
+    deletes = [call for call in calls_on(session, pod, "delete") if call.user == OPERATOR_USER]
     if len(deletes) != 1:
         raise BrokenPromiseError(f"the operator deleted {pod} {len(deletes)} times, not once")
     return deletes[0].at
 
 
-def _calls(scene: Scene, pod: str) -> Iterator[Call]:
-    assert scene.world.audit_log is not None
-    with scene.world.audit_log.open() as lines:
+def _calls(session: Session, pod: str) -> Iterator[Call]:
+    assert session.world.audit_log is not None
+    with session.world.audit_log.open() as lines:
         for line in lines:
             # Most lines are about other pods: decoding only these lines is a hundred times quicker.
-            if f'"{pod}"' in line and f'"{scene.namespace}"' in line:
-                yield from _call_of(json.loads(line), scene, pod)
+            if f'"{pod}"' in line and f'"{session.namespace}"' in line:
+                yield from _call_of(json.loads(line), session, pod)
 
 
-def _call_of(entry: Any, scene: Scene, pod: str) -> Iterator[Call]:
+def _call_of(entry: Any, session: Session, pod: str) -> Iterator[Call]:
     target, at = entry["objectRef"], timestamp.parse(entry["requestReceivedTimestamp"])
     # Entries of stage RequestReceived, also written for the operator, may never have been executed.
     code = entry.get("responseStatus", {}).get("code")
     is_done = code is not None and code < HTTPStatus.MULTIPLE_CHOICES
     is_it = (target["resource"], target.get("namespace"), target.get("name")) == (
         "pods",
-        scene.namespace,
+        session.namespace,
         pod,
     )
     # An earlier run had a pod of the same name.
-    if is_it and is_done and at is not None and at > scene.began_at:
+    if is_it and is_done and at is not None and at > session.began_at:
         who = entry.get("impersonatedUser", entry["user"])["username"]
         yield Call(at, entry["verb"], who, target.get("subresource", ""))
 

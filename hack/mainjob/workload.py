@@ -10,33 +10,33 @@ from typing import Any
 
 from realcluster import install, procs_pod
 
-from .scene import Background, Scene
+from .session import Background, Session
 from .world import Nodes, World
 
 EXAMPLES = f"{install.MANIFESTS.name}/examples"
 READY_SECONDS = 90.0
 
 
-def start_job(scene: Scene) -> str:
+def start_job(session: Session) -> str:
     """Apply the example unchanged; return the name of its running pod."""
-    if scene.world.nodes is Nodes.LOCAL:
-        _apply_locally(scene)
+    if session.world.nodes is Nodes.LOCAL:
+        _apply_locally(session)
     else:
-        scene.run("apply", "-n", scene.namespace, "-k", EXAMPLES)
-    return wait_for_pod(scene, "-l", "batch.kubernetes.io/job-name=training")
+        session.run("apply", "-n", session.namespace, "-k", EXAMPLES)
+    return wait_for_pod(session, "-l", "batch.kubernetes.io/job-name=training")
 
 
 def build_pod(
-    scene: Scene, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any
+    session: Session, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any
 ) -> Any:
     """Return the example's pod as a single pod with other behaviour.
 
     `metadata` holds finalizers and annotations; `None` removes one of the example's annotations.
     """
-    template = _job(scene)["spec"]["template"]
+    template = _job(session)["spec"]["template"]
     said = {
         **template["metadata"]["annotations"],
-        **_place(scene.world),
+        **_place(session.world),
         **metadata.pop("annotations", {}),
     }
     annotations = {key: value for key, value in said.items() if value is not None}
@@ -53,67 +53,75 @@ def build_pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def start_pods(scene: Scene, *pods: Any) -> None:
+def start_pods(session: Session, *pods: Any) -> None:
     """Create pods and their program, and wait until all pods run."""
-    program = next(item for item in _rendered(scene) if item["kind"] == "ConfigMap")
+    program = next(item for item in _rendered(session) if item["kind"] == "ConfigMap")
     items = [
-        {**item, "metadata": {**item["metadata"], "namespace": scene.namespace}}
+        {**item, "metadata": {**item["metadata"], "namespace": session.namespace}}
         for item in (program, *pods)
     ]
-    scene.quiet.apply(*items)
+    session.quiet.apply(*items)
     for pod in pods:
-        wait_for_pod(scene, "-l", f"app.kubernetes.io/name={pod['metadata']['name']}")
+        wait_for_pod(session, "-l", f"app.kubernetes.io/name={pod['metadata']['name']}")
 
 
-def wait_for_pod(scene: Scene, *selection: str, but: str = "") -> str:
+def wait_for_pod(session: Session, *selection: str, but: str = "") -> str:
     """Return the name of the selected pod, other than `but`, whose program is training."""
 
     def training() -> str | None:
-        for pod in scene.quiet.get("pods", "-n", scene.namespace, *selection)["items"]:
+        for pod in session.quiet.get("pods", "-n", session.namespace, *selection)["items"]:
             name = str(pod["metadata"]["name"])
             if (
                 name != but
                 and pod["status"].get("phase") == "Running"
-                and "training from step" in log_of(scene, name)
+                and "training from step" in log_of(session, name)
             ):
                 return name
         return None
 
-    return scene.wait("running workload", training, READY_SECONDS)
+    return session.wait("running workload", training, READY_SECONDS)
 
 
-def log_of(scene: Scene, pod: str) -> str:
+def log_of(session: Session, pod: str) -> str:
     """Return what a workload has written so far."""
-    if scene.world.nodes is Nodes.LOCAL:
-        file = scene.world.log_of_local_pod(scene.namespace, pod)
+    if session.world.nodes is Nodes.LOCAL:
+        file = session.world.log_of_local_pod(session.namespace, pod)
         return file.read_text() if file.exists() else ""
-    return scene.quiet.run("logs", pod, "-n", scene.namespace).stdout
+    return session.quiet.run("logs", pod, "-n", session.namespace).stdout
 
 
-def show_log(scene: Scene, pod: str) -> str:
+def show_log(session: Session, pod: str) -> str:
     """Show what a workload has written so far, and return it."""
-    if scene.world.nodes is Nodes.LOCAL:
-        text = log_of(scene, pod)
-        scene.narrator.show(f"cat {scene.world.log_of_local_pod(scene.namespace, pod)}", text)
+    if session.world.nodes is Nodes.LOCAL:
+        text = log_of(session, pod)
+        session.narrator.show(f"cat {session.world.log_of_local_pod(session.namespace, pod)}", text)
         return text
-    return scene.run("logs", pod, "-n", scene.namespace).stdout
+    return session.run("logs", pod, "-n", session.namespace).stdout
 
 
 @contextlib.contextmanager
-def following(scene: Scene, pod: str) -> Iterator[Background]:
+def following(session: Session, pod: str) -> Iterator[Background]:
     """Follow a workload's log during the block: a pod's log is removed with the pod."""
-    if scene.world.nodes is not Nodes.LOCAL:
-        with scene.watching("logs", pod, "-n", scene.namespace, "-f") as background:
+    if session.world.nodes is not Nodes.LOCAL:
+        with session.watching("logs", pod, "-n", session.namespace, "-f") as background:
             yield background
     else:
-        yield scene.file(scene.world.log_of_local_pod(scene.namespace, pod))
+        yield session.file(session.world.log_of_local_pod(session.namespace, pod))
 
 
-def _rendered(scene: Scene) -> list[Any]:
+def _rendered(session: Session) -> list[Any]:
     """Return the example's objects, as `kubectl apply -k` would apply them."""
-    rendered = scene.quiet.read("kustomize", EXAMPLES)
-    items = scene.quiet.read(
-        "create", "-n", scene.namespace, "--dry-run=client", "-o", "json", "-f", "-", stdin=rendered
+    rendered = session.quiet.read("kustomize", EXAMPLES)
+    items = session.quiet.read(
+        "create",
+        "-n",
+        session.namespace,
+        "--dry-run=client",
+        "-o",
+        "json",
+        "-f",
+        "-",
+        stdin=rendered,
     )
     return _objects(items)
 
@@ -129,21 +137,21 @@ def _objects(text: str) -> list[Any]:
     return objects
 
 
-def _job(scene: Scene) -> Any:
-    return next(item for item in _rendered(scene) if item["kind"] == "Job")
+def _job(session: Session) -> Any:
+    return next(item for item in _rendered(session) if item["kind"] == "Job")
 
 
-def _apply_locally(scene: Scene) -> None:
-    items = _rendered(scene)
+def _apply_locally(session: Session) -> None:
+    items = _rendered(session)
     for item in items:
         if item["kind"] == "Job":
-            item["spec"]["template"]["metadata"]["annotations"] |= _place(scene.world)
+            item["spec"]["template"]["metadata"]["annotations"] |= _place(session.world)
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    scene.narrator.say(
+    session.narrator.say(
         f"Its pods have the annotation {procs_pod.ANNOTATION}: local processes replace their "
         "containers."
     )
-    scene.run("apply", "-n", scene.namespace, "-f", "-", stdin=text)
+    session.run("apply", "-n", session.namespace, "-f", "-", stdin=text)
 
 
 def _place(world: World) -> Mapping[str, str]:

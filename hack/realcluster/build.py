@@ -120,8 +120,7 @@ def _build_all(names: list[str], progress: Progress) -> None:
     minutes = max(1, round(sum(BINARIES[name].seconds for name in names) / 60))
     progress.say(
         f"building {', '.join(names)} from source: about {minutes} min on two cores the first "
-        "time, then cached in "
-        f"{paths.cache_home() / 'bin'}"
+        f"time, then cached in {paths.cache_home() / 'bin'}"
     )
     for number, name in enumerate(names, 1):
         _build(go, name, f"[{number}/{len(names)}] {name} {pins.version(BINARIES[name])}", progress)

@@ -115,9 +115,8 @@ def _attribute(kind: bytes, value: str) -> bytes:
 
 
 def _integer(number: int) -> bytes:
-    return _der(
-        INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big")
-    )  # one more bit for the sign
+    # One more bit for the sign.
+    return _der(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big"))
 
 
 def _der(tag: int, *parts: bytes) -> bytes:

@@ -36,17 +36,17 @@ RESTART_SECONDS = 1.0
 
 
 def main() -> None:
-    """Run the node until this process is told to end."""
+    """Run the node until this process gets SIGTERM."""
     node = Node.from_json(Path(sys.argv[1]).read_text())
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(0)
-    )  # the first process of a namespace has no default actions
+    # The first process of a namespace has no default actions.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     prepare_mounts(node)
     folders = dict.fromkeys(str(Path(program).parent) for program in node.programs.values())
+    # Containerd looks there for its shim.
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
-    }  # containerd looks there for its shim
+    }
     commands = {"containerd": containerd(node), "kubelet": kubelet(node)}
     running = {"containerd": start(node, "containerd", commands["containerd"], environment)}
     wait_for_containerd()

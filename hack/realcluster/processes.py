@@ -100,9 +100,8 @@ class Processes:
 
     def adopt(self, name: str, pid: int) -> Identity:
         """Record a process that another program started, so that `down` ends it too."""
-        identity = identify(pid) or Identity(
-            pid, 0, ""
-        )  # already dead: this identity is never alive
+        # Already dead: this identity is never alive.
+        identity = identify(pid) or Identity(pid, 0, "")
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")

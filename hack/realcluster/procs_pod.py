@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 Json = Any
-Lookup = Mapping[
-    tuple[str, str], Mapping[str, str]
-]  # (kind, name) -> the data of a ConfigMap or Secret
+# (kind, name) -> the data of a ConfigMap or Secret.
+Lookup = Mapping[tuple[str, str], Mapping[str, str]]
 
 ANNOTATION = "reprieve.dev/local-process"
 INTERPRETER_NAMES = ("python", "python3", "/usr/bin/python", "/usr/bin/python3")

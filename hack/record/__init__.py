@@ -1,1 +1,1 @@
-"""Records what a real API server asks a webhook about: the reviews of `tests/contract/reviews/recorded`."""
+"""Records the reviews that a real API server sends: `tests/contract/reviews/recorded`."""

@@ -1,4 +1,4 @@
-"""`python -m record`: act out every scene on a cluster of its own, and keep the reviews."""
+"""`python -m record`: perform every operation on a cluster of its own, and keep the reviews."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from realcluster.errors import ClusterError
 from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
 
-from .lab import NAMESPACE, Lab
+from .operations import OPERATIONS, Operation
 from .recorder import Recorder
-from .scenes import SCENES, Scene
 from .stable import make_stable
+from .testbed import NAMESPACE, Testbed
 
 CLUSTER = "reprieve-record"
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "contract" / "reviews" / "recorded"
@@ -26,13 +26,13 @@ def main() -> int:
     """Return the exit status."""
     parser = argparse.ArgumentParser("record", description=__doc__)
     parser.add_argument(
-        "--name", default=CLUSTER, help="the cluster to make and to remove (default: %(default)s)"
+        "--name", default=CLUSTER, help="the cluster to create and to remove (default: %(default)s)"
     )
     name, progress = parser.parse_args().name, Progress()
     try:
         cluster = lifecycle.up(name, {"kwok_nodes": 2}, None, progress)
-        lab = Lab(cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig))
-        _record(lab, progress)
+        testbed = Testbed(cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig))
+        _record(testbed, progress)
     except ClusterError as error:
         progress.say(f"record: {error}")
         return 1
@@ -41,38 +41,39 @@ def main() -> int:
     return 0
 
 
-def _record(lab: Lab, progress: Progress) -> None:
+def _record(testbed: Testbed, progress: Progress) -> None:
     recorder = Recorder()
     with recorder.listening():
-        lab.kubectl.read("create", "namespace", NAMESPACE)
-        lab.kubectl.run("create", "serviceaccount", "default", "-n", NAMESPACE)
-        lab.kubectl.apply(*recorder.configurations())
-        _wait_recording(lab, recorder)
+        testbed.kubectl.read("create", "namespace", NAMESPACE)
+        testbed.kubectl.run("create", "serviceaccount", "default", "-n", NAMESPACE)
+        testbed.kubectl.apply(*recorder.configurations())
+        _wait_recording(testbed, recorder)
         FOLDER.mkdir(exist_ok=True)
         for old in FOLDER.glob("*.json"):
             old.unlink()
         since = 0
-        for scene in SCENES:
-            # A scene that does nothing of its own is looked for in what the one before it set going.
-            since = since if scene.is_a_consequence else recorder.count
-            scene.do(lab)
-            _keep(scene, recorder.first(since, scene, scene.wants))
-            progress.say(scene.name)
+        for operation in OPERATIONS:
+            # Without an action of its own, an operation follows from the one before.
+            if operation.do is not None:
+                since = recorder.count
+                operation.do(testbed)
+            _keep(operation, recorder.first(since, operation, operation.wants))
+            progress.say(operation.name)
 
 
-def _wait_recording(lab: Lab, recorder: Recorder) -> None:
-    """Configurations are in force a moment after they exist."""
-    wanted = Scene("", "UPDATE namespaces", lambda _: None, of=NAMESPACE)
+def _wait_recording(testbed: Testbed, recorder: Recorder) -> None:
+    """Wait until the webhook configurations are in force, which takes a moment."""
+    wanted = Operation("", "UPDATE namespaces", lambda _: None, of=NAMESPACE)
     for attempt in range(100):
-        lab.run(f"label namespace {NAMESPACE} --overwrite attempt=a{attempt}")
+        testbed.run(f"label namespace {NAMESPACE} --overwrite attempt=a{attempt}")
         if recorder.has(wanted):
             return
     raise ClusterError("the recorder is not called")
 
 
-def _keep(scene: Scene, review: Any) -> None:
-    stable = make_stable(review, keep_managed_fields=scene.keep_managed_fields)
-    (FOLDER / f"{scene.name}.json").write_text(
+def _keep(operation: Operation, review: Any) -> None:
+    stable = make_stable(review, keep_managed_fields=operation.keep_managed_fields)
+    (FOLDER / f"{operation.name}.json").write_text(
         json.dumps(stable, indent=1) + "\n", encoding="utf-8"
     )
 

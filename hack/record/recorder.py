@@ -1,4 +1,4 @@
-"""A webhook that allows everything and remembers what it was asked, and its registration for all resources."""
+"""A webhook that allows and records every request, and its registration for all resources."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NAME = "recorder.reprieve.test"
 
 @dataclass(frozen=True)
 class Asked:
-    """One review, and whether a mutating or a validating webhook was asked."""
+    """One review, and whether it was sent to the mutating or to the validating webhook."""
 
     webhook: str
     review: Json
 
 
 class Recorder:
-    """The reviews so far, and the webhook configurations that bring more."""
+    """The reviews so far, and the webhook configurations."""
 
     def __init__(self) -> None:
         self._asked: list[Asked] = []
@@ -49,7 +49,7 @@ class Recorder:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Serve for the block."""
+        """Serve during the block."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         server.socket = self._tls().wrap_socket(server.socket, server_side=True)
         server.daemon_threads = True
@@ -63,11 +63,11 @@ class Recorder:
 
     @property
     def count(self) -> int:
-        """How many reviews came so far: where the next step's begin."""
+        """The number of reviews so far: the index where the next operation's reviews begin."""
         return len(self._asked)
 
     def first(self, since: int, is_it: Callable[[Asked], bool], what: str) -> Json:
-        """Return the first review from number `since` on that is the one; waits for it."""
+        """Wait for the first matching review from number `since` on, and return it."""
         deadline = time.monotonic() + _WAIT_SECONDS
         with self._changed:
             while (found := next(filter(is_it, self._asked[since:]), None)) is None:
@@ -79,18 +79,19 @@ class Recorder:
         return found.review
 
     def has(self, is_it: Callable[[Asked], bool]) -> bool:
-        """Say whether it has come."""
+        """Return whether a matching review has arrived."""
         return any(map(is_it, self._asked))
 
     def configurations(self) -> list[Json]:
         """Return one configuration of each kind, for every operation on everything in these groups.
 
-        Both are needed: mutating webhooks see a generated name's pod before it has its name, and what is invalid.
+        Both are needed: a mutating webhook sees a pod with a generated name before it has the name,
+        and it sees invalid objects.
         """
         return [self._configuration("Mutating"), self._configuration("Validating")]
 
     def take(self, review: Json, path: str) -> Json:
-        """Remember a review; return its answer."""
+        """Record a review; return its answer."""
         with self._changed:
             self._asked.append(Asked(path.strip("/"), review))
             self._changed.notify_all()
@@ -153,7 +154,7 @@ class Recorder:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """Write nothing: what was recorded is said by the scenes."""
+                """Write nothing: `record` prints what was recorded."""
 
         return Handler
 

@@ -1,4 +1,4 @@
-"""What differs from one recording to the next, made the same: uids, versions, times, random names, addresses."""
+"""Replaces what differs between recordings: uids, versions, times, random names, addresses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CRON_SUFFIX = re.compile(r"(\b[a-z]+)-\d{8}\b")
 
 
 def make_stable(review: Json, *, keep_managed_fields: bool) -> Json:
-    """Return the review with one stand-in for each value that is a matter of chance, the same wherever it stands."""
+    """Return the review with one stand-in for each random value, the same wherever it appears."""
     for which in ("object", "oldObject"):
         metadata = (review["request"].get(which) or {}).get("metadata") or {}
         if not keep_managed_fields:

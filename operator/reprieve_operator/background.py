@@ -9,15 +9,17 @@ from .cluster.leader_election import NotLeading
 
 _log = logging.getLogger(__name__)
 
-_ANEW_SECONDS = 5.0
+_RESTART_SECONDS = 5.0
 
-Work = Callable[[], Awaitable[None]]
+BackgroundTask = Callable[[], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def beside(*work: Work, anew_seconds: float = _ANEW_SECONDS) -> AsyncIterator[None]:
+async def background(
+    *work: BackgroundTask, restart_seconds: float = _RESTART_SECONDS
+) -> AsyncIterator[None]:
     """Run the work beside the body and end it with that."""
-    tasks = [asyncio.create_task(_keep_on(one, anew_seconds)) for one in work]
+    tasks = [asyncio.create_task(_restart_on_failure(one, restart_seconds)) for one in work]
     try:
         yield
     finally:
@@ -26,7 +28,7 @@ async def beside(*work: Work, anew_seconds: float = _ANEW_SECONDS) -> AsyncItera
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep_on(work: Work, anew_seconds: float) -> None:
+async def _restart_on_failure(work: BackgroundTask, restart_seconds: float) -> None:
     """Begin anew what fails. Without this, one object that cannot be read would end sweeps for the rest of the term, unseen."""
     while True:
         try:
@@ -37,4 +39,4 @@ async def _keep_on(work: Work, anew_seconds: float) -> None:
             _log.exception("work of the term failed and begins anew")
         else:
             return
-        await asyncio.sleep(anew_seconds)
+        await asyncio.sleep(restart_seconds)

@@ -27,11 +27,11 @@ class Instant:
     wall: float
 
     @classmethod
-    def take(cls, clock: Clock) -> "Instant":
+    def now(cls, clock: Clock) -> "Instant":
         """Return the present."""
         return cls(clock.monotonic(), clock.wall())
 
-    def age(self, clock: Clock) -> float:
+    def elapsed_seconds(self, clock: Clock) -> float:
         """Return the seconds since, by the clock that says more.
 
         A machine that was suspended shows it on the wall clock only, a clock that was set back on the other only.

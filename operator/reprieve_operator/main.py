@@ -11,13 +11,13 @@ import uvloop
 
 from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_runtime.settings import refuse
+from reprieve_runtime.settings import exit_with_errors
 
 from . import settings as options
 from .clock import Clock
-from .leader import Terms
-from .metrics import Metrics
-from .server import Server
+from .leader import Leader
+from .metrics import OperatorMetrics
+from .server import ProbeServer
 from .settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def main() -> None:
     try:
         logs.configure(settings.log_format, settings.log_level)
     except ValueError as error:
-        refuse(options.PROGRAM, [str(error)])
+        exit_with_errors(options.PROGRAM, [str(error)])
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(settings))
@@ -44,13 +44,17 @@ async def run(settings: OperatorSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
     # Without connections of its own, the lease would be renewed only after a thousand victims' turns.
     lease_api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
     # Whoever leads has read the Lease: it knows what time it is before it meets its first victim.
-    terms = Terms(api, lease_api, settings, Clock(now=lease_api.time.now), metrics)
-    server = Server(metrics, is_ready=lambda: terms.policy.reflector.is_synced, is_healthy=lambda: terms.is_healthy)
+    terms = Leader(api, lease_api, settings, Clock(now=lease_api.server_time.now), metrics)
+    server = ProbeServer(
+        metrics,
+        is_ready=lambda: terms.policy.reflector.is_synced,
+        is_healthy=lambda: terms.is_healthy,
+    )
     await server.start(settings.listen_address, settings.listen_port)
     work = [
         asyncio.create_task(terms.policy.reflector.run(), name="policy"),

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from reprieve_runtime.client.watch_metrics import Watch, Watches
+from reprieve_runtime.client.watch_metrics import WatchCollector, WatchedCollection
 
 _CHECKPOINT_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 900, 1800)
 """Seconds, up to the ceiling's default of 30 minutes."""
@@ -15,7 +15,7 @@ _COST_BUCKETS = (0.01, 0.1, 1, 10, 100, 1000, 10000)
 """Device-hours: from half a minute of a GPU to a thousand of them for ten hours."""
 
 
-class Metrics:
+class OperatorMetrics:
     """All metrics of the operator, in a registry of its own."""
 
     def __init__(self) -> None:
@@ -63,10 +63,14 @@ class Metrics:
             registry=self.registry,
         )
         self.extensions = Counter(
-            "reprieve_preemption_extensions", "Deadlines extended, once a victim", registry=self.registry
+            "reprieve_preemption_extensions",
+            "Deadlines extended, once a victim",
+            registry=self.registry,
         )
         self.deferrals = Counter(
-            "reprieve_preemption_deferrals", "Deferrals that workloads asked for and got", registry=self.registry
+            "reprieve_preemption_deferrals",
+            "Deferrals that workloads asked for and got",
+            registry=self.registry,
         )
         self.cancellations = Counter(
             "reprieve_preemption_cancellations", "Marks taken back in time", registry=self.registry
@@ -84,7 +88,9 @@ class Metrics:
             registry=self.registry,
         )
         self.events_dropped = Counter(
-            "reprieve_events_dropped", "Events not written, because there were too many", registry=self.registry
+            "reprieve_events_dropped",
+            "Events not written, because there were too many",
+            registry=self.registry,
         )
         self.gang_releases = Counter(
             "reprieve_gang_gate_releases",
@@ -97,7 +103,9 @@ class Metrics:
             "Gangs whose pods do not agree on what they are preempted by",
             registry=self.registry,
         )
-        self.gated_pods = Gauge("reprieve_gang_gated_pods", "Pods that wait for their gang", registry=self.registry)
+        self.gated_pods = Gauge(
+            "reprieve_gang_gated_pods", "Pods that wait for their gang", registry=self.registry
+        )
         self.policy_is_good = Gauge(
             "reprieve_policy_is_good",
             "0 while the ConfigMap cannot be read and the last good one holds",
@@ -111,23 +119,31 @@ class Metrics:
             registry=self.registry,
         )
         self.last_sweep_at = Gauge(
-            "reprieve_last_sweep_timestamp_seconds", "When all pods were last looked at", registry=self.registry
+            "reprieve_last_sweep_timestamp_seconds",
+            "When all pods were last looked at",
+            registry=self.registry,
         )
 
-    def show_watches(self, watches: Callable[[], Mapping[str, Watch]]) -> None:
+    def register_watches(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
         """Show how old what is known of each collection may be, when asked."""
-        self.registry.register(Watches(watches))
+        self.registry.register(WatchCollector(watches))
 
-    def show_victims(
-        self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int], queue_age: Callable[[], float]
+    def register_victims(
+        self,
+        by_phase: Callable[[], Mapping[str, int]],
+        stuck: Callable[[], int],
+        queue_age: Callable[[], float],
     ) -> None:
         """Count victims when asked, from who keeps them."""
-        self.registry.register(_Victims(by_phase, stuck, queue_age))
+        self.registry.register(_VictimCollector(by_phase, stuck, queue_age))
 
 
-class _Victims(Collector):
+class _VictimCollector(Collector):
     def __init__(
-        self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int], queue_age: Callable[[], float]
+        self,
+        by_phase: Callable[[], Mapping[str, int]],
+        stuck: Callable[[], int],
+        queue_age: Callable[[], float],
     ) -> None:
         self._by_phase = by_phase
         self._stuck = stuck
@@ -135,13 +151,18 @@ class _Victims(Collector):
 
     def collect(self) -> list[GaugeMetricFamily]:
         """Return the gauges as of now."""
-        victims = GaugeMetricFamily("reprieve_preemption_victims", "Victims being handled", labels=["phase"])
+        victims = GaugeMetricFamily(
+            "reprieve_preemption_victims", "Victims being handled", labels=["phase"]
+        )
         for phase, count in self._by_phase().items():
             victims.add_metric([phase], count)
-        stuck = GaugeMetricFamily("reprieve_stuck_victims", "Victims that are still there long after their grace")
+        stuck = GaugeMetricFamily(
+            "reprieve_stuck_victims", "Victims that are still there long after their grace"
+        )
         stuck.add_metric([], self._stuck())
         age = GaugeMetricFamily(
-            "reprieve_victim_queue_age_seconds", "How long the oldest victim has waited for what is first done about it"
+            "reprieve_victim_queue_age_seconds",
+            "How long the oldest victim has waited for what is first done about it",
         )
         age.add_metric([], self._queue_age())
         return [victims, stuck, age]

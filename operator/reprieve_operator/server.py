@@ -5,13 +5,19 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
-from .metrics import Metrics
+from .metrics import OperatorMetrics
 
 
-class Server:
+class ProbeServer:
     """Answers as soon as the program runs; ready once it can do its work."""
 
-    def __init__(self, metrics: Metrics, *, is_ready: Callable[[], bool], is_healthy: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        metrics: OperatorMetrics,
+        *,
+        is_ready: Callable[[], bool],
+        is_healthy: Callable[[], bool],
+    ) -> None:
         self._metrics = metrics
         self._is_ready = is_ready
         self._is_healthy = is_healthy
@@ -42,4 +48,6 @@ class Server:
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._metrics.registry), headers={"Content-Type": content_type})
+        return web.Response(
+            body=encode(self._metrics.registry), headers={"Content-Type": content_type}
+        )

@@ -12,10 +12,10 @@ from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORIT
 from .kube.objects import PodView, Resource, annotations_of
 from .kube.quota import Quotas
 from .lifecycle import ledger
-from .traits import Traits
+from .traits import GangTraits
 
 
-class Right(NamedTuple):
+class Permission(NamedTuple):
     """A verb on a virtual resource of `reprieve.dev`, cluster-wide; see `rights`."""
 
     verb: str
@@ -32,21 +32,21 @@ class Facts:
     """By name."""
     quotas: Quotas = field(default_factory=Quotas)
     """Koordinator's, where they are installed."""
-    lacking: frozenset[Right] = frozenset()
+    missing_permissions: frozenset[Permission] = frozenset()
     """Of the rights that the object needs (`rights.needed`), those that whoever asks does not have."""
-    inherited: ledger.Entry | None = None
+    ledger_entry: ledger.LedgerEntry | None = None
     """What the pod's owner keeps for this very pod; `None` where it replaces nobody."""
-    gang: Traits | None = None
+    gang_traits: GangTraits | None = None
     """What the living members of this pod's gang say; `None` where there are none, or nobody knows."""
     policy_config_map: tuple[str, str] = ("reprieve-system", "reprieve-policy")
     """Namespace and name of the ConfigMap that `settings` are read from."""
     is_offline: bool = False
     """True where no API server checks rights afterwards: then what needs one is said."""
-    operator_is_there: bool = False
+    operator_is_live: bool = False
     """One leads, and has said so in time."""
-    serves_evictions: bool = False
+    eviction_api_served: bool = False
     """The API server serves native Evictions, as far as the object has anything to do with them."""
-    made_together: int = 1
+    pods_created_together: int = 1
     """Pods that this pod's controller makes without waiting for one of them to run; looked up for a gang's pods only."""
 
 
@@ -65,7 +65,9 @@ def default_class(view: PodView, facts: Facts) -> int:
         WORKLOAD_TYPE_CLASS.get(policy.workload_type or ""),
         facts.settings.default_class,
     )
-    allowed = (value for value in candidates if value is not None and value in policy.allowed_classes)
+    allowed = (
+        value for value in candidates if value is not None and value in policy.allowed_classes
+    )
     return next(allowed, max(policy.allowed_classes.classes))
 
 
@@ -90,7 +92,7 @@ def is_non_preemptible(view: PodView, facts: Facts) -> bool:
     if value < preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT:
         return False
     plan = checkpoint_plan.read_leniently(view.annotations, facts.settings)
-    return preemption_class.is_non_preemptible(value, has_checkpoint=plan.waits)
+    return preemption_class.is_non_preemptible(value, has_checkpoint=plan.gives_notice)
 
 
 def priority_class_of(view: PodView, facts: Facts) -> Resource | None:
@@ -106,19 +108,19 @@ def priority_class_named(name: str | None, facts: Facts) -> Resource | None:
     return min(defaults, key=lambda found: found.value or 0, default=None)
 
 
-def preemption_priority(priority: int, named: Resource | None, facts: Facts) -> int:
+def class_preemption_priority(priority: int, named: Resource | None, facts: Facts) -> int:
     """Return what a PriorityClass's pods of `priority` are defended with: the class that it names, else `priority`."""
     name = annotations_of(named.metadata).get(PREEMPTION_PRIORITY_CLASS) if named else None
     defence = facts.priority_classes.get(name) if name else None
     return priority if defence is None or defence.value is None else defence.value
 
 
-def defended_with(view: PodView, priority: int, facts: Facts) -> int:
+def preemption_priority_of(view: PodView, priority: int, facts: Facts) -> int:
     """Return what a pod of `priority` is defended with: the class that it names, else what its own class names, else that."""
     named = facts.priority_classes.get(view.annotations.get(PREEMPTION_PRIORITY_CLASS, ""))
     if named is not None and named.value is not None:
         return named.value
-    return preemption_priority(priority, priority_class_of(view, facts), facts)
+    return class_preemption_priority(priority, priority_class_of(view, facts), facts)
 
 
 def preemption_policy(view: PodView, facts: Facts) -> str | None:

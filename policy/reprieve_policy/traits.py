@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Traits(NamedTuple):
+class GangTraits(NamedTuple):
     """What one pod of a gang says, as the other half of Reprieve and the schedulers read it."""
 
     preemptible: bool

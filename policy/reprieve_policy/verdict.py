@@ -28,7 +28,7 @@ ESCAPES = {
 }
 """What CEL's `strings.quote` escapes, so that both engines show a value alike."""
 
-UNSHOWN = (
+HIDDEN_CODE_POINTS = (
     (0x00, 0x1F),
     (0x7F, 0x9F),
     (0xAD, 0xAD),
@@ -47,7 +47,7 @@ characters and separators. A table of our own, because no two engines have the s
 REPLACEMENT = "\ufffd"
 
 
-class Kind(Enum):
+class ViolationKind(Enum):
     """What is wrong with a field: (the API server's words, its machine-readable cause)."""
 
     REQUIRED = ("Required value", "FieldValueRequired")
@@ -57,7 +57,7 @@ class Kind(Enum):
     NOT_FOUND = ("Not found", "FieldValueNotFound")
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The API server's words for it, as a person reads them."""
         return self.value[0]
 
@@ -72,7 +72,7 @@ class Violation:
     """One field that may not be as it is."""
 
     path: str
-    kind: Kind
+    kind: ViolationKind
     value: str | None
     detail: str
     rule: str = ""
@@ -80,7 +80,7 @@ class Violation:
     @property
     def message(self) -> str:
         """Everything but the path, as `status.details.causes[].message` has it."""
-        parts = [self.kind.words]
+        parts = [self.kind.text]
         if self.value is not None:
             parts.append(quote(self.value))
         if self.detail:
@@ -92,7 +92,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MetadataChange:
     """Set one label or annotation of the object itself (never of a template)."""
 
     field: Literal["labels", "annotations"]
@@ -101,20 +101,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateAddition:
     """Add one scheduling gate to the pod itself."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListAddition:
     """Add one entry to a list of the pod itself."""
 
     path: str
     """Of the list, as a JSON pointer."""
     value: Mapping[str, object]
-    list_is_there: bool
+    list_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Verdict:
         return not self.violations
 
     @property
-    def is_silent(self) -> bool:
+    def is_empty(self) -> bool:
         """True where there is nothing to say at all."""
         return not (self.violations or self.warnings)
 
@@ -139,7 +139,7 @@ class Verdict:
         """400 where a value is bad, 403 where only who or when is, 200 where nothing is violated."""
         if self.is_allowed:
             return HTTPStatus.OK
-        if all(violation.kind is Kind.FORBIDDEN for violation in self.violations):
+        if all(violation.kind is ViolationKind.FORBIDDEN for violation in self.violations):
             return HTTPStatus.FORBIDDEN
         return HTTPStatus.BAD_REQUEST
 
@@ -159,14 +159,14 @@ class Verdict:
         )
 
 
-SILENT = Verdict()
+NO_FINDINGS = Verdict()
 """What nearly every rule says of nearly every object: one value for all, because making it costs a fifth of a rule."""
 
 
 def unsupported(path: str, value: str, choices: Iterable[str], what: str = "values") -> Violation:
     """Return the violation of a value that is none of `choices`."""
     listed = ", ".join(f'"{choice}"' for choice in choices)
-    return Violation(path, Kind.UNSUPPORTED, value, f"supported {what}: {listed}")
+    return Violation(path, ViolationKind.UNSUPPORTED, value, f"supported {what}: {listed}")
 
 
 def quote(value: str) -> str:
@@ -188,4 +188,8 @@ def annotation_path(prefix: str, key: str) -> str:
 _ESCAPES = str.maketrans(ESCAPES)
 _SURROGATES = (0xD800, 0xDFFF)
 """Lone ones: no request can carry one, but a file on a disk can."""
-_UNSHOWN = re.compile("[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in (*UNSHOWN, _SURROGATES)) + "]")
+_UNSHOWN = re.compile(
+    "["
+    + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in (*HIDDEN_CODE_POINTS, _SURROGATES))
+    + "]"
+)

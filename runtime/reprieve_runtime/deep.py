@@ -11,7 +11,7 @@ import msgspec
 
 T = TypeVar("T")
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels that are read: of a list of objects, the fields of ours are ten deep."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[][{}]', re.DOTALL)
 _OPENING = (b"[", b"{")
@@ -30,11 +30,11 @@ def prune(text: bytes) -> bytes:
     kept, depth, begins_at = bytearray(), 0, 0
     for token in _TOKEN.finditer(text):
         if token[0] in _OPENING:
-            if depth == DEEPEST:
+            if depth == MAX_DEPTH:
                 kept += text[begins_at : token.start()] + b"null"
             depth += 1
         elif token[0][:1] != b'"':
             depth -= 1
-            if depth == DEEPEST:
+            if depth == MAX_DEPTH:
                 begins_at = token.end()
-    return bytes(kept) + text[begins_at:] if depth <= DEEPEST else bytes(kept)
+    return bytes(kept) + text[begins_at:] if depth <= MAX_DEPTH else bytes(kept)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from reprieve_policy.config.effective import InForce, decide_in_force
+from reprieve_policy.config.effective import EffectivePolicy, decide_effective_policy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import ObjectMeta
 
@@ -23,14 +23,19 @@ class ConfigMap:
     data: Mapping[str, str] | None = None
 
 
-class PolicyMap:
+class PolicyConfigMap:
     """Watches the ConfigMap; `current` is always usable, and `on_change` hears of each that comes or goes."""
 
     def __init__(
-        self, api: Api, namespace: str, name: str, *, on_change: Callable[["PolicyMap"], None] = lambda _: None
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        *,
+        on_change: Callable[["PolicyConfigMap"], None] = lambda _: None,
     ) -> None:
         self.namespace, self.name = namespace, name
-        self.in_force = InForce()
+        self.effective = EffectivePolicy()
         self.uid = ""
         """Of the ConfigMap; empty where there is none."""
         self._on_change = on_change
@@ -38,28 +43,28 @@ class PolicyMap:
             api,
             object_path("configmaps", namespace),
             ConfigMap,
-            self._take,
-            forget=self._forget,
+            self._handle_update,
+            on_delete=self._handle_delete,
             params={"fieldSelector": f"metadata.name={name}"},
         )
 
     @property
     def current(self) -> PolicySettings:
         """Return the policy that holds now."""
-        return self.in_force.settings
+        return self.effective.settings
 
-    def _take(self, found: ConfigMap) -> None:
-        self._change(found.metadata.uid or "", found.data or {})
+    def _handle_update(self, found: ConfigMap) -> None:
+        self._apply(found.metadata.uid or "", found.data or {})
 
-    def _forget(self, _: Key) -> None:
-        self._change("", None)
+    def _handle_delete(self, _: Key) -> None:
+        self._apply("", None)
 
-    def _change(self, uid: str, data: Mapping[str, str] | None) -> None:
+    def _apply(self, uid: str, data: Mapping[str, str] | None) -> None:
         self.uid = uid
-        self.in_force = decide_in_force(self.in_force, data)
-        if self.in_force.is_as_written:
+        self.effective = decide_effective_policy(self.effective, data)
+        if self.effective.is_config_map_valid:
             _log.info("policy in force", extra={"policy": str(self.current)})
         else:
-            extra = {"reasons": self.in_force.complaint, "policy": str(self.current)}
+            extra = {"reasons": self.effective.error_message, "policy": str(self.current)}
             _log.error("policy cannot be read, what was in force stays in force", extra=extra)
         self._on_change(self)

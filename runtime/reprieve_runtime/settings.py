@@ -28,11 +28,19 @@ def setting(default: Any, *, help: str) -> Any:  # noqa: A002 - what argparse ca
 
 
 def load(
-    settings_type: type[S], *, program: str, description: str, argv: Sequence[str], environ: Mapping[str, str]
+    settings_type: type[S],
+    *,
+    program: str,
+    description: str,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
 ) -> S:
     """Return the settings; `argv` without the program's name. Exits with 2 and every reason where one is unreadable."""
     declared = {item.name: item for item in fields(settings_type)}  # type: ignore[arg-type]
-    readers = {name: _reader(annotation) for name, annotation in typing.get_type_hints(settings_type).items()}
+    readers = {
+        name: _reader(annotation)
+        for name, annotation in typing.get_type_hints(settings_type).items()
+    }
     given = _parse_flags(declared, program, description, argv)
     texts: dict[str, tuple[str, object]] = {}
     errors: list[str] = []
@@ -44,13 +52,15 @@ def load(
             texts[name] = (variable, environ[variable])
         if given[name] is not None:
             texts[name] = (_flag(name), given[name])
-    values = {name: _read(source, text, readers[name], errors) for name, (source, text) in texts.items()}
+    values = {
+        name: _read(source, text, readers[name], errors) for name, (source, text) in texts.items()
+    }
     if errors:
-        refuse(program, errors)
+        exit_with_errors(program, errors)
     return settings_type(**values)
 
 
-def refuse(program: str, errors: Iterable[str]) -> NoReturn:
+def exit_with_errors(program: str, errors: Iterable[str]) -> NoReturn:
     """End the program with status 2 and every reason, before it has done anything."""
     sys.stderr.write("".join(f"{program}: {error}\n" for error in errors))
     raise SystemExit(_BAD_USAGE)
@@ -66,14 +76,26 @@ def _parse_flags(
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"{program} {version('reprieve')}")
-    parser.add_argument("--config", metavar="FILE", help="a JSON object of settings; flags and environment win over it")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a JSON object of settings; flags and environment win over it",
+    )
     for name, item in declared.items():
-        shown = "" if item.default in (None, MISSING) else f" (default: {_shown(item.default)})"
-        parser.add_argument(_flag(name), dest=name, metavar="VALUE", help=item.metadata.get("help", "") + shown)
+        shown = (
+            ""
+            if item.default in (None, MISSING)
+            else f" (default: {_format_default(item.default)})"
+        )
+        parser.add_argument(
+            _flag(name), dest=name, metavar="VALUE", help=item.metadata.get("help", "") + shown
+        )
     return vars(parser.parse_args(argv))
 
 
-def _read_file(path: str | None, declared: Mapping[str, object], errors: list[str]) -> dict[str, object]:
+def _read_file(
+    path: str | None, declared: Mapping[str, object], errors: list[str]
+) -> dict[str, object]:
     if path is None:
         return {}
     try:
@@ -84,7 +106,9 @@ def _read_file(path: str | None, declared: Mapping[str, object], errors: list[st
     if not isinstance(document, dict):
         errors.append(f"--config {path}: must be a JSON object")
         return {}
-    errors.extend(f"--config {path}: unknown setting {name!r}" for name in document if name not in declared)
+    errors.extend(
+        f"--config {path}: unknown setting {name!r}" for name in document if name not in declared
+    )
     return {name: value for name, value in document.items() if name in declared}
 
 
@@ -139,7 +163,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _shown(default: object) -> str:
+def _format_default(default: object) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)

@@ -8,7 +8,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodPhase:
+class PodPhaseStatus:
     """Of a pod's status, its phase."""
 
     phase: str = ""
@@ -18,10 +18,10 @@ class PodPhase:
 class StoredPod(Resource):
     """One pod, or an item of a list of them."""
 
-    status: PodPhase = field(default_factory=PodPhase)
+    status: PodPhaseStatus = field(default_factory=PodPhaseStatus)
 
     @property
-    def is_leaving(self) -> bool:
+    def is_terminating(self) -> bool:
         """True for one that has ended, or is being deleted."""
         return self.metadata.deletionTimestamp is not None or self.status.phase in _ENDED
 

@@ -18,15 +18,22 @@ T = TypeVar("T")
 
 def read(document: Any, paths: Sequence[str]) -> TemplatedResource:
     """Return the object, with the templates that stand at `paths`."""
-    metadata = _convert(document.get("metadata") if isinstance(document, dict) else None, ObjectMeta)
+    metadata = _convert(
+        document.get("metadata") if isinstance(document, dict) else None, ObjectMeta
+    )
     templates = tuple(
         (
             prefix,
-            PodTemplate(metadata=_convert(found.get("metadata"), ObjectMeta), spec=_convert(found.get("spec"), Spec)),
+            PodTemplate(
+                metadata=_convert(found.get("metadata"), ObjectMeta),
+                spec=_convert(found.get("spec"), Spec),
+            ),
         )
         for prefix, found in template_kinds.find_templates(document, paths)
     )
-    return TemplatedResource(kind=kinds.CUSTOM, metadata=metadata or ObjectMeta(), templates=templates)
+    return TemplatedResource(
+        kind=kinds.CUSTOM, metadata=metadata or ObjectMeta(), templates=templates
+    )
 
 
 def _convert(value: Any, type_: type[T]) -> T | None:

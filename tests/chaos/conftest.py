@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from reprieve_runtime.client.api import Api
-from reprieve_testing.chaos.actors import Workloads
-from reprieve_testing.chaos.director import Director
+from reprieve_testing.chaos.actors import WorkloadServer
+from reprieve_testing.chaos.director import ChaosRunner
 from reprieve_testing.chaos.proxy import ApiProxy
-from reprieve_testing.chaos.stage import Stage
+from reprieve_testing.chaos.stage import ChaosNamespace
 from reprieve_testing.cluster import ClusterHandle, Program, cluster_for_tests
 
 NAME = "reprieve-chaos"
@@ -29,12 +29,12 @@ def cluster() -> Iterator[ClusterHandle]:
 
 
 @pytest.fixture
-async def stage(cluster: ClusterHandle) -> AsyncIterator[Stage]:
+async def stage(cluster: ClusterHandle) -> AsyncIterator[ChaosNamespace]:
     """A namespace for one test, which no operator outlives."""
     cluster.set_policy(extensionPercent="100", ceiling="10m")
     api = await Api.connect(cluster.cluster.kubeconfig, user_agent="chaos")
     with cluster.namespace("chaos") as name:
-        yield Stage(api, name, KWOK_NODES)
+        yield ChaosNamespace(api, name, KWOK_NODES)
         cluster.stop_programs()
     await api.close()
 
@@ -49,21 +49,29 @@ async def proxy(cluster: ClusterHandle) -> AsyncIterator[ApiProxy]:
 @pytest.fixture
 def kubeconfig(cluster: ClusterHandle, proxy: ApiProxy, tmp_path: Path) -> Path:
     """The operator's credentials, by way of the proxy."""
-    return proxy.kubeconfig(cluster.account_kubeconfig("reprieve-operator"), tmp_path / "kubeconfig")
+    return proxy.kubeconfig(
+        cluster.account_kubeconfig("reprieve-operator"), tmp_path / "kubeconfig"
+    )
 
 
 @pytest.fixture
-async def director(cluster: ClusterHandle, stage: Stage, proxy: ApiProxy, kubeconfig: Path) -> AsyncIterator[Director]:
+async def director(
+    cluster: ClusterHandle, stage: ChaosNamespace, proxy: ApiProxy, kubeconfig: Path
+) -> AsyncIterator[ChaosRunner]:
     """Who brings victims to life, with operators that reach the API server by way of the proxy."""
 
     def start(**settings: object) -> Program:
-        usual: dict[str, object] = {"kubeconfig": kubeconfig, "cleanup_finalizer": True, "sweep_interval_seconds": 5}
+        usual: dict[str, object] = {
+            "kubeconfig": kubeconfig,
+            "cleanup_finalizer": True,
+            "sweep_interval_seconds": 5,
+        }
         # A successor waits for the end of the Lease, hundreds of times.
         usual |= {"renew_deadline_seconds": 4.0, "lease_duration_seconds": 5}
         return cluster.start_operator(**usual | settings)
 
-    async with Workloads() as workloads:
-        director = Director(stage, workloads, start, cluster.cluster.audit_log)
+    async with WorkloadServer() as workloads:
+        director = ChaosRunner(stage, workloads, start, cluster.cluster.audit_log)
         proxy.before, proxy.after = director.before, director.after
         yield director
         # In a thread, for the proxy answers meanwhile. Without this, no Lease is given back, and one of two minutes outlasts

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reprieve_testing.chaos.actors import crowd
-from reprieve_testing.chaos.director import Director
+from reprieve_testing.chaos.actors import mixed_victims
+from reprieve_testing.chaos.director import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING
 from reprieve_testing.chaos.stage import until
 from reprieve_testing.cluster import ClusterHandle, Program
@@ -44,22 +44,22 @@ class Stepped:
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forwards", "backwards"])
 async def test_a_step_of_an_hour_moves_no_deadline_also_for_a_successor(
-    cluster: ClusterHandle, director: Director, kubeconfig: Path, tmp_path: Path, seconds: int
+    cluster: ClusterHandle, director: ChaosRunner, kubeconfig: Path, tmp_path: Path, seconds: int
 ) -> None:
     director.start = stepped = Stepped(cluster, kubeconfig, tmp_path / "offset")
     first = await director.start_leader()
-    actors = crowd("v", VICTIMS)
-    await director.cast(actors)
+    actors = mixed_victims("v", VICTIMS)
+    await director.create_victims(actors)
     await director.mark(actors[: VICTIMS // 2])
     told = [actor for actor in actors[: VICTIMS // 2] if actor.has_hint]
 
     async def all_told() -> bool:
-        return all(actor.has_heard for actor in told)
+        return all(actor.heard_eviction_id for actor in told)
 
     await until("all were told", all_told, 60)
     stepped.step(seconds)
     await director.mark(actors[VICTIMS // 2 :])
-    await director.wait_over(actor for actor in actors if actor.says != SAVING)
+    await director.wait_over(actor for actor in actors if actor.scripted_answer != SAVING)
     first.kill(end_lease=False)
     async with director.outage():
         director.start()

@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_testing.chaos.actors import Actor, crowd, utc_now
-from reprieve_testing.chaos.director import Director
-from reprieve_testing.chaos.edges import SAVING, SHORT, Act, Event
+from reprieve_testing.chaos.actors import ScriptedVictim, mixed_victims, utc_now
+from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.edges import SAVING, SHORT, PodAction, Trigger
 from reprieve_testing.chaos.proxy import ApiProxy
-from reprieve_testing.chaos.stage import Stage, until
+from reprieve_testing.chaos.stage import ChaosNamespace, until
 from reprieve_testing.cluster import ClusterHandle, Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -21,14 +21,14 @@ VICTIMS = 40
 PAUSE_SECONDS = 30.0
 
 
-async def in_flight(director: Director, count: int = VICTIMS) -> list[Actor]:
+async def in_flight(director: ChaosRunner, count: int = VICTIMS) -> list[ScriptedVictim]:
     """Mark a crowd, and return it once all that want notice were told, and none of those that need long is over."""
-    actors = crowd("v", count)
-    await director.cast(actors)
+    actors = mixed_victims("v", count)
+    await director.create_victims(actors)
     await director.mark()
 
     async def told() -> bool:
-        return all(actor.has_heard for actor in actors if actor.has_hint)
+        return all(actor.heard_eviction_id for actor in actors if actor.has_hint)
 
     await until("all were told", told, 60)
     return actors
@@ -46,7 +46,7 @@ def leads(program: Program) -> bool:
 
 @pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
 async def test_a_part_of_the_control_plane_killed_under_victims(
-    cluster: ClusterHandle, director: Director, component: str
+    cluster: ClusterHandle, director: ChaosRunner, component: str
 ) -> None:
     await director.start_leader()
     await in_flight(director)
@@ -54,14 +54,16 @@ async def test_a_part_of_the_control_plane_killed_under_victims(
         await asyncio.to_thread(cluster.kill_component, component)
         await deadlines_pass()
         await asyncio.to_thread(cluster.start_component, component)
-    await director.stage.sync_kubelets()
+    await director.namespace.sync_kubelets()
     await director.finish()
 
 
-async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(director: Director, stage: Stage) -> None:
+async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(
+    director: ChaosRunner, stage: ChaosNamespace
+) -> None:
     operators = [await director.start_leader(identity=name) for name in ("first", "second")]
-    actors = crowd("v", VICTIMS)
-    await director.cast(actors)
+    actors = mixed_victims("v", VICTIMS)
+    await director.create_victims(actors)
     for index in range(4):
         await director.mark(actors[index::4])
         async with director.outage():
@@ -70,10 +72,10 @@ async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(director: D
     await until("one leads", lambda: one_leads(operators), 30)
 
 
-async def test_a_watch_that_is_cut_again_and_again(director: Director, proxy: ApiProxy) -> None:
+async def test_a_watch_that_is_cut_again_and_again(director: ChaosRunner, proxy: ApiProxy) -> None:
     await director.start_leader()
-    actors = crowd("v", VICTIMS)
-    await director.cast(actors)
+    actors = mixed_victims("v", VICTIMS)
+    await director.create_victims(actors)
     for index in range(8):
         await director.mark(actors[index::8])
         await until("there are watches to cut", partial(cut, proxy), 30)
@@ -81,17 +83,19 @@ async def test_a_watch_that_is_cut_again_and_again(director: Director, proxy: Ap
 
 
 async def test_what_happened_while_no_watch_came_through_and_its_version_was_forgotten(
-    cluster: ClusterHandle, director: Director, stage: Stage, proxy: ApiProxy
+    cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace, proxy: ApiProxy
 ) -> None:
     # Without so long a lease, a slow start of the API server would end the term, and the next one lists all anew.
     long = {"lease_duration_seconds": 120, "renew_deadline_seconds": 100.0}
-    operator = await director.start_leader(sweep_interval_seconds=300, resync_interval_seconds=300, **long)
+    operator = await director.start_leader(
+        sweep_interval_seconds=300, resync_interval_seconds=300, **long
+    )
     before = await in_flight(director)
-    proxy.lets_watch.clear()
+    proxy.watches_allowed.clear()
     proxy.cut_watches()
-    spared = [actor for actor in before if actor.says == SAVING][:3]
+    spared = [actor for actor in before if actor.scripted_answer == SAVING][:3]
     for actor in spared:
-        actor.event = Event(act=Act.UNMARK)
+        actor.trigger = Trigger(action=PodAction.UNMARK)
         actor.ended_at = utc_now()
         await stage.unmark(actor.name)
     await asyncio.to_thread(cluster.compact_etcd)
@@ -99,15 +103,19 @@ async def test_what_happened_while_no_watch_came_through_and_its_version_was_for
         # Without this, the API server would remember older versions than etcd does.
         await asyncio.to_thread(cluster.kill_component, "kube-apiserver")
         await asyncio.to_thread(cluster.start_component, "kube-apiserver")
-    proxy.lets_watch.set()
+    proxy.watches_allowed.set()
     await director.finish()
     assert proxy.gone > 0, "no watch was answered with 410"
     assert [actor.name for actor in spared if actor.phase is not Phase.CANCELLED] == []
     assert operator.process.poll() is None
 
 
-async def test_a_leader_that_stands_still_for_half_a_minute(director: Director) -> None:
-    usual = {"lease_duration_seconds": 15, "renew_deadline_seconds": 10.0, "retry_period_seconds": 2.0}
+async def test_a_leader_that_stands_still_for_half_a_minute(director: ChaosRunner) -> None:
+    usual = {
+        "lease_duration_seconds": 15,
+        "renew_deadline_seconds": 10.0,
+        "retry_period_seconds": 2.0,
+    }
     first = await director.start_leader(identity="first", **usual)
     actors = await in_flight(director)
     second = director.start(identity="second", **usual)
@@ -116,14 +124,14 @@ async def test_a_leader_that_stands_still_for_half_a_minute(director: Director) 
     await until("the other leads", lambda: led_by(director, "second"), 60)
     director.add_outage(since)
     for actor in actors[: VICTIMS // 2]:
-        actor.wind_up()
+        actor.finish_soon()
     await until("half a minute", lambda: is_past(stopped_at + PAUSE_SECONDS), PAUSE_SECONDS + 5)
     first.signal(signal.SIGCONT)
     await director.finish()
     await until("one leads", lambda: one_leads([first, second]), 30)
 
 
-async def led_by(director: Director, name: str) -> bool:
+async def led_by(director: ChaosRunner, name: str) -> bool:
     return director.leader == name
 
 

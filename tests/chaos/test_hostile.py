@@ -9,11 +9,11 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_testing.chaos.actors import Actor
-from reprieve_testing.chaos.director import Director
+from reprieve_testing.chaos.actors import ScriptedVictim
+from reprieve_testing.chaos.director import ChaosRunner
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT
-from reprieve_testing.chaos.stage import Stage, until
-from reprieve_testing.chaos.villains import BEHAVIOURS, REDIRECTS, Villains
+from reprieve_testing.chaos.stage import ChaosNamespace, until
+from reprieve_testing.chaos.villains import BEHAVIOURS, REDIRECTS, HostileWorkloads
 from reprieve_testing.cluster import Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -30,8 +30,11 @@ MOST_MIB = 200
 """Of the operator's memory: one of the answers alone, read to its end, would take five times as much."""
 
 
-def bystanders() -> list[Actor]:
-    return [Actor(f"bystander-{index}", says=SAVED, seconds=SHORT, slack_seconds=60) for index in range(BYSTANDERS)]
+def bystanders() -> list[ScriptedVictim]:
+    return [
+        ScriptedVictim(f"bystander-{index}", scripted_answer=SAVED, seconds=SHORT, slack_seconds=60)
+        for index in range(BYSTANDERS)
+    ]
 
 
 def most_mib(program: Program) -> float:
@@ -42,12 +45,12 @@ def most_mib(program: Program) -> float:
 
 
 async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else_and_fill_no_memory(
-    director: Director, say: Callable[[str], None]
+    director: ChaosRunner, say: Callable[[str], None]
 ) -> None:
     operator = await director.start_leader(poll_interval_seconds=2)
-    async with Villains() as villains:
+    async with HostileWorkloads() as villains:
         hostile = [
-            Actor(
+            ScriptedVictim(
                 f"{behaviour}-{index}",
                 seconds=SHORT,
                 slack_seconds=HARM_SECONDS,
@@ -57,7 +60,7 @@ async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else_and_fil
             for behaviour in (*BEHAVIOURS, REDIRECTS)
             for index in range(OF_EACH)
         ]
-        await director.cast([*hostile, *bystanders()])
+        await director.create_victims([*hostile, *bystanders()])
         await director.mark()
         await director.wait_over()
     assert villains.reached == 0, "a redirect was followed"
@@ -69,11 +72,11 @@ async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else_and_fil
 
 
 async def test_a_pod_that_is_changed_all_the_time_and_marked_anew_each_time_still_goes(
-    director: Director, stage: Stage
+    director: ChaosRunner, stage: ChaosNamespace
 ) -> None:
     await director.start_leader()
-    restless = [Actor(f"restless-{index}", seconds=SHORT) for index in range(3)]
-    await director.cast([*restless, *bystanders()])
+    restless = [ScriptedVictim(f"restless-{index}", seconds=SHORT) for index in range(3)]
+    await director.create_victims([*restless, *bystanders()])
     async with changing(stage, restless):
         await director.mark()
         await director.wait_over()
@@ -81,11 +84,11 @@ async def test_a_pod_that_is_changed_all_the_time_and_marked_anew_each_time_stil
 
 
 async def test_a_pod_that_marks_itself_again_after_it_was_spared_is_given_notice_again(
-    director: Director, stage: Stage
+    director: ChaosRunner, stage: ChaosNamespace
 ) -> None:
     await director.start_leader()
-    actor = Actor("again", says=SAVING)
-    await director.cast([actor])
+    actor = ScriptedVictim("again", scripted_answer=SAVING)
+    await director.create_victims([actor])
     await director.mark()
     await until("it saves", lambda: is_in(actor, Phase.CHECKPOINTING), 30)
     await stage.unmark(actor.name)
@@ -97,16 +100,19 @@ async def test_a_pod_that_marks_itself_again_after_it_was_spared_is_given_notice
     hints = director.workloads.hints
     assert [hint.attempt for hint in hints] == [1, 1]
     assert len({hint.eviction_id for hint in hints}) == 2
-    assert director.workloads.called_off == [hints[0].eviction_id]
+    assert director.workloads.cancelled == [hints[0].eviction_id]
 
 
 @contextlib.asynccontextmanager
-async def changing(stage: Stage, actors: list[Actor]) -> AsyncIterator[None]:
+async def changing(stage: ChaosNamespace, actors: list[ScriptedVictim]) -> AsyncIterator[None]:
     """Have pods changed, and marked, as quickly as the API server answers."""
 
-    async def change(actor: Actor) -> None:
+    async def change(actor: ScriptedVictim) -> None:
         for count in range(1_000_000):
-            metadata = {"labels": {keys.SOFT_EVICTION: "requested"}, "annotations": {"example.com/tick": str(count)}}
+            metadata = {
+                "labels": {keys.SOFT_EVICTION: "requested"},
+                "annotations": {"example.com/tick": str(count)},
+            }
             await stage.patch(actor.name, {"metadata": metadata})
 
     work = [asyncio.create_task(change(actor)) for actor in actors]
@@ -118,5 +124,5 @@ async def changing(stage: Stage, actors: list[Actor]) -> AsyncIterator[None]:
         await asyncio.gather(*work, return_exceptions=True)
 
 
-async def is_in(actor: Actor, phase: Phase) -> bool:
+async def is_in(actor: ScriptedVictim, phase: Phase) -> bool:
     return actor.phase is phase

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from reprieve_testing.chaos.actors import Actor, crowd, utc_now
-from reprieve_testing.chaos.director import Director
-from reprieve_testing.chaos.edges import SAVING, Act, Event
+from reprieve_testing.chaos.actors import ScriptedVictim, mixed_victims, utc_now
+from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.edges import SAVING, PodAction, Trigger
 from reprieve_testing.chaos.proxy import ApiProxy
-from reprieve_testing.chaos.stage import Stage, until
+from reprieve_testing.chaos.stage import ChaosNamespace, until
 from reprieve_testing.cluster import ClusterHandle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -22,19 +22,21 @@ SOON_SECONDS = 15.0
 
 
 async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
-    cluster: ClusterHandle, director: Director, stage: Stage
+    cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace
 ) -> None:
     operator = await director.start_leader()
-    await director.cast(Actor(f"v-{index}", says=SAVING) for index in range(100))
+    await director.create_victims(
+        ScriptedVictim(f"v-{index}", scripted_answer=SAVING) for index in range(100)
+    )
     await director.mark()
 
     async def held() -> bool:
         return all(pod["metadata"].get("finalizers") for pod in (await stage.pods()).values())
 
     await until("all are held", held, 90)
-    for actor in director.actors.values():
+    for actor in director.victims.values():
         # By the namespace controller: whatever the operator itself deletes of those that still save is a broken promise.
-        actor.event, actor.ended_at = Event(act=Act.DELETE), utc_now()
+        actor.trigger, actor.ended_at = Trigger(action=PodAction.DELETE), utc_now()
     cluster.kubectl.read("delete", "namespace", stage.namespace, "--wait=false")
 
     async def gone() -> bool:
@@ -46,21 +48,23 @@ async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
 
 
 async def test_five_hundred_marked_in_one_second(
-    director: Director, proxy: ApiProxy, say: Callable[[str], None]
+    director: ChaosRunner, proxy: ApiProxy, say: Callable[[str], None]
 ) -> None:
     # The pace of a real cluster: a hundred and twenty-five that never answer are asked again all the time.
     await director.start_leader(poll_interval_seconds=5)
-    await director.cast(replace(actor, slack_seconds=MASS_SECONDS) for actor in crowd("v", 500))
+    await director.create_victims(
+        replace(actor, slack_seconds=MASS_SECONDS) for actor in mixed_victims("v", 500)
+    )
     # They reach the operator together, however long this machine takes to write five hundred marks.
-    proxy.lets_watch.clear()
+    proxy.watches_allowed.clear()
     proxy.cut_watches()
     began = time.monotonic()
     await director.mark()
     took = time.monotonic() - began
-    proxy.lets_watch.set()
-    for actor in director.actors.values():
-        if actor.says == SAVING:
-            actor.wind_up()
+    proxy.watches_allowed.set()
+    for actor in director.victims.values():
+        if actor.scripted_answer == SAVING:
+            actor.finish_soon()
     await director.wait_over()
     say(f"500 victims: marked in {took:.1f} s, all gone after {time.monotonic() - began:.1f} s")
     assert took < SOON_SECONDS

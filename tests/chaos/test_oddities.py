@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_testing.chaos.actors import Actor, utc_now
-from reprieve_testing.chaos.director import Director
-from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT, Act, Event
-from reprieve_testing.chaos.stage import Stage, until
+from reprieve_testing.chaos.actors import ScriptedVictim, utc_now
+from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT, PodAction, Trigger
+from reprieve_testing.chaos.stage import ChaosNamespace, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -16,31 +16,41 @@ Json = Any
 PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
 
 
-async def is_in(actor: Actor, phase: Phase) -> bool:
+async def is_in(actor: ScriptedVictim, phase: Phase) -> bool:
     return actor.phase is phase
 
 
-async def told(director: Director, *actors: Actor) -> None:
+async def told(director: ChaosRunner, *actors: ScriptedVictim) -> None:
     """Mark actors, and return once each is saving."""
-    await director.cast(actors)
+    await director.create_victims(actors)
     await director.mark()
     for actor in actors:
-        await until(f"{actor.name} saves", lambda actor=actor: is_in(actor, Phase.CHECKPOINTING), 30)
+        await until(
+            f"{actor.name} saves", lambda actor=actor: is_in(actor, Phase.CHECKPOINTING), 30
+        )
 
 
-async def spared(director: Director, actor: Actor) -> None:
+async def spared(director: ChaosRunner, actor: ScriptedVictim) -> None:
     """Return once an actor is nobody's victim, and its workload was told."""
     await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
-    await until("it is told so", lambda: director.workloads.is_called_off(actor), 30)
+    await until("it is told so", lambda: director.workloads.is_cancelled(actor), 30)
 
 
 def disruption(pod: Json) -> list[str]:
-    return [found["status"] for found in pod["status"]["conditions"] if found["type"] == "DisruptionTarget"]
+    return [
+        found["status"]
+        for found in pod["status"]["conditions"]
+        if found["type"] == "DisruptionTarget"
+    ]
 
 
-async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(director: Director, stage: Stage) -> None:
+async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(
+    director: ChaosRunner, stage: ChaosNamespace
+) -> None:
     first = await director.start_leader(identity="same")
-    actor = Actor("spared", says=SAVING, event=Event(act=Act.UNMARK))
+    actor = ScriptedVictim(
+        "spared", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK)
+    )
     await told(director, actor)
     first.kill(end_lease=False)
     await stage.unmark(actor.name)
@@ -54,10 +64,12 @@ async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(director:
 
 
 async def test_a_disruption_that_a_scheduler_announced_is_taken_back_with_the_mark(
-    director: Director, stage: Stage
+    director: ChaosRunner, stage: ChaosNamespace
 ) -> None:
     await director.start_leader()
-    actor = Actor("announced", says=SAVING, event=Event(act=Act.UNMARK))
+    actor = ScriptedVictim(
+        "announced", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK)
+    )
     await told(director, actor)
     conditions = (await stage.pods())[actor.name]["status"]["conditions"]
     await stage.patch(actor.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status")
@@ -68,10 +80,12 @@ async def test_a_disruption_that_a_scheduler_announced_is_taken_back_with_the_ma
     await director.check()
 
 
-async def test_a_disruption_that_a_scheduler_announced_hastens_nothing(director: Director, stage: Stage) -> None:
+async def test_a_disruption_that_a_scheduler_announced_hastens_nothing(
+    director: ChaosRunner, stage: ChaosNamespace
+) -> None:
     await director.start_leader()
-    actor = Actor("announced", seconds=SHORT)
-    await director.cast([actor])
+    actor = ScriptedVictim("announced", seconds=SHORT)
+    await director.create_victims([actor])
     conditions = (await stage.pods())[actor.name]["status"]["conditions"]
     await stage.patch(actor.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status")
     await director.mark()
@@ -79,18 +93,27 @@ async def test_a_disruption_that_a_scheduler_announced_hastens_nothing(director:
     await director.check()
 
 
-async def test_a_ledger_for_an_owner_that_is_gone_holds_nobody_up(director: Director, stage: Stage) -> None:
+async def test_a_ledger_for_an_owner_that_is_gone_holds_nobody_up(
+    director: ChaosRunner, stage: ChaosNamespace
+) -> None:
     await director.start_leader()
-    actor = Actor("orphan", says=SAVING, has_owner=True)
+    actor = ScriptedVictim("orphan", scripted_answer=SAVING, has_owner=True)
     await told(director, actor)
     await stage.orphan(actor.name)
     await director.finish()
 
 
-async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(director: Director, stage: Stage) -> None:
+async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(
+    director: ChaosRunner, stage: ChaosNamespace
+) -> None:
     first = await director.start_leader(identity="same")
-    actor = Actor("twin", says=SAVED, event=Event(act=Act.DELETE), scene=Phase.EXTENDED)
-    await director.cast([actor])
+    actor = ScriptedVictim(
+        "twin",
+        scripted_answer=SAVED,
+        trigger=Trigger(action=PodAction.DELETE),
+        trigger_phase=Phase.EXTENDED,
+    )
+    await director.create_victims([actor])
     first.kill(end_lease=False)
     await director.mark()
     await stage.delete(actor.name)
@@ -103,8 +126,8 @@ async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(director: D
     made = await stage.create_pods([stage.pod(actor.name, {})])
     async with director.outage():
         director.start(identity="same")
-    witness = Actor("witness", has_hint=False)
-    await director.cast([witness])
+    witness = ScriptedVictim("witness", has_hint=False)
+    await director.create_victims([witness])
     await director.mark()
     await director.wait_over()
     twin = (await stage.pods())[actor.name]

@@ -21,7 +21,9 @@ def cluster() -> Iterator[ClusterHandle]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show with a failure what our programs said last: on a machine that nobody can look into, it is all there is."""
     report = yield
     handle = getattr(item, "funcargs", {}).get("cluster")

@@ -11,7 +11,12 @@ PAGES = (
     *sorted((manifests.ROOT / "docs").glob("*.md")),
     *(
         manifests.ROOT / path
-        for path in ("manifests/README.md", "hack/README.md", "hack/bench/README.md", "CHANGELOG.md")
+        for path in (
+            "manifests/README.md",
+            "hack/README.md",
+            "hack/bench/README.md",
+            "CHANGELOG.md",
+        )
     ),
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
@@ -28,4 +33,6 @@ def test_each_link_leads_somewhere(page: Path) -> None:
     for path, heading in LINK.findall(page.read_text(encoding="utf-8")):
         target = page.parent / path if path else page
         assert target.exists(), path
-        assert not heading or heading in anchors(target.read_text(encoding="utf-8")), f"{path}#{heading}"
+        assert not heading or heading in anchors(target.read_text(encoding="utf-8")), (
+            f"{path}#{heading}"
+        )

@@ -43,18 +43,27 @@ BATCH, BATCHES_OF_PODS, BATCHES_OF_CLASSES = 25, 70, 15
 NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
 """What differs is said case by case already, and a smaller batch would take minutes to find."""
 RULES_OF = {
-    kind: tuple(rule for rule in rules if rule.id in policies.RULES) for kind, rules in review._RULES_OF.items()
+    kind: tuple(rule for rule in rules if rule.id in policies.RULES)
+    for kind, rules in review._RULES_OF.items()
 }
 """What the other rules say of the same object is the webhooks' to say, in both installations."""
 NAMESPACES: dict[str, Metadata] = {
     "silent": Metadata({}, {}),
     "listed": Metadata({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-2, 5,9"}),
-    "sensitive": Metadata({}, {keys.WORKLOAD_TYPE: "sensitive", keys.ALLOWED_PREEMPTION_CLASSES: "0-10"}),
-    "all": Metadata({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-10", keys.DEFAULT_PREEMPTION_CLASS: "8"}),
+    "sensitive": Metadata(
+        {}, {keys.WORKLOAD_TYPE: "sensitive", keys.ALLOWED_PREEMPTION_CLASSES: "0-10"}
+    ),
+    "all": Metadata(
+        {}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-10", keys.DEFAULT_PREEMPTION_CLASS: "8"}
+    ),
     "typed": Metadata({}, {keys.WORKLOAD_TYPE: "service", keys.DEFAULT_PREEMPTION_CLASS: "7"}),
     "unreadable": Metadata(
         {keys.ENFORCEMENT: "maybe"},
-        {keys.ALLOWED_PREEMPTION_CLASSES: "6-0", keys.WORKLOAD_TYPE: "x", keys.DEFAULT_PREEMPTION_CLASS: "high"},
+        {
+            keys.ALLOWED_PREEMPTION_CLASSES: "6-0",
+            keys.WORKLOAD_TYPE: "x",
+            keys.DEFAULT_PREEMPTION_CLASS: "high",
+        },
     ),
     "warned": Metadata({}, {keys.ENFORCEMENT: WARN}),
     "warned-by-label": Metadata({keys.ENFORCEMENT: WARN}, {keys.ENFORCEMENT: OFF}),
@@ -62,11 +71,22 @@ NAMESPACES: dict[str, Metadata] = {
     "off": Metadata({}, {keys.ENFORCEMENT: OFF}),
     "off-by-label": Metadata({keys.ENFORCEMENT: OFF}, {keys.ENFORCEMENT: ENFORCE}),
 }
-KIND_NAMES = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "ReplicationController", "CronJob")
+KIND_NAMES = (
+    "Pod",
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "ReplicaSet",
+    "Job",
+    "ReplicationController",
+    "CronJob",
+)
 SETTINGS = PolicySettings(default_can_preempt=False)
 OLD_CLASS_VALUE = 1000
 DENIED = re.compile(r"denied request: (.*)", re.DOTALL)
-WARNED = re.compile(r'299 - "Validation failed for ValidatingAdmissionPolicy \S+ with binding \S+: (.*)"', re.DOTALL)
+WARNED = re.compile(
+    r'299 - "Validation failed for ValidatingAdmissionPolicy \S+ with binding \S+: (.*)"', re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -101,14 +121,24 @@ OLD_COUNT = 6
 OLD_OF_PODS = (
     Metadata({}, {}),
     Metadata({keys.PREEMPTION_CLASS: "4", keys.PREEMPTIBLE: "true"}, {keys.CHECKPOINT: "none"}),
-    Metadata({keys.PREEMPTION_CLASS: "9", keys.PREEMPTIBLE: "false"}, {keys.CHECKPOINT_TIMEOUT: "2h"}),
-    Metadata({keys.PREEMPTION_CLASS: "high", keys.CAN_PREEMPT: "yes"}, {keys.CHECKPOINT_HINT: "grpc://:1"}),
+    Metadata(
+        {keys.PREEMPTION_CLASS: "9", keys.PREEMPTIBLE: "false"}, {keys.CHECKPOINT_TIMEOUT: "2h"}
+    ),
+    Metadata(
+        {keys.PREEMPTION_CLASS: "high", keys.CAN_PREEMPT: "yes"},
+        {keys.CHECKPOINT_HINT: "grpc://:1"},
+    ),
     Metadata({keys.PREEMPTION_CLASS: "0"}, {keys.MAX_DEFERRAL: "soon", keys.REQUEUE: "x" * 70}),
-    Metadata({keys.PREEMPTION_CLASS: "10"}, {keys.REQUEUE: "never", keys.ESTIMATED_CHECKPOINT_TIME: "0s"}),
+    Metadata(
+        {keys.PREEMPTION_CLASS: "10"}, {keys.REQUEUE: "never", keys.ESTIMATED_CHECKPOINT_TIME: "0s"}
+    ),
 )
-_NEW, _SECONDS = (keys.TOLERATION_PREFIX + name for name in ("minimum-preemptable-priority", "toleration-seconds"))
+_NEW, _SECONDS = (
+    keys.TOLERATION_PREFIX + name for name in ("minimum-preemptable-priority", "toleration-seconds")
+)
 _OLD, _OLD_SECONDS = (
-    keys.OLD_TOLERATION_PREFIX + name for name in ("minimum-preemptable-priority", "toleration-seconds")
+    keys.OLD_TOLERATION_PREFIX + name
+    for name in ("minimum-preemptable-priority", "toleration-seconds")
 )
 OLD_OF_PRIORITY_CLASSES = (
     Metadata({}, {}),
@@ -122,8 +152,8 @@ OLD_OF_PRIORITY_CLASSES = (
 
 def pod_cases() -> st.SearchStrategy[Case]:
     """Return cases of pods and of what makes them."""
-    pods = st.tuples(st.just("Pod"), said.of_pods)
-    templates = st.tuples(st.sampled_from(KIND_NAMES[1:]), said.of_templates)
+    pods = st.tuples(st.just("Pod"), said.pod_metadata)
+    templates = st.tuples(st.sampled_from(KIND_NAMES[1:]), said.template_metadata)
     old = st.none() | st.none() | st.integers(0, OLD_COUNT - 1)
     return st.builds(
         lambda told, place, old: Case(told[0], place, told[1], old),
@@ -136,7 +166,9 @@ def pod_cases() -> st.SearchStrategy[Case]:
 def priority_class_cases() -> st.SearchStrategy[Case]:
     """Return cases of PriorityClasses."""
     old = st.none() | st.integers(0, OLD_COUNT - 1)
-    return st.builds(lambda told, old: Case("PriorityClass", "", told, old), said.of_priority_classes, old)
+    return st.builds(
+        lambda told, old: Case("PriorityClass", "", told, old), said.priority_class_metadata, old
+    )
 
 
 def may_change(case: Case) -> bool:
@@ -148,7 +180,12 @@ def a_document(kind: str, name: str, told: Metadata) -> Json:
     """Return an object of `kind` that says `told`, and that no scheduler or controller would act on."""
     if kind == "PriorityClass":
         metadata = {"name": name, **told.as_json()}
-        return {"apiVersion": "scheduling.k8s.io/v1", "kind": kind, "metadata": metadata, "value": OLD_CLASS_VALUE}
+        return {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": kind,
+            "metadata": metadata,
+            "value": OLD_CLASS_VALUE,
+        }
     row = KINDS[kind]
     pod = {
         "schedulerName": "nobody",
@@ -167,12 +204,23 @@ def a_document(kind: str, name: str, told: Metadata) -> Json:
     elif kind == "Job":
         spec["suspend"] = True
     elif kind != "Pod":
-        spec["selector"] = selected if kind == "ReplicationController" else {"matchLabels": selected}
+        spec["selector"] = (
+            selected if kind == "ReplicationController" else {"matchLabels": selected}
+        )
         if kind != "DaemonSet":
             spec["replicas"] = 0
     group = f"{row.group}/" if row.group else ""
-    document = {"apiVersion": group + row.versions[0], "kind": kind, "metadata": {"name": name}, "spec": spec}
-    return document | {"metadata": {"name": name, **told.as_json()}, "spec": pod} if kind == "Pod" else document
+    document = {
+        "apiVersion": group + row.versions[0],
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    return (
+        document | {"metadata": {"name": name, **told.as_json()}, "spec": pod}
+        if kind == "Pod"
+        else document
+    )
 
 
 class Engines:
@@ -180,14 +228,18 @@ class Engines:
 
     def __init__(self, cluster: ClusterHandle) -> None:
         config = json.loads(cluster.cluster.kubeconfig.read_text())
-        authority = b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+        authority = b64decode(
+            config["clusters"][0]["cluster"]["certificate-authority-data"]
+        ).decode()
         self.server = config["clusters"][0]["cluster"]["server"]
         self.tls = ssl.create_default_context(cadata=authority)
         self.headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
         self.kubectl = cluster.kubectl
         self.names = itertools.count()
         self.facts = {
-            name: Facts(settings=SETTINGS, namespace=namespace.read_leniently(told.labels, told.annotations))
+            name: Facts(
+                settings=SETTINGS, namespace=namespace.read_leniently(told.labels, told.annotations)
+            )
             for name, told in NAMESPACES.items()
         } | {"": Facts(settings=SETTINGS)}
 
@@ -213,16 +265,23 @@ class Engines:
 
             for name, told in NAMESPACES.items():
                 await make("/api/v1/namespaces", {"metadata": {"name": name, **told.as_json()}})
-                await make(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+                await make(
+                    f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}}
+                )
             places = [(kind, name) for kind in KIND_NAMES if kind != "Job" for name in NAMESPACES]
             for kind, place in [*places, ("PriorityClass", "")]:
-                await asyncio.gather(*(make(_path(kind, place), old.document) for old in self.olds(kind)))
+                await asyncio.gather(
+                    *(make(_path(kind, place), old.document) for old in self.olds(kind))
+                )
 
     def olds(self, kind: str) -> list[OldObject]:
         """Return the objects of `kind` that were there before."""
         told = OLD_OF_PRIORITY_CLASSES if kind == "PriorityClass" else OLD_OF_PODS
         names = [f"differential-old-{number}" for number in range(OLD_COUNT)]
-        return [OldObject(name, a_document(kind, name, said), said) for name, said in zip(names, told, strict=True)]
+        return [
+            OldObject(name, a_document(kind, name, said), said)
+            for name, said in zip(names, told, strict=True)
+        ]
 
     def wait_in_force(self) -> None:
         """Wait until each policy answers."""
@@ -246,12 +305,20 @@ class Engines:
         method, body = "POST", self.document(case)
         if case.old is not None:
             headers = {"Content-Type": "application/json-patch+json"}
-            method, path, body = "PATCH", f"{path}/{body['metadata']['name']}", _patch(case.kind, body)
+            method, path, body = (
+                "PATCH",
+                f"{path}/{body['metadata']['name']}",
+                _patch(case.kind, body),
+            )
         async with session.request(
             method, f"{path}?dryRun=All", data=json.dumps(body), headers=headers, ssl=self.tls
         ) as response:
             answered = await response.json()
-            warnings = [found[1] for text in response.headers.getall("Warning", []) if (found := WARNED.match(text))]
+            warnings = [
+                found[1]
+                for text in response.headers.getall("Warning", [])
+                if (found := WARNED.match(text))
+            ]
         shown = frozenset(re.sub(r"\\(.)", r"\1", text) for text in warnings)
         if response.status < 300:
             return Answer(None, shown, _defaults(case, answered))
@@ -264,7 +331,11 @@ class Engines:
         mode = facts.namespace.enforcement
         document = self.document(case)
         new = msgspec.convert(document, Resource)
-        old = None if case.old is None else msgspec.convert(self.olds(case.kind)[case.old].document, Resource)
+        old = (
+            None
+            if case.old is None
+            else msgspec.convert(self.olds(case.kind)[case.old].document, Resource)
+        )
         changes = decide_defaults(new, old, facts)
         for change in changes:
             document["metadata"].setdefault(change.field, {})[change.key] = change.value
@@ -304,14 +375,19 @@ def _patch(kind: str, document: Json) -> Json:
         metadata = metadata[step]
     path = "/".join(["", *steps, "metadata"])
     parts = ("labels", "annotations")
-    return [{"op": "add", "path": f"{path}/{part}", "value": metadata["metadata"][part]} for part in parts]
+    return [
+        {"op": "add", "path": f"{path}/{part}", "value": metadata["metadata"][part]}
+        for part in parts
+    ]
 
 
 def _told(resource: Resource) -> list[tuple[str, str]]:
     """What an object says that a rule reads: where that is nothing new, neither engine is asked."""
     views = [(view.labels, view.annotations) for view in pod_views(resource)]
     parts = views or [(resource.metadata.labels or {}, resource.metadata.annotations or {})]
-    return sorted(item for view in parts for part in view for item in part.items() if item[0] != "app")
+    return sorted(
+        item for view in parts for part in view for item in part.items() if item[0] != "app"
+    )
 
 
 def _defaults(case: Case, document: Json) -> tuple[tuple[str, str | None], ...]:
@@ -320,7 +396,10 @@ def _defaults(case: Case, document: Json) -> tuple[tuple[str, str | None], ...]:
         return ()
     metadata = document["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    told = [(key, labels.get(key)) for key in (keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.CAN_PREEMPT)]
+    told = [
+        (key, labels.get(key))
+        for key in (keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.CAN_PREEMPT)
+    ]
     return (*told, *((key, annotations.get(key)) for key in (_NEW, _SECONDS)))
 
 
@@ -335,13 +414,23 @@ def engines(cluster: ClusterHandle) -> Engines:
     return engines
 
 
-@settings(max_examples=BATCHES_OF_PODS, phases=NO_SHRINKING, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=BATCHES_OF_PODS,
+    phases=NO_SHRINKING,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(st.lists(pod_cases(), min_size=BATCH, max_size=BATCH))
 def test_pods_and_templates_are_judged_alike(engines: Engines, cases: list[Case]) -> None:
     assert asyncio.run(engines.differing(cases)) == []
 
 
-@settings(max_examples=BATCHES_OF_CLASSES, phases=NO_SHRINKING, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=BATCHES_OF_CLASSES,
+    phases=NO_SHRINKING,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(st.lists(priority_class_cases(), min_size=BATCH, max_size=BATCH))
 def test_priority_classes_are_judged_alike(engines: Engines, cases: list[Case]) -> None:
     assert asyncio.run(engines.differing(cases)) == []

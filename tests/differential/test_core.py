@@ -4,17 +4,17 @@ from itertools import chain
 
 from reprieve_testing.builders import NOW
 from reprieve_testing.differential import core, flavours, generator, rule
-from reprieve_testing.differential.scene import Outcome, Scene
+from reprieve_testing.differential.scene import Scenario, ScenarioOutcome
 
 PLAIN, FLAVOURED, SEED = 2000, 100, 7
 
 
 def test_the_core_decides_thousands_of_scenes_by_upstreams_rule_and_the_named_differences() -> None:
-    scenes = chain(generator.scenes(PLAIN, SEED), flavours.flavoured(FLAVOURED, SEED))
+    scenes = chain(generator.scenarios(PLAIN, SEED), flavours.variants(FLAVOURED, SEED))
     assert [found for scene in scenes if (found := differing(scene))] == []
 
 
-def differing(scene: Scene) -> tuple[Scene, Outcome, Outcome] | None:
+def differing(scene: Scenario) -> tuple[Scenario, ScenarioOutcome, ScenarioOutcome] | None:
     """Return a scene about which they differ, with what each says; no scheduler asks where there is room."""
     if rule.has_room(scene):
         return None

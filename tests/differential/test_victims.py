@@ -15,18 +15,19 @@ import pytest
 
 from reprieve_testing.cluster import ClusterHandle, new_cluster
 from reprieve_testing.differential import extender, population, rule
-from reprieve_testing.differential.arena import Arena
+from reprieve_testing.differential.arena import SchedulerPair
 from reprieve_testing.differential.difference import Difference
 from reprieve_testing.differential.documents import REPRIEVE, UPSTREAM
 from reprieve_testing.differential.published import use_cases
-from reprieve_testing.differential.scene import Outcome, Scene
-from reprieve_testing.differential.shown import SHOWN
+from reprieve_testing.differential.scene import Scenario, ScenarioOutcome
+from reprieve_testing.differential.shown import EXAMPLES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NAME = "reprieve-victims"
-SCENES = population.population(
-    int(os.environ.get("REPRIEVE_SCENES", population.GENERATED)), int(os.environ.get("REPRIEVE_SEED", population.SEED))
+SCENES = population.all_scenarios(
+    int(os.environ.get("REPRIEVE_SCENES", population.GENERATED)),
+    int(os.environ.get("REPRIEVE_SEED", population.SEED)),
 )
 SECONDS = 120.0 + len(SCENES)
 """A busy machine has needed a third of it."""
@@ -37,8 +38,8 @@ USE_CASES = tuple(use_cases())
 class Run:
     """What each of the two made of each scene, by the scene's name, and what the extender was asked."""
 
-    upstream: dict[str, Outcome]
-    reprieve: dict[str, Outcome]
+    upstream: dict[str, ScenarioOutcome]
+    reprieve: dict[str, ScenarioOutcome]
     calls: Counter[str]
 
 
@@ -46,7 +47,7 @@ class Run:
 def run() -> Iterator[Run]:
     with new_cluster(NAME, kwok_nodes=0) as cluster:
         handle = ClusterHandle.of(cluster)
-        arena = Arena(handle.cluster, SCENES)
+        arena = SchedulerPair(handle.cluster, SCENES)
         arena.clear()
         asyncio.run(arena.fill())
         with extender.running(handle) as ours:
@@ -54,13 +55,19 @@ def run() -> Iterator[Run]:
             found = asyncio.run(arena.run(ours.configuration, seconds=SECONDS))
             yield Run(
                 {scene.name: found[scene.name, UPSTREAM.name] for scene in SCENES},
-                {scene.name: rule.with_gangs(scene, found[scene.name, REPRIEVE.name]) for scene in SCENES},
+                {
+                    scene.name: rule.with_gangs(scene, found[scene.name, REPRIEVE.name])
+                    for scene in SCENES
+                },
                 ours.calls() - before,
             )
 
 
 def test_published_use_cases_have_the_published_outcome_on_both_schedulers(run: Run) -> None:
-    said = {case.sentence: (run.upstream[case.scene.name], run.reprieve[case.scene.name]) for case in USE_CASES}
+    said = {
+        case.sentence: (run.upstream[case.scene.name], run.reprieve[case.scene.name])
+        for case in USE_CASES
+    }
     assert said == {case.sentence: (case.outcome, case.outcome) for case in USE_CASES}
 
 
@@ -81,14 +88,18 @@ def test_the_scheduler_asked_and_was_never_left_to_its_own_choice(run: Run) -> N
 
 
 @pytest.mark.parametrize("difference", Difference)
-def test_each_named_difference_shows_and_explains_its_scene_alone(run: Run, difference: Difference) -> None:
-    shown = SHOWN[difference]
+def test_each_named_difference_shows_and_explains_its_scene_alone(
+    run: Run, difference: Difference
+) -> None:
+    shown = EXAMPLES[difference]
     assert run.upstream[shown.scene.name] == shown.upstream
     assert run.reprieve[shown.scene.name] == shown.reprieve != shown.upstream
     assert rule.explain(shown.scene, shown.reprieve) == {difference}
 
 
-def breaking(found: dict[str, Outcome], wanted: Callable[[Scene], Outcome]) -> list[str]:
+def breaking(
+    found: dict[str, ScenarioOutcome], wanted: Callable[[Scenario], ScenarioOutcome]
+) -> list[str]:
     """Return what was found otherwise than wanted, in words."""
     pairs = ((scene, found[scene.name], wanted(scene)) for scene in SCENES)
     return [f"{outcome}, not {want}: {scene}" for scene, outcome, want in pairs if outcome != want]

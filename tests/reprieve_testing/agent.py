@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from reprieve_agent.exchange import Request, Response
-from reprieve_agent.server import Server
+from reprieve_agent.exchange import HttpRequest, HttpResponse
+from reprieve_agent.server import AgentServer
 
 ADDRESS = "127.0.0.1"
 SECONDS = 10.0
@@ -40,9 +40,9 @@ class Client:
 
 
 @contextmanager
-def serving(handle: Callable[[Request], Response]) -> Iterator[Client]:
+def serving(handle: Callable[[HttpRequest], HttpResponse]) -> Iterator[Client]:
     """Serve on a free port while the block runs."""
-    server, enough = Server(ADDRESS, 0, handle), threading.Event()
+    server, enough = AgentServer(ADDRESS, 0, handle), threading.Event()
     thread = threading.Thread(target=server.serve, kwargs={"until": enough.is_set})
     thread.start()
     client = Client(server.port)

@@ -15,24 +15,24 @@ from reprieve_policy.kube.kinds import CUSTOM
 from reprieve_policy.kube.objects import (
     Affinity,
     Container,
-    GroupTemplate,
     JobTemplate,
     NodeAffinity,
-    NodeChoice,
-    NodeRequirement,
-    NodeTerm,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
     NodeToleration,
     ObjectMeta,
     OwnerReference,
+    PodGroupTemplate,
     PodTemplate,
-    Requirements,
     Resource,
+    ResourceRequirements,
     SchedulingGroup,
     Spec,
     TemplatedResource,
 )
 from reprieve_policy.kube.quota import Quota
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase, Source
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, Source
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 """The moment at which a test's story begins, unless it says otherwise."""
@@ -62,7 +62,9 @@ class _Builder:
         return self._with_metadata(labels={**(self.resource.metadata.labels or {}), key: value})
 
     def annotated(self, key: str, value: str) -> Self:
-        return self._with_metadata(annotations={**(self.resource.metadata.annotations or {}), key: value})
+        return self._with_metadata(
+            annotations={**(self.resource.metadata.annotations or {}), key: value}
+        )
 
     def being_deleted(self) -> Self:
         return self._with_metadata(deletionTimestamp="2026-11-21T12:00:00Z")
@@ -106,7 +108,9 @@ class PodBuilder(_Builder):
 
     def asking(self, **requests: str) -> Self:
         """Let its one container ask for resources."""
-        return self._with_spec(containers=(Container(name="main", resources=Requirements(requests=requests)),))
+        return self._with_spec(
+            containers=(Container(name="main", resources=ResourceRequirements(requests=requests)),)
+        )
 
     def marked(self) -> Self:
         return self.labelled(keys.SOFT_EVICTION, "requested")
@@ -117,7 +121,9 @@ class PodBuilder(_Builder):
         return self.annotated(keys.KOORDINATOR_SOFT_EVICTION, json.dumps(document))
 
     def owned_by(self, kind: str, name: str = "owner", *, controls: bool = True) -> Self:
-        owner = OwnerReference(apiVersion="batch/v1", kind=kind, name=name, uid=f"uid-of-{name}", controller=controls)
+        owner = OwnerReference(
+            apiVersion="batch/v1", kind=kind, name=name, uid=f"uid-of-{name}", controller=controls
+        )
         return self._with_metadata(ownerReferences=(owner,))
 
     def on_nodes_of(self, namespace: str) -> Self:
@@ -126,10 +132,14 @@ class PodBuilder(_Builder):
     def on_nodes_where(self, *requirements: tuple[str, str, Sequence[str]]) -> Self:
         """Require nodes that satisfy one of `(key, operator, values)`, by node affinity."""
         terms = [
-            NodeTerm(matchExpressions=(NodeRequirement(key=key, operator=operator, values=values),))
+            NodeSelectorTerm(
+                matchExpressions=(
+                    NodeSelectorRequirement(key=key, operator=operator, values=values),
+                )
+            )
             for key, operator, values in requirements
         ]
-        choice = NodeChoice(nodeSelectorTerms=terms)
+        choice = NodeSelector(nodeSelectorTerms=terms)
         required = NodeAffinity(requiredDuringSchedulingIgnoredDuringExecution=choice)
         return self._with_spec(affinity=Affinity(nodeAffinity=required))
 
@@ -140,7 +150,9 @@ class PodBuilder(_Builder):
         """Put it in a gang as scheduler-plugins has them."""
         return self.labelled(keys.POD_GROUP, name)
 
-    def in_koordinators_gang(self, name: str, minimum: int | str | None = None, total: int | str | None = None) -> Self:
+    def in_koordinators_gang(
+        self, name: str, minimum: int | str | None = None, total: int | str | None = None
+    ) -> Self:
         said = {keys.KOORDINATOR_MIN_AVAILABLE: minimum, keys.KOORDINATOR_TOTAL: total}
         builder = self.annotated(keys.KOORDINATOR_GANG, name)
         for key, number in said.items():
@@ -154,7 +166,9 @@ class PodBuilder(_Builder):
     def in_template_of(self, kind: str) -> Resource:
         """Return a workload of `kind` that makes pods like this one; a template's priority is not resolved yet."""
         template = PodTemplate(
-            metadata=ObjectMeta(labels=self.resource.metadata.labels, annotations=self.resource.metadata.annotations),
+            metadata=ObjectMeta(
+                labels=self.resource.metadata.labels, annotations=self.resource.metadata.annotations
+            ),
             spec=replace(self.resource.spec or Spec(), priority=None),
         )
         spec = Spec(template=template)
@@ -166,7 +180,9 @@ class PodBuilder(_Builder):
     def in_listed_kind(self) -> Resource:
         """Return an object of another project's kind that makes pods like this one."""
         metadata = self.resource.metadata
-        template = PodTemplate(metadata=metadata, spec=replace(self.resource.spec or Spec(), priority=None))
+        template = PodTemplate(
+            metadata=metadata, spec=replace(self.resource.spec or Spec(), priority=None)
+        )
         made = (("spec.jobs[0].template.", template),)
         return TemplatedResource(
             kind=CUSTOM, metadata=ObjectMeta(name="w", namespace=metadata.namespace), templates=made
@@ -217,9 +233,11 @@ class GroupBuilder(_Builder):
         """Give a PodGroup a PriorityClass, and the priority that the API server resolves it to."""
         return self._with_spec(Spec(priorityClassName=name, priority=priority))
 
-    def with_templates(self, *priority_classes: str | None, inside: Sequence[GroupTemplate] = ()) -> Self:
+    def with_templates(
+        self, *priority_classes: str | None, inside: Sequence[PodGroupTemplate] = ()
+    ) -> Self:
         """Give a Workload a group template of each PriorityClass, and composite ones."""
-        templates = [GroupTemplate(priorityClassName=name) for name in priority_classes]
+        templates = [PodGroupTemplate(priorityClassName=name) for name in priority_classes]
         return self._with_spec(Spec(podGroupTemplates=templates, compositePodGroupTemplates=inside))
 
     def _with_spec(self, spec: Spec) -> Self:
@@ -261,7 +279,9 @@ class EvictionBuilder:
 
     def hinted(self, *, deadline: datetime, attempt: int = 1) -> Self:
         """Hinted at `NOW`, not answered yet."""
-        state = replace(self.eviction, phase=Phase.HINTED, hinted_at=NOW, attempt=attempt, deadline=deadline)
+        state = replace(
+            self.eviction, phase=Phase.HINTED, hinted_at=NOW, attempt=attempt, deadline=deadline
+        )
         return replace(self, eviction=state)
 
     def answered(self, phase: Phase, *, deadline: datetime) -> Self:
@@ -269,9 +289,11 @@ class EvictionBuilder:
         state = replace(self.hinted(deadline=deadline).eviction, phase=phase, answered_at=NOW)
         return replace(self, eviction=state)
 
-    def ended(self, outcome: Outcome) -> Self:
+    def ended(self, outcome: CheckpointOutcome) -> Self:
         """Let it be on its way out, with this outcome."""
-        return replace(self, eviction=replace(self.eviction, phase=Phase.TERMINATING, outcome=outcome))
+        return replace(
+            self, eviction=replace(self.eviction, phase=Phase.TERMINATING, outcome=outcome)
+        )
 
     def with_grace(self, seconds: int) -> Self:
         return replace(self, eviction=replace(self.eviction, mark_grace_seconds=seconds))
@@ -279,28 +301,40 @@ class EvictionBuilder:
 
 def a_pod() -> PodBuilder:
     """Return a pod that says nothing of itself."""
-    metadata = ObjectMeta(name="pod", namespace="team", uid="pod-uid", creationTimestamp="2026-11-21T09:00:00Z")
+    metadata = ObjectMeta(
+        name="pod", namespace="team", uid="pod-uid", creationTimestamp="2026-11-21T09:00:00Z"
+    )
     return PodBuilder(Resource(kind="Pod", metadata=metadata, spec=Spec(priority=0)))
 
 
 def a_priority_class(name: str = "training") -> PriorityClassBuilder:
     """Return a PriorityClass of value 1000."""
-    return PriorityClassBuilder(Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=1000))
+    return PriorityClassBuilder(
+        Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=1000)
+    )
 
 
 def a_workload() -> GroupBuilder:
     """Return a native Workload without group templates."""
-    return GroupBuilder(Resource(kind="Workload", metadata=ObjectMeta(name="workload", namespace="team"), spec=Spec()))
+    return GroupBuilder(
+        Resource(
+            kind="Workload", metadata=ObjectMeta(name="workload", namespace="team"), spec=Spec()
+        )
+    )
 
 
 def a_pod_group() -> GroupBuilder:
     """Return a native PodGroup without a priority."""
-    return GroupBuilder(Resource(kind="PodGroup", metadata=ObjectMeta(name="group", namespace="team"), spec=Spec()))
+    return GroupBuilder(
+        Resource(kind="PodGroup", metadata=ObjectMeta(name="group", namespace="team"), spec=Spec())
+    )
 
 
 def a_policy_map(name: str = "reprieve-policy", **data: str) -> Resource:
     """Return a ConfigMap in Reprieve's namespace."""
-    return Resource(kind="ConfigMap", metadata=ObjectMeta(name=name, namespace="reprieve-system"), data=data)
+    return Resource(
+        kind="ConfigMap", metadata=ObjectMeta(name=name, namespace="reprieve-system"), data=data
+    )
 
 
 def a_namespace(name: str = "team") -> NamespaceBuilder:
@@ -320,8 +354,8 @@ def a_quota(name: str, namespace: str, *used_by: str) -> Quota:
     return Quota(
         namespace=namespace,
         name=name,
-        least=empty,
-        most=empty,
+        min_amounts=empty,
+        max_amounts=empty,
         used=empty,
         non_preemptible_used=empty,
         non_preemptible_request=empty,

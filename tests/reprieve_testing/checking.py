@@ -30,7 +30,9 @@ class Checked:
 
 def run(*words: object, stdin: bytes | None = None) -> Checked:
     """Run `reprieve check`; an exception is the test's failure."""
-    result = CliRunner().invoke(reprieve, ["check", *map(str, words)], input=stdin, catch_exceptions=False)
+    result = CliRunner().invoke(
+        reprieve, ["check", *map(str, words)], input=stdin, catch_exceptions=False
+    )
     return Checked(result.exit_code, result.output)
 
 

@@ -126,7 +126,9 @@ class Program:
             return self.process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"did not end within {_STOP_SECONDS:g} s of TERM\n{self.tail()}") from None
+            raise AssertionError(
+                f"did not end within {_STOP_SECONDS:g} s of TERM\n{self.tail()}"
+            ) from None
 
     def tail(self, lines: int = 30) -> str:
         """Return the end of its log."""
@@ -185,7 +187,10 @@ def cluster_for_tests(
         with _ending(ClusterHandle.of(up)) as handle:
             yield handle
         return
-    with new_cluster(own_name(name), kwok_nodes=kwok_nodes) as cluster, _ending(ClusterHandle.of(cluster)) as handle:
+    with (
+        new_cluster(own_name(name), kwok_nodes=kwok_nodes) as cluster,
+        _ending(ClusterHandle.of(cluster)) as handle,
+    ):
         yield handle
 
 
@@ -226,9 +231,17 @@ class ClusterHandle:
     def reprieve_command(self, *words: str, kubeconfig: Path | None = None) -> list[str]:
         """Return the command line of `reprieve` with these words, about this cluster; an admin asks unless told otherwise."""
         program = Path(sys.executable).with_name("reprieve")
-        return [str(program), words[0], "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), *words[1:]]
+        return [
+            str(program),
+            words[0],
+            "--kubeconfig",
+            str(kubeconfig or self.cluster.kubeconfig),
+            *words[1:],
+        ]
 
-    def reprieve(self, *words: str, kubeconfig: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    def reprieve(
+        self, *words: str, kubeconfig: Path | None = None
+    ) -> "subprocess.CompletedProcess[str]":
         """Run `reprieve` to its end."""
         command = self.reprieve_command(*words, kubeconfig=kubeconfig)
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -242,7 +255,9 @@ class ClusterHandle:
     def set_policy(self, **data: str) -> None:
         """Write the ConfigMap `reprieve-policy`, whole."""
         metadata = {"name": "reprieve-policy", "namespace": OPERATOR_NAMESPACE}
-        self.client.replace({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        self.client.replace(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        )
 
     def account_kubeconfig(self, account: str, namespace: str = OPERATOR_NAMESPACE) -> Path:
         """Write a kubeconfig that holds nothing but a fresh token of a ServiceAccount; return its path."""
@@ -265,9 +280,13 @@ class ClusterHandle:
         `prelude` is a line of Python that its process runs before: to set its clock, say.
         """
         code = f"{prelude}\nimport sys; from reprieve_operator.main import main; sys.stdin.readline() and main()"
-        return self._start("reprieve-operator", OPERATOR_PACE | settings, [sys.executable, "-c", code])
+        return self._start(
+            "reprieve-operator", OPERATOR_PACE | settings, [sys.executable, "-c", code]
+        )
 
-    def _start(self, name: str, settings: dict[str, object], command: Sequence[str] = ()) -> Program:
+    def _start(
+        self, name: str, settings: dict[str, object], command: Sequence[str] = ()
+    ) -> Program:
         port = free_port()
         flags = {"listen_address": "127.0.0.1", "listen_port": port} | settings
         words = [f"--{key.replace('_', '-')}={_shown(value)}" for key, value in flags.items()]
@@ -275,7 +294,9 @@ class ClusterHandle:
         with log.open("wb") as file:
             program = command or [str(Path(sys.executable).with_name(name))]
             stdin = subprocess.PIPE if command else subprocess.DEVNULL
-            process = subprocess.Popen([*program, *words], stdin=stdin, stdout=file, stderr=file, env=_env())
+            process = subprocess.Popen(
+                [*program, *words], stdin=stdin, stdout=file, stderr=file, env=_env()
+            )
         started = Program(process, log, f"http://127.0.0.1:{port}")
         if name == _OPERATOR:
             started.end_lease = self._end_lease
@@ -328,12 +349,19 @@ class ClusterHandle:
         """Wait until there is no such pod."""
         wait_for(f"pod {name} is gone", lambda: self.pod(namespace, name) is None, seconds)
 
-    def wait_phase(self, namespace: str, name: str, phase: str, seconds: float = PATIENCE_SECONDS) -> Json:
+    def wait_phase(
+        self, namespace: str, name: str, phase: str, seconds: float = PATIENCE_SECONDS
+    ) -> Json:
         """Wait until the pod's label shows a phase of a soft eviction; return the pod."""
 
         def find() -> Json | None:
             pod = self.pod(namespace, name)
-            return pod if pod and pod["metadata"].get("labels", {}).get("reprieve.dev/soft-eviction") == phase else None
+            return (
+                pod
+                if pod
+                and pod["metadata"].get("labels", {}).get("reprieve.dev/soft-eviction") == phase
+                else None
+            )
 
         return wait_for(f"pod {name} is {phase}", find, seconds)
 
@@ -346,19 +374,27 @@ class ClusterHandle:
         """Set an annotation `key=value`, or remove one, `key-`."""
         key, said, value = text.partition("=")
         annotations = {key: value} if said else {key.removesuffix("-"): None}
-        self.client.patch("pod", name, {"metadata": {"annotations": annotations}}, namespace=namespace)
+        self.client.patch(
+            "pod", name, {"metadata": {"annotations": annotations}}, namespace=namespace
+        )
 
     def event_reasons(self, namespace: str, name: str) -> list[str]:
         """Return the reasons of our Events about a pod, in the order of their times."""
         items = self.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
         ours = [
-            item for item in items if (item["reportingController"], item["regarding"]["name"]) == (CONTROLLER, name)
+            item
+            for item in items
+            if (item["reportingController"], item["regarding"]["name"]) == (CONTROLLER, name)
         ]
         return [item["reason"] for item in sorted(ours, key=lambda item: str(item["eventTime"]))]
 
     def audit(self, namespace: str, name: str, user: str = "reprieve-operator") -> list[AuditEntry]:
         """Return the changes of a pod by users whose name ends with `user`, oldest first."""
-        lines = self.cluster.audit_log.read_text().splitlines() if self.cluster.audit_log.exists() else []
+        lines = (
+            self.cluster.audit_log.read_text().splitlines()
+            if self.cluster.audit_log.exists()
+            else []
+        )
         entries = (json.loads(line) for line in lines if name in line and namespace in line)
         return [
             AuditEntry(
@@ -399,7 +435,11 @@ class ClusterHandle:
 
     def _running(self, namespace: str, name: str) -> Json | None:
         pod = self.pod(namespace, name)
-        return pod if pod and pod["status"].get("phase") == "Running" and pod["status"].get("podIP") else None
+        return (
+            pod
+            if pod and pod["status"].get("phase") == "Running" and pod["status"].get("podIP")
+            else None
+        )
 
 
 LEASE_SECONDS = 12
@@ -428,7 +468,9 @@ def _post(url: str, body: Json) -> Json:
 
 def _env() -> dict[str, str]:
     """Return the environment without what would reach into the programs' settings or credentials."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("REPRIEVE_", "KUBE"))}
+    return {
+        key: value for key, value in os.environ.items() if not key.startswith(("REPRIEVE_", "KUBE"))
+    }
 
 
 def _shown(value: object) -> str:

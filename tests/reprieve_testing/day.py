@@ -32,7 +32,7 @@ CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-sys
 
 
 @dataclass(frozen=True)
-class Call:
+class AuditedCall:
     """One change, as the API server's audit log has it."""
 
     at: str
@@ -59,7 +59,11 @@ class Call:
     @property
     def webhooks(self) -> list[str]:
         """Return our mutating webhooks that were called for it; validating ones leave no trace in an audit log."""
-        called = [json.loads(text) for key, text in self.annotations.items() if key.startswith("mutation.webhook.")]
+        called = [
+            json.loads(text)
+            for key, text in self.annotations.items()
+            if key.startswith("mutation.webhook.")
+        ]
         return [one["webhook"] for one in called if one["configuration"] == "reprieve-webhooks"]
 
     @property
@@ -87,26 +91,37 @@ class Day:
     def make_namespace(self, name: str, **annotations: str) -> str:
         """Make a namespace with the policy that these annotations say."""
         said = {f"reprieve.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
-        self.make("default", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": said}})
+        self.make(
+            "default",
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": name, "annotations": said},
+            },
+        )
         # The controller-manager makes it too, a moment later: no pod is admitted without.
         self.kubectl.run("create", "serviceaccount", "default", "-n", name)
         return name
 
-    def until(self, namespace: str, what: str, path: str, text: str) -> None:
+    def wait_until(self, namespace: str, what: str, path: str, text: str) -> None:
         """Wait until an object, `kind/name`, has `text` at a JSON path."""
         words = ("get", what, "-n", namespace, "-o", f"jsonpath={{{path}}}")
         wait_for(f"{what} {path}={text}", lambda: self.kubectl.run(*words).stdout == text, SECONDS)
 
-    def gone(self, namespace: str, what: str) -> None:
+    def wait_gone(self, namespace: str, what: str) -> None:
         """Wait until there is no such object."""
         words = ("get", what, "-n", namespace, "--ignore-not-found", "-o", "name")
-        wait_for(f"{what} is gone", lambda: (done := self.kubectl.run(*words)).status == 0 and not done.stdout, SECONDS)
+        wait_for(
+            f"{what} is gone",
+            lambda: (done := self.kubectl.run(*words)).status == 0 and not done.stdout,
+            SECONDS,
+        )
 
     def pods(self, namespace: str, selector: str) -> list[Json]:
         found: list[Json] = self.kubectl.get("pods", "-n", namespace, "-l", selector)["items"]
         return found
 
-    def node_says(self, pod: Json, status: Json) -> None:
+    def report_pod_status(self, pod: Json, status: Json) -> None:
         """Report a pod's status as the kubelet of its node does."""
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
@@ -121,19 +136,23 @@ class Day:
         lines = self.world.programs.read(WEBHOOKS, "/metrics").splitlines()
         wanted = [f'{key}="{text}"' for key, text in {"webhook": webhook, **labels}.items()]
         counted = (line for line in lines if line.startswith("reprieve_admission_reviews_total{"))
-        return sum(float(line.rpartition(" ")[2]) for line in counted if all(label in line for label in wanted))
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in counted
+            if all(label in line for label in wanted)
+        )
 
     @cached_property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[AuditedCall]:
         """Every change since Reprieve was installed."""
         return list(self._calls())
 
-    def _calls(self) -> Iterator[Call]:
+    def _calls(self) -> Iterator[AuditedCall]:
         with self.cluster.audit_log.open() as lines:
             for entry in map(json.loads, lines):
                 target, status = entry["objectRef"], entry.get("responseStatus", {})
                 subresource = target.get("subresource", "")
-                yield Call(
+                yield AuditedCall(
                     entry["requestReceivedTimestamp"],
                     entry.get("impersonatedUser", entry["user"])["username"],
                     entry["verb"],
@@ -150,8 +169,19 @@ def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
     """Make a cluster for the block, without Reprieve; `Install` is called once what must be there before it is there."""
     with new_cluster(name, kwok_nodes=NODES) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
-        place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
+        here = world.places(
+            cluster.port("webhooks"),
+            cluster.port("operator"),
+            Nodes.LOCAL,
+            lease_seconds=LEASE_SECONDS,
+        )
+        place = World(
+            cluster.home,
+            kubectl,
+            Programs(cluster.home, kubectl, here),
+            Nodes.LOCAL,
+            cluster.audit_log,
+        )
         day = Day(cluster, place)
         yield day, Install(day)
 

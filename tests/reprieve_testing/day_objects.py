@@ -13,7 +13,13 @@ ENDS = {"pod-complete.stage.kwok.x-k8s.io/delay": "1s"}
 
 
 def a_template(
-    name: str, *, labels: Json = None, annotations: Json = None, node: str = "", cpu: str = "10m", **spec: Any
+    name: str,
+    *,
+    labels: Json = None,
+    annotations: Json = None,
+    node: str = "",
+    cpu: str = "10m",
+    **spec: Any,
 ) -> Json:
     """Return a pod template; with `node`, for that node only."""
     selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
@@ -33,14 +39,23 @@ def a_pod(name: str, *, finalizers: Json = None, **template: Any) -> Json:
 
 def a_workload(kind: str, name: str, *, more: Json = None, **template: Any) -> Json:
     """Return a Deployment, StatefulSet, DaemonSet or ReplicaSet; `more` is merged into its spec."""
-    spec = {"selector": {"matchLabels": {"app": name}}, "template": a_template(name, **template), **(more or {})}
+    spec = {
+        "selector": {"matchLabels": {"app": name}},
+        "template": a_template(name, **template),
+        **(more or {}),
+    }
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def a_controller(name: str, **template: Any) -> Json:
     """Return a ReplicationController of one pod."""
     spec = {"replicas": 1, "selector": {"app": name}, "template": a_template(name, **template)}
-    return {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def a_job(name: str, *, more: Json = None, **template: Any) -> Json:
@@ -62,11 +77,26 @@ def an_autoscaler(name: str, kind: str, lowest: int, highest: int) -> Json:
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
     }
     target = {"apiVersion": "apps/v1", "kind": kind, "name": name}
-    spec = {"scaleTargetRef": target, "minReplicas": lowest, "maxReplicas": highest, "metrics": [metric]}
-    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
+    spec = {
+        "scaleTargetRef": target,
+        "minReplicas": lowest,
+        "maxReplicas": highest,
+        "metrics": [metric],
+    }
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def a_priority_class(name: str, value: int, annotations: Json = None) -> Json:
     """Return a PriorityClass."""
     metadata = {"name": name, "annotations": annotations or {}}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": value,
+    }

@@ -21,26 +21,36 @@ Json = Any
 
 
 @dataclass(frozen=True)
-class StandIn:
+class FakeEvictionController:
     """The controller of one namespace."""
 
     kubectl: Kubectl
     namespace: str
 
-    def ask(self, pod: Json) -> str:
+    def request_eviction(self, pod: Json) -> str:
         """Have somebody ask that a pod go, and activate the first of its responders; return the Eviction's name."""
         name, uid = str(pod["metadata"]["name"]), pod["metadata"]["uid"]
         target = {"pod": {"name": name, "uid": uid}}
-        self._create("EvictionRequest", name, {}, {"target": target, "requester": REQUESTER, "intent": "Eviction"})
+        self._create(
+            "EvictionRequest",
+            name,
+            {},
+            {"target": target, "requester": REQUESTER, "intent": "Eviction"},
+        )
         responders = [*pod["spec"].get("evictionResponders", ()), IMPERATIVE]
         responders.sort(key=lambda responder: -responder["priority"])
-        roles = {REQUESTER: "requester", **{responder["name"]: "responder" for responder in responders}}
+        roles = {
+            REQUESTER: "requester",
+            **{responder["name"]: "responder" for responder in responders},
+        }
         self._create("Eviction", name, roles, {"target": target})
         targets = [{**responder, "state": "Inactive"} for responder in responders]
         targets[0]["state"] = "Active"
         said = [{"name": responder["name"]} for responder in responders]
         said[0]["startTime"] = _now()
-        waiting = [_condition(kind, "False", "AwaitingEviction") for kind in ("Failed", "TargetEvicted")]
+        waiting = [
+            _condition(kind, "False", "AwaitingEviction") for kind in ("Failed", "TargetEvicted")
+        ]
         requesters = [{"name": REQUESTER, "intent": "Eviction"}]
         self._write(
             name,
@@ -55,14 +65,16 @@ class StandIn:
     def withdraw(self, name: str) -> None:
         """Have the requester withdraw, and cancel the Eviction."""
         intent = json.dumps({"spec": {"intent": "Withdrawn"}})
-        self.kubectl.read("patch", _REQUESTS, name, "-n", self.namespace, "--type=merge", "-p", intent)
+        self.kubectl.read(
+            "patch", _REQUESTS, name, "-n", self.namespace, "--type=merge", "-p", intent
+        )
         self._end(name, "Canceled", "Failed", "CanceledDueToNoRequesters", intent="Withdrawn")
 
-    def conclude(self, name: str) -> None:
+    def complete(self, name: str) -> None:
         """Take note that the pod is gone, as the responder has said before."""
         self._end(name, "Completed", "TargetEvicted", "PodDeleted")
 
-    def hand_on(self, name: str) -> None:
+    def activate_next_responder(self, name: str) -> None:
         """Give the next responder its turn, as the active one has said that it is done."""
         status = self.eviction(name)["status"]
         targets = status["targetResponders"]
@@ -81,9 +93,13 @@ class StandIn:
         """Return the Eviction."""
         return self.kubectl.get(_EVICTIONS, name, "-n", self.namespace)
 
-    def said(self, name: str, responder: str) -> Json:
+    def responder_status(self, name: str, responder: str) -> Json:
         """Return what a responder has said."""
-        (found,) = [said for said in self.eviction(name)["status"]["responders"] if said["name"] == responder]
+        (found,) = [
+            said
+            for said in self.eviction(name)["status"]["responders"]
+            if said["name"] == responder
+        ]
         return found
 
     def _end(self, name: str, state: str, kind: str, reason: str, intent: str = "Eviction") -> None:
@@ -102,7 +118,17 @@ class StandIn:
 
     def _write(self, name: str, **status: Json) -> None:
         patch = json.dumps({"status": status})
-        words = ("patch", _EVICTIONS, name, "-n", self.namespace, "--subresource=status", "--type=merge", "-p", patch)
+        words = (
+            "patch",
+            _EVICTIONS,
+            name,
+            "-n",
+            self.namespace,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            patch,
+        )
         self.kubectl.read(*words)
 
 

@@ -20,8 +20,8 @@ from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, OPERATOR_PACE, wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, own_cluster, succeed
 from reprieve_testing.manifests import MANIFESTS
-from reprieve_testing.spoiling import spoiling
-from reprieve_webhooks.extender.metrics import Outcome
+from reprieve_testing.spoiling import corrupting_proxy
+from reprieve_webhooks.extender.metrics import CallOutcome
 
 STANZA = MANIFESTS / "scheduler" / "stanza.yaml"
 RIGHTS = MANIFESTS / "components" / "extender" / "rbac.yaml"
@@ -30,14 +30,14 @@ BARE = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfigura
 
 
 @dataclass(frozen=True)
-class Extended:
+class ExtenderCluster:
     """The cluster, the webhooks beside it, and the scheduler's configuration file."""
 
     cluster: OwnCluster
     programs: Programs
     config: Path
 
-    def ask_the_extender(self, **changes: Any) -> None:
+    def configure_extender(self, **changes: Any) -> None:
         """Have the scheduler ask us as the stanza has it, but for `changes` of its extender."""
         document = yaml.safe_load(STANZA.read_text())
         (extender,) = document["extenders"]
@@ -51,11 +51,11 @@ class Extended:
         self.restart_scheduler()
 
     @contextmanager
-    def spoilt(self, spoil: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
+    def with_corrupted_answers(self, spoil: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
         """Have the scheduler get our answers as `spoil` leaves them, still with status 200; yields them as we gave them."""
         port = self.cluster.cluster.port("webhooks")
-        with spoiling(f"https://127.0.0.1:{port}", spoil) as (url, answers):
-            self.ask_the_extender(urlPrefix=f"{url}/scheduler", enableHTTPS=False, tlsConfig=None)
+        with corrupting_proxy(f"https://127.0.0.1:{port}", spoil) as (url, answers):
+            self.configure_extender(urlPrefix=f"{url}/scheduler", enableHTTPS=False, tlsConfig=None)
             yield answers
 
     def restart_scheduler(self) -> None:
@@ -81,7 +81,9 @@ class Extended:
 
     def outcomes(self) -> dict[str, float]:
         """Return how many calls had each outcome, for the message of a test that fails."""
-        return {outcome.value: found for outcome in Outcome if (found := self.calls(outcome.value))}
+        return {
+            outcome.value: found for outcome in CallOutcome if (found := self.calls(outcome.value))
+        }
 
     def last_choices(self, count: int) -> str:
         """Return what the webhooks wrote of their last choices, for such a message too."""
@@ -105,22 +107,35 @@ class Extended:
     def names(self) -> set[str]:
         """Return the names of all pods that are there and are not being deleted."""
         items = self.cluster.kubectl.get("pods", "-n", NAMESPACE)["items"]
-        return {item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]}
+        return {
+            item["metadata"]["name"]
+            for item in items
+            if "deletionTimestamp" not in item["metadata"]
+        }
 
     def clear(self) -> None:
         """Delete all pods and what makes pods."""
         everything = "jobs,poddisruptionbudgets,pods"
-        self.cluster.kubectl.read("delete", everything, "--all", "-n", NAMESPACE, "--wait=true", "--timeout=60s")
+        self.cluster.kubectl.read(
+            "delete", everything, "--all", "-n", NAMESPACE, "--wait=true", "--timeout=60s"
+        )
 
     def _ca(self) -> bytes:
-        secret = self.cluster.kubectl.get("secret", "reprieve-webhook-certs", "-n", OPERATOR_NAMESPACE)
+        secret = self.cluster.kubectl.get(
+            "secret", "reprieve-webhook-certs", "-n", OPERATOR_NAMESPACE
+        )
         return base64.b64decode(secret["data"]["ca.crt"])
 
 
 @contextmanager
-def extended(
-    name: str, directory: Path, *, nodes: int, feature_gates: str = "", extra: tuple[object, ...] = ()
-) -> Iterator[Extended]:
+def extender_cluster(
+    name: str,
+    directory: Path,
+    *,
+    nodes: int,
+    feature_gates: str = "",
+    extra: tuple[object, ...] = (),
+) -> Iterator[ExtenderCluster]:
     """Make a cluster whose scheduler asks us; `extra` are further flags of the webhooks."""
     config = directory / "scheduler.yaml"
     config.write_text(BARE)
@@ -132,8 +147,8 @@ def extended(
         programs.start(WEBHOOKS)
         try:
             programs.wait_until_ready(WEBHOOKS)
-            made = Extended(cluster, programs, config)
-            made.ask_the_extender()
+            made = ExtenderCluster(cluster, programs, config)
+            made.configure_extender()
             yield made
         finally:
             programs.stop(OPERATOR)
@@ -143,8 +158,19 @@ def extended(
 def _programs(cluster: OwnCluster, extra: tuple[object, ...]) -> Programs:
     webhooks, operator = (cluster.cluster.port(part) for part in ("webhooks", "operator"))
     address = ("--listen-address", "127.0.0.1", "--listen-port")
-    flags = [*address, webhooks, "--serving-ips", "127.0.0.1", "--drain-seconds", 0.2, "--extender=true", *extra]
-    pace = [f"--{key.replace('_', '-')}={str(value).lower()}" for key, value in OPERATOR_PACE.items()]
+    flags = [
+        *address,
+        webhooks,
+        "--serving-ips",
+        "127.0.0.1",
+        "--drain-seconds",
+        0.2,
+        "--extender=true",
+        *extra,
+    ]
+    pace = [
+        f"--{key.replace('_', '-')}={str(value).lower()}" for key, value in OPERATOR_PACE.items()
+    ]
     places = {
         WEBHOOKS: Place(flags, f"https://127.0.0.1:{webhooks}"),
         OPERATOR: Place([*address, operator, *pace], f"http://127.0.0.1:{operator}"),
@@ -154,12 +180,22 @@ def _programs(cluster: OwnCluster, extra: tuple[object, ...]) -> Programs:
 
 def a_priority_class(name: str, value: int, **annotations: str) -> Any:
     """Return a PriorityClass; annotations are given by the last part of their keys, as in `toleration_seconds`."""
-    prefixed = {f"{keys.TOLERATION_PREFIX}{key.replace('_', '-')}": text for key, text in annotations.items()}
+    prefixed = {
+        f"{keys.TOLERATION_PREFIX}{key.replace('_', '-')}": text
+        for key, text in annotations.items()
+    }
     metadata = {"name": name, "annotations": prefixed}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": value,
+    }
 
 
-def a_pod(name: str, priority_class: str, cpu: int, *, node: str = "", labels: Any = None, **spec: Any) -> Any:
+def a_pod(
+    name: str, priority_class: str, cpu: int, *, node: str = "", labels: Any = None, **spec: Any
+) -> Any:
     """Return a pod that asks for CPUs; a `node` by name, or any."""
     where = {"kubernetes.io/hostname": node} if node else {"type": "kwok"}
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(cpu)}}}

@@ -15,7 +15,12 @@ from reprieve_testing.manifests import EXAMPLES
 def training(folder: Path, address: str, port: int) -> Iterator[subprocess.Popen[str]]:
     """Run it for the block; `training-0.json` in `folder` is what it saves."""
     stubs.compile_into(f"--python_out={folder}", f"--grpc_python_out={folder}")
-    here = {"POD_IP": address, "PORT": str(port), "CHECKPOINTS": str(folder), "POD_NAME": "training-0"}
+    here = {
+        "POD_IP": address,
+        "PORT": str(port),
+        "CHECKPOINTS": str(folder),
+        "POD_NAME": "training-0",
+    }
     process = subprocess.Popen(
         [sys.executable, EXAMPLES / "grpc" / "train.py"],
         env={**os.environ, **here, "PYTHONPATH": str(folder)},

@@ -16,10 +16,10 @@ from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_testing import reviews
 from reprieve_testing.reviews import RunningServer, a_review, running_server
 from reprieve_testing.stub_api import StubApi, stub_api, until
-from reprieve_webhooks.admission.review import Request
-from reprieve_webhooks.extender.service import Stage
+from reprieve_webhooks.admission.review import AdmissionRequest
+from reprieve_webhooks.extender.service import ClusterView
 from reprieve_webhooks.guard.handler import Guard
-from reprieve_webhooks.snapshot.recent_choices import Choice, Named
+from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet
 
 SCHEDULER = {"username": "system:kube-scheduler", "groups": ["system:authenticated"]}
 OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
@@ -31,87 +31,109 @@ GANG = {"scheduling.x-k8s.io/pod-group": "gang"}
 MARKED = {keys.SOFT_EVICTION: "requested"}
 NOW = datetime.now(UTC)
 HINTED = eviction.render(
-    Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5))
+    Eviction(
+        eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5)
+    )
 )
 
 
 @dataclass
-class Known:
+class FixedGuardFacts:
     """Facts that a test says, and what was asked for."""
 
-    facts: Facts = field(default_factory=lambda: Facts(operator_is_there=True))
-    asked: int = 0
+    facts: Facts = field(default_factory=lambda: Facts(operator_is_live=True))
+    reads: int = 0
 
     is_synced: bool = True
 
-    def known(self, namespace: str) -> Facts:  # noqa: ARG002 - the same holds for all
+    def watched_facts(self, namespace: str) -> Facts:  # noqa: ARG002 - the same holds for all
         return self.facts
 
-    async def facts_for(self, request: Request, resource: Resource) -> Facts:
+    async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         assert request.object is resource
-        self.asked += 1
+        self.reads += 1
         return self.facts
 
 
 @dataclass
-class Chosen:
+class FixedVictimSets:
     """The set that an extender returned, if any."""
 
-    choice: Choice | None = None
+    victim_set: VictimSet | None = None
 
-    def of(self, node: str, victim_uid: str, *, by: str) -> Choice | None:
-        if self.choice is None or (node, by) != (NODE, self.choice.preemptor.uid):
+    def find(self, node: str, victim_uid: str, *, by: str) -> VictimSet | None:
+        if self.victim_set is None or (node, by) != (NODE, self.victim_set.preemptor.uid):
             return None
-        return self.choice if victim_uid in {one.uid for one in self.choice.victims} else None
+        return (
+            self.victim_set if victim_uid in {one.uid for one in self.victim_set.victims} else None
+        )
 
-    def preemptors(self, node: str, victim_uid: str) -> Collection[str]:
-        by = self.choice.preemptor.uid if self.choice else ""
-        return {by} if self.of(node, victim_uid, by=by) else ()
+    def preemptor_uids(self, node: str, victim_uid: str) -> Collection[str]:
+        by = self.victim_set.preemptor.uid if self.victim_set else ""
+        return {by} if self.find(node, victim_uid, by=by) else ()
 
-    def is_inseparable(self, victim_uid: str, *, by: str) -> bool:
-        return self.choice is not None and by == self.choice.preemptor.uid and victim_uid in self.choice.inseparable
+    def takes_whole_gang(self, victim_uid: str, *, by: str) -> bool:
+        return (
+            self.victim_set is not None
+            and by == self.victim_set.preemptor.uid
+            and victim_uid in self.victim_set.whole_gang_uids
+        )
 
     def choose(self, by: str, *victims: str) -> None:
-        named = tuple(Named(f"uid-of-{name}", "team-a", name) for name in victims)
-        self.choice = Choice(preemptor=Named(f"uid-of-{by}", "team-b", by), node=NODE, victims=named)
+        named = tuple(PodIdentity(f"uid-of-{name}", "team-a", name) for name in victims)
+        self.victim_set = VictimSet(
+            preemptor=PodIdentity(f"uid-of-{by}", "team-b", by), node=NODE, victims=named
+        )
 
 
 @dataclass
-class Scene:
+class GuardFixture:
     server: RunningServer
     stub: StubApi
-    known: Known
-    chosen: Chosen
+    facts: FixedGuardFacts
+    victim_sets: FixedVictimSets
     guard: Guard
-    seconds: float = 1000.0
+    clock_seconds: float = 1000.0
     """What the clock shows by which nominations are old."""
 
     async def delete(self, pod: Any, **changes: Any) -> Any:
         review = a_review(None, old=pod, operation="DELETE", **({"userInfo": SCHEDULER} | changes))
         return await self.server.ask("/guard", review)
 
-    async def evict(self, name: str = "train", body: Any = None, *, namespace: str = "team-a", **changes: Any) -> Any:
+    async def evict(
+        self, name: str = "train", body: Any = None, *, namespace: str = "team-a", **changes: Any
+    ) -> Any:
         kind = {"group": "policy", "version": "v1", "kind": "Eviction"}
         review = a_review(
-            None, operation="CREATE", kind=kind, name=name, namespace=namespace, object=body or {}, **changes
+            None,
+            operation="CREATE",
+            kind=kind,
+            name=name,
+            namespace=namespace,
+            object=body or {},
+            **changes,
         )
         return await self.server.ask("/guard", review)
 
-    async def delete_and_nominate(self, pod: Any, name: str = "high", priority: int = 1000, **spec: Any) -> Any:
+    async def delete_and_nominate(
+        self, pod: Any, name: str = "high", priority: int = 1000, **spec: Any
+    ) -> Any:
         """Delete as an asynchronous scheduler does: its preemptor is nominated while that is under review."""
-        before = self.known.asked
+        before = self.facts.reads
         asked = asyncio.create_task(self.delete(pod))
-        await until(lambda: self.known.asked > before)
+        await until(lambda: self.facts.reads > before)
         self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
         return await asked
 
-    async def nominate(self, name: str = "high", priority: int = 1000, *, ago: float = 60.0, **spec: Any) -> None:
+    async def nominate(
+        self, name: str = "high", priority: int = 1000, *, ago: float = 60.0, **spec: Any
+    ) -> None:
         """Have a pod nominated before anything is asked."""
-        number = len(self.guard.nominees.reflector.items) + 1
-        self.seconds -= ago
+        number = len(self.guard.nominated_pods.reflector.items) + 1
+        self.clock_seconds -= ago
         self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
-        await until(lambda: len(self.guard.nominees.reflector.items) == number)
-        self.seconds += ago
+        await until(lambda: len(self.guard.nominated_pods.reflector.items) == number)
+        self.clock_seconds += ago
 
     def marked(self) -> list[str]:
         """Return the names of the pods to which a mark was written, or meant to be."""
@@ -119,21 +141,30 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(directory: Path, *pods: Any, stage: Stage | None = None) -> AsyncIterator[Scene]:
+async def guard_fixture(
+    directory: Path, *pods: Any, stage: ClusterView | None = None
+) -> AsyncIterator[GuardFixture]:
     stored = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={TEAM: stored, PODS: {}}) as (stub, api):
         stub.lists_released.set()
-        known, chosen = Known(), Chosen()
-        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, choices=chosen, stage=stage)
+        known, chosen = FixedGuardFacts(), FixedVictimSets()
+        guard = Guard(
+            api,
+            known,
+            operator=OPERATOR,
+            timeout_seconds=5.0,
+            victim_sets=chosen,
+            cluster_view=stage,
+        )
         async with watching(guard, stub), running_server(guard=guard) as server:
-            here = Scene(server, stub, known, chosen, guard)
-            guard.nominees.monotonic = lambda: here.seconds
+            here = GuardFixture(server, stub, known, chosen, guard)
+            guard.nominated_pods.monotonic = lambda: here.clock_seconds
             yield here
 
 
 @asynccontextmanager
 async def watching(guard: Guard, stub: StubApi) -> AsyncIterator[None]:
-    running = asyncio.create_task(guard.nominees.reflector.run())
+    running = asyncio.create_task(guard.nominated_pods.reflector.run())
     try:
         await until(lambda: stub.open_watches == 1)
         yield
@@ -150,17 +181,28 @@ def a_victim(**metadata: Any) -> Any:
     return pod
 
 
-def a_nominee(name: str, priority: int, *, is_binding: bool = False, node: str = NODE, **spec: Any) -> Any:
+def a_nominee(
+    name: str, priority: int, *, is_binding: bool = False, node: str = NODE, **spec: Any
+) -> Any:
     """Return a pod that kube-scheduler turned away and preempts for, or one that has found room, which it binds."""
-    conditions = [] if is_binding else [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    conditions = (
+        []
+        if is_binding
+        else [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    )
     return {
-        "metadata": {"name": name, "namespace": "team-b", "uid": f"uid-of-{name}", "resourceVersion": "9"},
+        "metadata": {
+            "name": name,
+            "namespace": "team-b",
+            "uid": f"uid-of-{name}",
+            "resourceVersion": "9",
+        },
         "spec": {"priority": priority, "containers": [], **spec},
         "status": {"phase": "Pending", "nominatedNodeName": node, "conditions": conditions},
     }
 
 
-def a_fellow(name: str, **metadata: Any) -> Any:
+def another_victim(name: str, **metadata: Any) -> Any:
     return a_victim(**{"name": name, "uid": f"uid-of-{name}", **metadata})
 
 

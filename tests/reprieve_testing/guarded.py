@@ -30,7 +30,7 @@ _names = count(1)
 
 
 @dataclass(frozen=True)
-class Call:
+class RemovalCall:
     """One request to delete or evict a pod, as the API server wrote it down."""
 
     at: datetime
@@ -41,7 +41,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Guarded:
+class GuardedCluster:
     """The cluster, and what is done in it."""
 
     cluster: Cluster
@@ -51,7 +51,7 @@ class Guarded:
     def kubectl(self) -> Kubectl:
         return self.world.kubectl
 
-    def offer(self, node: str, slots: int) -> None:
+    def set_capacity(self, node: str, slots: int) -> None:
         """Give a node so much of what the pods of these tests want."""
         patch = {"status": {"capacity": {CPU: str(slots)}, "allocatable": {CPU: str(slots)}}}
         self.kubectl.client.patch("node", node, patch, subresource="status")
@@ -76,7 +76,9 @@ class Guarded:
     def pod(self, namespace: str, name: str) -> Json | None:
         return self.kubectl.find("pod", name, "-n", namespace)
 
-    def until(self, what: str, namespace: str, name: str, holds: Any, seconds: float = SECONDS) -> Json:
+    def wait_until(
+        self, what: str, namespace: str, name: str, holds: Any, seconds: float = SECONDS
+    ) -> Json:
         """Wait until a pod is as `holds` says; return it."""
 
         def find() -> Json | None:
@@ -87,33 +89,44 @@ class Guarded:
 
     def running(self, namespace: str, *names: str) -> None:
         for name in names:
-            self.until("runs", namespace, name, lambda pod: pod["status"].get("phase") == "Running")
+            self.wait_until(
+                "runs", namespace, name, lambda pod: pod["status"].get("phase") == "Running"
+            )
 
-    def in_phase(self, namespace: str, name: str, *phases: str) -> Json:
+    def wait_phase(self, namespace: str, name: str, *phases: str) -> Json:
         """Wait until a pod's soft eviction is in one of these phases."""
-        return self.until(f"is {phases}", namespace, name, lambda pod: phase_of(pod) in phases)
+        return self.wait_until(f"is {phases}", namespace, name, lambda pod: phase_of(pod) in phases)
 
-    def gone(self, namespace: str, name: str, seconds: float = SECONDS) -> None:
+    def wait_gone(self, namespace: str, name: str, seconds: float = SECONDS) -> None:
         wait_for(f"{name} is gone", lambda: self.pod(namespace, name) is None, seconds)
 
-    def save(self, namespace: str, name: str) -> None:
+    def acknowledge_checkpoint(self, namespace: str, name: str) -> None:
         """Answer the request that the pod's annotation carries, as its workload would."""
         told = "reprieve.dev/checkpoint-request"
-        pod = self.until("is asked", namespace, name, lambda pod: told in pod["metadata"].get("annotations", {}))
+        pod = self.wait_until(
+            "is asked", namespace, name, lambda pod: told in pod["metadata"].get("annotations", {})
+        )
         asked = json.loads(pod["metadata"]["annotations"][told])
         answer = json.dumps({"id": asked["id"], "state": "saved", "step": 7, "path": "/ckpt/7"})
         patch = {"metadata": {"annotations": {"reprieve.dev/checkpoint-answer": answer}}}
         self.kubectl.client.patch("pod", name, patch, namespace=namespace)
 
-    def calls(self, namespace: str, user: str = SCHEDULER, verb: str = "delete") -> list[Call]:
+    def calls(
+        self, namespace: str, user: str = SCHEDULER, verb: str = "delete"
+    ) -> list[RemovalCall]:
         """Return the deletions (or, with `create`, evictions) that somebody asked for in a namespace, oldest first."""
         found = calls_in(self.cluster, namespace)
         return [call for call in found if call.user == user and call.verb == verb]
 
-    def ask_as_scheduler(self, namespace: str, name: str) -> str:
+    def delete_as_scheduler(self, namespace: str, name: str) -> str:
         """Delete a pod as the scheduler does; return the refusal, empty where it is accepted."""
         try:
-            api.call(self.cluster, "DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", user=SCHEDULER)
+            api.call(
+                self.cluster,
+                "DELETE",
+                f"/api/v1/namespaces/{namespace}/pods/{name}",
+                user=SCHEDULER,
+            )
         except api.Refused as refused:
             return str(refused)
         return ""
@@ -123,7 +136,12 @@ class Guarded:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         metadata = {"name": name, "namespace": namespace}
         try:
-            api.call(self.cluster, "POST", path, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata})
+            api.call(
+                self.cluster,
+                "POST",
+                path,
+                {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata},
+            )
         except api.Refused as refused:
             return int(refused.status)
         return int(HTTPStatus.CREATED)
@@ -141,17 +159,23 @@ class Guarded:
             wait_for("no pods", lambda: not self.kubectl.get("pods", "-n", name)["items"], SECONDS)
 
 
-def calls_in(cluster: Cluster, namespace: str) -> Iterator[Call]:
+def calls_in(cluster: Cluster, namespace: str) -> Iterator[RemovalCall]:
     """Return all that was asked for to delete or evict pods of a namespace, oldest first."""
     # Without the last line: the API server may be writing it.
     for line in cluster.audit_log.read_text().split("\n")[:-1]:
         entry = json.loads(line)
         about = entry.get("objectRef", {})
         is_done = entry["stage"] == "ResponseComplete" and about.get("namespace") == namespace
-        if is_done and about["resource"] == "pods" and about.get("subresource", "eviction") == "eviction":
+        if (
+            is_done
+            and about["resource"] == "pods"
+            and about.get("subresource", "eviction") == "eviction"
+        ):
             at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
             code = entry["responseStatus"]["code"]
-            yield Call(at, entry["user"]["username"], entry["verb"], about.get("name", ""), code)
+            yield RemovalCall(
+                at, entry["user"]["username"], entry["verb"], about.get("name", ""), code
+            )
 
 
 def phase_of(pod: Json) -> str:
@@ -160,11 +184,15 @@ def phase_of(pod: Json) -> str:
     return str(json.loads(text).get("phase", ""))
 
 
-def a_pod(name: str, *, slots: int = 0, priority_class: str = "", node: str = "", **metadata: Json) -> Json:
+def a_pod(
+    name: str, *, slots: int = 0, priority_class: str = "", node: str = "", **metadata: Json
+) -> Json:
     """Return a pod that wants room on a simulated node."""
     wants = {CPU: str(slots)} if slots else {}
     spec: Json = {
-        "containers": [{"name": "main", "image": "none", "resources": {"requests": wants, "limits": wants}}],
+        "containers": [
+            {"name": "main", "image": "none", "resources": {"requests": wants, "limits": wants}}
+        ],
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"operator": "Exists"}],
     }
@@ -185,13 +213,24 @@ def a_priority_class(name: str, value: int, **annotations: str) -> Json:
 
 
 @contextmanager
-def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[Guarded]:
+def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[GuardedCluster]:
     """Make a cluster with Reprieve in it for the block."""
     with new_cluster(name, kwok_nodes=nodes, **settings) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
-        place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
+        here = world.places(
+            cluster.port("webhooks"),
+            cluster.port("operator"),
+            Nodes.LOCAL,
+            lease_seconds=LEASE_SECONDS,
+        )
+        place = World(
+            cluster.home,
+            kubectl,
+            Programs(cluster.home, kubectl, here),
+            Nodes.LOCAL,
+            cluster.audit_log,
+        )
         install.install(kubectl, install.DEMO, cluster.port("webhooks"))
         for program in (WEBHOOKS, OPERATOR):
             place.start(program)
-        yield Guarded(cluster, place)
+        yield GuardedCluster(cluster, place)

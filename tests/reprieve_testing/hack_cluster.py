@@ -53,7 +53,9 @@ class OwnCluster(ClusterHandle):
     def wait_running(self, name: str) -> Any:
         """Wait until a pod runs and has its address; return it."""
         return self.pod_once(
-            name, "Running", lambda pod: pod["status"]["phase"] == "Running" and "podIP" in pod["status"]
+            name,
+            "Running",
+            lambda pod: pod["status"]["phase"] == "Running" and "podIP" in pod["status"],
         )
 
     def wait_pod_gone(self, name: str) -> None:
@@ -84,7 +86,9 @@ def own_cluster(name: str, *options: object) -> Iterator[OwnCluster]:
         try:
             succeed(hack_cluster("up", "--name", name, *options))
             cluster = state.get(name)
-            yield OwnCluster(cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig))
+            yield OwnCluster(
+                cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
+            )
         finally:
             succeed(hack_cluster("down", "--name", name))
 
@@ -111,6 +115,8 @@ def succeed(done: Done) -> Done:
 
 def descendants(pid: int) -> list[Identity]:
     """Return all processes below `pid`, children before their own."""
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    children = [
+        int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ]
     found = [identity for child in children if (identity := identify(child))]
     return found + [below for identity in found for below in descendants(identity.pid)]

@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-CALLED = "failed calling webhook"
-_NOBODY_ANSWERS = "https://127.0.0.1:1/"
+CALL_FAILED = "failed calling webhook"
+_UNREACHABLE_URL = "https://127.0.0.1:1/"
 
 
-def webhooks(configuration: Any, name: str, namespaces: Sequence[str], labels: Mapping[str, str]) -> Any:
+def webhooks(
+    configuration: Any, name: str, namespaces: Sequence[str], labels: Mapping[str, str]
+) -> Any:
     """Return a configuration for objects in these namespaces, and cluster-wide ones with these labels."""
     configuration = deepcopy(configuration)
     configuration["metadata"] = {"name": name}
     for webhook in configuration["webhooks"]:
-        webhook |= {"failurePolicy": "Fail", "clientConfig": {"url": _NOBODY_ANSWERS}}
+        webhook |= {"failurePolicy": "Fail", "clientConfig": {"url": _UNREACHABLE_URL}}
         _narrow(webhook, webhook["rules"][0]["scope"] == "Cluster", namespaces, labels)
     return configuration
 
@@ -35,10 +37,15 @@ def policy(document: Any, suffix: str, namespaces: Sequence[str], labels: Mappin
     return document
 
 
-def _narrow(holder: Any, is_cluster_wide: bool, namespaces: Sequence[str], labels: Mapping[str, str]) -> None:  # noqa: FBT001
+def _narrow(
+    holder: Any, is_cluster_wide: bool, namespaces: Sequence[str], labels: Mapping[str, str]
+) -> None:  # noqa: FBT001
     if is_cluster_wide:
         holder["objectSelector"] = {"matchLabels": dict(labels)}
         return
     narrowed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
     selector = holder["namespaceSelector"]
-    holder["namespaceSelector"] = {**selector, "matchExpressions": [*selector.get("matchExpressions", []), narrowed]}
+    holder["namespaceSelector"] = {
+        **selector,
+        "matchExpressions": [*selector.get("matchExpressions", []), narrowed],
+    }

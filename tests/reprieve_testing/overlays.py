@@ -53,12 +53,17 @@ def with_grpc(namespace: str, folder: Path) -> Path:
 
 
 def _variables(**values: str) -> Iterable[Patch]:
-    return [_add(f"{_CONTAINER}/env/-", {"name": name, "value": value}) for name, value in values.items()]
+    return [
+        _add(f"{_CONTAINER}/env/-", {"name": name, "value": value})
+        for name, value in values.items()
+    ]
 
 
 def _mounted(place: str, source: str) -> Iterable[Patch]:
     name = place.strip("/")
-    yield _add(f"{_TEMPLATE}/volumes/-", {"name": name, "hostPath": {"path": source, "type": "Directory"}})
+    yield _add(
+        f"{_TEMPLATE}/volumes/-", {"name": name, "hostPath": {"path": source, "type": "Directory"}}
+    )
     yield _add(f"{_CONTAINER}/volumeMounts/-", {"name": name, "mountPath": place, "readOnly": True})
 
 

@@ -13,7 +13,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True)
-class Person:
+class ImpersonatedUser:
     """Somebody who is authenticated, and has in one namespace the rights that a Role gives."""
 
     kubectl: Kubectl

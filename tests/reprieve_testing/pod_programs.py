@@ -46,7 +46,9 @@ PODINFO_FILE = "/podinfo/annotations"
 PODINFO_MOUNT = {"volumeMounts": [{"name": "podinfo", "mountPath": "/podinfo"}]}
 PODINFO = {
     "name": "podinfo",
-    "downwardAPI": {"items": [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]},
+    "downwardAPI": {
+        "items": [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]
+    },
 }
 
 HOLD = "example.com/hold"
@@ -55,7 +57,13 @@ HOLD = "example.com/hold"
 
 def a_pod(name: str, *command: str, main: Any = None, metadata: Any = None, **spec: Any) -> Any:
     """Return a pod that runs `command` in the image of real nodes; `main` is the rest of its container."""
-    container = {"name": "main", "image": PYTHON_IMAGE, "imagePullPolicy": "Never", "command": command, **(main or {})}
+    container = {
+        "name": "main",
+        "image": PYTHON_IMAGE,
+        "imagePullPolicy": "Never",
+        "command": command,
+        **(main or {}),
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -84,7 +92,9 @@ class Deletion:
 def delete(cluster: OwnCluster, pod: str, grace_seconds: int) -> Deletion:
     """Ask a pod that is held by HOLD to go."""
     began = time.monotonic()
-    cluster.kubectl.read("delete", "pod", pod, "-n", NAMESPACE, f"--grace-period={grace_seconds}", "--wait=false")
+    cluster.kubectl.read(
+        "delete", "pod", pod, "-n", NAMESPACE, f"--grace-period={grace_seconds}", "--wait=false"
+    )
     return Deletion(cluster, pod, began)
 
 
@@ -104,7 +114,9 @@ def exit_code(pod: Any) -> int | None:
 
 def http_status(address: str) -> int | None:
     """Return the status with which SERVER answers at a pod's address; None while it does not."""
-    connection = http.client.HTTPConnection(address, 8080, timeout=5)  # no proxy, whatever the environment says
+    connection = http.client.HTTPConnection(
+        address, 8080, timeout=5
+    )  # no proxy, whatever the environment says
     try:
         connection.request("GET", "/")
         return connection.getresponse().status

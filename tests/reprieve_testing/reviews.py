@@ -22,11 +22,11 @@ from reprieve_certs.serving import ServingContext
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import Traits
+from reprieve_policy.traits import GangTraits
 from reprieve_webhooks import listener
-from reprieve_webhooks.admission.review import Request
-from reprieve_webhooks.metrics import Metrics
-from reprieve_webhooks.server import GuardOfPods, Respond, Webhooks
+from reprieve_webhooks.admission.review import AdmissionRequest
+from reprieve_webhooks.metrics import WebhookMetrics
+from reprieve_webhooks.server import PodGuard, RouteHandler, Webhooks
 
 LOOPBACK = ServingNames((), (IPv4Address("127.0.0.1"),))
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
@@ -41,15 +41,27 @@ _KINDS = {
 Document = dict[str, Any]
 
 
-def a_pod(*, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> Document:
+def a_pod(
+    *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+) -> Document:
     """Return a Pod as JSON; maps that nobody gives are absent, as the API server leaves them out."""
     metadata: Document = {"name": "train", "namespace": "team-a", "creationTimestamp": None}
-    metadata |= {key: dict(value) for key, value in (("labels", labels), ("annotations", annotations)) if value}
-    spec = {"containers": [{"name": "train", "image": "train"}], "priority": 0, "schedulerName": "default-scheduler"}
+    metadata |= {
+        key: dict(value)
+        for key, value in (("labels", labels), ("annotations", annotations))
+        if value
+    }
+    spec = {
+        "containers": [{"name": "train", "image": "train"}],
+        "priority": 0,
+        "schedulerName": "default-scheduler",
+    }
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {}}
 
 
-def a_review(new: Document | None, *, old: Document | None = None, operation: str = "", **changes: Any) -> Document:
+def a_review(
+    new: Document | None, *, old: Document | None = None, operation: str = "", **changes: Any
+) -> Document:
     """Return the review of a CREATE, or of an UPDATE where there is an `old` one; `changes` replace request fields."""
     kind = (new or old or {}).get("kind", "Pod")
     group, version, resource = _KINDS.get(kind, ("example.com", "v1", "things"))
@@ -65,13 +77,24 @@ def a_review(new: Document | None, *, old: Document | None = None, operation: st
         "name": metadata.get("name", ""),
         "namespace": metadata.get("namespace", ""),
         "operation": operation or ("UPDATE" if old else "CREATE"),
-        "userInfo": {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]},
+        "userInfo": {
+            "username": "kubernetes-admin",
+            "groups": ["system:masters", "system:authenticated"],
+        },
         "object": new,
         "oldObject": old,
         "dryRun": False,
-        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl-create"},
+        "options": {
+            "kind": "CreateOptions",
+            "apiVersion": "meta.k8s.io/v1",
+            "fieldManager": "kubectl-create",
+        },
     }
-    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request | changes}
+    return {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": request | changes,
+    }
 
 
 def patch_of(response: Document) -> list[Document]:
@@ -92,25 +115,27 @@ class FixedFacts:
     def template_kinds(self) -> TemplateKinds:
         return self.facts.settings.template_kinds
 
-    async def facts_for(self, request: Request, resource: Resource) -> Facts:
+    async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         assert request.object is resource
         if self.failure is not None:
             raise self.failure
         return self.facts
 
-    async def gang_of(self, request: Request, resource: Resource, facts: Facts) -> Traits | None:
+    async def gang_traits(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> GangTraits | None:
         assert (request.object, facts) == (resource, self.facts)
-        return self.facts.gang
+        return self.facts.gang_traits
 
 
 @dataclass
 class FixedReadiness:
     """What a test says is missing."""
 
-    waits_for: tuple[str, ...] = ()
+    not_ready: tuple[str, ...] = ()
 
     def missing(self) -> tuple[str, ...]:
-        return self.waits_for
+        return self.not_ready
 
 
 @dataclass
@@ -137,12 +162,17 @@ class RunningServer:
             assert reply.status == 200, await reply.text()
             assert reply.content_type == "application/json"
             document = await reply.json()
-        assert (document["kind"], document["apiVersion"]) == ("AdmissionReview", "admission.k8s.io/v1")
+        assert (document["kind"], document["apiVersion"]) == (
+            "AdmissionReview",
+            "admission.k8s.io/v1",
+        )
         response: Document = document["response"]
         assert response["uid"] == review["request"]["uid"]
         return response
 
-    async def send(self, path: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+    async def send(
+        self, path: str, body: bytes, *, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
         """Send any bytes and return status and text."""
         sent = {"Content-Type": "application/json"} if headers is None else headers
         async with self.session.post(self.url + path, data=body, headers=sent) as reply:
@@ -164,8 +194,8 @@ async def running_server(
     *,
     max_review_bytes: int = 1024 * 1024,
     read_timeout_seconds: float = 5.0,
-    further_routes: Mapping[tuple[str, str], Respond] = MappingProxyType({}),
-    guard: GuardOfPods | None = None,
+    further_routes: Mapping[tuple[str, str], RouteHandler] = MappingProxyType({}),
+    guard: PodGuard | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
     source, readiness, serving = FixedFacts(facts or Facts()), FixedReadiness(), ServingContext()
@@ -175,7 +205,7 @@ async def running_server(
     serving.load(credential.certificate_pem, credential.key_pem)
     webhooks = Webhooks(
         source,
-        Metrics(),
+        WebhookMetrics(),
         readiness,
         max_review_bytes=max_review_bytes,
         read_timeout_seconds=read_timeout_seconds,
@@ -185,9 +215,11 @@ async def running_server(
     if guard is not None:
         webhooks.serve_guard_at(["/guard"])
     port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
-    url = f"https://127.0.0.1:{port.number}"
+    url = f"https://127.0.0.1:{port.port}"
     try:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(ca))) as session:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=trusting(ca))
+        ) as session:
             yield RunningServer(url, session, webhooks, serving, readiness, source, ca, port.close)
     finally:
         await port.close()

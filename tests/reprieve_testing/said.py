@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from reprieve_policy import keys
 from reprieve_policy.config import toleration
-from reprieve_policy.verdict import UNSHOWN
+from reprieve_policy.verdict import HIDDEN_CODE_POINTS
 
-Said = Mapping[str, str]
+KeyValues = Mapping[str, str]
 
 _BOOLEANS = ["true", "false", "True", "yes", "", "0"]
 _DURATIONS = [
@@ -18,12 +18,46 @@ _DURATIONS = [
     *("0s", "0h0m", "", "10", "5 m", "1.5h", "5s1m", "-5m", "+5m", "1000000s", "1d", "10m\n", "٣m"),
 ]
 _HINTS = [
-    *("http://:8080/checkpoint", "http://:1/", "http://:65535/x?y=z", "annotation:", "http://:80/" + "x" * 501),
-    *("http://:80/" + "x" * 502, "http://:65536/", "http://:0/", "http://:080/", "http://:8080", "http://h:80/"),
-    *("http://:80/#f", "http://:80/a b", "http://:80/é", "grpc://:9000", "annotation", "HTTP://:80/", ""),
+    *(
+        "http://:8080/checkpoint",
+        "http://:1/",
+        "http://:65535/x?y=z",
+        "annotation:",
+        "http://:80/" + "x" * 501,
+    ),
+    *(
+        "http://:80/" + "x" * 502,
+        "http://:65536/",
+        "http://:0/",
+        "http://:080/",
+        "http://:8080",
+        "http://h:80/",
+    ),
+    *(
+        "http://:80/#f",
+        "http://:80/a b",
+        "http://:80/é",
+        "grpc://:9000",
+        "annotation",
+        "HTTP://:80/",
+        "",
+    ),
 ]
 _NUMBERS = [
-    *("0", "-1", "+5", "007", "-0", "3600", "1000", "1001", "999", "2147483647", "2147483648", "-2147483648"),
+    *(
+        "0",
+        "-1",
+        "+5",
+        "007",
+        "-0",
+        "3600",
+        "1000",
+        "1001",
+        "999",
+        "2147483647",
+        "2147483648",
+        "-2147483648",
+    ),
     *("-2147483649", "9223372036", "9223372037", "9223372036854775807", "9223372036854775808"),
     *(
         "-9223372036854775808",
@@ -36,7 +70,9 @@ _NUMBERS = [
 ]
 _CLASSES = [*map(str, range(11)), "11", "-1", "04", "high", "", "10.0"]
 
-_ODD = [chr(point) for pair in UNSHOWN for point in pair] + list("\"\\'\a\b\f\n\r\t\v/[]{}%$é高🂡\u0301\xa0\u3000")
+_ODD = [chr(point) for pair in HIDDEN_CODE_POINTS for point in pair] + list(
+    "\"\\'\a\b\f\n\r\t\v/[]{}%$é高🂡\u0301\xa0\u3000"
+)
 """What is shown in another form, or could be."""
 _ANYTHING = st.text(st.sampled_from(_ODD) | st.characters(exclude_categories=["Cs"]), max_size=80)
 _LABEL = st.from_regex(r"\A([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]\Z")
@@ -69,7 +105,10 @@ _POD_ANNOTATIONS = {
     keys.REQUEUE: _annotation(["auto", "never", "always", ""]),
     keys.REQUEUE_ENV: _annotation(["true", "false", "True", ""]),
 }
-_MARKS = {keys.SOFT_EVICTION: _label(["requested", "x"]), keys.KOORDINATOR_SOFT_EVICTION: _label(["true", "false"])}
+_MARKS = {
+    keys.SOFT_EVICTION: _label(["requested", "x"]),
+    keys.KOORDINATOR_SOFT_EVICTION: _label(["true", "false"]),
+}
 _PRIORITY_CLASS = {
     **{
         key: _annotation(_NUMBERS)
@@ -83,21 +122,21 @@ _PRIORITY_CLASS = {
 class Metadata(NamedTuple):
     """Labels and annotations."""
 
-    labels: Said
-    annotations: Said
+    labels: KeyValues
+    annotations: KeyValues
 
     def as_json(self) -> dict[str, Any]:
         return {"labels": dict(self.labels), "annotations": dict(self.annotations)}
 
 
-def _some(texts: Mapping[str, st.SearchStrategy[str]]) -> st.SearchStrategy[Said]:
+def _optional_keys(texts: Mapping[str, st.SearchStrategy[str]]) -> st.SearchStrategy[KeyValues]:
     return st.fixed_dictionaries({}, optional=dict(texts))
 
 
-of_pods = st.builds(Metadata, _some(_POD_LABELS), _some(_POD_ANNOTATIONS))
-of_templates = st.builds(
+pod_metadata = st.builds(Metadata, _optional_keys(_POD_LABELS), _optional_keys(_POD_ANNOTATIONS))
+template_metadata = st.builds(
     Metadata,
-    _some({**_POD_LABELS, **_MARKS}),
-    _some({**_POD_ANNOTATIONS, keys.KOORDINATOR_SOFT_EVICTION: st.just("true")}),
+    _optional_keys({**_POD_LABELS, **_MARKS}),
+    _optional_keys({**_POD_ANNOTATIONS, keys.KOORDINATOR_SOFT_EVICTION: st.just("true")}),
 )
-of_priority_classes = st.builds(Metadata, st.just({}), _some(_PRIORITY_CLASS))
+priority_class_metadata = st.builds(Metadata, st.just({}), _optional_keys(_PRIORITY_CLASS))

@@ -14,7 +14,9 @@ SECONDS = 10.0
 
 
 @contextmanager
-def spoiling(server: str, spoil: Callable[[bytes], bytes]) -> Iterator[tuple[str, list[bytes]]]:
+def corrupting_proxy(
+    server: str, spoil: Callable[[bytes], bytes]
+) -> Iterator[tuple[str, list[bytes]]]:
     """Listen without TLS; yields the URL that stands for the server's, and the good answers, as they were."""
     answers: list[bytes] = []
     # Its certificate is for another name, and what is sent is a test's.

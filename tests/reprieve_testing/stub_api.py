@@ -60,14 +60,20 @@ class StubApi:
         if path in self.barred | self.absent:
             self.calls[path] += 1
             code, reason = (403, "Forbidden") if path in self.barred else (404, "NotFound")
-            return web.json_response({"code": code, "reason": reason, "message": "not for you"}, status=code)
+            return web.json_response(
+                {"code": code, "reason": reason, "message": "not for you"}, status=code
+            )
         if "watch" in request.query:
             self.calls[f"{path}?watch"] += 1
             self.watched_from.append(request.query["resourceVersion"])
-            return self._refuse_watch(request) if self.watches_refused else await self._watch(request)
+            return (
+                self._refuse_watch(request) if self.watches_refused else await self._watch(request)
+            )
         self.calls[path] += 1
         if self.is_failing:
-            return web.json_response({"code": 500, "reason": "InternalError", "message": "failing"}, status=500)
+            return web.json_response(
+                {"code": 500, "reason": "InternalError", "message": "failing"}, status=500
+            )
         if path == ACCESS_REVIEWS:
             return await self._review_access(request)
         collection, _, name = path.rpartition("/")
@@ -85,14 +91,21 @@ class StubApi:
         if not status and request.transport is not None:
             request.transport.abort()
         refused = {"code": status, "reason": "Refused", "message": "no"}
-        return web.json_response({"metadata": {}} if status == 200 else refused, status=status or 502)
+        return web.json_response(
+            {"metadata": {}} if status == 200 else refused, status=status or 502
+        )
 
     async def _review_access(self, request: web.BaseRequest) -> web.Response:
         document = await request.json()
         assert request.method == "POST"
-        assert (document["apiVersion"], document["kind"]) == ("authorization.k8s.io/v1", "SubjectAccessReview")
+        assert (document["apiVersion"], document["kind"]) == (
+            "authorization.k8s.io/v1",
+            "SubjectAccessReview",
+        )
         self.asked.append(document["spec"])
-        return web.json_response({"status": {"allowed": document["spec"]["user"] in self.granted}}, status=201)
+        return web.json_response(
+            {"status": {"allowed": document["spec"]["user"] in self.granted}}, status=201
+        )
 
     @property
     def open_watches(self) -> int:

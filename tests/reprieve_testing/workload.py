@@ -18,7 +18,7 @@ _HANG_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     """One request: when (monotonic), how, and the document where it had one."""
 
     at: float
@@ -35,7 +35,7 @@ class Workload:
     on_post: dict[str, Any] | None = field(default_factory=lambda: {"state": "accepted"})
     state: dict[str, Any] | None = field(default_factory=lambda: {"state": "saving"})
     answers_get: bool = True
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.eviction_id: str | None = None
@@ -49,7 +49,10 @@ class Workload:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._released.set()
         self._server.shutdown()
@@ -57,13 +60,13 @@ class Workload:
         self._thread.join()
 
     @property
-    def posts(self) -> list[Asked]:
+    def posts(self) -> list[ReceivedRequest]:
         """The hints that it was sent."""
-        return [asked for asked in self.asked if asked.method == "POST"]
+        return [asked for asked in self.requests if asked.method == "POST"]
 
     def answer(self, method: str, document: Any) -> tuple[int, dict[str, Any]]:
         """Return status and document of one answer."""
-        self.asked.append(Asked(time.monotonic(), method, document))
+        self.requests.append(ReceivedRequest(time.monotonic(), method, document))
         if method == "POST" and isinstance(document, dict):
             self.eviction_id = str(document.get("id"))
         if method == "DELETE":

@@ -30,7 +30,7 @@ MAX_CONNECTIONS = 1000
 """Each takes some 45 KB, idle or not: 45 MB in all. API servers need a few."""
 
 
-def _is_our_fault(record: logging.LogRecord) -> bool:
+def _is_not_client_error(record: logging.LogRecord) -> bool:
     """Tell a fault of ours from a client that speaks no HTTP.
 
     Without this, whoever can open a connection fills the log, each time with a traceback at level error.
@@ -38,7 +38,7 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
-_LOG.addFilter(_is_our_fault)
+_LOG.addFilter(_is_not_client_error)
 
 
 class _BoundedServer(web.Server):
@@ -67,20 +67,20 @@ class _BoundedServer(web.Server):
         self._by_last_use.pop(handler, None)
         super().connection_lost(handler, exc)
 
-    def is_used(self, handler: RequestHandler) -> None:
+    def mark_used(self, handler: RequestHandler) -> None:
         """Note a request on a connection."""
         if self._by_last_use.pop(handler, handler) is None:
             self._by_last_use[handler] = None
 
 
-class Port:
+class Listener:
     """An open port."""
 
     def __init__(self, server: web.Server, listening: asyncio.Server) -> None:
         self._server, self._listening = server, listening
 
     @property
-    def number(self) -> int:
+    def port(self) -> int:
         """The port's number, where the system chose it."""
         number: int = self._listening.sockets[0].getsockname()[1]
         return number
@@ -102,7 +102,7 @@ async def listen(
     port: int,
     max_connections: int = MAX_CONNECTIONS,
     handshake_seconds: float = _HANDSHAKE_SECONDS,
-) -> Port:
+) -> Listener:
     """Open the port."""
 
     def make_request(
@@ -113,7 +113,7 @@ async def listen(
         task: "asyncio.Task[None]",
     ) -> web.BaseRequest:
         loop = asyncio.get_running_loop()
-        server.is_used(protocol)
+        server.mark_used(protocol)
         return web.BaseRequest(message, payload, protocol, writer, task, loop)
 
     # Compressed bodies stay compressed, and so are no JSON: nobody sends them but as a bomb.
@@ -129,6 +129,11 @@ async def listen(
     )
     # Not `web.TCPSite`, which has no word for the handshake's time.
     listening = await asyncio.get_running_loop().create_server(
-        server, address or None, port, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_seconds
+        server,
+        address or None,
+        port,
+        ssl=context,
+        backlog=1024,
+        ssl_handshake_timeout=handshake_seconds,
     )
-    return Port(server, listening)
+    return Listener(server, listening)

@@ -20,12 +20,12 @@ from reprieve_certs.inject import WebhookConfigurations
 from reprieve_certs.issue import ServingNames
 from reprieve_certs.rotator import Rotator
 from reprieve_certs.serving import ServingContext
-from reprieve_certs.store import KubernetesSecret
+from reprieve_certs.store import KubernetesSecretStore
 from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.reflector import Reflector
-from reprieve_runtime.client.watch_metrics import Watch
-from reprieve_runtime.settings import load, refuse
+from reprieve_runtime.client.watch_metrics import WatchedCollection
+from reprieve_runtime.settings import exit_with_errors, load
 
 from . import listener
 from .extender.metrics import ExtenderMetrics
@@ -33,13 +33,13 @@ from .extender.route import Routes, routes
 from .extender.service import Extender
 from .facts.cluster_facts import ClusterFacts
 from .guard.handler import Guard
-from .guard.secret_path import PATH, SecretPaths
-from .http.request_body import Bodies
-from .metrics import Metrics
+from .guard.secret_path import PATH, GuardPathAnchors
+from .http.request_body import RequestBodyReader
+from .metrics import WebhookMetrics
 from .server import Webhooks
 from .settings import Settings
-from .snapshot.informers import WatchedStage
-from .snapshot.recent_choices import RememberedChoices
+from .snapshot.informers import ClusterInformers
+from .snapshot.recent_choices import RecentVictimSets
 
 _LOG = logging.getLogger(__name__)
 _PROGRAM = "reprieve-webhooks"
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         logs.configure(settings.log_format, settings.log_level)
         names = _serving_names(settings)
     except ValueError as error:
-        refuse(_PROGRAM, [str(error)])
+        exit_with_errors(_PROGRAM, [str(error)])
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, names))
@@ -71,7 +71,7 @@ class _Program:
     """The parts that run, and whether they are ready together."""
 
     def __init__(self, settings: Settings, names: ServingNames, api: Api) -> None:
-        self.metrics = Metrics()
+        self.metrics = WebhookMetrics()
         self.serving = ServingContext()
         self.facts = ClusterFacts(
             api,
@@ -79,18 +79,18 @@ class _Program:
             settings.policy_config_map,
             operator_lease=settings.operator_lease,
             lookup_timeout_seconds=settings.lookup_timeout_seconds,
-            show_policy=self.metrics.show_policy,
+            show_policy=self.metrics.observe_policy,
             count_gang_lookup=self.metrics.count_gang_lookup,
         )
-        self.choices = RememberedChoices()
-        self.stage = WatchedStage(api, self.facts) if settings.extender else None
+        self.victim_sets = RecentVictimSets()
+        self.cluster_view = ClusterInformers(api, self.facts) if settings.extender else None
         self.guard = Guard(
             api,
             self.facts,
             operator=f"system:serviceaccount:{settings.namespace}:{settings.operator_account}",
             timeout_seconds=settings.lookup_timeout_seconds,
-            choices=self.choices,
-            stage=self.stage,
+            victim_sets=self.victim_sets,
+            cluster_view=self.cluster_view,
         )
         self.webhooks = Webhooks(
             self.facts,
@@ -99,39 +99,49 @@ class _Program:
             max_review_bytes=settings.max_review_bytes,
             read_timeout_seconds=settings.read_timeout_seconds,
             guard=self.guard,
-            further_routes={} if self.stage is None else self._extend(self.stage, settings),
+            further_routes={}
+            if self.cluster_view is None
+            else self._extender_routes(self.cluster_view, settings),
         )
-        self.certificates = _keeper(settings, names, api, self)
-        self.metrics.show_watches(self._watches)
-        self.metrics.watch_expiry("serving", lambda: self.serving.expires_at)
+        self.certificates = _certificate_source(settings, names, api, self)
+        self.metrics.register_watches(self._watches)
+        self.metrics.register_certificate_expiry("serving", lambda: self.serving.expires_at)
 
-    def watches(self) -> Iterator[Coroutine[None, None, None]]:
+    def background_tasks(self) -> Iterator[Coroutine[None, None, None]]:
         """Yield what keeps the program's knowledge up to date, to be run."""
         yield self.facts.run()
-        yield self.guard.nominees.reflector.run()
-        if self.stage is not None:
-            yield self.stage.run()
+        yield self.guard.nominated_pods.reflector.run()
+        if self.cluster_view is not None:
+            yield self.cluster_view.run()
 
-    def _extend(self, stage: WatchedStage, settings: Settings) -> Routes:
+    def _extender_routes(self, cluster_view: ClusterInformers, settings: Settings) -> Routes:
         seconds, metrics = settings.extender_timeout_seconds, ExtenderMetrics(self.metrics.registry)
-        bodies = Bodies("call", max_bytes=settings.max_extender_bytes, timeout_seconds=seconds)
+        bodies = RequestBodyReader(
+            "call", max_bytes=settings.max_extender_bytes, timeout_seconds=seconds
+        )
         extender = Extender(
-            stage, self.choices, metrics, timeout_seconds=seconds, schedulers=settings.extender_schedulers
+            cluster_view,
+            self.victim_sets,
+            metrics,
+            timeout_seconds=seconds,
+            schedulers=settings.extender_schedulers,
         )
         return routes(extender, bodies)
 
-    def _watches(self) -> Mapping[str, Watch]:
-        return {**self.facts.watches(), **self._beside_reviews()}
+    def _watches(self) -> Mapping[str, WatchedCollection]:
+        return {**self.facts.watches(), **self._scheduling_reflectors()}
 
-    def _beside_reviews(self) -> Mapping[str, Reflector[Any, Any]]:
+    def _scheduling_reflectors(self) -> Mapping[str, Reflector[Any, Any]]:
         """Return the watches for schedulers and evictions, which are to be answered no less."""
-        of_extender = {} if self.stage is None else self.stage.watches()
-        return {"nominees": self.guard.nominees.reflector, **of_extender}
+        of_extender = {} if self.cluster_view is None else self.cluster_view.watches()
+        return {"nominees": self.guard.nominated_pods.reflector, **of_extender}
 
     def missing(self) -> tuple[str, ...]:
         """Return what a right answer still waits for."""
-        unsynced = (name for name, watch in self._beside_reviews().items() if not watch.is_synced)
-        established = () if self.certificates.is_established else ("certificates",)
+        unsynced = (
+            name for name, watch in self._scheduling_reflectors().items() if not watch.is_synced
+        )
+        established = () if self.certificates.is_ready else ("certificates",)
         return tuple(dict.fromkeys((*established, *self.facts.unsynced, *unsynced)))
 
 
@@ -140,7 +150,7 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
     api = await Api.connect(settings.kubeconfig, user_agent=_PROGRAM)
     try:
         program = _Program(settings, names, api)
-        _serve_probes_meanwhile(program.serving, names)
+        _serve_temporary_certificate(program.serving, names)
         open_port = await listener.listen(
             program.webhooks,
             program.serving.listener,
@@ -149,11 +159,14 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
         )
         async with asyncio.TaskGroup() as tasks:
             background = (
-                *map(tasks.create_task, program.watches()),
+                *map(tasks.create_task, program.background_tasks()),
                 tasks.create_task(program.certificates.run(settings.certificate_check_seconds)),
-                tasks.create_task(_settle(program)),
+                tasks.create_task(_log_when_ready(program)),
             )
-            _LOG.info("listening", extra={"address": settings.listen_address, "port": settings.listen_port})
+            _LOG.info(
+                "listening",
+                extra={"address": settings.listen_address, "port": settings.listen_port},
+            )
             await stopped.wait()
             await _drain(program.webhooks, stopped, settings.drain_seconds)
             await open_port.close()
@@ -163,14 +176,14 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
         await api.close()
 
 
-def _serve_probes_meanwhile(serving: ServingContext, names: ServingNames) -> None:
+def _serve_temporary_certificate(serving: ServingContext, names: ServingNames) -> None:
     """Serve a certificate that nobody trusts: probes don't verify, and so learn from the first moment what is missing."""
     now = datetime.now(UTC)
     credential = issue.issue_serving(issue.issue_ca(now), names, now)
     serving.load(credential.certificate_pem, credential.key_pem)
 
 
-async def _settle(program: _Program) -> None:
+async def _log_when_ready(program: _Program) -> None:
     """Once ready, say so, and take what was made so far out of the garbage collector's work."""
     while program.missing():  # noqa: ASYNC110 - no single event spans the watches and the certificates
         await asyncio.sleep(0.05)
@@ -204,22 +217,24 @@ def _serving_names(settings: Settings) -> ServingNames:
     return ServingNames((service, *settings.serving_names), ips)
 
 
-def _keeper(settings: Settings, names: ServingNames, api: Api, program: _Program) -> Rotator | CertificateFiles:
+def _certificate_source(
+    settings: Settings, names: ServingNames, api: Api, program: _Program
+) -> Rotator | CertificateFiles:
     serve, count_failure = program.webhooks.serve_guard_at, program.metrics.count_certificate_error
     if settings.cert_dir is not None:
         serve((PATH,))
         return CertificateFiles(settings.cert_dir, program.serving, count_failure=count_failure)
-    store = KubernetesSecret(api, settings.namespace, settings.secret_name)
+    store = KubernetesSecretStore(api, settings.namespace, settings.secret_name)
     anchors = WebhookConfigurations(api, settings.webhook_configuration)
     rotator = Rotator(
         store,
-        SecretPaths(anchors, store, api, settings.webhook_configuration, serve),
+        GuardPathAnchors(anchors, store, api, settings.webhook_configuration, serve),
         program.serving,
         names,
         clock=partial(datetime.now, UTC),
         count_failure=count_failure,
     )
-    program.metrics.watch_expiry("ca", lambda: rotator.ca_expires_at)
+    program.metrics.register_certificate_expiry("ca", lambda: rotator.ca_expires_at)
     return rotator
 
 

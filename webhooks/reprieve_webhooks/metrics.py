@@ -4,19 +4,26 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from reprieve_runtime.client.watch_metrics import Watch, Watches
-from reprieve_runtime.policy_map import PolicyMap
+from reprieve_runtime.client.watch_metrics import WatchCollector, WatchedCollection
+from reprieve_runtime.policy_map import PolicyConfigMap
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 """Seconds. The rules take some 0.1 ms; from 1 s on, a read of the API server was waited for."""
 
 
-class Metrics:
+class WebhookMetrics:
     """One registry and what is counted in it; children are looked up once, because `labels()` costs more than `inc()`."""
 
     def __init__(self) -> None:
@@ -60,24 +67,28 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
-        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(outcome).inc()
+        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(
+            outcome
+        ).inc()
         self.review_counter: Callable[[str, str, str], Counter] = cache(reviews.labels)
         self.duration_of: Callable[[str], Histogram] = cache(duration.labels)
         self._policy_errors, self._policy_is_good = policy_errors, policy_is_good
         self.count_certificate_error: Callable[[], None] = certificate_errors.inc
 
-    def show_policy(self, policy: PolicyMap) -> None:
+    def observe_policy(self, policy: PolicyConfigMap) -> None:
         """Take in a ConfigMap that came, changed or went."""
-        is_good = policy.in_force.is_as_written
+        is_good = policy.effective.is_config_map_valid
         self._policy_is_good.set(is_good)
         if not is_good:
             self._policy_errors.inc()
 
-    def show_watches(self, watches: Callable[[], Mapping[str, Watch]]) -> None:
+    def register_watches(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
         """Show how old the facts of each collection may be."""
-        self.registry.register(Watches(watches))
+        self.registry.register(WatchCollector(watches))
 
-    def watch_expiry(self, certificate: str, expires_at: Callable[[], datetime | None]) -> None:
+    def register_certificate_expiry(
+        self, certificate: str, expires_at: Callable[[], datetime | None]
+    ) -> None:
         """Show when a certificate ends; 0 while there is none."""
         gauge = Gauge(
             f"reprieve_{certificate}_certificate_expiry_timestamp_seconds",

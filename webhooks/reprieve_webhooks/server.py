@@ -17,35 +17,35 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from reprieve_runtime.client.api import ApiError
 
 from .admission import handlers, review
-from .admission.handlers import Answer, FactsSource
-from .admission.review import GroupVersionKind, Malformed, Request
+from .admission.handlers import AdmissionResponse, FactsSource
+from .admission.review import AdmissionRequest, GroupVersionKind, Malformed
 from .guard import review as guard_review
 from .guard.review import GuardRequest
-from .http.raw_response import Reply
-from .http.request_body import Bodies, text_response
-from .metrics import Metrics
+from .http.raw_response import RawResponse
+from .http.request_body import RequestBodyReader, text_response
+from .metrics import WebhookMetrics
 
 _LOG = logging.getLogger(__name__)
 
-Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+RouteHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Reviewed(Protocol):
+class IdentifiedRequest(Protocol):
     """What every review says of itself."""
 
     uid: str
     kind: GroupVersionKind
 
 
-R = TypeVar("R", bound=Reviewed)
+R = TypeVar("R", bound=IdentifiedRequest)
 Parse = Callable[[bytes], R | Malformed]
-Handle = Callable[[R], Awaitable[Answer | Malformed]]
+Handle = Callable[[R], Awaitable[AdmissionResponse | Malformed]]
 
 
-class GuardOfPods(Protocol):
+class PodGuard(Protocol):
     """Rules on pods that somebody wants gone."""
 
-    async def answer(self, request: GuardRequest) -> Answer:
+    async def answer(self, request: GuardRequest) -> AdmissionResponse:
         """Answer one review."""
 
 
@@ -62,37 +62,51 @@ class Webhooks:
     def __init__(
         self,
         facts: FactsSource,
-        metrics: Metrics,
+        metrics: WebhookMetrics,
         readiness: Readiness,
         *,
         max_review_bytes: int,
         read_timeout_seconds: float,
-        guard: GuardOfPods | None = None,
-        further_routes: Mapping[tuple[str, str], Respond] = MappingProxyType({}),
+        guard: PodGuard | None = None,
+        further_routes: Mapping[tuple[str, str], RouteHandler] = MappingProxyType({}),
     ) -> None:
         self._facts, self._metrics, self._readiness = facts, metrics, readiness
-        self._bodies = Bodies("review", max_bytes=max_review_bytes, timeout_seconds=read_timeout_seconds)
+        self._bodies = RequestBodyReader(
+            "review", max_bytes=max_review_bytes, timeout_seconds=read_timeout_seconds
+        )
         self.is_draining = False
-        self._routes: dict[tuple[str, str], Respond] = {
-            ("POST", "/mutate"): self._reviewer("mutate", self._parse, partial(handlers.mutate, source=facts)),
-            ("POST", "/validate"): self._reviewer("validate", self._parse, partial(handlers.validate, source=facts)),
+        self._routes: dict[tuple[str, str], RouteHandler] = {
+            ("POST", "/mutate"): self._review_handler(
+                "mutate", self._parse, partial(handlers.mutate, source=facts)
+            ),
+            ("POST", "/validate"): self._review_handler(
+                "validate", self._parse, partial(handlers.validate, source=facts)
+            ),
             ("GET", "/healthz"): self._answer_health,
             ("GET", "/readyz"): self._answer_readiness,
             ("GET", "/metrics"): self._answer_metrics,
             **further_routes,
         }
-        self._guard = None if guard is None else self._reviewer("guard", guard_review.parse, guard.answer)
+        self._guard = (
+            None
+            if guard is None
+            else self._review_handler("guard", guard_review.parse, guard.answer)
+        )
 
     def serve_guard_at(self, paths: Iterable[str]) -> None:
         """Answer the guard's reviews at these paths, and at no other."""
         assert self._guard is not None
-        others = {route: respond for route, respond in self._routes.items() if respond is not self._guard}
+        others = {
+            route: respond for route, respond in self._routes.items() if respond is not self._guard
+        }
         self._routes = others | {("POST", path): self._guard for path in paths}
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
         respond = self._routes.get((request.method, request.path))
-        response = text_response(*self._no_route(request)) if respond is None else await respond(request)
+        response = (
+            text_response(*self._no_route(request)) if respond is None else await respond(request)
+        )
         if self.is_draining:
             # The API server keeps connections for long: told so, it opens its next one to another replica.
             response.force_close()
@@ -102,10 +116,10 @@ class Webhooks:
         is_known = any(path == request.path for _, path in self._routes)
         return (405, "method not allowed") if is_known else (404, "no such path")
 
-    def _parse(self, body: bytes) -> Request | Malformed:
+    def _parse(self, body: bytes) -> AdmissionRequest | Malformed:
         return review.parse(body, self._facts.template_kinds)
 
-    def _reviewer(self, name: str, parse: Parse[R], handle: Handle[R]) -> Respond:
+    def _review_handler(self, name: str, parse: Parse[R], handle: Handle[R]) -> RouteHandler:
         duration, bodies = self._metrics.duration_of(name), self._bodies
 
         async def respond(request: web.BaseRequest) -> web.StreamResponse:
@@ -119,7 +133,9 @@ class Webhooks:
 
         return respond
 
-    async def _answer(self, name: str, parse: Parse[R], handle: Handle[R], body: bytes) -> web.StreamResponse:
+    async def _answer(
+        self, name: str, parse: Parse[R], handle: Handle[R], body: bytes
+    ) -> web.StreamResponse:
         try:
             request = parse(body)
         except Exception:  # noqa: BLE001 - as below, of a review whose uid is not known yet
@@ -141,15 +157,20 @@ class Webhooks:
             return self._malformed(name, answer)
         self._count(name, answer.kind, answer.outcome)
         if _LOG.isEnabledFor(logging.DEBUG):
-            extra = {"uid": request.uid, "webhook": name, "kind": answer.kind, "outcome": answer.outcome}
+            extra = {
+                "uid": request.uid,
+                "webhook": name,
+                "kind": answer.kind,
+                "outcome": answer.outcome,
+            }
             _LOG.debug("review answered", extra=extra)
-        return Reply(answer.body)
+        return RawResponse(answer.body)
 
     def _malformed(self, name: str, problem: Malformed) -> web.Response:
         self._count(name, "unknown", "malformed")
         return text_response(400, problem.detail)
 
-    def _failed(self, name: str, request: Reviewed, status: int, why: str) -> web.Response:
+    def _failed(self, name: str, request: IdentifiedRequest, status: int, why: str) -> web.Response:
         # Only a kind with rules gets as far as failing: this label has few values.
         self._count(name, request.kind.kind, "error")
         return text_response(status, f"{why} at review {request.uid}; see the log")
@@ -162,7 +183,13 @@ class Webhooks:
 
     async def _answer_readiness(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
         missing = ("draining",) if self.is_draining else self._readiness.missing()
-        return text_response(503, f"not ready: {', '.join(missing)}") if missing else text_response(200, "ok")
+        return (
+            text_response(503, f"not ready: {', '.join(missing)}")
+            if missing
+            else text_response(200, "ok")
+        )
 
     async def _answer_metrics(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(
+            body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )

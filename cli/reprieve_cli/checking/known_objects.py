@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from reprieve_cli.manifests.subjects import Subject
+from reprieve_cli.manifests.subjects import ManifestObject
 from reprieve_cli.output.finding import ObjectName
 from reprieve_policy.admission import preemption_priority
 from reprieve_policy.config import namespace, settings
@@ -26,34 +26,39 @@ POLICY_MAP = ObjectName("ConfigMap", "reprieve-system", "reprieve-policy")
 
 _BUILT_IN = {
     name: Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=value)
-    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
+    for name, value in (
+        ("system-cluster-critical", 2_000_000_000),
+        ("system-node-critical", 2_000_001_000),
+    )
 }
 """PriorityClasses that every cluster has."""
 
 
-_EVERY_CLASS = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(LOWEST, HIGHEST + 1))))
+_ALL_CLASSES_ALLOWED = NamespacePolicy(
+    allowed_classes=ClassSet(frozenset(range(LOWEST, HIGHEST + 1)))
+)
 
 
-class Gap(Enum):
+class MissingFactKind(Enum):
     """Of what kind something is that is not known."""
 
     NAMESPACE = "Namespace"
     PRIORITY_CLASS = "PriorityClass"
 
 
-Gaps = dict[str, Gap]
+MissingFacts = dict[str, MissingFactKind]
 """What was asked for and is not known, as a person would name it."""
 
 
-class World(NamedTuple):
+class StrictFacts(NamedTuple):
     """Facts for one object, and what they lack."""
 
     facts: Facts
-    gaps: Gaps
+    missing: MissingFacts
 
 
 @dataclass(slots=True)
-class Knowledge:
+class KnownObjects:
     """What the objects that were read say of the cluster."""
 
     is_complete: bool = False
@@ -64,14 +69,16 @@ class Knowledge:
     quotas: Quotas = field(default_factory=Quotas)
     """What they promise; nothing is used of them yet."""
 
-    def learn(self, subject: Subject) -> None:
+    def add(self, subject: ManifestObject) -> None:
         """Take an object's word for what the cluster will be like."""
         resource = subject.resource
         if resource is None:
             return
         metadata, name = resource.metadata, subject.name.name
         if resource.kind == "Namespace":
-            self.namespaces[name] = namespace.read_leniently(labels_of(metadata), annotations_of(metadata))
+            self.namespaces[name] = namespace.read_leniently(
+                labels_of(metadata), annotations_of(metadata)
+            )
         elif resource.kind == "PriorityClass":
             self.priority_classes[name] = resource
         elif resource.kind == "ElasticQuota":
@@ -81,23 +88,31 @@ class Knowledge:
             parsed = settings.parse(resource.data or {})
             self.settings = parsed if isinstance(parsed, PolicySettings) else self.settings
 
-    def strict_world(self, subject: Subject) -> World:
+    def strict_facts(self, subject: ManifestObject) -> StrictFacts:
         """Return the facts as far as they are known, and the gaps, noted as rules ask; what is not known does not exist."""
-        gaps: Gaps = {}
+        gaps: MissingFacts = {}
         policy = self._policy_of(subject, gaps)
-        classes = self.priority_classes if self.is_complete else _Seen(self.priority_classes, gaps)
-        return World(self._facts(policy or NamespacePolicy(), classes), gaps)
+        classes = (
+            self.priority_classes
+            if self.is_complete
+            else _PriorityClassLookup(self.priority_classes, gaps)
+        )
+        return StrictFacts(self._facts(policy or NamespacePolicy(), classes), gaps)
 
-    def lenient_facts(self, subject: Subject, *gaps: Gap) -> Facts:
+    def lenient_facts(self, subject: ManifestObject, *gaps: MissingFactKind) -> Facts:
         """Return facts in which whatever is not known, of these kinds, is as the object would have it."""
         policy, classes = self._policy_of(subject, {}), self.priority_classes
         if policy is None:
-            policy = _EVERY_CLASS if Gap.NAMESPACE in gaps else NamespacePolicy()
-        if Gap.PRIORITY_CLASS not in gaps:
+            policy = (
+                _ALL_CLASSES_ALLOWED if MissingFactKind.NAMESPACE in gaps else NamespacePolicy()
+            )
+        if MissingFactKind.PRIORITY_CLASS not in gaps:
             return self._facts(policy, classes)
-        wished = _wished_priority(subject, classes)
-        stand_in = Resource(kind="PriorityClass", metadata=ObjectMeta(), value=wished, globalDefault=True)
-        return self._facts(policy, _Seen(classes, {}, stand_in))
+        wished = _consistent_priority(subject, classes)
+        stand_in = Resource(
+            kind="PriorityClass", metadata=ObjectMeta(), value=wished, globalDefault=True
+        )
+        return self._facts(policy, _PriorityClassLookup(classes, {}, stand_in))
 
     def _facts(self, policy: NamespacePolicy, classes: Mapping[str, Resource]) -> Facts:
         return Facts(
@@ -108,28 +123,30 @@ class Knowledge:
             is_offline=True,
         )
 
-    def _policy_of(self, subject: Subject, gaps: Gaps) -> NamespacePolicy | None:
+    def _policy_of(self, subject: ManifestObject, missing: MissingFacts) -> NamespacePolicy | None:
         row = KINDS.get(subject.name.kind)
         if row is not None and not row.is_namespaced:
             return NamespacePolicy()
         name = subject.name.namespace
         if name not in self.namespaces and not (name and self.is_complete):
-            gaps[f'Namespace "{name}"' if name else "its Namespace"] = Gap.NAMESPACE
+            missing[f'Namespace "{name}"' if name else "its Namespace"] = MissingFactKind.NAMESPACE
         return self.namespaces.get(name)
 
 
-class _Seen(Mapping[str, Resource]):
+class _PriorityClassLookup(Mapping[str, Resource]):
     """PriorityClasses by name; what was asked for in vain is noted, and answered with a stand-in where there is one."""
 
-    def __init__(self, known: Mapping[str, Resource], gaps: Gaps, stand_in: Resource | None = None) -> None:
+    def __init__(
+        self, known: Mapping[str, Resource], missing: MissingFacts, stand_in: Resource | None = None
+    ) -> None:
         self._known = known
-        self._gaps = gaps
+        self._gaps = missing
         self._stand_in = stand_in
 
     def __getitem__(self, name: str) -> Resource:
         if name in self._known:
             return self._known[name]
-        self._gaps[f'PriorityClass "{name}"'] = Gap.PRIORITY_CLASS
+        self._gaps[f'PriorityClass "{name}"'] = MissingFactKind.PRIORITY_CLASS
         if self._stand_in is None:
             raise KeyError(name)
         return self._stand_in
@@ -138,7 +155,7 @@ class _Seen(Mapping[str, Resource]):
         """Yield the names; who looks at them all looks for the cluster's default, so `""` stands for an unknown one."""
         yield from self._known
         if not any(found.globalDefault for found in self._known.values()):
-            self._gaps["the cluster's default PriorityClass"] = Gap.PRIORITY_CLASS
+            self._gaps["the cluster's default PriorityClass"] = MissingFactKind.PRIORITY_CLASS
             if self._stand_in is not None:
                 yield ""
 
@@ -146,10 +163,17 @@ class _Seen(Mapping[str, Resource]):
         return len(self._known)
 
 
-def _wished_priority(subject: Subject, known: Mapping[str, Resource]) -> int:
+def _consistent_priority(subject: ManifestObject, known: Mapping[str, Resource]) -> int:
     """Return the one value that an unknown PriorityClass could have to agree with all that the object says."""
     resource = subject.resource
     assert resource is not None
-    values = [resource.value, *(claim.spec.priority for claim in preemption_priority.claims(resource))]
-    values += [known[name].value for name in preemption_priority.priority_class_names(resource) if name in known]
+    values = [
+        resource.value,
+        *(claim.spec.priority for claim in preemption_priority.priority_claims(resource)),
+    ]
+    values += [
+        known[name].value
+        for name in preemption_priority.priority_class_names(resource)
+        if name in known
+    ]
     return next((value for value in values if value is not None), 0)

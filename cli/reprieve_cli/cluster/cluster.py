@@ -12,17 +12,17 @@ from reprieve_policy.kube.kinds import ServedKind
 from reprieve_policy.kube.objects import ObjectMeta, Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_runtime import templates
-from reprieve_runtime.client.api import Api, ApiError, PartialObject
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 
-from .cluster_policy import POLICY_NAME, POLICY_NAMESPACE, Known
+from .cluster_policy import POLICY_NAME, POLICY_NAMESPACE, ClusterPolicy
 
 T = TypeVar("T")
 
-PAGE = 250
+PAGE_SIZE = 250
 """Objects asked for at once. What a page has is forgotten before the next one is read."""
 
 _UNREACHABLE, _FORBIDDEN, _NOT_FOUND, _GONE = 0, 403, 404, 410
-_METADATA_IS_ENOUGH = frozenset({"Namespace"})
+_METADATA_ONLY_KINDS = frozenset({"Namespace"})
 """Kinds whose rules read nothing else. All others have a template, a spec or a value that is judged."""
 
 
@@ -43,35 +43,35 @@ class Collection(NamedTuple):
 class ClusterReader:
     """Reads one cluster, whole or one namespace of it. What cannot be read is told once, and the rest is read."""
 
-    def __init__(self, api: Api, in_namespace: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, api: Api, in_namespace: str, report: Callable[[str], None]) -> None:
         self._api = api
         self._namespace = in_namespace
-        self._tell = tell
-        self._within = f"/namespaces/{quote(in_namespace, safe='')}" if in_namespace else ""
+        self._report = report
+        self._namespace_path = f"/namespaces/{quote(in_namespace, safe='')}" if in_namespace else ""
 
-    async def known(self) -> Known:
+    async def read_policy(self) -> ClusterPolicy:
         """Read the facts that rules need."""
-        known = Known()
+        known = ClusterPolicy()
         async for found in self._objects(_POLICY_PATH, _POLICY_SELECTOR):
-            known.take(found)
+            known.add(found)
         async for found in self._namespaces():
             # Neither an item of a list nor metadata alone says its kind.
-            known.take(replace(found, kind="Namespace"))
+            known.add(replace(found, kind="Namespace"))
         async for found in self._objects("/apis/scheduling.k8s.io/v1/priorityclasses", {}):
-            known.take(replace(found, kind="PriorityClass"))
+            known.add(replace(found, kind="PriorityClass"))
         return known
 
-    async def take_all(self, path: str, decode_as: type[T], take: Callable[[T], None]) -> None:
+    async def read_each(self, path: str, decode_as: type[T], take: Callable[[T], None]) -> None:
         """Have each object of a collection taken in; one that is not served has none."""
         try:
-            async for page, _ in self._api.pages(path, msgspec.Raw, limit=PAGE):
+            async for page, _ in self._api.list_pages(path, msgspec.Raw, limit=PAGE_SIZE):
                 for text in page:
-                    found = self._decoded(path, text, partial(msgspec.json.decode, type=decode_as))
+                    found = self._decode(path, text, partial(msgspec.json.decode, type=decode_as))
                     if found is not None:
                         take(found)
         except ApiError as error:
             if error.status != _NOT_FOUND:
-                self._tell_of(path, error)
+                self._report_error(path, error)
 
     async def collections(self, rows: Iterable[ServedKind]) -> AsyncIterator[Collection]:
         """Yield where each kind is served, of several versions at the preferred; one that is not served is skipped."""
@@ -80,29 +80,31 @@ class ClusterReader:
                 if self._namespace in ("", POLICY_NAMESPACE):
                     yield Collection(row.kind, _POLICY_PATH)
             elif row.is_namespaced or not self._namespace:
-                found = await self._find(row)
+                found = await self._find_collection(row)
                 if found is not None:
                     yield found
 
-    async def _find(self, row: ServedKind) -> Collection | None:
+    async def _find_collection(self, row: ServedKind) -> Collection | None:
         for version in row.versions:
             base = f"/apis/{row.group}/{version}" if row.group else f"/api/{version}"
-            if row.kind in await self._served(base):
-                return Collection(row.kind, f"{base}{self._within}/{row.resource}")
+            if row.kind in await self._served_resources(base):
+                return Collection(row.kind, f"{base}{self._namespace_path}/{row.resource}")
         return None
 
-    async def listed(self, kinds: TemplateKinds) -> AsyncIterator[Collection]:
+    async def custom_collections(self, kinds: TemplateKinds) -> AsyncIterator[Collection]:
         """Yield where the kinds of other projects are served, at the version that their group prefers."""
         for row in kinds.rows:
-            for version in await self._preferred(row.group):
+            for version in await self._preferred_version(row.group):
                 base = f"/apis/{version}"
-                resource = (await self._served(base)).get(row.kind)
+                resource = (await self._served_resources(base)).get(row.kind)
                 if resource is not None:
-                    yield Collection(row.kind, f"{base}{self._within}/{resource}", row.paths)
+                    yield Collection(
+                        row.kind, f"{base}{self._namespace_path}/{resource}", row.paths
+                    )
 
     async def pages(self, collection: Collection) -> AsyncIterator[list[Resource]]:
         """Yield the objects of a collection."""
-        metadata_only = collection.kind in _METADATA_IS_ENOUGH
+        metadata_only = collection.kind in _METADATA_ONLY_KINDS
         selector = _POLICY_SELECTOR if collection.kind == "ConfigMap" else {}
         if collection.template_paths:
             read = partial(_read_templates, collection.template_paths)
@@ -121,59 +123,68 @@ class ClusterReader:
         try:
             yield await self._api.get(path, Resource)
         except ApiError as error:
-            self._tell_of(path, error)
+            self._report_error(path, error)
             if error.status == _FORBIDDEN:
                 yield Resource(metadata=ObjectMeta(name=self._namespace))
 
-    async def _preferred(self, group: str) -> tuple[str, ...]:
+    async def _preferred_version(self, group: str) -> tuple[str, ...]:
         """Return the group's preferred version with the group, nothing where it is not served."""
-        found = await self._look(f"/apis/{group}", _Group)
+        found = await self._get_if_served(f"/apis/{group}", _ApiGroup)
         return () if found is None else (found.preferredVersion.groupVersion,)
 
-    async def _served(self, base: str) -> Mapping[str, str]:
+    async def _served_resources(self, base: str) -> Mapping[str, str]:
         """Return what is served in a version, by kind; subresources are none."""
-        found = await self._look(base, _Resources)
+        found = await self._get_if_served(base, _ServedResourceList)
         resources = () if found is None else found.resources
         return {resource.kind: resource.name for resource in resources if "/" not in resource.name}
 
-    async def _look(self, path: str, decode_as: type[T]) -> T | None:
+    async def _get_if_served(self, path: str, decode_as: type[T]) -> T | None:
         try:
             return await self._api.get(path, decode_as)
         except ApiError as error:
             if error.status != _NOT_FOUND:
-                self._tell_of(path, error)
+                self._report_error(path, error)
             return None
 
     async def _objects(
         self, path: str, params: dict[str, str], *, metadata_only: bool = False
     ) -> AsyncIterator[Resource]:
-        async for page in self._pages(path, params, partial(_read_as, ""), metadata_only=metadata_only):
+        async for page in self._pages(
+            path, params, partial(_read_as, ""), metadata_only=metadata_only
+        ):
             for found in page:
                 yield found
 
     async def _pages(
-        self, path: str, params: dict[str, str], read: Callable[[msgspec.Raw], Resource], *, metadata_only: bool
+        self,
+        path: str,
+        params: dict[str, str],
+        read: Callable[[msgspec.Raw], Resource],
+        *,
+        metadata_only: bool,
     ) -> AsyncIterator[list[Resource]]:
         try:
-            pages = self._api.pages(path, msgspec.Raw, params=params, metadata_only=metadata_only, limit=PAGE)
+            pages = self._api.list_pages(
+                path, msgspec.Raw, params=params, metadata_only=metadata_only, limit=PAGE_SIZE
+            )
             async for page, _ in pages:
-                yield [found for text in page if (found := self._decoded(path, text, read))]
+                yield [found for text in page if (found := self._decode(path, text, read))]
         except ApiError as error:
-            self._tell_of(path, error)
+            self._report_error(path, error)
 
-    def _tell_of(self, path: str, error: ApiError) -> None:
+    def _report_error(self, path: str, error: ApiError) -> None:
         """Say what could not be read; where nothing answers, there is nothing else to read."""
         if error.status == _UNREACHABLE:
             raise error
-        self._tell(f"{path}: {_reason(error)}")
+        self._report(f"{path}: {_reason(error)}")
 
-    def _decoded(self, path: str, text: msgspec.Raw, read: Callable[[msgspec.Raw], T]) -> T | None:
+    def _decode(self, path: str, text: msgspec.Raw, read: Callable[[msgspec.Raw], T]) -> T | None:
         """Return one object; in a custom resource without a schema, anything may be stored."""
         try:
             return read(text)
         except msgspec.ValidationError as error:
-            metadata = msgspec.json.decode(text, type=PartialObject).metadata
-            self._tell(f"{path}: {metadata.namespace}/{metadata.name}: {error}")
+            metadata = msgspec.json.decode(text, type=PartialObjectMetadata).metadata
+            self._report(f"{path}: {metadata.namespace}/{metadata.name}: {error}")
             return None
 
 
@@ -186,21 +197,21 @@ def _read_templates(paths: Sequence[str], text: msgspec.Raw) -> Resource:
     return templates.read(msgspec.json.decode(text), paths)
 
 
-class _Resource(msgspec.Struct):
+class _ServedResource(msgspec.Struct):
     name: str
     kind: str
 
 
-class _Version(msgspec.Struct):
+class _GroupVersion(msgspec.Struct):
     groupVersion: str  # noqa: N815 - the API's own name
 
 
-class _Group(msgspec.Struct):
-    preferredVersion: _Version  # noqa: N815 - the API's own name
+class _ApiGroup(msgspec.Struct):
+    preferredVersion: _GroupVersion  # noqa: N815 - the API's own name
 
 
-class _Resources(msgspec.Struct):
-    resources: list[_Resource]
+class _ServedResourceList(msgspec.Struct):
+    resources: list[_ServedResource]
 
 
 def _reason(error: ApiError) -> str:

@@ -14,14 +14,14 @@ import click
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.login import namespace_of_context
 
-CANNOT = 2
+EXIT_FAILED = 2
 """The exit status of a command that could not do its work at all."""
-_SIGNALLED = 128
+_EXIT_SIGNAL_BASE = 128
 """What a shell adds to the number of the signal that ended a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ClusterTarget:
     """What kubectl's options say."""
 
     kubeconfig: Path | None
@@ -30,7 +30,9 @@ class Target:
     """`None`: of all namespaces."""
 
 
-def cluster_options(*, everywhere: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def cluster_options(
+    *, everywhere: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command kubectl's options for the cluster; it gets them as `target`.
 
     `everywhere`: all namespaces unless one is named; else the context's own.
@@ -57,7 +59,11 @@ def cluster_options(*, everywhere: bool = False) -> Callable[[Callable[..., Any]
                 chosen = None if is_all else namespace or namespace_of_context(kubeconfig, context)
             except ApiError as error:
                 fail(error.message)
-            return command(*args, target=Target(kubeconfig=kubeconfig, context=context, namespace=chosen), **kwargs)
+            return command(
+                *args,
+                target=ClusterTarget(kubeconfig=kubeconfig, context=context, namespace=chosen),
+                **kwargs,
+            )
 
         return wrapped
 
@@ -70,23 +76,31 @@ def whole_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @_connection_options
     @functools.wraps(command)
     def wrapped(*args: Any, kubeconfig: Path | None, context: str | None, **kwargs: Any) -> Any:
-        return command(*args, target=Target(kubeconfig=kubeconfig, context=context, namespace=None), **kwargs)
+        return command(
+            *args,
+            target=ClusterTarget(kubeconfig=kubeconfig, context=context, namespace=None),
+            **kwargs,
+        )
 
     return wrapped
 
 
 def _connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     path = click.Path(path_type=Path, exists=True, dir_okay=False)
-    with_context = click.option("--context", help="Context of the kubeconfig; its current one by default.")(command)
-    return click.option("--kubeconfig", type=path, help="Path of the kubeconfig file.")(with_context)
+    with_context = click.option(
+        "--context", help="Context of the kubeconfig; its current one by default."
+    )(command)
+    return click.option("--kubeconfig", type=path, help="Path of the kubeconfig file.")(
+        with_context
+    )
 
 
-def run(target: Target, work: Callable[[Api], Coroutine[Any, Any, int]]) -> NoReturn:
+def run(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) -> NoReturn:
     """Connect, do the work, and exit with the status that it returns; Ctrl-C and SIGTERM end it in silence."""
     try:
         status = asyncio.run(_until_signalled(_connected(target, work)))
     except ApiError as error:
-        fail(describe(error))
+        fail(describe_error(error))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     raise SystemExit(status)
@@ -95,10 +109,10 @@ def run(target: Target, work: Callable[[Api], Coroutine[Any, Any, int]]) -> NoRe
 def fail(sentence: str) -> NoReturn:
     """End the command: it could not do its work."""
     click.echo(f"reprieve: {sentence}", err=True)
-    raise SystemExit(CANNOT)
+    raise SystemExit(EXIT_FAILED)
 
 
-def describe(error: ApiError) -> str:
+def describe_error(error: ApiError) -> str:
     """Return what the API server said, or that it said nothing."""
     return (
         error.message
@@ -123,10 +137,10 @@ async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
     except asyncio.CancelledError:
         if not caught:
             raise
-        return _SIGNALLED + caught[0]
+        return _EXIT_SIGNAL_BASE + caught[0]
 
 
-async def _connected(target: Target, work: Callable[[Api], Coroutine[Any, Any, int]]) -> int:
+async def _connected(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) -> int:
     agent = f"reprieve/{version('reprieve')}"
     api = await Api.connect(target.kubeconfig, context=target.context, user_agent=agent)
     try:

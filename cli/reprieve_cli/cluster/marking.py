@@ -9,37 +9,39 @@ from typing import Any, NamedTuple
 import click
 
 from reprieve_policy.gangs import disruption, membership
-from reprieve_policy.gangs.disruption import Mode
+from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.kube import duration
 from reprieve_policy.kube.objects import PodView, Spec, annotations_of, labels_of
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_runtime.client.api import Api, ApiError, PartialObject
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 from . import victims
-from .connection import describe
+from .connection import describe_error
 from .victim_table import build_line
 
 _NOT_FOUND = 404
-_STAYS = (Phase.CANCELLED, Phase.SPARED)
+_SURVIVING_PHASES = (Phase.CANCELLED, Phase.SPARED)
 
-Mark = Mapping[str, Mapping[str, str]]
+MarkMetadata = Mapping[str, Mapping[str, str]]
 """Labels and annotations to set."""
 
 
-class Patience(NamedTuple):
+class WaitOptions(NamedTuple):
     """Whether what comes of the marks is waited for, and for how long; `None`: for ever."""
 
-    waits: bool
-    seconds: int | None
+    enabled: bool
+    timeout_seconds: int | None
 
 
-class Seconds(click.ParamType[int]):
+class DurationType(click.ParamType[int]):
     """A duration as the annotations have it: `90s`, `10m`."""
 
     name = "duration"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         """Return whole seconds."""
         seconds = duration.parse(str(value))
         if not seconds:
@@ -50,16 +52,22 @@ class Seconds(click.ParamType[int]):
 def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say whether it waits; it gets them as `patience`."""
 
-    @click.option("--wait", is_flag=True, help="Wait until they are gone; status 1 where one is not.")
-    @click.option("--timeout", type=Seconds(), help="Wait so long at most, like 10m; it implies --wait.")
+    @click.option(
+        "--wait", is_flag=True, help="Wait until they are gone; status 1 where one is not."
+    )
+    @click.option(
+        "--timeout", type=DurationType(), help="Wait so long at most, like 10m; it implies --wait."
+    )
     @functools.wraps(command)
     def wrapped(*args: Any, wait: bool, timeout: int | None, **kwargs: Any) -> Any:
-        return command(*args, patience=Patience(wait or timeout is not None, timeout), **kwargs)
+        return command(*args, patience=WaitOptions(wait or timeout is not None, timeout), **kwargs)
 
     return wrapped
 
 
-async def set_mark(api: Api, pod: PartialObject, mark: Mark, name: str, *, is_dry_run: bool) -> bool:
+async def set_mark(
+    api: Api, pod: PartialObjectMetadata, mark: MarkMetadata, name: str, *, is_dry_run: bool
+) -> bool:
     """Mark a pod and say so, as `name`; false where that was refused."""
     path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
     # Without the uid, a pod that took the name meanwhile would go.
@@ -70,36 +78,43 @@ async def set_mark(api: Api, pod: PartialObject, mark: Mark, name: str, *, is_dr
         if error.status == _NOT_FOUND:
             click.echo(f"{name} is gone already")
             return True
-        click.echo(f"{name}: {describe(error)}", err=True)
+        click.echo(f"{name}: {describe_error(error)}", err=True)
         return False
-    click.echo(f"{name} soft eviction requested{_gang_of(pod)}{' (dry run)' if is_dry_run else ''}")
+    click.echo(
+        f"{name} soft eviction requested{_gang_note(pod)}{' (dry run)' if is_dry_run else ''}"
+    )
     return True
 
 
-def _gang_of(pod: PartialObject) -> str:
+def _gang_note(pod: PartialObjectMetadata) -> str:
     """Say with whom the pod goes, as far as its metadata tells: a native group stands in its spec."""
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
     found = membership.read(PodView("", labels, annotations, Spec(), is_template=False))
-    if found is None or disruption.mode_of(found, pod.metadata) is not Mode.ALL:
+    if (
+        found is None
+        or disruption.disruption_mode_of(found, pod.metadata) is not DisruptionMode.ALL
+    ):
         return ""
     return f', and of all of its gang "{disruption.identity_of(found)}"'
 
 
-async def wait(api: Api, namespace: str | None, pods: Sequence[PartialObject], patience: Patience) -> int:
+async def wait(
+    api: Api, namespace: str | None, pods: Sequence[PartialObjectMetadata], patience: WaitOptions
+) -> int:
     """Show what happens to the pods, which were marked, until nothing more does; return how many of them stay."""
     waiting = {pod.metadata.uid or "" for pod in pods}
     if not waiting:
         return 0
     stayed = 0
     try:
-        async with asyncio.timeout(patience.seconds):
+        async with asyncio.timeout(patience.timeout_seconds):
             async for victim in victims.follow(api, namespace, marked=pods):
                 if victim.uid not in waiting:
                     continue
                 click.echo(build_line(victim, datetime.now(UTC)))
-                if victim.is_over:
+                if victim.is_finished:
                     waiting.discard(victim.uid)
-                    stayed += victim.phase in _STAYS
+                    stayed += victim.phase in _SURVIVING_PHASES
                 if not waiting:
                     break
     except TimeoutError:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprieve_runtime.client.api import Api, ApiError, PartialObject
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 _NOT_FOUND = 404
@@ -23,50 +23,52 @@ class NotFound(Exception):  # noqa: N818 - it reads as what it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Expression:
+class _SelectorRequirement:
     key: str
     operator: str
     values: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Selector:
+class _LabelSelector:
     matchLabels: Mapping[str, str] | None = None  # noqa: N815 - the API's own name
-    matchExpressions: Sequence[_Expression] | None = None  # noqa: N815
+    matchExpressions: Sequence[_SelectorRequirement] | None = None  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Spec:
-    selector: _Selector = field(default_factory=_Selector)
+class _WorkloadSpec:
+    selector: _LabelSelector = field(default_factory=_LabelSelector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Workload:
-    spec: _Spec
+    spec: _WorkloadSpec
 
 
 async def find_pods(
     api: Api, namespace: str | None, subjects: Sequence[str], selector: str | None
-) -> list[PartialObject]:
+) -> list[PartialObjectMetadata]:
     """Return the pods, each once; `NotFound` where a name is not there."""
     if selector is not None:
         return await _list(api, namespace, selector)
-    found: dict[str, PartialObject] = {}
+    found: dict[str, PartialObjectMetadata] = {}
     for subject in subjects:
         for pod in await _find(api, namespace or "", subject):
             found[pod.metadata.uid or ""] = pod
     return list(found.values())
 
 
-async def _find(api: Api, namespace: str, subject: str) -> list[PartialObject]:
+async def _find(api: Api, namespace: str, subject: str) -> list[PartialObjectMetadata]:
     kind, slash, name = subject.rpartition("/")
     resource = RESOURCES.get(kind.lower().removesuffix("s")) if slash else "pods"
     if resource is None or not name:
-        raise NotFound(f"{subject}: not a pod's name, nor one of {', '.join(f'{known}/NAME' for known in RESOURCES)}")
+        raise NotFound(
+            f"{subject}: not a pod's name, nor one of {', '.join(f'{known}/NAME' for known in RESOURCES)}"
+        )
     path = object_path(resource, namespace, name)
     try:
         if resource == "pods":
-            return [await api.get(path, PartialObject)]
+            return [await api.get(path, PartialObjectMetadata)]
         workload = await api.get(path, _Workload)
     except ApiError as error:
         if error.status == _NOT_FOUND:
@@ -77,20 +79,26 @@ async def _find(api: Api, namespace: str, subject: str) -> list[PartialObject]:
     return await _list(api, namespace, text) if text else []
 
 
-async def _list(api: Api, namespace: str | None, selector: str) -> list[PartialObject]:
-    pods: list[PartialObject] = []
+async def _list(api: Api, namespace: str | None, selector: str) -> list[PartialObjectMetadata]:
+    pods: list[PartialObjectMetadata] = []
     params = {"labelSelector": selector}
-    async for page, _ in api.pages(object_path("pods", namespace), PartialObject, params=params, metadata_only=True):
+    async for page, _ in api.list_pages(
+        object_path("pods", namespace), PartialObjectMetadata, params=params, metadata_only=True
+    ):
         pods += page
     return pods
 
 
-def _render(selector: _Selector) -> str:
+def _render(selector: _LabelSelector) -> str:
     """Return a workload's selector as the API server's text."""
     parts = [f"{key}={value}" for key, value in (selector.matchLabels or {}).items()]
     for expression in selector.matchExpressions or ():
         if expression.operator in _OPERATORS:
-            parts.append(f"{expression.key} {_OPERATORS[expression.operator]} ({','.join(expression.values or ())})")
+            parts.append(
+                f"{expression.key} {_OPERATORS[expression.operator]} ({','.join(expression.values or ())})"
+            )
         else:
-            parts.append(expression.key if expression.operator == "Exists" else f"!{expression.key}")
+            parts.append(
+                expression.key if expression.operator == "Exists" else f"!{expression.key}"
+            )
     return ",".join(parts)

@@ -9,12 +9,12 @@ from reprieve_policy import keys
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Job, Walltime
 from reprieve_policy.gangs import disruption, pod_group
-from reprieve_policy.gangs.disruption import Mode
+from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
-from reprieve_policy.gangs.pod_group import Group, NativeGroup
+from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
 from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import annotations_of, controller_of
-from reprieve_policy.preemption.cost import Work
+from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
@@ -24,7 +24,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed(Pod):
+class TimedPod(Pod):
     """A pod, and how far it is."""
 
     @property
@@ -32,10 +32,12 @@ class Timed(Pod):
         """How long it may run by itself."""
         return walltime.read(self.status.startTime, self.spec.activeDeadlineSeconds)
 
-    def work(self, tightest: Walltime | None) -> Work:
+    def work(self, tightest: Walltime | None) -> WorkProgress:
         """Return how far a pod is; `tightest` is the walltime that bounds it."""
         saved_at = timestamp.parse(annotations_of(self.metadata).get(keys.LAST_CHECKPOINT_AT))
-        return Work(started_at=timestamp.parse(self.status.startTime), saved_at=saved_at, walltime=tightest)
+        return WorkProgress(
+            started_at=timestamp.parse(self.status.startTime), saved_at=saved_at, walltime=tightest
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -49,42 +51,46 @@ T = TypeVar("T")
 class PodContext:
     """Reads what pods depend on, each object once. What cannot be read is told, and the rest is judged without it."""
 
-    def __init__(self, api: Api, tell: Callable[[str], None]) -> None:
+    def __init__(self, api: Api, report: Callable[[str], None]) -> None:
         self._api = api
-        self._tell = tell
+        self._report = report
         self._walltimes: dict[str, Walltime | None] = {}
-        self._groups: dict[str, NativeGroup | None] = {}
+        self._groups: dict[str, PodGroupInfo | None] = {}
 
-    async def walltime_of(self, pod: Timed, now: datetime) -> Walltime | None:
+    async def walltime_of(self, pod: TimedPod, now: datetime) -> Walltime | None:
         """Return the tightest that bounds the pod: its own, or its Job's."""
         owner = controller_of(pod.metadata)
         if owner is None or owner.kind != "Job":
             return pod.walltime
         path = object_path("jobs", pod.metadata.namespace, owner.name)
         if path not in self._walltimes:
-            job = await self.look(path, Job)
+            job = await self.get(path, Job)
             self._walltimes[path] = None if job is None else job.walltime
         return walltime.tightest([pod.walltime, self._walltimes[path]], now)
 
-    async def native_group_of(self, pod: Timed, found: Gang | None) -> NativeGroup | None:
+    async def native_group_of(self, pod: TimedPod, found: Gang | None) -> PodGroupInfo | None:
         """Return the native PodGroup that the pod names, as far as there is one."""
         if found is None or not found.is_native:
             return None
         path = object_path("podgroups", pod.metadata.namespace, found.name)
         if path not in self._groups:
-            group = await self.look(path, Group)
+            group = await self.get(path, PodGroup)
             self._groups[path] = None if group is None else pod_group.read(group)
         return self._groups[path]
 
-    async def mode_of(self, pod: Timed, found: Gang | None) -> Mode:
+    async def mode_of(self, pod: TimedPod, found: Gang | None) -> DisruptionMode:
         """Return how the pod's gang goes; a native PodGroup says it itself."""
-        mode = Mode.SINGLE if found is None else disruption.mode_of(found, pod.metadata)
-        if mode is not Mode.AS_ITS_GROUP_SAYS:
+        mode = (
+            DisruptionMode.SINGLE
+            if found is None
+            else disruption.disruption_mode_of(found, pod.metadata)
+        )
+        if mode is not DisruptionMode.FROM_POD_GROUP:
             return mode
         group = await self.native_group_of(pod, found)
-        return Mode.SINGLE if group is None else group.mode
+        return DisruptionMode.SINGLE if group is None else group.disruption_mode
 
-    async def look(self, path: str, decode_as: type[T]) -> T | None:
+    async def get(self, path: str, decode_as: type[T]) -> T | None:
         """Return an object, `None` where it is not there, or cannot be read."""
         try:
             return await self._api.get(path, decode_as)
@@ -92,5 +98,5 @@ class PodContext:
             if not error.status:
                 raise
             if error.status != _NOT_FOUND:
-                self._tell(f"{path}: {error.message}")
+                self._report(f"{path}: {error.message}")
             return None

@@ -9,11 +9,11 @@ from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of
 from reprieve_policy.lifecycle import suspension
-from reprieve_policy.lifecycle.suspension import Fate
+from reprieve_policy.lifecycle.suspension import SuspendedJobAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meta(ObjectMeta):
+class SuspendedJobMeta(ObjectMeta):
     """Metadata with the version that was looked at, and the number of times that the spec was changed."""
 
     resourceVersion: str = ""
@@ -21,35 +21,41 @@ class Meta(ObjectMeta):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Spec:
+class _SuspendedJobSpec:
     suspend: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Condition:
+class _SuspendedJobCondition:
     type: str = ""
     status: str = ""
     lastTransitionTime: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
-    conditions: Sequence[_Condition] | None = None
+class _SuspendedJobStatus:
+    conditions: Sequence[_SuspendedJobCondition] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldJob:
+class SuspendedJob:
     """A Job with our label."""
 
-    metadata: Meta = field(default_factory=Meta)
-    spec: _Spec = field(default_factory=_Spec)
-    status: _Status = field(default_factory=_Status)
+    metadata: SuspendedJobMeta = field(default_factory=SuspendedJobMeta)
+    spec: _SuspendedJobSpec = field(default_factory=_SuspendedJobSpec)
+    status: _SuspendedJobStatus = field(default_factory=_SuspendedJobStatus)
 
-    def is_ours_to_resume(self, now: datetime) -> bool:
+    def is_suspended_by_reprieve(self, now: datetime) -> bool:
         """True where nobody else has resumed or suspended it since we did."""
         hold = suspension.parse(annotations_of(self.metadata).get(keys.SUSPENDED, ""))
-        found = (one for one in self.status.conditions or () if (one.type, one.status) == ("Suspended", "True"))
+        found = (
+            one
+            for one in self.status.conditions or ()
+            if (one.type, one.status) == ("Suspended", "True")
+        )
         since = next((timestamp.parse(one.lastTransitionTime) for one in found), None)
         generation, is_suspended = self.metadata.generation, bool(self.spec.suspend)
-        fate = suspension.decide(hold, since=since, generation=generation, is_suspended=is_suspended, now=now)
-        return fate in (Fate.KEEP, Fate.RESUME)
+        fate = suspension.decide(
+            hold, since=since, generation=generation, is_suspended=is_suspended, now=now
+        )
+        return fate in (SuspendedJobAction.KEEP, SuspendedJobAction.RESUME)

@@ -11,7 +11,7 @@ from rich.text import Text
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_policy.verdict import quote
 
-from .victims import Victim
+from .victims import VictimStatus
 
 _COLOURS = {
     Phase.SAVED: "green",
@@ -29,22 +29,22 @@ _FRAME_LINES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class VictimRow:
     """A victim, and when it was last seen to change."""
 
-    victim: Victim
+    victim: VictimStatus
     changed_at: datetime
 
 
-def build_line(victim: Victim, now: datetime) -> str:
+def build_line(victim: VictimStatus, now: datetime) -> str:
     """Return one change as one line."""
     parts = [f"{now:%H:%M:%S}", f"{victim.namespace}/{victim.name}", victim.phase]
     if victim.state is not None:
-        parts += [_time_left(victim, now), _by(victim), _outcome(victim)]
+        parts += [_time_left(victim, now), _initiator(victim), _outcome(victim)]
     return "  ".join(part for part in parts if part)
 
 
-def build_table(rows: Iterable[Row], now: datetime, height: int) -> Table:
+def build_table(rows: Iterable[VictimRow], now: datetime, height: int) -> Table:
     """Return all victims, those that go next first, as many as fit."""
     table = Table(box=None, pad_edge=False)
     for title in ("NAMESPACE", "POD", "CLASS", "PHASE", "TO DEADLINE", "", "ASKED BY", "OUTCOME"):
@@ -56,10 +56,13 @@ def build_table(rows: Iterable[Row], now: datetime, height: int) -> Table:
             victim.namespace,
             victim.name,
             victim.preemption_class,
-            Text(victim.phase, style=_COLOURS.get(Phase(victim.phase), "") if victim.phase in tuple(Phase) else ""),
+            Text(
+                victim.phase,
+                style=_COLOURS.get(Phase(victim.phase), "") if victim.phase in tuple(Phase) else "",
+            ),
             _bar(victim, now),
             _time_left(victim, now),
-            _by(victim),
+            _initiator(victim),
             _outcome(victim),
         )
     if not ordered:
@@ -69,47 +72,61 @@ def build_table(rows: Iterable[Row], now: datetime, height: int) -> Table:
     return table
 
 
-def _bar(victim: Victim, now: datetime) -> ProgressBar | str:
-    span = _span(victim)
+def _bar(victim: VictimStatus, now: datetime) -> ProgressBar | str:
+    span = _time_span(victim)
     if span is None:
         return ""
     begun, deadline = span
     total = max(1.0, (deadline - begun).total_seconds())
-    return ProgressBar(total=total, completed=min(total, max(0.0, (now - begun).total_seconds())), width=_BAR_WIDTH)
+    return ProgressBar(
+        total=total, completed=min(total, max(0.0, (now - begun).total_seconds())), width=_BAR_WIDTH
+    )
 
 
-def _span(victim: Victim) -> tuple[datetime, datetime] | None:
+def _time_span(victim: VictimStatus) -> tuple[datetime, datetime] | None:
     state = victim.state
-    if state is None or state.deadline is None or victim.is_over:
+    if state is None or state.deadline is None or victim.is_finished:
         return None
     return state.hinted_at or state.requested_at, state.deadline
 
 
-def _time_left(victim: Victim, now: datetime) -> str:
-    span = _span(victim)
+def _time_left(victim: VictimStatus, now: datetime) -> str:
+    span = _time_span(victim)
     if span is None:
         return ""
     seconds = max(0, round((span[1] - now).total_seconds()))
     return f"{seconds // 60}m{seconds % 60:02d}s left"
 
 
-def _by(victim: Victim) -> str:
-    return "" if victim.state is None or not victim.state.initiator else f"by {_plain(victim.state.initiator)}"
+def _initiator(victim: VictimStatus) -> str:
+    return (
+        ""
+        if victim.state is None or not victim.state.initiator
+        else f"by {_plain(victim.state.initiator)}"
+    )
 
 
-def _outcome(victim: Victim) -> str:
+def _outcome(victim: VictimStatus) -> str:
     state = victim.state
-    if state is not None and state.refused_on is not None and victim.phase in (Phase.REPRIEVED, Phase.SPARED):
+    if (
+        state is not None
+        and state.refused_on is not None
+        and victim.phase in (Phase.REPRIEVED, Phase.SPARED)
+    ):
         return state.refused_on
     if state is None or state.outcome is None:
         return ""
-    step = "" if state.checkpoint is None or state.checkpoint.step is None else f" at step {state.checkpoint.step}"
+    step = (
+        ""
+        if state.checkpoint is None or state.checkpoint.step is None
+        else f" at step {state.checkpoint.step}"
+    )
     return f"{state.outcome}{step}"
 
 
-def _urgency(victim: Victim, now: datetime) -> tuple[bool, datetime, str, str]:
-    span = _span(victim)
-    return victim.is_over, now if span is None else span[1], victim.namespace, victim.name
+def _urgency(victim: VictimStatus, now: datetime) -> tuple[bool, datetime, str, str]:
+    span = _time_span(victim)
+    return victim.is_finished, now if span is None else span[1], victim.namespace, victim.name
 
 
 def _plain(text: str) -> str:

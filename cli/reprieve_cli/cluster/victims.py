@@ -13,7 +13,7 @@ from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.transitions import TERMINAL
-from reprieve_runtime.client.api import Api, ApiError, PartialObject
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 _LOG = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _FORBIDDEN = (401, 403)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victim:
+class VictimStatus:
     """One pod that has to go, as its metadata says."""
 
     namespace: str
@@ -36,16 +36,16 @@ class Victim:
     """`None` until the operator has taken it up."""
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """True where nothing more will happen to it."""
         return self.phase in TERMINAL
 
 
-def read(pod: PartialObject) -> Victim:
+def read(pod: PartialObjectMetadata) -> VictimStatus:
     """Return the victim that a pod is; a state that cannot be read counts as none."""
     labels, text = labels_of(pod.metadata), annotations_of(pod.metadata).get(keys.EVICTION)
     state = None if text is None else eviction.parse(text)
-    return Victim(
+    return VictimStatus(
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name or "",
         uid=pod.metadata.uid or "",
@@ -61,22 +61,26 @@ def _phase_unlabelled(state: Eviction | None) -> Phase:
 
 
 async def follow(
-    api: Api, namespace: str | None, *, once: bool = False, marked: Iterable[PartialObject] = ()
-) -> AsyncIterator[Victim]:
+    api: Api,
+    namespace: str | None,
+    *,
+    once: bool = False,
+    marked: Iterable[PartialObjectMetadata] = (),
+) -> AsyncIterator[VictimStatus]:
     """Yield each victim as it is, then as it changes, for ever; or, `once`, as all are now.
 
     Each of those that were `marked` a moment ago is yielded, also where it is gone, or no victim any more, by the time of the first list.
     One that is gone is yielded a last time, as `gone`; one that stays, as `cancelled` or `spared`. An API server that goes away
     once it has answered is waited for; raises `ApiError` where it has not, or forbids it.
     """
-    followed = _Followed(api, object_path("pods", namespace), marked)
+    followed = _VictimWatch(api, object_path("pods", namespace), marked)
     while True:
         try:
-            async for victim in followed.listed():
+            async for victim in followed.list_changes():
                 yield victim
             if once:
                 return
-            async for victim in followed.watched():
+            async for victim in followed.watch_changes():
                 yield victim
         except ApiError as error:
             if once or not followed.version or error.status in _FORBIDDEN:
@@ -86,60 +90,60 @@ async def follow(
                 await asyncio.sleep(_RETRY_SECONDS)
 
 
-class _Followed:
+class _VictimWatch:
     """What was told of the victims so far: each is told of when that is no longer so."""
 
-    def __init__(self, api: Api, path: str, marked: Iterable[PartialObject]) -> None:
+    def __init__(self, api: Api, path: str, marked: Iterable[PartialObjectMetadata]) -> None:
         self.version = ""
         """From which on they are watched; empty until all were listed once."""
         self._api = api
         self._path = path
         self._params = {"labelSelector": keys.SOFT_EVICTION}
         # As nobody is, so that whatever is seen of them is news.
-        self._known = {victim.uid: replace(victim, phase="") for victim in map(read, marked)}
+        self._last_seen = {victim.uid: replace(victim, phase="") for victim in map(read, marked)}
 
-    async def listed(self) -> AsyncIterator[Victim]:
+    async def list_changes(self) -> AsyncIterator[VictimStatus]:
         """Yield what a list shows; raises `ApiError`."""
         seen, version = set[str](), ""
-        async for page, page_version in self._api.pages(
-            self._path, PartialObject, params=self._params, metadata_only=True
+        async for page, page_version in self._api.list_pages(
+            self._path, PartialObjectMetadata, params=self._params, metadata_only=True
         ):
             version = page_version
             for victim in map(read, page):
                 seen.add(victim.uid)
-                if self._is_news(victim):
+                if self._has_changed(victim):
                     yield victim
         self.version = version
-        for uid in self._known.keys() - seen:
-            yield await self._last_look(self._known[uid])
+        for uid in self._last_seen.keys() - seen:
+            yield await self._read_final_state(self._last_seen[uid])
 
-    async def watched(self) -> AsyncIterator[Victim]:
+    async def watch_changes(self) -> AsyncIterator[VictimStatus]:
         """Yield what a watch shows until it ends; raises `ApiError`: nothing is known of what came after."""
         async for event in self._api.watch(
-            self._path, PartialObject, resource_version=self.version, params=self._params
+            self._path, PartialObjectMetadata, resource_version=self.version, params=self._params
         ):
             if event.type == "BOOKMARK":
                 continue
             victim = read(event.object)
             if event.type == "DELETED":
-                yield await self._last_look(victim)
-            elif self._is_news(victim):
+                yield await self._read_final_state(victim)
+            elif self._has_changed(victim):
                 yield victim
 
-    def _is_news(self, victim: Victim) -> bool:
-        before, self._known[victim.uid] = self._known.get(victim.uid), victim
+    def _has_changed(self, victim: VictimStatus) -> bool:
+        before, self._last_seen[victim.uid] = self._last_seen.get(victim.uid), victim
         return before != victim
 
-    async def _last_look(self, victim: Victim) -> Victim:
+    async def _read_final_state(self, victim: VictimStatus) -> VictimStatus:
         """Return how it ended. A watch says DELETED of a pod that only lost its label too, and shows it as it was before."""
         path = object_path("pods", victim.namespace, victim.name)
         ended = replace(victim, phase=Phase.GONE)
         try:
-            pod = await self._api.get(path, PartialObject)
+            pod = await self._api.get(path, PartialObjectMetadata)
             ended = read(pod) if pod.metadata.uid == victim.uid else ended
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
         # Only now: one that could not be looked at is looked at again.
-        self._known.pop(victim.uid, None)
+        self._last_seen.pop(victim.uid, None)
         return ended

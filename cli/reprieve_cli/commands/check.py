@@ -7,25 +7,25 @@ from typing import NamedTuple
 
 import click
 
-from reprieve_cli.checking.checker import judge
-from reprieve_cli.checking.known_objects import Knowledge
+from reprieve_cli.checking.checker import check_manifest
+from reprieve_cli.checking.known_objects import KnownObjects
 from reprieve_cli.manifests import documents, sources, subjects
 from reprieve_cli.manifests.documents import Document
-from reprieve_cli.manifests.subjects import Subject
+from reprieve_cli.manifests.subjects import ManifestObject
 from reprieve_cli.manifests.unreadable import Unreadable
-from reprieve_cli.output.finding import Finding, Level, Tally
+from reprieve_cli.output.finding import Finding, Level, Summary
 from reprieve_cli.output.progress import track
 
 FORMATS = {"text": "text", "json": "document", "sarif": "sarif", "github": "github"}
 _POLICY_KINDS = ("PriorityClass", "Namespace", "ElasticQuota", "ConfigMap")
 
 
-class _Object(NamedTuple):
+class _ManifestItem(NamedTuple):
     document: Document
-    subject: Subject
+    subject: ManifestObject
 
 
-_Item = _Object | Finding
+_Item = _ManifestItem | Finding
 """What a file has: objects, and what cannot be read."""
 
 
@@ -61,9 +61,14 @@ def command(
 
     Exits with 0 where no rule is violated, 1 where one is, 2 where something could not be read (the rest is checked).
     """
-    tally = Tally()
-    items = list(track(_read(files, policy, recursive=recursive, namespace=namespace, tally=tally), "objects read"))
-    findings = _findings(items, _known(items, is_complete=bool(policy)), tally)
+    tally = Summary()
+    items = list(
+        track(
+            _read(files, policy, recursive=recursive, namespace=namespace, summary=tally),
+            "objects read",
+        )
+    )
+    findings = _findings(items, _known_objects(items, is_complete=bool(policy)), tally)
     writer = import_module(f"reprieve_cli.output.formats.{FORMATS[output]}")
     for part in writer.write(findings, tally):
         click.echo(part, nl=False)
@@ -71,7 +76,12 @@ def command(
 
 
 def _read(
-    files: Iterable[str], policy: Iterable[str], *, recursive: bool, namespace: str, tally: Tally
+    files: Iterable[str],
+    policy: Iterable[str],
+    *,
+    recursive: bool,
+    namespace: str,
+    summary: Summary,
 ) -> Iterator[_Item]:
     """Yield what the files have, and of the policy's folders what is a policy; a file that is in both once."""
     seen: set[str] = set()
@@ -81,12 +91,12 @@ def _read(
             if path in seen:
                 continue
             seen.add(path)
-            tally.files += 1
+            summary.files += 1
             found = _items(text, namespace)
             yield from (item for item in found if not is_policy or _is_policy(item))
 
 
-def _items(text: sources.Text, namespace: str) -> Iterator[_Item]:
+def _items(text: sources.SourceText, namespace: str) -> Iterator[_Item]:
     if isinstance(text.content, Unreadable):
         yield _unreadable(text.file, text.content)
         return
@@ -94,29 +104,31 @@ def _items(text: sources.Text, namespace: str) -> Iterator[_Item]:
         if isinstance(item, Unreadable):
             yield _unreadable(text.file, item)
         else:
-            yield _Object(item[0], subjects.build(item[1], namespace))
+            yield _ManifestItem(item[0], subjects.build(item[1], namespace))
 
 
 def _is_policy(item: _Item) -> bool:
     return isinstance(item, Finding) or item.subject.name.kind in _POLICY_KINDS
 
 
-def _known(items: Iterable[_Item], *, is_complete: bool) -> Knowledge:
-    knowledge = Knowledge(is_complete=is_complete)
+def _known_objects(items: Iterable[_Item], *, is_complete: bool) -> KnownObjects:
+    knowledge = KnownObjects(is_complete=is_complete)
     for item in items:
-        if isinstance(item, _Object):
-            knowledge.learn(item.subject)
+        if isinstance(item, _ManifestItem):
+            knowledge.add(item.subject)
     return knowledge
 
 
-def _findings(items: Iterable[_Item], knowledge: Knowledge, tally: Tally) -> Iterator[Finding]:
+def _findings(
+    items: Iterable[_Item], known_objects: KnownObjects, summary: Summary
+) -> Iterator[Finding]:
     for item in track(items, "objects checked"):
         if isinstance(item, Finding):
             found = [item]
         else:
-            tally.objects += 1
-            found = judge(item.subject, item.document, knowledge)
-        tally.count(found)
+            summary.objects += 1
+            found = check_manifest(item.subject, item.document, known_objects)
+        summary.count(found)
         yield from found
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from reprieve_cli.checking.known_objects import POLICY_MAP
 from reprieve_cli.manifests import documents, sources, subjects
-from reprieve_cli.manifests.subjects import Subject
+from reprieve_cli.manifests.subjects import ManifestObject
 from reprieve_cli.manifests.unreadable import Unreadable
 from reprieve_policy.cel import policies
 from reprieve_policy.config import settings as policy_settings
@@ -32,7 +32,9 @@ def command() -> None:
     type=click.Path(exists=True, path_type=Path),
     help="Where the cluster's ConfigMap reprieve-policy is; without it, its defaults hold.",
 )
-@click.option("-o", "--output", metavar="FILE", type=click.File("w", encoding="utf-8", lazy=True), default="-")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.File("w", encoding="utf-8", lazy=True), default="-"
+)
 def render_policies(policy: Path | None, output: Any) -> None:
     """Write ValidatingAdmissionPolicies and MutatingAdmissionPolicies, with their bindings, as YAML.
 
@@ -40,22 +42,35 @@ def render_policies(policy: Path | None, output: Any) -> None:
     """
     settings = PolicySettings() if policy is None else _read_settings(policy)
     output.write(_HEADER)
-    yaml.dump_all(policies.render(settings), output, Dumper=_Dumper, sort_keys=False, width=10**6, allow_unicode=True)
+    yaml.dump_all(
+        policies.render(settings),
+        output,
+        Dumper=_Dumper,
+        sort_keys=False,
+        width=10**6,
+        allow_unicode=True,
+    )
 
 
 def _read_settings(path: Path) -> PolicySettings:
-    found = [subject.resource for subject in _subjects(path) if subject.name == POLICY_MAP]
+    found = [subject.resource for subject in _manifest_objects(path) if subject.name == POLICY_MAP]
     if len(found) != 1 or found[0] is None:
-        raise click.ClickException(f"{path}: must have one readable ConfigMap {POLICY_MAP.name}, has {len(found)}")
+        raise click.ClickException(
+            f"{path}: must have one readable ConfigMap {POLICY_MAP.name}, has {len(found)}"
+        )
     parsed = policy_settings.parse(found[0].data or {})
     if isinstance(parsed, PolicySettings):
         return parsed
     raise click.ClickException("\n".join(map(str, parsed)))
 
 
-def _subjects(path: Path) -> Iterator[Subject]:
+def _manifest_objects(path: Path) -> Iterator[ManifestObject]:
     for text in sources.read_all([str(path)], recursive=True):
-        items = [text.content] if isinstance(text.content, Unreadable) else documents.read(text.file, text.content)
+        items = (
+            [text.content]
+            if isinstance(text.content, Unreadable)
+            else documents.read(text.file, text.content)
+        )
         for item in items:
             if isinstance(item, Unreadable):
                 raise click.ClickException(f"{text.file}: {item.reason}")
@@ -67,7 +82,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    )
 
 
 def _list(dumper: yaml.SafeDumper, values: list[object]) -> yaml.SequenceNode:

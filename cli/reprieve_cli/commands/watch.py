@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.live import Live
 
 from reprieve_cli.cluster import victims
-from reprieve_cli.cluster.connection import Target, cluster_options, run
-from reprieve_cli.cluster.victim_table import Row, build_line, build_table
-from reprieve_cli.cluster.victims import Victim
+from reprieve_cli.cluster.connection import ClusterTarget, cluster_options, run
+from reprieve_cli.cluster.victim_table import VictimRow, build_line, build_table
+from reprieve_cli.cluster.victims import VictimStatus
 from reprieve_policy.kube import timestamp
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.client.api import Api
@@ -22,26 +22,32 @@ _REFRESH_SECONDS = 0.25
 _LINGER = timedelta(seconds=10)
 """How long the table shows a victim that is over: long enough to be read."""
 
-Show = Callable[[Victim, datetime], str]
+Formatter = Callable[[VictimStatus, datetime], str]
 
 
 @click.command(short_help="Show victims as they go.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object a line.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: one object a line.",
+)
 @click.option("--once", is_flag=True, help="Show the victims of this moment and end.")
 @cluster_options()
-def command(target: Target, *, output: str, once: bool) -> None:
+def command(target: ClusterTarget, *, output: str, once: bool) -> None:
     """Show each victim: its phase, the time to its deadline, who asked, and how it ended.
 
     On a terminal a table that keeps itself up to date; elsewhere a line for each change. Ctrl-C ends it.
     """
     console = Console()
     if output == "text" and console.is_terminal and not once:
-        run(target, partial(_draw, target=target, console=console))
+        run(target, partial(_show_live_table, target=target, console=console))
     show = build_json if output == "json" else build_line
-    run(target, partial(_write, target=target, once=once, show=show))
+    run(target, partial(_print_changes, target=target, once=once, show=show))
 
 
-def build_json(victim: Victim, now: datetime) -> str:
+def build_json(victim: VictimStatus, now: datetime) -> str:
     """Return one change as one line of JSON; fields that say nothing are left out, times are RFC 3339."""
     state = victim.state
     document = {
@@ -53,13 +59,18 @@ def build_json(victim: Victim, now: datetime) -> str:
         "preemptionClass": victim.preemption_class,
         **({} if state is None else _state_fields(state)),
     }
-    return json.dumps({key: value for key, value in document.items() if value not in ("", None)}, ensure_ascii=False)
+    return json.dumps(
+        {key: value for key, value in document.items() if value not in ("", None)},
+        ensure_ascii=False,
+    )
 
 
 def _state_fields(state: Eviction) -> dict[str, object]:
     saved = state.checkpoint
     checkpoint = (
-        None if saved is None else {"at": timestamp.render(saved.saved_at), "step": saved.step, "path": saved.path}
+        None
+        if saved is None
+        else {"at": timestamp.render(saved.saved_at), "step": saved.step, "path": saved.path}
     )
     return {
         "evictionId": state.eviction_id,
@@ -72,11 +83,12 @@ def _state_fields(state: Eviction) -> dict[str, object]:
         "cost": state.cost and {"hours": state.cost.hours, "device": state.cost.device},
         "refusedOn": state.refused_on,
         "outcome": state.outcome,
-        "checkpoint": checkpoint and {key: value for key, value in checkpoint.items() if value is not None},
+        "checkpoint": checkpoint
+        and {key: value for key, value in checkpoint.items() if value is not None},
     }
 
 
-async def _write(api: Api, *, target: Target, once: bool, show: Show) -> int:
+async def _print_changes(api: Api, *, target: ClusterTarget, once: bool, show: Formatter) -> int:
     count = 0
     async for victim in victims.follow(api, target.namespace, once=once):
         click.echo(show(victim, datetime.now(UTC)))
@@ -86,12 +98,12 @@ async def _write(api: Api, *, target: Target, once: bool, show: Show) -> int:
     return 0
 
 
-async def _draw(api: Api, *, target: Target, console: Console) -> int:
-    rows: dict[str, Row] = {}
+async def _show_live_table(api: Api, *, target: ClusterTarget, console: Console) -> int:
+    rows: dict[str, VictimRow] = {}
 
     async def collect() -> None:
         async for victim in victims.follow(api, target.namespace):
-            rows[victim.uid] = Row(victim, datetime.now(UTC))
+            rows[victim.uid] = VictimRow(victim, datetime.now(UTC))
 
     collecting = asyncio.create_task(collect())
     try:
@@ -99,7 +111,7 @@ async def _draw(api: Api, *, target: Target, console: Console) -> int:
             while not collecting.done():
                 now = datetime.now(UTC)
                 for uid, row in tuple(rows.items()):
-                    if row.victim.is_over and now - row.changed_at > _LINGER:
+                    if row.victim.is_finished and now - row.changed_at > _LINGER:
                         del rows[uid]
                 live.update(build_table(rows.values(), now, console.height), refresh=True)
                 await asyncio.wait([collecting], timeout=_REFRESH_SECONDS)

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from . import field_paths, json_lines, yaml_lines
-from .field_paths import Step
+from .field_paths import PathStep
 from .unreadable import Unreadable
 
 
@@ -18,7 +18,7 @@ class Document:
     first_line: int
     text: str
     syntax: ModuleType
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PathStep, ...] = ()
     """Where in the text the object is: of a list, `("items", 3)`."""
 
     def line_of(self, path: str = "") -> int:
@@ -61,7 +61,11 @@ def _objects(
         return
     if isinstance(value, dict):
         value = {**(inherited or {}), **value}
-    if not isinstance(value, dict) or not _is_text(value.get("kind")) or not _is_text(value.get("apiVersion")):
+    if (
+        not isinstance(value, dict)
+        or not _is_text(value.get("kind"))
+        or not _is_text(value.get("apiVersion"))
+    ):
         yield Unreadable("no Kubernetes object: needs apiVersion and kind", document.line_of())
     elif value["kind"].endswith("List") and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):

@@ -2,12 +2,12 @@
 
 import re
 
-Step = str | int
+PathStep = str | int
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 _PATH = re.compile(r"[a-zA-Z]+(?:\.[a-zA-Z]+|\[[^\]\s]+\])*(?=: )")
 
 
-def parse(path: str) -> tuple[Step, ...]:
+def parse(path: str) -> tuple[PathStep, ...]:
     """Return the steps of `spec.template.metadata.labels[a.b/c]`: names, keys and indices."""
     return tuple(_step(name, key) for name, key in _STEP.findall(path))
 
@@ -18,5 +18,5 @@ def path_in(text: str) -> str:
     return match[0] if match else ""
 
 
-def _step(name: str, key: str) -> Step:
+def _step(name: str, key: str) -> PathStep:
     return name or (int(key) if key.isascii() and key.isdigit() else key)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
-from .field_paths import Step
+from .field_paths import PathStep
 from .unreadable import Unreadable
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -29,15 +29,17 @@ def read(text: str) -> Any:
     """Return one document, that `split` yielded, as plain values; two equal keys are refused."""
     try:
         return _DECODER.decode(text)
-    except _TwiceError as twice:
-        raise Unreadable(f'the key "{twice}" stands twice in one object', _line_of_second(text, str(twice))) from None
+    except _DuplicateKeyError as twice:
+        raise Unreadable(
+            f'the key "{twice}" stands twice in one object', _line_of_second(text, str(twice))
+        ) from None
 
 
-def line_of(text: str, steps: Sequence[Step]) -> int:
+def line_of(text: str, steps: Sequence[PathStep]) -> int:
     """Return the line, counted from 0, of the key that the steps lead to, or of the last one that is there."""
-    place = _places(text)
+    place = _positions(text)
     for step in steps:
-        following = place.inner.get(step)
+        following = place.children.get(step)
         if following is None:
             break
         place = following
@@ -46,9 +48,11 @@ def line_of(text: str, steps: Sequence[Step]) -> int:
 
 def _end_of_document(text: str, position: int, line: int) -> int:
     try:
-        return _SKIMMER.raw_decode(text, position)[1]
+        return _SCANNER.raw_decode(text, position)[1]
     except json.JSONDecodeError as error:
-        raise Unreadable(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno - 1) from None
+        raise Unreadable(
+            f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno - 1
+        ) from None
     except RecursionError:
         raise Unreadable("nested too deeply", line - 1) from None
     except Unreadable as error:
@@ -63,27 +67,27 @@ def _end_of_space(text: str, position: int) -> int:
     return match.end()
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     line: int
-    inner: "dict[Step, _Place]"
+    children: "dict[PathStep, _Position]"
 
 
-class _Open:
+class _OpenContainer:
     """An object or list that is being walked, and in an object the key that waits for its value."""
 
-    def __init__(self, place: _Place, *, is_object: bool) -> None:
-        self._place = place
+    def __init__(self, place: _Position, *, is_object: bool) -> None:
+        self._position = place
         self._is_object = is_object
-        self._key: _Place | None = None
+        self._key: _Position | None = None
 
-    def take(self, line: int, word: str | None) -> _Place | None:
+    def next_position(self, line: int, word: str | None) -> _Position | None:
         """Return the place of the value that comes next, `None` where the word is a key instead."""
         if self._key is not None:
             place, self._key = self._key, None
             return place
-        step = word if self._is_object else len(self._place.inner)
+        step = word if self._is_object else len(self._position.children)
         assert step is not None
-        place = self._place.inner[step] = _Place(line, {})
+        place = self._position.children[step] = _Position(line, {})
         if self._is_object:
             self._key = place
             return None
@@ -91,18 +95,18 @@ class _Open:
 
 
 @lru_cache(maxsize=1)
-def _places(text: str) -> _Place:
+def _positions(text: str) -> _Position:
     """Return where each key and item stands. The text is known to be JSON: tokens are enough."""
-    root = _Place(0, {})
-    stack: list[_Open] = []
+    root = _Position(0, {})
+    stack: list[_OpenContainer] = []
     for line, match, word in _tokens(text):
         if match["close"]:
             stack.pop()
             continue
-        place = stack[-1].take(line, word) if stack else root
+        place = stack[-1].next_position(line, word) if stack else root
         if match["open"]:
             assert place is not None
-            stack.append(_Open(place, is_object=match["open"] == "{"))
+            stack.append(_OpenContainer(place, is_object=match["open"] == "{"))
     return root
 
 
@@ -110,7 +114,9 @@ def _tokens(text: str) -> Iterator[tuple[int, "re.Match[str]", str | None]]:
     """Yield each bracket, text and other word with its line; of a text also what it says."""
     line = counted = position = 0
     while match := _TOKEN.match(text, position):
-        word, position = _SKIMMER.raw_decode(text, match.start("text")) if match["text"] else (None, match.end())
+        word, position = (
+            _SCANNER.raw_decode(text, match.start("text")) if match["text"] else (None, match.end())
+        )
         line += text.count("\n", counted, match.end())
         counted = match.end()
         yield line, match, word
@@ -132,11 +138,11 @@ def _line_of_second(text: str, key: str) -> int:
 
 
 def _is_key(text: str, match: "re.Match[str]") -> bool:
-    _, end = _SKIMMER.raw_decode(text, match.start("text"))
+    _, end = _SCANNER.raw_decode(text, match.start("text"))
     return text.startswith(":", _end_of_space(text, end))
 
 
-class _TwiceError(ValueError):
+class _DuplicateKeyError(ValueError):
     """A key that stands twice."""
 
 
@@ -144,7 +150,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _TwiceError(key)
+            raise _DuplicateKeyError(key)
         found[key] = value
     return found
 
@@ -153,5 +159,5 @@ def _refuse_constant(name: str) -> NoReturn:
     raise Unreadable(f"{name} is no JSON number")
 
 
-_SKIMMER = json.JSONDecoder(parse_constant=_refuse_constant)
+_SCANNER = json.JSONDecoder(parse_constant=_refuse_constant)
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)

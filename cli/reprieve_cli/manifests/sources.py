@@ -17,30 +17,35 @@ _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
 """They need not name a kind, and are no objects: kubectl is given what they make."""
 
 
-class Text(NamedTuple):
+class SourceText(NamedTuple):
     """A file's content, or why there is none."""
 
     file: str
     content: str | Unreadable
 
 
-def read_all(names: Iterable[str], *, recursive: bool, max_bytes: int | None = None) -> Iterator[Text]:
+def read_all(
+    names: Iterable[str], *, recursive: bool, max_bytes: int | None = None
+) -> Iterator[SourceText]:
     """Yield the text of each file, of each manifest in a folder, and of standard input for `-`."""
     limit = MAX_BYTES if max_bytes is None else max_bytes
     for name in names:
         if name == STDIN:
-            yield Text("stdin", _decoded(sys.stdin.buffer.read(limit + 1), limit))
+            yield SourceText("stdin", _decoded(sys.stdin.buffer.read(limit + 1), limit))
         elif Path(name).is_dir():
             yield from _read_folder(Path(name), limit, recursive=recursive)
         else:
             yield _read_file(Path(name), limit)
 
 
-def _read_folder(folder: Path, max_bytes: int, *, recursive: bool) -> Iterator[Text]:
+def _read_folder(folder: Path, max_bytes: int, *, recursive: bool) -> Iterator[SourceText]:
     files = sorted(_manifests(folder, recursive=recursive))
     if not files:
         hint = "" if recursive else "; -R also looks in the folders below"
-        yield Text(str(folder), Unreadable(f"no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file in it{hint}"))
+        yield SourceText(
+            str(folder),
+            Unreadable(f"no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file in it{hint}"),
+        )
     yield from (_read_file(file, max_bytes) for file in files)
 
 
@@ -53,13 +58,13 @@ def _manifests(folder: Path, *, recursive: bool) -> Iterator[Path]:
                 yield Path(root, file)
 
 
-def _read_file(path: Path, max_bytes: int) -> Text:
+def _read_file(path: Path, max_bytes: int) -> SourceText:
     try:
         with path.open("rb") as file:
-            return Text(str(path), _decoded(file.read(max_bytes + 1), max_bytes))
+            return SourceText(str(path), _decoded(file.read(max_bytes + 1), max_bytes))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Text(str(path), Unreadable(reason[:1].lower() + reason[1:]))
+        return SourceText(str(path), Unreadable(reason[:1].lower() + reason[1:]))
 
 
 def _decoded(content: bytes, max_bytes: int) -> str | Unreadable:

@@ -12,12 +12,12 @@ from reprieve_policy.kube import kinds
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.kube.text import show
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_runtime import templates
 
-_AT = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_EXPECTED = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`")
-_WORDS = {
+_ERROR_PATH = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_ERROR_TYPES = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`")
+_TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
     "str": "a text",
@@ -28,18 +28,18 @@ _WORDS = {
 }
 
 
-class Subject(NamedTuple):
+class ManifestObject(NamedTuple):
     """One object. `resource` is `None` for a kind without rules, and where the form cannot be read."""
 
     name: ObjectName
     resource: Resource | None = None
     violations: tuple[Violation, ...] = ()
     """Of its form."""
-    foreign: dict[str, Any] | None = None
+    custom_document: dict[str, Any] | None = None
     """A kind that is not built in, as it was written: the policy, once it is known, may list it (`templateKinds`)."""
 
 
-def build(document: dict[str, Any], namespace: str = "") -> Subject:
+def build(document: dict[str, Any], namespace: str = "") -> ManifestObject:
     """Return the subject that an object is; `namespace` is where it goes if it names none."""
     name = _name_of(document, namespace)
     metadata = document.get("metadata")
@@ -47,29 +47,31 @@ def build(document: dict[str, Any], namespace: str = "") -> Subject:
         metadata.setdefault("namespace", name.namespace)
     row = kinds.KINDS.get(name.kind)
     if row is None or row.group != _group_of(document):
-        return Subject(name, foreign=document)
-    violations = _mend(document, (row.template.removesuffix("."),) if row.template else ())
+        return ManifestObject(name, custom_document=document)
+    violations = _repair_metadata(
+        document, (row.template.removesuffix("."),) if row.template else ()
+    )
     try:
-        return Subject(name, _converted(document), violations)
+        return ManifestObject(name, _converted(document), violations)
     except msgspec.ValidationError as error:
-        return Subject(name, violations=(*violations, _violation(str(error))))
+        return ManifestObject(name, violations=(*violations, _violation(str(error))))
 
 
-def resolve(subject: Subject, listed: TemplateKinds) -> Subject:
+def with_pod_templates(subject: ManifestObject, listed: TemplateKinds) -> ManifestObject:
     """Return the subject; of a kind of another project that is listed, with its pod templates for rules to judge."""
-    document = subject.foreign
+    document = subject.custom_document
     paths = listed.paths_of(_group_of(document), subject.name.kind) if document is not None else ()
     if document is None or not paths:
         return subject
-    violations = _mend(document, paths)
-    return Subject(subject.name, templates.read(document, paths), violations)
+    violations = _repair_metadata(document, paths)
+    return ManifestObject(subject.name, templates.read(document, paths), violations)
 
 
-def _mend(document: dict[str, Any], paths: Sequence[str]) -> tuple[Violation, ...]:
+def _repair_metadata(document: dict[str, Any], paths: Sequence[str]) -> tuple[Violation, ...]:
     """Make texts of what is none where a text must be, and return what was wrong: the rest is then judged too."""
     violations = manifest_form.check_form(document, paths)
     for _, metadata in manifest_form.metadata_in(document, paths):
-        _make_texts(metadata)
+        _stringify_values(metadata)
     return violations
 
 
@@ -86,12 +88,14 @@ def _name_of(document: dict[str, Any], namespace: str) -> ObjectName:
     return ObjectName(*(printable(show(text)) for text in (kind, place, name)))
 
 
-def _make_texts(metadata: Any) -> None:
+def _stringify_values(metadata: Any) -> None:
     for field in ("labels", "annotations"):
         held = metadata.get(field)
         if isinstance(held, dict):
             # Go reads `null` as an empty text.
-            metadata[field] = {key: "" if text is None else show(text) for key, text in held.items()}
+            metadata[field] = {
+                key: "" if text is None else show(text) for key, text in held.items()
+            }
         elif held is not None:
             del metadata[field]
 
@@ -112,10 +116,18 @@ def without_nulls(value: Any) -> Any:
 
 
 def _violation(text: str) -> Violation:
-    match = _AT.fullmatch(text)
+    match = _ERROR_PATH.fullmatch(text)
     assert match is not None
-    expected = _EXPECTED.search(match[1])
-    wanted, got = (_WORDS.get(word, word) for word in expected.groups()) if expected else (match[1], "something else")
+    expected = _ERROR_TYPES.search(match[1])
+    wanted, got = (
+        (_TYPE_NAMES.get(word, word) for word in expected.groups())
+        if expected
+        else (match[1], "something else")
+    )
     return Violation(
-        (match[2] or "").replace("[...]", ""), Kind.INVALID, None, f"must be {wanted}, not {got}", manifest_form.RULE
+        (match[2] or "").replace("[...]", ""),
+        ViolationKind.INVALID,
+        None,
+        f"must be {wanted}, not {got}",
+        manifest_form.RULE,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from .field_paths import Step
+from .field_paths import PathStep
 from .unreadable import Unreadable
 
 MAX_DEPTH = 150
@@ -33,7 +33,9 @@ _INTEGER = re.compile(r"[+-]?(?:0x[0-9a-fA-F]+|0b[01]+|0o?[0-7]+|0|[1-9][0-9]*)"
 _FLOAT = re.compile(r"[+-]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 64
 _DOCUMENT_START = re.compile(r"^---(?=\s|$)", re.MULTILINE)
-_BLANK = re.compile(r"(?:\s|#[^\n]*(?:\n|\Z)|^%[^\n]*(?:\n|\Z)|^\.\.\.[ \t]*(?:\n|\Z)|^---\s)*", re.MULTILINE)
+_BLANK = re.compile(
+    r"(?:\s|#[^\n]*(?:\n|\Z)|^%[^\n]*(?:\n|\Z)|^\.\.\.[ \t]*(?:\n|\Z)|^---\s)*", re.MULTILINE
+)
 
 
 def split(text: str) -> Iterator[tuple[int, str]]:
@@ -50,7 +52,7 @@ def split(text: str) -> Iterator[tuple[int, str]]:
 def read(text: str) -> Any:
     """Return one document as plain values; raises `Unreadable` with the line, counted from 0."""
     # A value takes two characters or more: what is not made by aliases always fits.
-    return _Values(max(MAX_VALUES, len(text))).of(compose(text))
+    return _ValueBuilder(max(MAX_VALUES, len(text))).build(compose(text))
 
 
 @lru_cache(maxsize=1)
@@ -63,10 +65,12 @@ def compose(text: str) -> "yaml.Node":
         reason = error.problem or error.context or "not YAML"
         raise Unreadable(_HINTS.get(reason, reason), mark.line if mark else 0) from None
     except yaml.reader.ReaderError as error:
-        raise Unreadable("a control character", text.encode()[: error.position].count(b"\n")) from None
+        raise Unreadable(
+            "a control character", text.encode()[: error.position].count(b"\n")
+        ) from None
 
 
-def line_of(text: str, steps: Sequence[Step]) -> int:
+def line_of(text: str, steps: Sequence[PathStep]) -> int:
     """Return the line, counted from 0, of the key that the steps lead to, or of the last one that is there."""
     node = compose(text)
     line = node.start_mark.line
@@ -125,38 +129,47 @@ else:
             Composer.__init__(self)
 
 
-class _Values:
+class _ValueBuilder:
     """Turns the nodes of one document into values. What several aliases lead to is made anew for each, and counted."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, max_entries: int) -> None:
+        self._values_left = max_entries
 
-    def of(self, node: "yaml.Node", depth: int = 0) -> Any:
+    def build(self, node: "yaml.Node", depth: int = 0) -> Any:
         """Return the node's value."""
         if isinstance(node, yaml.ScalarNode):
             return _scalar(node)
-        self._left -= len(node.value)
-        if self._left < 0:
+        self._values_left -= len(node.value)
+        if self._values_left < 0:
             raise Unreadable("its aliases would fill all memory", node.start_mark.line)
         if depth > MAX_DEPTH:
-            raise Unreadable("its aliases nest too deeply, or lead to themselves", node.start_mark.line)
+            raise Unreadable(
+                "its aliases nest too deeply, or lead to themselves", node.start_mark.line
+            )
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, depth + 1)
-        return [self.of(item, depth + 1) for item in node.value]
+        return [self.build(item, depth + 1) for item in node.value]
 
     def _mapping(self, node: "yaml.Node", depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         merged: list[Any] = []
         for key_node, value_node in node.value:
-            value = self.of(value_node, depth)
+            value = self.build(value_node, depth)
             key = key_node.value
-            if not isinstance(key, str) or key in _NO_TEXTS or key[0] in _NUMBER_STARTS or key_node.tag != _PLAIN:
+            if (
+                not isinstance(key, str)
+                or key in _NO_TEXTS
+                or key[0] in _NUMBER_STARTS
+                or key_node.tag != _PLAIN
+            ):
                 if _is_merge(key_node):
                     merged.append(_merged(value, value_node.start_mark.line))
                     continue
                 key = _key(key_node)
             if key in found:
-                raise Unreadable(f'the key "{key}" stands twice in one mapping', key_node.start_mark.line)
+                raise Unreadable(
+                    f'the key "{key}" stands twice in one mapping', key_node.start_mark.line
+                )
             found[key] = value
         for part in reversed(merged):
             found = part | found
@@ -180,13 +193,17 @@ def _key(node: "yaml.Node") -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:
-        raise Unreadable("a key that is no text (unquoted braces of a template?)", node.start_mark.line)
+        raise Unreadable(
+            "a key that is no text (unquoted braces of a template?)", node.start_mark.line
+        )
     return str(value)
 
 
 def _scalar(node: "yaml.Node") -> Any:
     text: str = node.value
-    if node.tag != _PLAIN and (node.tag in (_TEXT, _STR_TAG) or not node.tag.startswith("tag:yaml.org,2002:")):
+    if node.tag != _PLAIN and (
+        node.tag in (_TEXT, _STR_TAG) or not node.tag.startswith("tag:yaml.org,2002:")
+    ):
         return text
     if text not in _NO_TEXTS:
         return _number(text) if text[0] in _NUMBER_STARTS and len(text) <= _MAX_DIGITS else text
@@ -203,7 +220,7 @@ def _number(text: str) -> int | float | str:
     return float(digits) if _FLOAT.fullmatch(digits) else text
 
 
-def _child(node: "yaml.Node", step: Step) -> "tuple[int, yaml.Node] | None":
+def _child(node: "yaml.Node", step: PathStep) -> "tuple[int, yaml.Node] | None":
     if isinstance(node, yaml.SequenceNode):
         if isinstance(step, int) and step < len(node.value):
             return node.value[step].start_mark.line, node.value[step]
@@ -219,4 +236,6 @@ def _child(node: "yaml.Node", step: Step) -> "tuple[int, yaml.Node] | None":
 def _merge_nodes(node: "yaml.Node") -> Iterator["yaml.Node"]:
     for key_node, value_node in node.value:
         if _is_merge(key_node):
-            yield from value_node.value if isinstance(value_node, yaml.SequenceNode) else (value_node,)
+            yield from (
+                value_node.value if isinstance(value_node, yaml.SequenceNode) else (value_node,)
+            )

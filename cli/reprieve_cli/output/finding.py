@@ -45,17 +45,17 @@ class Finding:
         """The message with the path of the field that it is about, as kubectl would show it."""
         return f"{self.path}: {self.message}" if self.path else self.message
 
-    def at(self, file: str, line: int, name: ObjectName) -> Self:
+    def with_location(self, file: str, line: int, name: ObjectName) -> Self:
         """Return it with where it was found."""
         return replace(self, file=file, line=line, object=name)
 
-    def of(self, name: ObjectName, enforcement: str) -> Self:
+    def with_object(self, name: ObjectName, enforcement: str) -> Self:
         """Return it with the object that it is about, and how strictly that object's Namespace is held to rules."""
         return replace(self, object=name, enforcement=enforcement)
 
 
 @dataclass(slots=True)
-class Tally:
+class Summary:
     """How much was judged, and what came of it."""
 
     files: int = 0

@@ -13,7 +13,7 @@ _QUIET_SECONDS = 2.0
 _EVERY = 100
 
 
-class Counter:
+class ProgressCounter:
     """Says how many there were so far. To be entered, and left once all have been counted."""
 
     def __init__(self, what: str) -> None:
@@ -28,7 +28,10 @@ class Counter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        patch: TracebackType | None,
     ) -> None:
         self._shown.close()
 
@@ -48,7 +51,7 @@ class Counter:
 
 def track(items: Iterable[T], what: str) -> Iterator[T]:
     """Yield the items, and say how many there were."""
-    with Counter(what) as counter:
+    with ProgressCounter(what) as counter:
         for item in items:
             yield item
             counter.count()

@@ -8,31 +8,51 @@ from reprieve_policy.kube.objects import Resource
 from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
 from reprieve_runtime.client.paths import object_path
 
-from .snapshot_builder import PodGroup, Stage
+from .snapshot_builder import NamedPodGroup, SnapshotBuilder
 
 
-class Role(NamedTuple):
+class ObjectKind(NamedTuple):
     """A kind of objects, and what is done with one."""
 
     group: str
     kind: str
     decode_as: type
-    take: Callable[[Stage, Any], None]
+    add: Callable[[SnapshotBuilder, Any], None]
     path: str = ""
     """Of all of them; empty where `cluster` has read them before."""
 
 
-ROLES: tuple[Role, ...] = (
-    Role("", "ConfigMap", Resource, Stage.take_policy),
-    Role("", "Namespace", Resource, Stage.take_policy),
-    Role("scheduling.k8s.io", "PriorityClass", Resource, Stage.take_policy),
-    Role("scheduling.sigs.k8s.io", "ElasticQuota", Resource, Stage.take_quota, object_path("elasticquotas")),
-    Role("scheduling.k8s.io", "PodGroup", PodGroup, Stage.take_group, object_path("podgroups")),
-    Role("batch", "Job", Job, Stage.take_job, object_path("jobs")),
-    Role("", "Node", Node, Stage.take_node, object_path("nodes")),
-    Role("policy", "PodDisruptionBudget", PodDisruptionBudget, Stage.take_budget, object_path("poddisruptionbudgets")),
-    Role("", "Pod", Pod, Stage.take_pod, object_path("pods")),
+OBJECT_KINDS: tuple[ObjectKind, ...] = (
+    ObjectKind("", "ConfigMap", Resource, SnapshotBuilder.add_policy),
+    ObjectKind("", "Namespace", Resource, SnapshotBuilder.add_policy),
+    ObjectKind("scheduling.k8s.io", "PriorityClass", Resource, SnapshotBuilder.add_policy),
+    ObjectKind(
+        "scheduling.sigs.k8s.io",
+        "ElasticQuota",
+        Resource,
+        SnapshotBuilder.add_quota,
+        object_path("elasticquotas"),
+    ),
+    ObjectKind(
+        "scheduling.k8s.io",
+        "PodGroup",
+        NamedPodGroup,
+        SnapshotBuilder.add_pod_group,
+        object_path("podgroups"),
+    ),
+    ObjectKind("batch", "Job", Job, SnapshotBuilder.add_job, object_path("jobs")),
+    ObjectKind("", "Node", Node, SnapshotBuilder.add_node, object_path("nodes")),
+    ObjectKind(
+        "policy",
+        "PodDisruptionBudget",
+        PodDisruptionBudget,
+        SnapshotBuilder.add_budget,
+        object_path("poddisruptionbudgets"),
+    ),
+    ObjectKind("", "Pod", Pod, SnapshotBuilder.add_pod, object_path("pods")),
 )
 """In the order in which they must be known: a pod is judged once, by all the others."""
 
-BY_KIND: Mapping[tuple[str, str], Role] = {(role.group, role.kind): role for role in ROLES}
+BY_GROUP_KIND: Mapping[tuple[str, str], ObjectKind] = {
+    (role.group, role.kind): role for role in OBJECT_KINDS
+}

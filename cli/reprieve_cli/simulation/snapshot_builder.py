@@ -5,18 +5,30 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from reprieve_cli.cluster.cluster_policy import Known
+from reprieve_cli.cluster.cluster_policy import ClusterPolicy
 from reprieve_policy.config.walltime import Job, Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
-from reprieve_policy.gangs.pod_group import NativeGroup
+from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
 from reprieve_policy.kube import quota
-from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, controller_of, group_name_of, labels_of
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    Resource,
+    Spec,
+    controller_of,
+    labels_of,
+    pod_group_name_of,
+)
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
-from reprieve_policy.preemption.selection.snapshot import Budget, Preemptor, Scene, Tenant
+from reprieve_policy.preemption.selection.snapshot import (
+    DisruptionBudget,
+    Preemptor,
+    ScheduledPod,
+    Snapshot,
+)
 
 _Name = tuple[str, str]
 """Namespace and name."""
@@ -25,7 +37,7 @@ _REPLICAS_HASH = "pod-template-hash"
 """A label of a ReplicaSet that a Deployment made, and the end of its name."""
 
 
-class Maker(NamedTuple):
+class WorkloadReference(NamedTuple):
     """A workload that makes pods."""
 
     namespace: str
@@ -34,147 +46,167 @@ class Maker(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroup(pod_group.Group):
+class NamedPodGroup(pod_group.PodGroup):
     """A native PodGroup with its name."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
-class Stage:
+class SnapshotBuilder:
     """Takes in what was read. Pods come last: what they are judged by has to be known."""
 
-    def __init__(self, known: Known, now: datetime) -> None:
-        self.known = known
+    def __init__(self, known: ClusterPolicy, now: datetime) -> None:
+        self.policy = known
         self.now = now
-        self.unknown: dict[str, str] = {}
+        self.missing_references: dict[str, str] = {}
         """By kind, the first object that a pod names, and that was not taken."""
         self._quotas = Quotas()
         self._facts: dict[str, Facts] = {}
-        self._natives: dict[_Name, NativeGroup] = {}
+        self._pod_groups: dict[_Name, PodGroupInfo] = {}
         self._jobs: dict[_Name, Walltime] = {}
         self._nodes: dict[str, Node] = {}
-        self._budgets: dict[_Name, Budget] = {}
-        self._tenants: dict[_Name, Tenant] = {}
-        self._waiting: dict[_Name, Preemptor] = {}
+        self._budgets: dict[_Name, DisruptionBudget] = {}
+        self._scheduled_pods: dict[_Name, ScheduledPod] = {}
+        self._pending_pods: dict[_Name, Preemptor] = {}
         """Pods that have no room."""
-        self._makers: dict[_Name, Maker] = {}
+        self._workloads: dict[_Name, WorkloadReference] = {}
         """Of pods that have one."""
 
-    def take_policy(self, resource: Resource) -> None:
+    def add_policy(self, resource: Resource) -> None:
         """Take a Namespace, a PriorityClass, or the ConfigMap with the policy."""
-        self.known.take(resource)
+        self.policy.add(resource)
 
-    def take_quota(self, found: Resource) -> None:
+    def add_quota(self, found: Resource) -> None:
         """Take an ElasticQuota. How much of it is used decides nothing here."""
         spec = found.spec or Spec()
         self._quotas.put(quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, {}))
 
-    def take_group(self, group: PodGroup) -> None:
+    def add_pod_group(self, group: NamedPodGroup) -> None:
         """Take a native PodGroup."""
-        self._natives[_name(group.metadata)] = pod_group.read(group)
+        self._pod_groups[_name(group.metadata)] = pod_group.read(group)
 
-    def take_job(self, job: Job) -> None:
+    def add_job(self, job: Job) -> None:
         """Take a Job."""
         if job.walltime is not None:
             self._jobs[_name(job.metadata)] = job.walltime
 
-    def take_node(self, node: Node) -> None:
+    def add_node(self, node: Node) -> None:
         """Take a node."""
         self._nodes[node.metadata.name or ""] = node
 
-    def take_budget(self, found: PodDisruptionBudget) -> None:
+    def add_budget(self, found: PodDisruptionBudget) -> None:
         """Take a PodDisruptionBudget."""
-        self._budgets[_name(found.metadata)] = snapshot_builder.budget_of(found)
+        self._budgets[_name(found.metadata)] = snapshot_builder.disruption_budget_of(found)
 
-    def take_pod(self, pod: Pod) -> None:
+    def add_pod(self, pod: Pod) -> None:
         """Take a pod that has room, or waits for it; one that has ended is nobody's business.
 
         Of two with one name the last is what became of it: dumps may overlap.
         """
         name = _name(pod.metadata)
-        self._tenants.pop(name, None)
-        self._waiting.pop(name, None)
-        self._makers.pop(name, None)
+        self._scheduled_pods.pop(name, None)
+        self._pending_pods.pop(name, None)
+        self._workloads.pop(name, None)
         if not pod.metadata.uid:
             pod = replace(pod, metadata=replace(pod.metadata, uid="/".join(name)))
-        if pod.has_room:
-            self._tenants[name] = self.tenant_of(pod)
-        elif pod.wants_room:
-            self._waiting[name] = self.preemptor_of(pod)
-        maker = _maker_of(pod.metadata)
+        if pod.occupies_node:
+            self._scheduled_pods[name] = self.scheduled_pod_of(pod)
+        elif pod.is_pending:
+            self._pending_pods[name] = self.preemptor_of(pod)
+        maker = _workload_of(pod.metadata)
         if maker is not None:
-            self._makers[name] = maker
+            self._workloads[name] = maker
 
-    def tenant_of(self, pod: Pod) -> Tenant:
+    def scheduled_pod_of(self, pod: Pod) -> ScheduledPod:
         """Return a pod that has room, as it may be a victim."""
         owner = controller_of(pod.metadata)
         is_of_job = owner is not None and owner.kind == "Job"
-        job = self._jobs.get((pod.metadata.namespace or "", owner.name)) if owner is not None and is_of_job else None
-        return snapshot_builder.tenant_of(pod, self._facts_of(pod), native=self.native_of(pod), job=job, now=self.now)
+        job = (
+            self._jobs.get((pod.metadata.namespace or "", owner.name))
+            if owner is not None and is_of_job
+            else None
+        )
+        return snapshot_builder.scheduled_pod_of(
+            pod, self._facts_of(pod), native=self.pod_group_of(pod), job=job, now=self.now
+        )
 
     def preemptor_of(self, pod: Pod) -> Preemptor:
         """Return a pod that wants room, without its gang."""
-        return snapshot_builder.preemptor_of(pod, self._facts_of(pod), native=self.native_of(pod))
+        return snapshot_builder.preemptor_of(
+            pod, self._facts_of(pod), native=self.pod_group_of(pod)
+        )
 
-    def waiting_as(self, metadata: ObjectMeta) -> Preemptor | None:
+    def find_pending_pod(self, metadata: ObjectMeta) -> Preemptor | None:
         """Return the pod of that name, where it waits."""
-        return self._waiting.get(_name(metadata))
+        return self._pending_pods.get(_name(metadata))
 
-    def take_away(self, maker: Maker) -> tuple[int, Sequence[Preemptor]]:
+    def take_pending_pods(self, workload: WorkloadReference) -> tuple[int, Sequence[Preemptor]]:
         """Return how many of a workload's pods have room and stay, and those that wait, which wait no more as they are."""
-        names = [name for name, its in self._makers.items() if its == maker]
-        staying = sum(name in self._tenants and not self._tenants[name].is_going for name in names)
-        waiting = [self._waiting.pop(name) for name in names if name in self._waiting]
+        names = [name for name, its in self._workloads.items() if its == workload]
+        staying = sum(
+            name in self._scheduled_pods and not self._scheduled_pods[name].is_leaving
+            for name in names
+        )
+        waiting = [self._pending_pods.pop(name) for name in names if name in self._pending_pods]
         # One that is to have room already asks for none.
-        return staying, sorted(waiting, key=lambda found: (found.nominated_node is not None, found.name))
+        return staying, sorted(
+            waiting, key=lambda found: (found.nominated_node is not None, found.name)
+        )
 
-    def with_gang(self, preemptor: Preemptor, mates: Sequence[Preemptor]) -> Preemptor:
+    def with_gang(self, preemptor: Preemptor, gang_pods: Sequence[Preemptor]) -> Preemptor:
         """Return the preemptor with the rest of its gang: `mates`, and those that wait in the cluster."""
-        named = {mate.guest.uid for mate in mates}
-        waiting = [*mates, *(found for found in self._waiting.values() if found.guest.uid not in named)]
-        placed = [tenant for tenant in self._tenants.values() if tenant.group == preemptor.group]
+        named = {mate.demand.uid for mate in gang_pods}
+        waiting = [
+            *gang_pods,
+            *(found for found in self._pending_pods.values() if found.demand.uid not in named),
+        ]
+        placed = [
+            tenant for tenant in self._scheduled_pods.values() if tenant.gang == preemptor.gang
+        ]
         return snapshot_builder.with_gang(preemptor, waiting, placed)
 
-    def native_of(self, pod: Pod) -> NativeGroup | None:
+    def pod_group_of(self, pod: Pod) -> PodGroupInfo | None:
         """Return the PodGroup that a pod names, where it was taken."""
-        group = group_name_of(pod.spec.schedulingGroup)
+        group = pod_group_name_of(pod.spec.schedulingGroup)
         if not group:
             return None
         namespace = pod.metadata.namespace or ""
-        if (namespace, group) not in self._natives:
-            self.unknown.setdefault("PodGroup", f"{namespace}/{group}")
-        return self._natives.get((namespace, group))
+        if (namespace, group) not in self._pod_groups:
+            self.missing_references.setdefault("PodGroup", f"{namespace}/{group}")
+        return self._pod_groups.get((namespace, group))
 
-    def build(self) -> Scene:
+    def build(self) -> Snapshot:
         """Return the scene."""
-        return snapshot_builder.scene_of(
+        return snapshot_builder.snapshot_of(
             self._nodes.values(),
-            self._tenants.values(),
-            self._waiting.values(),
+            self._scheduled_pods.values(),
+            self._pending_pods.values(),
             self._budgets.values(),
-            self.known.settings,
+            self.policy.settings,
             self.now,
         )
 
     def _facts_of(self, pod: Pod) -> Facts:
         namespace = pod.metadata.namespace or ""
         if namespace not in self._facts:
-            self._facts[namespace] = self.known.facts_in(namespace, self._quotas)
+            self._facts[namespace] = self.policy.facts_in_force(namespace, self._quotas)
         facts, wanted = self._facts[namespace], pod.view.labels.get(QUOTA_NAME)
         found = facts.quotas.find(pod.view.labels, namespace) if wanted else None
         if wanted and (found is None or found.name != wanted):
-            self.unknown.setdefault("ElasticQuota", wanted)
+            self.missing_references.setdefault("ElasticQuota", wanted)
         return facts
 
 
-def _maker_of(metadata: ObjectMeta) -> Maker | None:
+def _workload_of(metadata: ObjectMeta) -> WorkloadReference | None:
     owner = controller_of(metadata)
     if owner is None:
         return None
     replicas = labels_of(metadata).get(_REPLICAS_HASH)
     if owner.kind == "ReplicaSet" and replicas:
-        return Maker(metadata.namespace or "", "Deployment", owner.name.removesuffix(f"-{replicas}"))
-    return Maker(metadata.namespace or "", owner.kind, owner.name)
+        return WorkloadReference(
+            metadata.namespace or "", "Deployment", owner.name.removesuffix(f"-{replicas}")
+        )
+    return WorkloadReference(metadata.namespace or "", owner.kind, owner.name)
 
 
 def _name(metadata: ObjectMeta) -> _Name:

@@ -1,1 +1,1 @@
-"""`make bench-preemption`: one trace of jobs against each way to preempt, each on a cluster of its own. See ../README.md."""
+"""`make bench-preemption`: one trace of jobs against each way to preempt. See ../README.md."""

@@ -1,7 +1,8 @@
 """`make bench-preemption`: the same jobs against each way to preempt, one after another.
 
-Each contender gets a fresh cluster of simulated nodes and the same trace, drawn from a seed. What is printed is how soon
-preemptors start, how many victims that takes, and how much of the victims' work is lost.
+Each contender gets a fresh cluster of simulated nodes and the same trace, drawn from a seed. The
+report says how soon preemptors start, how many victims that takes, and how much work the victims
+lose.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,19 +18,18 @@ from pathlib import Path
 
 from bench import servers
 from bench.victims import audit
-from realcluster import pins
-from realcluster.errors import ClusterError
+from realcluster import command, pins
 from realcluster.progress import Progress
 
-from . import counted, figures, objects, plots, replay
-from .contenders import BY_KEY, Contender, staged
-from .figures import Turn
+from . import counters, figures, objects, plots, replay
+from .contenders import BY_KEY, Contender, running_contender
+from .figures import PreemptionTurn
 from .trace import LOAD, Trace, generate
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the command line asks for."""
+class PreemptionOptions:
+    """The command line's options."""
 
     traces: Sequence[Trace]
     contenders: Sequence[Contender]
@@ -39,42 +38,40 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and draw; the exit status is 1 where something cannot be measured."""
-    options, progress = _parse(arguments), Progress()
+    """Measure, print and draw; the exit status is 1 if something cannot be measured."""
+    options = _parse(arguments)
+    return command.run("bench-preemption", lambda progress: _run(options, progress))
+
+
+def _run(options: PreemptionOptions, progress: Progress) -> int:
     conditions = _conditions(options)
-    # Without this, cluster and programs would outlive a `kill`.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    turns: list[Turn] = []
+    turns: list[PreemptionTurn] = []
     try:
         for trace, contender in product(options.traces, options.contenders):
             turns.append(_turn(contender, trace, options.cluster, progress))
-    except ClusterError as error:
-        progress.say(f"bench-preemption: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        return 130
     finally:
         if turns:
             _report(turns, options.folder, conditions)
     return 0
 
 
-def _turn(contender: Contender, trace: Trace, cluster: str, progress: Progress) -> Turn:
-    with staged(contender, cluster, trace.nodes, progress) as stage:
-        before = stage.counted()
+def _turn(contender: Contender, trace: Trace, cluster: str, progress: Progress) -> PreemptionTurn:
+    with running_contender(contender, cluster, trace.nodes, progress) as contender_cluster:
+        before = contender_cluster.counted()
         with progress.task(
             f"{len(trace.jobs):,} jobs, seed {trace.seed}, {contender.title}"
         ) as task:
-            played = asyncio.run(replay.play(trace, stage.cluster.kubeconfig, task.tick))
+            replayed = asyncio.run(
+                replay.play(trace, contender_cluster.cluster.kubeconfig, task.tick)
+            )
         log, during = (
-            audit.read(stage.cluster.audit_log, objects.NAMESPACE),
-            counted.since(before, stage.counted()),
+            audit.read(contender_cluster.cluster.audit_log, objects.NAMESPACE),
+            counters.since(before, contender_cluster.counted()),
         )
-    return figures.turn_of(contender.title, trace, played, log, during)
+    return figures.turn_of(contender.title, trace, replayed, log, during)
 
 
-def _report(turns: Sequence[Turn], folder: Path, conditions: dict[str, object]) -> None:
+def _report(turns: Sequence[PreemptionTurn], folder: Path, conditions: dict[str, object]) -> None:
     rows = figures.summarise(turns)
     print(f"\n{figures.table(rows)}\n")
     for sentence in figures.sentences(rows, turns):
@@ -89,7 +86,7 @@ def _report(turns: Sequence[Turn], folder: Path, conditions: dict[str, object]) 
         print(file)
 
 
-def _conditions(options: Options) -> dict[str, object]:
+def _conditions(options: PreemptionOptions) -> dict[str, object]:
     machine = servers.read_machine()
     del machine["controller-runtime"]
     trace = options.traces[0]
@@ -106,10 +103,10 @@ def _conditions(options: Options) -> dict[str, object]:
     }
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> PreemptionOptions:
     parser = argparse.ArgumentParser("bench-preemption", description=__doc__)
     add = parser.add_argument
-    add("--jobs", type=int, default=2000, help="of a trace (default: %(default)s)")
+    add("--jobs", type=int, default=2000, help="jobs in a trace (default: %(default)s)")
     add("--nodes", type=int, default=200, help="simulated (default: %(default)s)")
     add(
         "--contenders",
@@ -117,12 +114,14 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         metavar="NAME,…",
         help="some of %(default)s (default: all)",
     )
-    add("--seeds", default="1", metavar="N,N", help="a trace for each (default: %(default)s)")
+    add(
+        "--seeds", default="1", metavar="N,N", help="one trace for each seed (default: %(default)s)"
+    )
     add(
         "--window",
         type=float,
         metavar="SECONDS",
-        help="in which the jobs arrive (default: 8 a second)",
+        help="time in which the jobs arrive (default: 8 a second)",
     )
     add(
         "-o",
@@ -136,13 +135,13 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         "--cluster",
         default="bench-preemption",
         metavar="NAME",
-        help="made and removed (default: %(default)s)",
+        help="name of the cluster that is created and removed (default: %(default)s)",
     )
     found = parser.parse_args(arguments)
     names = found.contenders.split(",")
     if unknown := [name for name in names if name not in BY_KEY]:
         parser.error(f"--contenders: {unknown[0]}: must be some of {', '.join(BY_KEY)}")
-    return Options(
+    return PreemptionOptions(
         traces=[
             generate(int(seed), found.jobs, found.nodes, found.window)
             for seed in found.seeds.split(",")

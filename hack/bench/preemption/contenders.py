@@ -1,4 +1,4 @@
-"""Who is compared, and what each needs in its cluster beside the trace."""
+"""The contenders, and what each needs in its cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from realcluster.programs import NAMESPACE, OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from . import counted, objects
+from . import counters, objects
 
 STANZA = install.MANIFESTS / "scheduler" / "stanza.yaml"
 _EXTENDERS_RIGHTS = install.MANIFESTS / "components" / "extender" / "rbac.yaml"
@@ -43,11 +43,11 @@ class Contender:
     key: str
     title: str
     scheduler: str = _SCHEDULER
-    """A row of `realcluster.pins.BINARIES`."""
+    """Its scheduler: a row of `realcluster.pins.BINARIES`."""
     profile: Mapping[str, object] = field(default_factory=dict)
-    """Of the scheduler, beyond its defaults."""
+    """The scheduler's arguments beyond the defaults."""
     rights: Sequence[str] = ()
-    """To read `GROUP/RESOURCE`, beyond those of the scheduler's own role."""
+    """Resources to read, as `GROUP/RESOURCE`, beyond those of the scheduler's own role."""
     has_reprieve: bool = False
     has_extender: bool = False
 
@@ -75,23 +75,25 @@ BY_KEY = {contender.key: contender for contender in CONTENDERS}
 
 
 @dataclass(frozen=True)
-class Stage:
+class ContenderCluster:
     """A cluster in which a contender is ready."""
 
     cluster: Cluster
     programs: Programs | None
 
     def counted(self) -> dict[str, int]:
-        """Return what the API server and Reprieve's webhooks have counted."""
-        return counted.read(
+        """Return the counters of the API server and of Reprieve's webhooks."""
+        return counters.read(
             api.call(self.cluster, "GET", "/metrics"),
             self.programs.read(WEBHOOKS, "/metrics") if self.programs else "",
         )
 
 
 @contextmanager
-def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> Iterator[Stage]:
-    """Make a fresh cluster with the contender in it for as long as the block runs."""
+def running_contender(
+    contender: Contender, name: str, nodes: int, progress: Progress
+) -> Iterator[ContenderCluster]:
+    """Create a fresh cluster with the contender for the block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-preemption-")))
         file = folder / "scheduler.json"
@@ -116,7 +118,7 @@ def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> I
             wanted = configuration(contender.profile)
         file.write_text(json.dumps(wanted))
         _restart_scheduler(contender, cluster, progress)
-        yield Stage(cluster, programs)
+        yield ContenderCluster(cluster, programs)
 
 
 def configuration(profile: Mapping[str, object]) -> objects.Document:
@@ -129,7 +131,7 @@ def configuration(profile: Mapping[str, object]) -> objects.Document:
 
 
 def with_extender(stanza: str, server: str, authority: Path) -> objects.Document:
-    """Return the configuration file as it is shipped, with the extender at another server than the Service."""
+    """Return the shipped configuration file, with the extender at this server."""
     document: objects.Document = yaml.safe_load(stanza)
     for extender in document["extenders"]:
         extender["urlPrefix"] = server + urlsplit(extender["urlPrefix"]).path
@@ -153,7 +155,7 @@ def _restart_scheduler(contender: Contender, cluster: Cluster, progress: Progres
 
 
 def _is_probe_placed(cluster: Cluster) -> bool:
-    # Refused, and tried again, for as long as the namespace has no ServiceAccount.
+    # Refused, and repeated, until the namespace has a ServiceAccount.
     api.create(cluster, _PODS, _PROBE)
     return "nodeName" in api.call(cluster, "GET", f"{_PODS}/probe")["spec"]
 

@@ -1,6 +1,6 @@
-"""From what became of each pod to what is printed. No I/O.
+"""Figures of `make bench-preemption`, from the record of each pod. No I/O.
 
-Where a contender had several traces, their pods are counted together.
+If a contender had several traces, their pods are counted together.
 """
 
 from __future__ import annotations
@@ -11,74 +11,75 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench import figures
-from bench.victims.audit import Entry
-from bench.victims.figures import percentile
+from bench.figures import nearest_rank
+from bench.victims.audit import PodChange
 
-from . import counted
-from .ledger import Played, Record
+from . import counters
+from .records import Record, ReplayResult
 from .run import End
 from .trace import KINDS, SIMULATED_SECONDS, Trace
 
 LATE_SECONDS = 0.1
-"""From so much on, the process that plays the workloads is part of what is measured."""
+"""From this share of a core on, the process that plays the workloads affects the figures."""
 _SCHEDULER = "system:kube-scheduler"
 _REFUSED = 400
 _HOUR = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class PreemptionTurn:
     """One contender's turn at one trace."""
 
     contender: str
     seed: int
     records: Sequence[Record]
-    wanted: Mapping[str, int]  # pods to be finished, by tier
+    wanted: Mapping[str, int]  # pods of the trace, by tier
     seconds: float
     horizon_seconds: float
-    late_seconds: float  # of the process that plays the workloads, p99
-    deletions: int  # of pods, by the scheduler, that were admitted
-    refusals: int  # and that were not
+    late_seconds: float  # p99 of the replay process
+    deletions: int  # pod deletions by the scheduler that were admitted
+    refusals: int  # and those that were refused
     counted: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PreemptionRow:
     """One contender, over all its traces."""
 
     contender: str
     preemptors: int
-    placed: int  # of those
-    starts: Sequence[
-        float
-    ]  # seconds from a preemptor's creation to its start, ascending, of those that were placed
-    urgent_starts: Sequence[
-        float
-    ]  # the same of all pods that are urgent, whether they had to preempt or not
+    placed: int  # preemptors that were placed
+    starts: Sequence[float]  # seconds from a placed preemptor's creation to its start, ascending
+    urgent_starts: Sequence[float]  # the same for all urgent pods, with or without a preemption
     urgent_unplaced: int
     victims: int
-    wasted: Mapping[str, float]  # pod-seconds of victims, by how they save
+    wasted: Mapping[str, float]  # pod-seconds of victims, by their way to save
     victims_by_kind: Mapping[str, int]
     occupied: float  # pod-seconds on nodes, of all pods
     wanted: int
     finished: int
-    unplaced: Mapping[str, int] = field(default_factory=dict)  # pods that never started, by tier
+    # Pods that were never placed, by tier.
+    unplaced: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def victims_a_placement(self) -> float:
-        """Victims for each preemptor that was placed."""
+        """Victims for each placed preemptor."""
         return self.victims / self.placed if self.placed else math.nan
 
     @property
     def wasted_seconds(self) -> float:
-        """Pod-seconds that preemptions undid."""
+        """Pod-seconds of work that preemptions discarded."""
         return sum(self.wasted.values())
 
 
 def turn_of(
-    contender: str, trace: Trace, played: Played, log: Iterable[Entry], counted: dict[str, int]
-) -> Turn:
-    """Return a turn from what was seen, what the API server wrote down, and what the programs have counted."""
+    contender: str,
+    trace: Trace,
+    replayed: ReplayResult,
+    log: Iterable[PodChange],
+    counted: dict[str, int],
+) -> PreemptionTurn:
+    """Return a turn from the replay, the audit log, and the programs' counters."""
     asked = [
         entry
         for entry in log
@@ -87,14 +88,14 @@ def turn_of(
     wanted = Counter[str]()
     for job in trace.jobs:
         wanted[job.tier.name] += job.pods
-    return Turn(
+    return PreemptionTurn(
         contender=contender,
         seed=trace.seed,
-        records=played.records,
+        records=replayed.records,
         wanted=dict(wanted),
-        seconds=played.seconds,
+        seconds=replayed.seconds,
         horizon_seconds=trace.horizon_seconds,
-        late_seconds=percentile(played.late_seconds, 0.99),
+        late_seconds=nearest_rank(replayed.late_seconds, 0.99),
         deletions=sum(entry.status < _REFUSED for entry in asked),
         refusals=sum(entry.status >= _REFUSED for entry in asked),
         counted=counted,
@@ -102,29 +103,29 @@ def turn_of(
 
 
 def is_victim(record: Record) -> bool:
-    """True for one that was deleted before its work was done."""
+    """True if the pod was deleted before its work was done."""
     return record.terminated_at is not None and record.end != End.FINISHED.value
 
 
 def start_of(record: Record) -> float:
-    """Return the seconds from a pod's creation to its start, infinity where it never came to that."""
+    """Return the seconds from a pod's creation to its start; infinity if it never started."""
     return math.inf if record.started_at is None else record.started_at - record.created_at
 
 
-def summarise(turns: Iterable[Turn]) -> list[Row]:
-    """Return a row for each contender, in the order in which they were first seen."""
-    by_contender: dict[str, list[Turn]] = {}
+def summarise(turns: Iterable[PreemptionTurn]) -> list[PreemptionRow]:
+    """Return a row for each contender, in the order of their first turns."""
+    by_contender: dict[str, list[PreemptionTurn]] = {}
     for turn in turns:
         by_contender.setdefault(turn.contender, []).append(turn)
     return [_row(contender, own) for contender, own in by_contender.items()]
 
 
-def _row(contender: str, turns: Sequence[Turn]) -> Row:
+def _row(contender: str, turns: Sequence[PreemptionTurn]) -> PreemptionRow:
     records = [record for turn in turns for record in turn.records]
     preemptors = [start_of(record) for record in records if record.nominated_at is not None]
     urgent = [start_of(record) for record in records if record.is_urgent]
     victims = [record for record in records if is_victim(record)]
-    return Row(
+    return PreemptionRow(
         contender=contender,
         preemptors=len(preemptors),
         placed=len(_finite(preemptors)),
@@ -145,7 +146,7 @@ def _finite(values: Iterable[float]) -> list[float]:
     return sorted(value for value in values if value < math.inf)
 
 
-def _unplaced(turns: Iterable[Turn]) -> dict[str, int]:
+def _unplaced(turns: Iterable[PreemptionTurn]) -> dict[str, int]:
     left = Counter[str]()
     for turn in turns:
         started = {
@@ -158,7 +159,7 @@ def _unplaced(turns: Iterable[Turn]) -> dict[str, int]:
     return {tier: number for tier, number in left.items() if number}
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[PreemptionRow]) -> str:
     """Return the rows as text for a terminal."""
     columns = (
         *("preemptors", "placed", "start p50 s", "p90", "p99"),
@@ -168,12 +169,12 @@ def table(rows: Sequence[Row]) -> str:
     return figures.aligned([("contender", *columns), *(_cells(row) for row in rows)])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: PreemptionRow) -> tuple[str, ...]:
     return (
         row.contender,
         f"{row.preemptors:,}",
         f"{row.placed:,}",
-        *(_shown(percentile(row.starts, share)) for share in (0.5, 0.9, 0.99)),
+        *(_shown(nearest_rank(row.starts, share)) for share in (0.5, 0.9, 0.99)),
         f"{row.victims:,}",
         _shown(row.victims_a_placement),
         f"{row.wasted_seconds:,.0f}",
@@ -187,18 +188,21 @@ def _shown(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.2f}"
 
 
-def sentences(rows: Sequence[Row], turns: Sequence[Turn]) -> list[str]:
-    """Return what no table has, one sentence each."""
+def sentences(rows: Sequence[PreemptionRow], turns: Sequence[PreemptionTurn]) -> list[str]:
+    """Return the figures that are in no table, one sentence each."""
     return [
         *(_waste_by_kind(row) for row in rows if row.victims),
         *(_urgent(row) for row in rows if row.urgent_starts),
         *(_left(row) for row in rows),
         *(sentence for row in rows for sentence in _asked(row.contender, turns)),
-        f"a second stands for {SIMULATED_SECONDS}: a wasted pod-second is {SIMULATED_SECONDS / _HOUR:.3f} pod-hours of a cluster's life",
+        (
+            f"a second stands for {SIMULATED_SECONDS}: a wasted pod-second is "
+            f"{SIMULATED_SECONDS / _HOUR:.3f} pod-hours of a cluster's life"
+        ),
     ]
 
 
-def _waste_by_kind(row: Row) -> str:
+def _waste_by_kind(row: PreemptionRow) -> str:
     each = (
         f"{row.wasted[kind] / number:.1f} ({kind}, {number:,})"
         for kind, number in row.victims_by_kind.items()
@@ -207,51 +211,64 @@ def _waste_by_kind(row: Row) -> str:
     return f"{row.contender}: wasted pod-seconds a victim by how it saves: {', '.join(each)}"
 
 
-def _urgent(row: Row) -> str:
-    p50, p99 = (_shown(percentile(row.urgent_starts, share)) for share in (0.5, 0.99))
-    return f"{row.contender}: all urgent pods, preempting or not, start after {p50} s (p50), {p99} s (p99); {row.urgent_unplaced:,} never"
+def _urgent(row: PreemptionRow) -> str:
+    p50, p99 = (_shown(nearest_rank(row.urgent_starts, share)) for share in (0.5, 0.99))
+    return (
+        f"{row.contender}: all urgent pods, preempting or not, start after {p50} s (p50), {p99} s "
+        f"(p99); {row.urgent_unplaced:,} never"
+    )
 
 
-def _left(row: Row) -> str:
+def _left(row: PreemptionRow) -> str:
     if not row.unplaced:
         return f"{row.contender}: every pod was placed"
     each = ", ".join(f"{number:,} {tier}" for tier, number in row.unplaced.items())
-    return f"{row.contender}: {sum(row.unplaced.values()):,} of {row.wanted:,} pods were never placed: {each}"
+    return (
+        f"{row.contender}: {sum(row.unplaced.values()):,} of {row.wanted:,} pods were never "
+        f"placed: {each}"
+    )
 
 
-def _asked(contender: str, turns: Iterable[Turn]) -> Iterator[str]:
+def _asked(contender: str, turns: Iterable[PreemptionTurn]) -> Iterator[str]:
     own = [turn for turn in turns if turn.contender == contender]
     deletions, refusals = sum(turn.deletions for turn in own), sum(turn.refusals for turn in own)
-    yield f"{contender}: the scheduler asked for {deletions + refusals:,} deletions, of which {refusals:,} were refused"
-    for who in (counted.GUARD, counted.EXTENDER):
-        if said := counted.shown([turn.counted for turn in own], who):
+    yield (
+        f"{contender}: the scheduler requested {deletions + refusals:,} deletions; {refusals:,} "
+        "were refused"
+    )
+    for who in (counters.GUARD, counters.EXTENDER):
+        if said := counters.shown([turn.counted for turn in own], who):
             yield f"{contender}: answers of the {who}: {said}"
 
 
-def doubts(turns: Iterable[Turn]) -> list[str]:
-    """Return why a turn is not what it seems, one sentence each."""
+def doubts(turns: Iterable[PreemptionTurn]) -> list[str]:
+    """Return reasons to mistrust a turn, one sentence each."""
     return [
         f"{turn.contender}, seed {turn.seed}: {doubt}" for turn in turns for doubt in _doubts(turn)
     ]
 
 
-def _doubts(turn: Turn) -> Iterator[str]:
+def _doubts(turn: PreemptionTurn) -> Iterator[str]:
     failed = sum(record.end == End.FAILED.value for record in turn.records)
-    late, left_alone = turn.late_seconds, counted.fallbacks(turn.counted)
+    late, left_alone = turn.late_seconds, counters.fallbacks(turn.counted)
     if late > LATE_SECONDS:
-        yield f"workloads were played late, by {late:.2f} s (p99): the machine was busy"
+        yield f"the replay was late by {late:.2f} s (p99): the machine was busy"
     if failed:
-        yield f"{failed:,} pods ended and nobody had deleted them"
-    if counted.FAILED_OPEN in turn.counted:
-        yield f"{turn.counted[counted.FAILED_OPEN]:,} {counted.FAILED_OPEN}, and nobody was asked"
+        yield f"{failed:,} pods ended without a deletion"
+    if counters.FAILED_OPEN in turn.counted:
+        failed_open = turn.counted[counters.FAILED_OPEN]
+        yield f"{failed_open:,} {counters.FAILED_OPEN}: no webhook was called"
     if left_alone:
-        yield f"{left_alone:,} calls that the extender did not answer, and the scheduler chose by itself"
+        yield (
+            f"{left_alone:,} calls that the extender did not answer: the scheduler's own choice "
+            "stood"
+        )
     if turn.seconds >= turn.horizon_seconds:
-        yield f"cut off after {turn.seconds:.0f} s, with work left"
+        yield f"stopped after {turn.seconds:.0f} s, with work left"
 
 
-def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:
-    """Return everything as JSON: the printed rows, and each pod as it was seen, times to the millisecond."""
+def document(turns: Sequence[PreemptionTurn], **more: object) -> dict[str, object]:
+    """Return everything as JSON: the printed rows, and each pod's record, times in milliseconds."""
     rows = [asdict(row) for row in summarise(turns)]
     return {"rows": rows, "turns": [_rounded(asdict(turn)) for turn in turns], **more}
 

@@ -1,6 +1,7 @@
 """The Kubernetes objects of a trace. No I/O.
 
-They say all that any contender could want to know. The stock scheduler reads none of Reprieve's keys, and its jobs carry them all the same.
+They declare everything that any contender may read. The stock scheduler reads none of Reprieve's
+keys; its jobs carry them too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NAMESPACE = "bench-preemption"
 HINT_PATH = "/checkpoint"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
-_SIGKILL_DELAY = "pod-delete.stage.kwok.x-k8s.io/delay"
+_SIGKILL_DELAY = "pod-delete.contender_cluster.kwok.x-k8s.io/delay"
 _BACKOFF_LIMIT = 1000
 
 POLICY = {
@@ -29,7 +30,7 @@ POLICY = {
     "ceiling": "30s",
     "nearCompletion": "5s",
 }
-"""Reprieve's defaults, a minute as a second."""
+"""Reprieve's defaults, with seconds for minutes."""
 
 
 def priority_class_name(tier: Tier) -> str:
@@ -45,7 +46,10 @@ def before_the_jobs() -> list[Document]:
 
 
 def rights(user: str, resources: Sequence[str]) -> list[Document]:
-    """Return what lets a user read resources, each as `GROUP/RESOURCE`; nothing of none."""
+    """Return the objects that let a user read resources, each `GROUP/RESOURCE`.
+
+    None for no resources.
+    """
     if not resources:
         return []
     api_group = "rbac.authorization.k8s.io"
@@ -89,7 +93,7 @@ def _priority_class(tier: Tier) -> Document:
 
 
 def job(of: Job, port: int) -> Document:
-    """Return a Job whose pods are hinted at that port, where they take hints."""
+    """Return a Job; pods that take hints declare that port."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -123,7 +127,8 @@ def _template(of: Job, port: int) -> Document:
     return {
         "metadata": {
             "labels": {keys.PREEMPTION_CLASS: str(of.preemption_class)},
-            # kwok is the kubelet that sends SIGKILL at the end of the grace period; the pod may have ended before.
+            # kwok sends SIGKILL at the end of the grace period, as a kubelet; the pod may end
+            # before.
             "annotations": {_SIGKILL_DELAY: f"{GRACE_SECONDS}s", **_says_of_checkpoints(of, port)},
         },
         "spec": {
@@ -147,7 +152,10 @@ def _says_of_checkpoints(of: Job, port: int) -> dict[str, str]:
 
 
 def ended(uid: str, now: str, *, exit_code: int) -> Document:
-    """Return the patch of a pod's status with which its container has ended; `uid`: of this pod, not of one by its name."""
+    """Return the patch of a pod's status that ends its container.
+
+    `uid` is a precondition: another pod of the same name is not patched.
+    """
     terminated = {
         "exitCode": exit_code,
         "reason": "Error" if exit_code else "Completed",

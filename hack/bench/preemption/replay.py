@@ -1,6 +1,7 @@
-"""Plays a trace against a cluster: creates its jobs when they arrive, and is the workload of every pod.
+"""Replays a trace on a cluster: creates its jobs when they arrive, and plays every pod's workload.
 
-One process with one clock: when a pod was created, ran, was deleted and ended is when its watch said so.
+One process with one clock: a pod was created, ran, was deleted and ended when its watch event
+arrived.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from bench.victims import workload
 from realcluster.errors import ClusterError
 
 from . import objects
-from .ledger import Ledger, Played
-from .run import Action, Run
+from .records import PodRecords, ReplayResult
+from .run import Action, PodRun
 from .trace import Trace
 
 _CONNECTIONS = 32
@@ -32,53 +33,55 @@ _PAUSE_SECONDS = 0.1
 _STRATEGIC_PATCH = {"Content-Type": "application/strategic-merge-patch+json"}
 _PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods"
 _OVER = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-"""Somebody else ended the pod in the same moment."""
+"""Conflict or not found: another client ended the pod at the same moment."""
 
 
-async def play(trace: Trace, kubeconfig: Path, say: Callable[[str], None]) -> Played:
-    """Play a trace to its end, or to its horizon."""
-    ledger = Ledger(trace)
+async def play(trace: Trace, kubeconfig: Path, say: Callable[[str], None]) -> ReplayResult:
+    """Replay a trace to its end, or to its horizon."""
+    pod_records = PodRecords(trace)
     async with _session(kubeconfig) as session:
-        stage = _Stage(session, ledger)
-        server = await workload.listen(stage.answer)
+        contender_cluster = _Workloads(session, pod_records)
+        server = await workload.listen(contender_cluster.answer)
         port: int = server.sockets[0].getsockname()[1]
         began_at = time.monotonic()
-        stage.begin(stage.watch())
-        stage.begin(stage.create(trace, port, began_at))
+        contender_cluster.begin(contender_cluster.watch())
+        contender_cluster.begin(contender_cluster.create(trace, port, began_at))
         late: list[float] = []
         try:
-            while not ledger.is_all_done and time.monotonic() < began_at + trace.horizon_seconds:
-                say(ledger.counts())
+            while (
+                not pod_records.is_all_done and time.monotonic() < began_at + trace.horizon_seconds
+            ):
+                say(pod_records.counts())
                 late.append(await _overslept())
-                stage.check()
+                contender_cluster.check()
         finally:
             server.close()
-            await stage.end()
+            await contender_cluster.end()
         now = time.monotonic()
-        return Played(list(ledger.records(began_at, now)), now - began_at, sorted(late))
+        return ReplayResult(list(pod_records.records(began_at, now)), now - began_at, sorted(late))
 
 
-class _Stage:
-    """The cluster's pods, and what their workloads do."""
+class _Workloads:
+    """The cluster's pods and their workloads."""
 
-    def __init__(self, session: aiohttp.ClientSession, ledger: Ledger) -> None:
+    def __init__(self, session: aiohttp.ClientSession, pod_records: PodRecords) -> None:
         self._session = session
-        self._ledger = ledger
+        self._ledger = pod_records
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, what: Coroutine[Any, Any, None]) -> None:
-        """Do something beside all else."""
+        """PodRun a coroutine in the background."""
         self._tasks.add(asyncio.create_task(what))
 
     def check(self) -> None:
-        """Raise what has failed."""
+        """Raise the error of a background task."""
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.remove(task)
             task.result()
 
     async def end(self) -> None:
-        """Let no workload do anything any more."""
+        """Stop all workloads."""
         for timer in self._timers.values():
             timer.cancel()
         for task in self._tasks:
@@ -96,7 +99,7 @@ class _Stage:
             )
 
     async def watch(self) -> None:
-        """Take note of all that happens to pods."""
+        """Record all changes of pods."""
         version = ""
         while True:
             path = f"{_PODS}?watch=true&allowWatchBookmarks=true&resourceVersion={version}"
@@ -113,7 +116,7 @@ class _Stage:
                         self._see(said["type"], said["object"])
 
     def answer(self, address: str, method: str, _path: str, body: bytes) -> Mapping[str, object]:
-        """Return what the workload at an address answers to a hint, or to the question how far it is."""
+        """Return the workload's answer to a hint, or to a poll of its progress."""
         run = self._ledger.at(address)
         if run is None or run.job.checkpoints is None:
             return {"state": "cannot"}
@@ -129,8 +132,8 @@ class _Stage:
         if run is not None:
             self._arm(run)
 
-    def _arm(self, run: Run) -> None:
-        """Have the workload do what it does next when it is time to."""
+    def _arm(self, run: PodRun) -> None:
+        """Schedule the workload's next action."""
         if timer := self._timers.pop(run.uid, None):
             timer.cancel()
         if due := run.next():
@@ -140,15 +143,15 @@ class _Stage:
                 delay, self._act, run, action
             )
 
-    def _act(self, run: Run, action: Action) -> None:
+    def _act(self, run: PodRun, action: Action) -> None:
         if action is Action.EXIT:
             self.begin(self._exit(run, run.exit()))
         else:
             run.save(time.monotonic())
             self._arm(run)
 
-    async def _exit(self, run: Run, exit_code: int) -> None:
-        """Say of a pod, as its kubelet would, that its container has ended."""
+    async def _exit(self, run: PodRun, exit_code: int) -> None:
+        """Report, as a pod's kubelet would, that its container has ended."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         await self._call(
             "PATCH", f"{_PODS}/{run.name}/status", objects.ended(run.uid, now, exit_code=exit_code)
@@ -174,7 +177,7 @@ def _session(kubeconfig: Path) -> aiohttp.ClientSession:
     trust = ssl.create_default_context(
         cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
     )
-    # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
+    # Python 3.13 requires extensions that the API server's self-signed certificate does not have.
     trust.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return aiohttp.ClientSession(
         cluster["server"],

@@ -1,7 +1,8 @@
-"""One pod's life as its workload lives it: work, saves, signals, the end, and what is left of it. No I/O, no clock.
+"""One pod from its workload's side: work, saves, signals, the end. No I/O, no clock.
 
-Work that a checkpoint holds is kept; all other time on a node is wasted once the pod is preempted: what was done since the last
-checkpoint, and the time in which it saved instead of working. A checkpoint holds what was done when its save began.
+A checkpoint keeps the work that was done when its save began. All other time on a node is wasted
+when the pod is preempted: the work since the last checkpoint, and the time spent on saving instead
+of working.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from .trace import GRACE_SECONDS, Job
 
 
 class Action(Enum):
-    """What a workload does next, unless something happens to it."""
+    """A workload's next action, unless something happens first."""
 
     SAVED = "saved"
     EXIT = "exit"
 
 
 class End(Enum):
-    """How a pod's life was over; without one, it was not when the run was."""
+    """How a pod ended; None while it runs."""
 
     FINISHED = "finished"
     PREEMPTED = "preempted"
-    FAILED = "failed"  # nobody deleted it: the benchmark's own fault
+    FAILED = "failed"  # ended without a deletion: an error of the benchmark
 
 
 @dataclass
-class Run:
+class PodRun:
     """One pod; times are seconds of the benchmark's clock."""
 
     job: Job
@@ -37,12 +38,12 @@ class Run:
     name: str
     uid: str
     created_at: float
-    left: float  # seconds of work that no earlier pod in its place has kept
+    left: float  # seconds of work that no earlier pod in its place kept
     nominated_at: float | None = None
     started_at: float | None = None
     hinted_at: float | None = None
     terminated_at: float | None = None
-    """When it was deleted, which is when it got SIGTERM."""
+    """When it was deleted, and therefore got SIGTERM."""
     ended_at: float | None = None
     end: End | None = None
     _worked: float = 0.0
@@ -58,7 +59,7 @@ class Run:
             self.started_at = self._working_since = now
 
     def hint(self, request: str, now: float) -> None:
-        """Begin to save because it was asked to; the same request again is not another one."""
+        """Begin a requested save; a repeated request changes nothing."""
         is_alive = (
             self.started_at is not None and self.terminated_at is None and self.ended_at is None
         )
@@ -68,13 +69,13 @@ class Run:
             self._begin_to_save(now)
 
     def says(self) -> str:
-        """Return what it answers, in the contract's words."""
+        """Return the workload's answer, in the contract's words."""
         if self._request is None:
             return "idle"
         return "saved" if self._saving_since is None else "saving"
 
     def terminate(self, now: float) -> None:
-        """Get SIGTERM; who saves then goes on with a save that it is at."""
+        """Handle SIGTERM; a workload that saves on SIGTERM continues a save that has begun."""
         if self.terminated_at is None:
             self.terminated_at = now
             checkpoints, is_idle = self.job.checkpoints, self.started_at is None
@@ -87,13 +88,13 @@ class Run:
                 self._begin_to_save(now)
 
     def next(self) -> tuple[float, Action] | None:
-        """Return what it does next, and when; `None`: nothing more by itself."""
+        """Return its next action and its time; `None` if it only waits."""
         if self.started_at is None or self._is_exiting or self.ended_at is not None:
             return None
         if self._saving_since is not None:
             assert self.job.checkpoints is not None
             saved_at = self._saving_since + self.job.checkpoints.save_seconds
-            # A save that takes longer than the grace is cut off by SIGKILL, which is the kubelet's business.
+            # The kubelet's SIGKILL ends a save that takes longer than the grace period.
             in_time = self.terminated_at is None or saved_at <= self.terminated_at + GRACE_SECONDS
             return (saved_at, Action.SAVED) if in_time else None
         if self.terminated_at is not None:
@@ -102,17 +103,17 @@ class Run:
         return self._working_since + self.left - self._worked, Action.EXIT
 
     def save(self, now: float) -> None:
-        """Have saved what had been done when that began, and go on."""
+        """Finish a save: keep the work that was done when it began, and continue."""
         if self._saving_since is not None:
             self._noticed, self._saving_since, self._working_since = self._worked, None, now
 
     def exit(self) -> int:
-        """Exit, with 0 where all its work is done; return the code."""
+        """Exit, with 0 if all its work is done; return the code."""
         self._is_exiting = True
         return 0 if self.terminated_at is None else 143
 
     def close(self, now: float, *, succeeded: bool) -> None:
-        """Be over."""
+        """End the pod."""
         if self.ended_at is None:
             self._worked, self._working_since, self._saving_since = self._work_by(now), None, None
             self.ended_at = now
@@ -120,7 +121,7 @@ class Run:
             self.end = End.FINISHED if succeeded else unsuccessful
 
     def occupied(self, now: float) -> float:
-        """Return for how long it has been on a node."""
+        """Return the seconds that it spent on a node."""
         return (
             0.0
             if self.started_at is None
@@ -128,7 +129,7 @@ class Run:
         )
 
     def kept(self, now: float) -> float:
-        """Return how much of its work the next pod in its place need not do again."""
+        """Return how much of its work the next pod in its place need not repeat."""
         if self.end is End.FINISHED:
             return self.left
         checkpoints = self.job.checkpoints
@@ -141,7 +142,7 @@ class Run:
         return max(in_time, self._noticed)
 
     def wasted(self, now: float) -> float:
-        """Return for how long it was on a node to no avail."""
+        """Return the seconds on a node that were wasted."""
         return max(0.0, self.occupied(now) - self.kept(now))
 
     def _begin_to_save(self, now: float) -> None:

@@ -1,7 +1,8 @@
 """The trace: jobs drawn from a seed, the same for every contender. No I/O, no clock.
 
-Times are seconds of the run, and one of them stands for a minute of a cluster's life (`SIMULATED_SECONDS`): what a policy says in
-minutes is said in seconds, what it says in seconds is at least one, because Kubernetes knows no less.
+Times are seconds of the run. One second stands for a minute of a cluster's life
+(`SIMULATED_SECONDS`): a policy's minutes become seconds, and its seconds become at least one,
+because Kubernetes has no shorter times.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from dataclasses import dataclass, replace
 from random import Random
 
 SIMULATED_SECONDS = 60
-"""Of a cluster's life in a second of the run."""
+"""Seconds of a cluster's life in a second of the run."""
 GRACE_SECONDS = 1
-"""From SIGTERM to SIGKILL: 60 simulated ones, twice Kubernetes' default; there is no shorter grace that lets a program end."""
+"""Seconds from SIGTERM to SIGKILL: 60 simulated ones, twice Kubernetes' default.
+
+No shorter grace period lets a program end.
+"""
 NODE_CPUS = 8
-"""Of a simulated node (`realcluster.kwok.CAPACITY`). They stand for the GPUs of a real one."""
+"""CPUs of a simulated node (`realcluster.kwok.CAPACITY`), in place of a real node's GPUs."""
 LOAD = 1.2
-"""Of what all jobs ask for to what the nodes can give while jobs arrive: there is always somebody who waits."""
+"""Requests of all jobs over the nodes' capacity while jobs arrive: some pod always waits."""
 
 _MOST_JOBS_A_SECOND = 25 / 3
 _LEAST_WINDOW_SECONDS = 45.0
@@ -26,7 +30,7 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A PriorityClass, and what the jobs in it are like."""
+    """A PriorityClass, and the properties of its jobs."""
 
     name: str
     priority: int
@@ -35,7 +39,7 @@ class Tier:
     cpus: Sequence[int]  # of a pod, equally likely
     minimum_preemptable_priority: int | None = None
     toleration_seconds: int = 0
-    is_urgent: bool = False  # preempts the others; none arrives before the nodes are full
+    is_urgent: bool = False  # preempts the others; arrives only after the nodes are full
 
 
 TIERS = (
@@ -54,12 +58,12 @@ TIERS = (
     Tier("critical", 10_000, 0.05, (9,), (4, 8), is_urgent=True),
 )
 PODS = (1, 1, 1, 1, 1, 1, 1, 2, 2, 4)
-"""Of a job, equally likely: seven in ten have one. They are replaced one by one, as those of an indexed Job are."""
+"""Pods of a job, equally likely: seven in ten jobs have one. They are replaced one by one."""
 _SPREAD = 0.8
 """Sigma of the lognormal durations: the middle half is between 0.6 and 1.7 times the median."""
 _SHORTEST, _LONGEST = 0.2, 4.0  # times the median
 _EARLY_SHARE, _EARLY_WINDOW = 0.2, 0.15
-"""So many of the jobs that are not urgent arrive within that share of the window, so that the nodes are full early."""
+"""This share of the jobs that are not urgent arrives early, so that the nodes are soon full."""
 _URGENT_FROM = 0.2  # share of the window after which urgent jobs arrive
 
 NO_CHECKPOINT, PERIODIC, HINTED = KINDS = ("none", "periodic", "hinted")
@@ -71,17 +75,17 @@ _ON_SIGTERM_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """How a job's pods save what they have done; a save in time costs them nothing, one on demand stops their work."""
+    """How a job's pods save; periodic saves cost nothing, a requested save stops the work."""
 
     interval_seconds: float
     save_seconds: float
     takes_hints: bool
-    on_sigterm: bool  # begins to save on SIGTERM; who does not, ends at once
+    on_sigterm: bool  # begins to save on SIGTERM; otherwise ends at once
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """So many equal pods, each with so many seconds of work."""
+    """A number of equal pods, each with the same seconds of work."""
 
     name: str
     tier: Tier
@@ -94,7 +98,7 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """How it saves, in a word."""
+        """The way to save, in a word."""
         if self.checkpoints is None:
             return NO_CHECKPOINT
         return HINTED if self.checkpoints.takes_hints else PERIODIC
@@ -102,7 +106,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What every contender is given."""
+    """What every contender replays."""
 
     seed: int
     nodes: int
@@ -111,22 +115,22 @@ class Trace:
 
     @property
     def pods(self) -> int:
-        """How many pods there are to be finished."""
+        """The number of pods."""
         return sum(job.pods for job in self.jobs)
 
     @property
     def horizon_seconds(self) -> float:
-        """When the run ends at the latest: half the window later, which is more than the load leaves to be done."""
+        """The latest end of the run: half a window after the arrivals, more than the load needs."""
         return 1.5 * self.window_seconds
 
 
 def window_for(jobs: int) -> float:
-    """Return for how long so many jobs should arrive: one machine's API server is not to be what is measured."""
+    """Return the time over which jobs arrive, long enough that the API server is not the limit."""
     return max(_LEAST_WINDOW_SECONDS, jobs / _MOST_JOBS_A_SECOND)
 
 
 def generate(seed: int, jobs: int, nodes: int, window_seconds: float | None = None) -> Trace:
-    """Draw a trace; the durations are scaled so that the nodes are loaded by `LOAD`, whatever was drawn."""
+    """Draw a trace; durations are scaled so that the load of the nodes is `LOAD`."""
     random = Random(seed)  # noqa: S311 (a trace is no secret)
     window = window_for(jobs) if window_seconds is None else window_seconds
     drawn = [_draw(random, number, window) for number in range(jobs)]
@@ -151,7 +155,10 @@ def _draw(random: Random, number: int, window: float) -> Job:
 
 
 def _draw_arrival(random: Random, tier: Tier) -> float:
-    """Return when a job arrives, as a share of the window. Given their number, Poisson arrivals are uniform."""
+    """Return when a job arrives, as a share of the window.
+
+    Given their number, arrivals are uniform.
+    """
     if tier.is_urgent:
         return random.uniform(_URGENT_FROM, 1)
     return random.uniform(0, _EARLY_WINDOW if random.random() < _EARLY_SHARE else 1)

@@ -1,1 +1,1 @@
-"""`make bench-victims`: a thousand victims and more at once, in a cluster of many other pods. See ../README.md."""
+"""`make bench-victims`: many victims at once, in a cluster of many other pods. See ../README.md."""

@@ -1,14 +1,14 @@
-"""`make bench-victims`: from mark to hint to deletion, beside the least possible, in a cluster of many other pods.
+"""`make bench-victims`: from mark to hint to deletion, beside a minimal program.
 
-Rounds go through both contenders with the same number of fresh victims each; then the pods that are no victims are doubled,
-and the first size is measured again. At the end a turn of each goes through a relay that counts bytes.
+The cluster has many other pods. Rounds go through both contenders with the same number of fresh
+victims each. Then the number of other pods is doubled, and the first size is measured again. At the
+end, a turn of each contender goes through a relay that counts bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,22 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import servers
-from realcluster import build, lifecycle, pins
-from realcluster.errors import ClusterError
+from realcluster import build, command, lifecycle, pins
 from realcluster.install import BASE, NAMESPACE_FILE
 from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
 from . import figures, relay, workload
-from .arena import Arena, Workload
-from .figures import BARE, REPRIEVE, Start, Traffic, Turn
-from .subject import Subject, redirected
+from .figures import BARE, REPRIEVE, OperatorStart, Traffic, VictimsTurn
+from .measurement import Measurement, WorkloadProcess
+from .operator_process import OperatorProcess, redirected
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the command line asks for."""
+class VictimsOptions:
+    """The command line's options."""
 
     victims: tuple[int, ...]
     rounds: tuple[int, ...]  # for each number of victims
@@ -47,35 +46,31 @@ class Options:
 
 @dataclass
 class Measured:
-    """All that was measured."""
+    """All measurements."""
 
-    turns: list[Turn]
-    starts: list[Start]
+    turns: list[VictimsTurn]
+    starts: list[OperatorStart]
     traffic: list[Traffic]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 where something cannot be measured."""
-    options, progress = _parse(arguments), Progress()
+    """Measure and print; the exit status is 1 if something cannot be measured."""
+    options = _parse(arguments)
+    return command.run("bench-victims", lambda progress: _run(options, progress))
+
+
+def _run(options: VictimsOptions, progress: Progress) -> int:
     conditions = _conditions(options)
-    # Without this, cluster and programs would outlive a `kill`.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     measured = Measured([], [], [])
     try:
         _measure(options, progress, measured)
-    except ClusterError as error:
-        progress.say(f"bench-victims: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        return 130
     finally:
         if measured.turns:
             _report(measured, options, conditions)
     return 0
 
 
-def _measure(options: Options, progress: Progress, measured: Measured) -> None:
+def _measure(options: VictimsOptions, progress: Progress, measured: Measured) -> None:
     with ExitStack() as stack:
         cluster = lifecycle.up(options.cluster, {"kwok_nodes": options.nodes}, None, progress)
         if not options.keep:
@@ -84,59 +79,65 @@ def _measure(options: Options, progress: Progress, measured: Measured) -> None:
         kubectl.read("apply", "-f", NAMESPACE_FILE)
         for file in ("guard.yaml", "people-rbac.yaml", "operator-rbac.yaml"):
             kubectl.read("apply", "-f", BASE / file)
-        hints = stack.enter_context(Workload.running(options.answer))
-        arena = Arena(cluster, kubectl, hints, progress)
+        hints = stack.enter_context(WorkloadProcess.running(options.answer))
+        measurement = Measurement(cluster, kubectl, hints, progress)
         for stage, others in enumerate((options.pods, 2 * options.pods)[: 1 + options.doubled]):
-            arena.fill(others)
-            with _operating(cluster, kubectl, arena, progress) as (operator, start):
+            measurement.fill(others)
+            with _operating(cluster, kubectl, measurement, progress) as (operator, start):
                 measured.starts.append(start)
                 sizes = options.victims if stage == 0 else options.victims[:1]
                 for victims, rounds in zip(sizes, options.rounds, strict=False):
-                    measured.turns += _rounds(arena, operator, victims, rounds)
+                    measured.turns += _rounds(measurement, operator, victims, rounds)
         if options.traffic:
-            measured.traffic += _count_bytes(cluster, kubectl, arena, options.traffic, progress)
+            measured.traffic += _count_bytes(
+                cluster, kubectl, measurement, options.traffic, progress
+            )
 
 
 @contextmanager
 def _operating(
-    cluster: Cluster, kubectl: Kubectl, arena: Arena, progress: Progress
-) -> Iterator[tuple[Subject, Start]]:
-    operator = Subject(cluster, kubectl)
+    cluster: Cluster, kubectl: Kubectl, measurement: Measurement, progress: Progress
+) -> Iterator[tuple[OperatorProcess, OperatorStart]]:
+    operator = OperatorProcess(cluster, kubectl)
     try:
-        with progress.task("the operator starts and looks at all pods") as task:
-            start = operator.start(arena.bystanders, task.tick)
+        with progress.task("the operator starts and reads all pods") as task:
+            start = operator.start(measurement.bystanders, task.tick)
         yield operator, start
     finally:
         operator.stop()
 
 
-def _rounds(arena: Arena, operator: Subject, victims: int, rounds: int) -> Iterator[Turn]:
+def _rounds(
+    measurement: Measurement, operator: OperatorProcess, victims: int, rounds: int
+) -> Iterator[VictimsTurn]:
     for number in range(1, rounds + 1):
         for contender in (operator, None) if number % 2 else (None, operator):
-            yield arena.turn(contender, victims, number)
+            yield measurement.turn(contender, victims, number)
 
 
 def _count_bytes(
-    cluster: Cluster, kubectl: Kubectl, arena: Arena, victims: int, progress: Progress
+    cluster: Cluster, kubectl: Kubectl, measurement: Measurement, victims: int, progress: Progress
 ) -> Iterator[Traffic]:
     for contender in (REPRIEVE, BARE):
         with relay.to(cluster.port("kube-apiserver")) as passed:
             kubeconfig = redirected(cluster.kubeconfig, passed.port)
             if contender == BARE:
-                arena.turn(None, victims, 1, kubeconfig)
+                measurement.turn(None, victims, 1, kubeconfig)
             else:
-                with _operating(cluster, Kubectl(kubectl.program, kubeconfig), arena, progress) as (
+                with _operating(
+                    cluster, Kubectl(kubectl.program, kubeconfig), measurement, progress
+                ) as (
                     operator,
                     _,
                 ):
-                    passed.sent = passed.received = 0  # The sweep is not the victims'.
-                    arena.turn(operator, victims, 1)
+                    passed.sent = passed.received = 0  # The sweep's bytes do not count.
+                    measurement.turn(operator, victims, 1)
         yield Traffic(
             contender=contender, victims=victims, sent=passed.sent, received=passed.received
         )
 
 
-def _report(measured: Measured, options: Options, conditions: dict[str, object]) -> None:
+def _report(measured: Measured, options: VictimsOptions, conditions: dict[str, object]) -> None:
     rows = figures.summarise(measured.turns)
     print(f"\n{figures.table(rows)}\n")
     said = figures.sentences(measured.turns, measured.starts, measured.traffic)
@@ -153,7 +154,7 @@ def _report(measured: Measured, options: Options, conditions: dict[str, object])
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
 
-def _conditions(options: Options) -> dict[str, object]:
+def _conditions(options: VictimsOptions) -> dict[str, object]:
     machine = servers.read_machine()
     del machine["controller-runtime"]
     rounds = "/".join(map(str, options.rounds))
@@ -166,7 +167,7 @@ def _conditions(options: Options) -> dict[str, object]:
     }
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> VictimsOptions:
     parser = argparse.ArgumentParser("bench-victims", description=__doc__)
     add = parser.add_argument
     add(
@@ -213,7 +214,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     )
     found = parser.parse_args(arguments)
     rounds = found.rounds + found.rounds[-1:] * (len(found.victims) - len(found.rounds))
-    return Options(
+    return VictimsOptions(
         victims=found.victims,
         rounds=rounds,
         pods=found.pods,

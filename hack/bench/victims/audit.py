@@ -1,4 +1,7 @@
-"""What the API server wrote down of one namespace's pods: who changed which, when, and what came of it."""
+"""The audit log's entries about one namespace's pods.
+
+Who changed which pod, when, and the result.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One change of a pod; moments are seconds since the epoch, on the API server's clock."""
+class PodChange:
+    """One change of a pod; times are seconds since the epoch, on the API server's clock."""
 
     user: str
     verb: str
@@ -22,27 +25,28 @@ class Entry:
     answered_at: float
 
 
-def read(log: Path, namespace: str) -> list[Entry]:
-    """Return the changes of the pods of a namespace, as far back as the log and the one before it go."""
-    # The one before it was renamed with the time at which it was full.
+def read(log: Path, namespace: str) -> list[PodChange]:
+    """Return the changes of a namespace's pods, from the log and its predecessor."""
+    # The predecessor was renamed with the time at which it was full.
     files = [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]
     return [entry for file in files for entry in _of_file(file, f'"{namespace}"')]
 
 
-def _of_file(file: Path, namespace: str) -> Iterator[Entry]:
+def _of_file(file: Path, namespace: str) -> Iterator[PodChange]:
     with file.open() as lines:
         for line in lines:
-            # One whose client hung up has no status: nobody was answered, and its entry says nothing of what was done.
+            # An entry whose client disconnected has no status: it does not say whether the request
+            # succeeded.
             if namespace in line and '"resource":"pods"' in line and '"responseStatus"' in line:
                 yield _entry(json.loads(line))
 
 
-def _entry(document: dict[str, object]) -> Entry:
+def _entry(document: dict[str, object]) -> PodChange:
     about, user, status = (document[key] for key in ("objectRef", "user", "responseStatus"))
     assert isinstance(about, dict)
     assert isinstance(user, dict)
     assert isinstance(status, dict)
-    return Entry(
+    return PodChange(
         user=user["username"],
         verb=str(document["verb"]),
         subresource=about.get("subresource", ""),

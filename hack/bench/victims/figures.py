@@ -1,4 +1,4 @@
-"""From what was measured of a turn to what is printed: medians over the rounds, ratios within a round. No I/O."""
+"""Figures of `make bench-victims`: medians over the rounds, ratios within a round. No I/O."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from bench import figures
+from bench.figures import nearest_rank
 
 from . import pods
-from .audit import Entry
+from .audit import PodChange
 
 REPRIEVE = "Reprieve"
 BARE = "patch and delete"
@@ -21,31 +22,29 @@ _REFUSED = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One contender's turn with so many victims, among so many pods that are none."""
+class VictimsTurn:
+    """One contender's turn with a number of victims, among pods that are not victims."""
 
     contender: str
     victims: int
     bystanders: int
     round: int
-    hint_seconds: Sequence[
-        float
-    ]  # from the API server's word that the mark is there to the workload's receipt
+    # From the API server's entry about the mark to the workload's receipt.
+    hint_seconds: Sequence[float]
     marks_seconds: float  # from the first mark's arrival to the last one's answer
     whole_seconds: float  # from the first mark's arrival to the last DELETE's answer
-    writes: Mapping[
-        int, int
-    ]  # how many victims got how many writes from the contender, marks included for the bare one
-    refused: int  # of its writes: conflicts above all
+    # Number of victims by writes of the contender; the bare program's include marks.
+    writes: Mapping[int, int]
+    refused: int  # refused writes, mostly conflicts
     cpu_seconds: float  # of the contender
     api_server_cpu_seconds: float
-    rss_mib: float  # the most of it
-    calls: Mapping[str, int]  # to the API server, by verb, as the contender itself counts them
+    rss_mib: float  # the contender's maximum
+    calls: Mapping[str, int]  # calls to the API server, by verb, from the contender's own metrics
     dropped_events: int
 
     @property
     def most_writes(self) -> int:
-        """The most that any victim got."""
+        """The most writes that any victim got."""
         return max(self.writes, default=0)
 
     @property
@@ -55,16 +54,16 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One contender with so many victims among so many bystanders: medians over the rounds."""
+class VictimsRow:
+    """One contender with a number of victims and of other pods: medians over the rounds."""
 
     contender: str
     victims: int
     bystanders: int
-    p50_seconds: float  # of mark to hint; NaN where nobody is told
+    p50_seconds: float  # from mark to hint; NaN without hints
     p99_seconds: float
     whole_seconds: float
-    ratio: float  # of that to the bare program's in the same round
+    ratio: float  # of this to the bare program's in the same round
     mean_writes: float
     most_writes: int
     cpu_seconds_per_thousand: float
@@ -73,12 +72,12 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """The operator among so many pods before there is any victim, once it has looked at each of them."""
+class OperatorStart:
+    """The operator's start: the figures before there is a victim, once it has read all pods."""
 
     bystanders: int
     rss_mib: float
-    idle_rss_mib: float  # before it looked
+    idle_rss_mib: float  # before it read the pods
     sweep_cpu_seconds: float
     sweep_seconds: float
 
@@ -93,8 +92,8 @@ class Traffic:
     received: int
 
 
-class Seen(TypedDict):
-    """The fields of a turn that the audit log and the workloads know."""
+class AuditFigures(TypedDict):
+    """The fields of a turn from the audit log and the workloads."""
 
     hint_seconds: list[float]
     marks_seconds: float
@@ -103,8 +102,8 @@ class Seen(TypedDict):
     refused: int
 
 
-def measure(entries: Iterable[Entry], heard: Mapping[str, float], user: str) -> Seen:
-    """Return what a contender, by its user, did to victims that were marked by the admin, and how quickly."""
+def measure(entries: Iterable[PodChange], heard: Mapping[str, float], user: str) -> AuditFigures:
+    """Return what a contender, by its user, did to the victims that the admin marked, and when."""
     changes = [entry for entry in entries if entry.verb != "create"]
     own = [entry for entry in changes if entry.user == user]
     done = [entry for entry in own if entry.status < _REFUSED]
@@ -124,14 +123,14 @@ def measure(entries: Iterable[Entry], heard: Mapping[str, float], user: str) -> 
     }
 
 
-def summarise(turns: Iterable[Turn]) -> list[Row]:
-    """Return a row for each number of victims and bystanders and each contender, in the order in which they came."""
+def summarise(turns: Iterable[VictimsTurn]) -> list[VictimsRow]:
+    """Return a row for each number of victims and other pods and each contender, in order."""
     return [_row(own, of.get(BARE, [])) for of in _grouped(turns).values() for own in of.values()]
 
 
-def _grouped(turns: Iterable[Turn]) -> dict[tuple[int, int], dict[str, list[Turn]]]:
-    """Return the turns by the numbers of bystanders and victims, and by contender."""
-    grouped: dict[tuple[int, int], dict[str, list[Turn]]] = {}
+def _grouped(turns: Iterable[VictimsTurn]) -> dict[tuple[int, int], dict[str, list[VictimsTurn]]]:
+    """Return the turns by the numbers of other pods and victims, and by contender."""
+    grouped: dict[tuple[int, int], dict[str, list[VictimsTurn]]] = {}
     for turn in turns:
         grouped.setdefault((turn.bystanders, turn.victims), {}).setdefault(
             turn.contender, []
@@ -139,18 +138,18 @@ def _grouped(turns: Iterable[Turn]) -> dict[tuple[int, int], dict[str, list[Turn
     return grouped
 
 
-def _row(turns: Sequence[Turn], bare: Sequence[Turn]) -> Row:
-    def median(of: Callable[[Turn], float]) -> float:
+def _row(turns: Sequence[VictimsTurn], bare: Sequence[VictimsTurn]) -> VictimsRow:
+    def median(of: Callable[[VictimsTurn], float]) -> float:
         return statistics.median(of(turn) for turn in turns)
 
     by_round = {turn.round: turn.whole_seconds for turn in bare}
     ratios = [turn.whole_seconds / by_round[turn.round] for turn in turns if turn.round in by_round]
-    return Row(
+    return VictimsRow(
         contender=turns[0].contender,
         victims=turns[0].victims,
         bystanders=turns[0].bystanders,
-        p50_seconds=median(lambda turn: percentile(turn.hint_seconds, 0.50)),
-        p99_seconds=median(lambda turn: percentile(turn.hint_seconds, 0.99)),
+        p50_seconds=median(lambda turn: nearest_rank(turn.hint_seconds, 0.50)),
+        p99_seconds=median(lambda turn: nearest_rank(turn.hint_seconds, 0.99)),
         whole_seconds=median(lambda turn: turn.whole_seconds),
         ratio=statistics.median(ratios) if ratios else math.nan,
         mean_writes=median(lambda turn: turn.mean_writes),
@@ -163,12 +162,7 @@ def _row(turns: Sequence[Turn], bare: Sequence[Turn]) -> Row:
     )
 
 
-def percentile(ascending: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all do not exceed (nearest rank), NaN of none."""
-    return ascending[math.ceil(share * len(ascending)) - 1] if ascending else math.nan
-
-
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[VictimsRow]) -> str:
     """Return the rows as text for a terminal."""
     columns = (
         "others",
@@ -184,7 +178,7 @@ def table(rows: Sequence[Row]) -> str:
     return figures.aligned([("victims", *columns), *(_cells(row) for row in rows)])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: VictimsRow) -> tuple[str, ...]:
     return (
         f"{row.victims:,} {row.contender}",
         f"{row.bystanders:,}",
@@ -203,35 +197,44 @@ def _shown(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.2f}"
 
 
-def doubled(rows: Iterable[Row]) -> list[str]:
-    """Say what changed where the pods that are no victims doubled: for victims, the operator, and the API server under both."""
+def doubled(rows: Iterable[VictimsRow]) -> list[str]:
+    """Say what changed when the number of other pods doubled.
+
+    The sentences compare the victims, the operator, and the API server under both.
+    """
     ours = {(row.victims, row.bystanders): row for row in rows if row.contender == REPRIEVE}
     return [
-        f"{victims:,} victims among {2 * others:,} pods instead of {others:,}: {_change(row, ours[victims, 2 * others])}"
+        f"{victims:,} victims among {2 * others:,} pods instead of {others:,}: "
+        f"{_change(row, ours[victims, 2 * others])}"
         for (victims, others), row in ours.items()
         if (victims, 2 * others) in ours
     ]
 
 
-def _change(before: Row, now: Row) -> str:
+def _change(before: VictimsRow, now: VictimsRow) -> str:
     api_server = (
         now.api_server_cpu_seconds_per_thousand / before.api_server_cpu_seconds_per_thousand - 1
     )
     return (
-        f"hint p50 {before.p50_seconds:.2f} → {now.p50_seconds:.2f} s, p99 {before.p99_seconds:.2f} → {now.p99_seconds:.2f} s, "
-        f"whole {before.whole_seconds:.1f} → {now.whole_seconds:.1f} s; "
-        f"operator's CPU {now.cpu_seconds_per_thousand / before.cpu_seconds_per_thousand - 1:+.1%}, "
-        f"memory {now.rss_mib / before.rss_mib - 1:+.1%}, API server's CPU {api_server:+.1%}"
+        f"hint p50 {before.p50_seconds:.2f} → {now.p50_seconds:.2f} s, p99 "
+        f"{before.p99_seconds:.2f} → {now.p99_seconds:.2f} s, whole {before.whole_seconds:.1f} → "
+        f"{now.whole_seconds:.1f} s; operator's CPU "
+        f"{now.cpu_seconds_per_thousand / before.cpu_seconds_per_thousand - 1:+.1%}, memory "
+        f"{now.rss_mib / before.rss_mib - 1:+.1%}, API server's CPU {api_server:+.1%}"
     )
 
 
-def by_round(turns: Iterable[Turn]) -> list[str]:
-    """Say how much the rounds differ, and over which time the marks came: before its mark, nobody is told."""
+def by_round(turns: Iterable[VictimsTurn]) -> list[str]:
+    """Say how much the rounds differ, and how long the marks took.
+
+    An unmarked victim gets no hint.
+    """
     ours = {key: of[REPRIEVE] for key, of in _grouped(turns).items() if REPRIEVE in of}
     return [
-        f"{victims:,} victims among {others:,} pods, by round: marks over {_listed(turn.marks_seconds for turn in of)} s, "
-        f"hint p50 {_listed(percentile(turn.hint_seconds, 0.50) for turn in of)} s, "
-        f"p99 {_listed(percentile(turn.hint_seconds, 0.99) for turn in of)} s"
+        f"{victims:,} victims among {others:,} pods, by round: marks over "
+        f"{_listed(turn.marks_seconds for turn in of)} s, "
+        f"hint p50 {_listed(nearest_rank(turn.hint_seconds, 0.50) for turn in of)} s, "
+        f"p99 {_listed(nearest_rank(turn.hint_seconds, 0.99) for turn in of)} s"
         for (others, victims), of in ours.items()
     ]
 
@@ -241,9 +244,9 @@ def _listed(seconds: Iterable[float]) -> str:
 
 
 def sentences(
-    turns: Sequence[Turn], starts: Iterable[Start], traffic: Iterable[Traffic]
+    turns: Sequence[VictimsTurn], starts: Iterable[OperatorStart], traffic: Iterable[Traffic]
 ) -> list[str]:
-    """Return what no table has, one sentence each."""
+    """Return the figures that are in no table, one sentence each."""
     ours = [turn for turn in turns if turn.contender == REPRIEVE]
     calls = Counter[str]()
     for turn in ours:
@@ -263,20 +266,24 @@ def sentences(
     ]
 
 
-def _start(start: Start) -> str:
+def _start(start: OperatorStart) -> str:
     return (
-        f"among {start.bystanders:,} pods without a victim: RSS {start.idle_rss_mib:.0f} MiB, {start.rss_mib:.0f} after a "
-        f"sweep, which takes {start.sweep_cpu_seconds:.1f} s of CPU in {start.sweep_seconds:.0f} s, every 5 minutes"
+        f"among {start.bystanders:,} pods without a victim: RSS {start.idle_rss_mib:.0f} MiB, "
+        f"{start.rss_mib:.0f} after a sweep, which takes {start.sweep_cpu_seconds:.1f} s of CPU in "
+        f"{start.sweep_seconds:.0f} s, every 5 minutes"
     )
 
 
 def _traffic(each: Traffic) -> str:
     sent, received = (count / each.victims / 1024 for count in (each.sent, each.received))
-    return f"{each.contender}: {sent:.1f} KiB sent to the API server and {received:.1f} KiB received, a victim"
+    return (
+        f"{each.contender}: {sent:.1f} KiB sent to the API server and {received:.1f} KiB received, "
+        "a victim"
+    )
 
 
-def doubts(turns: Iterable[Turn]) -> list[str]:
-    """Return why a turn is not what it seems, one sentence each."""
+def doubts(turns: Iterable[VictimsTurn]) -> list[str]:
+    """Return reasons to mistrust a turn, one sentence each."""
     ours = [turn for turn in turns if turn.contender == REPRIEVE]
     unheard = sum(turn.victims - len(turn.hint_seconds) for turn in ours)
     written = sum(turn.victims - sum(turn.writes.values()) for turn in turns)
@@ -291,8 +298,8 @@ def doubts(turns: Iterable[Turn]) -> list[str]:
     return [sentence for sentence, is_so in said.items() if is_so]
 
 
-def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:
-    """Return everything as JSON: each turn as it was measured, and the printed rows."""
+def document(turns: Sequence[VictimsTurn], **more: object) -> dict[str, object]:
+    """Return everything as JSON: each turn as measured, and the printed rows."""
     return {
         "rows": [vars(row) for row in summarise(turns)],
         "turns": [vars(turn) for turn in turns],

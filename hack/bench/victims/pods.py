@@ -1,4 +1,7 @@
-"""The pods of this benchmark: victims that declare a checkpoint, and bystanders that are no victims. No I/O."""
+"""The pods of this benchmark: victims with a checkpoint, and bystanders, which are not marked.
+
+No I/O.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,18 @@ from reprieve_policy.lifecycle import mark
 Document = dict[str, Any]
 
 ADMIN = "admin"
-"""Who makes and marks the pods, and whom the bare program is, in the audit log."""
+"""The users that create and mark the pods, and the bare program's user, in the audit log."""
 BYSTANDERS = "bench-bystanders"
 _VARIABLES = 24
-"""Of the one container: with them a pod has some 2.5 KB as JSON, as training jobs have."""
+"""Environment variables of the container.
+
+With them, a pod has 2.5 KB as JSON, like a training job.
+"""
 
 MARK: Document = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}}
 """What a user's `kubectl label` sends."""
 BARE_MARK: Document = {"metadata": {"labels": {f"bench.{keys.SOFT_EVICTION}": mark.REQUESTED}}}
-"""What the bare program sends: as much, but the operator, which runs meanwhile, is not concerned."""
+"""What the bare program sends: as much, but with a key that the running operator ignores."""
 DELETE: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 30}
 
 
@@ -28,17 +34,20 @@ def name(number: int) -> str:
 
 
 def bystander_name(number: int) -> str:
-    """Return the name of a pod that nobody marks; all are of one length."""
+    """Return the name of a bystander; all names have the same length."""
     return f"pod-{number:07}"
 
 
 def bystander(number: int, nodes: int) -> Document:
-    """Return a pod that nobody marks. On its node's network: simulated pods' addresses are left to the victims."""
+    """Return a pod that is not marked.
+
+    It uses its node's network, so that the addresses of simulated pods are left for the victims.
+    """
     return _pod(bystander_name(number), number, nodes, {}, {"hostNetwork": True})
 
 
 def victim(namespace: str, number: int, nodes: int, port: int) -> Document:
-    """Return a pod whose hint's path says which it is, so that one process can answer for all."""
+    """Return a pod whose hint's path names it, so that one process can answer for all pods."""
     hint = f"http://:{port}/{namespace}/{name(number)}"
     return _pod(
         name(number), number, nodes, {keys.CHECKPOINT: "auto", keys.CHECKPOINT_HINT: hint}, {}
@@ -57,7 +66,7 @@ def _pod(
         ],
     }
     spec = {
-        # As a scheduler would have chosen: what it takes to choose is no part of what is measured.
+        # The node is set, as by a scheduler: scheduling is not measured.
         "nodeName": f"kwok-{number % nodes}",
         "containers": [container],
         "restartPolicy": "Never",

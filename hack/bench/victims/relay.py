@@ -1,6 +1,7 @@
-"""Counts the bytes between a program and the API server: a port that passes everything on as it is, TLS and all.
+"""Counts the bytes between a program and the API server.
 
-Only in a turn of its own: passing on costs time.
+A port forwards everything unchanged, TLS included. It has a turn of its own, because forwarding
+takes time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _CHUNK = 1 << 16
 
 @dataclass
 class Relay:
-    """Where to connect to, and what has passed so far."""
+    """The relay's address, and the bytes so far."""
 
     port: int = 0
     sent: int = 0
@@ -25,7 +26,7 @@ class Relay:
 
 @contextmanager
 def to(port: int) -> Iterator[Relay]:
-    """Pass on to a port of this machine for as long as the block runs."""
+    """Forward to a port of this machine during the block."""
     relay, loop, stop = Relay(), asyncio.new_event_loop(), asyncio.Event()
     ready = threading.Event()
     thread = threading.Thread(

@@ -1,7 +1,8 @@
-"""One process that answers the hints of all victims, and knows when it heard each: simulated pods have no workload.
+"""One process that answers the hints of all victims and records when each arrives.
 
-It answers a hint with `saving`, and with `saved` when it is asked how far it is; `--answer saved` has it save at once. It
-listens on the loopback device only, on all of its addresses: those are what simulated pods are given.
+Simulated pods have no workload. The process answers a hint with `saving`, and a poll with `saved`;
+with `--answer saved`, it saves at once. It listens on all addresses of the loopback device, because
+simulated pods have such addresses, and on no other device.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import time
 from collections.abc import Callable, Mapping
 
 HEARD = "/heard/"
-"""`GET /heard/NAMESPACE` returns when each of the namespace's pods was first hinted, and forgets it."""
+"""`GET /heard/NAMESPACE` returns when each of its pods got its first hint, and forgets it."""
 ANSWERS = ("saving", "saved")
 _BACKLOG = 4096
-_SO_BINDTODEVICE = 25  # of Linux; Python's `socket` names it since 3.14
+_SO_BINDTODEVICE = 25  # Linux's number; Python's `socket` has it since 3.14
 
 Answer = Callable[[str, str, str, bytes], Mapping[str, object]]
-"""Of the pod at an address to a method, a path and a body."""
+"""The answer of the pod at an address to a method, a path and a body."""
 
 
 class Workloads:
-    """What all victims were asked."""
+    """The requests of all victims."""
 
     def __init__(self, answer: str) -> None:
         self._answer = answer
@@ -32,7 +33,7 @@ class Workloads:
         self._ids: dict[str, str] = {}
 
     def answer(self, _address: str, method: str, path: str, body: bytes) -> Mapping[str, object]:
-        """Return the document of one answer; the path says which pod is asked."""
+        """Return the answer; the path names the pod."""
         if path.startswith(HEARD):
             return self._heard.pop(path.removeprefix(HEARD), {})
         namespace, _, name = path.removeprefix("/").partition("/")
@@ -51,8 +52,8 @@ class Workloads:
         }
 
 
-class Exchange(asyncio.Protocol):
-    """One request and its answer; the caller begins a new connection for each."""
+class HintExchange(asyncio.Protocol):
+    """One request and its answer; the caller opens a new connection for each."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -60,12 +61,12 @@ class Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what the answer is written to."""
+        """Keep the transport for the answer."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer once the request is there whole."""
+        """Answer once the request is complete."""
         self._received += data
         head, end, body = self._received.partition(b"\r\n\r\n")
         if not end or len(body) < _content_length(head) or self._transport is None:
@@ -73,7 +74,10 @@ class Exchange(asyncio.Protocol):
         method, path, _ = head.split(b" ", 2)
         address, _ = self._transport.get_extra_info("sockname")
         said = json.dumps(self._answer(address, method.decode(), path.decode(), body)).encode()
-        headers = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        headers = (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n"
+        )
         self._transport.write(headers % len(said) + said)
         self._transport.close()
 
@@ -84,12 +88,12 @@ def _content_length(head: bytes) -> int:
 
 
 async def listen(answer: Answer) -> asyncio.Server:
-    """Return a server for all pods, on a port of its own choice."""
+    """Return a server for all pods, on a free port."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, b"lo")
-    listener.bind(("0.0.0.0", 0))  # noqa: S104 - of the loopback device
+    listener.bind(("0.0.0.0", 0))  # noqa: S104 - of the loopback device only
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: Exchange(answer), sock=listener, backlog=_BACKLOG)
+    return await loop.create_server(lambda: HintExchange(answer), sock=listener, backlog=_BACKLOG)
 
 
 async def _serve(answer: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from mainjob import koordinator, promise, victim, workload
 from mainjob.narrator import Narrator
-from mainjob.scene import Background, Scene
+from mainjob.session import Background, Session
 from mainjob.world import World
 from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
@@ -31,32 +31,31 @@ INHERITED = (
 
 def tell(world: World, narrator: Narrator) -> str:
     """Soft-evict a training Job and follow it into its replacement."""
-    scene = Scene(world, narrator, "demo-training")
-    scene.make_namespace()
+    session = Session(world, narrator, "demo-training")
+    session.make_namespace()
     narrator.say(
         f"A training Job on {world.nodes.value}. Its program answers the hint, saves a file, and "
-        "exits "
-        "with 143 on SIGTERM, because it is not finished. Its backoffLimit is 0: one failure would "
-        "end it."
+        "exits with 143 on SIGTERM, because it is not finished. Its backoffLimit is 0: one "
+        "failure would end it."
     )
-    first = workload.start_job(scene)
-    submitted = scene.quiet.get("pod", first, "-n", scene.namespace)["metadata"][
+    first = workload.start_job(session)
+    submitted = session.quiet.get("pod", first, "-n", session.namespace)["metadata"][
         "creationTimestamp"
     ]
-    in_namespace = ("-n", scene.namespace, *OF_JOB, "-w")
+    in_namespace = ("-n", session.namespace, *OF_JOB, "-w")
     with (
-        scene.watching("get", "pods", *in_namespace, *victim.VICTIMS) as story,
-        scene.watching("get", "pods", *in_namespace, "-o", COLUMNS) as facts,
-        victim.recording(scene, first) as record,
+        session.watching("get", "pods", *in_namespace, *victim.VICTIMS) as story,
+        session.watching("get", "pods", *in_namespace, "-o", COLUMNS) as facts,
+        victim.recording(session, first) as record,
     ):
         narrator.say("koord-descheduler marks the pod, with its own name and only its own rights.")
-        koordinator.mark(scene, first)
-        victim.wait_until_gone(scene, first)
-        state = victim.last_state(scene, record)
-        second = workload.wait_for_pod(scene, *OF_JOB, but=first)
-    _check_victim(scene, first, state, (story, facts))
-    _check_replacement(scene, second, state, submitted)
-    _check_job(scene, second)
+        koordinator.mark(session, first)
+        victim.wait_until_gone(session, first)
+        state = victim.last_state(session, record)
+        second = workload.wait_for_pod(session, *OF_JOB, but=first)
+    _check_victim(session, first, state, (story, facts))
+    _check_replacement(session, second, state, submitted)
+    _check_job(session, second)
     return (
         "hinted, saved, deleted, replaced: the training resumed from its checkpoint, and no "
         "failure was counted"
@@ -64,10 +63,10 @@ def tell(world: World, narrator: Narrator) -> str:
 
 
 def _check_victim(
-    scene: Scene, pod: str, state: Eviction, watched: tuple[Background, Background]
+    session: Session, pod: str, state: Eviction, watched: tuple[Background, Background]
 ) -> None:
-    scene.narrator.say("Its Events:")
-    told = victim.show_events(scene, pod, "SoftEvictionCompleted")
+    session.narrator.say("Its Events:")
+    told = victim.show_events(session, pod, "SoftEvictionCompleted")
     promise.says(
         told,
         "CheckpointRequested",
@@ -81,27 +80,27 @@ def _check_victim(
     )
     assert state.checkpoint is not None
     promise.says(told, f"step {state.checkpoint.step}", quote(state.checkpoint.path or ""))
-    scene.narrator.say(
+    session.narrator.say(
         "What a watch saw, and what a Job's controller reads (143 is 128 + SIGTERM):"
     )
     for background in watched:
-        scene.show_watched(background)
+        session.show_watched(background)
     story, facts = (background.text for background in watched)
     promise.says(story, "marked", "hinted", "checkpointing", "terminating")
     promise.says(facts, "PreemptionByReprieve", " 143")
-    order = victim.deleted_at(scene, pod) - state.checkpoint.saved_at
+    order = victim.deleted_at(session, pod) - state.checkpoint.saved_at
     promise.keep(claim=order > timedelta(0), otherwise=f"{pod} was deleted before it had saved")
 
 
-def _check_replacement(scene: Scene, pod: str, state: Eviction, submitted: str) -> None:
+def _check_replacement(session: Session, pod: str, state: Eviction, submitted: str) -> None:
     assert state.checkpoint is not None
-    scene.narrator.say("The replacement carries what its predecessor left:")
+    session.narrator.say("The replacement carries what its predecessor left:")
     fields = {
         key.removeprefix(keys.PREFIX).upper(): f".metadata.annotations.{victim.escaped(key)}"
         for key in INHERITED
     }
-    scene.run("get", "pod", pod, "-n", scene.namespace, "-o", victim.columns(**fields))
-    annotations = scene.quiet.get("pod", pod, "-n", scene.namespace)["metadata"]["annotations"]
+    session.run("get", "pod", pod, "-n", session.namespace, "-o", victim.columns(**fields))
+    annotations = session.quiet.get("pod", pod, "-n", session.namespace)["metadata"]["annotations"]
     promise.same(keys.PREEMPTED_COUNT, annotations.get(keys.PREEMPTED_COUNT), "1")
     promise.same(
         keys.FIRST_SUBMITTED_AT,
@@ -113,7 +112,7 @@ def _check_replacement(scene: Scene, pod: str, state: Eviction, submitted: str) 
         annotations.get(keys.RESUME_FROM_CHECKPOINT),
         state.checkpoint.path,
     )
-    log = workload.show_log(scene, pod)
+    log = workload.show_log(session, pod)
     promise.says(
         log,
         f"resuming from step {state.checkpoint.step}, saved in ",
@@ -121,10 +120,10 @@ def _check_replacement(scene: Scene, pod: str, state: Eviction, submitted: str) 
     )
 
 
-def _check_job(scene: Scene, pod: str) -> None:
-    scene.narrator.say("And no failure was counted against the Job:")
-    scene.run("get", "job", "training", "-n", scene.namespace, "-o", "jsonpath={.status}")
-    job: Any = scene.quiet.get("job", "training", "-n", scene.namespace)
+def _check_job(session: Session, pod: str) -> None:
+    session.narrator.say("And no failure was counted against the Job:")
+    session.run("get", "job", "training", "-n", session.namespace, "-o", "jsonpath={.status}")
+    job: Any = session.quiet.get("job", "training", "-n", session.namespace)
     promise.same("the Job's failed pods", job["status"].get("failed", 0), 0)
     promise.same("the Job's active pods", job["status"].get("active"), 1)
-    promise.same("the state of the replacement", victim.state_of(scene, pod), None)
+    promise.same("the state of the replacement", victim.state_of(session, pod), None)

@@ -4,7 +4,7 @@ import time
 
 from mainjob import koordinator, promise, victim, workload
 from mainjob.narrator import Narrator
-from mainjob.scene import Scene
+from mainjob.session import Session
 from mainjob.world import World
 
 TITLE = "Another controller's finalizer holds the victim until that controller is done"
@@ -16,41 +16,41 @@ RELEASE = '{"metadata":{"finalizers":null}}'
 
 def tell(world: World, narrator: Narrator) -> str:
     """Evict a pod that carries another controller's finalizer."""
-    scene = Scene(world, narrator, "demo-cleaners")
-    scene.make_namespace()
+    session = Session(world, narrator, "demo-cleaners")
+    session.make_namespace()
     narrator.say(
         f"A pod carries the finalizer {FINALIZER}: its owner moves data away before the pod "
         "disappears."
     )
     workload.start_pods(
-        scene, workload.build_pod(scene, POD, save_seconds=0.2, finalizers=[FINALIZER])
+        session, workload.build_pod(session, POD, save_seconds=0.2, finalizers=[FINALIZER])
     )
-    koordinator.mark(scene, POD)
-    told = victim.show_events(scene, POD, "WaitingForFinalizers")
+    koordinator.mark(session, POD)
+    told = victim.show_events(session, POD, "WaitingForFinalizers")
     promise.says(told, "CheckpointSaved", FINALIZER)
     narrator.say(
         "Its container has ended. The object stays, and Reprieve leaves the finalizer alone."
     )
-    shown = scene.run("get", "pod", POD, "-n", scene.namespace, "-o", _COLUMNS)
+    shown = session.run("get", "pod", POD, "-n", session.namespace, "-o", _COLUMNS)
     promise.says(shown.stdout, FINALIZER)
-    _check_held(scene)
+    _check_held(session)
     narrator.say("The other controller is done and removes its finalizer.")
-    scene.run("patch", "pod", POD, "-n", scene.namespace, "--type=merge", "-p", RELEASE)
-    victim.wait_until_gone(scene, POD)
-    after = victim.show_events(scene, POD, "SoftEvictionCompleted")
+    session.run("patch", "pod", POD, "-n", session.namespace, "--type=merge", "-p", RELEASE)
+    victim.wait_until_gone(session, POD)
+    after = victim.show_events(session, POD, "SoftEvictionCompleted")
     promise.same("Events about its end", after.count("SoftEvictionCompleted"), 1)
-    victim.deleted_at(scene, POD)
+    victim.deleted_at(session, POD)
     return (
         "another controller's finalizer held the victim, Reprieve said so, and the pod went when "
         "that controller was done"
     )
 
 
-def _check_held(scene: Scene) -> None:
+def _check_held(session: Session) -> None:
     """Check that the object stays for as long as the other controller works."""
     deadline = time.monotonic() + CLEANER_SECONDS
     while time.monotonic() < deadline:
-        found = scene.quiet.find("pod", POD, "-n", scene.namespace)
+        found = session.quiet.find("pod", POD, "-n", session.namespace)
         held = found is not None and found["metadata"].get("finalizers") == [FINALIZER]
         promise.keep(
             claim=held, otherwise=f"{POD} disappeared before the other controller was done"

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from mainjob import koordinator, promise, victim, workload
 from mainjob.narrator import Narrator
-from mainjob.scene import Scene
+from mainjob.session import Session
 from mainjob.world import World
 from realcluster.programs import OPERATOR
 
@@ -21,16 +21,16 @@ ASKED = "asked for a checkpoint"
 
 def tell(world: World, narrator: Narrator) -> str:
     """Kill the operator while a victim saves, start another one, and count hints and deletions."""
-    scene = Scene(world, narrator, "demo-crash")
-    scene.make_namespace()
+    session = Session(world, narrator, "demo-crash")
+    session.make_namespace()
     narrator.say(f"A pod that needs {SAVE_SECONDS:.0f} s to save is marked.")
-    pod = workload.build_pod(scene, POD, save_seconds=SAVE_SECONDS, annotations=TIMEOUT)
-    workload.start_pods(scene, pod)
-    with workload.following(scene, POD) as log, victim.recording(scene, POD) as record:
-        koordinator.mark(scene, POD)
-        before = victim.wait_for_phase(scene, POD, "hinted", "checkpointing")
-        scene.wait("hint in the workload's log", lambda: ASKED in log.text)
-        _kill(scene)
+    pod = workload.build_pod(session, POD, save_seconds=SAVE_SECONDS, annotations=TIMEOUT)
+    workload.start_pods(session, pod)
+    with workload.following(session, POD) as log, victim.recording(session, POD) as record:
+        koordinator.mark(session, POD)
+        before = victim.wait_for_phase(session, POD, "hinted", "checkpointing")
+        session.wait("hint in the workload's log", lambda: ASKED in log.text)
+        _kill(session)
         promise.keep(
             claim="saved step" not in log.text,
             otherwise="the workload had saved before the operator was killed",
@@ -38,27 +38,26 @@ def tell(world: World, narrator: Narrator) -> str:
         world.start(OPERATOR)
         narrator.say(
             f"Another operator is started (pid {world.programs.pid(OPERATOR)}). When the first "
-            "one's lease "
-            "expires, it reads the victim's state from the pod and asks the workload for its "
-            "progress."
+            "one's lease expires, it reads the victim's state from the pod and asks the workload "
+            "for its progress."
         )
-        victim.wait_until_gone(scene, POD)
-        after = victim.last_state(scene, record)
-    scene.show_watched(log)
-    told = victim.show_events(scene, POD, "SoftEvictionCompleted")
+        victim.wait_until_gone(session, POD)
+        after = victim.last_state(session, record)
+    session.show_watched(log)
+    told = victim.show_events(session, POD, "SoftEvictionCompleted")
     promise.same("hints in the workload's own log", log.text.count(ASKED), 1)
     promise.same("the number of the hint", (before.attempt, after.attempt), (1, 1))
     promise.same("the time of the hint", after.hinted_at, before.hinted_at)
     promise.same("the id of the eviction", after.eviction_id, before.eviction_id)
     promise.same("hints in Events", told.count("CheckpointRequested"), 1)
     assert after.checkpoint is not None
-    deleted = victim.deleted_at(scene, POD)
+    deleted = victim.deleted_at(session, POD)
     early = deleted - after.checkpoint.saved_at
     promise.keep(claim=early > timedelta(0), otherwise=f"{POD} was deleted before it had saved")
     narrator.say(
         f"Acknowledged at {after.checkpoint.saved_at:%H:%M:%S.%f}, deleted at "
-        f"{deleted:%H:%M:%S.%f}: "
-        "the API server's audit log has one DELETE, after the acknowledgement."
+        f"{deleted:%H:%M:%S.%f}: the API server's audit log has one DELETE, after the "
+        "acknowledgement."
     )
     return (
         "a new operator continued where the killed one stopped: one hint, one DELETE after the "
@@ -66,7 +65,7 @@ def tell(world: World, narrator: Narrator) -> str:
     )
 
 
-def _kill(scene: Scene) -> None:
-    pid = scene.world.programs.pid(OPERATOR)
-    scene.world.programs.stop(OPERATOR, kill=True)
-    scene.narrator.show(f"kill -KILL {pid}    # {OPERATOR}", "")
+def _kill(session: Session) -> None:
+    pid = session.world.programs.pid(OPERATOR)
+    session.world.programs.stop(OPERATOR, kill=True)
+    session.narrator.show(f"kill -KILL {pid}    # {OPERATOR}", "")

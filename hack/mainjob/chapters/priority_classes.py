@@ -2,7 +2,7 @@
 
 from mainjob import promise
 from mainjob.narrator import Narrator
-from mainjob.scene import Scene
+from mainjob.session import Session
 from mainjob.world import MINE, SELECTOR, World
 
 TITLE = "PriorityClasses that no scheduler could honour are refused"
@@ -42,41 +42,41 @@ value: {value}
 
 def tell(world: World, narrator: Narrator) -> str:
     """Refuse two PriorityClasses, admit them corrected, and show the values that were filled in."""
-    scene = Scene(world, narrator, "demo-priority-classes")
-    scene.quiet.read("delete", "priorityclasses", "-l", SELECTOR)
-    _refuse_duration(scene)
-    _refuse_defence(scene)
+    session = Session(world, narrator, "demo-priority-classes")
+    session.quiet.read("delete", "priorityclasses", "-l", SELECTOR)
+    _refuse_duration(session)
+    _refuse_defence(session)
     return (
         "an unreadable toleration and a defence below the value are refused; corrected, they get "
         "their defaults"
     )
 
 
-def _refuse_duration(scene: Scene) -> None:
-    scene.narrator.say(
+def _refuse_duration(session: Session) -> None:
+    session.narrator.say(
         "The upstream plugin ignores a toleration that it cannot parse: the protection would not "
         "exist."
     )
-    scene.write("demo-training.yaml", _training("1h"))
-    refused = scene.refused("apply", "-f", "demo-training.yaml")
+    session.write("demo-training.yaml", _training("1h"))
+    refused = session.refused("apply", "-f", "demo-training.yaml")
     promise.says(
         refused.stderr, "(BadRequest)", f'[{TOLERATION}/toleration-seconds]: Invalid value: "1h"'
     )
-    scene.narrator.say(
+    session.narrator.say(
         "Corrected, it is admitted. Reprieve fills in the missing half with upstream's default."
     )
-    scene.write("demo-training.yaml", _training("3600"))
-    scene.run("apply", "-f", "demo-training.yaml")
-    _show(scene, "demo-training", "minimum-preemptable-priority", "10001")
-    scene.narrator.say(
+    session.write("demo-training.yaml", _training("3600"))
+    session.run("apply", "-f", "demo-training.yaml")
+    _show(session, "demo-training", "minimum-preemptable-priority", "10001")
+    session.narrator.say(
         "Its value plus one: every preemptor exceeds that anyway, as the warning says."
     )
 
 
-def _refuse_defence(scene: Scene) -> None:
-    scene.narrator.say("A workload's preemption priority is never below its priority.")
-    scene.write("overtime.yaml", _overtime(20000))
-    refused = scene.refused("apply", "-f", "overtime.yaml")
+def _refuse_defence(session: Session) -> None:
+    session.narrator.say("A workload's preemption priority is never below its priority.")
+    session.write("overtime.yaml", _overtime(20000))
+    refused = session.refused("apply", "-f", "overtime.yaml")
     promise.says(
         refused.stderr,
         "(BadRequest)",
@@ -84,15 +84,15 @@ def _refuse_defence(scene: Scene) -> None:
         '"demo-training"',
         "20000",
     )
-    scene.write("overtime.yaml", _overtime(9000))
-    scene.run("apply", "-f", "overtime.yaml")
-    _show(scene, "demo-overtime", "toleration-seconds", "0")
+    session.write("overtime.yaml", _overtime(9000))
+    session.run("apply", "-f", "overtime.yaml")
+    _show(session, "demo-overtime", "toleration-seconds", "0")
 
 
-def _show(scene: Scene, name: str, key: str, wanted: str) -> None:
+def _show(session: Session, name: str, key: str, wanted: str) -> None:
     """Show the annotations of a PriorityClass; one of them was filled in."""
     path = (
         r"jsonpath={.metadata.annotations.preemption-toleration\.scheduling\.x-k8s\.io/" + key + "}"
     )
-    shown = scene.run("get", "priorityclass", name, "-o", path)
+    shown = session.run("get", "priorityclass", name, "-o", path)
     promise.same(f"{key} of {name}", shown.stdout, wanted)

@@ -5,7 +5,7 @@
 
 from mainjob import promise
 from mainjob.narrator import Narrator
-from mainjob.scene import Scene
+from mainjob.session import Session
 from mainjob.world import World
 
 TITLE = "A class that does not exist is refused, in pods and in templates"
@@ -25,12 +25,12 @@ THREE = (
 
 def tell(world: World, narrator: Narrator) -> str:
     """Refuse a Pod, a Deployment, and three mistakes at once."""
-    scene = Scene(world, narrator, "demo-refusals")
-    scene.make_namespace()
-    _refuse_pod(scene)
-    _refuse_deployment(scene)
-    _refuse_three_mistakes(scene)
-    left = scene.run("get", "pods,deployments", "-n", scene.namespace)
+    session = Session(world, narrator, "demo-refusals")
+    session.make_namespace()
+    _refuse_pod(session)
+    _refuse_deployment(session)
+    _refuse_three_mistakes(session)
+    left = session.run("get", "pods,deployments", "-n", session.namespace)
     promise.says(left.output, "No resources found")
     return (
         "a class outside 0-10 is refused with 400, in a Pod and in a template; three mistakes come "
@@ -38,27 +38,29 @@ def tell(world: World, narrator: Narrator) -> str:
     )
 
 
-def _refuse_pod(scene: Scene) -> None:
-    scene.narrator.say("Preemption classes are 0 to 10. A user asks for 11.")
-    path = scene.example("refused/pod-class-11.yaml")
-    refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
+def _refuse_pod(session: Session) -> None:
+    session.narrator.say("Preemption classes are 0 to 10. A user asks for 11.")
+    path = session.example("refused/pod-class-11.yaml")
+    refused = session.refused("apply", "-n", session.namespace, "-f", path)
     promise.says(refused.stderr, "Error from server (BadRequest)", CLASS)
-    scene.narrator.say("BadRequest is code 400, as kubectl shows with more verbosity:")
-    seen = scene.refused("create", "-n", scene.namespace, "-f", path, "-v=6", only='verb="POST"')
+    session.narrator.say("BadRequest is code 400, as kubectl shows with more verbosity:")
+    seen = session.refused(
+        "create", "-n", session.namespace, "-f", path, "-v=6", only='verb="POST"'
+    )
     promise.says(seen.stderr, 'status="400 Bad Request"')
 
 
-def _refuse_deployment(scene: Scene) -> None:
-    scene.narrator.say(
+def _refuse_deployment(session: Session) -> None:
+    session.narrator.say(
         "A Deployment with such a template would never get its pods. It is refused at once."
     )
-    path = scene.example("refused/deployment-class-11.yaml")
-    refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
+    path = session.example("refused/deployment-class-11.yaml")
+    refused = session.refused("apply", "-n", session.namespace, "-f", path)
     promise.says(refused.stderr, "Error from server (BadRequest)", f"spec.template.{CLASS}")
 
 
-def _refuse_three_mistakes(scene: Scene) -> None:
-    scene.narrator.say("One answer names all three mistakes.")
-    path = scene.example("refused/pod-with-three-mistakes.yaml")
-    refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
+def _refuse_three_mistakes(session: Session) -> None:
+    session.narrator.say("One answer names all three mistakes.")
+    path = session.example("refused/pod-with-three-mistakes.yaml")
+    refused = session.refused("apply", "-n", session.namespace, "-f", path)
     promise.says(refused.stderr, "Error from server (BadRequest)", *THREE)

@@ -4,7 +4,7 @@ import json
 
 from mainjob import promise
 from mainjob.narrator import Narrator
-from mainjob.scene import Scene
+from mainjob.session import Session
 from mainjob.world import MINE, World
 from realcluster.programs import WEBHOOKS
 
@@ -77,13 +77,8 @@ MARK = json.dumps(
 )
 NOTE = json.dumps({"metadata": {"annotations": {"example.com/note": "hello"}}})
 UNREADABLE = (
-    "annotate",
-    "pod",
-    "plain",
-    "-n",
-    TEAM,
-    "reprieve.dev/checkpoint=sometimes",
-    "--dry-run=server",
+    *("annotate", "pod", "plain", "-n", TEAM),
+    *("reprieve.dev/checkpoint=sometimes", "--dry-run=server"),
 )
 WAYS = ((), ("--subresource=status",))
 """A patch of the pod, and one of its status, which carries the same labels and annotations."""
@@ -91,87 +86,68 @@ WAYS = ((), ("--subresource=status",))
 
 def tell(world: World, narrator: Narrator) -> str:
     """Show the classes in both namespaces, then try to set a mark without the right."""
-    scene = Scene(world, narrator, TEAM)
+    session = Session(world, narrator, TEAM)
     world.remove_namespaces(TEAM, VAULT)
-    _default_classes(scene)
-    _try_marks(scene)
+    _default_classes(session)
+    _try_marks(session)
     return (
         "a pod without a class gets the namespace's; a mark without the right is Forbidden, "
         "webhooks up or down"
     )
 
 
-def _default_classes(scene: Scene) -> None:
-    scene.narrator.say("One namespace has a default class, the other holds sensitive workloads.")
-    scene.run("apply", "-f", scene.write("namespaces.yaml", NAMESPACES))
-    scene.narrator.say("The same pod, which does not mention preemption, is created in both.")
-    scene.write("pod.yaml", POD)
+def _default_classes(session: Session) -> None:
+    session.narrator.say("One namespace has a default class, the other holds sensitive workloads.")
+    session.run("apply", "-f", session.write("namespaces.yaml", NAMESPACES))
+    session.narrator.say("The same pod, which does not mention preemption, is created in both.")
+    session.write("pod.yaml", POD)
     for namespace, wanted in ((TEAM, "2"), (VAULT, "10")):
-        scene.run("apply", "-n", namespace, "-f", "pod.yaml")
-        scene.run("get", "pod", "plain", "-n", namespace, "-L", "reprieve.dev/preemption-class")
-        labels = scene.quiet.get("pod", "plain", "-n", namespace)["metadata"]["labels"]
+        session.run("apply", "-n", namespace, "-f", "pod.yaml")
+        session.run("get", "pod", "plain", "-n", namespace, "-L", "reprieve.dev/preemption-class")
+        labels = session.quiet.get("pod", "plain", "-n", namespace)["metadata"]["labels"]
         promise.same(
             f"the class in {namespace}", labels.get("reprieve.dev/preemption-class"), wanted
         )
 
 
-def _try_marks(scene: Scene) -> None:
-    scene.narrator.say(
+def _try_marks(session: Session) -> None:
+    session.narrator.say(
         f"The tenant {TENANT} may patch pods and their status, but not delete them. A "
-        "soft-eviction mark "
-        "asks for a deletion, so it needs that right. A ValidatingAdmissionPolicy in the API "
-        "server "
-        "enforces this."
+        "soft-eviction mark asks for a deletion, so it needs that right. A "
+        "ValidatingAdmissionPolicy in the API server enforces this."
     )
-    scene.run("apply", "-n", TEAM, "-f", scene.write("rights.yaml", RIGHTS))
+    session.run("apply", "-n", TEAM, "-f", session.write("rights.yaml", RIGHTS))
     for subresource in WAYS:
-        scene.run(
-            "patch",
-            "pod",
-            "plain",
-            "-n",
-            TEAM,
-            f"--as={TENANT}",
-            *subresource,
-            "--type=merge",
-            "-p",
-            NOTE,
-        )
-    _try_marks_both_ways(scene)
-    scene.narrator.say(
+        session.run(*_patch(NOTE, subresource))
+    _try_marks_both_ways(session)
+    session.narrator.say(
         "The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) "
         "…"
     )
-    scene.narrator.show(f"kill -TERM {scene.world.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", "")
-    with scene.world.without(WEBHOOKS):
+    session.narrator.show(f"kill -TERM {session.world.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", "")
+    with session.world.without(WEBHOOKS):
         promise.keep(
-            claim=not scene.world.is_guarded(),
+            claim=not session.world.is_guarded(),
             otherwise="the webhooks still answer after they were stopped",
         )
-        scene.run(*UNREADABLE)
-        scene.narrator.say("… but marks are guarded as before.")
-        _try_marks_both_ways(scene)
-    scene.narrator.say("The webhooks are back.")
-    scene.refused(*UNREADABLE)
-    pod = scene.quiet.get("pod", "plain", "-n", TEAM)["metadata"]
+        session.run(*UNREADABLE)
+        session.narrator.say("… but marks are guarded as before.")
+        _try_marks_both_ways(session)
+    session.narrator.say("The webhooks are back.")
+    session.refused(*UNREADABLE)
+    pod = session.quiet.get("pod", "plain", "-n", TEAM)["metadata"]
     marked = LABEL in pod["labels"] or ANNOTATION in pod["annotations"]
     promise.keep(claim=not marked, otherwise="a mark was set although every try was refused")
 
 
-def _try_marks_both_ways(scene: Scene) -> None:
+def _try_marks_both_ways(session: Session) -> None:
     for subresource in WAYS:
-        words = (
-            "patch",
-            "pod",
-            "plain",
-            "-n",
-            TEAM,
-            f"--as={TENANT}",
-            *subresource,
-            "--type=merge",
-            "-p",
-            MARK,
-        )
-        refused = scene.refused(*words)
+        refused = session.refused(*_patch(MARK, subresource))
         promise.says(refused.stderr.lower(), "forbidden")
         promise.says(refused.stderr, LABEL, ANNOTATION, "needs the right to delete the pod")
+
+
+def _patch(document: str, subresource: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tenant's kubectl command that patches the pod or its status."""
+    pod = ("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}")
+    return (*pod, *subresource, "--type=merge", "-p", document)

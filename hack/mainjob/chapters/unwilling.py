@@ -5,12 +5,12 @@ from datetime import datetime
 
 from mainjob import koordinator, promise, victim, workload
 from mainjob.narrator import Narrator
-from mainjob.scene import Background, Scene
+from mainjob.session import Background, Session
 from mainjob.world import World
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
-from reprieve_policy.lifecycle.eviction import Outcome
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 
 TITLE = "A silent victim goes at its deadline; a slow one gets one extension"
 
@@ -30,68 +30,68 @@ FAILED = "reprieve_preemption_failed_checkpoint_total"
 
 def tell(world: World, narrator: Narrator) -> str:
     """Mark all three pods at once and check the end of each."""
-    scene = Scene(world, narrator, "demo-unwilling")
-    scene.make_namespace()
+    session = Session(world, narrator, "demo-unwilling")
+    session.make_namespace()
     narrator.say(
         f"Three pods with the same program. {STUBBORN} neither answers nor reacts to SIGTERM; "
-        f"{SLOW} needs "
-        f"{SLOW_SECONDS} s to save, but has {TIMEOUT_SECONDS}; {PLAIN} declares checkpoint: none. "
-        "All are "
-        "marked at once."
+        f"{SLOW} needs {SLOW_SECONDS} s to save, but has {TIMEOUT_SECONDS}; {PLAIN} declares "
+        "checkpoint: none. All are marked at once."
     )
     timeout = {keys.CHECKPOINT_TIMEOUT: f"{TIMEOUT_SECONDS}s"}
     workload.start_pods(
-        scene,
-        workload.build_pod(scene, STUBBORN, mode="stubborn", annotations=timeout),
-        workload.build_pod(scene, SLOW, save_seconds=SLOW_SECONDS, annotations=timeout),
+        session,
+        workload.build_pod(session, STUBBORN, mode="stubborn", annotations=timeout),
+        workload.build_pod(session, SLOW, save_seconds=SLOW_SECONDS, annotations=timeout),
         workload.build_pod(
-            scene, PLAIN, annotations={keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: None}
+            session, PLAIN, annotations={keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: None}
         ),
     )
     failed_before = _failed(world)
-    watch = ("get", "pods", "-n", scene.namespace, "-w")
+    watch = ("get", "pods", "-n", session.namespace, "-w")
     with (
-        scene.watching(*watch, *victim.VICTIMS) as story,
-        scene.watching(*watch, "-o", COLUMNS) as facts,
+        session.watching(*watch, *victim.VICTIMS) as story,
+        session.watching(*watch, "-o", COLUMNS) as facts,
     ):
-        marked = {name: _mark(scene, name) for name in (PLAIN, STUBBORN, SLOW)}
+        marked = {name: _mark(session, name) for name in (PLAIN, STUBBORN, SLOW)}
         for name in (PLAIN, SLOW, STUBBORN):
-            victim.wait_until_gone(scene, name)
+            victim.wait_until_gone(session, name)
     for background in (story, facts):
-        scene.show_watched(background)
-    _check_plain(scene, marked[PLAIN])
-    _check_slow(scene, marked[SLOW], story)
-    _check_stubborn(scene, marked[STUBBORN], facts)
-    _check_counted(scene, failed_before)
+        session.show_watched(background)
+    _check_plain(session, marked[PLAIN])
+    _check_slow(session, marked[SLOW], story)
+    _check_stubborn(session, marked[STUBBORN], facts)
+    _check_counted(session, failed_before)
     return (
         "no answer: timeout, SIGTERM, grace, SIGKILL, a failed checkpoint; slow: one extension, "
         "then saved; none: at once"
     )
 
 
-def _mark(scene: Scene, pod: str) -> datetime:
-    koordinator.mark(scene, pod)
-    marks = [call for call in victim.calls_on(scene, pod, "patch") if call.user == koordinator.USER]
+def _mark(session: Session, pod: str) -> datetime:
+    koordinator.mark(session, pod)
+    marks = [
+        call for call in victim.calls_on(session, pod, "patch") if call.user == koordinator.USER
+    ]
     promise.keep(claim=bool(marks), otherwise=f"the audit log has no mark of {pod}")
     return marks[-1].at
 
 
-def _check_plain(scene: Scene, marked: datetime) -> None:
-    waited = (victim.deleted_at(scene, PLAIN) - marked).total_seconds()
-    scene.narrator.say(f"{PLAIN} was deleted {waited:.1f} s after its mark, without a hint.")
+def _check_plain(session: Session, marked: datetime) -> None:
+    waited = (victim.deleted_at(session, PLAIN) - marked).total_seconds()
+    session.narrator.say(f"{PLAIN} was deleted {waited:.1f} s after its mark, without a hint.")
     promise.within(f"from the mark of {PLAIN} to its DELETE", waited, 0, SLACK_SECONDS)
-    told = victim.show_events(scene, PLAIN, "SoftEvictionCompleted")
+    told = victim.show_events(session, PLAIN, "SoftEvictionCompleted")
     promise.keep(claim="CheckpointRequested" not in told, otherwise=f"{PLAIN} was hinted")
-    promise.says(told, str(Outcome.SKIPPED))
+    promise.says(told, str(CheckpointOutcome.SKIPPED))
 
 
-def _check_slow(scene: Scene, marked: datetime, story: Background) -> None:
-    waited = (victim.deleted_at(scene, SLOW) - marked).total_seconds()
-    scene.narrator.say(
+def _check_slow(session: Session, marked: datetime, story: Background) -> None:
+    waited = (victim.deleted_at(session, SLOW) - marked).total_seconds()
+    session.narrator.say(
         f"{SLOW} had {waited:.1f} s instead of {TIMEOUT_SECONDS}: extended once, because it "
         "answered."
     )
-    told = victim.show_events(scene, SLOW, "SoftEvictionCompleted")
+    told = victim.show_events(session, SLOW, "SoftEvictionCompleted")
     promise.same("extensions", told.count("CheckpointExtended"), 1)
     promise.says(told, "CheckpointSaved")
     promise.says(story.text, "extended")
@@ -103,8 +103,8 @@ def _check_slow(scene: Scene, marked: datetime, story: Background) -> None:
     )
 
 
-def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
-    deleted = victim.deleted_at(scene, STUBBORN)
+def _check_stubborn(session: Session, marked: datetime, facts: Background) -> None:
+    deleted = victim.deleted_at(session, STUBBORN)
     waited = (deleted - marked).total_seconds()
     ended = re.search(rf"^{STUBBORN} .* 137 +(\S+)", facts.text, re.MULTILINE)
     promise.keep(
@@ -114,17 +114,17 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
     killed = timestamp.parse(ended[1])
     assert killed is not None
     grace = (killed - deleted.replace(microsecond=0)).total_seconds()
-    scene.narrator.say(
+    session.narrator.say(
         f"After {waited:.1f} s, {STUBBORN} got SIGTERM; {grace:.0f} s later (the grace is "
         f"{GRACE_SECONDS}), SIGKILL ended it: exit code 137."
     )
-    told = victim.show_events(scene, STUBBORN, "SoftEvictionCompleted")
+    told = victim.show_events(session, STUBBORN, "SoftEvictionCompleted")
     promise.says(
         told,
         "CheckpointRequested",
         "CheckpointUnanswered",
         "SIGKILL after 3s",
-        str(Outcome.UNRESPONSIVE),
+        str(CheckpointOutcome.UNRESPONSIVE),
     )
     promise.within(
         f"from the mark of {STUBBORN} to its DELETE",
@@ -137,19 +137,20 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
     )
 
 
-def _check_counted(scene: Scene, before: float) -> None:
-    scene.narrator.say("The operator counts this one, and no other, as a failed checkpoint:")
-    text = scene.world.programs.read(OPERATOR, "/metrics")
+def _check_counted(session: Session, before: float) -> None:
+    session.narrator.say("The operator counts this one, and no other, as a failed checkpoint:")
+    text = session.world.programs.read(OPERATOR, "/metrics")
     lines = [
         line
         for line in text.splitlines()
         if line.startswith((FAILED, "reprieve_preemptions_total"))
     ]
-    own = "\n".join(line for line in lines if f'"{scene.namespace}"' in line)
-    scene.narrator.show(
-        f"curl -s {scene.world.programs.url(OPERATOR, '/metrics')} | grep {scene.namespace}", own
+    own = "\n".join(line for line in lines if f'"{session.namespace}"' in line)
+    session.narrator.show(
+        f"curl -s {session.world.programs.url(OPERATOR, '/metrics')} | grep {session.namespace}",
+        own,
     )
-    promise.same("failed checkpoints", _failed(scene.world) - before, 1.0)
+    promise.same("failed checkpoints", _failed(session.world) - before, 1.0)
 
 
 def _failed(world: World) -> float:

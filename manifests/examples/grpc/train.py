@@ -50,7 +50,9 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         with self.lock:
             return self.answer if request.id == self.answer.id else Answer(state=Answer.STATE_IDLE)
 
-    def Cancel(self, request: checkpoint_pb2.CancelRequest, context: grpc.ServicerContext) -> Answer:  # noqa: ARG002, N802
+    def Cancel(
+        self, request: checkpoint_pb2.CancelRequest, context: grpc.ServicerContext
+    ) -> Answer:  # noqa: ARG002, N802
         """Forget the request: the pod stays, and the loop has never stopped."""
         with self.lock:
             if request.id == self.answer.id:
@@ -71,7 +73,9 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         with self.lock:
             # Another eviction may have begun meanwhile: this save does not answer that one.
             if self.answer.id == eviction_id:
-                self.answer = Answer(state=Answer.STATE_SAVED, id=eviction_id, step=step, path=str(CHECKPOINT))
+                self.answer = Answer(
+                    state=Answer.STATE_SAVED, id=eviction_id, step=step, path=str(CHECKPOINT)
+                )
         print(f"saved step {step}", flush=True)
 
 

@@ -30,7 +30,11 @@ class Hints:
             request = json.loads(REQUEST.read_text())
         except FileNotFoundError:
             return None
-        return None if request.get("cancelled") or request["id"] == self._answered else str(request["id"])
+        return (
+            None
+            if request.get("cancelled") or request["id"] == self._answered
+            else str(request["id"])
+        )
 
     def answer(self, request_id: str, state: str, **more: object) -> None:
         """Write the progress."""

@@ -15,7 +15,7 @@ _MAX_BYTES: Final = 64 * 1024
 """Of a whole response: headers, and an answer of 16 KiB however it is cut into chunks."""
 _MAX_HEADS: Final = 8
 """Of the response, and of those that only announce one."""
-_SLICE: Final = 1024
+_PARSE_CHUNK_BYTES: Final = 1024
 """Bytes that are parsed before the bounds are looked at again: up to 40 heads."""
 
 
@@ -37,11 +37,11 @@ class _BoundedHandler(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take in what the peer sends."""
-        for start in range(0, len(data), _SLICE):
+        for start in range(0, len(data), _PARSE_CHUNK_BYTES):
             if self._bytes_left <= 0 or self._heads_left <= 0:
-                self._ignore_the_rest()
+                self._stop_reading()
                 return
-            piece = data[start : start + _SLICE]
+            piece = data[start : start + _PARSE_CHUNK_BYTES]
             self._bytes_left -= len(piece)
             super().data_received(piece)
 
@@ -50,7 +50,7 @@ class _BoundedHandler(ResponseHandler):
         self._heads_left -= 1
         super().feed_data(data, size)
 
-    def _ignore_the_rest(self) -> None:
+    def _stop_reading(self) -> None:
         if self.transport is not None:
             self.transport.pause_reading()
 

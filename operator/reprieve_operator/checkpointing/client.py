@@ -6,84 +6,116 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
-from reprieve_operator.cluster.call_limiter import Slots, Urgency
-from reprieve_policy.checkpointing.contract import Request
+from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
+from reprieve_policy.checkpointing.contract import CheckpointRequest
 from reprieve_runtime.client.api import Api
 
-from .endpoints import GrpcTarget, HttpTarget, SignalTarget, Target
-from .http_transport import HttpLine
-from .signal_transport import SignalLine
-from .transport import Heard, Line, Reply
+from .endpoints import Endpoint, GrpcEndpoint, HttpEndpoint, SignalEndpoint
+from .http_transport import HttpTransport
+from .signal_transport import SignalTransport
+from .transport import ReplyKind, Transport, WorkloadReply
 
 _MAX_CALLS: Final = 200
 """Calls at once, half of them to the pods of one Namespace. Without a limit, a thousand victims that time out together use up the file descriptors."""
 
 
-def _grpc_line() -> Line[GrpcTarget]:
+def _make_grpc_transport() -> Transport[GrpcEndpoint]:
     # Imported when the first such victim comes: without this, every operator would be 3 MB larger.
-    from .grpc_transport import GrpcLine  # noqa: PLC0415
+    from .grpc_transport import GrpcTransport  # noqa: PLC0415
 
-    return GrpcLine()
-
-
-Lines = Mapping[type[Target], Callable[[], Line[Any]]]
+    return GrpcTransport()
 
 
-def lines_of(api: Api) -> Lines:
+TransportFactories = Mapping[type[Endpoint], Callable[[], Transport[Any]]]
+
+
+def transport_factories(api: Api) -> TransportFactories:
     """Return how each kind of target is called; `api` is for what only the API server reaches."""
-    return {HttpTarget: HttpLine, GrpcTarget: _grpc_line, SignalTarget: lambda: SignalLine(api)}
+    return {
+        HttpEndpoint: HttpTransport,
+        GrpcEndpoint: _make_grpc_transport,
+        SignalEndpoint: lambda: SignalTransport(api),
+    }
 
 
-class Switchboard:
+class CheckpointClient:
     """All lines of a term. A line is made when its first target comes; none that leads to an address knows a credential."""
 
-    def __init__(self, lines: Lines, max_calls: int = _MAX_CALLS) -> None:
-        self._makers = lines
-        self._lines: dict[type[Target], Line[Any]] = {}
-        self._slots = Slots(max_calls, share=max(1, max_calls // 2))
+    def __init__(self, factories: TransportFactories, max_calls: int = _MAX_CALLS) -> None:
+        self._factories = factories
+        self._transports: dict[type[Endpoint], Transport[Any]] = {}
+        self._call_limiter = CallLimiter(max_calls, limit_per_namespace=max(1, max_calls // 2))
 
-    async def ask(self, target: Target, request: Request, timeout_seconds: float, *, tenant: str = "") -> Reply:
+    async def request_checkpoint(
+        self,
+        endpoint: Endpoint,
+        request: CheckpointRequest,
+        timeout_seconds: float,
+        *,
+        namespace: str = "",
+    ) -> WorkloadReply:
         """Ask for a checkpoint."""
-        line, slot = self._line(target), self._slots.hold(Urgency.TELL, tenant)
+        line, slot = (
+            self._transport(endpoint),
+            self._call_limiter.acquire(CallPriority.NOTIFY, namespace),
+        )
         return await _call(
-            slot, lambda: line.ask(target, request, timeout_seconds), timeout_seconds, Heard.NOT_RECEIVED
+            slot,
+            lambda: line.request_checkpoint(endpoint, request, timeout_seconds),
+            timeout_seconds,
+            ReplyKind.NOT_RECEIVED,
         )
 
-    async def look(self, target: Target, eviction_id: str, timeout_seconds: float, *, tenant: str = "") -> Reply:
+    async def poll(
+        self, endpoint: Endpoint, eviction_id: str, timeout_seconds: float, *, namespace: str = ""
+    ) -> WorkloadReply:
         """Ask how far it is; without effect on the workload."""
-        line, slot = self._line(target), self._slots.hold(Urgency.NOTE, tenant)
-        return await _call(slot, lambda: line.look(target, eviction_id, timeout_seconds), timeout_seconds, Heard.UNSURE)
+        line, slot = (
+            self._transport(endpoint),
+            self._call_limiter.acquire(CallPriority.RECORD, namespace),
+        )
+        return await _call(
+            slot,
+            lambda: line.poll(endpoint, eviction_id, timeout_seconds),
+            timeout_seconds,
+            ReplyKind.OUTCOME_UNKNOWN,
+        )
 
-    async def take_back(self, target: Target, eviction_id: str, timeout_seconds: float, *, tenant: str = "") -> None:
+    async def cancel(
+        self, endpoint: Endpoint, eviction_id: str, timeout_seconds: float, *, namespace: str = ""
+    ) -> None:
         """Say that the request is taken back, where the carrier has a word for it."""
-        line = self._line(target)
+        line = self._transport(endpoint)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_seconds), self._slots.hold(Urgency.END, tenant):
-                await line.take_back(target, eviction_id, timeout_seconds)
+            async with (
+                asyncio.timeout(timeout_seconds),
+                self._call_limiter.acquire(CallPriority.TERMINATE, namespace),
+            ):
+                await line.cancel(endpoint, eviction_id, timeout_seconds)
 
     async def close(self) -> None:
         """Close all lines."""
-        for line in self._lines.values():
+        for line in self._transports.values():
             await line.close()
 
-    def _line(self, target: Target) -> Line[Any]:
-        kind = type(target)
-        if kind not in self._lines:
-            self._lines[kind] = self._makers[kind]()
-        return self._lines[kind]
+    def _transport(self, endpoint: Endpoint) -> Transport[Any]:
+        kind = type(endpoint)
+        if kind not in self._transports:
+            self._transports[kind] = self._factories[kind]()
+        return self._transports[kind]
 
 
 async def _call(
     slot: AbstractAsyncContextManager[None],
-    call: Callable[[], Awaitable[Reply]],
+    call: Callable[[], Awaitable[WorkloadReply]],
     timeout_seconds: float,
-    if_busy: Heard,
-) -> Reply:
+    if_busy: ReplyKind,
+) -> WorkloadReply:
     async with contextlib.AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await stack.enter_async_context(slot)
         except TimeoutError:
             # Without this, workloads that hang would keep the others from their deadlines, not only from their hints.
-            return Reply(if_busy, detail="too many calls are under way")
+            return WorkloadReply(if_busy, detail="too many calls are under way")
         return await call()

@@ -11,68 +11,85 @@ from enum import Enum, auto
 
 from reprieve_policy.lifecycle.eviction import Eviction
 
-from .transport import Heard
+from .transport import ReplyKind
 
 
-class Knowledge(Enum):
+class DeliveryState(Enum):
     """What this process knows of the current attempt."""
 
     UNSENT = auto()
     """Certainly not received: tell."""
-    UNSURE = auto()
+    OUTCOME_UNKNOWN = auto()
     """Told, outcome unknown: ask."""
     INHERITED = auto()
     """Another process meant to tell: ask."""
-    HEARD = auto()
+    ANSWERED = auto()
     """It answered: ask how far it is."""
-    DOUBTED = auto()
+    RECHECKING = auto()
     """It answered, and then, once, knew of no such request: ask again, as that may be a race."""
     FORGOTTEN = auto()
     """It answered, and then knew of no such request twice: it was started anew, and is to be told in another attempt."""
-    UNNAMED = auto()
+    UNATTRIBUTED = auto()
     """Told, outcome unknown, and it says of no answer what it is to: it is to be told in another attempt."""
-    SILENT = auto()
+    CANNOT_POLL = auto()
     """It may have heard, or cannot, and cannot be asked: only time, or an annotation, will tell."""
     LOST = auto()
     """Another process's attempt was in vain: the table decides about another."""
 
 
-_ALWAYS = {Heard.ANSWER: Knowledge.HEARD}
+_ON_ANSWER = {ReplyKind.ANSWER: DeliveryState.ANSWERED}
 
-_LEARNED: dict[Knowledge, dict[Heard, Knowledge]] = {
-    Knowledge.UNSENT: _ALWAYS
-    | {Heard.UNSURE: Knowledge.UNSURE, Heard.DELIVERED: Knowledge.SILENT, Heard.BARRED: Knowledge.SILENT},
-    Knowledge.UNSURE: _ALWAYS
+_TRANSITIONS: dict[DeliveryState, dict[ReplyKind, DeliveryState]] = {
+    DeliveryState.UNSENT: _ON_ANSWER
     | {
-        Heard.UNKNOWN_THERE: Knowledge.UNSENT,
-        # Not UNSENT: it may well be to this very attempt, and nothing is hinted twice for one.
-        Heard.UNNAMED: Knowledge.UNNAMED,
-        Heard.UNSUPPORTED: Knowledge.SILENT,
+        ReplyKind.OUTCOME_UNKNOWN: DeliveryState.OUTCOME_UNKNOWN,
+        ReplyKind.DELIVERED: DeliveryState.CANNOT_POLL,
+        ReplyKind.UNDELIVERABLE: DeliveryState.CANNOT_POLL,
     },
-    Knowledge.INHERITED: _ALWAYS
-    | dict.fromkeys((Heard.UNKNOWN_THERE, Heard.UNNAMED, Heard.UNSUPPORTED, Heard.NOT_RECEIVED), Knowledge.LOST),
-    Knowledge.HEARD: _ALWAYS | {Heard.UNKNOWN_THERE: Knowledge.DOUBTED},
-    Knowledge.DOUBTED: _ALWAYS | dict.fromkeys((Heard.UNKNOWN_THERE, Heard.UNNAMED), Knowledge.FORGOTTEN),
-    Knowledge.FORGOTTEN: _ALWAYS,
-    Knowledge.UNNAMED: _ALWAYS,
-    Knowledge.SILENT: _ALWAYS,
-    Knowledge.LOST: _ALWAYS,
+    DeliveryState.OUTCOME_UNKNOWN: _ON_ANSWER
+    | {
+        ReplyKind.UNKNOWN_REQUEST: DeliveryState.UNSENT,
+        # Not UNSENT: it may well be to this very attempt, and nothing is hinted twice for one.
+        ReplyKind.UNATTRIBUTED: DeliveryState.UNATTRIBUTED,
+        ReplyKind.UNSUPPORTED: DeliveryState.CANNOT_POLL,
+    },
+    DeliveryState.INHERITED: _ON_ANSWER
+    | dict.fromkeys(
+        (
+            ReplyKind.UNKNOWN_REQUEST,
+            ReplyKind.UNATTRIBUTED,
+            ReplyKind.UNSUPPORTED,
+            ReplyKind.NOT_RECEIVED,
+        ),
+        DeliveryState.LOST,
+    ),
+    DeliveryState.ANSWERED: _ON_ANSWER | {ReplyKind.UNKNOWN_REQUEST: DeliveryState.RECHECKING},
+    DeliveryState.RECHECKING: _ON_ANSWER
+    | dict.fromkeys((ReplyKind.UNKNOWN_REQUEST, ReplyKind.UNATTRIBUTED), DeliveryState.FORGOTTEN),
+    DeliveryState.FORGOTTEN: _ON_ANSWER,
+    DeliveryState.UNATTRIBUTED: _ON_ANSWER,
+    DeliveryState.CANNOT_POLL: _ON_ANSWER,
+    DeliveryState.LOST: _ON_ANSWER,
 }
 
 
-def inherit(state: Eviction) -> Knowledge:
+def initial_state(state: Eviction) -> DeliveryState:
     """Return what is known of a hint that an earlier process wrote down."""
-    return Knowledge.INHERITED if state.answered_at is None else Knowledge.HEARD
+    return DeliveryState.INHERITED if state.answered_at is None else DeliveryState.ANSWERED
 
 
-def give_up(knowledge: Knowledge) -> Knowledge:
+def state_without_attempts(knowledge: DeliveryState) -> DeliveryState:
     """Return what is left to do where there is no further attempt: what has answered this one is still asked how far it is.
 
     Only what names this request counts of that: what no longer knows of it may speak of an earlier one.
     """
-    return Knowledge.DOUBTED if knowledge is Knowledge.FORGOTTEN else Knowledge.SILENT
+    return (
+        DeliveryState.RECHECKING
+        if knowledge is DeliveryState.FORGOTTEN
+        else DeliveryState.CANNOT_POLL
+    )
 
 
-def learn(knowledge: Knowledge, heard: Heard) -> Knowledge:
+def next_state(knowledge: DeliveryState, heard: ReplyKind) -> DeliveryState:
     """Return what is known after a reply; a reply that says nothing changes nothing."""
-    return _LEARNED[knowledge].get(heard, knowledge)
+    return _TRANSITIONS[knowledge].get(heard, knowledge)

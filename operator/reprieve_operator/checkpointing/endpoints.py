@@ -10,21 +10,21 @@ from ipaddress import IPv4Address, IPv6Address
 
 from yarl import URL
 
-from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.checkpointing import agent
 from reprieve_policy.checkpointing.checkpoint_plan import GrpcHint, Hint, HttpHint, SignalHint
 from reprieve_policy.kube import processes
 
 
 @dataclass(frozen=True, slots=True)
-class HttpTarget:
+class HttpEndpoint:
     """A URL on the pod's own address."""
 
     url: URL
 
 
 @dataclass(frozen=True, slots=True)
-class GrpcTarget:
+class GrpcEndpoint:
     """A port on the pod's own address, which is never a name."""
 
     address: IPv4Address | IPv6Address
@@ -32,7 +32,7 @@ class GrpcTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class SignalTarget:
+class SignalEndpoint:
     """The first process of a container. The uid is the pod's that declared it: of the same name there may be others."""
 
     namespace: str
@@ -42,35 +42,45 @@ class SignalTarget:
     signal: str
 
 
-Target = HttpTarget | GrpcTarget | SignalTarget
+Endpoint = HttpEndpoint | GrpcEndpoint | SignalEndpoint
 """What a line can reach. One class a carrier; `switchboard.lines_of` says which line is whose."""
 
 
-def find(pod: Pod, hint: Hint, *, allow_loopback: bool) -> Target | str | None:
+def resolve(pod: VictimPod, hint: Hint, *, allow_loopback: bool) -> Endpoint | str | None:
     """Return where this hint of this pod goes; a reason where it cannot; `None` where it is written to the annotation."""
-    if isinstance(hint, SignalHint) and not agent.is_in(pod.spec.initContainers):
-        return _first_process(pod, hint)
-    called = hint if isinstance(hint, HttpHint | GrpcHint) else agent.endpoint(hint, pod.spec.initContainers)
+    if isinstance(hint, SignalHint) and not agent.has_agent(pod.spec.initContainers):
+        return _signal_endpoint(pod, hint)
+    called = (
+        hint
+        if isinstance(hint, HttpHint | GrpcHint)
+        else agent.endpoint(hint, pod.spec.initContainers)
+    )
     if called is None:
         return None
-    address = _own_address(pod, allow_loopback=allow_loopback)
+    address = _pod_address(pod, allow_loopback=allow_loopback)
     if isinstance(address, str):
         return address
     if isinstance(called, GrpcHint):
-        return GrpcTarget(address, called.port)
-    return HttpTarget(_url(address, called.port, called.path))
+        return GrpcEndpoint(address, called.port)
+    return HttpEndpoint(_url(address, called.port, called.path))
 
 
-def _first_process(pod: Pod, hint: SignalHint) -> SignalTarget | str:
+def _signal_endpoint(pod: VictimPod, hint: SignalHint) -> SignalEndpoint | str:
     """Return the process to signal. Without the check, an init of the node or of the pod would get the signal."""
-    obstacle = processes.why_first_is_another(pod.spec)
+    obstacle = processes.field_that_moves_pid_1(pod.spec)
     if obstacle is not None:
         return f"process 1 of the container is not its own ({obstacle})"
     metadata = pod.metadata
-    return SignalTarget(metadata.namespace or "", metadata.name or "", metadata.uid or "", hint.container, hint.signal)
+    return SignalEndpoint(
+        metadata.namespace or "",
+        metadata.name or "",
+        metadata.uid or "",
+        hint.container,
+        hint.signal,
+    )
 
 
-def _own_address(pod: Pod, *, allow_loopback: bool) -> IPv4Address | IPv6Address | str:
+def _pod_address(pod: VictimPod, *, allow_loopback: bool) -> IPv4Address | IPv6Address | str:
     """Return the address to call, or the reason why there is none."""
     if pod.spec.hostNetwork:
         return "the pod is on its node's network"
@@ -85,7 +95,12 @@ def _own_address(pod: Pod, *, allow_loopback: bool) -> IPv4Address | IPv6Address
             return "the pod's address is a loopback address"
     elif pod.status.hostIP in (pod.status.podIP, str(address)):
         return "the pod's address is its node's"
-    elif address.is_link_local or address.is_multicast or address.is_unspecified or address.is_reserved:
+    elif (
+        address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address.is_reserved
+    ):
         return "the pod's address is not a unicast address of its own"
     return address
 

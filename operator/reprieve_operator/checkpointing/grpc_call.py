@@ -38,7 +38,7 @@ _MAX_HEADERS: Final = 8192
 _STREAM: Final = 1
 
 
-class Status(IntEnum):
+class GrpcStatusCode(IntEnum):
     """gRPC's own words for how a call ended (its document "statuscodes")."""
 
     OK = 0
@@ -64,33 +64,35 @@ class NotSent(Exception):  # noqa: N818 - it says what is certain, which is no e
     """The peer has certainly not begun with this call."""
 
 
-class Broken(Exception):  # noqa: N818
+class ConnectionBroken(Exception):  # noqa: N818
     """The connection broke, or what came was not gRPC: the peer may have begun."""
 
 
 @dataclass(slots=True)
-class _Response:
+class _GrpcResponse:
     headers: dict[bytes, bytes] = field(default_factory=dict)
     data: bytearray = field(default_factory=bytearray)
     has_ended: bool = False
 
 
-async def call(host: str, port: int, path: str, message: bytes, timeout_seconds: float) -> bytes | Status:
+async def call(
+    host: str, port: int, path: str, message: bytes, timeout_seconds: float
+) -> bytes | GrpcStatusCode:
     """Return the one message of the answer, or the word for there being none; raises `NotSent`, `Broken`."""
     is_sent = False
     try:
-        async with asyncio.timeout(timeout_seconds), _connection(host, port) as connection:
-            await connection.greet()
-            connection.begin(_headers(host, port, path))
+        async with asyncio.timeout(timeout_seconds), _connect(host, port) as connection:
+            await connection.handshake()
+            connection.send_headers(_headers(host, port, path))
             is_sent = True
-            await connection.send(struct.pack(">BI", 0, len(message)) + message)
-            return _read(await connection.response())
+            await connection.send_message(struct.pack(">BI", 0, len(message)) + message)
+            return _parse_response(await connection.read_response())
     except (H2Error, OSError, EOFError, TimeoutError) as error:
         why = str(error) or type(error).__name__
-        raise (Broken(why) if is_sent else NotSent(why)) from error
+        raise (ConnectionBroken(why) if is_sent else NotSent(why)) from error
 
 
-class _Connection:
+class _GrpcConnection:
     """One connection with one stream."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -98,30 +100,30 @@ class _Connection:
         self._writer = writer
         self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
         self._h2.decoder.max_header_list_size = _MAX_HEADERS
-        self._left, self._events_left = _MAX_BYTES, _MAX_EVENTS
+        self._bytes_left, self._events_left = _MAX_BYTES, _MAX_EVENTS
 
-    async def greet(self) -> None:
+    async def handshake(self) -> None:
         """Say hello and wait for the peer's; so whoever speaks no HTTP/2 is sent nothing."""
         self._h2.initiate_connection()
         while not any(isinstance(event, RemoteSettingsChanged) for event in await self._receive()):
             pass
 
-    def begin(self, headers: list[tuple[str, str]]) -> None:
+    def send_headers(self, headers: list[tuple[str, str]]) -> None:
         """Begin the request; nothing of it has left yet."""
         self._h2.send_headers(_STREAM, headers)
 
-    async def send(self, body: bytes) -> None:
+    async def send_message(self, body: bytes) -> None:
         """Send the request. A peer whose window has no room for it is waited for."""
         while self._h2.local_flow_control_window(_STREAM) < len(body):
             await self._receive()
         self._h2.send_data(_STREAM, body, end_stream=True)
 
-    async def response(self) -> _Response:
+    async def read_response(self) -> _GrpcResponse:
         """Return the response once it is whole."""
-        response = _Response()
+        response = _GrpcResponse()
         while not response.has_ended:
             for event in await self._receive():
-                _take(event, response)
+                _apply_event(event, response)
         return response
 
     async def _receive(self) -> list[Event]:
@@ -132,19 +134,19 @@ class _Connection:
         if not data:
             raise EOFError("the connection was closed")
         events = self._h2.receive_data(data)
-        self._left -= len(data)
+        self._bytes_left -= len(data)
         self._events_left -= len(events)
-        if self._left < 0 or self._events_left < 0:
+        if self._bytes_left < 0 or self._events_left < 0:
             raise EOFError("more was sent than an answer may have")
         return events
 
 
 @contextlib.asynccontextmanager
-async def _connection(host: str, port: int) -> AsyncIterator[_Connection]:
+async def _connect(host: str, port: int) -> AsyncIterator[_GrpcConnection]:
     async with asyncio.timeout(_CONNECT_SECONDS):
         reader, writer = await asyncio.open_connection(host, port, limit=_CHUNK)
     try:
-        yield _Connection(reader, writer)
+        yield _GrpcConnection(reader, writer)
     finally:
         # At once, whatever the peer has not taken yet.
         writer.transport.abort()
@@ -162,7 +164,7 @@ def _headers(host: str, port: int, path: str) -> list[tuple[str, str]]:
     ]
 
 
-def _take(event: Event, response: _Response) -> None:
+def _apply_event(event: Event, response: _GrpcResponse) -> None:
     if isinstance(event, ResponseReceived | TrailersReceived):
         response.headers.update((bytes(name), bytes(value)) for name, value in event.headers)
     elif isinstance(event, DataReceived):
@@ -170,34 +172,38 @@ def _take(event: Event, response: _Response) -> None:
     elif isinstance(event, StreamEnded):
         response.has_ended = True
     elif isinstance(event, StreamReset):
-        _refuse(event.error_code == ErrorCodes.REFUSED_STREAM, "the call was reset")
+        _raise_stream_error(event.error_code == ErrorCodes.REFUSED_STREAM, "the call was reset")
     elif isinstance(event, ConnectionTerminated):
-        _refuse(event.last_stream_id == 0, "the workload is going away")
+        _raise_stream_error(event.last_stream_id == 0, "the workload is going away")
 
 
-def _refuse(is_certain: bool, why: str) -> None:  # noqa: FBT001
-    raise NotSent(why) if is_certain else Broken(why)
+def _raise_stream_error(is_certain: bool, why: str) -> None:  # noqa: FBT001
+    raise NotSent(why) if is_certain else ConnectionBroken(why)
 
 
 _HTTP_STATUSES = {
-    b"400": Status.INTERNAL,
-    b"401": Status.UNAUTHENTICATED,
-    b"403": Status.PERMISSION_DENIED,
-    b"404": Status.UNIMPLEMENTED,
+    b"400": GrpcStatusCode.INTERNAL,
+    b"401": GrpcStatusCode.UNAUTHENTICATED,
+    b"403": GrpcStatusCode.PERMISSION_DENIED,
+    b"404": GrpcStatusCode.UNIMPLEMENTED,
 }
 """What the words of a server that is not gRPC's stand for (gRPC's document "http-grpc-status-mapping")."""
 
 
-def _read(response: _Response) -> bytes | Status:
+def _parse_response(response: _GrpcResponse) -> bytes | GrpcStatusCode:
     if response.headers.get(b":status") != b"200":
-        return _HTTP_STATUSES.get(response.headers.get(b":status", b""), Status.UNKNOWN)
+        return _HTTP_STATUSES.get(response.headers.get(b":status", b""), GrpcStatusCode.UNKNOWN)
     said = response.headers.get(b"grpc-status", b"").decode("ascii", "replace")
-    status = Status(int(said)) if said in {str(known.value) for known in Status} else Status.UNKNOWN
-    return _message(bytes(response.data)) if status is Status.OK else status
+    status = (
+        GrpcStatusCode(int(said))
+        if said in {str(known.value) for known in GrpcStatusCode}
+        else GrpcStatusCode.UNKNOWN
+    )
+    return _parse_message(bytes(response.data)) if status is GrpcStatusCode.OK else status
 
 
-def _message(data: bytes) -> bytes:
+def _parse_message(data: bytes) -> bytes:
     """Return the one message of a response. None is compressed: a small one would unfold to a large one."""
     if len(data) < 5 or data[0] != 0 or struct.unpack(">I", data[1:5])[0] != len(data) - 5:
-        raise Broken("the answer is not one message")
+        raise ConnectionBroken("the answer is not one message")
     return data[5:]

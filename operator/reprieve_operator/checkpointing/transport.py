@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol, TypeVar
 
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 
 
-class Heard(Enum):
+class ReplyKind(Enum):
     """What came back."""
 
     ANSWER = auto()
-    UNNAMED = auto()
+    UNATTRIBUTED = auto()
     """An answer to a question that does not say which request it is about: whichever the workload heard last."""
-    UNKNOWN_THERE = auto()
+    UNKNOWN_REQUEST = auto()
     """The workload says that it has no such request."""
     UNSUPPORTED = auto()
     """It cannot be asked how far it is."""
@@ -25,55 +25,61 @@ class Heard(Enum):
     """No connection, or the request was refused: it was certainly not accepted."""
     DELIVERED = auto()
     """The request has certainly arrived; answers come another way."""
-    BARRED = auto()
+    UNDELIVERABLE = auto()
     """Nothing was received, and nothing will be on this line: no right, no program to deliver it."""
-    UNSURE = auto()
+    OUTCOME_UNKNOWN = auto()
     """The request may have been received: a time-out, a broken connection, a server's error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WorkloadReply:
     """One call's result."""
 
-    heard: Heard
-    answer: Answer | None = None
+    kind: ReplyKind
+    answer: CheckpointAnswer | None = None
     detail: str = ""
     """What went wrong on the way, for the log."""
-    complaint: str = ""
+    answer_error: str = ""
     """What is wrong with a document that was meant as an answer, for its author."""
 
 
-def heard_of_asking(answer: Answer, request: Request) -> Reply:
+def reply_to_request(answer: CheckpointAnswer, request: CheckpointRequest) -> WorkloadReply:
     """Return what it means that a request was answered with this document."""
     if _is_about(answer, request.eviction_id):
-        return Reply(Heard.ANSWER, answer)
-    return Reply(Heard.UNSURE, detail="answered for another request")
+        return WorkloadReply(ReplyKind.ANSWER, answer)
+    return WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail="answered for another request")
 
 
-def heard_of_looking(answer: Answer, eviction_id: str) -> Reply:
+def reply_to_poll(answer: CheckpointAnswer, eviction_id: str) -> WorkloadReply:
     """Return what it means that a question was answered with this document."""
     if not _is_about(answer, eviction_id):
-        return Reply(Heard.UNKNOWN_THERE)
-    return Reply(Heard.UNNAMED if answer.eviction_id is None else Heard.ANSWER, answer)
+        return WorkloadReply(ReplyKind.UNKNOWN_REQUEST)
+    return WorkloadReply(
+        ReplyKind.UNATTRIBUTED if answer.eviction_id is None else ReplyKind.ANSWER, answer
+    )
 
 
-def _is_about(answer: Answer, eviction_id: str) -> bool:
-    return answer.state is not AnswerState.IDLE and answer.is_about(eviction_id)
+def _is_about(answer: CheckpointAnswer, eviction_id: str) -> bool:
+    return answer.state is not AnswerState.IDLE and answer.may_belong_to(eviction_id)
 
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Line(Protocol[T_contra]):
+class Transport(Protocol[T_contra]):
     """A way to workloads. No call raises: whatever goes wrong is a reply."""
 
-    async def ask(self, target: T_contra, request: Request, timeout_seconds: float) -> Reply:
+    async def request_checkpoint(
+        self, endpoint: T_contra, request: CheckpointRequest, timeout_seconds: float
+    ) -> WorkloadReply:
         """Ask for a checkpoint."""
 
-    async def look(self, target: T_contra, eviction_id: str, timeout_seconds: float) -> Reply:
+    async def poll(
+        self, endpoint: T_contra, eviction_id: str, timeout_seconds: float
+    ) -> WorkloadReply:
         """Ask how far it is; without effect on the workload."""
 
-    async def take_back(self, target: T_contra, eviction_id: str, timeout_seconds: float) -> None:
+    async def cancel(self, endpoint: T_contra, eviction_id: str, timeout_seconds: float) -> None:
         """Say that the request is taken back, where the carrier has a word for it; nothing follows from what comes back."""
 
     async def close(self) -> None:

@@ -15,87 +15,96 @@ from itertools import count
 from weakref import WeakValueDictionary
 
 
-class Urgency(IntEnum):
+class CallPriority(IntEnum):
     """What a call is for; the lowest goes first."""
 
-    TELL = 0
+    NOTIFY = 0
     """The workload can only be told after it, be it read or written: its time to save begins then."""
-    END = 1
+    TERMINATE = 1
     """Somebody waits for what the victim will leave."""
-    NOTE = 2
+    RECORD = 2
     """It only writes down, or looks at, what is so already."""
-    STORY = 3
+    EVENT = 3
     """Events."""
 
 
 @dataclass(order=True, slots=True)
-class _Waiting:
-    urgency: Urgency
-    turn: int
-    number: int
+class _Waiter:
+    priority: CallPriority
+    round_number: int
+    arrival: int
     """In the order of arrival."""
-    is_next: "asyncio.Future[None]" = field(compare=False)
+    granted: "asyncio.Future[None]" = field(compare=False)
 
 
-class Slots:
+class CallLimiter:
     """A number of slots; `hold` one for the time of a call. A tenant has `share` of them at most, where that is said."""
 
-    def __init__(self, limit: int, share: int | None = None) -> None:
+    def __init__(self, limit: int, limit_per_namespace: int | None = None) -> None:
         self._free = limit
-        self._many = limit // 2
-        self._share = share
-        self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._waiting: list[_Waiting] = []
-        self._numbers = count()
-        self._turn = dict.fromkeys(Urgency, 0)
+        self._busy_at = limit // 2
+        self._limit_per_namespace = limit_per_namespace
+        self._namespace_semaphores: WeakValueDictionary[str, asyncio.Semaphore] = (
+            WeakValueDictionary()
+        )
+        self._waiters: list[_Waiter] = []
+        self._arrivals = count()
+        self._served_round = dict.fromkeys(CallPriority, 0)
         """Of the last that was served."""
-        self._turns: dict[tuple[Urgency, str], int] = {}
+        self._namespace_rounds: dict[tuple[CallPriority, str], int] = {}
         """Of the last of each tenant that waits."""
 
     @property
-    def are_scarce(self) -> bool:
+    def is_busy(self) -> bool:
         """True where half of them are taken: what can wait would hold up what cannot."""
-        return self._free <= self._many
+        return self._free <= self._busy_at
 
     @contextlib.asynccontextmanager
-    async def hold(self, urgency: Urgency, tenant: str) -> AsyncIterator[None]:
+    async def acquire(self, priority: CallPriority, namespace: str) -> AsyncIterator[None]:
         """Wait for a slot, and free it with the block."""
-        async with self._shared(tenant):
-            await self._take(urgency, tenant)
+        async with self._namespace_slot(namespace):
+            await self._acquire_slot(priority, namespace)
             try:
                 yield
             finally:
-                self._give_back()
+                self._release_slot()
 
-    def _shared(self, tenant: str) -> AbstractAsyncContextManager[object]:
+    def _namespace_slot(self, namespace: str) -> AbstractAsyncContextManager[object]:
         """Return what keeps a tenant within its share. Without this, one whose calls hang would hold all slots."""
-        if self._share is None:
+        if self._limit_per_namespace is None:
             return nullcontext()
-        return self._own.setdefault(tenant, asyncio.Semaphore(self._share))
+        return self._namespace_semaphores.setdefault(
+            namespace, asyncio.Semaphore(self._limit_per_namespace)
+        )
 
-    async def _take(self, urgency: Urgency, tenant: str) -> None:
+    async def _acquire_slot(self, priority: CallPriority, namespace: str) -> None:
         if self._free:
             self._free -= 1
             return
         # A tenant that waits with more than one gets every n-th slot, as one of n.
-        turn = max(self._turn[urgency], self._turns.get((urgency, tenant), 0)) + 1
-        self._turns[urgency, tenant] = turn
-        mine = _Waiting(urgency, turn, next(self._numbers), asyncio.get_running_loop().create_future())
-        heapq.heappush(self._waiting, mine)
+        turn = (
+            max(self._served_round[priority], self._namespace_rounds.get((priority, namespace), 0))
+            + 1
+        )
+        self._namespace_rounds[priority, namespace] = turn
+        mine = _Waiter(
+            priority, turn, next(self._arrivals), asyncio.get_running_loop().create_future()
+        )
+        heapq.heappush(self._waiters, mine)
         try:
-            await mine.is_next
+            await mine.granted
         except asyncio.CancelledError:
             # Without this, a slot that was handed over in the same moment would be lost.
-            if mine.is_next.done() and not mine.is_next.cancelled():
-                self._give_back()
+            if mine.granted.done() and not mine.granted.cancelled():
+                self._release_slot()
             raise
 
-    def _give_back(self) -> None:
-        while self._waiting:
-            waiting = heapq.heappop(self._waiting)
-            if not waiting.is_next.done():
-                self._turn[waiting.urgency] = waiting.turn
-                waiting.is_next.set_result(None)
+    def _release_slot(self) -> None:
+        while self._waiters:
+            waiting = heapq.heappop(self._waiters)
+            if not waiting.granted.done():
+                self._served_round[waiting.priority] = waiting.round_number
+                waiting.granted.set_result(None)
                 return
         self._free += 1
-        self._turns.clear()
+        self._namespace_rounds.clear()

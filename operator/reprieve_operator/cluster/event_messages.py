@@ -2,61 +2,107 @@
 
 from datetime import datetime
 
-from reprieve_policy.checkpointing.contract import Answer, AnswerState
-from reprieve_policy.lifecycle.eviction import Eviction, Ground, Outcome, Phase, Price
-from reprieve_policy.lifecycle.transitions import Move
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
+from reprieve_policy.lifecycle.eviction import (
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    ProtectionReason,
+    RecordedCost,
+)
+from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_policy.verdict import quote
 
-_LEAST_HOURS = 0.005
+_MIN_SHOWN_HOURS = 0.005
 """What is less would read as 0.00."""
 
-_FAILED = {
-    Outcome.UNRESPONSIVE: ("CheckpointUnanswered", "nobody answered the checkpoint hint in time"),
-    Outcome.TIMED_OUT: ("CheckpointTimedOut", "the checkpoint was not acknowledged in time"),
-    Outcome.REFUSED: ("CheckpointRefused", "the workload answered that it cannot save a checkpoint"),
+_FAILURE_EVENTS = {
+    CheckpointOutcome.UNRESPONSIVE: (
+        "CheckpointUnanswered",
+        "nobody answered the checkpoint hint in time",
+    ),
+    CheckpointOutcome.TIMED_OUT: (
+        "CheckpointTimedOut",
+        "the checkpoint was not acknowledged in time",
+    ),
+    CheckpointOutcome.REFUSED: (
+        "CheckpointRefused",
+        "the workload answered that it cannot save a checkpoint",
+    ),
 }
-_ANSWERED = (Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED, Phase.SAVED, Phase.SETTLED)
+_PHASES_WITH_ANSWER = (
+    Phase.CHECKPOINTING,
+    Phase.EXTENDED,
+    Phase.DEFERRED,
+    Phase.SAVED,
+    Phase.SETTLED,
+)
 """What is entered while the workload speaks, or has the last word."""
-_WHY = {
-    Ground.NON_PREEMPTIBLE: "it is not preemptible",
-    Ground.NEAR_COMPLETION: "its time is almost over",
+_REFUSAL_TEXTS = {
+    ProtectionReason.NON_PREEMPTIBLE: "it is not preemptible",
+    ProtectionReason.NEAR_COMPLETION: "its time is almost over",
 }
 
 
-def tell(move: Move, state: Eviction, answer: Answer | None = None) -> tuple[str, str] | None:
+def transition(
+    move: Transition, state: Eviction, answer: CheckpointAnswer | None = None
+) -> tuple[str, str] | None:
     """Return the reason and the note of a move that led to `state`; `None` where it has no Event of its own.
 
     `answer`: what the workload said of it, as far as that is for people.
     """
-    told = _tell(move, state)
+    told = _transition(move, state)
     # One that says no more than that it knows of no request has not answered, whatever else it says.
-    is_silent = answer is None or answer.state is AnswerState.IDLE or move.asks_again or move.to not in _ANSWERED
+    is_silent = (
+        answer is None
+        or answer.state is AnswerState.IDLE
+        or move.resends_hint
+        or move.to not in _PHASES_WITH_ANSWER
+    )
     if told is None or answer is None or is_silent:
         return told
-    return told[0], told[1] + _words(answer)
+    return told[0], told[1] + _answer_text(answer)
 
 
-def _tell(move: Move, state: Eviction) -> tuple[str, str] | None:
+def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
     then = "waiting for the rest of its gang" if state.phase is move.to else "deleting the pod"
-    if move.outcome in _FAILED:
-        reason, what = _FAILED[move.outcome]
+    if move.outcome in _FAILURE_EVENTS:
+        reason, what = _FAILURE_EVENTS[move.outcome]
         return reason, f"{what}: work since the last checkpoint may be lost; {then}"
-    if move.outcome is Outcome.OVERTAKEN and move.to is Phase.TERMINATING:
-        return "SoftEvictionOvertaken", "somebody else deleted the pod before its checkpoint was acknowledged"
-    by = _time(state.deadline) if state.deadline else "soon"
+    if move.outcome is CheckpointOutcome.OVERTAKEN and move.to is Phase.TERMINATING:
+        return (
+            "SoftEvictionOvertaken",
+            "somebody else deleted the pod before its checkpoint was acknowledged",
+        )
+    by = _format_time(state.deadline) if state.deadline else "soon"
     asked = "CheckpointRequested", f"asked to save a checkpoint by {by} (attempt {state.attempt})"
-    if move.asks_again:
+    if move.resends_hint:
         return asked
-    why = _why(state.refused_on, state) if state.refused_on else ""
+    why = _refusal_text(state.refused_on, state) if state.refused_on else ""
     notes = {
         Phase.REPRIEVED: ("PreemptionRefused", f"the pod stays until {by}: {why}"),
         Phase.SPARED: ("PreemptionRefused", f"the pod stays, and the mark is taken back: {why}"),
         Phase.HINTED: asked,
-        Phase.CHECKPOINTING: ("CheckpointAcknowledged", f"the workload is saving; it has until {by}"),
-        Phase.EXTENDED: ("CheckpointExtended", f"still saving: the time was extended, once, until {by}"),
-        Phase.DEFERRED: ("CheckpointDeferred", f"the workload asked for more time; it has until {by}"),
-        Phase.SAVED: ("CheckpointSaved", f"the workload acknowledged {_saved(state)}; {then}"),
-        Phase.CANCELLED: ("SoftEvictionCancelled", f"{_whose(state)} was taken back{_hold(state)}; the pod stays"),
+        Phase.CHECKPOINTING: (
+            "CheckpointAcknowledged",
+            f"the workload is saving; it has until {by}",
+        ),
+        Phase.EXTENDED: (
+            "CheckpointExtended",
+            f"still saving: the time was extended, once, until {by}",
+        ),
+        Phase.DEFERRED: (
+            "CheckpointDeferred",
+            f"the workload asked for more time; it has until {by}",
+        ),
+        Phase.SAVED: (
+            "CheckpointSaved",
+            f"the workload acknowledged {_checkpoint_text(state)}; {then}",
+        ),
+        Phase.CANCELLED: (
+            "SoftEvictionCancelled",
+            f"{_mark_text(state)} was taken back{_budget_text(state)}; the pod stays",
+        ),
         Phase.FINISHED: ("SoftEvictionFinished", "the pod finished by itself before it had to go"),
     }
     return notes.get(move.to)
@@ -64,41 +110,60 @@ def _tell(move: Move, state: Eviction) -> tuple[str, str] | None:
 
 def deleting(state: Eviction) -> tuple[str, str]:
     """Return the Event of the DELETE."""
-    price = _price(state.cost)
+    price = _cost_text(state.cost)
     if state.grace_seconds == 0:
         return "SoftEvictionDeleting", f"deleting the pod at once: its node is gone{price}"
-    return "SoftEvictionDeleting", f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{price}"
+    return (
+        "SoftEvictionDeleting",
+        f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{price}",
+    )
 
 
 def completed(state: Eviction) -> tuple[str, str]:
     """Return the Event of a victim that is gone."""
-    return "SoftEvictionCompleted", f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}"
+    return (
+        "SoftEvictionCompleted",
+        f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}",
+    )
 
 
 def waiting_for_budget(refusal: str, until: datetime, *, stays: bool) -> tuple[str, str]:
     """Return the Event of a victim that may not be evicted yet, in the API server's words; `stays`: it may not be deleted either."""
-    then = f"and stays if it is not by {_time(until)}" if stays else f"at {_time(until)} at the latest"
+    then = (
+        f"and stays if it is not by {_format_time(until)}"
+        if stays
+        else f"at {_format_time(until)} at the latest"
+    )
     return "WaitingForBudget", f"not evicted yet, {then}: {refusal.rstrip('.')}"
 
 
-def suspended() -> tuple[str, str]:
+def deleted_by_suspension() -> tuple[str, str]:
     """Return the Event of a victim whose Job was suspended."""
-    return "SoftEvictionDeleting", "its Job was suspended: all of its pods go, each with its own grace"
+    return (
+        "SoftEvictionDeleting",
+        "its Job was suspended: all of its pods go, each with its own grace",
+    )
 
 
 def job_suspended(until: datetime) -> tuple[str, str]:
     """Return the Event of a Job all of whose pods must go."""
-    return "JobSuspended", f"all of its pods must go and may; it is resumed at {_time(until)}"
+    return (
+        "JobSuspended",
+        f"all of its pods must go and may; it is resumed at {_format_time(until)}",
+    )
 
 
-def resumed() -> tuple[str, str]:
+def job_resumed() -> tuple[str, str]:
     """Return the Event of a Job that runs again."""
     return "JobResumed", "the back-off is over: resumed"
 
 
-def not_resumed() -> tuple[str, str]:
+def job_not_resumed() -> tuple[str, str]:
     """Return the Event of a Job that is no longer ours to resume."""
-    return "JobNotResumed", "somebody else has suspended it since, or changed what was kept on it: theirs to resume"
+    return (
+        "JobNotResumed",
+        "somebody else has suspended it since, or changed what was kept on it: theirs to resume",
+    )
 
 
 def requeued(count: str) -> tuple[str, str]:
@@ -111,7 +176,10 @@ def requeued(count: str) -> tuple[str, str]:
 
 def requeue_refused(why: str) -> tuple[str, str]:
     """Return the Event of a bare pod that cannot be made anew now."""
-    return "SoftEvictionRequeueRefused", f"the pod is not made anew yet, and is tried again for a day: {why}"
+    return (
+        "SoftEvictionRequeueRefused",
+        f"the pod is not made anew yet, and is tried again for a day: {why}",
+    )
 
 
 def not_requeued(why: str) -> tuple[str, str]:
@@ -119,38 +187,50 @@ def not_requeued(why: str) -> tuple[str, str]:
     return "SoftEvictionNotRequeued", f"the pod is not made anew: {why}"
 
 
-def not_counted(why: str) -> tuple[str, str]:
+def ledger_not_written(why: str) -> tuple[str, str]:
     """Return the Event of a pod whose owner cannot be told what the replacement inherits."""
-    return "SoftEvictionNotCounted", f"the pod goes, and what its replacement inherits is not on its owner: {why}"
+    return (
+        "SoftEvictionNotCounted",
+        f"the pod goes, and what its replacement inherits is not on its owner: {why}",
+    )
 
 
-def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
+def waiting_for_finalizers(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)
-    return "WaitingForFinalizers", f"the pod's containers have ended; it stays until finalizers {names} are removed"
+    return (
+        "WaitingForFinalizers",
+        f"the pod's containers have ended; it stays until finalizers {names} are removed",
+    )
 
 
-def _why(ground: Ground, state: Eviction) -> str:
-    return f"for a pod of its gang {quote(state.gang)}, {_WHY[ground]}" if state.gang else _WHY[ground]
+def _refusal_text(ground: ProtectionReason, state: Eviction) -> str:
+    return (
+        f"for a pod of its gang {quote(state.gang)}, {_REFUSAL_TEXTS[ground]}"
+        if state.gang
+        else _REFUSAL_TEXTS[ground]
+    )
 
 
-def _whose(state: Eviction) -> str:
+def _mark_text(state: Eviction) -> str:
     return f"the mark of a pod of its gang {quote(state.gang)}" if state.gang else "the mark"
 
 
-def _words(answer: Answer) -> str:
+def _answer_text(answer: CheckpointAnswer) -> str:
     """Return the workload's own words: how far it says it is, and its message."""
     progress = "" if answer.progress is None else f"{answer.progress:.0%}"
     said = [part for part in (progress, quote(answer.message) if answer.message else "") if part]
     return f"; it says {', '.join(said)}" if said else ""
 
 
-def _hold(state: Eviction) -> str:
-    is_held = state.outcome is Outcome.HELD_BY_BUDGET
-    return ", because it could not be evicted in time (WaitingForBudget says why)" if is_held else ""
+def _budget_text(state: Eviction) -> str:
+    is_held = state.outcome is CheckpointOutcome.HELD_BY_BUDGET
+    return (
+        ", because it could not be evicted in time (WaitingForBudget says why)" if is_held else ""
+    )
 
 
-def _saved(state: Eviction) -> str:
+def _checkpoint_text(state: Eviction) -> str:
     if state.checkpoint is None:
         return "a checkpoint"
     step = "" if state.checkpoint.step is None else f" at step {state.checkpoint.step}"
@@ -158,12 +238,12 @@ def _saved(state: Eviction) -> str:
     return f"a checkpoint{step}{path}"
 
 
-def _price(cost: Price | None) -> str:
+def _cost_text(cost: RecordedCost | None) -> str:
     """Return what the preemption costs, where that is worth a word."""
-    if cost is None or cost.hours < _LEAST_HOURS:
+    if cost is None or cost.hours < _MIN_SHOWN_HOURS:
         return ""
     return f"; that costs about {cost.hours:,.2f} {cost.device.upper()}-hours"
 
 
-def _time(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.strftime("%H:%M:%SZ")

@@ -14,21 +14,21 @@ from datetime import datetime
 from typing import Any
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.kube import timestamp
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .call_limiter import Slots, Urgency
-from .pods import Versioned, VersionedMeta
+from .call_limiter import CallLimiter, CallPriority
+from .pods import VersionedMeta, VersionedObject
 
 _log = logging.getLogger(__name__)
 
 CONTROLLER = "reprieve.dev/operator"
-_ROOM, _ROOM_FOR_NORMAL = 10_000, 8_000
+_QUEUE_SIZE, _QUEUE_SIZE_FOR_NORMAL = 10_000, 8_000
 """Events that wait at most; what went wrong is told for longer. Beyond it they are only counted, by Namespace and reason."""
 _EVENTS_PER_SECOND = 100
-_PATIENCE_SECONDS = 0.2
+_LIMITER_WAIT_SECONDS = 0.2
 """How long an Event waits for calls about victims: it is a few in a second even in the longest of bursts."""
 _FORBIDDEN, _CONFLICT = 403, 409
 _MAX_NOTE = 1000
@@ -79,7 +79,7 @@ REASONS: dict[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Regarding:
+class ObjectReference:
     """What an Event is about."""
 
     kind: str
@@ -89,66 +89,84 @@ class Regarding:
     api_version: str = "v1"
 
     @classmethod
-    def pod(cls, metadata: VersionedMeta) -> "Regarding":
+    def for_pod(cls, metadata: VersionedMeta) -> "ObjectReference":
         """Return the pod of this metadata."""
         return cls("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
 
     @classmethod
-    def job(cls, metadata: VersionedMeta) -> "Regarding":
+    def for_job(cls, metadata: VersionedMeta) -> "ObjectReference":
         """Return the Job of this metadata."""
-        return cls("Job", metadata.namespace or "", metadata.name or "", metadata.uid or "", "batch/v1")
+        return cls(
+            "Job", metadata.namespace or "", metadata.name or "", metadata.uid or "", "batch/v1"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _QueuedEvent:
     """One Event that waits; as a document it would take three times the memory."""
 
-    regarding: Regarding
+    regarding: ObjectReference
     reason: str
     note: str
-    at: datetime
+    event_time: datetime
     once: bool = False
 
 
-class Announcer:
+class EventRecorder:
     """Queues Events and writes them one after another, behind all calls about victims."""
 
-    def __init__(self, api: Api, slots: Slots, holder: str, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self,
+        api: Api,
+        call_limiter: CallLimiter,
+        reporting_instance: str,
+        metrics: OperatorMetrics,
+        clock: Clock,
+    ) -> None:
         self._api = api
-        self._slots = slots
-        self._holder = holder
+        self._call_limiter = call_limiter
+        self._reporting_instance = reporting_instance
         self._metrics = metrics
         self._clock = clock
-        self._queue: asyncio.Queue[_Told] = asyncio.Queue(_ROOM)
-        self._folded = Counter[tuple[str, str]]()
+        self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(_QUEUE_SIZE)
+        self._dropped = Counter[tuple[str, str]]()
 
-    def announce(self, regarding: Regarding, reason: str, note: str, *, once: bool = False) -> None:
+    def event(
+        self, regarding: ObjectReference, reason: str, note: str, *, once: bool = False
+    ) -> None:
         """Queue one Event; where too many wait, one for the whole Namespace says later how many there were.
 
         `once`: what has been said of this very object in these words is not said again, by whatever replica, for as
         long as the API server keeps the Event.
         """
-        _log.info("event", extra={"reason": reason, "object": f"{regarding.namespace}/{regarding.name}", "note": note})
-        room = _ROOM_FOR_NORMAL if REASONS[reason][1] == _NORMAL else _ROOM
+        _log.info(
+            "event",
+            extra={
+                "reason": reason,
+                "object": f"{regarding.namespace}/{regarding.name}",
+                "note": note,
+            },
+        )
+        room = _QUEUE_SIZE_FOR_NORMAL if REASONS[reason][1] == _NORMAL else _QUEUE_SIZE
         if self._queue.qsize() < room:
-            self._queue.put_nowait(_Told(regarding, reason, note, self._clock.now(), once))
+            self._queue.put_nowait(_QueuedEvent(regarding, reason, note, self._clock.now(), once))
         else:
-            self._folded[regarding.namespace, reason] += 1
+            self._dropped[regarding.namespace, reason] += 1
             self._metrics.events_dropped.inc()
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
         while True:
-            await self._write(await self._queue.get(), _PATIENCE_SECONDS)
+            await self._write(await self._queue.get(), _LIMITER_WAIT_SECONDS)
             if self._queue.empty():
-                self._unfold()
+                self._record_dropped()
             await asyncio.sleep(1 / _EVENTS_PER_SECOND)
 
-    def _unfold(self) -> None:
-        folded, self._folded = self._folded, Counter()
+    def _record_dropped(self) -> None:
+        folded, self._dropped = self._dropped, Counter()
         for (namespace, reason), count in folded.items():
             note = f"and {count} more like this, too many for an Event each"
-            self.announce(Regarding("Namespace", namespace, namespace, ""), reason, note)
+            self.event(ObjectReference("Namespace", namespace, namespace, ""), reason, note)
 
     async def drain(self, timeout_seconds: float) -> None:
         """Write what is still queued, as far as the time allows."""
@@ -157,14 +175,18 @@ class Announcer:
                 while not self._queue.empty():
                     await self._write(self._queue.get_nowait(), 0)
 
-    async def _write(self, told: _Told, patience_seconds: float) -> None:
-        namespace = told.regarding.namespace
+    async def _write(self, event: _QueuedEvent, wait_seconds: float) -> None:
+        namespace = event.regarding.namespace
         try:
             async with contextlib.AsyncExitStack() as stack:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(patience_seconds):
-                        await stack.enter_async_context(self._slots.hold(Urgency.STORY, namespace))
-                await self._api.post(object_path("events", namespace), self._document(told), Versioned)
+                    async with asyncio.timeout(wait_seconds):
+                        await stack.enter_async_context(
+                            self._call_limiter.acquire(CallPriority.EVENT, namespace)
+                        )
+                await self._api.post(
+                    object_path("events", namespace), self._build_event(event), VersionedObject
+                )
             self._metrics.api_calls.labels("create", "ok").inc()
         except ApiError as error:
             self._metrics.api_calls.labels("create", str(error.status or "unreachable")).inc()
@@ -172,10 +194,10 @@ class Announcer:
             level = logging.DEBUG if error.status in (_FORBIDDEN, _CONFLICT) else logging.WARNING
             _log.log(level, "event not written", extra={"error": str(error)})
 
-    def _document(self, told: _Told) -> dict[str, Any]:
-        regarding, (action, kind) = told.regarding, REASONS[told.reason]
-        words = f"{regarding.uid} {told.reason} {told.note}".encode()
-        suffix = hashlib.sha256(words).hexdigest()[:16] if told.once else secrets.token_hex(8)
+    def _build_event(self, event: _QueuedEvent) -> dict[str, Any]:
+        regarding, (action, kind) = event.regarding, REASONS[event.reason]
+        words = f"{regarding.uid} {event.reason} {event.note}".encode()
+        suffix = hashlib.sha256(words).hexdigest()[:16] if event.once else secrets.token_hex(8)
         about = {
             "apiVersion": regarding.api_version,
             "kind": regarding.kind,
@@ -187,13 +209,16 @@ class Announcer:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{regarding.name[:200]}.{suffix}", "namespace": regarding.namespace},
-            "eventTime": timestamp.render_micro(told.at),
+            "metadata": {
+                "name": f"{regarding.name[:200]}.{suffix}",
+                "namespace": regarding.namespace,
+            },
+            "eventTime": timestamp.render_micro(event.event_time),
             "reportingController": CONTROLLER,
-            "reportingInstance": self._holder[:128],
+            "reportingInstance": self._reporting_instance[:128],
             "action": action,
-            "reason": told.reason,
+            "reason": event.reason,
             "regarding": about,
-            "note": told.note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
+            "note": event.note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
             "type": kind,
         }

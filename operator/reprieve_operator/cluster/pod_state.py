@@ -6,22 +6,29 @@ from datetime import datetime
 from reprieve_policy import facts as known
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan, contract
-from reprieve_policy.checkpointing.checkpoint_plan import Plan, Requeue, Strategy
-from reprieve_policy.checkpointing.contract import Answer
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan, Requeue, Strategy
+from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
-from reprieve_policy.gangs.disruption import Member
+from reprieve_policy.gangs.disruption import GangMemberState
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube import owners, timestamp
-from reprieve_policy.kube.objects import Container, PodView, Spec, annotations_of, controller_of, labels_of
+from reprieve_policy.kube.objects import (
+    Container,
+    PodView,
+    Spec,
+    annotations_of,
+    controller_of,
+    labels_of,
+)
 from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase, Source
-from reprieve_policy.preemption.protection import Reprieve
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, Source
+from reprieve_policy.preemption.protection import Protection
 from reprieve_policy.verdict import Violation, annotation_path
 
-from .pods import Pod, VersionedMeta
+from .pods import VersionedMeta, VictimPod
 
 _DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default; the API server fills it in."""
@@ -40,7 +47,7 @@ def state_of(metadata: VersionedMeta) -> Eviction | None:
     return None if text is None else eviction.parse(text)
 
 
-def is_alive(state: Eviction | None) -> bool:
+def is_in_progress(state: Eviction | None) -> bool:
     """True where an eviction has begun and is not over."""
     return state is not None and state.phase not in transitions.TERMINAL
 
@@ -49,15 +56,17 @@ def is_requested(metadata: VersionedMeta) -> bool:
     """True where our label asks for an eviction, or says that a mark in another dialect does, and it is still there."""
     labels = labels_of(metadata)
     label = labels.get(keys.SOFT_EVICTION)
-    return label in mark.ASKING or (label == mark.MARKED and mark.is_marked(labels, annotations_of(metadata)))
+    return label in mark.REQUESTING_VALUES or (
+        label == mark.MARKED and mark.is_marked(labels, annotations_of(metadata))
+    )
 
 
 def is_victim(metadata: VersionedMeta) -> bool:
     """True where an eviction is asked for or under way; also where its label is gone: it was taken back while nobody watched."""
-    return is_requested(metadata) or is_alive(state_of(metadata))
+    return is_requested(metadata) or is_in_progress(state_of(metadata))
 
 
-def is_left_over(metadata: VersionedMeta) -> bool:
+def has_stale_label(metadata: VersionedMeta) -> bool:
     """True where our label says something that nothing else on the pod bears out: nobody would ever take it away.
 
     A state that was removed or cannot be read; a mark in another dialect that was taken back before it was seen.
@@ -68,7 +77,7 @@ def is_left_over(metadata: VersionedMeta) -> bool:
     return state is None or label == mark.MARKED
 
 
-def begin(pod: Pod, now: datetime) -> Eviction | None:
+def initial_state(pod: VictimPod, now: datetime) -> Eviction | None:
     """Return the first state of a pod that was just marked; `None` where it is not, or where the mark is unreadable."""
     if not is_requested(pod.metadata):
         return None
@@ -76,181 +85,219 @@ def begin(pod: Pod, now: datetime) -> Eviction | None:
     if not isinstance(found, mark.Mark):
         return None
     source = Source.EVICTION_REQUEST if found.request_uid else Source.KOORDINATOR
-    if is_insisted_on(pod.metadata):
+    if is_requested_by_label(pod.metadata):
         source = Source.LABEL
     before = state_of(pod.metadata)
-    begun = machine.begin(found, source, pod.metadata.uid or "", now, must_evict=must_evict(pod.metadata))
+    begun = machine.begin_eviction(
+        found, source, pod.metadata.uid or "", now, must_evict=must_use_eviction_api(pod.metadata)
+    )
     if before is None:
         return begun
     # Neither what was saved before an eviction that was taken back is lost with this one, nor that a native one had asked.
-    return replace(begun, checkpoint=before.checkpoint, request_uid=begun.request_uid or before.request_uid)
+    return replace(
+        begun, checkpoint=before.checkpoint, request_uid=begun.request_uid or before.request_uid
+    )
 
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
     """True until somebody takes the mark back: our label, or the dialect's own mark that asked."""
     label = labels_of(metadata).get(keys.SOFT_EVICTION)
-    if source not in _IN_ANOTHER_DIALECT or label is None or label in mark.ASKING:
+    if source not in _IN_ANOTHER_DIALECT or label is None or label in mark.REQUESTING_VALUES:
         return label is not None
     return _has_mark_in_another_dialect(metadata)
 
 
-def request_uid(pod: Pod) -> str:
+def eviction_request_uid(pod: VictimPod) -> str:
     """Return the uid of the native Eviction by which the pod is marked; empty where it is not."""
     found = mark.read_request(annotations_of(pod.metadata))
     return "" if found is None else found.request_uid
 
 
-def gang_of(pod: Pod) -> Gang | None:
+def gang_of(pod: VictimPod) -> Gang | None:
     """Return the gang that the pod is in, in whatever dialect it says so."""
     spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
-    return membership.read(PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False))
+    return membership.read(
+        PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
+    )
 
 
-def member_of(pod: Pod) -> Member:
+def member_of(pod: VictimPod) -> GangMemberState:
     """Return what the decision about its gang depends on."""
-    return Member(
+    return GangMemberState(
         uid=pod.metadata.uid or "",
         created_at=timestamp.parse(pod.metadata.creationTimestamp),
-        is_leaving=pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED,
+        is_terminating=pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED,
         state=state_of(pod.metadata),
     )
 
 
-def is_insisted_on(metadata: VersionedMeta) -> bool:
+def is_requested_by_label(metadata: VersionedMeta) -> bool:
     """True where our label asks, whatever asked before: it is a phase once that is written."""
-    return labels_of(metadata).get(keys.SOFT_EVICTION) in mark.ASKING
+    return labels_of(metadata).get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
 
 
-def must_evict(metadata: VersionedMeta) -> bool:
+def must_use_eviction_api(metadata: VersionedMeta) -> bool:
     """True where our label asks for no more than an eviction."""
     return labels_of(metadata).get(keys.SOFT_EVICTION) == mark.EVICT
 
 
-def see(
-    pod: Pod,
+def observe(
+    pod: VictimPod,
     state: Eviction,
-    answer: Answer | None,
+    answer: CheckpointAnswer | None,
     *,
-    reprieve: Reprieve | None = None,
+    reprieve: Protection | None = None,
     hint_was_lost: bool,
     is_forgotten: bool = False,
-) -> machine.Seen:
+) -> machine.ObservedVictim:
     """Return what is seen of a pod that exists."""
     grace = pod.spec.terminationGracePeriodSeconds
-    return machine.Seen(
+    return machine.ObservedVictim(
         # One that goes with its gang carries nothing before it is told.
         is_marked=(state.source, state.phase) == _JOINING or is_marked(pod.metadata, state.source),
-        is_insisted_on=is_insisted_on(pod.metadata),
-        must_evict=must_evict(pod.metadata),
-        reprieve=reprieve,
+        is_requested_again=is_requested_by_label(pod.metadata),
+        must_evict=must_use_eviction_api(pod.metadata),
+        protection=reprieve,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
         containers_ended=has_ended(pod),
         pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,
         answer=answer,
-        hint_was_lost=hint_was_lost,
-        is_forgotten=is_forgotten,
+        hint_lost=hint_was_lost,
+        request_forgotten=is_forgotten,
     )
 
 
-def plan_of(pod: Pod, settings: PolicySettings, *, has_room: bool = True) -> Plan:
+def plan_of(pod: VictimPod, settings: PolicySettings, *, has_room: bool = True) -> CheckpointPlan:
     """Return what will be done with this pod.
 
     One that has not started has nothing to save, and nobody to tell; notice also needs room for the state on the pod.
     """
     plan = checkpoint_plan.read_leniently(annotations_of(pod.metadata), settings)
-    return plan if has_room and pod.status.phase != "Pending" else replace(plan, strategy=Strategy.NONE)
+    return (
+        plan
+        if has_room and pod.status.phase != "Pending"
+        else replace(plan, strategy=Strategy.NONE)
+    )
 
 
-def view_of(pod: Pod) -> PodView:
+def view_of(pod: VictimPod) -> PodView:
     """Return the pod as the policy sees one, as far as its class and its cost depend on it."""
     containers, before = pod.spec.containers or (), pod.spec.initContainers or ()
     spec = Spec(
         containers=[Container(resources=asked.resources) for asked in containers],
-        initContainers=[Container(resources=asked.resources, restartPolicy=asked.restartPolicy) for asked in before],
+        initContainers=[
+            Container(resources=asked.resources, restartPolicy=asked.restartPolicy)
+            for asked in before
+        ],
         resources=pod.spec.resources,
         overhead=pod.spec.overhead,
     )
-    return PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
+    return PodView(
+        "", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False
+    )
 
 
-def answer_of(pod: Pod) -> Answer | Violation | None:
+def answer_of(pod: VictimPod) -> CheckpointAnswer | Violation | None:
     """Return what the workload wrote into its annotation; it is honoured whatever carried the hint."""
     text = annotations_of(pod.metadata).get(keys.CHECKPOINT_ANSWER)
-    return None if text is None else contract.parse_answer(text, annotation_path("", keys.CHECKPOINT_ANSWER))
+    return (
+        None
+        if text is None
+        else contract.parse_answer(text, annotation_path("", keys.CHECKPOINT_ANSWER))
+    )
 
 
-def request_of(pod: Pod, state: Eviction, settings: PolicySettings, policy: NamespacePolicy) -> contract.Request:
+def request_of(
+    pod: VictimPod, state: Eviction, settings: PolicySettings, policy: NamespacePolicy
+) -> contract.CheckpointRequest:
     """Return the request for a state that has a deadline; `policy` is that of the pod's Namespace."""
     assert state.deadline is not None
-    return contract.Request(
+    return contract.CheckpointRequest(
         eviction_id=state.eviction_id,
         attempt=state.attempt,
         deadline=state.deadline,
         reason=state.reason,
-        preemption_class=known.effective_class(view_of(pod), Facts(settings=settings, namespace=policy)),
+        preemption_class=known.effective_class(
+            view_of(pod), Facts(settings=settings, namespace=policy)
+        ),
         may_extend=settings.extension_percent > 0
         and state.phase in (eviction.Phase.HINTED, eviction.Phase.CHECKPOINTING)
         and state.deadline < termination.ceiling_of(state, settings),
     )
 
 
-def has_ended(pod: Pod) -> bool:
+def has_ended(pod: VictimPod) -> bool:
     """True where the pod has succeeded or failed."""
     return pod.status.phase in _ENDED
 
 
-def has_failed(pod: Pod) -> bool:
+def has_failed(pod: VictimPod) -> bool:
     """True where it has ended, and not because it was finished."""
     return pod.status.phase == _FAILED
 
 
-def have_containers_ended(pod: Pod) -> bool:
+def have_containers_ended(pod: VictimPod) -> bool:
     """True where no container runs and none will: each has ended, or the pod never got a node."""
     states = [status.state for status in pod.status.containerStatuses or ()]
     if has_ended(pod) or (pod.status.phase == "Pending" and not pod.spec.nodeName):
         return True
-    return bool(states) and all(state is not None and state.terminated is not None for state in states)
+    return bool(states) and all(
+        state is not None and state.terminated is not None for state in states
+    )
 
 
-def is_forced(metadata: VersionedMeta) -> bool:
+def is_force_deleted(metadata: VersionedMeta) -> bool:
     """True where nobody is left to say that the containers have ended: the node is gone, so the grace was 0."""
     state = state_of(metadata)
     return state is not None and state.grace_seconds == 0
 
 
-def has_finished(pod: Pod) -> bool:
+def has_completed(pod: VictimPod) -> bool:
     """True where every container has ended with 0, and none would be started again: the work was done, not interrupted."""
     states = [status.state for status in pod.status.containerStatuses or ()]
-    ended = [state.terminated for state in states if state is not None and state.terminated is not None]
+    ended = [
+        state.terminated for state in states if state is not None and state.terminated is not None
+    ]
     is_over = bool(ended) and len(ended) == len(states)
-    return is_over and pod.spec.restartPolicy != "Always" and not any(found.exitCode for found in ended)
+    return (
+        is_over
+        and pod.spec.restartPolicy != "Always"
+        and not any(found.exitCode for found in ended)
+    )
 
 
-def has_failed_as_told(pod: Pod) -> bool:
+def has_failed_after_notice(pod: VictimPod) -> bool:
     """True for a victim that failed by itself, once it was told and before its DELETE, as it carries: it went because of us."""
     state = state_of(pod.metadata)
     has_ended_itself = state is not None and state.phase is eviction.Phase.FINISHED
-    return has_ended_itself and state is not None and termination.is_inherited(state, has_failed=has_failed(pod))
+    return (
+        has_ended_itself
+        and state is not None
+        and termination.counts_as_preempted(state, has_failed=has_failed(pod))
+    )
 
 
-def is_replaced(pod: Pod, state: Eviction, plan: Plan) -> bool:
+def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
     """True where the owner of a pod that went because of us makes another in its place, which inherits."""
-    is_ours = state.phase is Phase.TERMINATING and state.outcome is not Outcome.OVERTAKEN
-    has_heir = owners.owner_of(controller_of(pod.metadata)) is not None
-    return is_ours and has_heir and plan.requeue is not Requeue.NEVER and not has_finished(pod)
+    is_ours = state.phase is Phase.TERMINATING and state.outcome is not CheckpointOutcome.OVERTAKEN
+    has_heir = owners.ledger_kind_of(controller_of(pod.metadata)) is not None
+    return is_ours and has_heir and plan.requeue is not Requeue.NEVER and not has_completed(pod)
 
 
-def has_disruption_target(pod: Pod) -> bool:
+def has_disruption_target(pod: VictimPod) -> bool:
     """True where somebody, a scheduler say, has announced a disruption."""
-    return any(found.type == DISRUPTION_TARGET and found.status == "True" for found in pod.status.conditions or ())
+    return any(
+        found.type == DISRUPTION_TARGET and found.status == "True"
+        for found in pod.status.conditions or ()
+    )
 
 
-def deleted_at(pod: Pod) -> datetime | None:
+def grace_ends_at(pod: VictimPod) -> datetime | None:
     """Return when the pod's grace is over; `None` where nobody has deleted it."""
     return timestamp.parse(pod.metadata.deletionTimestamp)
 
 
-def other_finalizers(pod: Pod) -> tuple[str, ...]:
+def other_finalizers(pod: VictimPod) -> tuple[str, ...]:
     """Return the finalizers that are not ours."""
     return tuple(name for name in pod.metadata.finalizers or () if name != keys.CLEANUP_FINALIZER)
 
@@ -261,5 +308,7 @@ def has_cleanup_finalizer(metadata: VersionedMeta) -> bool:
 
 
 def _has_mark_in_another_dialect(metadata: VersionedMeta) -> bool:
-    unlabelled = {key: value for key, value in labels_of(metadata).items() if key != keys.SOFT_EVICTION}
+    unlabelled = {
+        key: value for key, value in labels_of(metadata).items() if key != keys.SOFT_EVICTION
+    }
     return mark.is_marked(unlabelled, annotations_of(metadata))

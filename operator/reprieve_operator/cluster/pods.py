@@ -7,7 +7,13 @@ A watch of thousands of victims must not hold thousands of whole pods.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprieve_policy.kube.objects import Named, ObjectMeta, Quantities, Requirements, SchedulingGroup
+from reprieve_policy.kube.objects import (
+    NameOnly,
+    ObjectMeta,
+    Quantities,
+    ResourceRequirements,
+    SchedulingGroup,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,23 +29,23 @@ class VersionedMeta(ObjectMeta):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Versioned:
+class VersionedObject:
     """Any object of which only the metadata matters."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class VictimContainer:
     """What a container is called and asks for; nothing else of it is kept."""
 
     name: str = ""
-    resources: Requirements | None = None
+    resources: ResourceRequirements | None = None
     restartPolicy: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSpec:
+class VictimPodSpec:
     """How the pod wants to be ended, where it runs, for how long, on how much, and whether it has the agent."""
 
     terminationGracePeriodSeconds: int | None = None
@@ -49,16 +55,16 @@ class PodSpec:
     restartPolicy: str = "Always"
     nodeName: str = ""
     activeDeadlineSeconds: int | None = None
-    containers: Sequence[Asking] | None = None
-    initContainers: Sequence[Asking] | None = None
-    resources: Requirements | None = None
+    containers: Sequence[VictimContainer] | None = None
+    initContainers: Sequence[VictimContainer] | None = None
+    resources: ResourceRequirements | None = None
     overhead: Quantities | None = None
     schedulingGroup: SchedulingGroup | None = None
-    evictionResponders: Sequence[Named] | None = None
+    evictionResponders: Sequence[NameOnly] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terminated:
+class ContainerStateTerminated:
     """How a container ended."""
 
     exitCode: int = 0
@@ -69,7 +75,7 @@ class ContainerState:
     """At most one is set."""
 
     running: Mapping[str, object] | None = None
-    terminated: Terminated | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +94,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodStatus:
+class VictimPodStatus:
     """What the kubelet says."""
 
     phase: str = ""
@@ -100,9 +106,9 @@ class PodStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class VictimPod:
     """A victim, or one that may become one."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
-    spec: PodSpec = field(default_factory=PodSpec)
-    status: PodStatus = field(default_factory=PodStatus)
+    spec: VictimPodSpec = field(default_factory=VictimPodSpec)
+    status: VictimPodStatus = field(default_factory=VictimPodStatus)

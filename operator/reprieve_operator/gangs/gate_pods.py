@@ -4,15 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reprieve_operator.cluster.event_recorder import Regarding
-from reprieve_operator.cluster.pods import PodStatus, VersionedMeta
+from reprieve_operator.cluster.event_recorder import ObjectReference
+from reprieve_operator.cluster.pods import VersionedMeta, VictimPodStatus
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs import membership as gangs
-from reprieve_policy.gangs.gate import Waiting
+from reprieve_policy.gangs.gate import GatedPod
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.keys import GANG_GATE
 from reprieve_policy.kube import timestamp
-from reprieve_policy.kube.objects import Named, PodView, SchedulingGroup, Spec, annotations_of, controller_of, labels_of
+from reprieve_policy.kube.objects import (
+    NameOnly,
+    PodView,
+    SchedulingGroup,
+    Spec,
+    annotations_of,
+    controller_of,
+    labels_of,
+)
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 
@@ -21,8 +29,8 @@ _PAGE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Spec:
-    schedulingGates: Sequence[Named] | None = None  # noqa: N815 - the API's own name
+class _GangPodSpec:
+    schedulingGates: Sequence[NameOnly] | None = None  # noqa: N815 - the API's own name
     schedulingGroup: SchedulingGroup | None = None  # noqa: N815
 
 
@@ -31,59 +39,61 @@ class GangPod:
     """A pod, as far as its gang and its gates go."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
-    spec: _Spec = field(default_factory=_Spec)
-    status: PodStatus = field(default_factory=PodStatus)
+    spec: _GangPodSpec = field(default_factory=_GangPodSpec)
+    status: VictimPodStatus = field(default_factory=VictimPodStatus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class LabelledPod:
     """One pod with our label; `metadata` is its identity and version only."""
 
     metadata: VersionedMeta
-    about: Regarding
+    regarding: ObjectReference
     """What an Event about its gang is about: the controller, where it has one."""
     gang: Gang | None
     is_gated: bool
     is_member: bool
     other_gates: tuple[str, ...]
-    waiting: Waiting
+    gated_pod: GatedPod
 
 
-def hold(pod: GangPod, now: datetime) -> Held:
+def to_labelled_pod(pod: GangPod, now: datetime) -> LabelledPod:
     """Return what is kept of a pod; one without a readable time of creation waits from now."""
     metadata = pod.metadata
     found = _read_gang(pod)
     gates = [named.name for named in pod.spec.schedulingGates or ()]
     created_at = timestamp.parse(metadata.creationTimestamp) or now
-    return Held(
+    return LabelledPod(
         metadata=VersionedMeta(
             namespace=metadata.namespace,
             name=metadata.name,
             uid=metadata.uid,
             resourceVersion=metadata.resourceVersion,
         ),
-        about=_about(metadata),
+        regarding=_regarding(metadata),
         gang=found,
         is_gated=GANG_GATE in gates,
         is_member=_is_member(pod),
         other_gates=tuple(name for name in gates if name != GANG_GATE),
-        waiting=Waiting(created_at, None if found is None else found.min_available),
+        gated_pod=GatedPod(created_at, None if found is None else found.min_available),
     )
 
 
 def _read_gang(pod: GangPod) -> Gang | None:
     spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
-    return gangs.read(PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False))
+    return gangs.read(
+        PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
+    )
 
 
-async def find_members(api: Api, one: Held) -> frozenset[str]:
+async def list_member_uids(api: Api, one: LabelledPod) -> frozenset[str]:
     """Ask for the uids of all members of the gang of `one`, held or not; raises `ApiError`."""
     if one.gang is None:
         return frozenset()
     params = {} if one.gang.selector is None else {"labelSelector": one.gang.selector}
     found: set[str] = set()
     path = object_path("pods", one.metadata.namespace)
-    async for pods, _ in api.pages(path, GangPod, params=params, limit=_PAGE):
+    async for pods, _ in api.list_pages(path, GangPod, params=params, limit=_PAGE):
         found.update(pod.metadata.uid or "" for pod in pods if _is_member_of(one.gang, pod))
     return frozenset(found)
 
@@ -94,11 +104,13 @@ def _is_member_of(gang: Gang, pod: GangPod) -> bool:
 
 
 def _is_member(pod: GangPod) -> bool:
-    return gate.is_member(pod.metadata, pod.status.phase)
+    return gate.counts_towards_minimum(pod.metadata, pod.status.phase)
 
 
-def _about(metadata: VersionedMeta) -> Regarding:
+def _regarding(metadata: VersionedMeta) -> ObjectReference:
     owner = controller_of(metadata)
     if owner is None:
-        return Regarding.pod(metadata)
-    return Regarding(owner.kind, metadata.namespace or "", owner.name, owner.uid, owner.apiVersion)
+        return ObjectReference.for_pod(metadata)
+    return ObjectReference(
+        owner.kind, metadata.namespace or "", owner.name, owner.uid, owner.apiVersion
+    )

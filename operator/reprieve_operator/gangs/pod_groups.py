@@ -11,7 +11,7 @@ from typing import Any
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import VersionedMeta
-from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.kube.timestamp import render
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
@@ -24,37 +24,39 @@ _PAGE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Spec:
+class _PodGroupSpec:
     priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
+class _PodGroupStatus:
     conditions: Sequence[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroup:
+class VersionedPodGroup:
     """The part of one that is read; conditions are kept as they are, because a patch replaces them all."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
-    spec: _Spec = field(default_factory=_Spec)
-    status: _Status = field(default_factory=_Status)
+    spec: _PodGroupSpec = field(default_factory=_PodGroupSpec)
+    status: _PodGroupStatus = field(default_factory=_PodGroupStatus)
 
 
-class PodGroups:
+class PodGroupConditions:
     """Reads PodGroups and writes their condition."""
 
-    def __init__(self, api: Api, effects: Effects, clock: Clock) -> None:
+    def __init__(self, api: Api, effects: Writes, clock: Clock) -> None:
         self._api = api
         self._effects = effects
         self._clock = clock
 
-    async def by_namespace(self) -> Mapping[str, Sequence[PodGroup]]:
+    async def list_by_namespace(self) -> Mapping[str, Sequence[VersionedPodGroup]]:
         """Return all that there are; none where the API server does not serve them."""
-        found: dict[str, list[PodGroup]] = defaultdict(list)
+        found: dict[str, list[VersionedPodGroup]] = defaultdict(list)
         try:
-            async for groups, _ in self._api.pages(object_path("podgroups"), PodGroup, limit=_PAGE):
+            async for groups, _ in self._api.list_pages(
+                object_path("podgroups"), VersionedPodGroup, limit=_PAGE
+            ):
                 for group in groups:
                     found[group.metadata.namespace or ""].append(group)
         except ApiError as error:
@@ -63,9 +65,11 @@ class PodGroups:
             return {}
         return found
 
-    async def show(self, group: PodGroup, misfits: int) -> bool:
+    async def write_condition(self, group: VersionedPodGroup, mismatches: int) -> bool:
         """Write the condition where it would say something else, and return whether it says so now."""
-        conditions = _conditions(group, misfits, render(self._clock.now().replace(microsecond=0)))
+        conditions = _desired_conditions(
+            group, mismatches, render(self._clock.now().replace(microsecond=0))
+        )
         if conditions is None:
             return True
         path = object_path("podgroups", group.metadata.namespace, group.metadata.name, "status")
@@ -78,16 +82,18 @@ class PodGroups:
         return True
 
 
-def _conditions(group: PodGroup, misfits: int, now: str) -> list[dict[str, Any]] | None:
+def _desired_conditions(
+    group: VersionedPodGroup, mismatches: int, now: str
+) -> list[dict[str, Any]] | None:
     """Return all conditions as they should be, `None` where they are; what was never true is never written."""
     all_before = {str(found.get("type")): found for found in group.status.conditions or ()}
     before = all_before.get(CONDITION, {})
     wanted = {
-        "status": "True" if misfits else "False",
-        "reason": "PodsOfAnotherPriority" if misfits else "PodsMatch",
-        "message": _message(group, misfits),
+        "status": "True" if mismatches else "False",
+        "reason": "PodsOfAnotherPriority" if mismatches else "PodsMatch",
+        "message": _message(group, mismatches),
     }
-    if wanted.items() <= before.items() or not (before or misfits):
+    if wanted.items() <= before.items() or not (before or mismatches):
         return None
     is_transition = wanted["status"] != before.get("status")
     since = now if is_transition else before.get("lastTransitionTime", now)
@@ -95,7 +101,7 @@ def _conditions(group: PodGroup, misfits: int, now: str) -> list[dict[str, Any]]
     return list((all_before | {CONDITION: ours}).values())
 
 
-def _message(group: PodGroup, misfits: int) -> str:
-    if not misfits:
+def _message(group: VersionedPodGroup, mismatches: int) -> str:
+    if not mismatches:
         return f"all pods have the group's priority {group.spec.priority}"
-    return f"pods of another priority than the group's {group.spec.priority}: {misfits}"
+    return f"pods of another priority than the group's {group.spec.priority}: {mismatches}"

@@ -11,18 +11,18 @@ from datetime import datetime, timedelta
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
-from reprieve_operator.cluster.pods import Pod, VersionedMeta
-from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.cluster.pods import VersionedMeta, VictimPod
+from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.lifecycle import suspension, termination
-from reprieve_policy.lifecycle.suspension import Hold, Standing
+from reprieve_policy.lifecycle.suspension import SuspensionReadiness, SuspensionRecord
 from reprieve_runtime.client.paths import object_path
 
-_FRESH_SECONDS = 1.0
-_KEPT = 256
+_SNAPSHOT_TTL_SECONDS = 1.0
+_MAX_SNAPSHOTS = 256
 """Jobs remembered at once."""
-LABEL = "true"
+LABEL_VALUE = "true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class OwnerJob:
     """The few fields of a Job that its suspension depends on."""
 
     metadata: JobMeta = field(default_factory=JobMeta)
@@ -74,100 +74,115 @@ class Job:
     def may_be_suspended(self) -> bool:
         """True where nobody else decides on it."""
         selects_by_hand = bool(self.spec.manualSelector)
-        return suspension.may_suspend(self.metadata, self.spec.managedBy, selects_by_hand=selects_by_hand)
+        return suspension.may_suspend(
+            self.metadata, self.spec.managedBy, selects_by_hand=selects_by_hand
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    at: float
-    job: Job
-    standings: dict[str, Standing]
+class _JobSnapshot:
+    read_at: float
+    job: OwnerJob
+    standings: dict[str, SuspensionReadiness]
     """Of its living pods, by uid."""
 
 
 class OwnerJobs:
     """What is known of Jobs for a moment."""
 
-    def __init__(self, effects: Effects, clock: Clock) -> None:
+    def __init__(self, effects: Writes, clock: Clock) -> None:
         self._effects = effects
         self._clock = clock
-        self._known: dict[str, asyncio.Task[_Known | None]] = {}
+        self._snapshots: dict[str, asyncio.Task[_JobSnapshot | None]] = {}
 
-    async def look(self, pod: Pod) -> termination.Job | None:
+    async def get(self, pod: VictimPod) -> termination.OwnerJobState | None:
         """Return the Job that owns the pod, `None` where none does; raises `ApiError`."""
-        known = await self._know(pod)
+        known = await self._get_snapshot(pod)
         if known is None:
             return None
-        others = frozenset(found for uid, found in known.standings.items() if uid != pod.metadata.uid)
-        return termination.Job(known.job.may_be_suspended, known.job.is_suspended, others)
+        others = frozenset(
+            found for uid, found in known.standings.items() if uid != pod.metadata.uid
+        )
+        return termination.OwnerJobState(known.job.may_be_suspended, known.job.is_suspended, others)
 
-    async def suspend(self, pod: Pod, backoff: timedelta) -> datetime | None:
+    async def suspend(self, pod: VictimPod, backoff: timedelta) -> datetime | None:
         """Suspend the Job that owns the pod, and keep on it until when; `None` where there is nothing left to do.
 
         Raises `ApiError`; 409: somebody else changed the Job, look again.
         """
         path = _path_of(pod)
-        job = None if path is None else await self._read(path, _owner_uid(pod))
+        job = None if path is None else await self._read_job(path, _owner_uid(pod))
         if path is None or job is None or job.is_suspended or not job.may_be_suspended:
             return None
         now = self._clock.now().replace(microsecond=0)
-        hold = Hold(since=now, until=now + backoff, generation=job.metadata.generation + 1)
-        changes = {"annotations": {keys.SUSPENDED: suspension.render(hold)}, "labels": {keys.SUSPENDED: LABEL}}
+        hold = SuspensionRecord(
+            since=now, until=now + backoff, generation=job.metadata.generation + 1
+        )
+        changes = {
+            "annotations": {keys.SUSPENDED: suspension.render(hold)},
+            "labels": {keys.SUSPENDED: LABEL_VALUE},
+        }
         await self._effects.patch_job(path, job.metadata, changes, suspend=True)
         return hold.until
 
-    async def _know(self, pod: Pod) -> _Known | None:
+    async def _get_snapshot(self, pod: VictimPod) -> _JobSnapshot | None:
         path, uid = _path_of(pod), _owner_uid(pod)
         if path is None:
             return None
-        task = self._known.get(uid)
+        task = self._snapshots.get(uid)
         if task is None or self._is_stale(task):
-            while len(self._known) >= _KEPT:
-                del self._known[next(iter(self._known))]
+            while len(self._snapshots) >= _MAX_SNAPSHOTS:
+                del self._snapshots[next(iter(self._snapshots))]
             # Whoever asks meanwhile waits for the same answer, also where the one who asked first is cancelled.
-            task = self._known[uid] = asyncio.create_task(self._find(path, pod.metadata.namespace or "", uid))
+            task = self._snapshots[uid] = asyncio.create_task(
+                self._read_snapshot(path, pod.metadata.namespace or "", uid)
+            )
         return await asyncio.shield(task)
 
-    def _is_stale(self, task: "asyncio.Task[_Known | None]") -> bool:
+    def _is_stale(self, task: "asyncio.Task[_JobSnapshot | None]") -> bool:
         if not task.done():
             return False
         if task.cancelled() or task.exception() is not None:
             return True
         known = task.result()
-        return known is None or self._clock.monotonic() >= known.at + _FRESH_SECONDS
+        return known is None or self._clock.monotonic() >= known.read_at + _SNAPSHOT_TTL_SECONDS
 
-    async def _find(self, path: str, namespace: str, uid: str) -> _Known | None:
-        at, job = self._clock.monotonic(), await self._read(path, uid)
+    async def _read_snapshot(self, path: str, namespace: str, uid: str) -> _JobSnapshot | None:
+        at, job = self._clock.monotonic(), await self._read_job(path, uid)
         if job is None:
             return None
-        standings: dict[str, Standing] = {}
+        standings: dict[str, SuspensionReadiness] = {}
         params = {"labelSelector": f"{keys.JOB_UID}={uid}"}
-        async for pods in self._effects.pages(object_path("pods", namespace), Pod, params=params):
-            standings |= {pod.metadata.uid or "": self._standing(pod) for pod in pods if _lives(pod)}
-        return _Known(at, job, standings)
+        async for pods in self._effects.list_pages(
+            object_path("pods", namespace), VictimPod, params=params
+        ):
+            standings |= {
+                pod.metadata.uid or "": self._standing(pod) for pod in pods if _is_active(pod)
+            }
+        return _JobSnapshot(at, job, standings)
 
-    def _standing(self, pod: Pod) -> Standing:
+    def _standing(self, pod: VictimPod) -> SuspensionReadiness:
         state = pod_state.state_of(pod.metadata)
-        if not pod_state.is_alive(state):
-            state = pod_state.begin(pod, self._clock.now())
-        return suspension.standing_of(state, is_announced=pod_state.has_disruption_target(pod))
+        if not pod_state.is_in_progress(state):
+            state = pod_state.initial_state(pod, self._clock.now())
+        return suspension.readiness_of(state, is_announced=pod_state.has_disruption_target(pod))
 
-    async def _read(self, path: str, uid: str) -> Job | None:
-        job = await self._effects.find(path, Job)
+    async def _read_job(self, path: str, uid: str) -> OwnerJob | None:
+        job = await self._effects.get(path, OwnerJob)
         return job if job is not None and job.metadata.uid == uid else None
 
 
-def _path_of(pod: Pod) -> str | None:
+def _path_of(pod: VictimPod) -> str | None:
     owner = controller_of(pod.metadata)
     if owner is None or owner.kind != "Job" or not owner.apiVersion.startswith("batch/"):
         return None
     return object_path("jobs", pod.metadata.namespace, owner.name)
 
 
-def _owner_uid(pod: Pod) -> str:
+def _owner_uid(pod: VictimPod) -> str:
     owner = controller_of(pod.metadata)
     return "" if owner is None else owner.uid
 
 
-def _lives(pod: Pod) -> bool:
+def _is_active(pod: VictimPod) -> bool:
     return pod.metadata.deletionTimestamp is None and not pod_state.has_ended(pod)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from reprieve_operator.cluster import pod_state
-from reprieve_operator.cluster.call_limiter import Urgency
-from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy import keys
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Job, Walltime
@@ -19,8 +19,8 @@ from reprieve_policy.kube.objects import annotations_of, controller_of
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.preemption import cost, protection
-from reprieve_policy.preemption.cost import Work
-from reprieve_policy.preemption.protection import Reprieve
+from reprieve_policy.preemption.cost import WorkProgress
+from reprieve_policy.preemption.protection import Protection
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
@@ -31,54 +31,70 @@ _log = logging.getLogger(__name__)
 _FORBIDDEN = 403
 
 
-class Assessment:
+class VictimAssessor:
     """Of one victim, and what this process has read for it."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._has_read_job = False
-        self._job: Walltime | None = None
+        self._job_walltime: Walltime | None = None
 
-    async def of(self, pod: Pod, state: Eviction) -> tuple[Eviction, Reprieve | None]:
+    async def assess(self, pod: VictimPod, state: Eviction) -> tuple[Eviction, Protection | None]:
         """Return the state with cost and cause, and what protects the pod; raises `ApiError`."""
-        may_be_refused = state.source.is_preemption and not pod_state.is_insisted_on(pod.metadata)
+        may_be_refused = state.source.is_preemption and not pod_state.is_requested_by_label(
+            pod.metadata
+        )
         if may_be_refused and state.refused_on is None:
             await self._read_job(pod)
         tools, now = self._tools, self._tools.clock.now()
-        facts = Facts(settings=tools.policy.current, namespace=tools.namespaces.of(pod.metadata.namespace))
+        facts = Facts(
+            settings=tools.policy.current, namespace=tools.namespaces.get(pod.metadata.namespace)
+        )
         own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
-        bound = walltime.tightest((own, self._job), now)
-        assessed = self._assess(pod, state, facts, bound, now)
-        return assessed, protection.decide_reprieve(
+        bound = walltime.tightest((own, self._job_walltime), now)
+        assessed = self._with_cost_and_cause(pod, state, facts, bound, now)
+        return assessed, protection.decide_protection(
             pod_state.view_of(pod), facts, bound, now
         ) if may_be_refused else None
 
-    def _assess(self, pod: Pod, state: Eviction, facts: Facts, bound: Walltime | None, now: datetime) -> Eviction:
+    def _with_cost_and_cause(
+        self, pod: VictimPod, state: Eviction, facts: Facts, bound: Walltime | None, now: datetime
+    ) -> Eviction:
         """Return the state with what it lacks of cost and cause; both are as they were when it was asked for."""
         if state.cost is None:
-            work = Work(
+            work = WorkProgress(
                 started_at=timestamp.parse(pod.status.startTime),
                 saved_at=timestamp.parse(annotations_of(pod.metadata).get(keys.LAST_CHECKPOINT_AT)),
                 walltime=bound,
             )
-            plan, workload_type = pod_state.plan_of(pod, facts.settings), facts.namespace.workload_type
+            plan, workload_type = (
+                pod_state.plan_of(pod, facts.settings),
+                facts.namespace.workload_type,
+            )
             found = cost.decide_cost(
                 pod_state.view_of(pod), plan, work, facts.settings, now, workload_type=workload_type
             )
-            state = replace(state, cost=found.price)
+            state = replace(state, cost=found.recorded)
         if state.cause is None:
-            preemptor = self._tools.namespaces.of(cause.preemptor_namespace(state))
-            state = replace(state, cause=cause.decide_cause(state, is_for_sensitive=preemptor.is_sensitive))
+            preemptor = self._tools.namespaces.get(cause.preemptor_namespace(state))
+            state = replace(
+                state, cause=cause.decide_cause(state, is_for_sensitive=preemptor.is_sensitive)
+            )
         return state
 
-    async def _read_job(self, pod: Pod) -> None:
+    async def _read_job(self, pod: VictimPod) -> None:
         owner = controller_of(pod.metadata)
         is_job = owner is not None and owner.kind == "Job" and owner.apiVersion.startswith("batch/")
-        if self._has_read_job or owner is None or not is_job or not self._tools.policy.current.near_completion_seconds:
+        if (
+            self._has_read_job
+            or owner is None
+            or not is_job
+            or not self._tools.policy.current.near_completion_seconds
+        ):
             return
         try:
             path = object_path("jobs", pod.metadata.namespace, owner.name)
-            job = await self._tools.effects.find(path, Job, Urgency.TELL)
+            job = await self._tools.effects.get(path, Job, CallPriority.NOTIFY)
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
@@ -86,4 +102,4 @@ class Assessment:
             job = None
         self._has_read_job = True
         if job is not None and job.metadata.uid == owner.uid:
-            self._job = job.walltime
+            self._job_walltime = job.walltime

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from reprieve_operator.cluster.pods import Condition, Pod
+from reprieve_operator.cluster.pods import Condition, VictimPod
 from reprieve_operator.cluster.policy_source import PolicySource
-from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.lifecycle import lost_node
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
@@ -23,7 +23,7 @@ class _Taint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NodeSpec:
+class _VictimNodeSpec:
     taints: Sequence[_Taint] | None = None
 
 
@@ -33,40 +33,44 @@ class _NodeStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
-    spec: _NodeSpec = field(default_factory=_NodeSpec)
+class _VictimNode:
+    spec: _VictimNodeSpec = field(default_factory=_VictimNodeSpec)
     status: _NodeStatus = field(default_factory=_NodeStatus)
 
 
-class Nodes:
+class LostNodeChecker:
     """Reads nodes. Nothing is remembered of one: what was gone when another victim went may be back."""
 
-    def __init__(self, effects: Effects, policy: PolicySource) -> None:
+    def __init__(self, effects: Writes, policy: PolicySource) -> None:
         self._effects = effects
         self._policy = policy
-        self._has_said = False
+        self._is_reported = False
 
-    async def is_lost(self, pod: Pod) -> bool:
+    async def is_lost(self, pod: VictimPod) -> bool:
         """True where the pod's node is gone for certain; where the right to read it is missing, it is not."""
         name = pod.spec.nodeName
-        if not lost_node.is_name(name):
+        if not lost_node.is_node_name(name):
             return False
         try:
-            node = await self._effects.find(object_path("nodes", name=name), _Node)
+            node = await self._effects.get(object_path("nodes", name=name), _VictimNode)
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
-            self._say()
+            self._report_missing_right()
             return False
-        return lost_node.is_lost(None if node is None else _view(node))
+        return lost_node.is_lost(None if node is None else _to_lost_node(node))
 
-    def _say(self) -> None:
-        if not self._has_said:
-            self._has_said = True
+    def _report_missing_right(self) -> None:
+        if not self._is_reported:
+            self._is_reported = True
             _log.warning("nodes cannot be read")
-            self._policy.complain("LostNodesUnreadable", _NOTE)
+            self._policy.record_warning("LostNodesUnreadable", _NOTE)
 
 
-def _view(node: _Node) -> lost_node.Node:
-    ready = any(found.type == "Ready" and found.status == "True" for found in node.status.conditions or ())
-    return lost_node.Node(is_ready=ready, taints={taint.key for taint in node.spec.taints or ()})
+def _to_lost_node(node: _VictimNode) -> lost_node.NodeHealth:
+    ready = any(
+        found.type == "Ready" and found.status == "True" for found in node.status.conditions or ()
+    )
+    return lost_node.NodeHealth(
+        is_ready=ready, taints={taint.key for taint in node.spec.taints or ()}
+    )

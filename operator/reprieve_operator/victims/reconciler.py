@@ -10,35 +10,35 @@ import random
 from dataclasses import dataclass, replace
 
 from reprieve_operator.cluster import event_messages, pod_state
-from reprieve_operator.cluster.call_limiter import Urgency
-from reprieve_operator.cluster.event_recorder import Regarding
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.cluster.retries import HOPELESS, is_without_room
-from reprieve_policy.checkpointing.contract import Answer
+from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.event_recorder import ObjectReference
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.retries import PERMANENT_STATUSES, is_object_too_large
+from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import lost_node, machine, termination
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_policy.lifecycle.machine import Decision
+from reprieve_policy.lifecycle.machine import LifecycleDecision
 from reprieve_policy.lifecycle.transitions import TERMINAL
-from reprieve_policy.preemption.protection import Reprieve
+from reprieve_policy.preemption.protection import Protection
 from reprieve_runtime.client.api import ApiError
 
-from .assessment import Assessment
-from .checkpoint_session import Conversation
+from .assessment import VictimAssessor
+from .checkpoint_session import CheckpointSession
 from .context import Tools
-from .gang_eviction import Muster
-from .gang_member import Membership
-from .gang_registry import Gangs
-from .termination import Departure
+from .gang_eviction import GangEviction
+from .gang_member import GangMember
+from .gang_registry import GangRegistry
+from .termination import Termination
 
 _log = logging.getLogger(__name__)
 
-_LOOK_AGAIN = (404, 409)
-_PUT_OFF_SECONDS = 15.0
+_STALE_STATUSES = (404, 409)
+_MAX_POSTPONE_SECONDS = 15.0
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.2, 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Victim:
+class VictimRef:
     """Which pod: a name alone may be another pod's tomorrow."""
 
     namespace: str
@@ -46,62 +46,67 @@ class Victim:
     uid: str
 
 
-class Keeper:
+class VictimReconciler:
     """The task of one victim."""
 
-    def __init__(self, victim: Victim, tools: Tools, gangs: Gangs) -> None:
+    def __init__(self, victim: VictimRef, tools: Tools, gangs: GangRegistry) -> None:
         self.victim = victim
         self.phase = Phase.REQUESTED
         self._tools = tools
         self._changed = asyncio.Event()
-        self._workload = Conversation(tools, self._changed.set)
-        self._assessment = Assessment(tools)
-        self._gang = Membership(gangs, victim.uid, self._changed.set)
-        self._departure = Departure(tools, self.see, self._written)
-        self._pod: Pod | None = None
-        self._must_look = False
-        self._looked_at = tools.clock.monotonic()
-        self._last: Eviction | None = None
-        self._heard: Answer | None = None
-        self._has_room = True
-        self._begun_at = tools.clock.monotonic()
-        self._is_taken_up = False
-        self._noticed_at: float | None = None
+        self._session = CheckpointSession(tools, self._changed.set)
+        self._assessor = VictimAssessor(tools)
+        self._gang_member = GangMember(gangs, victim.uid, self._changed.set)
+        self._termination = Termination(tools, self.on_pod_update, self._on_state_written)
+        self._pod: VictimPod | None = None
+        self._must_reread = False
+        self._read_at = tools.clock.monotonic()
+        self._last_state: Eviction | None = None
+        self._last_answer: CheckpointAnswer | None = None
+        self._can_persist_state = True
+        self._started_at = tools.clock.monotonic()
+        self._is_first_write_done = False
+        self._postponed_since: float | None = None
         self._failures = 0
         self._is_done = False
 
     @property
-    def pod(self) -> Pod | None:
+    def pod(self) -> VictimPod | None:
         """The victim as it was seen last."""
         return self._pod
 
     @property
     def waiting_seconds(self) -> float:
         """How long its first write has been due; 0 once that is made."""
-        return 0.0 if self._is_taken_up else self._tools.clock.monotonic() - self._begun_at
+        return (
+            0.0 if self._is_first_write_done else self._tools.clock.monotonic() - self._started_at
+        )
 
     @property
     def is_stuck(self) -> bool:
         """True where the victim is there long after its grace was over."""
-        return self._departure.is_stuck(self._pod)
+        return self._termination.is_stuck(self._pod)
 
-    def see(self, pod: Pod) -> None:
+    def on_pod_update(self, pod: VictimPod) -> None:
         """Take in what a watch saw, unless it is older than what is known; an own write that it tells of is no news."""
-        known, version = -1 if self._pod is None else _version(self._pod), _version(pod)
+        known, version = (
+            -1 if self._pod is None else _resource_version(self._pod),
+            _resource_version(pod),
+        )
         if version >= known:
             self._pod = pod
-            self._looked_at = self._tools.clock.monotonic()
+            self._read_at = self._tools.clock.monotonic()
         if version > known or not version:
             self._changed.set()
 
-    def join(self, muster: Muster) -> None:
+    def join_gang(self, gang_eviction: GangEviction) -> None:
         """Have the pod go with its gang, of which another was asked to go."""
-        self._gang.enter(muster)
+        self._gang_member.join(gang_eviction)
         self._changed.set()
 
-    def look(self) -> None:
+    def request_reread(self) -> None:
         """Look at the pod itself: an event said that it left the watch, or one may have been missed."""
-        self._must_look = True
+        self._must_reread = True
         self._changed.set()
 
     async def run(self) -> None:
@@ -110,16 +115,16 @@ class Keeper:
             while not self._is_done:
                 self._changed.clear()
                 try:
-                    pause = await self._turn()
+                    pause = await self._reconcile()
                     self._failures = 0
                 except ApiError as error:
-                    pause = self._recover(error)
-                await self._sleep(pause)
+                    pause = self._retry_delay(error)
+                await self._wait_for_change(pause)
         finally:
-            self._gang.leave()
-            await self._workload.asking.close()
+            self._gang_member.leave()
+            await self._session.poller.close()
 
-    async def _sleep(self, seconds: float) -> None:
+    async def _wait_for_change(self, seconds: float) -> None:
         if self._is_done or seconds <= 0:
             return
         try:
@@ -128,163 +133,196 @@ class Keeper:
         except TimeoutError:
             pass
 
-    async def _turn(self) -> float:
+    async def _reconcile(self) -> float:
         """Do what is to be done now; return the seconds until the next turn, should nothing happen before."""
-        last, pod = self._pod, await self._observe()
+        last, pod = self._pod, await self._current_pod()
         if pod is None:
-            return self._vanished(last)
-        state, begins = self._state(pod)
+            return self._on_pod_gone(last)
+        state, begins = self._current_state(pod)
         if state is None or state.phase in TERMINAL:
             self._is_done = True
             return 0.0
-        self._last, self.phase = state, state.phase
-        self._is_taken_up |= state.phase is not Phase.REQUESTED
+        self._last_state, self.phase = state, state.phase
+        self._is_first_write_done |= state.phase is not Phase.REQUESTED
         state, reprieve = await self._assess(pod, state) if begins else (state, None)
-        state = await self._gang.take_part(pod, state, begins=begins)
+        state = await self._gang_member.look_up_gang(pod, state, begins=begins)
         is_leaving = state.phase is Phase.TERMINATING
-        answer = None if begins or is_leaving else self._workload.answer(pod, state)
-        asking = self._workload.asking
-        lost, forgotten = asking.hint_was_lost, asking.is_forgotten
-        seen = pod_state.see(pod, state, answer, reprieve=reprieve, hint_was_lost=lost, is_forgotten=forgotten)
-        seen = replace(self._gang.see(seen, has_room=self._has_room), is_held=self._departure.is_held)
+        answer = None if begins or is_leaving else self._session.current_answer(pod, state)
+        asking = self._session.poller
+        lost, forgotten = asking.hint_lost, asking.request_forgotten
+        seen = pod_state.observe(
+            pod, state, answer, reprieve=reprieve, hint_was_lost=lost, is_forgotten=forgotten
+        )
+        seen = replace(
+            self._gang_member.observe(seen, has_room=self._can_persist_state),
+            eviction_blocked=self._termination.is_eviction_blocked,
+        )
         settings, now = self._tools.policy.current, self._tools.clock.now()
-        if self._workload.is_owed_the_last_word(pod, state, seen):
-            return self._workload.proceed(pod, state)
-        plan = pod_state.plan_of(pod, settings, has_room=self._has_room)
+        if self._session.needs_final_poll(pod, state, seen):
+            return self._session.poll(pod, state)
+        plan = pod_state.plan_of(pod, settings, has_room=self._can_persist_state)
         decision = machine.decide(state, seen, plan, settings, now)
-        if lost_node.matters(state, decision.eviction, settings) and await self._tools.nodes.is_lost(pod):
+        if lost_node.needs_node_check(
+            state, decision.eviction, settings
+        ) and await self._tools.nodes.is_lost(pod):
             decision = machine.decide(state, replace(seen, is_node_lost=True), plan, settings, now)
-        if self._is_put_off(decision, answer):
-            return self._workload.proceed(pod, state)
-        self._heard = answer if answer is not None and answer.is_about(state.eviction_id) else None
-        if decision.moves or is_leaving:
-            pause = await self._follow(pod, decision, begins=begins)
-            asking.forget_answer(answer)
+        if self._is_postponed(decision, answer):
+            return self._session.poll(pod, state)
+        self._last_answer = (
+            answer if answer is not None and answer.may_belong_to(state.eviction_id) else None
+        )
+        if decision.transitions or is_leaving:
+            pause = await self._apply(pod, decision, begins=begins)
+            asking.clear_answer(answer)
             return pause
-        asking.forget_answer(answer)
-        if asking.hint_was_lost or asking.is_forgotten:
-            asking.give_up_attempts()
-        return self._workload.proceed(pod, state)
+        asking.clear_answer(answer)
+        if asking.hint_lost or asking.request_forgotten:
+            asking.stop_attempts()
+        return self._session.poll(pod, state)
 
-    def _is_put_off(self, decision: Decision, answer: Answer | None) -> bool:
+    def _is_postponed(self, decision: LifecycleDecision, answer: CheckpointAnswer | None) -> bool:
         """True where it is not written down yet that the workload saves: in a burst that would hold up what somebody waits for.
 
         For a while only, because people read it.
         """
-        if not machine.can_wait(decision, answer):
+        if not machine.may_postpone_write(decision, answer):
             return False
         now = self._tools.clock.monotonic()
-        self._noticed_at = self._noticed_at or now
-        return self._tools.effects.are_many and now - self._noticed_at < _PUT_OFF_SECONDS
+        self._postponed_since = self._postponed_since or now
+        return self._tools.effects.is_busy and now - self._postponed_since < _MAX_POSTPONE_SECONDS
 
-    async def _assess(self, pod: Pod, state: Eviction) -> tuple[Eviction, Reprieve | None]:
-        state, reprieve = await self._assessment.of(pod, state)
+    async def _assess(self, pod: VictimPod, state: Eviction) -> tuple[Eviction, Protection | None]:
+        state, reprieve = await self._assessor.assess(pod, state)
         # A pod without room for a state cannot carry until when it is reprieved.
-        is_good = reprieve is not None and (self._has_room or reprieve.until is None)
+        is_good = reprieve is not None and (self._can_persist_state or reprieve.until is None)
         return state, reprieve if is_good else None
 
-    async def _observe(self) -> Pod | None:
-        elapsed = self._tools.clock.monotonic() - self._looked_at
+    async def _current_pod(self) -> VictimPod | None:
+        elapsed = self._tools.clock.monotonic() - self._read_at
         is_due = elapsed >= self._tools.settings.resync_interval_seconds
-        if self._must_look or self._pod is None or is_due:
-            await self._look()
+        if self._must_reread or self._pod is None or is_due:
+            await self._reread()
         return self._pod
 
-    async def _look(self) -> None:
-        self._looked_at = self._tools.clock.monotonic()
+    async def _reread(self) -> None:
+        self._read_at = self._tools.clock.monotonic()
         try:
-            urgency = Urgency.NOTE if self._is_taken_up else Urgency.TELL
-            pod = await self._tools.effects.read(self.victim.namespace, self.victim.name, self.victim.uid, urgency)
+            urgency = CallPriority.RECORD if self._is_first_write_done else CallPriority.NOTIFY
+            pod = await self._tools.effects.read_pod(
+                self.victim.namespace, self.victim.name, self.victim.uid, urgency
+            )
         except ApiError:
-            if self._must_look or self._pod is None:
+            if self._must_reread or self._pod is None:
                 raise
             # Only a second look: while the API server is away, the workload is still asked.
             return
-        self._pod, self._must_look = pod, False
-        self._departure.looked()
+        self._pod, self._must_reread = pod, False
+        self._termination.on_reread()
 
-    def _state(self, pod: Pod) -> tuple[Eviction | None, bool]:
+    def _current_state(self, pod: VictimPod) -> tuple[Eviction | None, bool]:
         """Return the state that the pod carries, or the first one where a mark has no state yet."""
-        if self._departure.unwritten is not None:
-            return self._departure.unwritten, False
+        if self._termination.unpersisted_state is not None:
+            return self._termination.unpersisted_state, False
         state = pod_state.state_of(pod.metadata)
-        if state is not None and pod_state.is_alive(state):
+        if state is not None and pod_state.is_in_progress(state):
             # One that was reprieved has been told nothing yet.
             return state, state.phase is Phase.REPRIEVED
         now = self._tools.clock.now()
-        begun = pod_state.begin(pod, now) or self._gang.begin(self.victim.uid, state, now)
+        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(
+            self.victim.uid, state, now
+        )
         if begun is None:
             return state, False
-        return termination.follow_on(begun, state, self._tools.policy.current), True
+        return termination.carry_over_budget_hold(begun, state, self._tools.policy.current), True
 
-    async def _follow(self, pod: Pod, decision: Decision, *, begins: bool) -> float:
+    async def _apply(self, pod: VictimPod, decision: LifecycleDecision, *, begins: bool) -> float:
         """Perform what was decided; only what is written is announced and counted."""
         state = decision.eviction
         if state.phase is Phase.TERMINATING:
-            return await self._departure.proceed(pod, decision)
+            return await self._termination.terminate(pod, decision)
         if state.phase in (Phase.CANCELLED, Phase.SPARED):
-            self.see(await self._departure.stay(pod, state))
-            await self._workload.take_back(pod, state)
+            self.on_pod_update(await self._termination.write_cancelled(pod, state))
+            await self._session.cancel(pod, state)
         elif state.phase is Phase.FINISHED:
-            self.see(await self._departure.finish(pod, state))
+            self.on_pod_update(await self._termination.write_finished(pod, state))
         else:
             try:
-                await self._write_waiting(pod, state, begins=begins)
+                await self._write_waiting_state(pod, state, begins=begins)
             except ApiError as error:
-                if not (begins and is_without_room(error)):
+                if not (begins and is_object_too_large(error)):
                     raise
-                self._renounce_notice(pod)
+                self._skip_notice(pod)
                 return 0.0
-            if any(move.to is Phase.HINTED or move.asks_again for move in decision.moves):
-                self._workload.asking.begin_attempt()
-        self._written(pod, decision)
+            if any(move.to is Phase.HINTED or move.resends_hint for move in decision.transitions):
+                self._session.poller.begin_attempt()
+        self._on_state_written(pod, decision)
         return 0.0
 
-    async def _write_waiting(self, pod: Pod, state: Eviction, *, begins: bool) -> None:
+    async def _write_waiting_state(self, pod: VictimPod, state: Eviction, *, begins: bool) -> None:
         """Write a phase in which the workload has time, with the request where an annotation carries it."""
         if state.phase is Phase.REPRIEVED:
-            self.see(await self._tools.effects.write_state(pod, state, None, begins=False))
+            self.on_pod_update(
+                await self._tools.effects.write_state(pod, state, None, begins=False)
+            )
             return
-        target, request = self._workload.target(pod), self._workload.written_request(pod, state)
+        target, request = self._session.endpoint(pod), self._session.annotation_request(pod, state)
         hold = self._tools.settings.cleanup_finalizer
-        self.see(await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold))
+        self.on_pod_update(
+            await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold)
+        )
         if begins and isinstance(target, str):
-            self._workload.fall_back(pod, target)
+            self._session.report_annotation_fallback(pod, target)
 
-    def _renounce_notice(self, pod: Pod) -> None:
+    def _skip_notice(self, pod: VictimPod) -> None:
         """Go on as if the pod wanted no checkpoint: without this, a pod without room for a state would stay for ever."""
-        self._has_room = False
+        self._can_persist_state = False
         note = "the pod's annotations leave no room for the state of an eviction, so it goes without notice"
-        self._tools.announcer.announce(Regarding.pod(pod.metadata), "SoftEvictionWithoutNotice", note)
+        self._tools.announcer.event(
+            ObjectReference.for_pod(pod.metadata), "SoftEvictionWithoutNotice", note
+        )
 
-    def _written(self, pod: Pod, decision: Decision) -> None:
-        self._last, self.phase, self._is_taken_up = decision.eviction, decision.eviction.phase, True
-        self._tools.tally.moved(pod, decision, self._heard)
-        self._gang.moved(pod, decision.eviction)
+    def _on_state_written(self, pod: VictimPod, decision: LifecycleDecision) -> None:
+        self._last_state, self.phase, self._is_first_write_done = (
+            decision.eviction,
+            decision.eviction.phase,
+            True,
+        )
+        self._tools.tally.report_transitions(pod, decision, self._last_answer)
+        self._gang_member.on_state_written(pod, decision.eviction)
 
-    def _vanished(self, pod: Pod | None) -> float:
+    def _on_pod_gone(self, pod: VictimPod | None) -> float:
         """Tell the end of a victim that is gone; `pod` is what was seen of it last."""
         self._is_done = True
-        self._departure.vanished(self.victim.uid, pod)
-        if self._last is not None and pod is not None:
+        self._termination.on_pod_gone(self.victim.uid, pod)
+        if self._last_state is not None and pod is not None:
             settings = self._tools.policy.current
             plan = pod_state.plan_of(pod, settings)
-            gone = machine.Seen(is_gone=True, is_replaced=pod_state.is_replaced(pod, self._last, plan))
-            decision = machine.decide(self._last, gone, plan, settings, self._tools.clock.now())
-            self._written(pod, decision)
-            self._tools.announcer.announce(Regarding.pod(pod.metadata), *event_messages.completed(decision.eviction))
+            gone = machine.ObservedVictim(
+                is_gone=True, is_replaced=pod_state.is_replaced(pod, self._last_state, plan)
+            )
+            decision = machine.decide(
+                self._last_state, gone, plan, settings, self._tools.clock.now()
+            )
+            self._on_state_written(pod, decision)
+            self._tools.announcer.event(
+                ObjectReference.for_pod(pod.metadata), *event_messages.completed(decision.eviction)
+            )
         return 0.0
 
-    def _recover(self, error: ApiError) -> float:
+    def _retry_delay(self, error: ApiError) -> float:
         """Return how long to wait after a call that failed: not at all where only our picture was old."""
-        self._must_look = True
+        self._must_reread = True
         self._failures += 1
-        backoff = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10))
-        if error.status in _LOOK_AGAIN:
+        backoff = min(
+            _LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10)
+        )
+        if error.status in _STALE_STATUSES:
             return 0.0 if self._failures == 1 else backoff * random.uniform(0.1, 0.5)  # noqa: S311 - jitter
-        level = logging.ERROR if error.status in HOPELESS else logging.WARNING
+        level = logging.ERROR if error.status in PERMANENT_STATUSES else logging.WARNING
         _log.log(
-            level, "call failed", extra={"pod": f"{self.victim.namespace}/{self.victim.name}", "error": str(error)}
+            level,
+            "call failed",
+            extra={"pod": f"{self.victim.namespace}/{self.victim.name}", "error": str(error)},
         )
         # Whoever is in between may ask for anything.
         asked = min(error.retry_after_seconds or 0, self._tools.settings.resync_interval_seconds)
@@ -292,7 +330,7 @@ class Keeper:
         return max(asked, backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
 
 
-def _version(pod: Pod) -> int:
+def _resource_version(pod: VictimPod) -> int:
     """Return the resourceVersion as the number that it is on every API server since 1.35."""
     text = pod.metadata.resourceVersion
     return int(text) if text.isdigit() else 0

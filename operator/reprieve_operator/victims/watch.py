@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy import keys
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
@@ -12,29 +12,37 @@ _PAGE = 50
 """Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
 
 
-class PodWatch:
+class VictimWatch:
     """Tells of each victim as it is now, and by its uid of each that has left: it is gone, or our label is."""
 
-    def __init__(self, api: Api, see: Callable[[Pod], None], lose: Callable[[str], None]) -> None:
-        self._see = see
-        self._lose = lose
+    def __init__(
+        self, api: Api, on_update: Callable[[VictimPod], None], on_delete: Callable[[str], None]
+    ) -> None:
+        self._on_update = on_update
+        self._on_delete = on_delete
         self._uids: dict[Key, str] = {}
         selector = {"labelSelector": keys.SOFT_EVICTION}
-        self.reflector: Reflector[Pod, None] = Reflector(
-            api, object_path("pods"), Pod, self._take, forget=self._forget, params=selector, page=_PAGE
+        self.reflector: Reflector[VictimPod, None] = Reflector(
+            api,
+            object_path("pods"),
+            VictimPod,
+            self._handle_pod,
+            on_delete=self._handle_delete,
+            params=selector,
+            page=_PAGE,
         )
 
     async def run(self) -> None:
         """Watch until cancelled."""
         await self.reflector.run()
 
-    def _take(self, pod: Pod) -> None:
+    def _handle_pod(self, pod: VictimPod) -> None:
         key, uid = (pod.metadata.namespace or "", pod.metadata.name or ""), pod.metadata.uid or ""
         before, self._uids[key] = self._uids.get(key, uid), uid
         if before != uid:
             # While nobody watched, another pod of the same name took its place.
-            self._lose(before)
-        self._see(pod)
+            self._on_delete(before)
+        self._on_update(pod)
 
-    def _forget(self, key: Key) -> None:
-        self._lose(self._uids.pop(key))
+    def _handle_delete(self, key: Key) -> None:
+        self._on_delete(self._uids.pop(key))

@@ -10,18 +10,20 @@ from reprieve_policy import facts as known
 from reprieve_policy import keys
 from reprieve_policy.config import toleration
 from reprieve_policy.config.namespace import OFF
-from reprieve_policy.config.toleration import Toleration
+from reprieve_policy.config.toleration import PreemptionToleration
 from reprieve_policy.eviction_requests import objects
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import gate
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of, pod_views
 from reprieve_policy.lifecycle import mark, replacement_annotations
-from reprieve_policy.verdict import Change, Entry, Gate
+from reprieve_policy.verdict import GateAddition, ListAddition, MetadataChange
 
 from . import sidecar
 
 
-def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> tuple[Change | Gate | Entry, ...]:
+def decide_defaults(
+    resource: Resource, old: Resource | None, facts: Facts
+) -> tuple[MetadataChange | GateAddition | ListAddition, ...]:
     """Return the changes of one object; `old` is `None` at creation."""
     if resource.metadata.deletionTimestamp is not None:
         return ()
@@ -29,42 +31,50 @@ def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> t
         return tuple(_default_toleration(resource))
     if resource.kind != "Pod":
         return ()
-    created = tuple(_default_pod(resource, facts)) if old is None and facts.namespace.enforcement != OFF else ()
+    created = (
+        tuple(_default_pod(resource, facts))
+        if old is None and facts.namespace.enforcement != OFF
+        else ()
+    )
     return created + tuple(_label_mark(resource, old))
 
 
-def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change | Gate | Entry]:
+def _default_pod(
+    pod: Resource, facts: Facts
+) -> Iterator[MetadataChange | GateAddition | ListAddition]:
     view = next(pod_views(pod))
     if keys.PREEMPTION_CLASS not in view.labels:
-        yield Change("labels", keys.PREEMPTION_CLASS, str(known.default_class(view, facts)))
+        yield MetadataChange("labels", keys.PREEMPTION_CLASS, str(known.default_class(view, facts)))
     by_setting = {
         keys.PREEMPTIBLE: facts.settings.default_preemptible,
         keys.CAN_PREEMPT: facts.settings.default_can_preempt,
     }
     for key, value in by_setting.items():
         if value is not None and key not in view.labels:
-            yield Change("labels", key, str(value).lower())
-    if facts.inherited is not None:
-        yield from replacement_annotations.decide_stamps(facts.inherited, view, facts.settings)
+            yield MetadataChange("labels", key, str(value).lower())
+    if facts.ledger_entry is not None:
+        yield from replacement_annotations.decide_changes(facts.ledger_entry, view, facts.settings)
     yield from gate.decide_gate(pod, facts)
     yield from sidecar.decide_sidecar(pod, facts)
     yield from objects.decide_responder(pod, facts)
 
 
-def _default_toleration(priority_class: Resource) -> Iterator[Change]:
+def _default_toleration(priority_class: Resource) -> Iterator[MetadataChange]:
     """Write the half that upstream would assume, so that everybody sees it; a class that says nothing stays as it is."""
     annotations = annotations_of(priority_class.metadata)
     minimum_key, seconds_key = toleration.annotation_keys(keys.TOLERATION_PREFIX)
     parsed = toleration.parse(annotations, priority_class.value or 0)
-    if (minimum_key in annotations) == (seconds_key in annotations) or not isinstance(parsed, Toleration):
+    if (minimum_key in annotations) == (seconds_key in annotations) or not isinstance(
+        parsed, PreemptionToleration
+    ):
         return
     defaults = {minimum_key: parsed.minimum_preemptable_priority, seconds_key: parsed.seconds}
     for key, value in defaults.items():
         if key not in annotations:
-            yield Change("annotations", key, str(value))
+            yield MetadataChange("annotations", key, str(value))
 
 
-def _label_mark(pod: Resource, old: Resource | None) -> Iterator[Change]:
+def _label_mark(pod: Resource, old: Resource | None) -> Iterator[MetadataChange]:
     """Give a new mark in another dialect our label.
 
     Only a new one: without this, a label that somebody took away to cancel would be back before it was gone.
@@ -73,7 +83,7 @@ def _label_mark(pod: Resource, old: Resource | None) -> Iterator[Change]:
     if keys.SOFT_EVICTION in labels or not mark.is_marked(labels, annotations):
         return
     if old is None or _marks(pod) != _marks(old):
-        yield Change("labels", keys.SOFT_EVICTION, mark.MARKED)
+        yield MetadataChange("labels", keys.SOFT_EVICTION, mark.MARKED)
 
 
 def _marks(pod: Resource) -> tuple[str | None, str | None]:

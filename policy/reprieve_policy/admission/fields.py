@@ -14,7 +14,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.verdict import annotation_path, label_path
 
 
-class Field(NamedTuple):
+class MetadataField(NamedTuple):
     """One key of an object's metadata, the rule that speaks of it, and what it may say."""
 
     rule: str
@@ -27,23 +27,33 @@ class Field(NamedTuple):
         return (label_path if self.part == "labels" else annotation_path)(prefix, self.key)
 
 
-def of_pods(settings: PolicySettings) -> tuple[Field, ...]:
+def pod_fields(settings: PolicySettings) -> tuple[MetadataField, ...]:
     """Return the fields of pods and of templates that make them."""
     return (
-        Field("preemption-class", "labels", keys.PREEMPTION_CLASS, preemption_class.CLASS),
-        Field("koordinator-labels", "labels", keys.PREEMPTIBLE, koordinator.BOOLEAN),
-        Field("koordinator-labels", "labels", keys.CAN_PREEMPT, koordinator.BOOLEAN),
-        *(Field("checkpoint", "annotations", key, value) for key, value in checkpoint_plan.values(settings).items()),
-        Field("agent", "annotations", keys.AGENT, agent.WISH),
+        MetadataField("preemption-class", "labels", keys.PREEMPTION_CLASS, preemption_class.CLASS),
+        MetadataField("koordinator-labels", "labels", keys.PREEMPTIBLE, koordinator.BOOLEAN),
+        MetadataField("koordinator-labels", "labels", keys.CAN_PREEMPT, koordinator.BOOLEAN),
+        *(
+            MetadataField("checkpoint", "annotations", key, value)
+            for key, value in checkpoint_plan.accepted_values(settings).items()
+        ),
+        MetadataField("agent", "annotations", keys.AGENT, agent.ACCEPTED_VALUES),
     )
 
 
-OF_PRIORITY_CLASSES = (
+PRIORITY_CLASS_FIELDS = (
     *(
-        Field("preemption-toleration", "annotations", key, value)
+        MetadataField("preemption-toleration", "annotations", key, value)
         for key, value in zip(
-            toleration.annotation_keys(keys.TOLERATION_PREFIX), (toleration.MINIMUM, toleration.SECONDS), strict=True
+            toleration.annotation_keys(keys.TOLERATION_PREFIX),
+            (toleration.MINIMUM, toleration.SECONDS),
+            strict=True,
         )
     ),
-    Field("priority-class-default", "annotations", keys.DEFAULT_PREEMPTION_CLASS, preemption_class.CLASS),
+    MetadataField(
+        "priority-class-default",
+        "annotations",
+        keys.DEFAULT_PREEMPTION_CLASS,
+        preemption_class.CLASS,
+    ),
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from reprieve_policy.kube.template_kinds import find_templates
 from reprieve_policy.kube.text import show
-from reprieve_policy.verdict import Kind, Violation, quote
+from reprieve_policy.verdict import Violation, ViolationKind, quote
 
 RULE = "form"
 """The id under which these violations are told; no rule of admission has it."""
@@ -17,16 +17,25 @@ RULE = "form"
 Document = Mapping[str, object]
 
 _MAPS = ("labels", "annotations")
-_SLIPS = {"label": "labels", "annotation": "annotations", "Labels": "labels", "Annotations": "annotations"}
+_MISSPELLED_FIELDS = {
+    "label": "labels",
+    "annotation": "annotations",
+    "Labels": "labels",
+    "Annotations": "annotations",
+}
 
 
 def check_form(document: Document, paths: Sequence[str]) -> tuple[Violation, ...]:
     """Return the slips in the metadata of an object and of the pod templates at `paths` in it."""
     found = metadata_in(document, paths)
-    return tuple(violation for prefix, metadata in found for violation in _check_metadata(metadata, prefix))
+    return tuple(
+        violation for prefix, metadata in found for violation in _check_metadata(metadata, prefix)
+    )
 
 
-def metadata_in(document: Document, paths: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
+def metadata_in(
+    document: Document, paths: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the metadata of an object and of the pod templates at `paths` in it, each with its prefix."""
     for prefix, holder in (("", document), *find_templates(document, paths)):
         metadata = holder.get("metadata")
@@ -37,9 +46,9 @@ def metadata_in(document: Document, paths: Sequence[str]) -> Iterator[tuple[str,
 def _check_metadata(metadata: Mapping[str, object], prefix: str) -> Iterator[Violation]:
     for name, value in metadata.items():
         path = f"{prefix}metadata.{name}"
-        if name in _SLIPS:
-            detail = f"the field is {_SLIPS[name]}: the API server drops one that it does not know"
-            yield Violation(path, Kind.FORBIDDEN, None, detail, RULE)
+        if name in _MISSPELLED_FIELDS:
+            detail = f"the field is {_MISSPELLED_FIELDS[name]}: the API server drops one that it does not know"
+            yield Violation(path, ViolationKind.FORBIDDEN, None, detail, RULE)
         elif name in _MAPS:
             yield from _check_map(value, path)
 
@@ -48,10 +57,16 @@ def _check_map(value: object, path: str) -> Iterator[Violation]:
     if value is None:
         return
     if not isinstance(value, Mapping):
-        yield Violation(path, Kind.INVALID, show(value), "must be a mapping of keys to strings", RULE)
+        yield Violation(
+            path, ViolationKind.INVALID, show(value), "must be a mapping of keys to strings", RULE
+        )
         return
     for key, text in value.items():
         if text is not None and not isinstance(text, str):
             shown = show(text)
-            detail = "must be a string" if isinstance(text, dict | list) else f"must be a string: {quote(shown)}"
-            yield Violation(f"{path}[{key}]", Kind.INVALID, shown, detail, RULE)
+            detail = (
+                "must be a string"
+                if isinstance(text, dict | list)
+                else f"must be a string: {quote(shown)}"
+            )
+            yield Violation(f"{path}[{key}]", ViolationKind.INVALID, shown, detail, RULE)

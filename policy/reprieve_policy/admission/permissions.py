@@ -9,28 +9,36 @@ from collections.abc import Callable, Iterator
 
 from reprieve_policy.config.namespace import OFF
 from reprieve_policy.config.preemption_class import HIGHEST
-from reprieve_policy.facts import Facts, Right
+from reprieve_policy.facts import Facts, Permission
 from reprieve_policy.keys import PREEMPTIBLE, PREEMPTION_CLASS
 from reprieve_policy.kube.objects import PodView, Resource, TemplatedResource, pod_views
 
-CLAIM_NON_PREEMPTIBLE = Right("claim", "nonpreemptiblepods")
+CLAIM_NON_PREEMPTIBLE = Permission("claim", "nonpreemptiblepods")
 """To say `preemptible: "false"` where no quota bounds how much of that there is."""
 
-CLAIM_SENSITIVE = Right("claim-sensitive", "preemptionclasses")
+CLAIM_SENSITIVE = Permission("claim-sensitive", "preemptionclasses")
 """To claim class 10 where its Namespace does not give it. Of pods and built-in kinds the guard asks."""
 
-_NONE: frozenset[Right] = frozenset()
+_NONE: frozenset[Permission] = frozenset()
 
 
-def needed(resource: Resource, old: Resource | None, facts: Facts) -> frozenset[Right]:
+def required_permissions(
+    resource: Resource, old: Resource | None, facts: Facts
+) -> frozenset[Permission]:
     """Return the rights that this object needs now; of an update, only for what it newly claims."""
     if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
         return _NONE
-    found = [right for right, claimed in _CLAIMED.items() if any(claimed(resource, old, facts))]
+    found = [
+        right
+        for right, claimed in _CLAIMS_BY_PERMISSION.items()
+        if any(claimed(resource, old, facts))
+    ]
     return frozenset(found) if found else _NONE
 
 
-def non_preemptible_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
+def non_preemptible_claims(
+    resource: Resource, old: Resource | None, facts: Facts
+) -> Iterator[PodView]:
     """Yield the pod or the templates that newly claim to be non-preemptible without a quota.
 
     A quota without a `min` promises nothing to non-preemptible pods, and so bounds nothing.
@@ -43,9 +51,9 @@ def non_preemptible_claims(resource: Resource, old: Resource | None, facts: Fact
         if view.labels.get(PREEMPTIBLE) != "false":
             return False
         quota = facts.quotas.find(view.labels, of.metadata.namespace or "")
-        return quota is None or not quota.least
+        return quota is None or not quota.min_amounts
 
-    yield from _newly(is_claimed, resource, old)
+    yield from _new_claims(is_claimed, resource, old)
 
 
 def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
@@ -55,16 +63,31 @@ def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> 
     its controller has the right to make the pods.
     """
     policy = facts.namespace
-    if isinstance(resource, TemplatedResource) and not policy.is_sensitive and policy.default_class != HIGHEST:
-        yield from _newly(lambda view, _: view.labels.get(PREEMPTION_CLASS) == str(HIGHEST), resource, old)
+    if (
+        isinstance(resource, TemplatedResource)
+        and not policy.is_sensitive
+        and policy.default_class != HIGHEST
+    ):
+        yield from _new_claims(
+            lambda view, _: view.labels.get(PREEMPTION_CLASS) == str(HIGHEST), resource, old
+        )
 
 
-def _newly(
+def _new_claims(
     is_claimed: Callable[[PodView, Resource], bool], resource: Resource, old: Resource | None
 ) -> Iterator[PodView]:
     """Yield the pod or the templates that claim what they did not before."""
-    before = {view.prefix for view in pod_views(old) if is_claimed(view, old)} if old else set[str]()
-    yield from (view for view in pod_views(resource) if is_claimed(view, resource) and view.prefix not in before)
+    before = (
+        {view.prefix for view in pod_views(old) if is_claimed(view, old)} if old else set[str]()
+    )
+    yield from (
+        view
+        for view in pod_views(resource)
+        if is_claimed(view, resource) and view.prefix not in before
+    )
 
 
-_CLAIMED = {CLAIM_NON_PREEMPTIBLE: non_preemptible_claims, CLAIM_SENSITIVE: sensitive_claims}
+_CLAIMS_BY_PERMISSION = {
+    CLAIM_NON_PREEMPTIBLE: non_preemptible_claims,
+    CLAIM_SENSITIVE: sensitive_claims,
+}

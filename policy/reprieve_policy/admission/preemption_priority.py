@@ -8,61 +8,77 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
-from reprieve_policy.kube.objects import GroupTemplate, Resource, Spec, annotations_of, pod_views
+from reprieve_policy.kube.objects import PodGroupTemplate, Resource, Spec, annotations_of, pod_views
 from reprieve_policy.verdict import annotation_path
 
 
-class Claim(NamedTuple):
+class PriorityClaim(NamedTuple):
     """A priority, and the PriorityClass that it is to be defended with."""
 
-    defence: str | None
+    preemption_priority_class: str | None
     path: str
     """Of the annotation that names the defence."""
-    spec: Spec | GroupTemplate
+    spec: Spec | PodGroupTemplate
     spec_path: str
-    is_needed_now: bool
-    unmet: str = ""
+    must_exist_now: bool
+    missing_class_note: str = ""
     """What becomes of a name that does not exist."""
 
 
-def named_by(resource: Resource) -> str | None:
+def preemption_priority_class_of(resource: Resource) -> str | None:
     """Return the PriorityClass that the object itself names to be defended with."""
     return annotations_of(resource.metadata).get(PREEMPTION_PRIORITY_CLASS)
 
 
-def claims(resource: Resource) -> Iterator[Claim]:
+def priority_claims(resource: Resource) -> Iterator[PriorityClaim]:
     """Yield every priority of an object; nothing for a kind that has none, or is one."""
     key, spec = PREEMPTION_PRIORITY_CLASS, resource.spec or _NO_SPEC
     for view in pod_views(resource):
         unmet = "; pods are refused" if view.is_template else ""
         path, spec_path = annotation_path(view.prefix, key), f"{view.prefix}spec"
-        yield Claim(view.annotations.get(key), path, view.spec, spec_path, not view.is_template, unmet)
+        yield PriorityClaim(
+            view.annotations.get(key), path, view.spec, spec_path, not view.is_template, unmet
+        )
     if resource.kind == "PodGroup":
-        yield Claim(named_by(resource), annotation_path("", key), spec, "spec", is_needed_now=True)
+        yield PriorityClaim(
+            preemption_priority_class_of(resource),
+            annotation_path("", key),
+            spec,
+            "spec",
+            must_exist_now=True,
+        )
     if resource.kind == "Workload":
         for where, template in _group_templates(spec, "spec"):
-            yield Claim(named_by(resource), annotation_path("", key), template, where, is_needed_now=False)
+            yield PriorityClaim(
+                preemption_priority_class_of(resource),
+                annotation_path("", key),
+                template,
+                where,
+                must_exist_now=False,
+            )
 
 
 def priority_class_names(resource: Resource) -> Iterator[str]:
     """Yield every PriorityClass that an object names, some of them more than once."""
     if resource.kind == "PriorityClass":
-        name = named_by(resource)
+        name = preemption_priority_class_of(resource)
         if name is not None and name != resource.metadata.name:
             yield name
-    for claim in claims(resource):
+    for claim in priority_claims(resource):
         if claim.spec.priorityClassName:
             yield claim.spec.priorityClassName
-        if claim.defence is not None:
-            yield claim.defence
+        if claim.preemption_priority_class is not None:
+            yield claim.preemption_priority_class
 
 
 _NO_SPEC = Spec()
 
 
-def _group_templates(holder: Spec | GroupTemplate, prefix: str) -> Iterator[tuple[str, GroupTemplate]]:
+def _group_templates(
+    holder: Spec | PodGroupTemplate, prefix: str
+) -> Iterator[tuple[str, PodGroupTemplate]]:
     """Yield every group template; the API server has bounded their number and depth before."""
-    lists: dict[str, Sequence[GroupTemplate] | None] = {
+    lists: dict[str, Sequence[PodGroupTemplate] | None] = {
         "podGroupTemplates": holder.podGroupTemplates,
         "compositePodGroupTemplates": holder.compositePodGroupTemplates,
     }

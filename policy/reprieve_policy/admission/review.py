@@ -7,11 +7,11 @@ from reprieve_policy.config.namespace import OFF, WARN
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.verdict import SILENT, Verdict
+from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
 from .rules import RULES, Rule
 
-MOST_TOLD = 100
+MAX_MESSAGES = 100
 """Violations, and warnings, in one answer."""
 
 _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
@@ -20,7 +20,9 @@ _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
 }
 
 
-def decide_admission(resource: Resource, old: Resource | None, facts: Facts, *, user: str = "") -> Verdict:
+def decide_admission(
+    resource: Resource, old: Resource | None, facts: Facts, *, user: str = ""
+) -> Verdict:
     """Return all that the rules say. `old` is the object before an update, `None` at creation; `user` is who asks.
 
     Never refuses an update that does not make an existing object worse, and never one of an object that is already
@@ -29,7 +31,7 @@ def decide_admission(resource: Resource, old: Resource | None, facts: Facts, *, 
     day on which rules come, or become stricter, is the day on which running workloads get no more pods.
     """
     if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
-        return SILENT
+        return NO_FINDINGS
     verdict = _run(resource, old, facts)
     if old is not None and not verdict.is_allowed:
         verdict = _ratchet(verdict, old, facts)
@@ -41,11 +43,15 @@ def decide_admission(resource: Resource, old: Resource | None, facts: Facts, *, 
 
 def _bounded(verdict: Verdict) -> Verdict:
     """Leave out what nobody reads any more. Without this, an object of a megabyte is answered with fifty."""
-    left = max(len(verdict.violations), len(verdict.warnings)) - MOST_TOLD
+    left = max(len(verdict.violations), len(verdict.warnings)) - MAX_MESSAGES
     if left <= 0:
         return verdict
     more = f"there is more to say than can be shown: {left} are left out"
-    return replace(verdict, violations=verdict.violations[:MOST_TOLD], warnings=(more, *verdict.warnings[:MOST_TOLD]))
+    return replace(
+        verdict,
+        violations=verdict.violations[:MAX_MESSAGES],
+        warnings=(more, *verdict.warnings[:MAX_MESSAGES]),
+    )
 
 
 def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
@@ -53,9 +59,9 @@ def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     for rule in _RULES_OF.get(resource.kind, ()):
         verdict = rule.check(resource, old, facts)
         # Most objects break no rule: merging nothing would take as long as all the rules together.
-        if verdict is not SILENT and not verdict.is_silent:
+        if verdict is not NO_FINDINGS and not verdict.is_empty:
             telling.append(_named(rule, verdict))
-    return Verdict.merged(telling) if telling else SILENT
+    return Verdict.merged(telling) if telling else NO_FINDINGS
 
 
 def _named(rule: Rule, verdict: Verdict) -> Verdict:

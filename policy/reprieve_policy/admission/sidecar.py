@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reprieve_policy.checkpointing import agent
-from reprieve_policy.checkpointing.agent import NAME, PORT, Place
+from reprieve_policy.checkpointing.agent import NAME, PORT, AgentPlacement
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource, Spec, pod_views
-from reprieve_policy.verdict import Entry
+from reprieve_policy.verdict import ListAddition
 
 _NO_TOKEN = f"{NAME}-no-token"
 _TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a folder
@@ -32,35 +32,45 @@ _SECURITY_CONTEXT = {
 _INIT_CONTAINERS, _VOLUMES = "/spec/initContainers", "/spec/volumes"
 
 
-def decide_sidecar(pod: Resource, facts: Facts) -> tuple[Entry, ...]:
+def decide_sidecar(pod: Resource, facts: Facts) -> tuple[ListAddition, ...]:
     """Return what is added to a new pod: nothing where it has the agent, wants none, or could not have one.
 
     A pod that could not is refused, or its author warned, by the rule; where it is created nevertheless, it is asked by
     annotation.
     """
     view = next(pod_views(pod))
-    if agent.is_in(view.spec.initContainers) or not agent.is_wanted(view):
+    if agent.has_agent(view.spec.initContainers) or not agent.wants_agent(view):
         return ()
-    place = agent.find_place(view)
-    return tuple(_entries(view.spec, place, facts.settings.agent_image)) if isinstance(place, Place) else ()
+    place = agent.find_placement(view)
+    return (
+        tuple(_entries(view.spec, place, facts.settings.agent_image))
+        if isinstance(place, AgentPlacement)
+        else ()
+    )
 
 
-def _entries(spec: Spec, place: Place, image: str) -> Iterator[Entry]:
+def _entries(spec: Spec, place: AgentPlacement, image: str) -> Iterator[ListAddition]:
     has_volumes = spec.volumes is not None
     if place.volume is None:
         memory = {"name": NAME, "emptyDir": {"medium": "Memory", "sizeLimit": _SIZE}}
-        yield Entry(_VOLUMES, memory, has_volumes)
-    yield Entry(_VOLUMES, {"name": _NO_TOKEN, "emptyDir": {"medium": "Memory", "sizeLimit": _SIZE}}, has_volumes)
+        yield ListAddition(_VOLUMES, memory, has_volumes)
+    yield ListAddition(
+        _VOLUMES,
+        {"name": _NO_TOKEN, "emptyDir": {"medium": "Memory", "sizeLimit": _SIZE}},
+        has_volumes,
+    )
     containers = spec.containers or ()
-    for index in place.mount_in:
+    for index in place.containers_to_mount:
         mounts = f"/spec/containers/{index}/volumeMounts"
-        yield Entry(mounts, _mount(place), containers[index].volumeMounts is not None)
-    yield Entry(_INIT_CONTAINERS, _container(spec, place, image), spec.initContainers is not None)
+        yield ListAddition(mounts, _mount(place), containers[index].volumeMounts is not None)
+    yield ListAddition(
+        _INIT_CONTAINERS, _container(spec, place, image), spec.initContainers is not None
+    )
 
 
-def _container(spec: Spec, place: Place, image: str) -> Mapping[str, object]:
+def _container(spec: Spec, place: AgentPlacement, image: str) -> Mapping[str, object]:
     said = ["--request", place.request, *(["--signal", place.signal] if place.signal else [])]
-    as_user = {} if place.user is None else {"runAsUser": place.user}
+    as_user = {} if place.run_as_user is None else {"runAsUser": place.run_as_user}
     container: dict[str, Any] = {
         "name": NAME,
         "image": image,
@@ -69,12 +79,15 @@ def _container(spec: Spec, place: Place, image: str) -> Mapping[str, object]:
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
         "ports": [{"name": NAME, "containerPort": PORT}],
         "securityContext": {**_SECURITY_CONTEXT, **as_user},
-        "volumeMounts": [_mount(place), {"name": _NO_TOKEN, "mountPath": _TOKEN_FOLDER, "readOnly": True}],
+        "volumeMounts": [
+            _mount(place),
+            {"name": _NO_TOKEN, "mountPath": _TOKEN_FOLDER, "readOnly": True},
+        ],
     }
     if spec.resources is None:
         container["resources"] = {"requests": _RESOURCES, "limits": _RESOURCES}
     return container
 
 
-def _mount(place: Place) -> Mapping[str, str]:
+def _mount(place: AgentPlacement) -> Mapping[str, str]:
     return {"name": place.volume or NAME, "mountPath": place.folder}

@@ -7,19 +7,26 @@ worse passes. At creation everything has changed.
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-from reprieve_policy.admission.fields import Field
-from reprieve_policy.config.annotation_values import INT64, Duration, Matches, OneOf, Value, WholeNumber
+from reprieve_policy.admission.fields import MetadataField
+from reprieve_policy.config.annotation_values import (
+    INT64,
+    Duration,
+    Matches,
+    OneOf,
+    Value,
+    WholeNumber,
+)
 from reprieve_policy.kube import duration
-from reprieve_policy.verdict import Kind, unsupported
+from reprieve_policy.verdict import ViolationKind, unsupported
 
 from . import term
 
 
-class Demand(NamedTuple):
+class TextRequirement(NamedTuple):
     """A condition that a text must meet, and how one is refused that does not."""
 
     condition: str
-    kind: Kind
+    kind: ViolationKind
     detail: str
 
 
@@ -27,7 +34,7 @@ class Demand(NamedTuple):
 # `int(t)` is compiled for numbers and fails on every text.
 
 
-def violations(field: Field, prefix: str, otherwise: str = "[]") -> str:
+def violations(field: MetadataField, prefix: str, otherwise: str = "[]") -> str:
     """Return the expression of a list: the field's violation, where its text is new and refused.
 
     `otherwise` is what is said of a text `t` that the table accepts.
@@ -35,7 +42,7 @@ def violations(field: Field, prefix: str, otherwise: str = "[]") -> str:
     new, old = term.entry(field.part, field.key), term.entry(term.old(field.part), field.key)
     arms = "".join(
         f"!({condition}) ? {term.refusal(field.path(prefix), kind, 't', detail)} : "
-        for condition, kind, detail in demands(field.value, "t")
+        for condition, kind, detail in text_requirements(field.value, "t")
     )
     # Most objects say little: that a key is absent is the cheapest question.
     is_absent = f"!({term.text(field.key)} in variables.{field.part})"
@@ -44,44 +51,66 @@ def violations(field: Field, prefix: str, otherwise: str = "[]") -> str:
 
 def is_accepted(value: Value[Any], text: str) -> str:
     """Return the condition that `value` accepts the text of the expression `text`."""
-    return " && ".join(f"({demand.condition})" for demand in demands(value, text))
+    return " && ".join(f"({demand.condition})" for demand in text_requirements(value, text))
 
 
 @singledispatch
-def demands(value: Value[Any], text: str) -> tuple[Demand, ...]:
+def text_requirements(value: Value[Any], text: str) -> tuple[TextRequirement, ...]:
     """Return what `value` demands of the text of the expression `text`; the first that is not met is said."""
     raise NotImplementedError(value, text)
 
 
-@demands.register
-def _(value: OneOf, text: str) -> tuple[Demand, ...]:
+@text_requirements.register
+def _(value: OneOf, text: str) -> tuple[TextRequirement, ...]:
     detail = unsupported("", "", value.choices).detail
-    return (Demand(f"{text} in {term.texts(value.choices)}", Kind.UNSUPPORTED, detail),)
-
-
-@demands.register
-def _(value: Matches, text: str) -> tuple[Demand, ...]:
-    is_short = "" if value.longest is None else f" && {text}.size() <= {value.longest}"
-    return (Demand(matches(text, value.pattern) + is_short, value.kind, value.detail),)
-
-
-@demands.register
-def _(value: WholeNumber, text: str) -> tuple[Demand, ...]:
-    is_high_enough = "" if value.lowest == INT64.start else f" && int({text}) >= {value.lowest}"
     return (
-        Demand(f"({is_int64(text)}){is_high_enough}", Kind.INVALID, value.expected),
-        Demand(f"int({text}) <= {value.highest}", Kind.INVALID, value.too_high or value.expected),
+        TextRequirement(
+            f"{text} in {term.texts(value.choices)}", ViolationKind.UNSUPPORTED, detail
+        ),
     )
 
 
-@demands.register
-def _(value: Duration, text: str) -> tuple[Demand, ...]:
+@text_requirements.register
+def _(value: Matches, text: str) -> tuple[TextRequirement, ...]:
+    is_short = "" if value.longest is None else f" && {text}.size() <= {value.longest}"
+    return (TextRequirement(matches(text, value.pattern) + is_short, value.kind, value.detail),)
+
+
+@text_requirements.register
+def _(value: WholeNumber, text: str) -> tuple[TextRequirement, ...]:
+    is_high_enough = "" if value.lowest == INT64.start else f" && int({text}) >= {value.lowest}"
+    return (
+        TextRequirement(
+            f"({is_int64(text)}){is_high_enough}", ViolationKind.INVALID, value.expected
+        ),
+        TextRequirement(
+            f"int({text}) <= {value.highest}",
+            ViolationKind.INVALID,
+            value.too_high or value.expected,
+        ),
+    )
+
+
+@text_requirements.register
+def _(value: Duration, text: str) -> tuple[TextRequirement, ...]:
     found = [
-        Demand(f"{text} != '' && {matches(text, duration.PATTERN)}", Kind.INVALID, duration.EXPECTED),
-        Demand(f"duration({text}) > duration('0s')", Kind.INVALID, duration.TOO_SHORT),
+        TextRequirement(
+            f"{text} != '' && {matches(text, duration.PATTERN)}",
+            ViolationKind.INVALID,
+            duration.EXPECTED,
+        ),
+        TextRequirement(
+            f"duration({text}) > duration('0s')", ViolationKind.INVALID, duration.TOO_SHORT
+        ),
     ]
     if value.longest is not None:
-        found.append(Demand(f"duration({text}) <= duration('{value.longest}s')", Kind.INVALID, value.too_long))
+        found.append(
+            TextRequirement(
+                f"duration({text}) <= duration('{value.longest}s')",
+                ViolationKind.INVALID,
+                value.too_long,
+            )
+        )
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.kinds import KINDS
 
 from . import check, document, namespace, priority_classes, term
-from .document import Condition, Document
+from .document import Document, MatchCondition
 
 
 def of_pods(settings: PolicySettings) -> list[Document]:
@@ -25,12 +25,14 @@ def of_pods(settings: PolicySettings) -> list[Document]:
     values = ["variables.defaultClass", *map(term.text, by_setting.values())]
     added = [
         f"({condition} ? [{_add('labels', key, value)}] : [])"
-        for condition, key, value in zip(lacking, (keys.PREEMPTION_CLASS, *by_setting), values, strict=True)
+        for condition, key, value in zip(
+            lacking, (keys.PREEMPTION_CLASS, *by_setting), values, strict=True
+        )
     ]
     return document.mutating(
         "reprieve-defaults-pods",
         document.constraints([KINDS["Pod"]], operations=["CREATE"]),
-        [Condition("lacks-what-it-is-given", "\n|| ".join(lacking))],
+        [MatchCondition("lacks-what-it-is-given", "\n|| ".join(lacking))],
         [namespace.enforcement(), *namespace.classes(settings)],
         f"{namespace.IS_OFF} ? [] :\n{_with_map('labels', added)}",
     )
@@ -53,7 +55,10 @@ def of_priority_classes() -> list[Document]:
         priority_classes.CONSTRAINTS,
         [
             document.NOT_DELETED,
-            Condition("says-half-a-toleration", f"{told[minimum]}.hasValue() != {told[seconds]}.hasValue()"),
+            MatchCondition(
+                "says-half-a-toleration",
+                f"{told[minimum]}.hasValue() != {told[seconds]}.hasValue()",
+            ),
         ],
         [],
         "\n+ ".join(added),
@@ -61,7 +66,10 @@ def of_priority_classes() -> list[Document]:
 
 
 def _koordinator(settings: PolicySettings) -> Mapping[str, str]:
-    by_setting = {keys.PREEMPTIBLE: settings.default_preemptible, keys.CAN_PREEMPT: settings.default_can_preempt}
+    by_setting = {
+        keys.PREEMPTIBLE: settings.default_preemptible,
+        keys.CAN_PREEMPT: settings.default_can_preempt,
+    }
     return {key: str(value).lower() for key, value in by_setting.items() if value is not None}
 
 
@@ -73,4 +81,6 @@ def _with_map(part: str, added: list[str]) -> str:
 
 def _add(part: str, key: str, value: str) -> str:
     escaped = key.replace("~", "~0").replace("/", "~1")
-    return f"JSONPatch{{op: 'add', path: {term.text(f'/metadata/{part}/{escaped}')}, value: {value}}}"
+    return (
+        f"JSONPatch{{op: 'add', path: {term.text(f'/metadata/{part}/{escaped}')}, value: {value}}}"
+    )

@@ -11,7 +11,7 @@ from . import term
 from .namespace import Variable
 
 Document = dict[str, Any]
-Told = tuple[str, str]
+MetadataKey = tuple[str, str]
 """A part of the metadata, and a key."""
 
 _API_VERSION = "admissionregistration.k8s.io/v1"
@@ -26,14 +26,14 @@ class Validation(NamedTuple):
     """Said where the message cannot be had: the API server takes up to 5 KB of one line."""
 
 
-class Condition(NamedTuple):
+class MatchCondition(NamedTuple):
     """Without it nothing else of a policy is looked at."""
 
     name: str
     expression: str
 
 
-NOT_DELETED = Condition("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)")
+NOT_DELETED = MatchCondition("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)")
 """Without this, a controller could not take its finalizer from an object that somebody is deleting."""
 
 
@@ -41,7 +41,7 @@ def validating(
     name: str,
     action: str,
     constraints: Document,
-    conditions: Sequence[Condition],
+    conditions: Sequence[MatchCondition],
     variables: Sequence[Variable],
     validations: Sequence[Validation],
 ) -> list[Document]:
@@ -60,7 +60,11 @@ def validating(
 
 
 def mutating(
-    name: str, constraints: Document, conditions: Sequence[Condition], variables: Sequence[Variable], patch: str
+    name: str,
+    constraints: Document,
+    conditions: Sequence[MatchCondition],
+    variables: Sequence[Variable],
+    patch: str,
 ) -> list[Document]:
     """Return a MutatingAdmissionPolicy and its binding; `patch` is the expression of a list of JSON patches."""
     spec = _spec(constraints, conditions, variables) | {
@@ -74,15 +78,25 @@ def mutating(
 
 
 def constraints(
-    kinds: Sequence[ServedKind], *, operations: Sequence[str] = ("CREATE", "UPDATE"), subresources: Sequence[str] = ()
+    kinds: Sequence[ServedKind],
+    *,
+    operations: Sequence[str] = ("CREATE", "UPDATE"),
+    subresources: Sequence[str] = (),
 ) -> Document:
     """Return what a policy is asked about: these kinds, outside of the namespaces that are always exempt."""
     by_group: dict[str, list[str]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind.resource)
-        by_group[kind.group].extend(f"{kind.resource}/{subresource}" for subresource in subresources)
+        by_group[kind.group].extend(
+            f"{kind.resource}/{subresource}" for subresource in subresources
+        )
     rules = [
-        {"apiGroups": [group], "apiVersions": ["v1"], "operations": list(operations), "resources": resources}
+        {
+            "apiGroups": [group],
+            "apiVersions": ["v1"],
+            "operations": list(operations),
+            "resources": resources,
+        }
         for group, resources in by_group.items()
     ]
     selected: Document = {"resourceRules": rules}
@@ -96,7 +110,9 @@ def constraints(
     return selected
 
 
-def says_something_new(told: Sequence[Told], new: Mapping[str, str], old: Mapping[str, str]) -> Condition:
+def preemption_changed(
+    told: Sequence[MetadataKey], new: Mapping[str, str], old: Mapping[str, str]
+) -> MatchCondition:
     """Return the condition that one of these has changed. At creation, all that there is has.
 
     `new` and `old` give the expression of each part: its labels, its annotations.
@@ -105,21 +121,31 @@ def says_something_new(told: Sequence[Told], new: Mapping[str, str], old: Mappin
     for part, key in told:
         by_part.setdefault(part, []).append(key)
     expressions = (
-        f"{term.texts(names)}\n.exists(key, {new[part]}[?key] != {old[part]}[?key])" for part, names in by_part.items()
+        f"{term.texts(names)}\n.exists(key, {new[part]}[?key] != {old[part]}[?key])"
+        for part, names in by_part.items()
     )
-    return Condition("says-something-new-about-preemption", "\n|| ".join(expressions))
+    return MatchCondition("says-something-new-about-preemption", "\n|| ".join(expressions))
 
 
-def _spec(constraints: Document, conditions: Sequence[Condition], variables: Sequence[Variable]) -> Document:
+def _spec(
+    constraints: Document, conditions: Sequence[MatchCondition], variables: Sequence[Variable]
+) -> Document:
     return {
         # As with the webhooks: what is our fault refuses nothing.
         "failurePolicy": "Ignore",
         "matchConstraints": constraints,
-        "matchConditions": [{"name": name, "expression": expression} for name, expression in conditions],
+        "matchConditions": [
+            {"name": name, "expression": expression} for name, expression in conditions
+        ],
         "variables": [{"name": name, "expression": expression} for name, expression in variables],
     }
 
 
 def _document(kind: str, name: str, spec: Document) -> Document:
     labels = {"app.kubernetes.io/name": "reprieve"}
-    return {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }

@@ -6,7 +6,13 @@ therefore asked after a violation is found.
 
 from reprieve_policy import keys
 from reprieve_policy.config import preemption_class
-from reprieve_policy.config.namespace import ENFORCE, ENFORCEMENTS, OFF, SENSITIVE, WORKLOAD_TYPE_CLASS
+from reprieve_policy.config.namespace import (
+    ENFORCE,
+    ENFORCEMENTS,
+    OFF,
+    SENSITIVE,
+    WORKLOAD_TYPE_CLASS,
+)
 from reprieve_policy.config.settings import PolicySettings
 
 from . import term

@@ -15,10 +15,10 @@ from reprieve_policy.config.namespace import ENFORCE, OFF, WARN
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.kinds import KINDS, ServedKind
-from reprieve_policy.verdict import Kind, annotation_path, label_path
+from reprieve_policy.verdict import ViolationKind, annotation_path, label_path
 
 from . import check, document, namespace, term
-from .document import Condition, Document, Validation
+from .document import Document, MatchCondition, Validation
 from .namespace import Variable
 
 _CLASS = term.entry("labels", keys.PREEMPTION_CLASS)
@@ -36,7 +36,7 @@ _IS_MADE_FROM_TEMPLATE = (
 )
 
 
-class Group(NamedTuple):
+class KindGroup(NamedTuple):
     """Kinds whose pod, or whose template, stands at the same place."""
 
     name: str
@@ -53,38 +53,53 @@ class Group(NamedTuple):
         return owner + "".join(f".?{step}" for step in f"{self.prefix}{path}".split("."))
 
 
-def groups() -> Iterator[Group]:
+def kind_groups() -> Iterator[KindGroup]:
     """Yield the kinds of the table, one group for each place of a template."""
-    names = {"": "pods", "spec.template.": "templates", "spec.jobTemplate.spec.template.": "cronjobs"}
+    names = {
+        "": "pods",
+        "spec.template.": "templates",
+        "spec.jobTemplate.spec.template.": "cronjobs",
+    }
     for prefix, name in names.items():
-        yield Group(name, tuple(row for row in KINDS.values() if row.template == prefix), prefix)
+        yield KindGroup(
+            name, tuple(row for row in KINDS.values() if row.template == prefix), prefix
+        )
 
 
-def render(group: Group, settings: PolicySettings) -> list[Document]:
+def render(group: KindGroup, settings: PolicySettings) -> list[Document]:
     """Return the policy that refuses and the one that warns."""
-    constraints = document.constraints(group.kinds, subresources=() if group.is_template else ("status", "resize"))
+    constraints = document.constraints(
+        group.kinds, subresources=() if group.is_template else ("status", "resize")
+    )
     conditions = tuple(_conditions(group, settings))
     variables = tuple(_variables(group, settings))
     name = f"reprieve-rules-{group.name}"
-    denies = document.validating(name, "Deny", constraints, conditions, variables, [_refused_where(ENFORCE)])
+    denies = document.validating(
+        name, "Deny", constraints, conditions, variables, [_refused_where(ENFORCE)]
+    )
     warnings = [_refused_where(WARN), *_advice(group)]
-    return denies + document.validating(f"{name}-warn", "Warn", constraints, conditions, variables, warnings)
+    return denies + document.validating(
+        f"{name}-warn", "Warn", constraints, conditions, variables, warnings
+    )
 
 
-def _conditions(group: Group, settings: PolicySettings) -> Iterator[Condition]:
+def _conditions(group: KindGroup, settings: PolicySettings) -> Iterator[MatchCondition]:
     yield document.NOT_DELETED
     if any(kind.resource == "replicasets" for kind in group.kinds):
-        yield Condition(
+        yield MatchCondition(
             "is-not-a-deployments-replicaset",
             "request.resource.resource != 'replicasets'\n"
             f"|| !(request.userInfo.username in {term.texts(controllers.OF_DEPLOYMENTS)})",
         )
-    new, old = ({part: group.find(owner, f"metadata.{part}") for part in _PARTS} for owner in ("object", "oldObject"))
-    told = [(field.part, field.key) for field in fields.of_pods(settings)]
-    yield document.says_something_new([*told, *(_MARKS if group.is_template else ())], new, old)
+    new, old = (
+        {part: group.find(owner, f"metadata.{part}") for part in _PARTS}
+        for owner in ("object", "oldObject")
+    )
+    told = [(field.part, field.key) for field in fields.pod_fields(settings)]
+    yield document.preemption_changed([*told, *(_MARKS if group.is_template else ())], new, old)
 
 
-def _variables(group: Group, settings: PolicySettings) -> Iterator[Variable]:
+def _variables(group: KindGroup, settings: PolicySettings) -> Iterator[Variable]:
     for part in _PARTS:
         yield part, group.find("object", f"metadata.{part}") + ".orValue({})"
         yield term.old(part), group.find("oldObject", f"metadata.{part}") + ".orValue({})"
@@ -102,9 +117,9 @@ def _variables(group: Group, settings: PolicySettings) -> Iterator[Variable]:
     yield "violations", term.shown("variables.found")
 
 
-def _violations(group: Group, settings: PolicySettings) -> Iterator[str]:
+def _violations(group: KindGroup, settings: PolicySettings) -> Iterator[str]:
     """Yield the expressions of lists of violations, in the order of the rules."""
-    class_field, preemptible, *others = fields.of_pods(settings)
+    class_field, preemptible, *others = fields.pod_fields(settings)
     yield check.violations(class_field, group.prefix, _unclaimable(class_field.path(group.prefix)))
     if not group.is_template:
         yield _raised(class_field.path())
@@ -112,7 +127,9 @@ def _violations(group: Group, settings: PolicySettings) -> Iterator[str]:
     can_preempt, *plan = others
     yield check.violations(can_preempt, group.prefix)
     if not group.is_template:
-        yield _made_unpreemptible(preemptible.path(), is_default=settings.default_preemptible is not False)
+        yield _made_unpreemptible(
+            preemptible.path(), is_default=settings.default_preemptible is not False
+        )
     for field in plan:
         yield check.violations(field, group.prefix)
     if group.is_template:
@@ -120,7 +137,10 @@ def _violations(group: Group, settings: PolicySettings) -> Iterator[str]:
 
 
 def _unclaimable(path: str) -> str:
-    before, after = f"{path}: {Kind.UNSUPPORTED.words}: ", ": classes allowed in this namespace: "
+    before, after = (
+        f"{path}: {ViolationKind.UNSUPPORTED.text}: ",
+        ": classes allowed in this namespace: ",
+    )
     allowed = f"{term.text(after)} + {namespace.allowed_shown()}"
     return f"{_may_be_claimed('t')} ? [] : [[{term.text(before)}, t, {allowed}]]"
 
@@ -153,7 +173,7 @@ def _raised(path: str) -> str:
         _is_known(_OLD_CLASS),
         "variables.preemptionClass > variables.oldPreemptionClass",
     )
-    told = term.refusal(path, Kind.FORBIDDEN, None, "may only be lowered after creation")
+    told = term.refusal(path, ViolationKind.FORBIDDEN, None, "may only be lowered after creation")
     return f"({' && '.join(conditions)}\n? {told} : [])"
 
 
@@ -161,14 +181,21 @@ def _made_unpreemptible(path: str, *, is_default: bool) -> str:
     entries = (term.entry(part, keys.PREEMPTIBLE) for part in ("oldLabels", "labels"))
     is_preemptible = "{}.orValue('') != 'false'" if is_default else "{}.orValue('') == 'true'"
     was, is_now = (is_preemptible.format(entry) for entry in entries)
-    told = term.refusal(path, Kind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation")
+    told = term.refusal(
+        path, ViolationKind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation"
+    )
     return f"(oldObject != null && {was} && !({is_now}) ? {told} : [])"
 
 
 def _marked(part: str, key: str, prefix: str) -> str:
     new, old = term.entry(part, key), term.entry(term.old(part), key)
     path = (label_path if part == "labels" else annotation_path)(prefix, key)
-    told = term.refusal(path, Kind.FORBIDDEN, None, "a mark in a template would evict every pod that it makes")
+    told = term.refusal(
+        path,
+        ViolationKind.FORBIDDEN,
+        None,
+        "a mark in a template would evict every pod that it makes",
+    )
     return f"({new}.hasValue() && !{old}.hasValue() ? {told} : [])"
 
 
@@ -181,7 +208,7 @@ def _refused_where(mode: str) -> Validation:
 
 
 def _is_plan_readable(settings: PolicySettings) -> str:
-    plan = (field for field in fields.of_pods(settings) if field.key in CHECKPOINT_KEYS)
+    plan = (field for field in fields.pod_fields(settings) if field.key in CHECKPOINT_KEYS)
     readable = (
         f"{term.entry(field.part, field.key)}.optMap(t, {check.is_accepted(field.value, 't')}).orValue(true)"
         for field in plan
@@ -189,7 +216,7 @@ def _is_plan_readable(settings: PolicySettings) -> str:
     return "\n&& ".join(readable)
 
 
-def _advice(group: Group) -> Iterator[Validation]:
+def _advice(group: KindGroup) -> Iterator[Validation]:
     """Yield what is legal and will hurt. `Warn` shows each by itself."""
     strategy = f"{term.entry('annotations', keys.CHECKPOINT)}.orValue('')"
     hint = f"{term.entry('annotations', keys.CHECKPOINT_HINT)}.hasValue()"
@@ -202,7 +229,9 @@ def _advice(group: Group) -> Iterator[Validation]:
     number = "variables.preemptionClass"
     # What a label says is at most lowered: most say too little for this, and cost no look at the Namespace.
     says_little = f"{_CLASS}.orValue('') in {term.texts(map(str, range(lowest)))}"
-    is_protected = f"!({says_little}) && {_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
+    is_protected = (
+        f"!({says_little}) && {_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
+    )
     path = label_path(group.prefix, keys.PREEMPTION_CLASS)
     text = f"{term.text(f'{path}: class ')} + string({number}) + ' without a checkpoint is non-preemptible'"
     message = f"{says_little} ? '' : {text}"

@@ -23,7 +23,7 @@ def render(settings: PolicySettings) -> list[Document]:
 
     Limits stand in them as numbers: after a change of the ConfigMap they have to be rendered again.
     """
-    groups = (document for group in pods.groups() for document in pods.render(group, settings))
+    groups = (document for group in pods.kind_groups() for document in pods.render(group, settings))
     return [
         *defaults.of_pods(settings),
         *defaults.of_priority_classes(),

@@ -8,13 +8,13 @@ from itertools import starmap
 
 from reprieve_policy import keys
 from reprieve_policy.admission import fields
-from reprieve_policy.admission.fields import Field
+from reprieve_policy.admission.fields import MetadataField
 from reprieve_policy.config import toleration
 from reprieve_policy.kube.kinds import KINDS
-from reprieve_policy.verdict import Kind, annotation_path
+from reprieve_policy.verdict import ViolationKind, annotation_path
 
 from . import check, document, term
-from .document import Condition, Document, Validation
+from .document import Document, MatchCondition, Validation
 
 CONSTRAINTS = document.constraints([KINDS["PriorityClass"]])
 _MINIMUM, _SECONDS = toleration.annotation_keys(keys.TOLERATION_PREFIX)
@@ -36,11 +36,11 @@ VARIABLES = (
 
 def render() -> list[Document]:
     """Return the policy that refuses and the one that warns."""
-    told = [(field.part, field.key) for field in fields.OF_PRIORITY_CLASSES]
+    told = [(field.part, field.key) for field in fields.PRIORITY_CLASS_FIELDS]
     told += [("annotations", old) for _, old, _ in _PAIRS]
-    conditions: tuple[Condition, ...] = (
+    conditions: tuple[MatchCondition, ...] = (
         document.NOT_DELETED,
-        document.says_something_new(told, _PARTS, _OLD_PARTS),
+        document.preemption_changed(told, _PARTS, _OLD_PARTS),
     )
     found = (("found", "\n+ ".join(_violations())), ("violations", term.shown("variables.found")))
     name = "reprieve-rules-priority-classes"
@@ -49,40 +49,56 @@ def render() -> list[Document]:
         f"variables.found.size() == 0 ? '' : {term.joined('variables.violations')}",
         "what it says about preemption is not accepted",
     )
-    denies = document.validating(name, "Deny", CONSTRAINTS, conditions, (*VARIABLES, *found), [refused])
-    return denies + document.validating(f"{name}-warn", "Warn", CONSTRAINTS, conditions, VARIABLES, [*_advice()])
+    denies = document.validating(
+        name, "Deny", CONSTRAINTS, conditions, (*VARIABLES, *found), [refused]
+    )
+    return denies + document.validating(
+        f"{name}-warn", "Warn", CONSTRAINTS, conditions, VARIABLES, [*_advice()]
+    )
 
 
 def _violations() -> Iterator[str]:
     """Yield the expressions of lists of violations, in the order of the rules."""
-    minimum, seconds, default_class = fields.OF_PRIORITY_CLASSES
+    minimum, seconds, default_class = fields.PRIORITY_CLASS_FIELDS
     yield check.violations(minimum, "", f"int(t) >= object.value ? [] : {_too_low(minimum)}")
     yield check.violations(seconds, "")
-    yield from starmap(_older, [(new, Field("", "annotations", old, value)) for new, old, value in _PAIRS])
+    yield from starmap(
+        _older, [(new, MetadataField("", "annotations", old, value)) for new, old, value in _PAIRS]
+    )
     yield check.violations(default_class, "")
 
 
-def _too_low(minimum: Field) -> str:
-    before = f"{minimum.path()}: {Kind.INVALID.words}: "
-    start, end = ": must not be below the class's own value ", ": only a higher priority preempts it"
-    return f"[[{term.text(before)}, t, {term.text(start)} + string(object.value) + {term.text(end)}]]"
+def _too_low(minimum: MetadataField) -> str:
+    before = f"{minimum.path()}: {ViolationKind.INVALID.text}: "
+    start, end = (
+        ": must not be below the class's own value ",
+        ": only a higher priority preempts it",
+    )
+    return (
+        f"[[{term.text(before)}, t, {term.text(start)} + string(object.value) + {term.text(end)}]]"
+    )
 
 
-def _older(new: str, field: Field) -> str:
+def _older(new: str, field: MetadataField) -> str:
     """What the older prefix says: readable, and no other than the newer."""
     newer, older = term.entry("annotations", new), term.entry("annotations", field.key)
-    was_newer, was_older = term.entry("oldAnnotations", new), term.entry("oldAnnotations", field.key)
+    was_newer, was_older = (
+        term.entry("oldAnnotations", new),
+        term.entry("oldAnnotations", field.key),
+    )
     differs = f"{older}.hasValue() && {newer}.hasValue() && {older} != {newer}"
     differed = f"{older} == {was_older} && {was_newer}.hasValue() && {was_older} != {was_newer}"
     detail = f"differs from {new}; remove this one, schedulers read only the other"
-    told = term.refusal(field.path(), Kind.INVALID, f"{older}.value()", detail)
+    told = term.refusal(field.path(), ViolationKind.INVALID, f"{older}.value()", detail)
     return f"({differs} ? ({differed} ? [] : {told}) : {check.violations(field, '')})"
 
 
 def _advice() -> Iterator[Validation]:
     """Yield what is legal and will hurt. `Warn` shows each by itself."""
     minimum, seconds = term.entry("annotations", _MINIMUM), term.entry("annotations", _SECONDS)
-    is_number, is_time = (check.is_accepted(value, "t") for value in (toleration.MINIMUM, toleration.SECONDS))
+    is_number, is_time = (
+        check.is_accepted(value, "t") for value in (toleration.MINIMUM, toleration.SECONDS)
+    )
     lasts = f"{seconds}.optMap(t, !{check.matches('t', '[+-]?0+')}).orValue(false)"
     is_least = f"int(t) >= object.value && int(t) <= object.value + ({lasts} ? 1 : 0)"
     is_readable = f"{seconds}.optMap(t, {is_time}).orValue(true)"

@@ -6,10 +6,12 @@ refused.
 
 from collections.abc import Iterable
 
-from reprieve_policy.verdict import MAX_VALUE_SHOWN, REPLACEMENT, UNSHOWN, Kind
+from reprieve_policy.verdict import HIDDEN_CODE_POINTS, MAX_VALUE_SHOWN, REPLACEMENT, ViolationKind
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n"})
-_UNSHOWN = "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in UNSHOWN) + "]"
+_UNSHOWN = (
+    "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in HIDDEN_CODE_POINTS) + "]"
+)
 
 
 def text(value: str) -> str:
@@ -32,11 +34,11 @@ def old(part: str) -> str:
     return f"old{part.capitalize()}"
 
 
-def refusal(path: str, kind: Kind, value: str | None, detail: str) -> str:
+def refusal(path: str, kind: ViolationKind, value: str | None, detail: str) -> str:
     """Return a list of one violation; `value` is the expression of what is shown, `detail` a literal's text."""
     if value is None:
-        return f"[[{text(f'{path}: {kind.words}: {detail}')}]]"
-    return f"[[{text(f'{path}: {kind.words}: ')}, {value}, {text(f': {detail}')}]]"
+        return f"[[{text(f'{path}: {kind.text}: {detail}')}]]"
+    return f"[[{text(f'{path}: {kind.text}: ')}, {value}, {text(f': {detail}')}]]"
 
 
 def shown(violations: str) -> str:

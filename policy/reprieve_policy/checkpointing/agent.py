@@ -13,13 +13,13 @@ from typing import Protocol
 from reprieve_policy import keys
 from reprieve_policy.config.annotation_values import OneOf
 from reprieve_policy.kube.objects import Container, PodView, Spec, VolumeMount
-from reprieve_policy.verdict import Kind, Violation, annotation_path
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 from . import checkpoint_plan
 from .checkpoint_plan import FileHint, Hint, HttpHint, SignalHint
 
 ENABLED, DISABLED = "enabled", "disabled"
-WISH = OneOf((ENABLED, DISABLED))
+ACCEPTED_VALUES = OneOf((ENABLED, DISABLED))
 
 NAME = "reprieve-agent"
 """Of its container, and of its volume."""
@@ -30,7 +30,7 @@ SIGNAL_FOLDER = "/run/reprieve"
 """Where a container that gets signals finds the request that the signal is about."""
 _REQUEST = "request"
 
-CARRIED = (FileHint, SignalHint)
+HINTS_FOR_AGENT = (FileHint, SignalHint)
 _SYSTEM_FOLDER = re.compile(
     "/?|/(bin|boot|etc|home|lib|lib32|lib64|media|mnt|opt|root|run|sbin|srv|tmp)|/(dev|usr|var)(/[^/]*)?"
     "|/(proc|sys|etc|dev/pts|dev/mqueue|run/secrets|var/run/secrets)(/.*)?"
@@ -44,7 +44,7 @@ class _HasName(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class AgentPlacement:
     """Where the agent writes in a pod that can have one."""
 
     folder: str
@@ -52,25 +52,27 @@ class Place:
     signal: str | None = None
     volume: str | None = None
     """The pod's own volume that is mounted there; `None`: it needs one."""
-    mount_in: tuple[int, ...] = ()
+    containers_to_mount: tuple[int, ...] = ()
     """Positions of the containers that need that volume."""
-    user: int | None = None
+    run_as_user: int | None = None
     """Whom it must run as; `None`: as the pod says."""
 
 
-def is_wanted(view: PodView) -> bool:
+def wants_agent(view: PodView) -> bool:
     """True where the pod asks for the agent and has a hint that it carries."""
-    return view.annotations.get(keys.AGENT) == ENABLED and isinstance(hint_of(view), CARRIED)
+    return view.annotations.get(keys.AGENT) == ENABLED and isinstance(
+        hint_of(view), HINTS_FOR_AGENT
+    )
 
 
-def is_in(init_containers: Iterable[_HasName] | None) -> bool:
+def has_agent(init_containers: Iterable[_HasName] | None) -> bool:
     """True where the agent is one of these containers."""
     return any(container.name == NAME for container in init_containers or ())
 
 
 def endpoint(hint: Hint, init_containers: Iterable[_HasName] | None) -> HttpHint | None:
     """Return where the agent of a pod is asked; `None` where it has none, or the hint is not the agent's to carry."""
-    return _ENDPOINT if isinstance(hint, CARRIED) and is_in(init_containers) else None
+    return _ENDPOINT if isinstance(hint, HINTS_FOR_AGENT) and has_agent(init_containers) else None
 
 
 def hint_of(view: PodView) -> Hint | None:
@@ -80,70 +82,132 @@ def hint_of(view: PodView) -> Hint | None:
     return None if isinstance(hint, Violation) else hint
 
 
-def find_place(view: PodView) -> Place | tuple[Violation, ...]:
+def find_placement(view: PodView) -> AgentPlacement | tuple[Violation, ...]:
     """Return where the agent goes in a pod that wants one, or all that keeps it from working there."""
-    hint, found = hint_of(view), list(_obstacles(view))
-    assert isinstance(hint, CARRIED)
-    place = _place_of_signal(view, hint) if isinstance(hint, SignalHint) else _place_of_file(view, hint)
-    if isinstance(place, Place):
+    hint, found = hint_of(view), list(_incompatibilities(view))
+    assert isinstance(hint, HINTS_FOR_AGENT)
+    place = (
+        _signal_placement(view, hint)
+        if isinstance(hint, SignalHint)
+        else _file_placement(view, hint)
+    )
+    if isinstance(place, AgentPlacement):
         return tuple(found) or place
     return (*found, *place)
 
 
-def _obstacles(view: PodView) -> Iterator[Violation]:
+def _incompatibilities(view: PodView) -> Iterator[Violation]:
     """Yield what no agent could live with."""
     spec, wish = view.spec, annotation_path(view.prefix, keys.AGENT)
     if spec.hostNetwork:
         detail = "must be false with the agent, whose port would be the node's"
-        yield Violation(f"{view.prefix}spec.hostNetwork", Kind.INVALID, "true", detail)
+        yield Violation(f"{view.prefix}spec.hostNetwork", ViolationKind.INVALID, "true", detail)
     if spec.os is not None and spec.os.name != "linux":
-        yield Violation(f"{view.prefix}spec.os.name", Kind.INVALID, spec.os.name, "must be linux with the agent")
-    if any(port.containerPort == PORT for container in _all(spec) for port in container.ports or ()):
-        yield Violation(wish, Kind.INVALID, ENABLED, f"port {PORT} is the agent's, and a container declares it")
+        yield Violation(
+            f"{view.prefix}spec.os.name",
+            ViolationKind.INVALID,
+            spec.os.name,
+            "must be linux with the agent",
+        )
+    if any(
+        port.containerPort == PORT for container in _all(spec) for port in container.ports or ()
+    ):
+        yield Violation(
+            wish,
+            ViolationKind.INVALID,
+            ENABLED,
+            f"port {PORT} is the agent's, and a container declares it",
+        )
     if any(volume.name == NAME for volume in spec.volumes or ()):
-        yield Violation(wish, Kind.INVALID, ENABLED, f"volume {NAME} is the agent's, and the pod has one")
+        yield Violation(
+            wish,
+            ViolationKind.INVALID,
+            ENABLED,
+            f"volume {NAME} is the agent's, and the pod has one",
+        )
 
 
-def _place_of_file(view: PodView, hint: FileHint) -> Place | tuple[Violation, ...]:
+def _file_placement(view: PodView, hint: FileHint) -> AgentPlacement | tuple[Violation, ...]:
     folder = hint.path.rpartition("/")[0]
     mounts = [_mount_at(container, folder) for container in view.spec.containers or ()]
     present = [mount for mount in mounts if mount is not None]
-    user = None if _user_of(view.spec, None) else _ANYBODY
+    user = None if _user_of(view.spec, None) else _DEFAULT_USER
     if not present:
         if _SYSTEM_FOLDER.fullmatch(folder):
-            return (_bad_hint(view, f"must be in a folder of its own, like {SIGNAL_FOLDER}/{_REQUEST}"),)
-        return Place(folder=folder, request=hint.path, mount_in=tuple(range(len(mounts))), user=user)
+            return (
+                _bad_hint(view, f"must be in a folder of its own, like {SIGNAL_FOLDER}/{_REQUEST}"),
+            )
+        return AgentPlacement(
+            folder=folder,
+            request=hint.path,
+            containers_to_mount=tuple(range(len(mounts))),
+            run_as_user=user,
+        )
     own = {volume.name for volume in view.spec.volumes or () if volume.emptyDir is not None}
-    if len({mount.name for mount in present}) > 1 or any(map(_is_partial, present)) or present[0].name not in own:
-        return (_bad_hint(view, f"what is mounted at {folder} must be one emptyDir, without subPath, for the agent"),)
-    return Place(folder=folder, request=hint.path, volume=present[0].name, user=user)
+    if (
+        len({mount.name for mount in present}) > 1
+        or any(map(_is_partial, present))
+        or present[0].name not in own
+    ):
+        return (
+            _bad_hint(
+                view,
+                f"what is mounted at {folder} must be one emptyDir, without subPath, for the agent",
+            ),
+        )
+    return AgentPlacement(
+        folder=folder, request=hint.path, volume=present[0].name, run_as_user=user
+    )
 
 
-def _place_of_signal(view: PodView, hint: SignalHint) -> Place | tuple[Violation, ...]:
+def _signal_placement(view: PodView, hint: SignalHint) -> AgentPlacement | tuple[Violation, ...]:
     spec = view.spec
-    index = next((index for index, found in enumerate(spec.containers or ()) if found.name == hint.container), None)
+    index = next(
+        (
+            index
+            for index, found in enumerate(spec.containers or ())
+            if found.name == hint.container
+        ),
+        None,
+    )
     if index is None:
         return (_bad_hint(view, "must name a container of the pod, no sidecar, for the agent"),)
     target = (spec.containers or ())[index]
     found: list[Violation] = []
     if not spec.shareProcessNamespace:
         detail = "must be true for the agent to send signals"
-        found.append(Violation(f"{view.prefix}spec.shareProcessNamespace", Kind.INVALID, "false", detail))
+        found.append(
+            Violation(
+                f"{view.prefix}spec.shareProcessNamespace", ViolationKind.INVALID, "false", detail
+            )
+        )
     user = _user_of(spec, target)
     if not user:
         path = f"{view.prefix}spec.containers[{index}].securityContext.runAsUser"
         shown = None if user is None else "0"
-        kind = Kind.REQUIRED if user is None else Kind.INVALID
-        found.append(Violation(path, kind, shown, "must be the user to signal, not root, here or for the whole pod"))
+        kind = ViolationKind.REQUIRED if user is None else ViolationKind.INVALID
+        found.append(
+            Violation(
+                path, kind, shown, "must be the user to signal, not root, here or for the whole pod"
+            )
+        )
     if _mount_at(target, SIGNAL_FOLDER) is not None:
-        found.append(_bad_hint(view, f"what is mounted at {SIGNAL_FOLDER} must be the agent's own volume"))
+        found.append(
+            _bad_hint(view, f"what is mounted at {SIGNAL_FOLDER} must be the agent's own volume")
+        )
     if found:
         return tuple(found)
     request = f"{SIGNAL_FOLDER}/{_REQUEST}"
-    return Place(folder=SIGNAL_FOLDER, request=request, signal=hint.signal, mount_in=(index,), user=user)
+    return AgentPlacement(
+        folder=SIGNAL_FOLDER,
+        request=request,
+        signal=hint.signal,
+        containers_to_mount=(index,),
+        run_as_user=user,
+    )
 
 
-_ANYBODY = 65532
+_DEFAULT_USER = 65532
 """Whom it runs as where nobody says who: a number, so that `runAsNonRoot` holds."""
 
 
@@ -162,7 +226,9 @@ def _all(spec: Spec) -> Iterator[Container]:
 
 def _mount_at(container: Container, folder: str) -> VolumeMount | None:
     mounts = container.volumeMounts or ()
-    return next((mount for mount in mounts if mount.mountPath.rstrip("/") == folder.rstrip("/")), None)
+    return next(
+        (mount for mount in mounts if mount.mountPath.rstrip("/") == folder.rstrip("/")), None
+    )
 
 
 def _is_partial(mount: VolumeMount) -> bool:
@@ -171,4 +237,4 @@ def _is_partial(mount: VolumeMount) -> bool:
 
 def _bad_hint(view: PodView, detail: str) -> Violation:
     path = annotation_path(view.prefix, keys.CHECKPOINT_HINT)
-    return Violation(path, Kind.INVALID, view.annotations[keys.CHECKPOINT_HINT], detail)
+    return Violation(path, ViolationKind.INVALID, view.annotations[keys.CHECKPOINT_HINT], detail)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from reprieve_policy import keys
 from reprieve_policy.config.annotation_values import Duration, Matches, OneOf, Value
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.verdict import Kind, Violation, annotation_path
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 
 class Strategy(StrEnum):
@@ -68,12 +68,12 @@ class AnnotationHint:
 
 Hint = HttpHint | GrpcHint | SignalHint | FileHint | AnnotationHint
 
-DELIVERED = frozenset({HttpHint, GrpcHint, SignalHint, AnnotationHint})
+DELIVERED_BY_OPERATOR = frozenset({HttpHint, GrpcHint, SignalHint, AnnotationHint})
 """What the operator carries itself. For another it takes the agent; without one, the annotation asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CheckpointPlan:
     """What will be done with this pod when it must go."""
 
     strategy: Strategy
@@ -82,11 +82,11 @@ class Plan:
     max_deferral_seconds: int
     estimated_seconds: int | None = None
     requeue: Requeue = Requeue.AUTO
-    tells_by_env: bool = False
+    sets_environment: bool = False
     """True where a replacement's containers are told as environment variables what its annotations say."""
 
     @property
-    def waits(self) -> bool:
+    def gives_notice(self) -> bool:
         """True where the pod is hinted and given time."""
         return self.strategy is not Strategy.NONE
 
@@ -106,7 +106,7 @@ HINT = Matches(
     f"annotation:|http://:(?P<port>{_PORT})(?P<path>{_PATH})|grpc://:(?P<grpc>{_PORT})"
     rf"|signal://(?P<signal>{_SIGNAL})\?container=(?P<container>{_CONTAINER})|file://(?P<file>(?:/(?:{_STEP}))+)",
     'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"',
-    Kind.UNSUPPORTED,
+    ViolationKind.UNSUPPORTED,
     _MAX_HINT,
 )
 
@@ -131,13 +131,15 @@ class _Limits(NamedTuple):
     max_deferral_seconds: int
 
 
-def values(settings: PolicySettings) -> Mapping[str, Value[Any]]:
+def accepted_values(settings: PolicySettings) -> Mapping[str, Value[Any]]:
     """Return what each annotation may say. No right is gained by one: the admin's ceilings bound what it asks for."""
     return _values(_limits(settings))
 
 
 def _limits(settings: PolicySettings) -> _Limits:
-    return _Limits(settings.checkpoint_timeout_seconds, settings.ceiling_seconds, settings.max_deferral_seconds)
+    return _Limits(
+        settings.checkpoint_timeout_seconds, settings.ceiling_seconds, settings.max_deferral_seconds
+    )
 
 
 @lru_cache(maxsize=16)
@@ -154,7 +156,9 @@ def _values(limits: _Limits) -> Mapping[str, Value[Any]]:
     return dict(zip(KEYS, rows, strict=True))
 
 
-def parse(annotations: Mapping[str, str], settings: PolicySettings, prefix: str = "") -> Plan | tuple[Violation, ...]:
+def parse(
+    annotations: Mapping[str, str], settings: PolicySettings, prefix: str = ""
+) -> CheckpointPlan | tuple[Violation, ...]:
     """Read the plan of a pod or template; all violations at once."""
     texts = tuple(map(annotations.get, KEYS))
     # The pods of one template say the same, so reading is remembered; never what is too long to be right.
@@ -163,10 +167,10 @@ def parse(annotations: Mapping[str, str], settings: PolicySettings, prefix: str 
     return read(texts, _limits(settings), prefix)
 
 
-def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> Plan:
+def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> CheckpointPlan:
     """Read the plan of a pod that no webhook has checked: what is unreadable counts as unsaid."""
     plan = parse(annotations, settings)
-    if isinstance(plan, Plan):
+    if isinstance(plan, CheckpointPlan):
         return plan
     bad = {violation.path for violation in plan}
     good = {key: text for key, text in annotations.items() if annotation_path("", key) not in bad}
@@ -186,29 +190,35 @@ def _read_hint(text: str, path: str) -> Hint | Violation:
 
 
 @lru_cache(maxsize=256)
-def _read(texts: Sequence[str | None], limits: _Limits, prefix: str) -> Plan | tuple[Violation, ...]:
+def _read(
+    texts: Sequence[str | None], limits: _Limits, prefix: str
+) -> CheckpointPlan | tuple[Violation, ...]:
     """Read the plan from the texts of `KEYS`, in order."""
     accepted = _values(limits)
     said = {key: text for key, text in zip(KEYS, texts, strict=True) if text is not None}
-    read = {key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in said.items()}
-    return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(read, limits)
+    read = {
+        key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in said.items()
+    }
+    return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(
+        read, limits
+    )
 
 
-def _build(read: Mapping[str, object], limits: _Limits) -> Plan:
+def _build(read: Mapping[str, object], limits: _Limits) -> CheckpointPlan:
     hint = read.get(keys.CHECKPOINT_HINT)
     unsaid = Strategy.NONE if hint is None else Strategy.AUTO
     strategy, requeue = read.get(keys.CHECKPOINT, unsaid), read.get(keys.REQUEUE, Requeue.AUTO)
     timeout = read.get(keys.CHECKPOINT_TIMEOUT, min(limits.timeout_seconds, limits.ceiling_seconds))
     deferral = read.get(keys.MAX_DEFERRAL, limits.max_deferral_seconds)
     estimated = read.get(keys.ESTIMATED_CHECKPOINT_TIME)
-    return Plan(
+    return CheckpointPlan(
         strategy=Strategy(str(strategy)),
         hint=_hint(hint) if isinstance(hint, re.Match) else AnnotationHint(),
         timeout_seconds=_seconds(timeout),
         max_deferral_seconds=min(_seconds(deferral), limits.max_deferral_seconds),
         estimated_seconds=None if estimated is None else _seconds(estimated),
         requeue=Requeue(str(requeue)),
-        tells_by_env=read.get(keys.REQUEUE_ENV) == _TRUE,
+        sets_environment=read.get(keys.REQUEUE_ENV) == _TRUE,
     )
 
 

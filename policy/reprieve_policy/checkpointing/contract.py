@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from reprieve_policy.kube import text as texts
 from reprieve_policy.kube import timestamp
-from reprieve_policy.verdict import Kind, Violation, unsupported
+from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 VERSION = 1
 MAX_ANSWER = 16 * 1024
@@ -38,7 +38,7 @@ class AnswerState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CheckpointRequest:
     """Save what you have, then wait for SIGTERM; you are deleted at the deadline at the latest."""
 
     eviction_id: str
@@ -50,7 +50,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CheckpointAnswer:
     """How far the workload is. `step` and `path` belong to `saved`, `defer_seconds` to `defer`.
 
     A path that cannot be kept as it is (printable, at most 512 bytes) is left out, never cut: a replacement that is told
@@ -65,7 +65,7 @@ class Answer:
     defer_seconds: int | None = None
     message: str = ""
 
-    def is_about(self, eviction_id: str) -> bool:
+    def may_belong_to(self, eviction_id: str) -> bool:
         """True where the answer belongs to this eviction; one that names none may (a plain HTTP handler).
 
         Whether it does depends on what its author was told last, which whoever called it must know.
@@ -73,11 +73,11 @@ class Answer:
         return self.eviction_id in (None, eviction_id)
 
 
-BARE_ACCEPTANCE = Answer(state=AnswerState.ACCEPTED)
+ACCEPTED_WITHOUT_DOCUMENT = CheckpointAnswer(state=AnswerState.ACCEPTED)
 """A 2xx answer without a document: the workload is alive and has heard, no more."""
 
 
-def render_request(request: Request) -> str:
+def render_request(request: CheckpointRequest) -> str:
     """Return the request as compact JSON."""
     document = {
         "version": VERSION,
@@ -93,41 +93,54 @@ def render_request(request: Request) -> str:
 
 def render_cancelled(eviction_id: str) -> str:
     """Return what stands in the request's place once the mark is taken back."""
-    return json.dumps({"version": VERSION, "id": eviction_id, "cancelled": True}, separators=(",", ":"))
+    return json.dumps(
+        {"version": VERSION, "id": eviction_id, "cancelled": True}, separators=(",", ":")
+    )
 
 
-def parse_answer(text: str | bytes, path: str) -> Answer | Violation:
+def parse_answer(text: str | bytes, path: str) -> CheckpointAnswer | Violation:
     """Read an answer; `path` says where it came from."""
     shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
     if len(text) > MAX_ANSWER:
-        return Violation(path, Kind.INVALID, shown, f"must be at most {MAX_ANSWER} characters")
+        return Violation(
+            path, ViolationKind.INVALID, shown, f"must be at most {MAX_ANSWER} characters"
+        )
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        return Violation(path, Kind.INVALID, shown, "must be JSON")
+        return Violation(path, ViolationKind.INVALID, shown, "must be JSON")
     if not isinstance(document, dict):
-        return Violation(path, Kind.INVALID, shown, "must be a JSON object")
+        return Violation(path, ViolationKind.INVALID, shown, "must be a JSON object")
     return read_answer(document, path)
 
 
-def read_answer(document: Mapping[str, object], path: str) -> Answer | Violation:
+def read_answer(document: Mapping[str, object], path: str) -> CheckpointAnswer | Violation:
     """Check an answer that a carrier has decoded; its fields are those of the JSON document."""
     state = document.get("state")
     if not isinstance(state, str) or state not in tuple(AnswerState):
         return unsupported(f"{path}.state", texts.show(state), AnswerState)
-    step, progress, seconds = document.get("step"), document.get("progress"), document.get("deferSeconds")
+    step, progress, seconds = (
+        document.get("step"),
+        document.get("progress"),
+        document.get("deferSeconds"),
+    )
     checks = (
         ("id", document.get("id"), _is_text(document.get("id")), "must be a string"),
         ("step", step, step is None or _is_count(step), "must be a whole number, 0 or more"),
         ("path", document.get("path"), _is_text(document.get("path")), "must be a string"),
         ("progress", progress, progress is None or _is_share(progress), "must be between 0 and 1"),
-        ("deferSeconds", seconds, seconds is None or _is_count(seconds), "must be a whole number, 0 or more"),
+        (
+            "deferSeconds",
+            seconds,
+            seconds is None or _is_count(seconds),
+            "must be a whole number, 0 or more",
+        ),
         ("message", document.get("message"), _is_text(document.get("message")), "must be a string"),
     )
     for field, value, is_good, detail in checks:
         if not is_good:
-            return Violation(f"{path}.{field}", Kind.INVALID, texts.show(value), detail)
-    return Answer(
+            return Violation(f"{path}.{field}", ViolationKind.INVALID, texts.show(value), detail)
+    return CheckpointAnswer(
         state=AnswerState(state),
         eviction_id=_clipped(document.get("id")),
         step=step if isinstance(step, int) else None,

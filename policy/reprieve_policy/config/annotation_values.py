@@ -12,7 +12,7 @@ from functools import cache
 from typing import Generic, TypeVar
 
 from reprieve_policy.kube import duration, go_int
-from reprieve_policy.verdict import Kind, Violation, unsupported
+from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -52,7 +52,7 @@ class Matches(Value[re.Match[str]]):
 
     pattern: str
     detail: str
-    kind: Kind = Kind.INVALID
+    kind: ViolationKind = ViolationKind.INVALID
     longest: int | None = None
 
     def parse(self, text: str, path: str) -> re.Match[str] | Violation:
@@ -84,7 +84,12 @@ class WholeNumber(Value[int]):
         if number is not None and self.lowest <= number <= self.highest:
             return number
         is_too_high = number is not None and number > self.highest
-        return Violation(path, Kind.INVALID, text, (self.too_high if is_too_high else "") or self.expected)
+        return Violation(
+            path,
+            ViolationKind.INVALID,
+            text,
+            (self.too_high if is_too_high else "") or self.expected,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +111,11 @@ class Duration(Value[int]):
         """Return the seconds."""
         seconds = duration.parse(text)
         if seconds is None:
-            return Violation(path, Kind.INVALID, text, duration.EXPECTED)
+            return Violation(path, ViolationKind.INVALID, text, duration.EXPECTED)
         if seconds == 0 and not self.may_be_zero:
-            return Violation(path, Kind.INVALID, text, duration.TOO_SHORT)
+            return Violation(path, ViolationKind.INVALID, text, duration.TOO_SHORT)
         if self.longest is not None and seconds > self.longest:
-            return Violation(path, Kind.INVALID, text, self.too_long)
+            return Violation(path, ViolationKind.INVALID, text, self.too_long)
         return seconds
 
 

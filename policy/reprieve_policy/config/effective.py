@@ -17,28 +17,37 @@ _MAX_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class EffectivePolicy:
     """The policy that holds, and what is wrong with the ConfigMap where that is another one."""
 
     settings: PolicySettings = field(default_factory=PolicySettings)
     violations: tuple[Violation, ...] = ()
 
     @property
-    def is_as_written(self) -> bool:
+    def is_config_map_valid(self) -> bool:
         """True where what holds is what the ConfigMap says, or there is none."""
         return not self.violations
 
     @property
-    def complaint(self) -> str:
+    def error_message(self) -> str:
         """What is wrong, as one line of bounded length: paths and what would be accepted, no values."""
-        shown = [f"{violation.path[:100]}: {violation.detail}" for violation in self.violations[:_MAX_REASONS]]
+        shown = [
+            f"{violation.path[:100]}: {violation.detail}"
+            for violation in self.violations[:_MAX_REASONS]
+        ]
         more = len(self.violations) - len(shown)
         return "; ".join([*shown, f"and {more} more"] if more else shown)
 
 
-def decide_in_force(before: InForce, data: Mapping[str, str] | None) -> InForce:
+def decide_effective_policy(
+    before: EffectivePolicy, data: Mapping[str, str] | None
+) -> EffectivePolicy:
     """Return what holds now that the ConfigMap has this `data`; `None` where there is no ConfigMap."""
     if data is None:
-        return InForce()
+        return EffectivePolicy()
     parsed = policy.parse(data)
-    return InForce(parsed) if isinstance(parsed, PolicySettings) else InForce(before.settings, parsed)
+    return (
+        EffectivePolicy(parsed)
+        if isinstance(parsed, PolicySettings)
+        else EffectivePolicy(before.settings, parsed)
+    )

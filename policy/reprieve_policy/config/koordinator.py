@@ -38,7 +38,9 @@ def is_preemptible(labels: Mapping[str, str], *, disable_default_preemptiable: b
     return _BOOLEANS.get(labels.get(PREEMPTIBLE, ""), not disable_default_preemptiable)
 
 
-def can_preempt(labels: Mapping[str, str], policy: str | None, *, disable_default_trigger_preemption: bool) -> bool:
+def can_preempt(
+    labels: Mapping[str, str], policy: str | None, *, disable_default_trigger_preemption: bool
+) -> bool:
     """True where the pod may take victims: its label says so, or the default and its `preemptionPolicy` do."""
     by_default = not disable_default_trigger_preemption and policy != "Never"
     return _BOOLEANS.get(labels.get(CAN_PREEMPT, ""), by_default)

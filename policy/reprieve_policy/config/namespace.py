@@ -6,8 +6,13 @@ A Namespace is the specification's vCluster (document 001, "Per-vCluster Preempt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reprieve_policy.keys import ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT, WORKLOAD_TYPE
-from reprieve_policy.verdict import Kind, Violation, annotation_path, label_path
+from reprieve_policy.keys import (
+    ALLOWED_PREEMPTION_CLASSES,
+    DEFAULT_PREEMPTION_CLASS,
+    ENFORCEMENT,
+    WORKLOAD_TYPE,
+)
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path, label_path
 
 from . import preemption_class
 from .annotation_values import OneOf
@@ -49,11 +54,21 @@ class NamespacePolicy:
         return self.workload_type == SENSITIVE
 
 
-def parse(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamespacePolicy | tuple[Violation, ...]:
+def parse(
+    labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> NamespacePolicy | tuple[Violation, ...]:
     """Read a Namespace's policy; all violations at once."""
-    fields = {key: _READERS[key](annotations[key], annotation_path("", key)) for key in _READERS if key in annotations}
+    fields = {
+        key: _READERS[key](annotations[key], annotation_path("", key))
+        for key in _READERS
+        if key in annotations
+    }
     path = label_path("", ENFORCEMENT)
-    labelled = {ENFORCEMENT: ENFORCEMENTS.parse(labels[ENFORCEMENT], path)} if ENFORCEMENT in labels else {}
+    labelled = (
+        {ENFORCEMENT: ENFORCEMENTS.parse(labels[ENFORCEMENT], path)}
+        if ENFORCEMENT in labels
+        else {}
+    )
     read = (*labelled.values(), *fields.values())
     violations = tuple(value for value in read if isinstance(value, Violation))
     # The label is what `namespaceSelector` sees: it wins, so that both ways mean the same.
@@ -66,7 +81,9 @@ def read_leniently(labels: Mapping[str, str], annotations: Mapping[str, str]) ->
     while not isinstance(policy, NamespacePolicy):
         bad = {violation.path for violation in policy}
         labels = {key: value for key, value in labels.items() if label_path("", key) not in bad}
-        annotations = {key: value for key, value in annotations.items() if annotation_path("", key) not in bad}
+        annotations = {
+            key: value for key, value in annotations.items() if annotation_path("", key) not in bad
+        }
         policy = parse(labels, annotations)
     return policy
 
@@ -80,10 +97,24 @@ def _consistent(fields: Mapping[str, object]) -> NamespacePolicy | tuple[Violati
     path = annotation_path("", DEFAULT_PREEMPTION_CLASS)
     if workload_type == SENSITIVE:
         if default not in (None, preemption_class.HIGHEST):
-            return (Violation(path, Kind.INVALID, str(default), "must be 10 where the workload type is sensitive"),)
+            return (
+                Violation(
+                    path,
+                    ViolationKind.INVALID,
+                    str(default),
+                    "must be 10 where the workload type is sensitive",
+                ),
+            )
         allowed = ClassSet(frozenset({preemption_class.HIGHEST}))
     elif default is not None and default not in allowed:
-        return (Violation(path, Kind.UNSUPPORTED, str(default), f"classes allowed in this namespace: {allowed}"),)
+        return (
+            Violation(
+                path,
+                ViolationKind.UNSUPPORTED,
+                str(default),
+                f"classes allowed in this namespace: {allowed}",
+            ),
+        )
     return NamespacePolicy(
         workload_type=None if workload_type is None else str(workload_type),
         allowed_classes=allowed,

@@ -19,7 +19,9 @@ NON_PREEMPTIBLE_WITHOUT_CHECKPOINT = 7
 """From this class on, `checkpoint: none` makes a workload non-preemptible (document 001)."""
 
 _CLASS = "[0-9]|10"
-_RANGES = "|".join(f"{low}(?:-(?:{'|'.join(map(str, range(low, HIGHEST + 1)))}))?" for low in range(HIGHEST + 1))
+_RANGES = "|".join(
+    f"{low}(?:-(?:{'|'.join(map(str, range(low, HIGHEST + 1)))}))?" for low in range(HIGHEST + 1)
+)
 
 CLASS = Matches(_CLASS, f"must be between {LOWEST} and {HIGHEST}")
 """One class."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from reprieve_policy.kube import duration, template_kinds
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.verdict import Kind, Violation, unsupported
+from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 from . import koordinator, preemption_class
 from .annotation_values import Duration, Matches, OneOf, WholeNumber
@@ -23,7 +23,9 @@ _WORTH = Duration(366 * 24 * 3600)
 """A year at most: longer than any job runs."""
 
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
-_NAMES = Matches(f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas")
+_NAMES = Matches(
+    f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas"
+)
 
 _IDENTITY = "[A-Za-z0-9][A-Za-z0-9:._@-]{0,251}"
 _IDENTITIES = Matches(
@@ -31,7 +33,9 @@ _IDENTITIES = Matches(
     'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
 )
 
-_SCHEDULERS = frozenset({"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"})
+_SCHEDULERS = frozenset(
+    {"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}
+)
 """The cluster's own, and the second one of `manifests/scheduler`."""
 
 _IMAGE = Matches(
@@ -104,14 +108,16 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SettingReader:
     """How one key of the ConfigMap is read, and into which field."""
 
     attribute: str
     parse: Callable[[str, str], object]
 
 
-def parse(data: Mapping[str, str], base: PolicySettings | None = None) -> PolicySettings | tuple[Violation, ...]:
+def parse(
+    data: Mapping[str, str], base: PolicySettings | None = None
+) -> PolicySettings | tuple[Violation, ...]:
     """Read the ConfigMap's `data`; all violations at once, unknown keys among them. `base` fills what it lacks."""
     values: dict[str, object] = {}
     violations: list[Violation] = []
@@ -144,11 +150,14 @@ def _contradictions(settings: PolicySettings, data: Mapping[str, str]) -> Iterat
     for key in ("checkpointTimeout", "maxDeferral", "nearCompletion"):
         if key in data and getattr(settings, FIELDS[key].attribute) > settings.ceiling_seconds:
             detail = f"must be at most {duration.render(settings.ceiling_seconds)}, the ceiling"
-            yield Violation(f"data[{key}]", Kind.INVALID, data[key], detail)
-    if settings.liftable_priority_classes is not None and settings.max_preemption_priority_lift == 0:
+            yield Violation(f"data[{key}]", ViolationKind.INVALID, data[key], detail)
+    if (
+        settings.liftable_priority_classes is not None
+        and settings.max_preemption_priority_lift == 0
+    ):
         key = "liftablePriorityClasses"
         detail = "has no effect unless maxPreemptionPriorityLift is above 0"
-        yield Violation(f"data[{key}]", Kind.INVALID, data.get(key, ""), detail)
+        yield Violation(f"data[{key}]", ViolationKind.INVALID, data.get(key, ""), detail)
 
 
 def _parse_default_class(text: str, path: str) -> int | Violation:
@@ -157,13 +166,22 @@ def _parse_default_class(text: str, path: str) -> int | Violation:
     if isinstance(found, Violation) or found in preemption_class.UNLISTED:
         return found
     detail = f"must be between {preemption_class.LOWEST} and {preemption_class.HIGHEST_UNLISTED}"
-    return Violation(path, Kind.INVALID, text, f"{detail}: higher ones are for Namespaces and PriorityClasses to give")
+    return Violation(
+        path,
+        ViolationKind.INVALID,
+        text,
+        f"{detail}: higher ones are for Namespaces and PriorityClasses to give",
+    )
 
 
 def _names(accepted: Matches) -> Callable[[str, str], frozenset[str] | Violation]:
     def parse_names(text: str, path: str) -> frozenset[str] | Violation:
         found = accepted.parse(text, path)
-        return found if isinstance(found, Violation) else frozenset(name.strip() for name in text.split(","))
+        return (
+            found
+            if isinstance(found, Violation)
+            else frozenset(name.strip() for name in text.split(","))
+        )
 
     return parse_names
 
@@ -178,35 +196,49 @@ def _negated(text: str, path: str) -> object:
     return value if isinstance(value, Violation) else not value
 
 
-FIELDS: Mapping[str, Field] = {
-    "defaultPreemptionClass": Field("default_class", _parse_default_class),
-    "disableDefaultPreemptiable": Field("default_preemptible", _negated),
-    "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
-    "podShouldBeDeletedWhenPreempted": Field("deletes_preempted", koordinator.parse_boolean),
-    "quotaFit": Field("quota_fit", OneOf((WARN, REFUSE)).parse),
-    "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
-    "liftablePriorityClasses": Field("liftable_priority_classes", _names(_NAMES)),
-    "nonPreemptibleOnBorrowedNodes": Field("non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse),
-    "templateKinds": Field("template_kinds", template_kinds.parse),
-    "checkpointTimeout": Field("checkpoint_timeout_seconds", _DURATION.parse),
-    "extensionPercent": Field("extension_percent", WholeNumber(0, 100).parse),
-    "maxDeferral": Field("max_deferral_seconds", _DURATION.parse),
-    "gracePeriodCap": Field("grace_cap_seconds", _DURATION.parse),
-    "ceiling": Field("ceiling_seconds", _DURATION.parse),
-    "nearCompletion": Field("near_completion_seconds", _DURATION_OR_NONE.parse),
-    "endWith": Field("end_with", OneOf((DELETE, EVICT)).parse),
-    "forceDeleteOnLostNodes": Field("force_delete_on_lost_nodes", koordinator.parse_boolean),
-    "suspendJobs": Field("suspend_jobs", koordinator.parse_boolean),
-    "suspendedJobBackoff": Field("suspended_job_backoff_seconds", _DURATION.parse),
-    "evictionResponder": Field("eviction_responder", koordinator.parse_boolean),
-    "recreateBarePods": Field("recreate_bare_pods", koordinator.parse_boolean),
-    "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
-    "agentImage": Field("agent_image", _image_name),
-    "gangGate": Field("gang_gate", koordinator.parse_boolean),
-    "gangGateTimeout": Field("gang_gate_timeout_seconds", _DURATION.parse),
-    "classRule": Field("class_rule", OneOf((preemption_class.STRICT, preemption_class.BANDED)).parse),
-    "maxVictims": Field("max_victims", WholeNumber(1, 1000).parse),
-    "preemptorWorth": Field("preemptor_worth_seconds", _WORTH.parse),
-    "schedulers": Field("schedulers", _names(_IDENTITIES)),
-    "schedulerPreemption": Field("scheduler_preemption", OneOf((AUTO, ASYNCHRONOUS, SYNCHRONOUS)).parse),
+FIELDS: Mapping[str, SettingReader] = {
+    "defaultPreemptionClass": SettingReader("default_class", _parse_default_class),
+    "disableDefaultPreemptiable": SettingReader("default_preemptible", _negated),
+    "disableDefaultTriggerPreemption": SettingReader("default_can_preempt", _negated),
+    "podShouldBeDeletedWhenPreempted": SettingReader(
+        "deletes_preempted", koordinator.parse_boolean
+    ),
+    "quotaFit": SettingReader("quota_fit", OneOf((WARN, REFUSE)).parse),
+    "maxPreemptionPriorityLift": SettingReader(
+        "max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse
+    ),
+    "liftablePriorityClasses": SettingReader("liftable_priority_classes", _names(_NAMES)),
+    "nonPreemptibleOnBorrowedNodes": SettingReader(
+        "non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse
+    ),
+    "templateKinds": SettingReader("template_kinds", template_kinds.parse),
+    "checkpointTimeout": SettingReader("checkpoint_timeout_seconds", _DURATION.parse),
+    "extensionPercent": SettingReader("extension_percent", WholeNumber(0, 100).parse),
+    "maxDeferral": SettingReader("max_deferral_seconds", _DURATION.parse),
+    "gracePeriodCap": SettingReader("grace_cap_seconds", _DURATION.parse),
+    "ceiling": SettingReader("ceiling_seconds", _DURATION.parse),
+    "nearCompletion": SettingReader("near_completion_seconds", _DURATION_OR_NONE.parse),
+    "endWith": SettingReader("end_with", OneOf((DELETE, EVICT)).parse),
+    "forceDeleteOnLostNodes": SettingReader(
+        "force_delete_on_lost_nodes", koordinator.parse_boolean
+    ),
+    "suspendJobs": SettingReader("suspend_jobs", koordinator.parse_boolean),
+    "suspendedJobBackoff": SettingReader("suspended_job_backoff_seconds", _DURATION.parse),
+    "evictionResponder": SettingReader("eviction_responder", koordinator.parse_boolean),
+    "recreateBarePods": SettingReader("recreate_bare_pods", koordinator.parse_boolean),
+    "unreachableMinAvailable": SettingReader(
+        "unreachable_min_available", OneOf((WARN, REFUSE)).parse
+    ),
+    "agentImage": SettingReader("agent_image", _image_name),
+    "gangGate": SettingReader("gang_gate", koordinator.parse_boolean),
+    "gangGateTimeout": SettingReader("gang_gate_timeout_seconds", _DURATION.parse),
+    "classRule": SettingReader(
+        "class_rule", OneOf((preemption_class.STRICT, preemption_class.BANDED)).parse
+    ),
+    "maxVictims": SettingReader("max_victims", WholeNumber(1, 1000).parse),
+    "preemptorWorth": SettingReader("preemptor_worth_seconds", _WORTH.parse),
+    "schedulers": SettingReader("schedulers", _names(_IDENTITIES)),
+    "schedulerPreemption": SettingReader(
+        "scheduler_preemption", OneOf((AUTO, ASYNCHRONOUS, SYNCHRONOUS)).parse
+    ),
 }

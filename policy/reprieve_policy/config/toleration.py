@@ -15,7 +15,7 @@ from reprieve_policy.keys import (
     TOLERATION_PREFIX,
     TOLERATION_SECONDS,
 )
-from reprieve_policy.verdict import Kind, Violation, annotation_path
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 from .annotation_values import INT64, WholeNumber
 
@@ -34,7 +34,7 @@ SECONDS = WholeNumber(
 
 
 @dataclass(frozen=True, slots=True)
-class Toleration:
+class PreemptionToleration:
     """Preemptors below `minimum_preemptable_priority` are refused until `seconds` after scheduling; negative: for ever."""
 
     minimum_preemptable_priority: int
@@ -42,17 +42,19 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class VictimToleration:
     """What the decision needs to know of a possible victim."""
 
     has_priority_class: bool
-    toleration: Toleration | None
+    policy: PreemptionToleration | None
     """`None` where its PriorityClass's annotations cannot be read."""
     scheduled_at: datetime | None
     """When `PodScheduled` became True; `None` where it is not True."""
 
 
-def parse(annotations: Mapping[str, str], value: int) -> Toleration | tuple[Violation, ...]:
+def parse(
+    annotations: Mapping[str, str], value: int
+) -> PreemptionToleration | tuple[Violation, ...]:
     """Read the policy of a PriorityClass of priority `value`.
 
     Defaults are upstream's: the minimum is `value` + 1, the seconds are 0 (no toleration at all).
@@ -62,20 +64,26 @@ def parse(annotations: Mapping[str, str], value: int) -> Toleration | tuple[Viol
     seconds = _read(SECONDS, annotations, seconds_key, 0)
     if isinstance(minimum, Violation) or isinstance(seconds, Violation):
         return tuple(found for found in (minimum, seconds) if isinstance(found, Violation))
-    return Toleration(minimum, seconds)
+    return PreemptionToleration(minimum, seconds)
 
 
-def tolerates(victim: Candidate, preemptor_priority: int, *, preemptor_never_preempts: bool, now: datetime) -> bool:
+def tolerates(
+    victim: VictimToleration,
+    preemptor_priority: int,
+    *,
+    preemptor_never_preempts: bool,
+    now: datetime,
+) -> bool:
     """True where the victim is reprieved from this preemptor at `now` (aware UTC)."""
     if not victim.has_priority_class:
         return False
     if preemptor_never_preempts:
         return True
-    if victim.toleration is None or preemptor_priority >= victim.toleration.minimum_preemptable_priority:
+    if victim.policy is None or preemptor_priority >= victim.policy.minimum_preemptable_priority:
         return False
-    if victim.toleration.seconds < 0 or victim.scheduled_at is None:
+    if victim.policy.seconds < 0 or victim.scheduled_at is None:
         return True
-    return now - victim.scheduled_at < timedelta(seconds=victim.toleration.seconds)
+    return now - victim.scheduled_at < timedelta(seconds=victim.policy.seconds)
 
 
 def annotation_keys(prefix: str) -> tuple[str, str]:
@@ -87,7 +95,9 @@ def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...
     """Return violations where the older prefix is unreadable or contradicts the newer, and warnings where it is used."""
     violations: list[Violation] = []
     warnings: list[str] = []
-    for new, old in zip(annotation_keys(TOLERATION_PREFIX), annotation_keys(OLD_TOLERATION_PREFIX), strict=True):
+    for new, old in zip(
+        annotation_keys(TOLERATION_PREFIX), annotation_keys(OLD_TOLERATION_PREFIX), strict=True
+    ):
         text, path = annotations.get(old), annotation_path("", old)
         if text is None:
             continue
@@ -101,10 +111,12 @@ def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...
 def _check_older(text: str, newer: str | None, new: str, path: str) -> Violation | None:
     if newer is not None and newer != text:
         detail = f"differs from {new}; remove this one, schedulers read only the other"
-        return Violation(path, Kind.INVALID, text, detail)
+        return Violation(path, ViolationKind.INVALID, text, detail)
     return (MINIMUM if new.endswith(MINIMUM_PREEMPTABLE_PRIORITY) else SECONDS).check(text, path)
 
 
-def _read(number: WholeNumber, annotations: Mapping[str, str], key: str, default: int) -> int | Violation:
+def _read(
+    number: WholeNumber, annotations: Mapping[str, str], key: str, default: int
+) -> int | Violation:
     text = annotations.get(key)
     return default if text is None else number.parse(text, annotation_path("", key))

@@ -16,13 +16,13 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import Resource, pod_views
-from reprieve_policy.verdict import Entry
+from reprieve_policy.verdict import ListAddition
 
-NAME = "reprieve.dev/operator"
+RESPONDER_NAME = "reprieve.dev/operator"
 """Of the responder. The controller labels Evictions with the names of their responders."""
-ROLES = ("responder", "requester-responder")
+RESPONDER_ROLES = ("responder", "requester-responder")
 """Values of that label where we are one."""
-PRIORITY = 20_000
+RESPONDER_PRIORITY = 20_000
 """Before a managing controller (10,000 by convention), which deletes the pod: first the work is saved."""
 MAX_RESPONDERS = 10
 """Of one pod; the API server refuses more."""
@@ -34,7 +34,7 @@ _NO_REQUESTERS = "CanceledDueToNoRequesters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requester:
+class EvictionRequester:
     """Who wants the pod gone, or did."""
 
     name: str = ""
@@ -62,7 +62,7 @@ class ResponderStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class EvictionCondition:
     """One of the conditions that the controller writes."""
 
     type: str = ""
@@ -79,7 +79,7 @@ class PodReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class EvictionTarget:
     """What is to go: so far, pods only."""
 
     pod: PodReference | None = None
@@ -89,32 +89,32 @@ class Target:
 class EvictionSpec:
     """What is to go."""
 
-    target: Target | None = None
+    target: EvictionTarget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionStatus:
     """How far it is."""
 
-    conditions: Sequence[Condition] | None = None
-    requesters: Sequence[Requester] | None = None
+    conditions: Sequence[EvictionCondition] | None = None
+    requesters: Sequence[EvictionRequester] | None = None
     targetResponders: Sequence[TargetResponder] | None = None
     responders: Sequence[ResponderStatus] | None = None
 
 
-class Turn(Enum):
+class ResponderTurn(Enum):
     """What an Eviction wants of us."""
 
-    OURS = auto()
+    ACTIVE = auto()
     """We are active, and have not said that we are done."""
     CANCELLED = auto()
     """Nobody wants the pod gone any more: stand it down."""
-    NOT_OURS = auto()
+    INACTIVE = auto()
     """Not yet, or no longer: nothing is begun, and what was begun goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ReportedStatus:
     """What we have written so far. Times are aware UTC."""
 
     started_at: datetime | None = None
@@ -124,31 +124,40 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ResponderAssignment:
     """An Eviction that names us, as far as answering it depends on it."""
 
     uid: str
     pod: PodReference
-    turn: Turn
+    turn: ResponderTurn
     requesters: tuple[str, ...] = ()
     """Those who want the pod gone now."""
-    said: Said = Said()
+    reported: ReportedStatus = ReportedStatus()
 
 
-def read(uid: str, spec: EvictionSpec | None, status: EvictionStatus | None) -> Asked | None:
+def read(
+    uid: str, spec: EvictionSpec | None, status: EvictionStatus | None
+) -> ResponderAssignment | None:
     """Return what an Eviction asks of us, `None` where that is nothing: not of a pod, or we are none of its responders."""
     pod = spec.target.pod if spec is not None and spec.target is not None else None
     status = status or EvictionStatus()
-    target = next((found for found in status.targetResponders or () if found.name == NAME), None)
+    target = next(
+        (found for found in status.targetResponders or () if found.name == RESPONDER_NAME), None
+    )
     if pod is None or target is None:
         return None
-    own = next((found for found in status.responders or () if found.name == NAME), ResponderStatus())
-    return Asked(
+    own = next(
+        (found for found in status.responders or () if found.name == RESPONDER_NAME),
+        ResponderStatus(),
+    )
+    return ResponderAssignment(
         uid=uid,
         pod=pod,
         turn=_turn(target, own, status),
-        requesters=tuple(found.name for found in status.requesters or () if found.intent != _WITHDRAWN),
-        said=Said(
+        requesters=tuple(
+            found.name for found in status.requesters or () if found.intent != _WITHDRAWN
+        ),
+        reported=ReportedStatus(
             started_at=timestamp.parse(own.startTime),
             heartbeat_at=timestamp.parse(own.heartbeatTime),
             expected_at=timestamp.parse(own.expectedCompletionTime),
@@ -157,19 +166,23 @@ def read(uid: str, spec: EvictionSpec | None, status: EvictionStatus | None) -> 
     )
 
 
-def _turn(target: TargetResponder, own: ResponderStatus, status: EvictionStatus) -> Turn:
-    final = [found for found in status.conditions or () if found.type in _FINAL and found.status == "True"]
+def _turn(target: TargetResponder, own: ResponderStatus, status: EvictionStatus) -> ResponderTurn:
+    final = [
+        found
+        for found in status.conditions or ()
+        if found.type in _FINAL and found.status == "True"
+    ]
     intents = [found.intent for found in status.requesters or ()]
     # The controller says so in turn; a workload that may go on is told without waiting for it.
     is_withdrawn = bool(intents) and all(intent == _WITHDRAWN for intent in intents)
     if target.state == _CANCELED or any(found.reason == _NO_REQUESTERS for found in final):
-        return Turn.CANCELLED
+        return ResponderTurn.CANCELLED
     if target.state != _ACTIVE or own.completionTime is not None or final:
-        return Turn.NOT_OURS
-    return Turn.CANCELLED if is_withdrawn else Turn.OURS
+        return ResponderTurn.INACTIVE
+    return ResponderTurn.CANCELLED if is_withdrawn else ResponderTurn.ACTIVE
 
 
-def is_wanted(pod: Resource, settings: PolicySettings) -> bool:
+def wants_responder(pod: Resource, settings: PolicySettings) -> bool:
     """True for a new pod of which we are to be a responder, where such are served: one that wants to be told.
 
     Never in a native group: the API server refuses both together.
@@ -178,16 +191,20 @@ def is_wanted(pod: Resource, settings: PolicySettings) -> bool:
         return False
     view = next(pod_views(pod))
     named = [found.name for found in view.spec.evictionResponders or ()]
-    has_room = len(named) < MAX_RESPONDERS and NAME not in named
+    has_room = len(named) < MAX_RESPONDERS and RESPONDER_NAME not in named
     return (
         view.spec.schedulingGroup is None
         and has_room
-        and checkpoint_plan.read_leniently(view.annotations, settings).waits
+        and checkpoint_plan.read_leniently(view.annotations, settings).gives_notice
     )
 
 
-def decide_responder(pod: Resource, facts: Facts) -> Iterator[Entry]:
+def decide_responder(pod: Resource, facts: Facts) -> Iterator[ListAddition]:
     """Yield what makes us a responder of a new pod."""
-    if facts.serves_evictions and is_wanted(pod, facts.settings):
+    if facts.eviction_api_served and wants_responder(pod, facts.settings):
         spec = next(pod_views(pod)).spec
-        yield Entry(_RESPONDERS, {"name": NAME, "priority": PRIORITY}, spec.evictionResponders is not None)
+        yield ListAddition(
+            _RESPONDERS,
+            {"name": RESPONDER_NAME, "priority": RESPONDER_PRIORITY},
+            spec.evictionResponders is not None,
+        )

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from reprieve_policy import keys
-from reprieve_policy.kube.objects import PodView, group_name_of
+from reprieve_policy.kube.objects import PodView, pod_group_name_of
 from reprieve_policy.verdict import annotation_path, label_path
 
 NATIVE, JOB = "native", "job"
 
 
-class Place(NamedTuple):
+class GangField(NamedTuple):
     """Where something is said of a gang."""
 
     holder: Literal["labels", "annotations", "spec"]
@@ -38,103 +38,111 @@ class Place(NamedTuple):
             return view.labels.get(self.key, "")
         if self.holder == "annotations":
             return view.annotations.get(self.key, "")
-        return group_name_of(view.spec.schedulingGroup)
+        return pod_group_name_of(view.spec.schedulingGroup)
 
     def path(self, prefix: str) -> str:
         """Return the place as a message names it."""
         if self.holder == "labels":
             return label_path(prefix, self.key)
-        return annotation_path(prefix, self.key) if self.holder == "annotations" else f"{prefix}spec.{self.key}"
+        return (
+            annotation_path(prefix, self.key)
+            if self.holder == "annotations"
+            else f"{prefix}spec.{self.key}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class GangDialect:
     """One way to say which gang a pod is in."""
 
     id: str
-    name: Place
-    minimum: Place | None = None
+    name: GangField
+    minimum: GangField | None = None
     """How many pods must be there before any starts."""
-    size: Place | None = None
+    size: GangField | None = None
     """How many pods the gang has in all."""
-    index: Place | None = None
+    index: GangField | None = None
     """Says which of several gangs of that name."""
     is_declared: bool = True
-    is_generated_with: Place | None = None
+    is_generated_with: GangField | None = None
     """Where this says something, a controller wrote the name: nobody declared it, and the pod may declare another."""
     may_be_generated: bool = False
     """On a pod that has a controller, one may have written the name: Volcano's and the Job controller do."""
-    instead: str = ""
+    replacement_key: str = ""
     """The key to use in place of this old one."""
 
 
-def _label(key: str) -> Place:
-    return Place("labels", key)
+def _label(key: str) -> GangField:
+    return GangField("labels", key)
 
 
-def _annotation(key: str) -> Place:
-    return Place("annotations", key)
+def _annotation(key: str) -> GangField:
+    return GangField("annotations", key)
 
 
-DIALECTS: tuple[Dialect, ...] = (
-    Dialect(id=NATIVE, name=Place("spec", "schedulingGroup.podGroupName"), may_be_generated=True),
-    Dialect(id="pod-group", name=_label(keys.POD_GROUP)),
-    Dialect(id="koordinator-pod-group", name=_label(keys.KOORDINATOR_POD_GROUP)),
-    Dialect(
+DIALECTS: tuple[GangDialect, ...] = (
+    GangDialect(
+        id=NATIVE, name=GangField("spec", "schedulingGroup.podGroupName"), may_be_generated=True
+    ),
+    GangDialect(id="pod-group", name=_label(keys.POD_GROUP)),
+    GangDialect(id="koordinator-pod-group", name=_label(keys.KOORDINATOR_POD_GROUP)),
+    GangDialect(
         id="koordinator",
         name=_annotation(keys.KOORDINATOR_GANG),
         minimum=_annotation(keys.KOORDINATOR_MIN_AVAILABLE),
         size=_annotation(keys.KOORDINATOR_TOTAL),
     ),
-    Dialect(
+    GangDialect(
         id="volcano",
         name=_annotation(keys.VOLCANO_GROUP),
         is_generated_with=_annotation(keys.VOLCANO_TASK),
         may_be_generated=True,
     ),
-    Dialect(
+    GangDialect(
         id="volcano",
         name=_annotation(keys.VOLCANO_OWN_GROUP),
         is_generated_with=_annotation(keys.VOLCANO_TASK),
         may_be_generated=True,
     ),
-    Dialect(
+    GangDialect(
         id="lightweight",
         name=_label(keys.OLD_POD_GROUP),
         minimum=_label(keys.OLD_MIN_AVAILABLE),
-        instead=keys.POD_GROUP,
+        replacement_key=keys.POD_GROUP,
     ),
-    Dialect(
+    GangDialect(
         id="draft",
         name=_label(keys.DRAFT_POD_GROUP),
         minimum=_label(keys.DRAFT_MIN_AVAILABLE),
-        instead=keys.POD_GROUP,
+        replacement_key=keys.POD_GROUP,
     ),
-    Dialect(
+    GangDialect(
         id="kueue",
         name=_label(keys.KUEUE_GROUP),
         size=_annotation(keys.KUEUE_TOTAL),
         is_generated_with=_annotation(keys.KUEUE_PARENT),
     ),
-    Dialect(id="jobset", name=_label(keys.JOBSET), is_declared=False),
-    Dialect(
+    GangDialect(id="jobset", name=_label(keys.JOBSET), is_declared=False),
+    GangDialect(
         id="leader-worker-set",
         name=_label(keys.LEADER_WORKER_SET),
         size=_annotation(keys.LEADER_WORKER_SIZE),
         index=_label(keys.LEADER_WORKER_GROUP),
         is_declared=False,
     ),
-    Dialect(id=JOB, name=_label(keys.JOB), is_declared=False),
+    GangDialect(id=JOB, name=_label(keys.JOB), is_declared=False),
 )
 """The first that says is the gang's dialect: declared ones, then membership with the outermost controller first."""
 
 
-def places_of(dialect: Dialect) -> Iterator[Place]:
+def fields_of(dialect: GangDialect) -> Iterator[GangField]:
     """Yield every place where the dialect says something."""
     for place in (dialect.name, dialect.minimum, dialect.size, dialect.index):
         if place is not None:
             yield place
 
 
-PLACES: frozenset[Place] = frozenset(place for dialect in DIALECTS for place in places_of(dialect))
+GANG_FIELDS: frozenset[GangField] = frozenset(
+    place for dialect in DIALECTS for place in fields_of(dialect)
+)
 """Everywhere that something is said of a gang."""

@@ -7,13 +7,13 @@ from reprieve_policy import keys
 from reprieve_policy.config import koordinator
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.traits import Traits
-from reprieve_policy.verdict import Kind, Violation, annotation_path, label_path
+from reprieve_policy.traits import GangTraits
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path, label_path
 
 from . import membership
 from .membership import Gang
 
-WORDS: Mapping[str, str] = {
+TRAIT_LABELS: Mapping[str, str] = {
     "preemptible": "preemptible",
     "can_preempt": "can-preempt",
     "preemption_class": "class",
@@ -25,12 +25,12 @@ WORDS: Mapping[str, str] = {
 """What messages call the traits."""
 
 
-def traits_of(view: PodView, own: Gang, facts: Facts) -> Traits:
+def traits_of(view: PodView, own: Gang, facts: Facts) -> GangTraits:
     """Return what the pod, or a template's pods, must have in common with the gang that they are in."""
     settings, own_class = facts.settings, known.priority_class_of(view, facts)
     given = 0 if own_class is None or own_class.value is None else own_class.value
     priority = given if view.spec.priority is None else view.spec.priority
-    return Traits(
+    return GangTraits(
         preemptible=koordinator.is_preemptible(
             view.labels, disable_default_preemptiable=settings.default_preemptible is False
         ),
@@ -41,42 +41,48 @@ def traits_of(view: PodView, own: Gang, facts: Facts) -> Traits:
         ),
         preemption_class=known.effective_class(view, facts),
         priority=priority,
-        preemption_priority=known.defended_with(view, priority, facts),
+        preemption_priority=known.preemption_priority_of(view, priority, facts),
         min_available=own.min_available,
         size=own.size,
     )
 
 
-def differences(traits: Traits, rest: Traits) -> Iterator[str]:
+def differences(traits: GangTraits, rest: GangTraits) -> Iterator[str]:
     """Yield the names of the traits in which a pod is not as the rest of its gang."""
-    for name, mine, theirs in zip(Traits._fields, traits, rest, strict=True):
+    for name, mine, theirs in zip(GangTraits._fields, traits, rest, strict=True):
         # What one is defended with follows its priority: one difference is not two.
         is_consequence = name == "preemption_priority" and traits.priority != rest.priority
         if mine != theirs and not is_consequence:
             yield name
 
 
-def violation(view: PodView, name: str, traits: Traits, rest: Traits, gang_name: str) -> Violation:
+def violation(
+    view: PodView, name: str, traits: GangTraits, rest: GangTraits, gang_name: str
+) -> Violation:
     """Return what to change in a pod that differs in the trait `name`."""
     mine, theirs = _text(getattr(traits, name)), _text(getattr(rest, name))
     path, whose = _paths(view)[name], f'as in the rest of gang "{gang_name}"'
     if theirs is None:
-        return Violation(path, Kind.INVALID, mine, f"must be unset, {whose}")
+        return Violation(path, ViolationKind.INVALID, mine, f"must be unset, {whose}")
     if mine is None:
-        return Violation(path, Kind.REQUIRED, None, f'{WORDS[name]} must be "{theirs}", {whose}')
-    return Violation(path, Kind.INVALID, mine, f'must be "{theirs}", {whose}')
+        return Violation(
+            path, ViolationKind.REQUIRED, None, f'{TRAIT_LABELS[name]} must be "{theirs}", {whose}'
+        )
+    return Violation(path, ViolationKind.INVALID, mine, f'must be "{theirs}", {whose}')
 
 
 def _paths(view: PodView) -> dict[str, str]:
-    name = next((said.path for said in membership.names(view)), "")
+    name = next((said.path for said in membership.gang_names(view)), "")
     return {
         "preemptible": label_path(view.prefix, keys.PREEMPTIBLE),
         "can_preempt": label_path(view.prefix, keys.CAN_PREEMPT),
         "preemption_class": label_path(view.prefix, keys.PREEMPTION_CLASS),
         "priority": f"{view.prefix}spec.priority",
         "preemption_priority": annotation_path(view.prefix, keys.PREEMPTION_PRIORITY_CLASS),
-        "min_available": next((number.path for number in membership.minimums(view)), name),
-        "size": next((number.path for number in membership.sizes(view)), name),
+        "min_available": next(
+            (number.path for number in membership.min_available_values(view)), name
+        ),
+        "size": next((number.path for number in membership.gang_sizes(view)), name),
     }
 
 

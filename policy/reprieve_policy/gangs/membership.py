@@ -10,7 +10,7 @@ from reprieve_policy.config.annotation_values import WholeNumber
 from reprieve_policy.kube.objects import PodView
 from reprieve_policy.verdict import Violation
 
-from .dialects import DIALECTS, JOB, NATIVE, PLACES, Dialect, Place, places_of
+from .dialects import DIALECTS, GANG_FIELDS, JOB, NATIVE, GangDialect, GangField, fields_of
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
 """What can name a group. The API server checks labels; an annotation may hold a quarter of a megabyte of anything."""
@@ -36,7 +36,7 @@ class Gang:
         return ("" if self.is_declared else self.dialect, self.name)
 
     @property
-    def is_of_one_template(self) -> bool:
+    def is_batch_job(self) -> bool:
         """True for a batch Job's: its pods agree by themselves."""
         return self.dialect == JOB
 
@@ -46,19 +46,19 @@ class Gang:
         return self.dialect == NATIVE
 
 
-_LABELS = frozenset(place.key for place in PLACES if place.holder == "labels")
-_ANNOTATIONS = frozenset(place.key for place in PLACES if place.holder == "annotations")
+_LABELS = frozenset(place.key for place in GANG_FIELDS if place.holder == "labels")
+_ANNOTATIONS = frozenset(place.key for place in GANG_FIELDS if place.holder == "annotations")
 
 
-class Said(NamedTuple):
+class GangName(NamedTuple):
     """One name that a pod gives its gang."""
 
-    dialect: Dialect
+    dialect: GangDialect
     name: str
     path: str
 
 
-class Number(NamedTuple):
+class GangSize(NamedTuple):
     """One size that a pod gives its gang, or why it cannot be read."""
 
     path: str
@@ -67,7 +67,7 @@ class Number(NamedTuple):
 
 def read(view: PodView) -> Gang | None:
     """Return the gang of the pod or of the template's pods; what cannot be read counts as unsaid."""
-    first = next(names(view), None)
+    first = next(gang_names(view), None)
     if first is None:
         return None
     dialect = first.dialect
@@ -75,18 +75,18 @@ def read(view: PodView) -> Gang | None:
         dialect=dialect.id,
         name=first.name,
         is_declared=dialect.is_declared and not is_generated(dialect, view),
-        min_available=_first_readable(minimums(view)),
-        size=_first_readable(sizes(view)),
+        min_available=_first_readable(min_available_values(view)),
+        size=_first_readable(gang_sizes(view)),
         selector=_selector(dialect, view),
     )
 
 
-def is_generated(dialect: Dialect, view: PodView) -> bool:
+def is_generated(dialect: GangDialect, view: PodView) -> bool:
     """True where a controller gave the pod its name in this dialect."""
     return dialect.is_generated_with is not None and bool(dialect.is_generated_with.read(view))
 
 
-def says_anything(view: PodView) -> bool:
+def mentions_gang(view: PodView) -> bool:
     """True where a gang may be said. Most pods say none: this answers in less time than the table would take."""
     return not (
         _LABELS.isdisjoint(view.labels)
@@ -95,32 +95,37 @@ def says_anything(view: PodView) -> bool:
     )
 
 
-def dialects_in(view: PodView) -> tuple[Dialect, ...]:
+def dialects_in(view: PodView) -> tuple[GangDialect, ...]:
     """Return the dialects of which the pod says anything, in the order of the table."""
-    if not says_anything(view):
+    if not mentions_gang(view):
         return ()
     said = (_LABELS.intersection(view.labels), _ANNOTATIONS.intersection(view.annotations))
     return _dialects_with(*said, "" if view.spec.schedulingGroup is None else NATIVE)
 
 
 @lru_cache(maxsize=512)
-def _dialects_with(labels: frozenset[str], annotations: frozenset[str], spec: str) -> tuple[Dialect, ...]:
+def _dialects_with(
+    labels: frozenset[str], annotations: frozenset[str], spec: str
+) -> tuple[GangDialect, ...]:
     """Remembered: of all sets of keys only a few occur, and the table has a dozen rows."""
     said = {"labels": labels, "annotations": annotations}
     return tuple(
         dialect
         for dialect in DIALECTS
-        if (dialect.id == spec or any(place.key in said.get(place.holder, ()) for place in places_of(dialect)))
+        if (
+            dialect.id == spec
+            or any(place.key in said.get(place.holder, ()) for place in fields_of(dialect))
+        )
     )
 
 
-def names(view: PodView) -> Iterator[Said]:
+def gang_names(view: PodView) -> Iterator[GangName]:
     """Yield every readable name, the one that counts first."""
     for dialect in dialects_in(view):
         parts = [place.read(view) for place in (dialect.name, dialect.index) if place is not None]
         # Without its index, a LeaderWorkerSet's pod would be in all of its groups.
         if all(is_name(part) for part in parts):
-            yield Said(dialect, "-".join(parts), dialect.name.path(view.prefix))
+            yield GangName(dialect, "-".join(parts), dialect.name.path(view.prefix))
 
 
 def is_name(text: str) -> bool:
@@ -128,33 +133,33 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def minimums(view: PodView) -> Iterator[Number]:
+def min_available_values(view: PodView) -> Iterator[GangSize]:
     """Yield how many pods must be there before any starts, as often as it is said."""
     return _numbers(view, (dialect.minimum for dialect in dialects_in(view)))
 
 
-def sizes(view: PodView) -> Iterator[Number]:
+def gang_sizes(view: PodView) -> Iterator[GangSize]:
     """Yield how many pods the gang has in all, as often as it is said."""
-    first = next(names(view), None)
+    first = next(gang_names(view), None)
     is_declared = first is not None and first.dialect.is_declared
     # A declared gang may be larger than what one controller makes of it: its size is not the gang's.
     counts = (dialect for dialect in dialects_in(view) if dialect.is_declared or not is_declared)
     return _numbers(view, (dialect.size for dialect in counts))
 
 
-def _numbers(view: PodView, places: Iterable[Place | None]) -> Iterator[Number]:
+def _numbers(view: PodView, places: Iterable[GangField | None]) -> Iterator[GangSize]:
     for place in places:
         text = "" if place is None else place.read(view)
         if place is not None and text:
             path = place.path(view.prefix)
-            yield Number(path, SIZE.parse(text, path))
+            yield GangSize(path, SIZE.parse(text, path))
 
 
-def _first_readable(found: Iterable[Number]) -> int | None:
+def _first_readable(found: Iterable[GangSize]) -> int | None:
     return next((number.value for number in found if isinstance(number.value, int)), None)
 
 
-def _selector(dialect: Dialect, view: PodView) -> str | None:
+def _selector(dialect: GangDialect, view: PodView) -> str | None:
     places = [place for place in (dialect.name, dialect.index) if place is not None]
     if any(place.holder != "labels" for place in places):
         return None

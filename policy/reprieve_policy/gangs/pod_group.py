@@ -9,7 +9,7 @@ its templates, so that what counts for pods that run is in the group. A parent o
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .disruption import Mode, read_mode
+from .disruption import DisruptionMode, read_disruption_mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class SchedulingPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSpec:
+class PodGroupSpec:
     """The part of a PodGroup's spec that is read."""
 
     priority: int | None = None
@@ -38,34 +38,34 @@ class GroupSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class PodGroup:
     """A PodGroup as it is served; whoever asks for one knows its name."""
 
-    spec: GroupSpec | None = None
+    spec: PodGroupSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NativeGroup:
+class PodGroupInfo:
     """What is to be known of a group."""
 
     priority: int = 0
     """Of all its pods. One that says nothing was made where no PriorityClass is the default, and has 0."""
-    mode: Mode = Mode.SINGLE
+    disruption_mode: DisruptionMode = DisruptionMode.SINGLE
     min_count: int | None = None
     """So many of its pods are placed together, or none; `None`: one by one."""
 
 
-def read(group: Group) -> NativeGroup:
+def read(group: PodGroup) -> PodGroupInfo:
     """Return what a PodGroup says."""
-    spec = group.spec or GroupSpec()
+    spec = group.spec or PodGroupSpec()
     policy = spec.schedulingPolicy.gang if spec.schedulingPolicy is not None else None
-    return NativeGroup(
+    return PodGroupInfo(
         priority=spec.priority or 0,
-        mode=read_mode(spec.disruptionMode),
+        disruption_mode=read_disruption_mode(spec.disruptionMode),
         min_count=policy.minCount if policy is not None else None,
     )
 
 
-def priority_of(priority: int | None, group: NativeGroup | None) -> int:
+def priority_of(priority: int | None, group: PodGroupInfo | None) -> int:
     """Return the priority that a pod is preempted by: its group's, where there is one."""
     return (priority or 0) if group is None else group.priority

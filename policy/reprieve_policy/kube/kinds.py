@@ -36,10 +36,16 @@ _TABLE = (
     ServedKind("CronJob", "batch", ("v1",), "cronjobs", "spec.jobTemplate.spec.template."),
     ServedKind("Workload", "scheduling.k8s.io", _NATIVE_GROUPS, "workloads"),
     ServedKind("PodGroup", "scheduling.k8s.io", _NATIVE_GROUPS, "podgroups"),
-    ServedKind("PriorityClass", "scheduling.k8s.io", ("v1",), "priorityclasses", is_namespaced=False),
+    ServedKind(
+        "PriorityClass", "scheduling.k8s.io", ("v1",), "priorityclasses", is_namespaced=False
+    ),
     # Koordinator's; scheduler-plugins moved its own to another group.
     ServedKind(
-        "ElasticQuota", "scheduling.sigs.k8s.io", ("v1alpha1",), "elasticquotas", other_group="scheduling.x-k8s.io"
+        "ElasticQuota",
+        "scheduling.sigs.k8s.io",
+        ("v1alpha1",),
+        "elasticquotas",
+        other_group="scheduling.x-k8s.io",
     ),
     ServedKind("Namespace", "", ("v1",), "namespaces", is_namespaced=False),
     ServedKind("ConfigMap", "", ("v1",), "configmaps"),

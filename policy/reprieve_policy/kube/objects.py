@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .parts import FailurePolicy, SecurityContext, Volume
+from .parts import PodFailurePolicy, SecurityContext, Volume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class ObjectMeta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NameOnly:
     """An entry of a list of which only the name is read: a scheduling gate, or an eviction responder."""
 
     name: str = ""
@@ -67,7 +67,7 @@ Quantities = Mapping[str, str | int | float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
+class ResourceRequirements:
     """What a container, or a pod as a whole, asks for."""
 
     requests: Quantities | None = None
@@ -81,12 +81,12 @@ class Container:
     name: str = ""
     ports: Sequence[ContainerPort] | None = None
     volumeMounts: Sequence[VolumeMount] | None = None
-    resources: Requirements | None = None
+    resources: ResourceRequirements | None = None
     restartPolicy: str | None = None
     command: Sequence[str] | None = None
     args: Sequence[str] | None = None
     securityContext: SecurityContext | None = None
-    env: Sequence[Named] | None = None
+    env: Sequence[NameOnly] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class NodeToleration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRequirement:
+class NodeSelectorRequirement:
     """What one label of a node must say."""
 
     key: str = ""
@@ -108,24 +108,24 @@ class NodeRequirement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTerm:
+class NodeSelectorTerm:
     """Requirements that hold together."""
 
-    matchExpressions: Sequence[NodeRequirement] | None = None
+    matchExpressions: Sequence[NodeSelectorRequirement] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeChoice:
+class NodeSelector:
     """Terms of which a node must satisfy one."""
 
-    nodeSelectorTerms: Sequence[NodeTerm] | None = None
+    nodeSelectorTerms: Sequence[NodeSelectorTerm] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinity:
     """Which nodes a pod must have; what it merely prefers is not read."""
 
-    requiredDuringSchedulingIgnoredDuringExecution: NodeChoice | None = None
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,13 +143,13 @@ class SchedulingGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTemplate:
+class PodGroupTemplate:
     """A template of pod groups in a native Workload, or of groups of them."""
 
     priorityClassName: str | None = None
     priority: int | None = None
-    podGroupTemplates: "Sequence[GroupTemplate] | None" = None
-    compositePodGroupTemplates: "Sequence[GroupTemplate] | None" = None
+    podGroupTemplates: "Sequence[PodGroupTemplate] | None" = None
+    compositePodGroupTemplates: "Sequence[PodGroupTemplate] | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,17 +167,17 @@ class Spec:
     terminationGracePeriodSeconds: int | None = None
     containers: Sequence[Container] | None = None
     initContainers: Sequence[Container] | None = None
-    schedulingGates: Sequence[Named] | None = None
+    schedulingGates: Sequence[NameOnly] | None = None
     schedulingGroup: SchedulingGroup | None = None
-    evictionResponders: Sequence[Named] | None = None
-    resources: Requirements | None = None
+    evictionResponders: Sequence[NameOnly] | None = None
+    resources: ResourceRequirements | None = None
     overhead: Quantities | None = None
     volumes: Sequence[Volume] | None = None
     securityContext: SecurityContext | None = None
     shareProcessNamespace: bool | None = None
     hostPID: bool | None = None
     hostNetwork: bool | None = None
-    os: Named | None = None
+    os: NameOnly | None = None
     # A workload's.
     template: "PodTemplate | None" = None
     jobTemplate: "JobTemplate | None" = None
@@ -185,13 +185,13 @@ class Spec:
     podManagementPolicy: str | None = None
     parallelism: int | None = None
     completions: int | None = None
-    podFailurePolicy: FailurePolicy | None = None
+    podFailurePolicy: PodFailurePolicy | None = None
     # An ElasticQuota's.
     min: Quantities | None = None
     max: Quantities | None = None
     # A native Workload's.
-    podGroupTemplates: Sequence[GroupTemplate] | None = None
-    compositePodGroupTemplates: Sequence[GroupTemplate] | None = None
+    podGroupTemplates: Sequence[PodGroupTemplate] | None = None
+    compositePodGroupTemplates: Sequence[PodGroupTemplate] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +258,7 @@ def annotations_of(metadata: ObjectMeta | None) -> Mapping[str, str]:
     return _EMPTY if metadata is None or metadata.annotations is None else metadata.annotations
 
 
-def group_name_of(group: SchedulingGroup | None) -> str:
+def pod_group_name_of(group: SchedulingGroup | None) -> str:
     """Return the name of the native PodGroup in a pod's `schedulingGroup`; empty where there is none."""
     return "" if group is None else group.podGroupName or ""
 
@@ -269,14 +269,14 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _LastViews:
     """The object that was asked about last, and its views. Objects never change, so they are those that it has now."""
 
     resource: Resource | None = None
     views: tuple[PodView, ...] = ()
 
 
-_LAST = _Kept()
+_LAST = _LastViews()
 
 
 def pod_views(resource: Resource) -> Iterator[PodView]:

@@ -11,30 +11,32 @@ from typing import NamedTuple
 from .objects import OwnerReference
 
 CORE = ""
-MOST_LINKS = 3
+MAX_OWNER_DEPTH = 3
 """From a LeaderWorkerSet's worker: its StatefulSet, the leader pod, the StatefulSet of the leaders."""
 
 
-class Owner(NamedTuple):
+class LedgerKind(NamedTuple):
     """A kind whose metadata holds a ledger: its API group, and the resource under which it is served."""
 
     group: str
     resource: str
-    is_whole: bool = False
+    is_composite: bool = False
     """It makes controllers, and makes them anew; of another project, so it may not be installed."""
 
 
-OWNERS: Mapping[str, Owner] = {
-    "Job": Owner("batch", "jobs"),
-    "StatefulSet": Owner("apps", "statefulsets"),
-    "ReplicaSet": Owner("apps", "replicasets"),
-    "JobSet": Owner("jobset.x-k8s.io", "jobsets", is_whole=True),
-    "LeaderWorkerSet": Owner("leaderworkerset.x-k8s.io", "leaderworkersets", is_whole=True),
+LEDGER_KINDS: Mapping[str, LedgerKind] = {
+    "Job": LedgerKind("batch", "jobs"),
+    "StatefulSet": LedgerKind("apps", "statefulsets"),
+    "ReplicaSet": LedgerKind("apps", "replicasets"),
+    "JobSet": LedgerKind("jobset.x-k8s.io", "jobsets", is_composite=True),
+    "LeaderWorkerSet": LedgerKind(
+        "leaderworkerset.x-k8s.io", "leaderworkersets", is_composite=True
+    ),
 }
 """By kind; no two groups' kinds in it share a name."""
 
 
-class Link(NamedTuple):
+class NestedKind(NamedTuple):
     """A kind that may be a part of something: its API group and resource, and the kinds that its controller may be."""
 
     group: str
@@ -42,28 +44,32 @@ class Link(NamedTuple):
     parents: tuple[str, ...]
 
 
-_LINKS: Mapping[str, Link] = {
-    "Job": Link("batch", "jobs", ("JobSet",)),
-    "StatefulSet": Link("apps", "statefulsets", ("LeaderWorkerSet", "Pod")),
-    "Pod": Link(CORE, "pods", ("StatefulSet",)),
+_NESTED_KINDS: Mapping[str, NestedKind] = {
+    "Job": NestedKind("batch", "jobs", ("JobSet",)),
+    "StatefulSet": NestedKind("apps", "statefulsets", ("LeaderWorkerSet", "Pod")),
+    "Pod": NestedKind(CORE, "pods", ("StatefulSet",)),
 }
 
 
-def owner_of(reference: OwnerReference | None) -> Owner | None:
+def ledger_kind_of(reference: OwnerReference | None) -> LedgerKind | None:
     """Return the row of a controller that holds a ledger; `None` for any other, also for a namesake of another group."""
-    row = OWNERS.get(reference.kind) if reference is not None else None
-    return row if row is not None and reference is not None and _group(reference) == row.group else None
+    row = LEDGER_KINDS.get(reference.kind) if reference is not None else None
+    return (
+        row
+        if row is not None and reference is not None and _group(reference) == row.group
+        else None
+    )
 
 
-def link_of(reference: OwnerReference) -> Link | None:
+def nested_kind_of(reference: OwnerReference) -> NestedKind | None:
     """Return the row of an object that may be a part of something: who its controller is has to be looked at."""
-    row = _LINKS.get(reference.kind)
+    row = _NESTED_KINDS.get(reference.kind)
     return row if row is not None and _group(reference) == row.group else None
 
 
 def is_made_by(reference: OwnerReference, controller: OwnerReference) -> bool:
     """True where objects like the one that `reference` names are made by ones like `controller`."""
-    row, known = link_of(reference), link_of(controller) or owner_of(controller)
+    row, known = nested_kind_of(reference), nested_kind_of(controller) or ledger_kind_of(controller)
     return row is not None and known is not None and controller.kind in row.parents
 
 

@@ -36,7 +36,7 @@ class ExitCodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodCondition:
+class PodConditionPattern:
     """Which condition of a pod a Job's rule is about."""
 
     type: str = ""
@@ -44,16 +44,16 @@ class PodCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureRule:
+class PodFailurePolicyRule:
     """What a Job does about a pod that failed so."""
 
     action: str = ""
     onExitCodes: ExitCodes | None = None
-    onPodConditions: Sequence[PodCondition] | None = None
+    onPodConditions: Sequence[PodConditionPattern] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailurePolicy:
+class PodFailurePolicy:
     """A Job's rules about failed pods: the first that concerns one holds."""
 
-    rules: Sequence[FailureRule] | None = None
+    rules: Sequence[PodFailurePolicyRule] | None = None

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from . import quota
-from .objects import Container, Requirements, Resource, Spec
+from .objects import Container, Resource, ResourceRequirements, Spec
 from .quota import Amounts
 
 
@@ -35,7 +35,9 @@ def pods_of(resource: Resource) -> int | None:
         spec = (spec.jobTemplate.spec if spec.jobTemplate else None) or Spec()
     if resource.kind in ("Job", "CronJob"):
         parallelism = 1 if spec.parallelism is None else spec.parallelism
-        return max(0, parallelism if spec.completions is None else min(parallelism, spec.completions))
+        return max(
+            0, parallelism if spec.completions is None else min(parallelism, spec.completions)
+        )
     if resource.kind in _WITH_REPLICAS:
         return 1 if spec.replicas is None else max(0, spec.replicas)
     return None
@@ -51,7 +53,7 @@ def _sum(containers: Iterable[Container]) -> Amounts:
     return total
 
 
-def _asked(requirements: Requirements | None) -> dict[str, int]:
+def _asked(requirements: ResourceRequirements | None) -> dict[str, int]:
     if requirements is None:
         return {}
     # As the API server does for pods: in a template, a GPU is often said as a limit only.

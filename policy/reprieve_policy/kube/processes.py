@@ -12,7 +12,7 @@ class HasProcesses(Protocol):
     def shareProcessNamespace(self) -> bool | None: ...  # noqa: D102, N802
 
 
-def why_first_is_another(spec: HasProcesses) -> str | None:
+def field_that_moves_pid_1(spec: HasProcesses) -> str | None:
     """Return the field because of which process 1 of a container is not its program, `None` where it is.
 
     With `hostPID` it is the node's own first process, which SIGINT makes restart the node; with a process namespace that the

@@ -7,7 +7,7 @@ rounded away from zero. So a quantity is a whole number of nanos, and sums and c
 import re
 from decimal import ROUND_UP, Context, Decimal, localcontext
 
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 NANOS = 10**9
 """In one unit."""
@@ -16,7 +16,9 @@ EXPECTED = 'must be a quantity, like "2", "500m" or "1.5Gi"'
 _LONGEST = 64
 _MAX_EXPONENT = 99
 """Upstream holds any; 1e99 is more than there are bytes, and a billion digits would hang whoever writes them out."""
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,10}))?")
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,10}))?"
+)
 _EXACT = Context(prec=256, rounding=ROUND_UP)
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -29,7 +31,7 @@ def parse(written: str | float, path: str) -> int | Violation:
     text = written if isinstance(written, str) else repr(written)
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or abs(int(match[3] or 0)) > _MAX_EXPONENT:
-        return Violation(path, Kind.INVALID, text, EXPECTED)
+        return Violation(path, ViolationKind.INVALID, text, EXPECTED)
     with localcontext(_EXACT):
         number = Decimal(match[1]).scaleb(int(match[3] or _DECIMAL.get(match[2], 0)) + 9)
         return int((number * 2 ** _BINARY.get(match[2], 0)).to_integral_value())

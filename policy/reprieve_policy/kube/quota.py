@@ -8,7 +8,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reprieve_policy.keys import NON_PREEMPTIBLE_REQUEST, NON_PREEMPTIBLE_USED, QUOTA_NAME, QUOTA_NAMESPACES
+from reprieve_policy.keys import (
+    NON_PREEMPTIBLE_REQUEST,
+    NON_PREEMPTIBLE_USED,
+    QUOTA_NAME,
+    QUOTA_NAMESPACES,
+)
 
 from . import quantity
 from .objects import ObjectMeta, Quantities, annotations_of
@@ -23,8 +28,8 @@ _MAX_ENTRIES = 1000
 
 Amounts = Mapping[str, int]
 """Nanos by resource."""
-Key = tuple[str, str]
-Shape = Mapping[Key, tuple[str, ...]]
+QuotaKey = tuple[str, str]
+NamespacesByQuota = Mapping[QuotaKey, tuple[str, ...]]
 """Of each quota, whose pods use it unasked: what decides who uses which. It changes less often than amounts do."""
 
 
@@ -34,9 +39,9 @@ class Quota:
 
     namespace: str
     name: str
-    least: Amounts
+    min_amounts: Amounts
     """`spec.min`: what its non-preemptible pods may use."""
-    most: Amounts
+    max_amounts: Amounts
     """`spec.max`: what all its pods may use."""
     used: Amounts
     non_preemptible_used: Amounts
@@ -45,19 +50,21 @@ class Quota:
     """Whose pods use it without naming it, beside its own namespace's where it is named like that."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> QuotaKey:
         """Its namespace and name."""
         return self.namespace, self.name
 
 
-def read_leniently(metadata: ObjectMeta, least: Quantities, most: Quantities, used: Quantities) -> Quota:
+def read_leniently(
+    metadata: ObjectMeta, least: Quantities, most: Quantities, used: Quantities
+) -> Quota:
     """Read an ElasticQuota, whoever checked it."""
     annotations = annotations_of(metadata)
     return Quota(
         namespace=metadata.namespace or "",
         name=metadata.name or "",
-        least=read_amounts(least),
-        most=read_amounts(most),
+        min_amounts=read_amounts(least),
+        max_amounts=read_amounts(most),
         used=read_amounts(used),
         non_preemptible_used=read_amounts(_read_map(annotations.get(NON_PREEMPTIBLE_USED))),
         non_preemptible_request=read_amounts(_read_map(annotations.get(NON_PREEMPTIBLE_REQUEST))),
@@ -67,7 +74,11 @@ def read_leniently(metadata: ObjectMeta, least: Quantities, most: Quantities, us
 
 def read_amounts(written: Mapping[str, object]) -> dict[str, int]:
     """Return the amounts that can be read."""
-    texts = {name: text for name, text in list(written.items())[:_MAX_ENTRIES] if isinstance(text, (str, int, float))}
+    texts = {
+        name: text
+        for name, text in list(written.items())[:_MAX_ENTRIES]
+        if isinstance(text, (str, int, float))
+    }
     read = {name: quantity.parse(text, "") for name, text in texts.items()}
     return {name: amount for name, amount in read.items() if isinstance(amount, int)}
 
@@ -76,14 +87,14 @@ class Quotas:
     """All quotas, found by what pods say. It changes as the cluster does."""
 
     def __init__(self, quotas: Iterable[Quota] = ()) -> None:
-        self._by_key: dict[Key, Quota] = {}
-        self._by_name: dict[str, dict[Key, Quota]] = {}
-        self._by_user: dict[str, dict[Key, Quota]] = {}
+        self._by_key: dict[QuotaKey, Quota] = {}
+        self._by_name: dict[str, dict[QuotaKey, Quota]] = {}
+        self._by_user: dict[str, dict[QuotaKey, Quota]] = {}
         for quota in quotas:
             self.put(quota)
 
     @property
-    def shape(self) -> Shape:
+    def namespaces_by_quota(self) -> NamespacesByQuota:
         """Return which quotas there are, and for whom."""
         return {key: quota.namespaces for key, quota in self._by_key.items()}
 
@@ -95,7 +106,7 @@ class Quotas:
         for namespace in quota.namespaces:
             self._by_user.setdefault(namespace, {})[quota.key] = quota
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: QuotaKey) -> None:
         """Take a quota away, if it is there."""
         quota = self._by_key.pop(key, None)
         if quota is not None:
@@ -120,11 +131,11 @@ class Quotas:
         return self._by_key.get((namespace, namespace)) or _first(self._by_user.get(namespace, {}))
 
 
-def _first(quotas: Mapping[Key, Quota]) -> Quota | None:
+def _first(quotas: Mapping[QuotaKey, Quota]) -> Quota | None:
     return quotas[min(quotas)] if quotas else None
 
 
-def _drop(index: dict[str, dict[Key, Quota]], name: str, key: Key) -> None:
+def _drop(index: dict[str, dict[QuotaKey, Quota]], name: str, key: QuotaKey) -> None:
     same = index.get(name, {})
     same.pop(key, None)
     if not same:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 from . import kinds, text
 
@@ -24,7 +24,9 @@ _LONGEST_KEY = 63
 
 _FIELD = r"[A-Za-z][A-Za-z0-9]{0,62}(?:\[\*\])?"
 _PATH = rf"{_FIELD}(?:\.{_FIELD}){{0,11}}"
-_LINE = re.compile(rf"([a-z0-9][-a-z0-9.]{{0,251}})/([A-Z][A-Za-z0-9]{{0,62}}) *: *({_PATH}(?: *, *{_PATH})*)")
+_LINE = re.compile(
+    rf"([a-z0-9][-a-z0-9.]{{0,251}})/([A-Z][A-Za-z0-9]{{0,62}}) *: *({_PATH}(?: *, *{_PATH})*)"
+)
 _EXPECTED = 'must be lines like "example.com/Sweep: spec.trials[*].template"'
 
 
@@ -47,24 +49,36 @@ class TemplateKinds:
         return next((row.paths for row in self.rows if (row.group, row.kind) == (group, kind)), ())
 
 
-_REPLICAS = {name: f"spec.{name.lower()}ReplicaSpecs[*].template" for name in ("PyTorch", "TF", "MPI", "Paddle", "JAX")}
+_REPLICAS = {
+    name: f"spec.{name.lower()}ReplicaSpecs[*].template"
+    for name in ("PyTorch", "TF", "MPI", "Paddle", "JAX")
+}
 _RAY_PODS = ("headGroupSpec.template", "workerGroupSpecs[*].template")
 
 WELL_KNOWN = TemplateKinds(
     (
-        TemplateKind("jobset.x-k8s.io", "JobSet", ("spec.replicatedJobs[*].template.spec.template",)),
+        TemplateKind(
+            "jobset.x-k8s.io", "JobSet", ("spec.replicatedJobs[*].template.spec.template",)
+        ),
         TemplateKind(
             "leaderworkerset.x-k8s.io",
             "LeaderWorkerSet",
-            ("spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"),
+            (
+                "spec.leaderWorkerTemplate.leaderTemplate",
+                "spec.leaderWorkerTemplate.workerTemplate",
+            ),
         ),
         *(TemplateKind("kubeflow.org", f"{name}Job", (path,)) for name, path in _REPLICAS.items()),
         TemplateKind("kubeflow.org", "XGBoostJob", ("spec.xgbReplicaSpecs[*].template",)),
         TemplateKind("ray.io", "RayCluster", tuple(f"spec.{path}" for path in _RAY_PODS)),
         TemplateKind(
-            "ray.io", "RayJob", (*(f"spec.rayClusterSpec.{path}" for path in _RAY_PODS), "spec.submitterPodTemplate")
+            "ray.io",
+            "RayJob",
+            (*(f"spec.rayClusterSpec.{path}" for path in _RAY_PODS), "spec.submitterPodTemplate"),
         ),
-        TemplateKind("ray.io", "RayService", tuple(f"spec.rayClusterConfig.{path}" for path in _RAY_PODS)),
+        TemplateKind(
+            "ray.io", "RayService", tuple(f"spec.rayClusterConfig.{path}" for path in _RAY_PODS)
+        ),
         TemplateKind("batch.volcano.sh", "Job", ("spec.tasks[*].template",)),
     )
 )
@@ -79,11 +93,18 @@ def parse(listed: str, path: str) -> TemplateKinds | Violation:
             return row
         rows[row.group, row.kind] = row
     if len(rows) > _MAX_KINDS:
-        return Violation(path, Kind.INVALID, None, f"must be at most {_MAX_KINDS - len(WELL_KNOWN.rows)} kinds")
+        return Violation(
+            path,
+            ViolationKind.INVALID,
+            None,
+            f"must be at most {_MAX_KINDS - len(WELL_KNOWN.rows)} kinds",
+        )
     return TemplateKinds(tuple(rows.values()))
 
 
-def find_templates(document: object, paths: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
+def find_templates(
+    document: object, paths: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the templates in an object as it was written, each with its prefix, like `spec.trials[0].template.`."""
     found = (place for path in paths for place in _walk(document, path.split("."), ""))
     return islice(found, MAX_TEMPLATES)
@@ -92,14 +113,21 @@ def find_templates(document: object, paths: Sequence[str]) -> Iterator[tuple[str
 def _parse_line(line: str, path: str) -> TemplateKind | Violation:
     match = _LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
     if match is None:
-        return Violation(path, Kind.INVALID, line, _EXPECTED)
+        return Violation(path, ViolationKind.INVALID, line, _EXPECTED)
     group, kind, paths = match.groups()
     if kinds.is_served_as(kind, group):
-        return Violation(path, Kind.INVALID, line, f"must not be {kind} of {group}, which is read without being listed")
+        return Violation(
+            path,
+            ViolationKind.INVALID,
+            line,
+            f"must not be {kind} of {group}, which is read without being listed",
+        )
     return TemplateKind(group, kind, tuple(found.strip() for found in paths.split(",")))
 
 
-def _walk(value: object, steps: Sequence[str], at: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _walk(
+    value: object, steps: Sequence[str], at: str
+) -> Iterator[tuple[str, Mapping[str, object]]]:
     if not isinstance(value, Mapping):
         return
     if not steps:

@@ -15,7 +15,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 
 from . import replacement_annotations
-from .ledger import Entry
+from .ledger import LedgerEntry
 
 MAX_BYTES = 128 * 1024
 """Of one replacement as JSON: an ordinary pod has some 5 KB."""
@@ -38,7 +38,7 @@ _OWN_ANNOTATIONS = frozenset(
         *replacement_annotations.ENVIRONMENT,
     }
 )
-_ADDED = frozenset(
+_COMPUTED_FIELDS = frozenset(
     {
         "nodeName",
         "ephemeralContainers",
@@ -52,7 +52,12 @@ _ADDED = frozenset(
 )
 _TOKEN_VOLUME = re.compile("kube-api-access-[a-z0-9]{5}")
 _DEFAULT_TOLERATIONS = tuple(
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    {
+        "key": f"node.kubernetes.io/{key}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
     for key in ("not-ready", "unreachable")
 )
 
@@ -71,11 +76,17 @@ def is_recreatable(pod: Document) -> bool:
     )
 
 
-def build_replacement(pod: Document, entry: Entry, settings: PolicySettings) -> dict[str, Any]:
+def build_replacement(
+    pod: Document, entry: LedgerEntry, settings: PolicySettings
+) -> dict[str, Any]:
     """Return the pod that takes the place of this one, under its name."""
     metadata = _part(pod, "metadata")
     annotations = _without(_part(metadata, "annotations"), _OWN_ANNOTATIONS)
-    told = {**annotations, **replacement_annotations.build_stamps(entry), keys.REQUEUED_FROM: metadata["uid"]}
+    told = {
+        **annotations,
+        **replacement_annotations.build_annotations(entry),
+        keys.REQUEUED_FROM: metadata["uid"],
+    }
     variables = replacement_annotations.build_variables(entry, annotations, settings)
     return {
         "apiVersion": "v1",
@@ -86,7 +97,7 @@ def build_replacement(pod: Document, entry: Entry, settings: PolicySettings) -> 
             "labels": _without(_part(metadata, "labels"), _OWN_LABELS),
             "annotations": told,
         },
-        "spec": _build_spec(_part(pod, "spec"), [found.document() for found in variables]),
+        "spec": _build_spec(_part(pod, "spec"), [found.to_env_entry() for found in variables]),
     }
 
 
@@ -94,25 +105,38 @@ def _build_spec(spec: Document, variables: list[Document]) -> dict[str, Any]:
     tokens = {volume["name"] for volume in spec.get("volumes") or () if _is_token(volume)}
     lists = {
         "volumes": [volume for volume in spec.get("volumes") or () if volume["name"] not in tokens],
-        "tolerations": [found for found in spec.get("tolerations") or () if found not in _DEFAULT_TOLERATIONS],
-        "schedulingGates": [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != keys.GANG_GATE],
+        "tolerations": [
+            found for found in spec.get("tolerations") or () if found not in _DEFAULT_TOLERATIONS
+        ],
+        "schedulingGates": [
+            gate for gate in spec.get("schedulingGates") or () if gate.get("name") != keys.GANG_GATE
+        ],
         **{
-            field: [_build_container(container, tokens, variables) for container in _containers(spec, field)]
+            field: [
+                _build_container(container, tokens, variables)
+                for container in _containers(spec, field)
+            ]
             for field in ("containers", "initContainers")
         },
     }
-    kept = _without(spec, _ADDED | lists.keys())
+    kept = _without(spec, _COMPUTED_FIELDS | lists.keys())
     return kept | {field: entries for field, entries in lists.items() if entries}
 
 
-def _build_container(container: Document, tokens: set[str], variables: list[Document]) -> dict[str, Any]:
+def _build_container(
+    container: Document, tokens: set[str], variables: list[Document]
+) -> dict[str, Any]:
     own = list(container.get("env") or ())
     known = {found["name"] for found in own}
     lists = {
         "env": own + [found for found in variables if found["name"] not in known],
-        "volumeMounts": [mount for mount in container.get("volumeMounts") or () if mount["name"] not in tokens],
+        "volumeMounts": [
+            mount for mount in container.get("volumeMounts") or () if mount["name"] not in tokens
+        ],
     }
-    return _without(container, lists.keys()) | {field: entries for field, entries in lists.items() if entries}
+    return _without(container, lists.keys()) | {
+        field: entries for field, entries in lists.items() if entries
+    }
 
 
 def _is_token(volume: Document) -> bool:

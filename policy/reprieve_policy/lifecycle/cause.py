@@ -6,24 +6,24 @@ So what is recognised is a table, and all else is what preemption mostly is: a h
 
 import re
 
-from .eviction import Cause, Eviction
+from .eviction import Eviction, PreemptionCause
 
 _TOLD = (
-    (re.compile(r"\bsensitive"), Cause.SENSITIVE),
-    (re.compile(r"\b(reclaim|borrow|revok|lent\b)"), Cause.RECLAIM),
+    (re.compile(r"\bsensitive"), PreemptionCause.SENSITIVE),
+    (re.compile(r"\b(reclaim|borrow|revok|lent\b)"), PreemptionCause.RECLAIM),
 )
 """Beginnings of words in what a scheduler says, first that is found; Koordinator calls taking quota back "revoke"."""
 _POD = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)/[^/]+")
 
 
-def decide_cause(state: Eviction, *, is_for_sensitive: bool) -> Cause:
+def decide_cause(state: Eviction, *, is_for_sensitive: bool) -> PreemptionCause:
     """Return the cause; `is_for_sensitive`: whoever asked is of a Namespace whose workloads are sensitive."""
     if not state.source.is_preemption:
-        return Cause.REQUEST
+        return PreemptionCause.REQUEST
     if is_for_sensitive:
-        return Cause.SENSITIVE
+        return PreemptionCause.SENSITIVE
     told = f"{state.reason}\n{state.initiator}".lower()
-    return next((cause for words, cause in _TOLD if words.search(told)), Cause.PRIORITY)
+    return next((cause for words, cause in _TOLD if words.search(told)), PreemptionCause.PRIORITY)
 
 
 def preemptor_namespace(state: Eviction) -> str | None:

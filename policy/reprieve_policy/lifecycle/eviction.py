@@ -40,14 +40,14 @@ class Phase(StrEnum):
     FINISHED = "finished"
 
 
-WAITING = (Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
+AWAITING_WORKLOAD = (Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
 """The workload was told and may answer."""
 
-TIMED = (*WAITING, Phase.REPRIEVED, Phase.SETTLED, Phase.SAVED)
+WITH_DEADLINE = (*AWAITING_WORKLOAD, Phase.REPRIEVED, Phase.SETTLED, Phase.SAVED)
 """The state has a deadline, at which something follows."""
 
 
-class Outcome(StrEnum):
+class CheckpointOutcome(StrEnum):
     """How the checkpoint ended: what the failure metric and the ledger go by."""
 
     SAVED = "saved"
@@ -64,7 +64,11 @@ class Outcome(StrEnum):
     @property
     def is_failure(self) -> bool:
         """True where work was lost that a checkpoint should have kept."""
-        return self in (Outcome.UNRESPONSIVE, Outcome.TIMED_OUT, Outcome.REFUSED)
+        return self in (
+            CheckpointOutcome.UNRESPONSIVE,
+            CheckpointOutcome.TIMED_OUT,
+            CheckpointOutcome.REFUSED,
+        )
 
 
 class Source(StrEnum):
@@ -84,7 +88,7 @@ class Source(StrEnum):
         return self is Source.KOORDINATOR
 
 
-class Cause(StrEnum):
+class PreemptionCause(StrEnum):
     """What preempts the pod: document 001's three triggers, and one for whoever is no scheduler."""
 
     PRIORITY = "priority"
@@ -100,7 +104,7 @@ class Device(StrEnum):
     CPU = "cpu"
 
 
-class Ground(StrEnum):
+class ProtectionReason(StrEnum):
     """On what a preemption was refused."""
 
     NON_PREEMPTIBLE = "non-preemptible"
@@ -117,7 +121,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class RecordedCost:
     """What it costs to preempt the pod, as it was when it was asked for; see `cost`."""
 
     hours: float
@@ -140,11 +144,11 @@ class Eviction:
     answered_at: datetime | None = None
     deadline: datetime | None = None
     checkpoint: Checkpoint | None = None
-    outcome: Outcome | None = None
+    outcome: CheckpointOutcome | None = None
     grace_seconds: int | None = None
-    cause: Cause | None = None
-    cost: Price | None = None
-    refused_on: Ground | None = None
+    cause: PreemptionCause | None = None
+    cost: RecordedCost | None = None
+    refused_on: ProtectionReason | None = None
     """Set once the pod was reprieved or spared, and kept: nobody is reprieved twice."""
     gang: str = ""
     """The gang that goes as a whole with this pod (`disruption.identity_of`); empty for one that goes alone."""
@@ -175,7 +179,11 @@ def parse(text: str) -> Eviction | None:
         return None
     try:
         document = json.loads(text)
-        return _from_document(document) if isinstance(document, dict) and document.get("v") == 1 else None
+        return (
+            _from_document(document)
+            if isinstance(document, dict) and document.get("v") == 1
+            else None
+        )
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
@@ -184,7 +192,7 @@ def _from_document(document: Mapping[str, object]) -> Eviction:
     known = {name: document[short] for name, short in _JSON_NAMES.items() if short in document}
     values = {name: _READERS[name](value) for name, value in known.items()}
     eviction = Eviction(**values)  # type: ignore[arg-type]  # each reader returns its field's type or raises
-    if eviction.deadline is None and eviction.phase in TIMED:
+    if eviction.deadline is None and eviction.phase in WITH_DEADLINE:
         raise ValueError("waits for ever")
     return eviction
 
@@ -195,7 +203,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Checkpoint):
         saved = {"at": timestamp.render(value.saved_at), "step": value.step, "path": value.path}
         return {key: part for key, part in saved.items() if part is not None}
-    if isinstance(value, Price):
+    if isinstance(value, RecordedCost):
         return {f"{value.device}Hours": value.hours}
     return value
 
@@ -236,14 +244,14 @@ def _read_checkpoint(value: object) -> Checkpoint:
     )
 
 
-def _read_price(value: object) -> Price:
+def _read_cost(value: object) -> RecordedCost:
     if not isinstance(value, dict):
         raise TypeError("not an object")
     device = Device.GPU if f"{Device.GPU}Hours" in value else Device.CPU
     hours = value[f"{device}Hours"]
     if not isinstance(hours, int | float) or isinstance(hours, bool) or not 0 <= hours < math.inf:
         raise TypeError("not a number of hours")
-    return Price(hours=float(hours), device=device)
+    return RecordedCost(hours=float(hours), device=device)
 
 
 _JSON_NAMES = {
@@ -284,11 +292,11 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "answered_at": _read_moment,
     "deadline": _read_moment,
     "checkpoint": _read_checkpoint,
-    "outcome": lambda value: Outcome(_read_text(value)),
+    "outcome": lambda value: CheckpointOutcome(_read_text(value)),
     "grace_seconds": _read_count,
-    "cause": lambda value: Cause(_read_text(value)),
-    "cost": _read_price,
-    "refused_on": lambda value: Ground(_read_text(value)),
+    "cause": lambda value: PreemptionCause(_read_text(value)),
+    "cost": _read_cost,
+    "refused_on": lambda value: ProtectionReason(_read_text(value)),
     "gang": _read_text,
     "decision_id": _read_text,
     "request_uid": _read_text,

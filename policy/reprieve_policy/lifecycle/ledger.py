@@ -30,7 +30,7 @@ _INDEX = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One slot. `eviction_ids`, newest last, makes recording the same eviction twice harmless."""
 
     preempted_count: int
@@ -39,7 +39,7 @@ class Entry:
     checkpoint: Checkpoint | None = None
 
 
-Ledger = Mapping[str, Entry]
+Ledger = Mapping[str, LedgerEntry]
 
 
 def slot_of(metadata: ObjectMeta, owner: OwnerReference, keeper: OwnerReference) -> str:
@@ -58,13 +58,15 @@ def _completion_index(metadata: ObjectMeta) -> str:
     return index if _INDEX.fullmatch(index) else SHARED_SLOT
 
 
-def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime) -> Ledger:
+def record(
+    ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime
+) -> Ledger:
     """Return the ledger with this eviction counted once, however often it is recorded."""
     before = ledger.get(slot)
     if before is not None and eviction.eviction_id in before.eviction_ids:
         return ledger
     known = before.eviction_ids if before else ()
-    after = Entry(
+    after = LedgerEntry(
         preempted_count=1 if before is None else min(before.preempted_count + 1, _MAX_COUNT),
         first_submitted_at=before.first_submitted_at if before else _submitted_at(metadata, now),
         # A slot of its own has one pod at a time.
@@ -93,12 +95,16 @@ def retract(ledger: Ledger, slot: str, eviction: Eviction) -> Ledger:
     if before.preempted_count == 1:
         return others
     known = tuple(found for found in before.eviction_ids if found != eviction.eviction_id)
-    return others | {slot: replace(before, preempted_count=before.preempted_count - 1, eviction_ids=known)}
+    return others | {
+        slot: replace(before, preempted_count=before.preempted_count - 1, eviction_ids=known)
+    }
 
 
 def last_saved_at(ledger: Ledger) -> datetime | None:
     """Return when any pod of the owner last acknowledged a checkpoint, as far as the ledger tells."""
-    return max((entry.checkpoint.saved_at for entry in ledger.values() if entry.checkpoint), default=None)
+    return max(
+        (entry.checkpoint.saved_at for entry in ledger.values() if entry.checkpoint), default=None
+    )
 
 
 def render(ledger: Ledger) -> str:
@@ -125,7 +131,7 @@ def _is_shared(slot: str) -> bool:
 
 
 def _newest(ledger: Ledger) -> Ledger:
-    kept: dict[str, Entry] = {}
+    kept: dict[str, LedgerEntry] = {}
     size = 0
     for slot, entry in reversed(list(ledger.items())):
         size += len(render({slot: entry}).encode())
@@ -139,7 +145,7 @@ def _submitted_at(metadata: ObjectMeta, now: datetime) -> datetime:
     return inherited or timestamp.parse(metadata.creationTimestamp) or now
 
 
-def _to_document(entry: Entry) -> dict[str, object]:
+def _to_document(entry: LedgerEntry) -> dict[str, object]:
     document: dict[str, object] = {
         "count": entry.preempted_count,
         "first": timestamp.render(entry.first_submitted_at),
@@ -147,17 +153,26 @@ def _to_document(entry: Entry) -> dict[str, object]:
     }
     if entry.checkpoint is not None:
         saved = entry.checkpoint
-        document["saved"] = {"at": timestamp.render(saved.saved_at), "step": saved.step, "path": saved.path}
+        document["saved"] = {
+            "at": timestamp.render(saved.saved_at),
+            "step": saved.step,
+            "path": saved.path,
+        }
     return document
 
 
-def _from_document(value: object) -> Entry | None:
+def _from_document(value: object) -> LedgerEntry | None:
     if not isinstance(value, dict):
         return None
     count, first, ids = value.get("count"), timestamp.parse(value.get("first")), value.get("ids")
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_COUNT or first is None:
+    if (
+        not isinstance(count, int)
+        or isinstance(count, bool)
+        or not 1 <= count <= _MAX_COUNT
+        or first is None
+    ):
         return None
-    return Entry(
+    return LedgerEntry(
         preempted_count=count,
         first_submitted_at=first,
         eviction_ids=_ids_from(ids),
@@ -167,7 +182,9 @@ def _from_document(value: object) -> Entry | None:
 
 def _ids_from(value: object) -> tuple[str, ...]:
     ids = value if isinstance(value, list) else []
-    return tuple(known for known in ids if isinstance(known, str) and texts.is_clean(known))[-_MAX_IDS:]
+    return tuple(known for known in ids if isinstance(known, str) and texts.is_clean(known))[
+        -_MAX_IDS:
+    ]
 
 
 def _checkpoint_from(value: object) -> Checkpoint | None:

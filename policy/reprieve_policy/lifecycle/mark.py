@@ -14,7 +14,7 @@ from datetime import datetime
 from reprieve_policy.keys import EVICTION_REQUEST, KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
 from reprieve_policy.kube import text as texts
 from reprieve_policy.kube import timestamp
-from reprieve_policy.verdict import Kind, Violation, annotation_path
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 REQUESTED = "requested"
 """The value of our label that a user sets."""
@@ -22,15 +22,15 @@ REQUESTED = "requested"
 EVICT = "evict"
 """What the guard sets for an eviction: the pod is ended by one, as whoever asked may evict it and perhaps not delete it."""
 
-ASKING = (REQUESTED, EVICT)
+REQUESTING_VALUES = (REQUESTED, EVICT)
 """The values of our label that ask by themselves."""
 
 MARKED = "marked"
 """What Reprieve sets beside a mark in another dialect, so that the operator's watch selects the pod. It asks for nothing
 by itself: without this, a mark that was taken back before the operator saw it would leave our label behind, and evict."""
 
-BY_GUARD = "kube-scheduler"
-BY_RECLAIM = "reprieve-reclaim"
+GUARD_INITIATOR = "kube-scheduler"
+RECLAIM_INITIATOR = "reprieve-reclaim"
 """Who asks, in marks that Reprieve itself sets in Koordinator's annotation: for a scheduler, which sets none, and for a node's home."""
 
 MAX_TEXT = 256
@@ -97,7 +97,9 @@ def read_request(annotations: Mapping[str, str]) -> Mark | None:
 
 def render_request(uid: str, requesters: Iterable[str]) -> str:
     """Return the annotation by which the native Eviction `uid` asks."""
-    return json.dumps({"uid": uid, "requesters": _text(", ".join(requesters))}, separators=(",", ":"))
+    return json.dumps(
+        {"uid": uid, "requesters": _text(", ".join(requesters))}, separators=(",", ":")
+    )
 
 
 def parse_annotation(text: str, path: str) -> Mark | Violation:
@@ -105,20 +107,22 @@ def parse_annotation(text: str, path: str) -> Mark | Violation:
     if text == "true":
         return Mark()
     if len(text) > MAX_ANNOTATION:
-        return Violation(path, Kind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters")
+        return Violation(
+            path, ViolationKind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters"
+        )
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        return Violation(path, Kind.INVALID, text, _EXPECTED)
+        return Violation(path, ViolationKind.INVALID, text, _EXPECTED)
     if not isinstance(document, dict):
-        return Violation(path, Kind.INVALID, text, _EXPECTED)
+        return Violation(path, ViolationKind.INVALID, text, _EXPECTED)
     return _from_document(document, path)
 
 
-def is_own(annotations: Mapping[str, str]) -> bool:
+def is_written_by_reprieve(annotations: Mapping[str, str]) -> bool:
     """True where Koordinator's annotation is there and Reprieve has set it; any other is its author's."""
     found = parse_annotation(annotations.get(KOORDINATOR_SOFT_EVICTION, ""), "")
-    return isinstance(found, Mark) and found.initiator in (BY_GUARD, BY_RECLAIM)
+    return isinstance(found, Mark) and found.initiator in (GUARD_INITIATOR, RECLAIM_INITIATOR)
 
 
 def render(found: Mark) -> str:
@@ -140,15 +144,30 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
     grace = options.get("gracePeriodSeconds") if isinstance(options, dict) else options
     moment = document.get("timestamp")
     checks = (
-        ("timestamp", moment, moment is None or timestamp.parse(moment) is not None, "must be RFC 3339 or an epoch"),
-        ("initiator", document.get("initiator"), _is_text(document.get("initiator")), "must be a string"),
+        (
+            "timestamp",
+            moment,
+            moment is None or timestamp.parse(moment) is not None,
+            "must be RFC 3339 or an epoch",
+        ),
+        (
+            "initiator",
+            document.get("initiator"),
+            _is_text(document.get("initiator")),
+            "must be a string",
+        ),
         ("reason", document.get("reason"), _is_text(document.get("reason")), "must be a string"),
         ("deleteOptions", options, isinstance(options, dict), "must be an object"),
-        ("deleteOptions.gracePeriodSeconds", grace, _is_grace(grace), "must be whole seconds, 0 or more"),
+        (
+            "deleteOptions.gracePeriodSeconds",
+            grace,
+            _is_grace(grace),
+            "must be whole seconds, 0 or more",
+        ),
     )
     for field, value, is_good, detail in checks:
         if not is_good:
-            return Violation(f"{path}.{field}", Kind.INVALID, texts.show(value), detail)
+            return Violation(f"{path}.{field}", ViolationKind.INVALID, texts.show(value), detail)
     return Mark(
         initiator=_text(document.get("initiator")),
         reason=_text(document.get("reason")),
@@ -158,7 +177,10 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
 
 
 def _is_labelled(labels: Mapping[str, str]) -> bool:
-    return labels.get(SOFT_EVICTION) in ASKING or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+    return (
+        labels.get(SOFT_EVICTION) in REQUESTING_VALUES
+        or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+    )
 
 
 def _label_initiator(labels: Mapping[str, str]) -> str:
@@ -171,7 +193,9 @@ def _is_text(value: object) -> bool:
 
 
 def _is_grace(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64)
+    return value is None or (
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64
+    )
 
 
 def _text(value: object) -> str:

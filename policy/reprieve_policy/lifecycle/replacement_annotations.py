@@ -13,7 +13,7 @@ from reprieve_policy.config.annotation_values import WholeNumber
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube import text, timestamp
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.verdict import Change, Entry
+from reprieve_policy.verdict import ListAddition, MetadataChange
 
 from . import ledger
 from .eviction import Checkpoint
@@ -31,13 +31,13 @@ _UNNAMED = "true"
 _COUNT = WholeNumber(1, 2**31 - 1)
 
 
-class Variable(NamedTuple):
+class EnvironmentVariable(NamedTuple):
     """An environment variable that says what an annotation of the pod says."""
 
     name: str
     annotation: str
 
-    def document(self) -> Mapping[str, object]:
+    def to_env_entry(self) -> Mapping[str, object]:
         """Return the entry of a container's `env`."""
         return {
             "name": self.name,
@@ -45,7 +45,7 @@ class Variable(NamedTuple):
         }
 
 
-def build_stamps(entry: ledger.Entry) -> Mapping[str, str]:
+def build_annotations(entry: ledger.LedgerEntry) -> Mapping[str, str]:
     """Return the annotations of the replacement."""
     stamps = {
         keys.PREEMPTED_COUNT: str(entry.preempted_count),
@@ -57,12 +57,15 @@ def build_stamps(entry: ledger.Entry) -> Mapping[str, str]:
     return stamps
 
 
-def read(annotations: Mapping[str, str]) -> ledger.Entry | None:
+def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
     """Return what a replacement was told, `None` where it is none.
 
     Whoever makes a pod may write it: it is information, and no decision is made by it.
     """
-    count, first = _COUNT.parse(annotations.get(keys.PREEMPTED_COUNT, ""), ""), annotations.get(keys.FIRST_SUBMITTED_AT)
+    count, first = (
+        _COUNT.parse(annotations.get(keys.PREEMPTED_COUNT, ""), ""),
+        annotations.get(keys.FIRST_SUBMITTED_AT),
+    )
     submitted_at = timestamp.parse(first)
     if not isinstance(count, int) or submitted_at is None:
         return None
@@ -72,25 +75,33 @@ def read(annotations: Mapping[str, str]) -> ledger.Entry | None:
     )
     named = path if path is not None and path != _UNNAMED and text.is_clean(path) else None
     saved = None if saved_at is None or path is None else Checkpoint(saved_at=saved_at, path=named)
-    return ledger.Entry(preempted_count=count, first_submitted_at=submitted_at, eviction_ids=(), checkpoint=saved)
+    return ledger.LedgerEntry(
+        preempted_count=count, first_submitted_at=submitted_at, eviction_ids=(), checkpoint=saved
+    )
 
 
 def build_variables(
-    entry: ledger.Entry, annotations: Mapping[str, str], settings: PolicySettings
-) -> tuple[Variable, ...]:
+    entry: ledger.LedgerEntry, annotations: Mapping[str, str], settings: PolicySettings
+) -> tuple[EnvironmentVariable, ...]:
     """Return the variables of the replacement: none unless its `annotations` ask, none that would be empty."""
-    if not checkpoint_plan.read_leniently(annotations, settings).tells_by_env:
+    if not checkpoint_plan.read_leniently(annotations, settings).sets_environment:
         return ()
-    return tuple(Variable(ENVIRONMENT[key], key) for key in build_stamps(entry))
+    return tuple(EnvironmentVariable(ENVIRONMENT[key], key) for key in build_annotations(entry))
 
 
-def decide_stamps(entry: ledger.Entry, view: PodView, settings: PolicySettings) -> Iterator[Change | Entry]:
+def decide_changes(
+    entry: ledger.LedgerEntry, view: PodView, settings: PolicySettings
+) -> Iterator[MetadataChange | ListAddition]:
     """Yield what makes a new pod the replacement that `entry` tells of."""
-    for key, value in build_stamps(entry).items():
-        yield Change("annotations", key, value)
+    for key, value in build_annotations(entry).items():
+        yield MetadataChange("annotations", key, value)
     variables = build_variables(entry, view.annotations, settings)
     for field in ("initContainers", "containers"):
         for index, container in enumerate(getattr(view.spec, field) or ()):
             known = {variable.name for variable in container.env or ()}
             path, is_there = f"/spec/{field}/{index}/env", container.env is not None
-            yield from (Entry(path, found.document(), is_there) for found in variables if found.name not in known)
+            yield from (
+                ListAddition(path, found.to_env_entry(), is_there)
+                for found in variables
+                if found.name not in known
+            )

@@ -13,31 +13,31 @@ from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import ObjectMeta, controller_of, labels_of
 
-from .eviction import Eviction, Outcome, Phase
+from .eviction import CheckpointOutcome, Eviction, Phase
 
 _OWN_CONTROLLER = "kubernetes.io/job-controller"
 _MAX_TEXT = 256
 _LAG = timedelta(seconds=60)
 """The job controller notices a suspension within this; a later transition is somebody else's."""
-_SUSPENDING = (Outcome.SAVED, Outcome.SKIPPED)
+_SUSPENDING = (CheckpointOutcome.SAVED, CheckpointOutcome.SKIPPED)
 """Document 001: whoever did not answer has failed, and is not suspended."""
 
 
-class Standing(Enum):
+class SuspensionReadiness(Enum):
     """How far a living pod of a Job is, as far as suspending the Job depends on it."""
 
-    APART = auto()
+    PREVENTS_SUSPENSION = auto()
     """No victim, one that has failed, or one that may only be evicted: it keeps the Job from being suspended."""
-    COMING = auto()
+    SAVING = auto()
     """A victim that may still have something to save."""
-    LEAVING = auto()
+    READY = auto()
     """It may go; what its replacement inherits is written."""
-    ANNOUNCED = auto()
+    READY_WITH_CONDITION = auto()
     """Its disruption is announced as well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SuspensionRecord:
     """What is kept on a Job that Reprieve has suspended."""
 
     since: datetime
@@ -46,14 +46,14 @@ class Hold:
     """The Job's own as it was suspended: its spec is unchanged for as long as this is its generation."""
 
 
-class Fate(Enum):
+class SuspendedJobAction(Enum):
     """What becomes of a Job that carries our label."""
 
     KEEP = auto()
     RESUME = auto()
-    FORGET = auto()
+    DROP_RECORD = auto()
     """Somebody has resumed it."""
-    DISOWN = auto()
+    RELEASE_OWNERSHIP = auto()
     """Somebody else has suspended it since, or our hold cannot be read: it is theirs to resume."""
 
 
@@ -73,38 +73,53 @@ def may_suspend(metadata: ObjectMeta, managed_by: str | None, *, selects_by_hand
     )
 
 
-def is_ready(eviction: Eviction) -> bool:
+def ends_by_suspension(eviction: Eviction) -> bool:
     """True for a victim whose end may be its Job's suspension."""
     return eviction.outcome in _SUSPENDING
 
 
-def standing_of(eviction: Eviction | None, *, is_announced: bool) -> Standing:
+def readiness_of(eviction: Eviction | None, *, is_announced: bool) -> SuspensionReadiness:
     """Return how far a living pod is; `None`: it is no victim."""
-    if eviction is None or eviction.must_evict or (eviction.outcome is not None and not is_ready(eviction)):
-        return Standing.APART
+    if (
+        eviction is None
+        or eviction.must_evict
+        or (eviction.outcome is not None and not ends_by_suspension(eviction))
+    ):
+        return SuspensionReadiness.PREVENTS_SUSPENSION
     if eviction.phase is not Phase.TERMINATING:
-        return Standing.COMING
-    return Standing.ANNOUNCED if is_announced else Standing.LEAVING
+        return SuspensionReadiness.SAVING
+    return SuspensionReadiness.READY_WITH_CONDITION if is_announced else SuspensionReadiness.READY
 
 
-def decide(hold: Hold | None, *, since: datetime | None, generation: int, is_suspended: bool, now: datetime) -> Fate:
+def decide(
+    hold: SuspensionRecord | None,
+    *,
+    since: datetime | None,
+    generation: int,
+    is_suspended: bool,
+    now: datetime,
+) -> SuspendedJobAction:
     """Return what becomes of a Job with our label; `since`: when the job controller saw it suspended, as it says."""
     if not is_suspended:
-        return Fate.FORGET
+        return SuspendedJobAction.DROP_RECORD
     if hold is None:
-        return Fate.DISOWN
+        return SuspendedJobAction.RELEASE_OWNERSHIP
     if generation != hold.generation and (since is None or since > hold.since + _LAG):
-        return Fate.DISOWN
-    return Fate.RESUME if now >= hold.until else Fate.KEEP
+        return SuspendedJobAction.RELEASE_OWNERSHIP
+    return SuspendedJobAction.RESUME if now >= hold.until else SuspendedJobAction.KEEP
 
 
-def render(hold: Hold) -> str:
+def render(hold: SuspensionRecord) -> str:
     """Return the hold as compact JSON."""
-    document = {"v": 1, "since": timestamp.render(hold.since), "until": timestamp.render(hold.until)}
+    document = {
+        "v": 1,
+        "since": timestamp.render(hold.since),
+        "until": timestamp.render(hold.until),
+    }
     return json.dumps(document | {"generation": hold.generation}, separators=(",", ":"))
 
 
-def parse(text: str) -> Hold | None:
+def parse(text: str) -> SuspensionRecord | None:
     """Return the hold, `None` where the text is not one."""
     try:
         document = json.loads(text) if len(text) <= _MAX_TEXT else None
@@ -114,6 +129,11 @@ def parse(text: str) -> Hold | None:
         return None
     since, until = timestamp.parse(document.get("since")), timestamp.parse(document.get("until"))
     generation = document.get("generation")
-    if since is None or until is None or not isinstance(generation, int) or isinstance(generation, bool):
+    if (
+        since is None
+        or until is None
+        or not isinstance(generation, int)
+        or isinstance(generation, bool)
+    ):
         return None
-    return Hold(since, until, generation)
+    return SuspensionRecord(since, until, generation)

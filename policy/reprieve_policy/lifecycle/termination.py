@@ -19,12 +19,12 @@ from typing import NamedTuple
 from reprieve_policy.config.settings import EVICT, PolicySettings
 
 from . import suspension
-from .eviction import Eviction, Outcome, Phase
-from .suspension import Standing
+from .eviction import CheckpointOutcome, Eviction, Phase
+from .suspension import SuspensionReadiness
 from .transitions import TERMINAL
 
 
-class Way(StrEnum):
+class EvictionMethod(StrEnum):
     """What is done now."""
 
     DELETE = "delete"
@@ -32,52 +32,60 @@ class Way(StrEnum):
     """The Eviction API: a PodDisruptionBudget is honoured, and the API server writes the condition itself."""
     SUSPEND = "suspend"
     """The Job is suspended: the job controller deletes all of its pods, which have nothing more to say."""
-    ANNOUNCE = "announce"
+    SET_DISRUPTION_CONDITION = "announce"
     """The disruption is announced, and the Job's other pods are waited for to be as far."""
     WAIT = "wait"
     """The Job's other pods, or the job controller, are waited for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class OwnerJobState:
     """The Job that owns a victim, as far as suspending it is concerned."""
 
     may_be_suspended: bool
     is_suspended: bool
-    others: frozenset[Standing]
+    other_pods: frozenset[SuspensionReadiness]
     """How far its other living pods are."""
 
 
-class _Rule(NamedTuple):
-    applies: Callable[[Job], bool]
-    way: Way
+class _SuspensionRule(NamedTuple):
+    applies: Callable[[OwnerJobState], bool]
+    method: EvictionMethod
 
 
 _SUSPENDING = (
-    _Rule(lambda job: job.is_suspended or Standing.COMING in job.others, Way.WAIT),
-    _Rule(lambda job: Standing.LEAVING in job.others, Way.ANNOUNCE),
-    _Rule(lambda _: True, Way.SUSPEND),
+    _SuspensionRule(
+        lambda job: job.is_suspended or SuspensionReadiness.SAVING in job.other_pods,
+        EvictionMethod.WAIT,
+    ),
+    _SuspensionRule(
+        lambda job: SuspensionReadiness.READY in job.other_pods,
+        EvictionMethod.SET_DISRUPTION_CONDITION,
+    ),
+    _SuspensionRule(lambda _: True, EvictionMethod.SUSPEND),
 )
 
 
-def concerns_its_job(eviction: Eviction, settings: PolicySettings) -> bool:
+def depends_on_job(eviction: Eviction, settings: PolicySettings) -> bool:
     """True where the way depends on the Job that owns the victim, if one does."""
     may_be = settings.suspend_jobs and not eviction.must_evict
-    return may_be and not _is_forced(eviction) and suspension.is_ready(eviction)
+    return may_be and not _is_on_lost_node(eviction) and suspension.ends_by_suspension(eviction)
 
 
-def decide(eviction: Eviction, job: Job | None, settings: PolicySettings, now: datetime) -> Way:
+def decide_method(
+    eviction: Eviction, job: OwnerJobState | None, settings: PolicySettings, now: datetime
+) -> EvictionMethod:
     """Return how this victim, whose outcome is settled, is ended now; `job`: what owns it, where it is concerned."""
     if eviction.must_evict:
-        return Way.EVICT
-    if _is_forced(eviction) or now >= ceiling_of(eviction, settings):
-        return Way.DELETE
-    if job is not None and concerns_its_job(eviction, settings) and _may_be_suspended(job):
-        return next(rule.way for rule in _SUSPENDING if rule.applies(job))
-    return Way.EVICT if settings.end_with == EVICT else Way.DELETE
+        return EvictionMethod.EVICT
+    if _is_on_lost_node(eviction) or now >= ceiling_of(eviction, settings):
+        return EvictionMethod.DELETE
+    if job is not None and depends_on_job(eviction, settings) and _may_be_suspended(job):
+        return next(rule.method for rule in _SUSPENDING if rule.applies(job))
+    return EvictionMethod.EVICT if settings.end_with == EVICT else EvictionMethod.DELETE
 
 
-def is_inherited(eviction: Eviction, *, has_failed: bool) -> bool:
+def counts_as_preempted(eviction: Eviction, *, has_failed: bool) -> bool:
     """True where a pod that ended by itself leaves its replacement what a deleted one would.
 
     With exit code 0 it is finished, and nothing replaces it. One that was told and failed before its DELETE went because
@@ -86,43 +94,47 @@ def is_inherited(eviction: Eviction, *, has_failed: bool) -> bool:
     return has_failed and eviction.hinted_at is not None
 
 
-def was_counted(eviction: Eviction) -> bool:
+def is_recorded_in_ledger(eviction: Eviction) -> bool:
     """True for one that was to be ended: what its replacement inherits is written before, and it may stay after all."""
     return eviction.grace_seconds is not None
 
 
-def is_to_stay(eviction: Eviction, settings: PolicySettings, now: datetime) -> bool:
+def stays_for_budget(eviction: Eviction, settings: PolicySettings, now: datetime) -> bool:
     """True at the ceiling of one that may only be evicted: where it still cannot be, it is not deleted either."""
     return eviction.must_evict and now >= ceiling_of(eviction, settings)
 
 
-def is_held(eviction: Eviction) -> bool:
+def is_held_by_budget(eviction: Eviction) -> bool:
     """True for one that waits for nothing but to be evicted, or that goes and that a budget held before, and may hold again."""
     may_be = eviction.phase is Phase.TERMINATING or eviction.held_since is not None
     # One that was stood down, or taken back, stays: nobody waits for it.
     return eviction.must_evict and may_be and eviction.phase not in TERMINAL
 
 
-def held_since(eviction: Eviction) -> datetime:
+def budget_held_since(eviction: Eviction) -> datetime:
     """Return since when others wait for one that is held."""
     return eviction.held_since or eviction.requested_at
 
 
-def waits_until(eviction: Eviction, settings: PolicySettings) -> datetime:
+def budget_wait_ends_at(eviction: Eviction, settings: PolicySettings) -> datetime:
     """Return when others wait no longer for one that is held."""
-    return held_since(eviction) + timedelta(seconds=settings.ceiling_seconds)
+    return budget_held_since(eviction) + timedelta(seconds=settings.ceiling_seconds)
 
 
-def follow_on(begun: Eviction, before: Eviction | None, settings: PolicySettings) -> Eviction:
+def carry_over_budget_hold(
+    begun: Eviction, before: Eviction | None, settings: PolicySettings
+) -> Eviction:
     """Return the first state of a pod with what remains of the eviction before, which a budget held until its ceiling.
 
     Notice begins anew; what others wait does not (`waits_until`), unless the pod was nobody's victim for as long as that. Without
     this, whoever marks his own pod again and again, and holds it by a budget, would have others wait for its room for ever.
     """
-    since = None if before is None else _was_held_since(before, settings)
+    since = None if before is None else _previous_hold_began(before, settings)
     if before is None or since is None:
         return begun
-    is_new = begun.requested_at >= ceiling_of(before, settings) + timedelta(seconds=settings.ceiling_seconds)
+    is_new = begun.requested_at >= ceiling_of(before, settings) + timedelta(
+        seconds=settings.ceiling_seconds
+    )
     return begun if is_new else replace(begun, held_since=since)
 
 
@@ -131,16 +143,16 @@ def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
 
 
-def _was_held_since(before: Eviction, settings: PolicySettings) -> datetime | None:
-    was_held = before.outcome is Outcome.HELD_BY_BUDGET
+def _previous_hold_began(before: Eviction, settings: PolicySettings) -> datetime | None:
+    was_held = before.outcome is CheckpointOutcome.HELD_BY_BUDGET
     return before.held_since or (ceiling_of(before, settings) if was_held else None)
 
 
-def _is_forced(eviction: Eviction) -> bool:
+def _is_on_lost_node(eviction: Eviction) -> bool:
     """True for one on a lost node (`lost_node`)."""
     return eviction.grace_seconds == 0
 
 
-def _may_be_suspended(job: Job) -> bool:
+def _may_be_suspended(job: OwnerJobState) -> bool:
     """A suspension takes all pods of a Job: one that is to stay, or that has failed, is never among them."""
-    return job.may_be_suspended and Standing.APART not in job.others
+    return job.may_be_suspended and SuspensionReadiness.PREVENTS_SUSPENSION not in job.other_pods

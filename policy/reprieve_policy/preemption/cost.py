@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from reprieve_policy.checkpointing.checkpoint_plan import Plan, Strategy
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan, Strategy
 from reprieve_policy.config import koordinator
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.objects import PodView, Spec
 from reprieve_policy.kube.quantity import NANOS
-from reprieve_policy.lifecycle.eviction import Device, Price
+from reprieve_policy.lifecycle.eviction import Device, RecordedCost
 
 _HOUR = 3600.0
 _LOW, _HIGH = 0.1, 0.9
@@ -44,9 +44,9 @@ class Weights(NamedTuple):
     walltime: float = 1.0
 
 
-EVEN = Weights()
+EQUAL_WEIGHTS = Weights()
 WEIGHTS: Mapping[str, Weights] = {
-    "hpc-batch": EVEN,
+    "hpc-batch": EQUAL_WEIGHTS,
     # 001 gives the checkpoint's cost w8 = 0.15 here and no number elsewhere: taken as three times the usual.
     "ml-training": Weights(checkpoint=3.0),
     # It has no end to come near to, and nothing to compute again.
@@ -54,13 +54,13 @@ WEIGHTS: Mapping[str, Weights] = {
     # 001: "short-lived, low cost to preempt".
     "interactive": Weights(0.5, 0.5, 0.5),
     # Never preempted; it counts where an admin wants to know what a drain costs.
-    "sensitive": EVEN,
+    "sensitive": EQUAL_WEIGHTS,
 }
 """By workload type; one that is not said weighs evenly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkProgress:
     """What is known of a pod's work."""
 
     started_at: datetime | None = None
@@ -86,63 +86,77 @@ class Cost:
         return self.checkpoint + self.recompute + self.walltime
 
     @property
-    def order(self) -> tuple[int, float]:
+    def sort_key(self) -> tuple[int, float]:
         """By which victims of one class are chosen, cheapest first: what is stated goes before what is estimated."""
         return self.stated, self.hours
 
     @property
-    def price(self) -> Price:
+    def recorded(self) -> RecordedCost:
         """What a victim's state says of it."""
-        return Price(hours=float(f"{self.hours:.{_SIGNIFICANT}g}"), device=self.device)
+        return RecordedCost(hours=float(f"{self.hours:.{_SIGNIFICANT}g}"), device=self.device)
 
 
-class Stake(NamedTuple):
+class CostInputs(NamedTuple):
     """All of a cost that does not move with the clock: many pods share one."""
 
     device: Device = Device.CPU
     devices: float = 0.0
     checkpoint_seconds: float = 0.0
-    saves: bool = False
+    checkpoints_on_eviction: bool = False
     """It saves before it goes, and so computes nothing again."""
-    weights: Weights = EVEN
+    weights: Weights = EQUAL_WEIGHTS
     stated: int = 0
 
 
-NOTHING = Stake()
+NO_COST = CostInputs()
 
 
 def decide_cost(
-    view: PodView, plan: Plan, work: Work, settings: PolicySettings, now: datetime, *, workload_type: str | None = None
+    view: PodView,
+    plan: CheckpointPlan,
+    work: WorkProgress,
+    settings: PolicySettings,
+    now: datetime,
+    *,
+    workload_type: str | None = None,
 ) -> Cost:
     """Return what it costs to preempt a pod now."""
-    return cost_of(stake_of(view, plan, settings, workload_type), work, now)
+    return cost_of(cost_inputs_of(view, plan, settings, workload_type), work, now)
 
 
-def stake_of(view: PodView, plan: Plan, settings: PolicySettings, workload_type: str | None) -> Stake:
+def cost_inputs_of(
+    view: PodView, plan: CheckpointPlan, settings: PolicySettings, workload_type: str | None
+) -> CostInputs:
     """Return what a pod's cost is made of."""
     device, count = devices_of(view.spec)
-    return Stake(
+    return CostInputs(
         device=device,
         devices=count,
         checkpoint_seconds=_checkpoint_seconds(plan, settings),
-        saves=plan.waits,
-        weights=WEIGHTS.get(workload_type or "", EVEN),
+        checkpoints_on_eviction=plan.gives_notice,
+        weights=WEIGHTS.get(workload_type or "", EQUAL_WEIGHTS),
         stated=koordinator.eviction_cost(view.annotations),
     )
 
 
-def cost_of(stake: Stake, work: Work, now: datetime) -> Cost:
+def cost_of(stake: CostInputs, work: WorkProgress, now: datetime) -> Cost:
     """Return what it costs to preempt a pod with this stake now."""
     checkpoint, recompute, invested = (seconds / _HOUR for seconds in _parts(stake, work, now))
-    return Cost(device=stake.device, checkpoint=checkpoint, recompute=recompute, walltime=invested, stated=stake.stated)
+    return Cost(
+        device=stake.device,
+        checkpoint=checkpoint,
+        recompute=recompute,
+        walltime=invested,
+        stated=stake.stated,
+    )
 
 
-def order_of(stake: Stake, work: Work, now: datetime) -> tuple[int, float]:
+def sort_key_of(stake: CostInputs, work: WorkProgress, now: datetime) -> tuple[int, float]:
     """Return by what such pods are ordered, as `Cost.order` but in device-seconds: whole numbers of them add up exactly."""
     return stake.stated, sum(_parts(stake, work, now))
 
 
-def _parts(stake: Stake, work: Work, now: datetime) -> tuple[float, float, float]:
+def _parts(stake: CostInputs, work: WorkProgress, now: datetime) -> tuple[float, float, float]:
     """Return the three parts in device-seconds."""
     weights, devices = stake.weights, stake.devices
     return (
@@ -167,16 +181,16 @@ def is_accelerator(resource: str) -> bool:
     return bool(vendor) and (name in ("gpu", "tpu", "neuron") or name.startswith("mig-"))
 
 
-def _checkpoint_seconds(plan: Plan, settings: PolicySettings) -> float:
-    if not plan.waits:
+def _checkpoint_seconds(plan: CheckpointPlan, settings: PolicySettings) -> float:
+    if not plan.gives_notice:
         return 0.0
     if plan.strategy is Strategy.AUTO and plan.estimated_seconds is not None:
         return min(plan.estimated_seconds, settings.ceiling_seconds)
     return plan.timeout_seconds
 
 
-def _recompute_seconds(stake: Stake, work: Work, now: datetime) -> float:
-    if stake.saves or work.started_at is None:
+def _recompute_seconds(stake: CostInputs, work: WorkProgress, now: datetime) -> float:
+    if stake.checkpoints_on_eviction or work.started_at is None:
         return 0.0
     # What was saved before it started (by the pod that it replaces) is no longer ago than its start.
     since = max(work.started_at, work.saved_at or work.started_at)

@@ -9,18 +9,18 @@ from collections.abc import Iterable
 from reprieve_policy.kube.objects import labels_of
 
 from .selection import node_fit, pod_constraints
-from .selection.api_objects import BudgetStatus, Pod, PodDisruptionBudget
+from .selection.api_objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 
 _ALWAYS_ALLOW = "AlwaysAllow"
 
 
-def is_held(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> bool:
+def is_eviction_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> bool:
     """True where the pod's budget allows no eviction of it; `budgets`: those of its namespace.
 
     With several nothing is said: the API server evicts no such pod (500) until somebody has mended that.
     """
     own = [budget for budget in budgets if _selects(budget, pod)]
-    return len(own) == 1 and _holds(own[0], pod)
+    return len(own) == 1 and _blocks_eviction(own[0], pod)
 
 
 def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
@@ -31,7 +31,7 @@ def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     )
 
 
-def _holds(budget: PodDisruptionBudget, pod: Pod) -> bool:
+def _blocks_eviction(budget: PodDisruptionBudget, pod: Pod) -> bool:
     status = budget.status
     may_go = budget.spec.unhealthyPodEvictionPolicy == _ALWAYS_ALLOW or _is_met(status)
     if may_go and not _is_ready(pod):
@@ -39,10 +39,12 @@ def _holds(budget: PodDisruptionBudget, pod: Pod) -> bool:
     return status.observedGeneration < budget.metadata.generation or status.disruptionsAllowed <= 0
 
 
-def _is_met(status: BudgetStatus) -> bool:
+def _is_met(status: PodDisruptionBudgetStatus) -> bool:
     """A pod that is not ready does not count among those that the budget has: where there are enough, it may go."""
     return status.currentHealthy >= status.desiredHealthy > 0
 
 
 def _is_ready(pod: Pod) -> bool:
-    return any((found.type, found.status) == ("Ready", "True") for found in pod.status.conditions or ())
+    return any(
+        (found.type, found.status) == ("Ready", "True") for found in pod.status.conditions or ()
+    )

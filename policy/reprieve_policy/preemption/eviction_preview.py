@@ -10,65 +10,77 @@ from datetime import datetime
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import FileHint, GrpcHint, Hint, HttpHint, Plan, Requeue, SignalHint
+from reprieve_policy.checkpointing.checkpoint_plan import (
+    CheckpointPlan,
+    FileHint,
+    GrpcHint,
+    Hint,
+    HttpHint,
+    Requeue,
+    SignalHint,
+)
 from reprieve_policy.config.settings import DELETE, EVICT, PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
-from reprieve_policy.gangs.disruption import Mode
-from reprieve_policy.gangs.pod_group import NativeGroup
+from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube import duration, owners
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, PodView, controller_of
-from reprieve_policy.lifecycle.machine import LEAST_GRACE_SECONDS
+from reprieve_policy.lifecycle.machine import MIN_GRACE_SECONDS
 from reprieve_policy.verdict import quote
 
 from . import cost
-from .cost import Cost, Work
+from .cost import Cost, WorkProgress
 
 _DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class PreviewedPod:
     """A pod, and how far it is. Times are aware UTC."""
 
     view: PodView
     metadata: ObjectMeta
     has_started: bool
-    work: Work
-    disruption: Mode = Mode.SINGLE
+    work: WorkProgress
+    disruption_mode: DisruptionMode = DisruptionMode.SINGLE
     """Of its gang, where it has one."""
-    native_group: NativeGroup | None = None
+    native_group: PodGroupInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class EvictionPreview:
     """Everything that `reprieve explain` says of one pod."""
 
     cost: Cost
     steps: tuple[str, ...]
 
 
-def foresee(subject: Subject, facts: Facts, now: datetime) -> Outlook:
+def preview(subject: PreviewedPod, facts: Facts, now: datetime) -> EvictionPreview:
     """Return what would happen to the pod, were it asked to go at `now`."""
     view, settings = subject.view, facts.settings
     plan = checkpoint_plan.read_leniently(view.annotations, settings)
     workload_type = facts.namespace.workload_type
-    return Outlook(
+    return EvictionPreview(
         cost=cost.decide_cost(view, plan, subject.work, settings, now, workload_type=workload_type),
         steps=tuple(_steps(subject, plan, settings)),
     )
 
 
-def _steps(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[str]:
+def _steps(subject: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> Iterator[str]:
     yield from _notice(subject, plan, settings)
     gang_of = membership.read(subject.view)
-    if gang_of is not None and subject.disruption is Mode.ALL:
+    if gang_of is not None and subject.disruption_mode is DisruptionMode.ALL:
         yield f"its gang {quote(gang_of.name)} goes as a whole: none is deleted before the last has answered"
-    if gang_of is not None and subject.native_group is not None and subject.native_group.min_count is not None:
+    if (
+        gang_of is not None
+        and subject.native_group is not None
+        and subject.native_group.min_count is not None
+    ):
         yield f"its PodGroup {quote(gang_of.name)} places {subject.native_group.min_count} pods together, or none"
     owner = controller_of(subject.metadata)
-    if plan.requeue is Requeue.AUTO and owners.owner_of(owner) is not None:
+    if plan.requeue is Requeue.AUTO and owners.ledger_kind_of(owner) is not None:
         yield "what its replacement needs to know is written to its controller, or to what that is a part of"
     grace = _grace_seconds(subject, settings)
     yield f"{_END[settings.end_with]}, with {duration.render(grace)} between SIGTERM and SIGKILL"
@@ -78,8 +90,8 @@ def _steps(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[s
     yield _succession(subject, plan, settings)
 
 
-def _notice(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[str]:
-    if not plan.waits:
+def _notice(subject: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> Iterator[str]:
+    if not plan.gives_notice:
         yield "nobody is asked and nothing is waited for: it wants no checkpoint"
         return
     if not subject.has_started:
@@ -92,15 +104,17 @@ def _notice(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[
     if longer > plan.timeout_seconds:
         times.append(f"{duration.render(longer)} if it answers and is slow")
     if plan.max_deferral_seconds:
-        times.append(f"up to {duration.render(plan.max_deferral_seconds)} more where it asks for that")
+        times.append(
+            f"up to {duration.render(plan.max_deferral_seconds)} more where it asks for that"
+        )
     yield ", ".join(times) + f"; never more than {duration.render(ceiling)} in all"
 
 
-def _succession(subject: Subject, plan: Plan, settings: PolicySettings) -> str:
+def _succession(subject: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> str:
     """Return what takes its place."""
     owner, is_inherited = controller_of(subject.metadata), plan.requeue is Requeue.AUTO
     if owner is not None:
-        is_told = is_inherited and owners.owner_of(owner) is not None
+        is_told = is_inherited and owners.ledger_kind_of(owner) is not None
         return f"{_name(owner)} replaces it; the replacement {_INHERITANCE[is_told]}"
     if settings.recreate_bare_pods and is_inherited and not subject.metadata.ownerReferences:
         return f"where its Namespace lets Reprieve create pods, it is made anew; the replacement {_INHERITANCE[True]}"
@@ -115,13 +129,17 @@ def _carry(hint: Hint) -> str:
         return f"a gRPC call to port {hint.port} of its own address"
     if isinstance(hint, SignalHint):
         return f"SIG{hint.signal} to container {quote(hint.container)}"
-    return f"file {quote(hint.path)}" if isinstance(hint, FileHint) else f"annotation {keys.CHECKPOINT_REQUEST}"
+    return (
+        f"file {quote(hint.path)}"
+        if isinstance(hint, FileHint)
+        else f"annotation {keys.CHECKPOINT_REQUEST}"
+    )
 
 
-def _grace_seconds(subject: Subject, settings: PolicySettings) -> int:
+def _grace_seconds(subject: PreviewedPod, settings: PolicySettings) -> int:
     said = subject.view.spec.terminationGracePeriodSeconds
     own = _DEFAULT_GRACE_SECONDS if said is None else said
-    return max(LEAST_GRACE_SECONDS, min(own, settings.grace_cap_seconds))
+    return max(MIN_GRACE_SECONDS, min(own, settings.grace_cap_seconds))
 
 
 def _name(owner: OwnerReference) -> str:

@@ -15,14 +15,14 @@ its nodes, for a preemptor on one of them (`getCrossNodesVictims`).
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reprieve_policy.kube.objects import group_name_of
+from reprieve_policy.kube.objects import pod_group_name_of
 
 from .selection import snapshot_builder
 from .selection.api_objects import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nominee:
+class NominatedPod:
     """A pending pod that a scheduler means to place on a node."""
 
     pod: Pod
@@ -33,9 +33,9 @@ class Nominee:
         return self.pod.metadata.uid or ""
 
     @property
-    def preemptor(self) -> str:
+    def preemptor_key(self) -> str:
         """For whom its scheduler preempts: for the pod, or for all of its native group at once."""
-        group = group_name_of(self.pod.spec.schedulingGroup)
+        group = pod_group_name_of(self.pod.spec.schedulingGroup)
         return f"{self.pod.metadata.namespace}/{group}" if group else self.uid
 
     @property
@@ -44,7 +44,7 @@ class Nominee:
         return self.pod.spec.priority or 0
 
     @property
-    def is_grouped(self) -> bool:
+    def is_in_pod_group(self) -> bool:
         """True for one of a native PodGroup, by whose priority it preempts (`native_group`)."""
         return self.pod.spec.schedulingGroup is not None
 
@@ -54,7 +54,7 @@ class Nominee:
         return snapshot_builder.is_exempt(self.pod, self.priority)
 
     @property
-    def was_turned_away(self) -> bool:
+    def was_unschedulable(self) -> bool:
         """False for one that has found room at once, and needs nobody's: no scheduler preempts for it.
 
         Of one that had scheduling gates the API server says so from the start (`applySchedulingGatedCondition`), and nobody takes
@@ -70,17 +70,19 @@ class Nominee:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vacancy:
+class FreedCapacity:
     """What a victim leaves."""
 
     node: str
     priority: int
     """Who is not above this did not preempt."""
-    is_anywhere: bool = False
+    spans_nodes: bool = False
     """Its native group goes with it: who preempts may be nominated to any of the nodes where that runs. Which these are, is not known here."""
 
 
-def possible(nominees: Iterable[Nominee], vacancy: Vacancy) -> list[Nominee]:
+def possible_preemptors(
+    nominees: Iterable[NominatedPod], vacancy: FreedCapacity
+) -> list[NominatedPod]:
     """Return the pods that a victim may make room for: on its own node first, the highest priority first, then the oldest.
 
     Those that were not turned away are last: some other scheduler than kube-scheduler may preempt for them all the same.
@@ -88,14 +90,16 @@ def possible(nominees: Iterable[Nominee], vacancy: Vacancy) -> list[Nominee]:
     One of a PodGroup may be among them whatever its own priority. Without this, its scheduler would be taken for one that
     nominates nobody, and storm.
     """
-    there = (one for one in nominees if _is_there(one, vacancy) and one.pod.wants_room)
-    found = (one for one in there if one.is_grouped or one.priority > vacancy.priority)
-    return sorted(found, key=lambda one: (not one.was_turned_away, one.node != vacancy.node, *_rank(one)))
+    there = (one for one in nominees if _is_there(one, vacancy) and one.pod.is_pending)
+    found = (one for one in there if one.is_in_pod_group or one.priority > vacancy.priority)
+    return sorted(
+        found, key=lambda one: (not one.was_unschedulable, one.node != vacancy.node, *_rank(one))
+    )
 
 
-def _is_there(nominee: Nominee, vacancy: Vacancy) -> bool:
-    return bool(nominee.node) if vacancy.is_anywhere else nominee.node == vacancy.node
+def _is_there(nominee: NominatedPod, vacancy: FreedCapacity) -> bool:
+    return bool(nominee.node) if vacancy.spans_nodes else nominee.node == vacancy.node
 
 
-def _rank(nominee: Nominee) -> tuple[int, str, str]:
+def _rank(nominee: NominatedPod) -> tuple[int, str, str]:
     return -nominee.priority, nominee.pod.metadata.creationTimestamp or "", nominee.uid

@@ -13,37 +13,46 @@ from reprieve_policy import facts as known
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.lifecycle.eviction import Ground
+from reprieve_policy.lifecycle.eviction import ProtectionReason
 
 
-class Reprieve(NamedTuple):
+class Protection(NamedTuple):
     """A preemption is refused until then; `None`: for as long as the pod lives."""
 
-    ground: Ground
+    reason: ProtectionReason
     until: datetime | None
 
 
-def decide_reprieve(view: PodView, facts: Facts, walltime: Walltime | None, now: datetime) -> Reprieve | None:
+def decide_protection(
+    view: PodView, facts: Facts, walltime: Walltime | None, now: datetime
+) -> Protection | None:
     """Return what protects this pod now; `walltime` is the tightest that bounds it. First that holds of the two grounds."""
     if known.is_non_preemptible(view, facts):
-        return Reprieve(Ground.NON_PREEMPTIBLE, None)
+        return Protection(ProtectionReason.NON_PREEMPTIBLE, None)
     left = 0.0 if walltime is None else walltime.left(now)
     if 0 < left <= near_completion_seconds(facts):
-        return Reprieve(Ground.NEAR_COMPLETION, now + timedelta(seconds=left))
+        return Protection(ProtectionReason.NEAR_COMPLETION, now + timedelta(seconds=left))
     return None
 
 
-def of_gang(found: Iterable[Reprieve | None]) -> Reprieve | None:
+def protection_of_gang(found: Iterable[Protection | None]) -> Protection | None:
     """Return what protects a gang, which goes whole or not at all; `found`: what protects each of its pods.
 
     One that nobody may preempt protects all. What is nearly complete is a gang all of whose pods are, until the last one is
     complete. Without this, a small pod beside a thousand others would, by its own deadline, protect them.
     """
     reprieves = list(found)
-    lasting = next((reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is None), None)
+    lasting = next(
+        (reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is None),
+        None,
+    )
     if lasting is not None:
         return lasting
-    ends = {reprieve.until: reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is not None}
+    ends = {
+        reprieve.until: reprieve
+        for reprieve in reprieves
+        if reprieve is not None and reprieve.until is not None
+    }
     return ends[max(ends)] if ends and None not in reprieves else None
 
 

@@ -18,7 +18,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, PodView, annotations_of, controller_of
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
-from reprieve_policy.verdict import Kind, Violation, label_path
+from reprieve_policy.verdict import Violation, ViolationKind, label_path
 
 from . import protection
 
@@ -30,18 +30,18 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lodger:
+class NodePod:
     """A pod that has a place on the node, or another one of its gang. Those that have ended have none."""
 
     metadata: ObjectMeta
     view: PodView
     walltime: Walltime | None = None
     """The tightest that bounds it."""
-    is_going: bool = False
+    is_leaving: bool = False
     """It is a victim already, or being deleted."""
 
 
-class Fate(Enum):
+class ReclaimAction(Enum):
     """What becomes of a pod when its node is reclaimed."""
 
     GOES = auto()
@@ -49,51 +49,68 @@ class Fate(Enum):
     STAYS = auto()
 
 
-class Lot(NamedTuple):
+class ReclaimResult(NamedTuple):
     """One pod's fate, and why."""
 
-    fate: Fate
-    why: str = ""
+    action: ReclaimAction
+    reason: str = ""
     until: datetime | None = None
     """When one that goes is asked; `None`: at once."""
 
 
-def home_of(labels: Mapping[str, str], taints: Iterable[tuple[str, str]]) -> str | Violation:
+def home_namespace_of(
+    labels: Mapping[str, str], taints: Iterable[tuple[str, str]]
+) -> str | Violation:
     """Return the Namespace that a node belongs to, by its label or its taints (`(key, value)`)."""
     path = label_path("", keys.HOME_NAMESPACE)
     said = labels.get(keys.HOME_NAMESPACE, "")
     tainted = sorted({value for key, value in taints if key == keys.HOME_NAMESPACE and value})
     if not said and not tainted:
-        return Violation(path, Kind.REQUIRED, None, "without it the node is home to all, and nothing on it is borrowed")
+        return Violation(
+            path,
+            ViolationKind.REQUIRED,
+            None,
+            "without it the node is home to all, and nothing on it is borrowed",
+        )
     if len({said or tainted[0], *tainted}) > 1:
         others = " and ".join(f'"{value}"' for value in tainted if value != said)
-        return Violation(path, Kind.INVALID, said, f"the node's taint of that name says {others}")
+        return Violation(
+            path, ViolationKind.INVALID, said, f"the node's taint of that name says {others}"
+        )
     return said or tainted[0]
 
 
-def draw_lot(lodger: Lodger, others: Sequence[Lodger], home: str, facts: Facts, now: datetime) -> Lot:
+def decide_reclaim(
+    lodger: NodePod, others: Sequence[NodePod], home: str, facts: Facts, now: datetime
+) -> ReclaimResult:
     """Decide about one pod on a node of `home`; `others` are the pods of its gang that have to go with it."""
-    spared = _spared(lodger, home)
+    spared = _exempt_reason(lodger, home)
     if spared:
-        return Lot(Fate.STAYS, spared)
-    if lodger.is_going:
-        return Lot(Fate.GOING)
+        return ReclaimResult(ReclaimAction.STAYS, spared)
+    if lodger.is_leaving:
+        return ReclaimResult(ReclaimAction.GOING)
     members = (lodger, *others)
-    reprieves = [protection.decide_reprieve(member.view, facts, member.walltime, now) for member in members]
-    found = protection.of_gang(reprieves)
+    reprieves = [
+        protection.decide_protection(member.view, facts, member.walltime, now) for member in members
+    ]
+    found = protection.protection_of_gang(reprieves)
     if found is None:
-        return Lot(Fate.GOES)
+        return ReclaimResult(ReclaimAction.GOES)
     whose = members[reprieves.index(found)]
-    why = found.ground if whose is lodger else f"{whose.metadata.name} of its gang is {found.ground}"
-    return Lot(Fate.STAYS if found.until is None else Fate.GOES, why, found.until)
+    why = (
+        found.reason if whose is lodger else f"{whose.metadata.name} of its gang is {found.reason}"
+    )
+    return ReclaimResult(
+        ReclaimAction.STAYS if found.until is None else ReclaimAction.GOES, why, found.until
+    )
 
 
 def build_mark(now: datetime) -> str:
     """Return the mark of a pod that begins to go, as the text of Koordinator's annotation."""
-    return mark.render(Mark(initiator=mark.BY_RECLAIM, reason=_REASON, requested_at=now))
+    return mark.render(Mark(initiator=mark.RECLAIM_INITIATOR, reason=_REASON, requested_at=now))
 
 
-def _spared(lodger: Lodger, home: str) -> str:
+def _exempt_reason(lodger: NodePod, home: str) -> str:
     """Return why a pod is no borrower at all, empty where it is one."""
     metadata, owner = lodger.metadata, controller_of(lodger.metadata)
     if metadata.namespace == home:

@@ -19,7 +19,7 @@ from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.deep import decode
 
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - whoever calls finds both here
-from .api_error import Status, refusal
+from .api_error import Status, error_from_status
 from .login import connection_configuration
 from .server_time import ServerTime
 from .stored import OnUnreadable, WatchEvent, log_unreadable, read_event, read_items
@@ -35,9 +35,9 @@ METADATA_ONLY = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{
 _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_SECONDS = 290
 """The server ends a watch after this; without it, one behind a dead load balancer would never be noticed."""
-_SILENCE_SECONDS = 90.0
+_WATCH_IDLE_SECONDS = 90.0
 """Bookmarks come about once a minute: a watch that says nothing for longer is dead."""
-_LINE_BYTES = 16 * 1024 * 1024
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
 """One watch event at most: an object may have 3 MB, and its JSON more."""
 
 Params = Mapping[str, str]
@@ -49,7 +49,7 @@ class _Page(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialObject:
+class PartialObjectMetadata:
     """An object of which only the metadata was asked for."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
@@ -61,10 +61,12 @@ class Api:
     def __init__(self, client: ApiClient, user_agent: str) -> None:
         self._client = client
         self._user_agent = user_agent
-        self.time = ServerTime()
+        self.server_time = ServerTime()
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str) -> Self:
+    async def connect(
+        cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str
+    ) -> Self:
         """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig.
 
         `context` names one of a kubeconfig's, where it is not to be the current one.
@@ -81,27 +83,37 @@ class Api:
         content_type: str = JSON,
         accept: str = JSON,
         timeout_seconds: float = 10.0,
-        most_bytes: int | None = None,
+        max_bytes: int | None = None,
     ) -> bytes:
         """Make one call and return its body, of at most `most_bytes`; raises `ApiError`."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 response = await self._send(
-                    method, path, params, body, content_type, accept=accept, timeout_seconds=timeout_seconds
+                    method,
+                    path,
+                    params,
+                    body,
+                    content_type,
+                    accept=accept,
+                    timeout_seconds=timeout_seconds,
                 )
                 async with response:
-                    text = await (response.read() if most_bytes is None else _read_at_most(response, most_bytes))
+                    text = await (
+                        response.read() if max_bytes is None else _read_at_most(response, max_bytes)
+                    )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
         if response.status >= 400:
-            raise _error(response, text)
+            raise _to_api_error(response, text)
         return text
 
     async def get(self, path: str, decode_as: type[T], *, params: Params | None = None) -> T:
         """Read one object."""
         return decode(await self.request("GET", path, params=params), decode_as)
 
-    async def post(self, path: str, body: object, decode_as: type[T], *, params: Params | None = None) -> T:
+    async def post(
+        self, path: str, body: object, decode_as: type[T], *, params: Params | None = None
+    ) -> T:
         """Create one object."""
         return decode(await self.request("POST", path, params=params, body=body), decode_as)
 
@@ -120,14 +132,16 @@ class Api:
         accept: str = JSON,
     ) -> T:
         """Change one object; `accept` may ask for less than all of it back."""
-        text = await self.request("PATCH", path, params=params, body=body, content_type=content_type, accept=accept)
+        text = await self.request(
+            "PATCH", path, params=params, body=body, content_type=content_type, accept=accept
+        )
         return decode(text, decode_as)
 
     async def delete(self, path: str, body: object) -> None:
         """Delete one object; `body` is the DeleteOptions."""
         await self.request("DELETE", path, body=body)
 
-    async def command(self, path: str, body: object) -> None:
+    async def post_subresource(self, path: str, body: object) -> None:
         """Have something done that is answered with a `Status`; a failure in it counts, whatever the HTTP status.
 
         Without this, the eviction of a pod with two disruption budgets would pass for one that worked: its refusal
@@ -136,9 +150,9 @@ class Api:
         text = await self.request("POST", path, body=body)
         status = decode(text, Status)
         if status.status == "Failure":
-            raise refusal(status, status.code)
+            raise error_from_status(status, status.code)
 
-    async def pages(
+    async def list_pages(
         self,
         path: str,
         decode_as: type[T],
@@ -152,7 +166,9 @@ class Api:
         accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
         asked = {**(params or {}), "limit": str(limit)}
         while True:
-            text = await self.request("GET", path, params=asked, accept=accept, timeout_seconds=60.0)
+            text = await self.request(
+                "GET", path, params=asked, accept=accept, timeout_seconds=60.0
+            )
             page = decode(text, _Page)
             items = read_items(page.items, decode_as, on_unreadable)
             yield items, str(page.metadata.get("resourceVersion", ""))
@@ -173,20 +189,25 @@ class Api:
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
         try:
-            async with asyncio.timeout(_SILENCE_SECONDS):
+            async with asyncio.timeout(_WATCH_IDLE_SECONDS):
                 response = await self._send(
                     "GET", path, asked, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
                 )
             async with response:
                 if response.status >= 400:
-                    raise _error(response, await response.read())
-                async for line in _lines(response):
+                    raise _to_api_error(response, await response.read())
+                async for line in _read_lines(response):
                     yield read_event(line, decode_as)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
 
     async def open_websocket(
-        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str], *, max_message: int
+        self,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        protocols: Sequence[str],
+        *,
+        max_message: int,
     ) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket, which the caller closes; raises `ApiError`."""
         headers = await self._headers("GET", path)
@@ -196,7 +217,11 @@ class Api:
         url = f"{self._client.configuration.host}{path}?{urlencode(query)}"
         try:
             socket: aiohttp.ClientWebSocketResponse = await rest.pool_manager.ws_connect(
-                url, headers=headers, protocols=protocols, max_msg_size=max_message, proxy=rest.proxy
+                url,
+                headers=headers,
+                protocols=protocols,
+                max_msg_size=max_message,
+                proxy=rest.proxy,
             )
         except aiohttp.WSServerHandshakeError as error:
             raise ApiError(error.status, "NotUpgraded", error.message) from error
@@ -219,16 +244,18 @@ class Api:
         accept: str,
         timeout_seconds: float,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, "Content-Type": content_type} | await self._headers(method, path)
+        headers = {"Accept": accept, "Content-Type": content_type} | await self._headers(
+            method, path
+        )
         query = f"?{urlencode(params)}" if params else ""
         url = self._client.configuration.host + path + query
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        asked_at = self.time.ask()
+        asked_at = self.server_time.request_started()
         response = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=timeout
         )
         raw: aiohttp.ClientResponse = response.response
-        self.time.hear(raw.headers.get("Date"), asked_at)
+        self.server_time.response_received(raw.headers.get("Date"), asked_at)
         return raw
 
     async def _headers(self, method: str, path: str) -> dict[str, str]:
@@ -238,36 +265,38 @@ class Api:
         return headers
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the lines of a stream; without the limits, one endless line would take all memory."""
     pending = bytearray()
     while True:
-        async with asyncio.timeout(_SILENCE_SECONDS):
+        async with asyncio.timeout(_WATCH_IDLE_SECONDS):
             chunk = await response.content.readany()
         if not chunk:
             return
         pending += chunk
         *lines, rest = bytes(pending).split(b"\n")
         pending = bytearray(rest)
-        if len(pending) > _LINE_BYTES:
+        if len(pending) > _MAX_EVENT_BYTES:
             raise ApiError(0, "TooLarge", "a watch event is larger than any object may be")
         for line in lines:
             if line.strip():
                 yield line
 
 
-async def _read_at_most(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+async def _read_at_most(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     try:
-        await response.content.readexactly(most_bytes + 1)
+        await response.content.readexactly(max_bytes + 1)
     except asyncio.IncompleteReadError as error:
         return error.partial
-    raise ApiError(0, "TooLarge", f"more than {most_bytes} bytes")
+    raise ApiError(0, "TooLarge", f"more than {max_bytes} bytes")
 
 
-def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
+def _to_api_error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
     try:
         status = decode(text, Status)
     except msgspec.MsgspecError:
         status = Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
     retry_after = response.headers.get("Retry-After", "")
-    return refusal(status, response.status, int(retry_after) if retry_after.isdigit() else None)
+    return error_from_status(
+        status, response.status, int(retry_after) if retry_after.isdigit() else None
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 
 class ApiError(Exception):
@@ -23,9 +24,29 @@ class ApiError(Exception):
         self.causes = causes
         """Each a word of the API's and a sentence."""
 
+    @property
+    def is_unreachable(self) -> bool:
+        """The API server did not answer at all."""
+        return self.status == 0
+
+    @property
+    def is_not_found(self) -> bool:
+        """The object does not exist (404)."""
+        return self.status == HTTPStatus.NOT_FOUND
+
+    @property
+    def is_conflict(self) -> bool:
+        """The object has changed since it was read, or exists already (409)."""
+        return self.status == HTTPStatus.CONFLICT
+
+    @property
+    def is_forbidden(self) -> bool:
+        """The caller lacks the permission (403)."""
+        return self.status == HTTPStatus.FORBIDDEN
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class StatusCause:
     """One thing that the API server objects to."""
 
     reason: str = ""
@@ -33,10 +54,10 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
+class StatusDetails:
     """What it says beyond one sentence."""
 
-    causes: Sequence[Cause] | None = None
+    causes: Sequence[StatusCause] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +68,17 @@ class Status:
     reason: str = ""
     message: str = ""
     code: int = 0
-    details: Details | None = None
+    details: StatusDetails | None = None
 
     @property
-    def causes(self) -> Sequence[Cause]:
+    def causes(self) -> Sequence[StatusCause]:
         """All of them; mostly none."""
         return (self.details and self.details.causes) or ()
 
 
-def refusal(status: Status, code: int, retry_after_seconds: int | None = None) -> ApiError:
+def error_from_status(
+    status: Status, code: int, retry_after_seconds: int | None = None
+) -> ApiError:
     """Return the error for a `Status` that came as this HTTP status."""
     said = [(cause.reason, cause.message) for cause in status.causes]
     return ApiError(code, status.reason, status.message, retry_after_seconds, said)

@@ -31,7 +31,9 @@ _GROUPS: Mapping[str, str] = {
 }
 
 
-def object_path(resource: str, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+def object_path(
+    resource: str, namespace: str | None = None, name: str | None = None, subresource: str = ""
+) -> str:
     """Return the URL path of an object or, without `name`, of a collection; every part is quoted."""
     parts = [_GROUPS[resource]]
     if namespace:

@@ -20,31 +20,38 @@ from .paths import object_path
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _ERROR_CHANNEL: Final = 3
 _MAX_MESSAGE: Final = 64 * 1024
-_FAREWELL_SECONDS: Final = 1.0
+_CLOSE_TIMEOUT_SECONDS: Final = 1.0
 _MAX_MESSAGES: Final = 64
 """A container's `kill` is the container's: what it prints is dropped, and not without end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ExecResult:
     """How the command ended: `exit_code` is `None` where it never ran or nobody knows; `message` says why."""
 
     exit_code: int | None
     message: str = ""
 
 
-async def execute(api: Api, namespace: str, name: str, container: str, command: Sequence[str]) -> Ended:
+async def execute(
+    api: Api, namespace: str, name: str, container: str, command: Sequence[str]
+) -> ExecResult:
     """Run `command` and wait for its end; raises `ApiError` where the API server refused, or could not be reached.
 
     The caller bounds the time. It is the pod of that name that is entered, whichever it is by then.
     """
-    query = [("container", container), ("stdout", "true"), ("stderr", "true"), *(("command", word) for word in command)]
+    query = [
+        ("container", container),
+        ("stdout", "true"),
+        ("stderr", "true"),
+        *(("command", word) for word in command),
+    ]
     path = object_path("pods", namespace, name, "exec")
     socket = await api.open_websocket(path, query, _PROTOCOLS, max_message=_MAX_MESSAGE)
     try:
-        return await _wait_end(socket)
+        return await _wait_for_result(socket)
     except (aiohttp.ClientError, OSError) as error:
-        return Ended(None, str(error) or type(error).__name__)
+        return ExecResult(None, str(error) or type(error).__name__)
     finally:
         await _close(socket)
 
@@ -52,27 +59,27 @@ async def execute(api: Api, namespace: str, name: str, container: str, command: 
 async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
     """Say farewell, and break off where the other side goes on talking: without the limit, that would be for ever."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_FAREWELL_SECONDS):
+        async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
             await socket.close()
 
 
-async def _wait_end(socket: aiohttp.ClientWebSocketResponse) -> Ended:
+async def _wait_for_result(socket: aiohttp.ClientWebSocketResponse) -> ExecResult:
     for _ in range(_MAX_MESSAGES):
         message = await socket.receive()
         if message.type is not aiohttp.WSMsgType.BINARY:
-            return Ended(None, "the connection ended before the command did")
+            return ExecResult(None, "the connection ended before the command did")
         if message.data[:1] == bytes([_ERROR_CHANNEL]):
-            return _read(message.data[1:])
-    return Ended(None, "the command says too much")
+            return _parse_status(message.data[1:])
+    return ExecResult(None, "the command says too much")
 
 
-def _read(text: bytes) -> Ended:
+def _parse_status(text: bytes) -> ExecResult:
     try:
         status = msgspec.json.decode(text, type=Status)
     except msgspec.MsgspecError:
-        return Ended(None, "the status of the command cannot be read")
+        return ExecResult(None, "the status of the command cannot be read")
     if status.status == "Success":
-        return Ended(0)
+        return ExecResult(0)
     codes = [cause.message for cause in status.causes if cause.reason == "ExitCode"]
     is_code = status.reason == "NonZeroExitCode" and codes and codes[0].isdecimal()
-    return Ended(int(codes[0]) if is_code else None, status.message)
+    return ExecResult(int(codes[0]) if is_code else None, status.message)

@@ -14,12 +14,12 @@ from email.utils import parsedate_to_datetime
 _TOLERANCE_SECONDS = 5.0
 """As long as the two agree that well, this machine's clock counts: it has more than whole seconds."""
 _RESOLUTION_SECONDS = 1.0
-_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_STEADY_CLOCK_ID = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Unlike the monotonic one, it goes on while the machine is suspended, as deadlines do."""
 
 
 def _steady() -> float:
-    return time.clock_gettime(_STEADY)
+    return time.clock_gettime(_STEADY_CLOCK_ID)
 
 
 def _wall() -> float:
@@ -29,16 +29,18 @@ def _wall() -> float:
 class ServerTime:
     """Bounds of the difference between the API server's clock and the steady one; none before the first answer."""
 
-    def __init__(self, steady: Callable[[], float] = _steady, wall: Callable[[], float] = _wall) -> None:
+    def __init__(
+        self, steady: Callable[[], float] = _steady, wall: Callable[[], float] = _wall
+    ) -> None:
         self._steady = steady
         self._wall = wall
-        self._least, self._most = float("-inf"), float("inf")
+        self._min_offset, self._max_offset = float("-inf"), float("inf")
 
-    def ask(self) -> float:
+    def request_started(self) -> float:
         """Return what `hear` wants to know of the moment before a question."""
         return self._steady()
 
-    def hear(self, date: str | None, asked_at: float) -> None:
+    def response_received(self, date: str | None, asked_at: float) -> None:
         """Take in the `Date` of an answer; one that cannot be read says nothing."""
         try:
             said = parsedate_to_datetime(date or "").timestamp()
@@ -46,14 +48,21 @@ class ServerTime:
             return
         # It was true at some instant between question and answer, and for up to a second after.
         least, most = said - self._steady(), said + _RESOLUTION_SECONDS - asked_at
-        if least > self._most or most < self._least:
+        if least > self._max_offset or most < self._min_offset:
             # That clock was set, or another server answers: what was known of it is no longer so.
-            self._least, self._most = least, most
+            self._min_offset, self._max_offset = least, most
         else:
-            self._least, self._most = max(least, self._least), min(most, self._most)
+            self._min_offset, self._max_offset = (
+                max(least, self._min_offset),
+                min(most, self._max_offset),
+            )
 
     def now(self) -> datetime:
         """Return the time; where the clocks disagree, one that the API server's has certainly reached."""
         steady, wall = self._steady(), self._wall()
-        is_good = self._least - _TOLERANCE_SECONDS <= wall - steady <= self._most + _TOLERANCE_SECONDS
-        return datetime.fromtimestamp(wall if is_good else steady + self._least, UTC)
+        is_good = (
+            self._min_offset - _TOLERANCE_SECONDS
+            <= wall - steady
+            <= self._max_offset + _TOLERANCE_SECONDS
+        )
+        return datetime.fromtimestamp(wall if is_good else steady + self._min_offset, UTC)

@@ -12,7 +12,7 @@ import msgspec
 
 from reprieve_runtime.deep import decode
 
-from .api_error import Status, refusal
+from .api_error import Status, error_from_status
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
+class ObjectIdentityMeta:
     """The metadata that every object has."""
 
     name: str = ""
@@ -30,10 +30,10 @@ class Naming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class ObjectIdentity:
     """An object of which no more is read than which one it is."""
 
-    metadata: Naming = field(default_factory=Naming)
+    metadata: ObjectIdentityMeta = field(default_factory=ObjectIdentityMeta)
 
     @property
     def key(self) -> Key:
@@ -47,7 +47,10 @@ OnUnreadable = Callable[[Key, msgspec.MsgspecError], None]
 def log_unreadable(key: Key, error: msgspec.MsgspecError) -> None:
     """Say that an object was passed over."""
     namespace, name = key
-    _log.warning("unreadable object passed over", extra={"namespace": namespace, "object": name, "error": str(error)})
+    _log.warning(
+        "unreadable object passed over",
+        extra={"namespace": namespace, "object": name, "error": str(error)},
+    )
 
 
 def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadable) -> list[T]:
@@ -59,13 +62,15 @@ def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadabl
         return _read_each(decode(text, list[msgspec.Raw]), decode_as, on_unreadable)
 
 
-def _read_each(items: list[msgspec.Raw], decode_as: type[T], on_unreadable: OnUnreadable) -> list[T]:
+def _read_each(
+    items: list[msgspec.Raw], decode_as: type[T], on_unreadable: OnUnreadable
+) -> list[T]:
     readable = []
     for item in items:
         try:
             readable.append(decode(item, decode_as))
         except msgspec.MsgspecError as error:
-            on_unreadable(decode(item, Named).key, error)
+            on_unreadable(decode(item, ObjectIdentity).key, error)
     return readable
 
 
@@ -75,13 +80,13 @@ class WatchEvent(Generic[T]):
 
     decode_as: type[T]
     type: str
-    named: Named
-    text: msgspec.Raw
+    identity: ObjectIdentity
+    raw: msgspec.Raw
 
     @property
     def object(self) -> T:
         """Decode it, anew each time; raises `msgspec.MsgspecError`."""
-        return decode(self.text, self.decode_as)
+        return decode(self.raw, self.decode_as)
 
 
 class _RawEvent(msgspec.Struct):
@@ -94,5 +99,5 @@ def read_event(line: bytes, decode_as: type[T]) -> WatchEvent[T]:
     event = decode(line, _RawEvent)
     if event.type == "ERROR":
         status = decode(event.object, Status)
-        raise refusal(status, status.code)
-    return WatchEvent(decode_as, event.type, decode(event.object, Named), event.object)
+        raise error_from_status(status, status.code)
+    return WatchEvent(decode_as, event.type, decode(event.object, ObjectIdentity), event.object)

@@ -7,7 +7,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 
-class Watch(Protocol):
+class WatchedCollection(Protocol):
     """A collection that is kept by list and watch."""
 
     @property
@@ -19,10 +19,10 @@ class Watch(Protocol):
         """How many of its objects cannot be read."""
 
 
-class Watches(Collector):
+class WatchCollector(Collector):
     """Two gauges of few values: the collections are the program's, not the cluster's."""
 
-    def __init__(self, watches: Callable[[], Mapping[str, Watch]]) -> None:
+    def __init__(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
         self._watches = watches
 
     def collect(self) -> list[GaugeMetricFamily]:

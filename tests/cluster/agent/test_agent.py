@@ -70,7 +70,11 @@ def real(here: World) -> World:
 
 def a_pod(name: str, hint: str, *containers: Any, **spec: Any) -> Any:
     annotations = {keys.CHECKPOINT_HINT: hint, keys.AGENT: agent.ENABLED}
-    context = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    context = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     containers = containers or (a_container("main", DEAF),)
     spec = {"containers": containers, "securityContext": context, "restartPolicy": "Never", **spec}
     metadata = {"name": name, "annotations": annotations}
@@ -89,11 +93,17 @@ def a_container(name: str, program: str) -> Any:
 
 
 def create(here: World, namespace: str, pod: Any) -> Any:
-    return json.loads(here.kubectl.read("create", "-n", namespace, "-o", "json", "-f", "-", stdin=json.dumps(pod)))
+    return json.loads(
+        here.kubectl.read("create", "-n", namespace, "-o", "json", "-f", "-", stdin=json.dumps(pod))
+    )
 
 
 def sidecar_of(pod: Any) -> Any:
-    (found,) = [container for container in pod["spec"].get("initContainers", []) if container["name"] == agent.NAME]
+    (found,) = [
+        container
+        for container in pod["spec"].get("initContainers", [])
+        if container["name"] == agent.NAME
+    ]
     return found
 
 
@@ -104,7 +114,11 @@ def mounts(container: Any) -> dict[str, str]:
 def test_a_pod_that_asks_gets_the_agent_without_credentials_and_is_still_restricted(
     here: World, namespace: str
 ) -> None:
-    labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
+    labelled = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": namespace, "labels": RESTRICTED},
+    }
     here.kubectl.apply(labelled)
     made = create(here, namespace, a_pod("asks", "file:///run/app/request"))
     sidecar, (main,) = sidecar_of(made), made["spec"]["containers"]
@@ -137,7 +151,8 @@ def test_what_cannot_work_is_refused_with_all_its_reasons(here: World, namespace
 
 @pytest.mark.real_node
 @pytest.mark.parametrize(
-    "example", ["shell", *(pytest.param(name, marks=pytest.mark.slow) for name in ("launcher", "signal"))]
+    "example",
+    ["shell", *(pytest.param(name, marks=pytest.mark.slow) for name in ("launcher", "signal"))],
 )
 def test_an_example_is_asked_by_the_agent_saves_goes_and_its_replacement_resumes(
     real: World, namespace: str, example: str
@@ -151,7 +166,9 @@ def test_an_example_that_polls_answers_by_its_own_right_saves_goes_and_its_repla
     real: World, namespace: str, tmp_path: Path
 ) -> None:
     real.kubectl.read("apply", "-f", EXAMPLES / "annotation" / "own-pod-only.yaml")
-    real.kubectl.read("apply", "-k", overlays.beside_the_api_server(real.kubectl, namespace, tmp_path))
+    real.kubectl.read(
+        "apply", "-k", overlays.beside_the_api_server(real.kubectl, namespace, tmp_path)
+    )
     loses_nothing(real, namespace, "annotation")
 
 
@@ -169,13 +186,19 @@ def loses_nothing(real: World, namespace: str, job: str) -> None:
     selector = f"batch.kubernetes.io/job-name={job}"
     first = wait_for("a pod that trains", lambda: training(real, namespace, selector), PATIENCE)
     real.kubectl.read("label", "pod", first, "-n", namespace, f"{keys.SOFT_EVICTION}=requested")
-    second = wait_for("its replacement", lambda: training(real, namespace, selector, but=first), PATIENCE)
+    second = wait_for(
+        "its replacement", lambda: training(real, namespace, selector, but=first), PATIENCE
+    )
     reasons = [reason for reason, _ in events(real, namespace, first)]
     assert reasons.index("CheckpointSaved") < reasons.index("SoftEvictionDeleting")
-    (saved,) = [note for reason, note in events(real, namespace, first) if reason == "CheckpointSaved"]
+    (saved,) = [
+        note for reason, note in events(real, namespace, first) if reason == "CheckpointSaved"
+    ]
     step = re.search(r"at step (\d+) in \"/checkpoints/", saved)
     assert step
-    assert f"resuming from step {step[1]}, saved in /checkpoints/{first}" in log(real, namespace, second)
+    assert f"resuming from step {step[1]}, saved in /checkpoints/{first}" in log(
+        real, namespace, second
+    )
     (job,) = real.kubectl.get("jobs", "-n", namespace)["items"]
     assert job["status"].get("failed", 0) == 0
 
@@ -187,21 +210,36 @@ def test_a_signal_reaches_the_declared_container_and_no_other(real: World, names
     pod["metadata"]["finalizers"] = ["example.com/hold"]
     create(real, namespace, pod)
     for container in ("told", "deaf"):
-        wait_for("the programs", lambda c=container: "ready" in log(real, namespace, "signalled", c), PATIENCE)  # type: ignore[misc]
-    real.kubectl.read("label", "pod", "signalled", "-n", namespace, f"{keys.SOFT_EVICTION}=requested")
+        wait_for(
+            "the programs",
+            lambda c=container: "ready" in log(real, namespace, "signalled", c),
+            PATIENCE,
+        )  # type: ignore[misc]
+    real.kubectl.read(
+        "label", "pod", "signalled", "-n", namespace, f"{keys.SOFT_EVICTION}=requested"
+    )
     wait_for("the end of all", lambda: len(exit_codes(real, namespace, "signalled")) == 3, PATIENCE)
     annotations = real.kubectl.find("pod", "signalled", "-n", namespace)["metadata"]["annotations"]
     state = eviction.parse(annotations[keys.EVICTION])
     assert state is not None
-    assert (state.outcome, state.checkpoint and state.checkpoint.step) == (eviction.Outcome.SAVED, 7)
+    assert (state.outcome, state.checkpoint and state.checkpoint.step) == (
+        eviction.CheckpointOutcome.SAVED,
+        7,
+    )
     # The other one has no handler: had it been told, it would have ended by USR1, and not by SIGTERM.
-    assert exit_codes(real, namespace, "signalled") == {"told": UNFINISHED, "deaf": UNFINISHED, agent.NAME: 0}
+    assert exit_codes(real, namespace, "signalled") == {
+        "told": UNFINISHED,
+        "deaf": UNFINISHED,
+        agent.NAME: 0,
+    }
 
 
 @pytest.mark.real_node
 def test_the_agent_is_small_and_cannot_ask_the_api_server(real: World, namespace: str) -> None:
     create(real, namespace, a_pod("small", "file:///run/app/request"))
-    wait_for("the agent", lambda: "listening" in log(real, namespace, "small", agent.NAME), PATIENCE)
+    wait_for(
+        "the agent", lambda: "listening" in log(real, namespace, "small", agent.NAME), PATIENCE
+    )
     inside = ("exec", "small", "-n", namespace, "-c", agent.NAME, "--")
     assert real.kubectl.read(*inside, "ls", "-A", TOKEN_FOLDER) == ""
     status = real.kubectl.read(*inside, "cat", "/proc/1/status")
@@ -214,7 +252,9 @@ def test_the_agent_is_small_and_cannot_ask_the_api_server(real: World, namespace
 @pytest.mark.real_node
 def test_a_request_that_is_taken_back_says_so_in_its_file(real: World, namespace: str) -> None:
     create(real, namespace, a_pod("spared", "file:///run/app/request"))
-    wait_for("the agent", lambda: "listening" in log(real, namespace, "spared", agent.NAME), PATIENCE)
+    wait_for(
+        "the agent", lambda: "listening" in log(real, namespace, "spared", agent.NAME), PATIENCE
+    )
     label = ("label", "pod", "spared", "-n", namespace)
     real.kubectl.read(*label, f"{keys.SOFT_EVICTION}=requested")
     wait_for("the request", lambda: "id" in request_in(real, namespace, "spared"), PATIENCE)
@@ -226,7 +266,9 @@ def test_a_request_that_is_taken_back_says_so_in_its_file(real: World, namespace
 
 def request_in(here: World, namespace: str, pod: str) -> Any:
     """Return the request as the workload's own container sees it; an empty one where there is none."""
-    done = here.kubectl.run("exec", pod, "-n", namespace, "-c", "main", "--", "cat", "/run/app/request")
+    done = here.kubectl.run(
+        "exec", pod, "-n", namespace, "-c", "main", "--", "cat", "/run/app/request"
+    )
     return json.loads(done.stdout) if done.status == 0 else {}
 
 
@@ -253,4 +295,7 @@ def exit_codes(here: World, namespace: str, name: str) -> dict[str, int]:
 def events(here: World, namespace: str, pod: str) -> list[tuple[str, str]]:
     items = here.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
     ours = [item for item in items if item["regarding"]["name"] == pod and "eventTime" in item]
-    return [(item["reason"], item.get("note", "")) for item in sorted(ours, key=lambda item: str(item["eventTime"]))]
+    return [
+        (item["reason"], item.get("note", ""))
+        for item in sorted(ours, key=lambda item: str(item["eventTime"]))
+    ]

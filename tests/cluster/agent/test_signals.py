@@ -70,13 +70,24 @@ def start(ours: OwnCluster, namespace: str, *containers: Any, **spec: Any) -> No
     """Start a pod whose container `main` declares the signal, and wait until all its programs are ready."""
     annotations = {keys.CHECKPOINT_HINT: HINT, keys.CHECKPOINT_TIMEOUT: "60s"}
     metadata = {"name": "victim", "namespace": namespace, "annotations": annotations}
-    spec = {"containers": containers, "nodeSelector": dict([LABEL]), "terminationGracePeriodSeconds": 2, **spec}
+    spec = {
+        "containers": containers,
+        "nodeSelector": dict([LABEL]),
+        "terminationGracePeriodSeconds": 2,
+        **spec,
+    }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     ours.kubectl.read("create", "-f", "-", stdin=json.dumps(pod))
-    ours.kubectl.read("wait", "pod/victim", "-n", namespace, "--for=condition=Ready", f"--timeout={SECONDS:g}s")
+    ours.kubectl.read(
+        "wait", "pod/victim", "-n", namespace, "--for=condition=Ready", f"--timeout={SECONDS:g}s"
+    )
     for container in containers:
         if COUNTS in container["command"]:
-            wait_for("readiness", lambda name=container["name"]: "ready" in log(ours, namespace, name), SECONDS)
+            wait_for(
+                "readiness",
+                lambda name=container["name"]: "ready" in log(ours, namespace, name),
+                SECONDS,
+            )
 
 
 def log(ours: OwnCluster, namespace: str, container: str = "main") -> str:
@@ -93,8 +104,12 @@ def request_of(pod: Any) -> Any:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_declared_signal_arrives_once_and_its_answer_is_honoured(ours: OwnCluster, granted: str) -> None:
-    start(ours, granted, *(a_container(name, "python3", "-c", COUNTS) for name in ("main", "beside")))
+def test_a_declared_signal_arrives_once_and_its_answer_is_honoured(
+    ours: OwnCluster, granted: str
+) -> None:
+    start(
+        ours, granted, *(a_container(name, "python3", "-c", COUNTS) for name in ("main", "beside"))
+    )
     ours.mark(granted, "victim")
     wait_for("the signal", lambda: "signalled" in log(ours, granted), SECONDS)
     asked = request_of(ours.wait_phase(granted, "victim", "hinted"))
@@ -108,10 +123,14 @@ def test_a_declared_signal_arrives_once_and_its_answer_is_honoured(ours: OwnClus
 
 
 @pytest.mark.usefixtures("operator")
-def test_where_the_namespace_does_not_grant_it_the_annotation_asks(ours: OwnCluster, ungranted: str) -> None:
+def test_where_the_namespace_does_not_grant_it_the_annotation_asks(
+    ours: OwnCluster, ungranted: str
+) -> None:
     start(ours, ungranted, a_container("main", "python3", "-c", COUNTS))
     ours.mark(ungranted, "victim")
-    told = wait_for("an Event", lambda: notes(ours, ungranted, "CheckpointHintByAnnotation"), SECONDS)
+    told = wait_for(
+        "an Event", lambda: notes(ours, ungranted, "CheckpointHintByAnnotation"), SECONDS
+    )
     where = f"so the hint is in annotation {keys.CHECKPOINT_REQUEST} instead"
     assert told == [f"the operator may not use pods/exec in this namespace, {where}"]
     assert request_of(ours.pod(ungranted, "victim"))["attempt"] == 1
@@ -125,7 +144,9 @@ def test_where_the_namespace_does_not_grant_it_the_annotation_asks(ours: OwnClus
 def test_a_container_without_any_program_to_send_it_is_said(ours: OwnCluster, granted: str) -> None:
     start(ours, granted, a_container("main", "/pause", image=PAUSE_IMAGE))
     ours.mark(granted, "victim")
-    (told,) = wait_for("an Event", lambda: notes(ours, granted, "CheckpointHintByAnnotation"), SECONDS)
+    (told,) = wait_for(
+        "an Event", lambda: notes(ours, granted, "CheckpointHintByAnnotation"), SECONDS
+    )
     assert told.startswith("the container has neither kill nor /bin/sh, ")
 
 
@@ -144,7 +165,9 @@ NO_PATH = {"env": [{"name": "PATH", "value": "/nowhere"}]}
 def test_the_pods_own_first_process_is_never_signalled(ours: OwnCluster, granted: str) -> None:
     start(ours, granted, a_container("main", "python3", "-c", COUNTS), shareProcessNamespace=True)
     ours.mark(granted, "victim")
-    (told,) = wait_for("an Event", lambda: notes(ours, granted, "CheckpointHintByAnnotation"), SECONDS)
+    (told,) = wait_for(
+        "an Event", lambda: notes(ours, granted, "CheckpointHintByAnnotation"), SECONDS
+    )
     assert told.startswith("process 1 of the container is not its own (shareProcessNamespace), ")
     assert request_of(ours.wait_phase(granted, "victim", "hinted"))["attempt"] == 1
 

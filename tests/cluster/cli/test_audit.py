@@ -21,9 +21,17 @@ PEOPLE = Path(__file__).parents[3] / "manifests" / "base" / "people-rbac.yaml"
 
 
 def audit(kubeconfig: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).with_name("reprieve"), "audit", "--kubeconfig", kubeconfig, *words]
+    command = [
+        Path(sys.executable).with_name("reprieve"),
+        "audit",
+        "--kubeconfig",
+        kubeconfig,
+        *words,
+    ]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KUBE")}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
 
 
 def findings(kubeconfig: Path, *words: object) -> list[Any]:
@@ -36,7 +44,10 @@ def named(found: list[Any]) -> set[tuple[str, str, str]]:
 
 
 def template(**labels: str) -> dict[str, Any]:
-    return {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    return {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }
 
 
 def workload(kind: str, group: str, name: str, **labels: str) -> dict[str, Any]:
@@ -80,7 +91,9 @@ def broken(cluster: ClusterHandle, team: str) -> str:
     return team
 
 
-def test_every_kind_that_breaks_a_rule_is_listed_and_nothing_else(cluster: ClusterHandle, broken: str) -> None:
+def test_every_kind_that_breaks_a_rule_is_listed_and_nothing_else(
+    cluster: ClusterHandle, broken: str
+) -> None:
     found = findings(cluster.cluster.kubeconfig, "-n", broken)
     kinds = (
         ("Pod", "pod"),
@@ -101,18 +114,31 @@ def test_of_owned_replicasets_only_those_of_deployments_are_left_to_their_owners
 ) -> None:
     bad = {CLASS: "11"}
     of_rollout = workload("ReplicaSet", "apps", "of-rollout", **bad)
-    owner = {"apiVersion": "rollouts.example.com/v1", "kind": "Rollout", "name": "r", "uid": "r", "controller": True}
+    owner = {
+        "apiVersion": "rollouts.example.com/v1",
+        "kind": "Rollout",
+        "name": "r",
+        "uid": "r",
+        "controller": True,
+    }
     of_rollout["metadata"]["ownerReferences"] = [owner]
     for document in (of_rollout, workload("Deployment", "apps", "web", **bad)):
         cluster.kubectl.read("create", "-n", team, "-f", "-", stdin=json.dumps(document))
     replica_sets = ("replicasets", "-n", team)
-    wait_for("the Deployment's ReplicaSet", lambda: len(cluster.kubectl.get(*replica_sets)["items"]) == 2)
+    wait_for(
+        "the Deployment's ReplicaSet", lambda: len(cluster.kubectl.get(*replica_sets)["items"]) == 2
+    )
     found = findings(cluster.cluster.kubeconfig, "-n", team)
-    rows = {("ReplicaSet", "of-rollout", "preemption-class"), ("Deployment", "web", "preemption-class")}
+    rows = {
+        ("ReplicaSet", "of-rollout", "preemption-class"),
+        ("Deployment", "web", "preemption-class"),
+    }
     assert named(found) == rows
 
 
-def test_it_ends_with_1_where_a_rule_is_broken_and_with_0_where_none_is(cluster: ClusterHandle, broken: str) -> None:
+def test_it_ends_with_1_where_a_rule_is_broken_and_with_0_where_none_is(
+    cluster: ClusterHandle, broken: str
+) -> None:
     assert audit(cluster.cluster.kubeconfig, "-n", broken).returncode == 1
     with cluster.namespace("clean") as clean:
         done = audit(cluster.cluster.kubeconfig, "-n", clean)
@@ -120,11 +146,18 @@ def test_it_ends_with_1_where_a_rule_is_broken_and_with_0_where_none_is(cluster:
     assert done.stdout == "0 objects checked: 0 violations, 0 warnings\n"
 
 
-def test_what_is_in_no_namespace_is_judged_with_all_of_them(cluster: ClusterHandle, broken: str) -> None:
+def test_what_is_in_no_namespace_is_judged_with_all_of_them(
+    cluster: ClusterHandle, broken: str
+) -> None:
     slip = {"preemption-toleration.scheduling.x-k8s.io/toleration-seconds": "1h"}
     metadata = {"name": f"slip-{broken}", "annotations": slip}
     cluster.kubectl.apply(
-        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 5}
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": metadata,
+            "value": 5,
+        }
     )
     try:
         found = named(findings(cluster.cluster.kubeconfig))
@@ -146,9 +179,16 @@ def test_a_namespace_that_is_not_held_to_rules_is_shown_as_such(
 
 
 def test_what_the_namespace_allows_is_allowed(cluster: ClusterHandle, team: str) -> None:
-    cluster.create_pod(team, "pod", labels={CLASS: "8"}, annotations={"reprieve.dev/checkpoint-hint": "annotation:"})
+    cluster.create_pod(
+        team,
+        "pod",
+        labels={CLASS: "8"},
+        annotations={"reprieve.dev/checkpoint-hint": "annotation:"},
+    )
     assert len(findings(cluster.cluster.kubeconfig, "-n", team)) == 1
-    cluster.kubectl.read("annotate", "namespace", team, "reprieve.dev/allowed-preemption-classes=0-9")
+    cluster.kubectl.read(
+        "annotate", "namespace", team, "reprieve.dev/allowed-preemption-classes=0-9"
+    )
     assert findings(cluster.cluster.kubeconfig, "-n", team) == []
 
 
@@ -158,7 +198,10 @@ def test_warnings_are_listed_and_count_where_asked_for(cluster: ClusterHandle, t
     assert audit(cluster.cluster.kubeconfig, "-n", team).returncode == 0
     strict = audit(cluster.cluster.kubeconfig, "-n", team, "--strict")
     assert strict.returncode == 1
-    assert "warning: metadata.annotations[reprieve.dev/checkpoint-hint]: has no effect" in strict.stdout
+    assert (
+        "warning: metadata.annotations[reprieve.dev/checkpoint-hint]: has no effect"
+        in strict.stdout
+    )
 
 
 def test_more_objects_than_a_page_has_are_all_judged(cluster: ClusterHandle, team: str) -> None:
@@ -170,26 +213,42 @@ def test_more_objects_than_a_page_has_are_all_judged(cluster: ClusterHandle, tea
 
 def test_gauges_count_and_name_no_object(cluster: ClusterHandle, broken: str) -> None:
     done = audit(cluster.cluster.kubeconfig, "-n", broken, "-o", "prometheus")
-    samples = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if not line.startswith("#"))
-    assert samples['reprieve_audit_violations{rule="preemption-class",kind="Job",enforcement="enforce"}'] == "1"
-    assert samples['reprieve_audit_violations{rule="checkpoint",kind="Job",enforcement="enforce"}'] == "0"
+    samples = dict(
+        line.rsplit(" ", 1) for line in done.stdout.splitlines() if not line.startswith("#")
+    )
+    assert (
+        samples[
+            'reprieve_audit_violations{rule="preemption-class",kind="Job",enforcement="enforce"}'
+        ]
+        == "1"
+    )
+    assert (
+        samples['reprieve_audit_violations{rule="checkpoint",kind="Job",enforcement="enforce"}']
+        == "0"
+    )
     assert samples['reprieve_audit_objects{kind="Job"}'] == "2"
     assert samples["reprieve_audit_unreadable"] == "0"
     assert broken not in done.stdout
     assert (
         f'namespace="{broken}"'
-        in audit(cluster.cluster.kubeconfig, "-n", broken, "-o", "prometheus", "--by-namespace").stdout
+        in audit(
+            cluster.cluster.kubeconfig, "-n", broken, "-o", "prometheus", "--by-namespace"
+        ).stdout
     )
 
 
-def test_the_rights_that_are_documented_are_enough_and_less_is_said(cluster: ClusterHandle, broken: str) -> None:
+def test_the_rights_that_are_documented_are_enough_and_less_is_said(
+    cluster: ClusterHandle, broken: str
+) -> None:
     account = "auditor"
     cluster.kubectl.read("create", "serviceaccount", account, "-n", broken)
     kubeconfig = cluster.account_kubeconfig(account, broken)
     refused = audit(kubeconfig, "-n", broken)
     assert refused.returncode == 2
     assert f"/api/v1/namespaces/{broken}: not allowed to read it: " in refused.stderr
-    assert f"/apis/apps/v1/namespaces/{broken}/deployments: not allowed to read it: " in refused.stderr
+    assert (
+        f"/apis/apps/v1/namespaces/{broken}/deployments: not allowed to read it: " in refused.stderr
+    )
     assert "Traceback" not in refused.stderr
     cluster.kubectl.read("apply", "-f", PEOPLE)
     binding = cluster_binding(f"audit-{broken}", "reprieve:audit")
@@ -200,7 +259,9 @@ def test_the_rights_that_are_documented_are_enough_and_less_is_said(cluster: Clu
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_cluster_that_is_not_there_is_one_sentence_and_2(cluster: ClusterHandle, tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_is_one_sentence_and_2(
+    cluster: ClusterHandle, tmp_path: Path
+) -> None:
     config = json.loads(cluster.cluster.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     away = tmp_path / "away"
@@ -213,7 +274,9 @@ def test_a_cluster_that_is_not_there_is_one_sentence_and_2(cluster: ClusterHandl
 
 
 @pytest.mark.parametrize("namespace", ["none", "../pods", "a/b", "%2e%2e"])
-def test_a_namespace_that_is_not_there_is_one_sentence_and_2(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_namespace_that_is_not_there_is_one_sentence_and_2(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     done = audit(cluster.cluster.kubeconfig, "-n", namespace)
     assert done.returncode == 2
     assert done.stderr.startswith("unreadable: /api/v1/namespaces/")
@@ -234,20 +297,31 @@ CRD = {
                 "name": "v1alpha2",
                 "served": True,
                 "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
             }
         ],
     },
 }
 
 
-def test_kinds_of_other_projects_are_judged_where_they_are_served(cluster: ClusterHandle, team: str) -> None:
+def test_kinds_of_other_projects_are_judged_where_they_are_served(
+    cluster: ClusterHandle, team: str
+) -> None:
     name = str(CRD["metadata"]["name"])  # type: ignore[index]  # a dict of dicts
     is_new = cluster.kubectl.find("crd", name) is None
     cluster.kubectl.apply(CRD)
     try:
         cluster.kubectl.read("wait", "crd", name, "--for=condition=Established")
-        spec = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": template(**{CLASS: "11"})}}}]}
+        spec = {
+            "replicatedJobs": [
+                {"name": "a", "template": {"spec": {"template": template(**{CLASS: "11"})}}}
+            ]
+        }
         document = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
@@ -256,7 +330,11 @@ def test_kinds_of_other_projects_are_judged_where_they_are_served(cluster: Clust
         }
         wait_for(
             "a JobSet",
-            lambda: not cluster.kubectl.run("apply", "-n", team, "-f", "-", stdin=json.dumps(document)).status,
+            lambda: (
+                not cluster.kubectl.run(
+                    "apply", "-n", team, "-f", "-", stdin=json.dumps(document)
+                ).status
+            ),
         )
         (found,) = findings(cluster.cluster.kubeconfig, "-n", team)
     finally:
@@ -268,7 +346,9 @@ def test_kinds_of_other_projects_are_judged_where_they_are_served(cluster: Clust
     )
 
 
-def test_a_context_of_the_kubeconfig_is_taken(cluster: ClusterHandle, team: str, tmp_path: Path) -> None:
+def test_a_context_of_the_kubeconfig_is_taken(
+    cluster: ClusterHandle, team: str, tmp_path: Path
+) -> None:
     config = json.loads(cluster.cluster.kubeconfig.read_text())
     config["contexts"].append({**config["contexts"][0], "name": "other"})
     config["current-context"] = "nowhere"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from reprieve_policy.lifecycle import suspension
-from reprieve_policy.lifecycle.suspension import Hold
+from reprieve_policy.lifecycle.suspension import SuspensionRecord
 from reprieve_testing.cluster import ClusterHandle, Json
 
 pytestmark = pytest.mark.cluster
@@ -30,13 +30,21 @@ def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace:
     }
     labels = {"reprieve.dev/soft-eviction": "hinted", "reprieve.dev/preemption-class": "3"}
     finalizers = ["reprieve.dev/cleanup", "example.com/other"]
-    cluster.create_pod(namespace, "traced", labels=labels, annotations=traces, finalizers=finalizers)
+    cluster.create_pod(
+        namespace, "traced", labels=labels, annotations=traces, finalizers=finalizers
+    )
     cluster.create_pod(namespace, "clean")
-    cluster.create_pod(namespace, "others", annotations={KOORDINATOR: '{"initiator":"koord-descheduler"}'})
+    cluster.create_pod(
+        namespace, "others", annotations={KOORDINATOR: '{"initiator":"koord-descheduler"}'}
+    )
     gated = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "gated", "namespace": namespace, "labels": {"reprieve.dev/gang-gate": "waiting"}},
+        "metadata": {
+            "name": "gated",
+            "namespace": namespace,
+            "labels": {"reprieve.dev/gang-gate": "waiting"},
+        },
         "spec": {
             "schedulingGates": [{"name": "reprieve.dev/gang"}, {"name": "example.com/other"}],
             "containers": [{"name": "main", "image": "none"}],
@@ -50,19 +58,27 @@ def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace:
     ]
     done = cluster.reprieve("cleanup", "-n", namespace, "--force")
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
-    pods = {pod["metadata"]["name"]: pod for pod in cluster.kubectl.get("pods", "-n", namespace)["items"]}
+    pods = {
+        pod["metadata"]["name"]: pod
+        for pod in cluster.kubectl.get("pods", "-n", namespace)["items"]
+    }
     left = pods["traced"]["metadata"]
     assert left["labels"] == {"reprieve.dev/preemption-class": "3"}
     assert left["annotations"] == {"reprieve.dev/checkpoint": "none"}
     assert left["finalizers"] == ["example.com/other"]
     assert KOORDINATOR in pods["others"]["metadata"]["annotations"]
-    assert [gate["name"] for gate in pods["gated"]["spec"]["schedulingGates"]] == ["example.com/other"]
+    assert [gate["name"] for gate in pods["gated"]["spec"]["schedulingGates"]] == [
+        "example.com/other"
+    ]
     assert cluster.reprieve("cleanup", "-n", namespace, "--force").stdout == ""
 
 
 def test_nothing_is_left_on_owners(cluster: ClusterHandle, namespace: str) -> None:
     saved = {"reprieve.dev/last-checkpoint-at": "2026-11-21T12:00:00Z", "example.com/own": "x"}
-    ledger = {"labels": {"reprieve.dev/ledger": "true"}, "annotations": {"reprieve.dev/ledger": "{}", **saved}}
+    ledger = {
+        "labels": {"reprieve.dev/ledger": "true"},
+        "annotations": {"reprieve.dev/ledger": "{}", **saved},
+    }
     owners = {"Job": ledger, "StatefulSet": ledger, "ReplicaSet": {"annotations": saved}}
     for kind, metadata in owners.items():
         cluster.kubectl.apply(an_owner(kind, namespace, metadata))
@@ -71,7 +87,11 @@ def test_nothing_is_left_on_owners(cluster: ClusterHandle, namespace: str) -> No
     assert (set(done.stdout.splitlines()), done.returncode) == (wanted, 0)
     for kind in owners:
         left = cluster.kubectl.get(kind, "owner", "-n", namespace)["metadata"]
-        assert [key for key in (*left.get("labels", {}), *left["annotations"]) if key.startswith("reprieve.dev/")] == []
+        assert [
+            key
+            for key in (*left.get("labels", {}), *left["annotations"])
+            if key.startswith("reprieve.dev/")
+        ] == []
         assert left["annotations"]["example.com/own"] == "x"
     assert cluster.reprieve("cleanup", "-n", namespace, "--force").stdout == ""
 
@@ -93,12 +113,25 @@ def an_owner(kind: str, namespace: str, metadata: Json) -> Json:
 
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["by us", "by somebody else since"])
-def test_a_job_that_was_suspended_runs_again(cluster: ClusterHandle, namespace: str, *, is_ours: bool) -> None:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+def test_a_job_that_was_suspended_runs_again(
+    cluster: ClusterHandle, namespace: str, *, is_ours: bool
+) -> None:
+    template = {
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+    }
     since = datetime.now(UTC) if is_ours else datetime(2026, 1, 1, tzinfo=UTC)
-    hold = suspension.render(Hold(since, since + timedelta(hours=1), generation=1 if is_ours else 2))
-    held = {"labels": {"reprieve.dev/suspended": "true"}, "annotations": {"reprieve.dev/suspended": hold}}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "namespace": namespace, **held}}
+    hold = suspension.render(
+        SuspensionRecord(since, since + timedelta(hours=1), generation=1 if is_ours else 2)
+    )
+    held = {
+        "labels": {"reprieve.dev/suspended": "true"},
+        "annotations": {"reprieve.dev/suspended": hold},
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": namespace, **held},
+    }
     cluster.kubectl.apply(job | {"spec": {"suspend": True, "template": template}})
     done = cluster.reprieve("cleanup", "-n", namespace, "--force")
     assert f"{namespace}/job/train cleaned" in done.stdout.splitlines()
@@ -107,7 +140,9 @@ def test_a_job_that_was_suspended_runs_again(cluster: ClusterHandle, namespace: 
     assert "reprieve.dev/suspended" not in resumed["metadata"].get("labels", {})
 
 
-def test_a_pod_that_waits_to_be_made_anew_is_named_and_kept(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_pod_that_waits_to_be_made_anew_is_named_and_kept(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     name = f"bare-pod-uid-of-train-{namespace}"
     kept = {
         "apiVersion": "apps/v1",

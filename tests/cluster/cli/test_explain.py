@@ -35,7 +35,9 @@ JOB = {
             "spec": {
                 "restartPolicy": "Never",
                 "priorityClassName": "explained-low",
-                "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}],
+                "containers": [
+                    {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
+                ],
                 "tolerations": [{"operator": "Exists"}],
             },
         },
@@ -64,13 +66,20 @@ def test_a_person_reads_who_may_preempt_a_pod_from_when_at_what_cost_and_what_wo
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert lines[0] == f"pod/{name} in namespace {namespace}: class 3, defended with priority 8000"
     assert "a pod of class 4-10 whose priority is above 8000" in lines
-    assert "never where the preemptor's priority is below 10000: its PriorityClass tolerates that" in lines
+    assert (
+        "never where the preemptor's priority is below 10000: its PriorityClass tolerates that"
+        in lines
+    )
     # Within the last five minutes of what its Job may take.
     assert any(
-        line.startswith("not before 20") and ": near-completion: its walltime ends at 20" in line for line in lines
+        line.startswith("not before 20") and ": near-completion: its walltime ends at 20" in line
+        for line in lines
     )
     assert any("CPU-hours: checkpoint 0.333, recompute 0, walltime " in line for line in lines)
-    assert '1. it is asked to save a checkpoint: POST to port 8080 of its own address, path "/save"' in lines
+    assert (
+        '1. it is asked to save a checkpoint: POST to port 8080 of its own address, path "/save"'
+        in lines
+    )
     assert lines[-1].startswith("5. Job/train replaces it")
 
     done = cluster.reprieve("explain", f"pod/{name}", "-n", namespace, "-o", "json")
@@ -81,16 +90,25 @@ def test_a_person_reads_who_may_preempt_a_pod_from_when_at_what_cost_and_what_wo
     assert told["cost"]["device"] == "cpu"
 
 
-def test_what_a_person_may_not_read_is_said_and_the_rest_is_explained(cluster: ClusterHandle, namespace: str) -> None:
+def test_what_a_person_may_not_read_is_said_and_the_rest_is_explained(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.create_pod(namespace, "plain")
     cluster.kubectl.read("create", "role", "see", "-n", namespace, "--verb=get", "--resource=pods")
     account = f"--serviceaccount={namespace}:default"
     cluster.kubectl.read("create", "rolebinding", "see", "-n", namespace, "--role=see", account)
     done = cluster.reprieve(
-        "explain", "plain", "-n", namespace, kubeconfig=cluster.account_kubeconfig("default", namespace)
+        "explain",
+        "plain",
+        "-n",
+        namespace,
+        kubeconfig=cluster.account_kubeconfig("default", namespace),
     )
     assert done.returncode == 0
-    assert "unreadable: /apis/scheduling.k8s.io/v1/priorityclasses: not allowed to read it" in done.stderr
+    assert (
+        "unreadable: /apis/scheduling.k8s.io/v1/priorityclasses: not allowed to read it"
+        in done.stderr
+    )
     assert "1. nobody is asked and nothing is waited for: it wants no checkpoint" in done.stdout
 
 
@@ -104,7 +122,9 @@ def test_a_pod_that_is_not_there_is_an_error(cluster: ClusterHandle, namespace: 
 
 
 def test_a_victim_is_said_to_be_one(cluster: ClusterHandle, namespace: str) -> None:
-    cluster.create_pod(namespace, "going", annotations={"reprieve.dev/checkpoint-hint": "annotation:"})
+    cluster.create_pod(
+        namespace, "going", annotations={"reprieve.dev/checkpoint-hint": "annotation:"}
+    )
     operator = cluster.start_operator()
     operator.wait_leading()
     cluster.mark(namespace, "going")

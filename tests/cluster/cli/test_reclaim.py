@@ -42,13 +42,19 @@ def guest(cluster: ClusterHandle, home: str) -> Iterator[str]:
         yield name
 
 
-def on_node(cluster: ClusterHandle, namespace: str, name: str, node: str = NODE, **metadata: Any) -> Any:
+def on_node(
+    cluster: ClusterHandle, namespace: str, name: str, node: str = NODE, **metadata: Any
+) -> Any:
     return cluster.create_pod(namespace, name, spec={"nodeName": node}, **metadata)
 
 
 def on(cluster: ClusterHandle, node: str) -> list[Any]:
     """Return the pods of all namespaces that are bound to a node."""
-    return list(cluster.kubectl.get("pods", "--all-namespaces", f"--field-selector=spec.nodeName={node}")["items"])
+    return list(
+        cluster.kubectl.get("pods", "--all-namespaces", f"--field-selector=spec.nodeName={node}")[
+            "items"
+        ]
+    )
 
 
 def plan(output: str, *namespaces: str) -> list[str]:
@@ -57,9 +63,13 @@ def plan(output: str, *namespaces: str) -> list[str]:
     return [line for line in lines if line.split()[1].partition("/")[0] in namespaces]
 
 
-def test_who_borrowed_the_node_saves_and_goes_and_its_home_stays(cluster: ClusterHandle, home: str, guest: str) -> None:
+def test_who_borrowed_the_node_saves_and_goes_and_its_home_stays(
+    cluster: ClusterHandle, home: str, guest: str
+) -> None:
     hint = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
-    pod = on_node(cluster, guest, "train", annotations=hint, labels={"reprieve.dev/preemption-class": "3"})
+    pod = on_node(
+        cluster, guest, "train", annotations=hint, labels={"reprieve.dev/preemption-class": "3"}
+    )
     on_node(cluster, guest, "kept", labels=NON_PREEMPTIBLE)
     on_node(cluster, guest, "elsewhere", node="kwok-1")
     on_node(cluster, home, "own")
@@ -85,12 +95,16 @@ def test_who_borrowed_the_node_saves_and_goes_and_its_home_stays(cluster: Cluste
     assert cluster.pod(guest, "elsewhere") is not None
 
 
-def test_a_gang_goes_as_a_whole_or_stays_as_a_whole(cluster: ClusterHandle, home: str, guest: str) -> None:
+def test_a_gang_goes_as_a_whole_or_stays_as_a_whole(
+    cluster: ClusterHandle, home: str, guest: str
+) -> None:
     assert home
     on_node(cluster, guest, "a", labels=GANG)
     on_node(cluster, guest, "b", node="kwok-1", labels=GANG)
     done = cluster.reprieve("reclaim", NODE, "--dry-run")
-    assert plan(done.stdout, guest) == [f'goes {guest}/a class 4, 0 CPU-hours, with all 2 of its gang "ddp"']
+    assert plan(done.stdout, guest) == [
+        f'goes {guest}/a class 4, 0 CPU-hours, with all 2 of its gang "ddp"'
+    ]
     on_node(cluster, guest, "c", node="kwok-1", labels=GANG | NON_PREEMPTIBLE)
     done = cluster.reprieve("reclaim", NODE, "--dry-run")
     assert plan(done.stdout, guest) == [f"stays {guest}/a c of its gang is non-preemptible"]
@@ -126,7 +140,10 @@ def test_a_node_that_nobody_lent_is_refused(cluster: ClusterHandle, home: str) -
         f"reprieve: node/kwok-1: metadata.labels[{KEY}]: Required value: "
         "without it the node is home to all, and nothing on it is borrowed\n"
     )
-    assert cluster.reprieve("reclaim", "nowhere", "--yes").stderr == "reprieve: node/nowhere: not found\n"
+    assert (
+        cluster.reprieve("reclaim", "nowhere", "--yes").stderr
+        == "reprieve: node/nowhere: not found\n"
+    )
     cluster.kubectl.read("label", "node", NODE, f"{KEY}={home}-slip", "--overwrite")
     done = cluster.reprieve("reclaim", NODE, "--yes")
     assert done.returncode == 2
@@ -139,7 +156,9 @@ def test_where_nobody_can_be_asked_it_does_nothing(cluster: ClusterHandle) -> No
     assert "nobody can be asked here: give --yes, or --dry-run" in done.stderr
 
 
-def test_who_gives_a_time_waits_no_longer_than_that(cluster: ClusterHandle, home: str, guest: str) -> None:
+def test_who_gives_a_time_waits_no_longer_than_that(
+    cluster: ClusterHandle, home: str, guest: str
+) -> None:
     assert home
     on_node(cluster, guest, "train")
     # No operator runs: the mark is there, and nothing comes of it.
@@ -147,13 +166,19 @@ def test_who_gives_a_time_waits_no_longer_than_that(cluster: ClusterHandle, home
     assert (done.returncode, done.stderr) == (1, "reprieve: 1 of 1 are still there\n")
 
 
-def test_who_may_not_read_what_decides_marks_nobody(cluster: ClusterHandle, home: str, guest: str) -> None:
+def test_who_may_not_read_what_decides_marks_nobody(
+    cluster: ClusterHandle, home: str, guest: str
+) -> None:
     on_node(cluster, guest, "train")
     role = f"reclaim-{home}"
     words = ("--verb=get,list,patch,delete", "--resource=nodes,pods")
     cluster.kubectl.read("create", "clusterrole", role, *words)
     cluster.kubectl.read(
-        "create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={guest}:default"
+        "create",
+        "clusterrolebinding",
+        role,
+        f"--clusterrole={role}",
+        f"--serviceaccount={guest}:default",
     )
     try:
         kubeconfig = cluster.account_kubeconfig("default", guest)
@@ -166,7 +191,9 @@ def test_who_may_not_read_what_decides_marks_nobody(cluster: ClusterHandle, home
     assert "soft-eviction" not in str(cluster.pod(guest, "train"))
 
 
-@pytest.mark.parametrize(("answer", "status"), [pytest.param("n", 1, marks=pytest.mark.slow), ("y", 0)])
+@pytest.mark.parametrize(
+    ("answer", "status"), [pytest.param("n", 1, marks=pytest.mark.slow), ("y", 0)]
+)
 def test_on_a_terminal_it_shows_what_would_happen_and_asks(
     cluster: ClusterHandle, home: str, guest: str, answer: str, status: int
 ) -> None:
@@ -175,7 +202,11 @@ def test_on_a_terminal_it_shows_what_would_happen_and_asks(
     ours, theirs = pty.openpty()
     environ = os.environ | {"TERM": "xterm"}
     asking = subprocess.Popen(
-        cluster.reprieve_command("reclaim", NODE), stdin=theirs, stdout=theirs, stderr=theirs, env=environ
+        cluster.reprieve_command("reclaim", NODE),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environ,
     )
     os.close(theirs)
     try:

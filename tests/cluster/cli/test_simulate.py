@@ -31,25 +31,40 @@ def team(cluster: ClusterHandle) -> Iterator[str]:
         yield name
 
 
-def preemptor(folder: Path, namespace: str, priority: int, preemption_class: int, cpu: str = "1") -> Path:
-    containers = [{"name": "main", "image": "none", "resources": {"requests": {"example.com/slot": cpu}}}]
+def preemptor(
+    folder: Path, namespace: str, priority: int, preemption_class: int, cpu: str = "1"
+) -> Path:
+    containers = [
+        {"name": "main", "image": "none", "resources": {"requests": {"example.com/slot": cpu}}}
+    ]
     metadata = {"name": "urgent", "namespace": namespace, "labels": {CLASS: str(preemption_class)}}
     spec = {"priority": priority, "containers": containers}
     path = folder / f"{priority}-{preemption_class}.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+    path.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    )
     return path
 
 
-def simulated(cluster: ClusterHandle, path: Path, *words: str, kubeconfig: Path | None = None) -> Any:
-    done = cluster.reprieve("simulate", "--preemptor", str(path), "-o", "json", *words, kubeconfig=kubeconfig)
+def simulated(
+    cluster: ClusterHandle, path: Path, *words: str, kubeconfig: Path | None = None
+) -> Any:
+    done = cluster.reprieve(
+        "simulate", "--preemptor", str(path), "-o", "json", *words, kubeconfig=kubeconfig
+    )
     assert done.stderr == ""
     return json.loads(done.stdout)
 
 
 def holders(cluster: ClusterHandle) -> Iterator[str]:
-    on_node = cluster.kubectl.read("get", "pods", "-A", "--field-selector", f"spec.nodeName={NODE}", "-o", "json")
+    on_node = cluster.kubectl.read(
+        "get", "pods", "-A", "--field-selector", f"spec.nodeName={NODE}", "-o", "json"
+    )
     for pod in json.loads(on_node)["items"]:
-        if any("example.com/slot" in each["resources"].get("requests", {}) for each in pod["spec"]["containers"]):
+        if any(
+            "example.com/slot" in each["resources"].get("requests", {})
+            for each in pod["spec"]["containers"]
+        ):
             yield pod["metadata"]["name"]
 
 
@@ -68,7 +83,9 @@ def slots(cluster: ClusterHandle) -> Iterator[None]:
     cluster.kubectl.read(*words, json.dumps(removal))
 
 
-def tenant(cluster: ClusterHandle, namespace: str, name: str, preemption_class: int, **metadata: Any) -> Any:
+def tenant(
+    cluster: ClusterHandle, namespace: str, name: str, preemption_class: int, **metadata: Any
+) -> Any:
     container = {
         "name": "main",
         "image": "none",
@@ -76,7 +93,11 @@ def tenant(cluster: ClusterHandle, namespace: str, name: str, preemption_class: 
     }
     labels = {CLASS: str(preemption_class), **metadata.pop("labels", {})}
     return cluster.create_pod(
-        namespace, name, spec={"nodeName": NODE, "containers": [container]}, labels=labels, **metadata
+        namespace,
+        name,
+        spec={"nodeName": NODE, "containers": [container]},
+        labels=labels,
+        **metadata,
     )
 
 
@@ -85,7 +106,9 @@ def test_live_and_from_a_dump_it_finds_the_same_and_explain_agrees(
     cluster: ClusterHandle, team: str, tmp_path: Path
 ) -> None:
     tenant(cluster, team, "low", 2)
-    tenant(cluster, team, "kept", 6, labels={"quota.scheduling.koordinator.sh/preemptible": "false"})
+    tenant(
+        cluster, team, "kept", 6, labels={"quota.scheduling.koordinator.sh/preemptible": "false"}
+    )
     urgent = preemptor(tmp_path, team, 1000, 5)
     live = simulated(cluster, urgent)
     (choice,) = live["choices"]
@@ -104,17 +127,30 @@ def test_live_and_from_a_dump_it_finds_the_same_and_explain_agrees(
     assert "protected" not in told
     for preemption_class in (1, 2, 3, 4, 9):
         path = preemptor(tmp_path, team, 1000, preemption_class)
-        victims = [victim["name"] for each in simulated(cluster, path)["choices"] for victim in each["victims"]]
-        assert (victims == ["low"]) == (preemption_class in told["preemptorClasses"]), preemption_class
-    assert simulated(cluster, preemptor(tmp_path, team, told["preemptionPriority"], 9))["choices"] == []
+        victims = [
+            victim["name"]
+            for each in simulated(cluster, path)["choices"]
+            for victim in each["victims"]
+        ]
+        assert (victims == ["low"]) == (preemption_class in told["preemptorClasses"]), (
+            preemption_class
+        )
+    assert (
+        simulated(cluster, preemptor(tmp_path, team, told["preemptionPriority"], 9))["choices"]
+        == []
+    )
     told = json.loads(cluster.reprieve("explain", "kept", "-n", team, "-o", "json").stdout)
     assert (told["protected"]["ground"], told["preemptorClasses"]) == ("non-preemptible", [])
 
 
 @pytest.mark.usefixtures("slots")
-def test_a_gang_is_not_taken_for_half_a_gang(cluster: ClusterHandle, team: str, tmp_path: Path) -> None:
+def test_a_gang_is_not_taken_for_half_a_gang(
+    cluster: ClusterHandle, team: str, tmp_path: Path
+) -> None:
     tenant(cluster, team, "low", 2)
-    containers = [{"name": "main", "image": "none", "resources": {"requests": {"example.com/slot": "2"}}}]
+    containers = [
+        {"name": "main", "image": "none", "resources": {"requests": {"example.com/slot": "2"}}}
+    ]
     template = {
         "metadata": {"labels": {CLASS: "5"}},
         "spec": {"priority": 1000, "restartPolicy": "Never", "containers": containers},
@@ -122,7 +158,9 @@ def test_a_gang_is_not_taken_for_half_a_gang(cluster: ClusterHandle, team: str, 
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "big", "namespace": team}}
     path = tmp_path / "job.json"
     for parallelism, is_found in ((1, True), (2, False)):
-        path.write_text(json.dumps({**job, "spec": {"parallelism": parallelism, "template": template}}))
+        path.write_text(
+            json.dumps({**job, "spec": {"parallelism": parallelism, "template": template}})
+        )
         found = simulated(cluster, path)
         assert found["preemptor"]["restOfGang"] == parallelism - 1
         assert bool(found["choices"]) == is_found, (parallelism, found)
@@ -149,7 +187,9 @@ def test_the_rights_that_are_documented_are_enough_and_less_is_said(
 
 @pytest.mark.usefixtures("slots")
 def test_colours_are_on_a_terminal_only(cluster: ClusterHandle, team: str, tmp_path: Path) -> None:
-    tenant(cluster, team, "kept", 6, labels={"quota.scheduling.koordinator.sh/preemptible": "false"})
+    tenant(
+        cluster, team, "kept", 6, labels={"quota.scheduling.koordinator.sh/preemptible": "false"}
+    )
     words = ("simulate", "--preemptor", str(preemptor(tmp_path, team, 1000, 5)))
     assert "\x1b" not in cluster.reprieve(*words).stdout
     ours, theirs = pty.openpty()

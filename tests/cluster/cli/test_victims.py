@@ -41,7 +41,9 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_person_evicts_a_pod_and_sees_it_saved_and_gone(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_person_evicts_a_pod_and_sees_it_saved_and_gone(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "train", annotations=HTTP)
     with Workload(str(pod["status"]["podIP"])) as workload:
         workload.on_post = {"state": "saved", "step": 7}
@@ -66,13 +68,21 @@ def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespa
 
 
 @pytest.mark.parametrize(
-    "kind", ["Deployment", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("ReplicaSet", "StatefulSet"))]
+    "kind",
+    [
+        "Deployment",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("ReplicaSet", "StatefulSet")),
+    ],
 )
-def test_a_workload_of_any_kind_is_named_with_its_name(cluster: ClusterHandle, namespace: str, kind: str) -> None:
+def test_a_workload_of_any_kind_is_named_with_its_name(
+    cluster: ClusterHandle, namespace: str, kind: str
+) -> None:
     pods = two_pods_of(cluster, namespace, kind)
     cluster.create_pod(namespace, "other", labels={"app": "three"})
     done = cluster.reprieve("evict", f"{kind.lower()}/two", "-n", namespace, "--dry-run")
-    wanted = sorted(f"pod/{pod['metadata']['name']} soft eviction requested (dry run)" for pod in pods)
+    wanted = sorted(
+        f"pod/{pod['metadata']['name']} soft eviction requested (dry run)" for pod in pods
+    )
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, wanted)
 
 
@@ -83,12 +93,21 @@ def two_pods_of(cluster: ClusterHandle, namespace: str, kind: str) -> list[Any]:
         "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["two"]}]},
         "template": {
             "metadata": {"labels": {"app": "two"}},
-            "spec": {"containers": [{"name": "main", "image": "none"}], "tolerations": [{"operator": "Exists"}]},
+            "spec": {
+                "containers": [{"name": "main", "image": "none"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
         },
-        **({"serviceName": "two", "podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {}),
+        **(
+            {"serviceName": "two", "podManagementPolicy": "Parallel"}
+            if kind == "StatefulSet"
+            else {}
+        ),
     }
     metadata = {"name": "two", "namespace": namespace}
-    cluster.kubectl.apply({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
+    cluster.kubectl.apply(
+        {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+    )
 
     def found() -> Any:
         return cluster.kubectl.get("pods", "-n", namespace, "-l", "app=two")["items"]
@@ -96,7 +115,9 @@ def two_pods_of(cluster: ClusterHandle, namespace: str, kind: str) -> list[Any]:
     return list(wait_for("two pods", lambda: len(pods := found()) == 2 and pods))
 
 
-def test_a_selector_finds_pods_of_all_namespaces_where_that_is_said(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_selector_finds_pods_of_all_namespaces_where_that_is_said(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     with cluster.namespace("cli") as other:
         for place in (namespace, other):
             cluster.create_pod(place, f"of-{place}", labels={"app": namespace})
@@ -119,18 +140,23 @@ def test_all_pods_of_a_job_go_and_no_others(cluster: ClusterHandle, namespace: s
     for name in ("two", "other"):
         spec = {"parallelism": 2, "completions": 2, "template": {"spec": pod}}
         metadata = {"name": name, "namespace": namespace}
-        cluster.kubectl.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+        cluster.kubectl.apply(
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+        )
 
     def pods_of(job: str) -> set[str]:
         found = cluster.kubectl.get("pods", "-n", namespace, "-l", f"job-name={job}")["items"]
         return {pod["metadata"]["name"] for pod in found if pod["status"]["phase"] == "Running"}
 
     first, others = (
-        wait_for("two pods", lambda job=job: len(p := pods_of(job)) == 2 and p) for job in ("two", "other")
+        wait_for("two pods", lambda job=job: len(p := pods_of(job)) == 2 and p)
+        for job in ("two", "other")
     )
     done = cluster.reprieve("evict", "job/two", "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(done.stdout.splitlines()) == {f"pod/{name} soft eviction requested" for name in first}
+    assert set(done.stdout.splitlines()) == {
+        f"pod/{name} soft eviction requested" for name in first
+    }
     for name in first:
         cluster.wait_gone(namespace, name)
     assert pods_of("other") == others
@@ -141,7 +167,8 @@ def test_all_pods_of_a_job_go_and_no_others(cluster: ClusterHandle, namespace: s
 
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize(
-    "words", [("--timeout", "2s"), pytest.param(("--timeout", "2s", "--wait"), marks=pytest.mark.slow)]
+    "words",
+    [("--timeout", "2s"), pytest.param(("--timeout", "2s", "--wait"), marks=pytest.mark.slow)],
 )
 def test_who_waits_no_longer_than_so_long_is_told_how_many_are_still_there(
     cluster: ClusterHandle, namespace: str, words: tuple[str, ...]
@@ -152,11 +179,18 @@ def test_who_waits_no_longer_than_so_long_is_told_how_many_are_still_there(
         assert (done.returncode, done.stderr) == (1, "reprieve: 1 of 1 are still there\n")
         assert done.stdout.splitlines()[0] == "pod/slow soft eviction requested"
         # It stops waiting, and nothing else.
-        assert cluster.wait_phase(namespace, "slow", "checkpointing")["metadata"].get("deletionTimestamp") is None
+        assert (
+            cluster.wait_phase(namespace, "slow", "checkpointing")["metadata"].get(
+                "deletionTimestamp"
+            )
+            is None
+        )
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
     with Workload(str(pod["status"]["podIP"])):
         words = cluster.reprieve_command("evict", "pod/spared", "-n", namespace, "--wait")
@@ -164,7 +198,9 @@ def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(cluster: ClusterH
             cluster.wait_phase(namespace, "spared", "checkpointing")
             again = cluster.reprieve("evict", "spared", "-n", namespace)
             assert "pod/spared is already on its way (" in again.stdout
-            cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
+            cluster.kubectl.read(
+                "label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-"
+            )
             out, _ = asking.communicate(timeout=30)
     assert asking.returncode == 1
     # The label is gone before the operator has written what came of it.
@@ -173,9 +209,17 @@ def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(cluster: ClusterH
 
 def test_who_may_not_delete_a_pod_may_not_evict_it(cluster: ClusterHandle, namespace: str) -> None:
     cluster.create_pod(namespace, "kept")
-    cluster.kubectl.read("create", "role", "label", "-n", namespace, "--verb=get,list,patch", "--resource=pods")
     cluster.kubectl.read(
-        "create", "rolebinding", "label", "-n", namespace, "--role=label", f"--serviceaccount={namespace}:default"
+        "create", "role", "label", "-n", namespace, "--verb=get,list,patch", "--resource=pods"
+    )
+    cluster.kubectl.read(
+        "create",
+        "rolebinding",
+        "label",
+        "-n",
+        namespace,
+        "--role=label",
+        f"--serviceaccount={namespace}:default",
     )
     kubeconfig = cluster.account_kubeconfig("default", namespace)
     done = cluster.reprieve("evict", "kept", "-n", namespace, kubeconfig=kubeconfig)
@@ -184,10 +228,15 @@ def test_who_may_not_delete_a_pod_may_not_evict_it(cluster: ClusterHandle, names
 
 
 @pytest.mark.usefixtures("operator")
-def test_each_change_is_a_line_of_json_where_nobody_watches(cluster: ClusterHandle, namespace: str) -> None:
+def test_each_change_is_a_line_of_json_where_nobody_watches(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "told", annotations=HTTP)
     words = cluster.reprieve_command("watch", "-n", namespace, "-o", "json")
-    with Workload(str(pod["status"]["podIP"])) as workload, subprocess.Popen(words, stdout=subprocess.PIPE) as watching:
+    with (
+        Workload(str(pod["status"]["podIP"])) as workload,
+        subprocess.Popen(words, stdout=subprocess.PIPE) as watching,
+    ):
         # A test that waits for a line must not wait for ever.
         alarm = threading.Timer(60, watching.kill)
         alarm.start()
@@ -209,7 +258,9 @@ def test_each_change_is_a_line_of_json_where_nobody_watches(cluster: ClusterHand
 
 @pytest.mark.usefixtures("operator")
 def test_on_a_terminal_there_is_a_table_with_a_bar(cluster: ClusterHandle, namespace: str) -> None:
-    pod = cluster.create_pod(namespace, "seen", annotations=HTTP, labels={"reprieve.dev/preemption-class": "3"})
+    pod = cluster.create_pod(
+        namespace, "seen", annotations=HTTP, labels={"reprieve.dev/preemption-class": "3"}
+    )
     with Workload(str(pod["status"]["podIP"])):
         cluster.mark(namespace, "seen")
         cluster.wait_phase(namespace, "seen", "checkpointing")
@@ -221,16 +272,28 @@ def test_on_a_terminal_there_is_a_table_with_a_bar(cluster: ClusterHandle, names
 
 
 @pytest.mark.usefixtures("operator")
-def test_who_asked_stands_in_the_table_in_each_line_and_in_json(cluster: ClusterHandle, namespace: str) -> None:
+def test_who_asked_stands_in_the_table_in_each_line_and_in_json(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     # Let finish by what a scheduler asked for: a phase that has a colour.
-    cluster.create_pod(namespace, "asked", annotations=HTTP | BY_SOMEBODY, spec={"activeDeadlineSeconds": 200})
+    cluster.create_pod(
+        namespace, "asked", annotations=HTTP | BY_SOMEBODY, spec={"activeDeadlineSeconds": 200}
+    )
     cluster.wait_phase(namespace, "asked", "reprieved")
-    watch_on_a_terminal(cluster, namespace, (f"{CYAN}reprieved", "ASKED BY", "by koord-descheduler", "near-completion"))
+    watch_on_a_terminal(
+        cluster,
+        namespace,
+        (f"{CYAN}reprieved", "ASKED BY", "by koord-descheduler", "near-completion"),
+    )
     line = cluster.reprieve("watch", "--once", "-n", namespace).stdout
     assert "\x1b" not in line
     assert line.rstrip().endswith("left  by koord-descheduler  near-completion")
     told = json.loads(cluster.reprieve("watch", "--once", "-o", "json", "-n", namespace).stdout)
-    assert (told["initiator"], told["reason"], told["cause"]) == ("koord-descheduler", "the node is hot", "priority")
+    assert (told["initiator"], told["reason"], told["cause"]) == (
+        "koord-descheduler",
+        "the node is hot",
+        "priority",
+    )
 
 
 def watch_on_a_terminal(cluster: ClusterHandle, namespace: str, wanted: tuple[str, ...]) -> str:
@@ -238,7 +301,11 @@ def watch_on_a_terminal(cluster: ClusterHandle, namespace: str, wanted: tuple[st
     ours, theirs = pty.openpty()
     environ = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "20"}
     watching = subprocess.Popen(
-        cluster.reprieve_command("watch", "-n", namespace), stdin=theirs, stdout=theirs, stderr=theirs, env=environ
+        cluster.reprieve_command("watch", "-n", namespace),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environ,
     )
     os.close(theirs)
     try:

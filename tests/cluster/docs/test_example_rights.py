@@ -64,7 +64,9 @@ def workloads(cluster: ClusterHandle) -> Iterator[Workloads]:
         account, role, binding = manifests.read(EXAMPLES / "annotation" / "rbac.yaml")
         binding = {**binding, "subjects": [{**binding["subjects"][0], "namespace": namespace}]}
         for found in (account, role, binding):
-            cluster.kubectl.apply({**found, "metadata": {**found["metadata"], "namespace": namespace}})
+            cluster.kubectl.apply(
+                {**found, "metadata": {**found["metadata"], "namespace": namespace}}
+            )
         for name in ("mine", "other"):
             cluster.kubectl.apply(a_pod(name, namespace))
         uid = cluster.pod(namespace, "mine")["metadata"]["uid"]
@@ -93,7 +95,9 @@ def a_pod(name: str, namespace: str) -> Any:
 
 
 @pytest.mark.parametrize("token", ["mine", "loose"])
-def test_nobody_but_reprieve_writes_what_asks_though_the_role_lets_it(workloads: Workloads, token: str) -> None:
+def test_nobody_but_reprieve_writes_what_asks_though_the_role_lets_it(
+    workloads: Workloads, token: str
+) -> None:
     body = {"metadata": {"annotations": {keys.CHECKPOINT_REQUEST: '{"version":1}'}}}
     assert "Forbidden" in workloads.patch("mine", body, getattr(workloads, token))
 
@@ -117,7 +121,10 @@ def test_with_the_policy_a_pod_changes_nothing_else_of_itself(held: Workloads, c
     body = CHANGES[change]
     assert NOTHING_ELSE in held.patch("mine", body)
     both = {**body, "metadata": {**body.get("metadata", {})}}
-    both["metadata"]["annotations"] = {**both["metadata"].get("annotations", {}), **ANSWER["metadata"]["annotations"]}
+    both["metadata"]["annotations"] = {
+        **both["metadata"].get("annotations", {}),
+        **ANSWER["metadata"]["annotations"],
+    }
     assert NOTHING_ELSE in held.patch("mine", both)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
-from reprieve_testing.extended import Extended, a_pod, a_priority_class, extended
+from reprieve_testing.extended import ExtenderCluster, a_pod, a_priority_class, extender_cluster
 from reprieve_testing.hack_cluster import NAMESPACE
 
 pytestmark = pytest.mark.cluster
@@ -29,15 +29,15 @@ CLASSES = (
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
-    with extended("test-extender", tmp_path_factory.mktemp("scheduler"), nodes=2) as made:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
+    with extender_cluster("test-extender", tmp_path_factory.mktemp("scheduler"), nodes=2) as made:
         for priority_class in CLASSES:
             made.cluster.kubectl.apply(priority_class)
         yield made
 
 
 @pytest.fixture(autouse=True)
-def cleared(ours: Extended) -> Iterator[None]:
+def cleared(ours: ExtenderCluster) -> Iterator[None]:
     yield
     ours.clear()
 
@@ -46,7 +46,7 @@ def of_class(value: int) -> Any:
     return {keys.PREEMPTION_CLASS: str(value)}
 
 
-def run_as_foretold(ours: Extended, preemptor: Any) -> None:
+def run_as_foretold(ours: ExtenderCluster, preemptor: Any) -> None:
     """Create a preemptor, for which the scheduler does what `reprieve simulate` tells beforehand: same node, same victims."""
     best, *_ = foretold(ours, preemptor)
     before = ours.names()
@@ -55,10 +55,13 @@ def run_as_foretold(ours: Extended, preemptor: Any) -> None:
     assert pod is not None
     gone = before - ours.names()
     assert gone
-    assert (best["node"], {victim["name"] for victim in best["victims"]}) == (pod["spec"]["nodeName"], gone)
+    assert (best["node"], {victim["name"] for victim in best["victims"]}) == (
+        pod["spec"]["nodeName"],
+        gone,
+    )
 
 
-def foretold(ours: Extended, preemptor: Any) -> list[Any]:
+def foretold(ours: ExtenderCluster, preemptor: Any) -> list[Any]:
     """Return the nodes and victims that `reprieve simulate` finds in the live cluster, the best first."""
     file = ours.config.with_name("preemptor.json")
     file.write_text(json.dumps(preemptor))
@@ -68,19 +71,21 @@ def foretold(ours: Extended, preemptor: Any) -> list[Any]:
     return choices
 
 
-def test_a_tolerating_pod_is_spared_and_another_of_its_node_taken(ours: Extended) -> None:
+def test_a_tolerating_pod_is_spared_and_another_of_its_node_taken(ours: ExtenderCluster) -> None:
     ours.run(a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0"))
     run_as_foretold(ours, a_pod("preemptor", URGENT, 4, node="kwok-0"))
     assert ours.names() == {"spared", "preemptor"}
 
 
-def test_where_a_node_has_only_protected_pods_another_nodes_are_taken(ours: Extended) -> None:
+def test_where_a_node_has_only_protected_pods_another_nodes_are_taken(
+    ours: ExtenderCluster,
+) -> None:
     ours.run(a_pod("spared", TOLERANT, 8, node="kwok-0"), a_pod("taken", MIDDLE, 8, node="kwok-1"))
     run_as_foretold(ours, a_pod("preemptor", URGENT, 8))
     assert ours.names() == {"spared", "preemptor"}
 
 
-def test_a_preemptor_takes_lower_classes_only(ours: Extended) -> None:
+def test_a_preemptor_takes_lower_classes_only(ours: ExtenderCluster) -> None:
     ours.run(
         a_pod("higher", LOW, 8, node="kwok-0", labels=of_class(6)),
         a_pod("lower", MIDDLE, 8, node="kwok-1", labels=of_class(3)),
@@ -89,7 +94,7 @@ def test_a_preemptor_takes_lower_classes_only(ours: Extended) -> None:
     assert ours.names() == {"higher", "preemptor"}
 
 
-def test_where_everybody_is_protected_nobody_is_taken(ours: Extended) -> None:
+def test_where_everybody_is_protected_nobody_is_taken(ours: ExtenderCluster) -> None:
     before = ours.calls("nothing")
     ours.run(a_pod("a", TOLERANT, 8, node="kwok-0"), a_pod("b", TOLERANT, 8, node="kwok-1"))
     preemptor = a_pod("preemptor", URGENT, 8)
@@ -99,17 +104,19 @@ def test_where_everybody_is_protected_nobody_is_taken(ours: Extended) -> None:
     assert ours.names() == {"a", "b", "preemptor"}
 
 
-def test_whole_pods_are_understood_as_well_as_uids(ours: Extended) -> None:
-    ours.ask_the_extender(nodeCacheCapable=False)
+def test_whole_pods_are_understood_as_well_as_uids(ours: ExtenderCluster) -> None:
+    ours.configure_extender(nodeCacheCapable=False)
     try:
-        ours.run(a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0"))
+        ours.run(
+            a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0")
+        )
         ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
         assert ours.names() == {"spared", "preemptor"}
     finally:
-        ours.ask_the_extender()
+        ours.configure_extender()
 
 
-def test_a_changed_toleration_counts_at_the_next_call(ours: Extended) -> None:
+def test_a_changed_toleration_counts_at_the_next_call(ours: ExtenderCluster) -> None:
     ours.cluster.kubectl.apply(a_priority_class("changing", 500))
     ours.run(a_pod("a", "changing", 4, node="kwok-0"), a_pod("b", MIDDLE, 4, node="kwok-0"))
     policy = {"minimum_preemptable_priority": "10000", "toleration_seconds": "-1"}
@@ -118,31 +125,31 @@ def test_a_changed_toleration_counts_at_the_next_call(ours: Extended) -> None:
     assert ours.names() == {"a", "preemptor"}
 
 
-def stop_webhooks(ours: Extended) -> None:
+def stop_webhooks(ours: ExtenderCluster) -> None:
     ours.programs.stop(WEBHOOKS, kill=True)
 
 
-def hang_webhooks(ours: Extended) -> None:
+def hang_webhooks(ours: ExtenderCluster) -> None:
     ours.signal_webhooks(signal.SIGSTOP)
 
 
-def ask_elsewhere(ours: Extended) -> None:
-    ours.ask_the_extender(preemptVerb="nowhere")
+def ask_elsewhere(ours: ExtenderCluster) -> None:
+    ours.configure_extender(preemptVerb="nowhere")
 
 
-def recover(ours: Extended) -> None:
+def recover(ours: ExtenderCluster) -> None:
     if ours.programs.pid(WEBHOOKS) is None:
         ours.programs.start(WEBHOOKS)
     ours.signal_webhooks(signal.SIGCONT)
     ours.programs.wait_until_ready(WEBHOOKS)
-    ours.ask_the_extender()
+    ours.configure_extender()
 
 
 @pytest.mark.parametrize(
     "break_it", [stop_webhooks, hang_webhooks, pytest.param(ask_elsewhere, marks=pytest.mark.slow)]
 )
 def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
-    ours: Extended, break_it: Callable[[Extended], None]
+    ours: ExtenderCluster, break_it: Callable[[ExtenderCluster], None]
 ) -> None:
     ours.run(a_pod("taken", TOLERANT, 4, node="kwok-0"), a_pod("spared", MIDDLE, 4, node="kwok-0"))
     break_it(ours)
@@ -153,7 +160,9 @@ def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
         recover(ours)
 
 
-def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late(ours: Extended) -> None:
+def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late(
+    ours: ExtenderCluster,
+) -> None:
     # The scheduler keeps the connection of its last call. Without one, nothing of the next would ever arrive.
     ours.run(a_pod("before", LOW, 8, node="kwok-1"))
     ours.run(a_pod("opener", URGENT, 8, node="kwok-1"))
@@ -171,21 +180,23 @@ def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late
 
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
     "no JSON": lambda answer: answer[: len(answer) // 2],
-    "a pod that is not on the node": lambda answer: re.sub(b'"UID":"[^"]+"', b'"UID":"nobody"', answer),
+    "a pod that is not on the node": lambda answer: re.sub(
+        b'"UID":"[^"]+"', b'"UID":"nobody"', answer
+    ),
 }
 
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
 def test_a_broken_answer_leaves_the_scheduler_to_its_own_choice_and_the_call_is_counted(
-    ours: Extended, spoil: Callable[[bytes], bytes]
+    ours: ExtenderCluster, spoil: Callable[[bytes], bytes]
 ) -> None:
     ours.run(a_pod("taken", TOLERANT, 4, node="kwok-0"), a_pod("spared", MIDDLE, 4, node="kwok-0"))
     before = ours.calls("chosen")
     try:
-        with ours.spoilt(spoil) as answers:
+        with ours.with_corrupted_answers(spoil) as answers:
             ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
     finally:
-        ours.ask_the_extender()
+        ours.configure_extender()
     assert ours.names() == {"spared", "preemptor"}
     assert answers
     assert ours.calls("chosen") - before == len(answers)

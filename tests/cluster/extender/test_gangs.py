@@ -16,7 +16,7 @@ import pytest
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.extended import Extended, a_priority_class, extended
+from reprieve_testing.extended import ExtenderCluster, a_priority_class, extender_cluster
 from reprieve_testing.hack_cluster import NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -30,8 +30,10 @@ GROUP, JOBSET = "pod-group.scheduling.sigs.k8s.io", "jobset.sigs.k8s.io"
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
-    with extended("test-scheduler-gangs", tmp_path_factory.mktemp("scheduler"), nodes=NODES) as made:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
+    with extender_cluster(
+        "test-scheduler-gangs", tmp_path_factory.mktemp("scheduler"), nodes=NODES
+    ) as made:
         for name, value in ((LOW, 1000), (URGENT, 5000)):
             made.cluster.kubectl.apply(a_priority_class(name, value))
         made.programs.start(OPERATOR)
@@ -40,7 +42,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
 
 
 @pytest.fixture(autouse=True)
-def cleared(ours: Extended) -> Iterator[None]:
+def cleared(ours: ExtenderCluster) -> Iterator[None]:
     yield
     ours.clear()
 
@@ -58,14 +60,21 @@ class Kind:
         """Return Jobs all of whose pods run at once, as one gang."""
         each = size // self.jobs
         labels = {self.label: name, **self.labels(size)}
-        return [a_job(f"{name}-{index}", each, cpu, priority_class, labels) for index in range(self.jobs)]
+        return [
+            a_job(f"{name}-{index}", each, cpu, priority_class, labels)
+            for index in range(self.jobs)
+        ]
 
 
 KINDS = {
-    "a Job with a pod group": Kind(f"{GROUP}/name", 1, lambda size: {f"{GROUP}/min-available": str(size)}),
+    "a Job with a pod group": Kind(
+        f"{GROUP}/name", 1, lambda size: {f"{GROUP}/min-available": str(size)}
+    ),
     # As JobSet's controller labels its pods, of which nothing says how many there are.
     "the Jobs of a JobSet": Kind(
-        keys.JOBSET, 2, lambda _: {f"{JOBSET}/replicatedjob-name": "workers", f"{JOBSET}/restart-attempt": "0"}
+        keys.JOBSET,
+        2,
+        lambda _: {f"{JOBSET}/replicatedjob-name": "workers", f"{JOBSET}/restart-attempt": "0"},
     ),
 }
 ONE_JOB = KINDS["a Job with a pod group"]
@@ -95,7 +104,7 @@ def a_job(name: str, size: int, cpu: int, priority_class: str, labels: dict[str,
 class Gangs:
     """The gangs of one kind, by which of their pods run."""
 
-    def __init__(self, ours: Extended, kind: Kind) -> None:
+    def __init__(self, ours: ExtenderCluster, kind: Kind) -> None:
         self._cluster, self._kubectl, self._kind = ours.cluster, ours.cluster.kubectl, kind
 
     def create(self, name: str, size: int, cpu: int, priority_class: str) -> None:
@@ -105,7 +114,9 @@ class Gangs:
     def start(self, name: str, size: int, cpu: int, priority_class: str) -> None:
         """Create a gang, and wait until all of it runs."""
         self.create(name, size, cpu, priority_class)
-        wait_for(f"all {size} pods of {name}", lambda: len(self.running().get(name, ())) == size, SECONDS)
+        wait_for(
+            f"all {size} pods of {name}", lambda: len(self.running().get(name, ())) == size, SECONDS
+        )
 
     def fill(self) -> list[str]:
         """Fill the nodes with gangs that may be victims; return their names."""
@@ -117,21 +128,34 @@ class Gangs:
     def end(self, *names: str) -> None:
         """Delete gangs with all their pods."""
         selector = f"{self._kind.label} in ({','.join(names)})"
-        self._kubectl.read("delete", "job", "-l", selector, "-n", NAMESPACE, "--cascade=foreground", "--timeout=60s")
+        self._kubectl.read(
+            "delete",
+            "job",
+            "-l",
+            selector,
+            "-n",
+            NAMESPACE,
+            "--cascade=foreground",
+            "--timeout=60s",
+        )
 
     def running(self) -> dict[str, set[str]]:
         """Return the uids of the pods that run and stay, by their gang."""
         found: dict[str, set[str]] = {}
         for pod in self._kubectl.get("pods", "-n", NAMESPACE)["items"]:
             metadata = pod["metadata"]
-            stays = "deletionTimestamp" not in metadata and keys.EVICTION not in metadata.get("annotations", {})
+            stays = "deletionTimestamp" not in metadata and keys.EVICTION not in metadata.get(
+                "annotations", {}
+            )
             if stays and pod["status"].get("phase") == "Running":
                 found.setdefault(metadata["labels"][self._kind.label], set()).add(metadata["uid"])
         return found
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(ours: Extended, kind: Kind) -> None:
+def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
+    ours: ExtenderCluster, kind: Kind
+) -> None:
     gangs = Gangs(ours, kind)
     names = gangs.fill()
     for number in range(ROUNDS):
@@ -149,7 +173,7 @@ def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
         gangs.start(f"victim-{VICTIMS + number}", VICTIM_SIZE, 1, LOW)
 
 
-def test_for_a_gang_that_could_not_be_placed_whole_nobody_goes(ours: Extended) -> None:
+def test_for_a_gang_that_could_not_be_placed_whole_nobody_goes(ours: ExtenderCluster) -> None:
     gangs = Gangs(ours, ONE_JOB)
     gangs.fill()
     before, answered = gangs.running(), ours.calls("nothing")

@@ -11,7 +11,7 @@ import yaml
 from realcluster import build
 from realcluster.progress import Progress
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.extended import Extended, a_pod, a_priority_class, extended
+from reprieve_testing.extended import ExtenderCluster, a_pod, a_priority_class, extender_cluster
 from reprieve_testing.hack_cluster import SECONDS
 from reprieve_testing.manifests import MANIFESTS, read
 
@@ -23,18 +23,21 @@ NAME = "reprieve-scheduler"
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
-    with extended("test-second", tmp_path_factory.mktemp("scheduler"), nodes=1) as made:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
+    with extender_cluster("test-second", tmp_path_factory.mktemp("scheduler"), nodes=1) as made:
         cluster, processes = made.cluster, made.cluster.cluster.processes
         cluster.kubectl.read("apply", "-n", OPERATOR_NAMESPACE, "-f", SECOND / "rbac.yaml")
-        processes.start(NAME, [build.ensure(("kube-scheduler",), Progress())["kube-scheduler"], *arguments(made)])
+        processes.start(
+            NAME,
+            [build.ensure(("kube-scheduler",), Progress())["kube-scheduler"], *arguments(made)],
+        )
         try:
             yield made
         finally:
             processes.stop([NAME])
 
 
-def arguments(made: Extended) -> list[str]:
+def arguments(made: ExtenderCluster) -> list[str]:
     """Return the Deployment's arguments, with the file as it is shipped but for where things are on this machine."""
     (config,) = read(SECOND / "config.yaml")
     asked = json.loads(made.config.read_text())["extenders"][0]
@@ -44,13 +47,15 @@ def arguments(made: Extended) -> list[str]:
     config["clientConnection"] = {"kubeconfig": kubeconfig}
     file = made.config.with_name("second.yaml")
     file.write_text(yaml.safe_dump(config))
-    shipped = [f"--config={file}" if word.startswith("--config=") else word for word in CONTAINER["args"]]
+    shipped = [
+        f"--config={file}" if word.startswith("--config=") else word for word in CONTAINER["args"]
+    ]
     here = [f"--{who}-kubeconfig={kubeconfig}" for who in ("authentication", "authorization")]
     # Not its usual port: another one of this machine's may have it.
     return [*shipped, *here, "--secure-port=0"]
 
 
-def test_it_leads_by_its_own_lease_and_asks_the_extender(ours: Extended) -> None:
+def test_it_leads_by_its_own_lease_and_asks_the_extender(ours: ExtenderCluster) -> None:
     held = ("get", "lease", NAME, "-n", OPERATOR_NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
     wait_for("the second scheduler leads", lambda: ours.cluster.kubectl.run(*held).stdout, SECONDS)
     for name, value in (("low", 1000), ("urgent", 5000)):

@@ -20,7 +20,12 @@ from reprieve_testing.people import until_answered
 
 pytestmark = pytest.mark.cluster
 
-NATIVE_GROUPS = ("--feature-gates", "GenericWorkload=true", "--runtime-config", "scheduling.k8s.io/v1beta1=true")
+NATIVE_GROUPS = (
+    "--feature-gates",
+    "GenericWorkload=true",
+    "--runtime-config",
+    "scheduling.k8s.io/v1beta1=true",
+)
 CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
 WARNED = "gangs-warned"
 
@@ -33,10 +38,14 @@ class Ours:
     programs: Programs
 
     def create(self, document: Any, namespace: str = NAMESPACE) -> Done:
-        return self.cluster.kubectl.run("create", "-n", namespace, "-f", "-", stdin=json.dumps(document))
+        return self.cluster.kubectl.run(
+            "create", "-n", namespace, "-f", "-", stdin=json.dumps(document)
+        )
 
     def delete(self, name: str, namespace: str = NAMESPACE) -> None:
-        self.cluster.kubectl.read("delete", "pod", name, "-n", namespace, "--grace-period=0", "--force")
+        self.cluster.kubectl.read(
+            "delete", "pod", name, "-n", namespace, "--grace-period=0", "--force"
+        )
 
     def restart_webhooks(self) -> None:
         self.programs.stop(WEBHOOKS)
@@ -49,16 +58,27 @@ def ours() -> Iterator[Ours]:
     with own_cluster("test-gangs", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
         port = cluster.cluster.port("webhooks")
         install.install(cluster.kubectl, install.LOCAL, port)
-        flags = ["--listen-address", "127.0.0.1", "--listen-port", port, "--serving-ips", "127.0.0.1"]
+        flags = [
+            "--listen-address",
+            "127.0.0.1",
+            "--listen-port",
+            port,
+            "--serving-ips",
+            "127.0.0.1",
+        ]
         place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
         programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
-        cluster.kubectl.apply(a_namespace(WARNED, "warn"), a_priority_class("low", 100), a_priority_class("high", 900))
+        cluster.kubectl.apply(
+            a_namespace(WARNED, "warn"), a_priority_class("low", 100), a_priority_class("high", 900)
+        )
         cluster.kubectl.run("create", "serviceaccount", "default", "-n", WARNED)
         made = Ours(cluster, programs)
         programs.start(WEBHOOKS)
         try:
             programs.wait_until_ready(WEBHOOKS)
-            until_answered("denied", lambda: made.create(a_pod("probe", "none", preemption_class="x")))
+            until_answered(
+                "denied", lambda: made.create(a_pod("probe", "none", preemption_class="x"))
+            )
             yield made
         finally:
             programs.stop(WEBHOOKS)
@@ -87,9 +107,13 @@ def a_priority_class(name: str, value: int) -> Any:
     return an_object("scheduling.k8s.io/v1", "PriorityClass", name, value=value)
 
 
-def a_pod(name: str, gang: str, *, preemption_class: str = "4", key: str = keys.POD_GROUP, **spec: Any) -> Any:
+def a_pod(
+    name: str, gang: str, *, preemption_class: str = "4", key: str = keys.POD_GROUP, **spec: Any
+) -> Any:
     containers = [{"name": "main", "image": "none"}]
-    made = an_object("v1", "Pod", name, spec={"schedulerName": "nobody", "containers": containers, **spec})
+    made = an_object(
+        "v1", "Pod", name, spec={"schedulerName": "nobody", "containers": containers, **spec}
+    )
     made["metadata"]["labels"] = {keys.PREEMPTION_CLASS: preemption_class}
     if gang:
         part = "annotations" if key == keys.KOORDINATOR_GANG else "labels"
@@ -106,12 +130,16 @@ def test_the_second_pod_of_a_gang_is_as_the_first_also_after_a_restart(ours: Our
     assert ours.create(a_pod("first", "train")).status == 0
     assert refused(ours.create(a_pod("other", "train", preemption_class="5")), "5", "4", "train")
     ours.restart_webhooks()
-    until_answered("created", lambda: ours.create(a_pod("another-gangs", "infer", preemption_class="5")))
+    until_answered(
+        "created", lambda: ours.create(a_pod("another-gangs", "infer", preemption_class="5"))
+    )
     assert refused(ours.create(a_pod("other", "train", preemption_class="5")), "5", "4", "train")
     assert ours.create(a_pod("second", "train")).status == 0
 
 
-def test_a_gang_that_only_an_annotation_names_is_known_by_the_pods_that_were_admitted(ours: Ours) -> None:
+def test_a_gang_that_only_an_annotation_names_is_known_by_the_pods_that_were_admitted(
+    ours: Ours,
+) -> None:
     key = keys.KOORDINATOR_GANG
     assert ours.create(a_pod("k-first", "k", key=key)).status == 0
     assert refused(ours.create(a_pod("k-other", "k", key=key, preemption_class="5")), "5", "4", "k")
@@ -124,11 +152,18 @@ def test_a_gang_that_only_an_annotation_names_is_known_by_the_pods_that_were_adm
 def test_a_priority_is_compared_too(ours: Ours) -> None:
     assert ours.create(a_pod("p-first", "p", priorityClassName="low")).status == 0
     done = ours.create(a_pod("p-other", "p", priorityClassName="high"))
-    assert 'spec.priority: Invalid value: "900": must be "100", as in the rest of gang "p"' in done.stderr
+    assert (
+        'spec.priority: Invalid value: "900": must be "100", as in the rest of gang "p"'
+        in done.stderr
+    )
 
 
 def test_a_gang_of_which_much_is_in_flight_keeps_one_call(ours: Ours) -> None:
-    pods = {"apiVersion": "v1", "kind": "List", "items": [a_pod(f"many-{number}", "many") for number in range(30)]}
+    pods = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [a_pod(f"many-{number}", "many") for number in range(30)],
+    }
     before = lookups(ours)
     assert ours.create(pods).status == 0
     assert lookups(ours) - before == 1
@@ -136,7 +171,11 @@ def test_a_gang_of_which_much_is_in_flight_keeps_one_call(ours: Ours) -> None:
 
 def lookups(ours: Ours) -> float:
     lines = ours.programs.read(WEBHOOKS, "/metrics").splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("reprieve_gang_lookups_total{"))
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("reprieve_gang_lookups_total{")
+    )
 
 
 def test_where_it_is_only_warned_of_the_operator_tells_of_it(ours: Ours, operator: Program) -> None:
@@ -157,16 +196,23 @@ def told(ours: Ours, reason: str) -> Any:
     return next((event for event in events if event["reason"] == reason), None)
 
 
-def test_a_native_group_says_whether_its_pods_have_its_priority(ours: Ours, operator: Program) -> None:
+def test_a_native_group_says_whether_its_pods_have_its_priority(
+    ours: Ours, operator: Program
+) -> None:
     spec = {"schedulingPolicy": {"basic": {}}, "priorityClassName": "low"}
-    assert ours.create(an_object("scheduling.k8s.io/v1beta1", "PodGroup", "native", spec=spec)).status == 0
+    assert (
+        ours.create(an_object("scheduling.k8s.io/v1beta1", "PodGroup", "native", spec=spec)).status
+        == 0
+    )
     group = {"schedulingGroup": {"podGroupName": "native"}}
     assert ours.create(a_pod("n-first", "", priorityClassName="high", **group)).status == 0
     condition = wait_for("the condition", lambda: the_condition(ours, "True"))
     assert condition["reason"] == "PodsOfAnotherPriority"
     assert condition["message"] == "pods of another priority than the group's 100: 1"
     ours.delete("n-first")
-    assert wait_for("agreement", lambda: the_condition(ours, "False"), 60.0)["reason"] == "PodsMatch"
+    assert (
+        wait_for("agreement", lambda: the_condition(ours, "False"), 60.0)["reason"] == "PodsMatch"
+    )
     assert operator.metric("reprieve_leader") == 1
 
 
@@ -174,16 +220,30 @@ MODES = {"all": {"all": {}}, "single": {"single": {}}, "unsaid": None}
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_native_group_goes_as_its_disruption_mode_says(ours: Ours, operator: Program, mode: str) -> None:
-    spec = {"schedulingPolicy": {"basic": {}}} | ({"disruptionMode": MODES[mode]} if MODES[mode] else {})
-    assert ours.create(an_object("scheduling.k8s.io/v1beta1", "PodGroup", mode, spec=spec)).status == 0
+def test_a_native_group_goes_as_its_disruption_mode_says(
+    ours: Ours, operator: Program, mode: str
+) -> None:
+    spec = {"schedulingPolicy": {"basic": {}}} | (
+        {"disruptionMode": MODES[mode]} if MODES[mode] else {}
+    )
+    assert (
+        ours.create(an_object("scheduling.k8s.io/v1beta1", "PodGroup", mode, spec=spec)).status == 0
+    )
     group = {"schedulingGroup": {"podGroupName": mode}}
     for name in (f"{mode}-0", f"{mode}-1"):
         assert ours.create(a_pod(name, "", **group)).status == 0
-    ours.cluster.kubectl.read("label", "pod", f"{mode}-0", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}=requested")
-    wait_for("the first is gone", lambda: ours.cluster.kubectl.find("pod", f"{mode}-0", "-n", NAMESPACE) is None)
+    ours.cluster.kubectl.read(
+        "label", "pod", f"{mode}-0", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}=requested"
+    )
+    wait_for(
+        "the first is gone",
+        lambda: ours.cluster.kubectl.find("pod", f"{mode}-0", "-n", NAMESPACE) is None,
+    )
     if mode == "all":
-        wait_for("the second is gone", lambda: ours.cluster.kubectl.find("pod", f"{mode}-1", "-n", NAMESPACE) is None)
+        wait_for(
+            "the second is gone",
+            lambda: ours.cluster.kubectl.find("pod", f"{mode}-1", "-n", NAMESPACE) is None,
+        )
     else:
         second = ours.cluster.kubectl.get("pod", f"{mode}-1", "-n", NAMESPACE)
         assert keys.SOFT_EVICTION not in second["metadata"]["labels"]
@@ -192,9 +252,14 @@ def test_a_native_group_goes_as_its_disruption_mode_says(ours: Ours, operator: P
 
 
 def the_condition(ours: Ours, status: str) -> Any:
-    group = ours.cluster.kubectl.get("podgroups.v1beta1.scheduling.k8s.io", "native", "-n", NAMESPACE)
+    group = ours.cluster.kubectl.get(
+        "podgroups.v1beta1.scheduling.k8s.io", "native", "-n", NAMESPACE
+    )
     conditions = group.get("status", {}).get("conditions", [])
-    return next((c for c in conditions if (c["type"], c["status"]) == ("PodsNotMatchingPriority", status)), None)
+    return next(
+        (c for c in conditions if (c["type"], c["status"]) == ("PodsNotMatchingPriority", status)),
+        None,
+    )
 
 
 def test_explain_says_what_the_native_group_of_a_pod_says(ours: Ours) -> None:
@@ -203,7 +268,12 @@ def test_explain_says_what_the_native_group_of_a_pod_says(ours: Ours) -> None:
         "priorityClassName": "high",
         "disruptionMode": {"all": {}},
     }
-    assert ours.create(an_object("scheduling.k8s.io/v1beta1", "PodGroup", "explained", spec=spec)).status == 0
+    assert (
+        ours.create(
+            an_object("scheduling.k8s.io/v1beta1", "PodGroup", "explained", spec=spec)
+        ).status
+        == 0
+    )
     group = {"schedulingGroup": {"podGroupName": "explained"}, "priorityClassName": "low"}
     assert ours.create(a_pod("explained", "", **group)).status == 0
     done = ours.cluster.reprieve("explain", "explained", "-n", NAMESPACE)

@@ -15,7 +15,12 @@ from mainjob import world
 from mainjob.world import Nodes, World
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
-from reprieve_policy.keys import GANG_GATE, GANG_GATE_LABEL, KOORDINATOR_GANG, KOORDINATOR_MIN_AVAILABLE
+from reprieve_policy.keys import (
+    GANG_GATE,
+    GANG_GATE_LABEL,
+    KOORDINATOR_GANG,
+    KOORDINATOR_MIN_AVAILABLE,
+)
 from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
 from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
 from reprieve_testing.cluster import LEASE_SECONDS, ClusterHandle, cluster_for_tests, wait_for
@@ -38,7 +43,15 @@ class Gated:
 
     def create(self, document: Any, *words: str) -> Any:
         said = self.cluster.kubectl.read(
-            "create", "-n", self.namespace, "-f", "-", "-o", "json", *words, stdin=json.dumps(document)
+            "create",
+            "-n",
+            self.namespace,
+            "-f",
+            "-",
+            "-o",
+            "json",
+            *words,
+            stdin=json.dumps(document),
         )
         return json.loads(said)
 
@@ -46,7 +59,9 @@ class Gated:
         words = ("-l", selector) if selector else ()
         return list(self.cluster.kubectl.get("pods", "-n", self.namespace, *words)["items"])
 
-    def wait_pods(self, what: str, number: int, holds: Callable[[Any], bool], selector: str = "") -> list[Any]:
+    def wait_pods(
+        self, what: str, number: int, holds: Callable[[Any], bool], selector: str = ""
+    ) -> list[Any]:
         """Wait until exactly `number` pods exist and each `holds`; return them."""
 
         def look() -> list[Any] | None:
@@ -63,13 +78,22 @@ class Gated:
         """Let the namespace have so many pods, and wait until that is in force."""
         metadata = {"name": "pods", "namespace": self.namespace}
         self.cluster.kubectl.apply(
-            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": str(number)}}}
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": metadata,
+                "spec": {"hard": {"pods": str(number)}},
+            }
         )
         wait_for("the quota is in force", lambda: self._quota() == str(number), SECONDS)
 
     def events(self) -> list[str]:
         items = self.cluster.kubectl.get("events.v1.events.k8s.io", "-n", self.namespace)["items"]
-        return [item["reason"] for item in items if item["reportingController"] == "reprieve.dev/operator"]
+        return [
+            item["reason"]
+            for item in items
+            if item["reportingController"] == "reprieve.dev/operator"
+        ]
 
     def _quota(self) -> str:
         found = self.cluster.kubectl.get("resourcequota", "pods", "-n", self.namespace)
@@ -84,7 +108,9 @@ def installed() -> Iterator[Gated]:
 
 def installed_in(handle: ClusterHandle) -> Iterator[Gated]:
     cluster, kubectl = handle.cluster, handle.kubectl
-    here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
+    here = world.places(
+        cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
+    )
     programs = Programs(cluster.home, kubectl, here)
     try:
         stop(programs)
@@ -109,7 +135,9 @@ def gated(installed: Gated) -> Iterator[Gated]:
         yield replace(installed, namespace=namespace)
 
 
-def a_job(name: str = "train", pods: int = 4, gates: Any = (), annotations: Any = None, **labels: str) -> Any:
+def a_job(
+    name: str = "train", pods: int = 4, gates: Any = (), annotations: Any = None, **labels: str
+) -> Any:
     template = {
         "metadata": {"labels": labels or LABELS, "annotations": annotations or {}},
         "spec": {
@@ -127,16 +155,28 @@ def a_stateful_set(policy: str) -> Any:
         "metadata": {"labels": {"app": "set", POD_GROUP: "set", MIN_AVAILABLE: "3"}},
         "spec": {"containers": [{"name": "main", "image": "none"}]},
     }
-    spec = {"replicas": 3, "podManagementPolicy": policy, "serviceName": "set", "template": template}
+    spec = {
+        "replicas": 3,
+        "podManagementPolicy": policy,
+        "serviceName": "set",
+        "template": template,
+    }
     spec["selector"] = {"matchLabels": {"app": "set"}}
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "set"},
+        "spec": spec,
+    }
 
 
 def a_pod(name: str, gates: Any = (), owner: Any = None, **labels: str) -> Any:
     metadata = {"name": name, "labels": labels}
     if owner is not None:
         reference = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
-        metadata["ownerReferences"] = [reference | {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}]
+        metadata["ownerReferences"] = [
+            reference | {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+        ]
     spec = {"schedulingGates": list(gates), "containers": [{"name": "main", "image": "none"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -155,7 +195,12 @@ def holds_new_pods(gated: Gated) -> bool:
 @contextmanager
 def nobody_changes(gated: Gated, pod: str) -> Iterator[None]:
     """Have a policy of somebody else's refuse every change of a pod for the block."""
-    constraints = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+    constraints = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["pods"],
+    }
     refused = {"expression": f"object.metadata.name != {pod!r}", "message": "not now"}
     name, group = {"name": f"{gated.namespace}-frozen"}, "admissionregistration.k8s.io/v1"
     only_here = {"matchLabels": {"kubernetes.io/metadata.name": gated.namespace}}
@@ -167,8 +212,18 @@ def nobody_changes(gated: Gated, pod: str) -> Iterator[None]:
     }
     kubectl = gated.cluster.kubectl
     kubectl.apply(
-        {"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": name, "spec": policy},
-        {"apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": name, "spec": binding},
+        {
+            "apiVersion": group,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": name,
+            "spec": policy,
+        },
+        {
+            "apiVersion": group,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": name,
+            "spec": binding,
+        },
     )
     change = ("label", "pod", pod, "-n", gated.namespace, "--dry-run=server", "some=label")
     wait_for("the policy is in force", lambda: "not now" in kubectl.run(*change).output, SECONDS)
@@ -195,7 +250,9 @@ def is_held(pod: Any) -> bool:
 
 def runs(pod: Any) -> bool:
     """On a node where the stock scheduler put it, with no trace of the gate."""
-    is_free = "schedulingGates" not in pod["spec"] and GANG_GATE_LABEL not in pod["metadata"]["labels"]
+    is_free = (
+        "schedulingGates" not in pod["spec"] and GANG_GATE_LABEL not in pod["metadata"]["labels"]
+    )
     return is_free and pod["status"]["phase"] == "Running"
 
 
@@ -268,7 +325,9 @@ def test_switched_off_it_holds_nothing_any_more(gated: Gated) -> None:
     gated.wait_pods("running", 3, runs)
 
 
-def test_without_an_operator_no_new_pod_waits_and_those_that_wait_are_released_on_its_return(gated: Gated) -> None:
+def test_without_an_operator_no_new_pod_waits_and_those_that_wait_are_released_on_its_return(
+    gated: Gated,
+) -> None:
     gated.allow_pods(3)
     gated.create(a_job())
     gated.wait_pods("held", 3, is_held)
@@ -279,7 +338,9 @@ def test_without_an_operator_no_new_pod_waits_and_those_that_wait_are_released_o
     gated.create(a_job("later", **LABELS | {POD_GROUP: "later"}))
     gated.wait_pods("running", 4, runs, f"{POD_GROUP}=later")
     waiting = gated.wait_pods("there", 4, lambda _: True, f"{POD_GROUP}=train")
-    assert sum(is_gated(pod) for pod in waiting) == 3, "those that were held wait for the operator's return"
+    assert sum(is_gated(pod) for pod in waiting) == 3, (
+        "those that were held wait for the operator's return"
+    )
 
     gated.world.start(OPERATOR)
     gated.wait_pods("running", 4, runs, f"{POD_GROUP}=train")
@@ -316,18 +377,31 @@ def test_a_rollout_that_makes_another_gang_of_the_pods_goes_on_one_by_one(gated:
     gated.wait_pods("running", 3, runs)
     renamed = {"spec": {"template": {"metadata": {"labels": {POD_GROUP: "renamed"}}}}}
     gated.cluster.kubectl.read(
-        "patch", "statefulset", "set", "-n", gated.namespace, "--type=merge", "-p", json.dumps(renamed)
+        "patch",
+        "statefulset",
+        "set",
+        "-n",
+        gated.namespace,
+        "--type=merge",
+        "-p",
+        json.dumps(renamed),
     )
     gated.wait_pods("running", 3, runs, f"{POD_GROUP}=renamed")
 
 
-def test_one_pod_that_cannot_be_changed_does_not_keep_the_others_and_is_tried_again(gated: Gated) -> None:
+def test_one_pod_that_cannot_be_changed_does_not_keep_the_others_and_is_tried_again(
+    gated: Gated,
+) -> None:
     gated.allow_pods(2)
     gated.create(a_stateful_set("Parallel"))
     gated.wait_pods("held", 2, is_held)
     with nobody_changes(gated, "set-0"):
         gated.allow_pods(3)
-        gated.wait_pods("running, but for the one", 3, lambda pod: runs(pod) or pod["metadata"]["name"] == "set-0")
+        gated.wait_pods(
+            "running, but for the one",
+            3,
+            lambda pod: runs(pod) or pod["metadata"]["name"] == "set-0",
+        )
         wait_for("Event", lambda: "GangReleased" in gated.events(), SECONDS)
         assert is_gated(gated.cluster.pod(gated.namespace, "set-0"))
     gated.wait_pods("running", 3, runs)
@@ -335,7 +409,9 @@ def test_one_pod_that_cannot_be_changed_does_not_keep_the_others_and_is_tried_ag
 
 def test_gates_of_others_are_left_alone(gated: Gated) -> None:
     gated.create(a_job(gates=[FOREIGN]))
-    pods = gated.wait_pods("held by the other gate", 4, lambda pod: pod["spec"]["schedulingGates"] == [FOREIGN])
+    pods = gated.wait_pods(
+        "held by the other gate", 4, lambda pod: pod["spec"]["schedulingGates"] == [FOREIGN]
+    )
     assert all(GANG_GATE_LABEL not in pod["metadata"]["labels"] for pod in pods)
 
 
@@ -348,13 +424,27 @@ def test_no_pod_is_held_without_the_label_by_which_it_is_found(gated: Gated) -> 
     gated.allow_pods(3)
     gated.create(a_job())
     name = gated.wait_pods("held", 3, is_held)[0]["metadata"]["name"]
-    refused = gated.cluster.kubectl.run("label", "pod", name, "-n", gated.namespace, f"{GANG_GATE_LABEL}-")
+    refused = gated.cluster.kubectl.run(
+        "label", "pod", name, "-n", gated.namespace, f"{GANG_GATE_LABEL}-"
+    )
     assert refused.status != 0
     assert "nothing would ever release the pod" in refused.output
     stop(gated.world.programs)
     without = gated.cluster.kubectl.run(
-        "create", "-n", gated.namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(a_pod("alone", gates=[OURS]))
+        "create",
+        "-n",
+        gated.namespace,
+        "--dry-run=server",
+        "-f",
+        "-",
+        stdin=json.dumps(a_pod("alone", gates=[OURS])),
     )
-    assert "nothing would ever release the pod" in without.output, "without a webhook, no label is added"
-    freed = json.dumps({"metadata": {"labels": {GANG_GATE_LABEL: None}}, "spec": {"schedulingGates": []}})
-    gated.cluster.kubectl.read("patch", "pod", name, "-n", gated.namespace, "--type=merge", "-p", freed)
+    assert "nothing would ever release the pod" in without.output, (
+        "without a webhook, no label is added"
+    )
+    freed = json.dumps(
+        {"metadata": {"labels": {GANG_GATE_LABEL: None}}, "spec": {"schedulingGates": []}}
+    )
+    gated.cluster.kubectl.read(
+        "patch", "pod", name, "-n", gated.namespace, "--type=merge", "-p", freed
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.people import Person, role, rule, until_answered
+from reprieve_testing.people import ImpersonatedUser, role, rule, until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -17,12 +17,23 @@ OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
 LEDGER = '{"v":1,"slots":{}}'
 NEEDS_REPORT = 'Forbidden: written by Reprieve only (needs verb "report" on softevictions.reprieve.dev, cluster-wide)'
 KEYS = [keys.LEDGER, keys.SUSPENDED]
-POD = {"spec": {"restartPolicy": "Never", "schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}}
+POD = {
+    "spec": {
+        "restartPolicy": "Never",
+        "schedulerName": "nobody",
+        "containers": [{"name": "main", "image": "none"}],
+    }
+}
 
 
 def job(name: str, **metadata: Any) -> dict[str, Any]:
     naming = {"name": name, "namespace": NAMESPACE, **metadata}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": naming, "spec": {"suspend": True, "template": POD}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": naming,
+        "spec": {"suspend": True, "template": POD},
+    }
 
 
 def app(kind: str, **metadata: Any) -> dict[str, Any]:
@@ -34,18 +45,18 @@ def app(kind: str, **metadata: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def owner(cluster: ClusterHandle) -> Iterator[Person]:
+def owner(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
     """Somebody who may do everything in the namespace, by wildcards."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     cluster.kubectl.apply(namespace, *role("owner", NAMESPACE, [rule("*", "*", group="*")]))
     cluster.kubectl.apply(job("owner"), app("StatefulSet"), app("ReplicaSet"), app("Deployment"))
-    person = Person(cluster.kubectl, "owner", NAMESPACE)
+    person = ImpersonatedUser(cluster.kubectl, "owner", NAMESPACE)
     until_answered(NEEDS_REPORT, lambda: annotate(person, "job", keys.LEDGER, "--dry-run=server"))
     yield person
     cluster.kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-def annotate(person: Person, kind: str, key: str, *words: str) -> Any:
+def annotate(person: ImpersonatedUser, kind: str, key: str, *words: str) -> Any:
     return person.run("annotate", kind, "owner", f"{key}={LEDGER}", *words)
 
 
@@ -53,7 +64,9 @@ def annotate(person: Person, kind: str, key: str, *words: str) -> Any:
 @pytest.mark.parametrize("part", ["labels", "annotations"])
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("kind", ["job", "statefulset", "replicaset"])
-def test_its_author_does_not_write_it(owner: Person, kind: str, key: str, part: str, way: str) -> None:
+def test_its_author_does_not_write_it(
+    owner: ImpersonatedUser, kind: str, key: str, part: str, way: str
+) -> None:
     value = "true" if part == "labels" else LEDGER
     through = (f"--subresource={way}",) if way else ()
     patch = json.dumps({"metadata": {part: {key: value}}})
@@ -62,41 +75,49 @@ def test_its_author_does_not_write_it(owner: Person, kind: str, key: str, part: 
     assert f"metadata.{part}[{key}]: {NEEDS_REPORT}" in done.output
 
 
-def test_nobody_creates_an_owner_with_a_ledger_of_their_own(owner: Person) -> None:
+def test_nobody_creates_an_owner_with_a_ledger_of_their_own(owner: ImpersonatedUser) -> None:
     forged = job("forged", annotations={keys.LEDGER: LEDGER}, labels={keys.LEDGER: "true"})
     done = owner.run("create", "-f", "-", stdin=json.dumps(forged))
     assert done.status != 0
     assert NEEDS_REPORT in done.output
 
 
-def test_nobody_has_a_deployment_give_its_replicasets_a_ledger_of_their_own(owner: Person) -> None:
+def test_nobody_has_a_deployment_give_its_replicasets_a_ledger_of_their_own(
+    owner: ImpersonatedUser,
+) -> None:
     """Its ReplicaSets are labelled like its template, and annotated like itself."""
     forged = app("Deployment", name="forged", annotations={keys.LEDGER: LEDGER})
     forged["spec"]["template"]["metadata"]["labels"][keys.LEDGER] = "true"
     done = owner.run("create", "-f", "-", stdin=json.dumps(forged))
     assert done.status != 0
-    assert f"spec.template.metadata.labels[{keys.LEDGER}]: Forbidden: written by Reprieve only" in done.output
+    assert (
+        f"spec.template.metadata.labels[{keys.LEDGER}]: Forbidden: written by Reprieve only"
+        in done.output
+    )
 
 
 def test_the_operator_writes_it_others_keep_it_and_whoever_replaces_the_object_may_lose_it(
-    cluster: ClusterHandle, owner: Person
+    cluster: ClusterHandle, owner: ImpersonatedUser
 ) -> None:
-    operator = Person(cluster.kubectl, OPERATOR, NAMESPACE)
+    operator = ImpersonatedUser(cluster.kubectl, OPERATOR, NAMESPACE)
     kept = {"metadata": {"annotations": {keys.LEDGER: LEDGER}, "labels": {keys.LEDGER: "true"}}}
     for kind in ("job", "statefulset", "replicaset"):
         done = operator.run("patch", kind, "owner", "--type=merge", "-p", json.dumps(kept))
         assert done.status == 0, done.output
         assert owner.run("label", kind, "owner", "team=research").status == 0
-        assert NEEDS_REPORT in owner.run("annotate", kind, "owner", "--overwrite", f"{keys.LEDGER}={{}}").output
+        assert (
+            NEEDS_REPORT
+            in owner.run("annotate", kind, "owner", "--overwrite", f"{keys.LEDGER}={{}}").output
+        )
         assert owner.run("label", kind, "owner", f"{keys.LEDGER}-").status == 0
         assert owner.run("annotate", kind, "owner", f"{keys.LEDGER}-").status == 0
 
 
 def test_a_rollout_that_brings_an_earlier_replicasets_ledger_along_is_not_held_up(
-    cluster: ClusterHandle, owner: Person
+    cluster: ClusterHandle, owner: ImpersonatedUser
 ) -> None:
     """`kubectl rollout undo` copies a ReplicaSet's annotations to its Deployment, and that gives them to the next one."""
-    operator = Person(cluster.kubectl, OPERATOR, NAMESPACE)
+    operator = ImpersonatedUser(cluster.kubectl, OPERATOR, NAMESPACE)
     first = wait_for("the first ReplicaSet", lambda: replica_sets(cluster, set()))
     done = operator.run("annotate", "replicaset", first[0], f"{keys.LEDGER}={LEDGER}")
     assert done.status == 0, done.output

@@ -11,7 +11,7 @@ import pytest
 
 from mainjob import workload, world
 from mainjob.narrator import Narrator
-from mainjob.scene import Scene
+from mainjob.session import Session
 from mainjob.world import Nodes, World
 from realcluster import build, node
 from realcluster.image import PYTHON_IMAGE
@@ -55,15 +55,17 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         here = world.bring_up(cluster, Progress(), prefer_real=is_real)
         found = Place(here, f"{cluster}-real-0" if is_real else "kwok-0")
         room = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
-        here.kubectl.read("patch", "node", found.node, "--subresource=status", "--type=merge", "-p", room)
+        here.kubectl.read(
+            "patch", "node", found.node, "--subresource=status", "--type=merge", "-p", room
+        )
         for each in (a_priority_class(HIGH, 1000), a_priority_class(LOW, 10)):
             here.kubectl.apply(each)
         yield found
 
 
 @pytest.fixture
-def scene(place: Place) -> Iterator[Scene]:
-    found = Scene(place.world, Narrator(), "guard-main-job")
+def session(place: Place) -> Iterator[Session]:
+    found = Session(place.world, Narrator(), "guard-main-job")
     found.make_namespace()
     yield found
     # The next story needs the node.
@@ -71,17 +73,23 @@ def scene(place: Place) -> Iterator[Scene]:
 
 
 def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacement_resumes(
-    place: Place, scene: Scene
+    place: Place, session: Session
 ) -> None:
-    first = start_training(place, scene)
-    scene.quiet.apply(a_preemptor(place, scene))
-    left = wait_for("the training goes", lambda: state_without(scene, first), SECONDS)
+    first = start_training(place, session)
+    session.quiet.apply(a_preemptor(place, session))
+    left = wait_for("the training goes", lambda: state_without(session, first), SECONDS)
     assert left["checkpoint"]["step"] > 0
-    assert (left["source"], left["initiator"], left["cause"]) == ("koordinator", "kube-scheduler", "priority")
-    wait_for("the preemptor runs", lambda: running(scene, "preemptor") == place.node, SECONDS)
-    scene.quiet.read("delete", "pod", "preemptor", "-n", scene.namespace, "--grace-period=1", "--wait=false")
-    assert resumes(scene, first, left["checkpoint"]["step"])
-    asked = deletions(place, scene, first)
+    assert (left["source"], left["initiator"], left["cause"]) == (
+        "koordinator",
+        "kube-scheduler",
+        "priority",
+    )
+    wait_for("the preemptor runs", lambda: running(session, "preemptor") == place.node, SECONDS)
+    session.quiet.read(
+        "delete", "pod", "preemptor", "-n", session.namespace, "--grace-period=1", "--wait=false"
+    )
+    assert resumes(session, first, left["checkpoint"]["step"])
+    asked = deletions(place, session, first)
     # Once the pod is terminating, whoever else deletes it changes nothing.
     accepted = next(user for user, code in asked if code == 200)
     assert accepted == "system:serviceaccount:reprieve-system:reprieve-operator"
@@ -89,44 +97,66 @@ def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacem
 
 
 def test_a_drained_node_is_left_once_the_training_has_saved_and_its_replacement_resumes(
-    place: Place, scene: Scene
+    place: Place, session: Session
 ) -> None:
-    first = start_training(place, scene)
-    kubectl = [str(build.bin_directory() / "kubectl"), f"--kubeconfig={scene.quiet.kubeconfig}"]
-    words = ["drain", place.node, "--force", "--ignore-daemonsets", f"--pod-selector={OF_JOB[1]}", "--timeout=80s"]
+    first = start_training(place, session)
+    kubectl = [str(build.bin_directory() / "kubectl"), f"--kubeconfig={session.quiet.kubeconfig}"]
+    words = [
+        "drain",
+        place.node,
+        "--force",
+        "--ignore-daemonsets",
+        f"--pod-selector={OF_JOB[1]}",
+        "--timeout=80s",
+    ]
     try:
         with ThreadPoolExecutor() as threads:
             done = threads.submit(
-                subprocess.run, kubectl + words, capture_output=True, text=True, timeout=90, check=False
+                subprocess.run,
+                kubectl + words,
+                capture_output=True,
+                text=True,
+                timeout=90,
+                check=False,
             )
-            left = wait_for("the training goes", lambda: state_without(scene, first), SECONDS)
+            left = wait_for("the training goes", lambda: state_without(session, first), SECONDS)
             assert done.result().returncode == 0, done.result().stderr
     finally:
-        scene.quiet.read("uncordon", place.node)
+        session.quiet.read("uncordon", place.node)
     assert left["checkpoint"]["step"] > 0
     assert left["cause"] == "request"
-    assert resumes(scene, first, left["checkpoint"]["step"])
+    assert resumes(session, first, left["checkpoint"]["step"])
 
 
 _SEEN: dict[str, Any] = {}
 
 
-def start_training(place: Place, scene: Scene) -> str:
+def start_training(place: Place, session: Session) -> str:
     """Apply the tree's own example, of low priority, in want of the one slot; return its running pod."""
     _SEEN.clear()
-    items = workload._rendered(scene)
+    items = workload._rendered(session)
     for item in items:
         if item["kind"] == "Job":
             template = item["spec"]["template"]
             template["metadata"]["annotations"] |= place.extra
-            template["spec"] |= {"priorityClassName": LOW, "nodeSelector": {"kubernetes.io/hostname": place.node}}
+            template["spec"] |= {
+                "priorityClassName": LOW,
+                "nodeSelector": {"kubernetes.io/hostname": place.node},
+            }
             for asked in ("requests", "limits"):
-                template["spec"]["containers"][0].setdefault("resources", {}).setdefault(asked, {})[CPU] = "1"
-    scene.quiet.apply(*[{**item, "metadata": {**item["metadata"], "namespace": scene.namespace}} for item in items])
-    return workload.wait_for_pod(scene, *OF_JOB)
+                template["spec"]["containers"][0].setdefault("resources", {}).setdefault(asked, {})[
+                    CPU
+                ] = "1"
+    session.quiet.apply(
+        *[
+            {**item, "metadata": {**item["metadata"], "namespace": session.namespace}}
+            for item in items
+        ]
+    )
+    return workload.wait_for_pod(session, *OF_JOB)
 
 
-def a_preemptor(place: Place, scene: Scene) -> Any:
+def a_preemptor(place: Place, session: Session) -> Any:
     container = {
         "name": "main",
         "image": PYTHON_IMAGE,
@@ -141,13 +171,13 @@ def a_preemptor(place: Place, scene: Scene) -> Any:
         "tolerations": [{"operator": "Exists"}],
         "containers": [container],
     }
-    metadata = {"name": "preemptor", "namespace": scene.namespace, "annotations": place.extra}
+    metadata = {"name": "preemptor", "namespace": session.namespace, "annotations": place.extra}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def state_without(scene: Scene, name: str) -> Any:
+def state_without(session: Session, name: str) -> Any:
     """Return the last state that a pod was seen with, once the pod is gone."""
-    pod = scene.quiet.find("pod", name, "-n", scene.namespace)
+    pod = session.quiet.find("pod", name, "-n", session.namespace)
     if pod is None:
         return _SEEN.get(name)
     if text := pod["metadata"].get("annotations", {}).get("reprieve.dev/eviction"):
@@ -155,19 +185,19 @@ def state_without(scene: Scene, name: str) -> Any:
     return None
 
 
-def running(scene: Scene, name: str) -> str:
+def running(session: Session, name: str) -> str:
     """Return the node on which a pod runs."""
-    pod = scene.quiet.find("pod", name, "-n", scene.namespace)
+    pod = session.quiet.find("pod", name, "-n", session.namespace)
     is_running = pod is not None and pod["status"].get("phase") == "Running"
     return str(pod["spec"]["nodeName"]) if pod is not None and is_running else ""
 
 
-def resumes(scene: Scene, first: str, step: int) -> bool:
-    second = workload.wait_for_pod(scene, *OF_JOB, but=first)
-    return f"resuming from step {step}" in workload.log_of(scene, second)
+def resumes(session: Session, first: str, step: int) -> bool:
+    second = workload.wait_for_pod(session, *OF_JOB, but=first)
+    return f"resuming from step {step}" in workload.log_of(session, second)
 
 
-def deletions(place: Place, scene: Scene, name: str) -> list[tuple[str, int]]:
+def deletions(place: Place, session: Session, name: str) -> list[tuple[str, int]]:
     """Return who asked for the pod's deletion, and what was answered, oldest first."""
     assert place.world.audit_log is not None
     entries = map(json.loads, place.world.audit_log.read_text().splitlines())
@@ -176,5 +206,5 @@ def deletions(place: Place, scene: Scene, name: str) -> list[tuple[str, int]]:
         for entry in entries
         if entry["stage"] == "ResponseComplete"
         and (entry["verb"], entry["objectRef"].get("name"), entry["objectRef"].get("namespace"))
-        == ("delete", name, scene.namespace)
+        == ("delete", name, session.namespace)
     ]

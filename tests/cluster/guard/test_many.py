@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, Guarded, a_pod, a_priority_class, guarded_cluster
+from reprieve_testing.guarded import HINT, GuardedCluster, a_pod, a_priority_class, guarded_cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -18,24 +18,34 @@ ANSWERS = {"put off": {}, "refused": {"quota.scheduling.koordinator.sh/preemptib
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[Guarded]:
+def ours() -> Iterator[GuardedCluster]:
     with guarded_cluster("test-guard-many") as cluster:
         # Without this, the first of them would be gone, and found so, while they are watched: the demo's times are short.
         cluster.set_policy(ceiling="5m", checkpointTimeout="4m")
-        cluster.offer("kwok-0", VICTIMS)
+        cluster.set_capacity("kwok-0", VICTIMS)
         cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
         yield cluster
 
 
 @pytest.mark.parametrize(
-    "labels", [ANSWERS["put off"], pytest.param(ANSWERS["refused"], marks=pytest.mark.slow)], ids=ANSWERS
+    "labels",
+    [ANSWERS["put off"], pytest.param(ANSWERS["refused"], marks=pytest.mark.slow)],
+    ids=ANSWERS,
 )
-def test_a_few_of_many_victims_are_asked_for_and_then_rarely(ours: Guarded, labels: dict[str, str]) -> None:
+def test_a_few_of_many_victims_are_asked_for_and_then_rarely(
+    ours: GuardedCluster, labels: dict[str, str]
+) -> None:
     """Each victim is a client that comes back by itself: without its bound, they would be 1.5 calls a second."""
     with ours.namespace("many") as team:
-        pods = (a_pod(f"victim-{n}", slots=1, priority_class=LOW, node="kwok-0") for n in range(VICTIMS))
+        pods = (
+            a_pod(f"victim-{n}", slots=1, priority_class=LOW, node="kwok-0") for n in range(VICTIMS)
+        )
         ours.create(
-            team, *(pod | {"metadata": pod["metadata"] | {"labels": labels, "annotations": HINT}} for pod in pods)
+            team,
+            *(
+                pod | {"metadata": pod["metadata"] | {"labels": labels, "annotations": HINT}}
+                for pod in pods
+            ),
         )
         wait_for("all run", lambda: running_in(ours, team) == VICTIMS)
         ours.create(team, a_pod("preemptor", slots=VICTIMS, priority_class=HIGH, node="kwok-0"))
@@ -44,9 +54,12 @@ def test_a_few_of_many_victims_are_asked_for_and_then_rarely(ours: Guarded, labe
         calls = ours.calls(team)
         assert {call.code for call in calls} == {429}
         assert 1 < len({call.name for call in calls}) <= AT_A_TIME
-        assert len([call for call in calls if call.at > first + timedelta(seconds=2)]) <= WATCHED_SECONDS
+        assert (
+            len([call for call in calls if call.at > first + timedelta(seconds=2)])
+            <= WATCHED_SECONDS
+        )
 
 
-def running_in(ours: Guarded, team: str) -> int:
+def running_in(ours: GuardedCluster, team: str) -> int:
     pods = ours.kubectl.get("pods", "-n", team)["items"]
     return sum(pod["status"].get("phase") == "Running" for pod in pods)

@@ -8,7 +8,7 @@ import pytest
 from realcluster.install import BASE
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.people import RBAC, Person, cluster_binding, rule, until_answered
+from reprieve_testing.people import RBAC, ImpersonatedUser, cluster_binding, rule, until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -23,9 +23,13 @@ NEEDS_EDIT = 'Forbidden: changing it needs verb "edit" on policies.reprieve.dev,
 
 
 @pytest.fixture(scope="module")
-def tenant(cluster: ClusterHandle) -> Iterator[Person]:
+def tenant(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
     """Somebody who may do everything to Namespaces, short of their policy."""
-    bound = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "test:namespaces"}}
+    bound = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "test:namespaces"},
+    }
     kubectl = cluster.kubectl
     kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
     kubectl.apply(
@@ -33,22 +37,37 @@ def tenant(cluster: ClusterHandle) -> Iterator[Person]:
         {**bound, "rules": [rule("namespaces namespaces/status namespaces/finalize", "*")]},
         cluster_binding("namespace-owner", "test:namespaces"),
         cluster_binding("policy-editor", "test:namespaces"),
-        {**cluster_binding("policy-editor", "reprieve:edit-policies"), "metadata": {"name": "test:policy-editor-too"}},
+        {
+            **cluster_binding("policy-editor", "reprieve:edit-policies"),
+            "metadata": {"name": "test:policy-editor-too"},
+        },
     )
-    owner = Person(kubectl, "namespace-owner", NAMESPACE)
-    editor = Person(kubectl, "policy-editor", NAMESPACE)
-    annotating = ("annotate", "namespace", NAMESPACE, "--dry-run=server", f"{keys.ENFORCEMENT}=warn")
+    owner = ImpersonatedUser(kubectl, "namespace-owner", NAMESPACE)
+    editor = ImpersonatedUser(kubectl, "policy-editor", NAMESPACE)
+    annotating = (
+        "annotate",
+        "namespace",
+        NAMESPACE,
+        "--dry-run=server",
+        f"{keys.ENFORCEMENT}=warn",
+    )
     until_answered(NEEDS_EDIT, lambda: owner.run(*annotating))
     until_answered("annotated", lambda: editor.run(*annotating))
     yield owner
     kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
     kubectl.run("delete", "clusterrole", "test:namespaces")
-    kubectl.run("delete", "clusterrolebinding", "test:namespace-owner", "test:policy-editor", "test:policy-editor-too")
+    kubectl.run(
+        "delete",
+        "clusterrolebinding",
+        "test:namespace-owner",
+        "test:policy-editor",
+        "test:policy-editor-too",
+    )
 
 
 @pytest.mark.parametrize("way", ["", "status"])
 @pytest.mark.parametrize("key", POLICY)
-def test_a_tenant_does_not_change_the_policy(tenant: Person, key: str, way: str) -> None:
+def test_a_tenant_does_not_change_the_policy(tenant: ImpersonatedUser, key: str, way: str) -> None:
     part, value = POLICY[key]
     through = (f"--subresource={way}",) if way else ()
     patch = json.dumps({"metadata": {part: {key: value}}})
@@ -57,13 +76,13 @@ def test_a_tenant_does_not_change_the_policy(tenant: Person, key: str, way: str)
     assert f"metadata.{part}[{key}]: {NEEDS_EDIT}" in done.output
 
 
-def test_a_tenant_does_not_switch_enforcement_off_by_label(tenant: Person) -> None:
+def test_a_tenant_does_not_switch_enforcement_off_by_label(tenant: ImpersonatedUser) -> None:
     done = tenant.run("label", "namespace", NAMESPACE, f"{keys.ENFORCEMENT}=off")
     assert done.status != 0
     assert f"metadata.labels[{keys.ENFORCEMENT}]: {NEEDS_EDIT}" in done.output
 
 
-def test_a_tenant_does_not_create_a_namespace_with_a_policy(tenant: Person) -> None:
+def test_a_tenant_does_not_create_a_namespace_with_a_policy(tenant: ImpersonatedUser) -> None:
     metadata = {"name": "guard-created", "annotations": {keys.ALLOWED_PREEMPTION_CLASSES: "0-10"}}
     created = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     done = tenant.run("create", "-f", "-", stdin=created)
@@ -71,14 +90,21 @@ def test_a_tenant_does_not_create_a_namespace_with_a_policy(tenant: Person) -> N
     assert NEEDS_EDIT in done.output
 
 
-def test_whatever_else_a_namespace_says_is_the_tenants(tenant: Person) -> None:
+def test_whatever_else_a_namespace_says_is_the_tenants(tenant: ImpersonatedUser) -> None:
     done = tenant.run("label", "namespace", NAMESPACE, "team=research", "--overwrite")
     assert done.status == 0, done.output
 
 
-def test_who_may_edit_policies_changes_one_and_tenants_keep_it(cluster: ClusterHandle, tenant: Person) -> None:
-    editor = Person(cluster.kubectl, "policy-editor", NAMESPACE)
+def test_who_may_edit_policies_changes_one_and_tenants_keep_it(
+    cluster: ClusterHandle, tenant: ImpersonatedUser
+) -> None:
+    editor = ImpersonatedUser(cluster.kubectl, "policy-editor", NAMESPACE)
     done = editor.run("annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}=2")
     assert done.status == 0, done.output
-    assert NEEDS_EDIT in tenant.run("annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}-").output
+    assert (
+        NEEDS_EDIT
+        in tenant.run(
+            "annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}-"
+        ).output
+    )
     assert tenant.run("label", "namespace", NAMESPACE, "team=simulation", "--overwrite").status == 0

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, Guarded, a_pod, a_priority_class, guarded_cluster
-from reprieve_testing.storms import WATCHED_SECONDS, bystander_is_placed, rate, watched
+from reprieve_testing.guarded import HINT, GuardedCluster, a_pod, a_priority_class, guarded_cluster
+from reprieve_testing.storms import WATCHED_SECONDS, bystander_is_placed, observe_calls, rate
 
 pytestmark = pytest.mark.cluster
 
@@ -21,53 +21,65 @@ LONG = {**HINT, "reprieve.dev/checkpoint-timeout": "25s"}
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[Guarded]:
-    served = {"feature_gates": "GenericWorkload=true", "runtime_config": "scheduling.k8s.io/v1beta1=true"}
+def ours() -> Iterator[GuardedCluster]:
+    served = {
+        "feature_gates": "GenericWorkload=true",
+        "runtime_config": "scheduling.k8s.io/v1beta1=true",
+    }
     with guarded_cluster("test-guard-native", **served) as cluster:
         cluster.set_policy(ceiling="40s", checkpointTimeout="25s")
         for node in NODES:
-            cluster.offer(node, 2)
+            cluster.set_capacity(node, 2)
         cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
         yield cluster
 
 
-def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(ours: Guarded) -> None:
+def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("whole") as team:
         ours.create(team, a_group("train", LOW, disruptionMode={"all": {}}))
         ours.create(team, *(of_group("train", name, LOW, annotations=LONG) for name in NODES))
         ours.running(team, *NODES)
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
         for name in NODES:
-            ours.in_phase(team, name, "hinted")
+            ours.wait_phase(team, name, "hinted")
         bystander_is_placed(ours, team)
-        assert rate(watched(ours, team)) <= 1
+        assert rate(observe_calls(ours, team)) <= 1
         # Both of them, and that they are gone, which the scheduler then waits to see.
-        assert {(call.name, call.code) for call in ours.calls(team)} == {(name, 404) for name in NODES}
+        assert {(call.name, call.code) for call in ours.calls(team)} == {
+            (name, 404) for name in NODES
+        }
         for name in NODES:
-            ours.save(team, name)
+            ours.acknowledge_checkpoint(team, name)
         for name in NODES:
-            ours.gone(team, name)
+            ours.wait_gone(team, name)
         ours.running(team, "preemptor")
         assert len(ours.calls(team)) <= WATCHED_SECONDS
 
 
 @pytest.mark.slow
-def test_so_is_one_that_nobody_may_preempt_and_stays(ours: Guarded) -> None:
+def test_so_is_one_that_nobody_may_preempt_and_stays(ours: GuardedCluster) -> None:
     with ours.namespace("kept") as team:
-        kept = {"labels": {"quota.scheduling.koordinator.sh/preemptible": "false"}, "annotations": HINT}
+        kept = {
+            "labels": {"quota.scheduling.koordinator.sh/preemptible": "false"},
+            "annotations": HINT,
+        }
         ours.create(team, a_group("train", LOW, disruptionMode={"all": {}}))
         ours.create(team, *(of_group("train", name, LOW, **kept) for name in NODES))
         ours.running(team, *NODES)
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
         wait_for("the scheduler is refused", lambda: ours.calls(team))
         bystander_is_placed(ours, team)
-        assert rate(watched(ours, team)) <= 1
+        assert rate(observe_calls(ours, team)) <= 1
         assert {call.code for call in ours.calls(team)} == {429}
         ours.running(team, *NODES)
 
 
 @pytest.mark.slow
-def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(ours: Guarded) -> None:
+def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("group") as team:
         victims = {node: f"victim-{node}" for node in NODES}
         for node, name in victims.items():
@@ -76,10 +88,10 @@ def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
         ours.create(team, a_group("urgent", HIGH, schedulingPolicy={"gang": {"minCount": 2}}))
         ours.create(team, *(of_group("urgent", name, HIGH) for name in NODES))
         wait_for("a victim is asked for", lambda: ours.calls(team))
-        assert rate(watched(ours, team)) <= 1
+        assert rate(observe_calls(ours, team)) <= 1
         for _ in victims:
-            ours.save(team, victim := told_in(ours, team))
-            ours.gone(team, victim)
+            ours.acknowledge_checkpoint(team, victim := told_in(ours, team))
+            ours.wait_gone(team, victim)
         ours.running(team, *NODES)
         assert {call.name for call in ours.calls(team)} == set(victims.values())
 
@@ -101,11 +113,13 @@ def of_group(group: str, node: str, priority_class: str, **metadata: Any) -> Any
     return pod
 
 
-def told_in(ours: Guarded, team: str) -> str:
+def told_in(ours: GuardedCluster, team: str) -> str:
     """Return a pod that is asked to save, once there is one."""
 
     def find() -> str | None:
-        pods: list[Any] = ours.kubectl.get("pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted")["items"]
+        pods: list[Any] = ours.kubectl.get(
+            "pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted"
+        )["items"]
         return str(pods[0]["metadata"]["name"]) if pods else None
 
     return wait_for("a victim is told", find)

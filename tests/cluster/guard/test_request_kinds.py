@@ -18,7 +18,14 @@ from realcluster.kubectl import Done
 from realcluster.programs import OPERATOR, WEBHOOKS
 from reprieve_testing import storms
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, SCHEDULER, Guarded, a_pod, a_priority_class, guarded_cluster
+from reprieve_testing.guarded import (
+    HINT,
+    SCHEDULER,
+    GuardedCluster,
+    a_pod,
+    a_priority_class,
+    guarded_cluster,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -52,11 +59,11 @@ OPERATORS = "system:serviceaccount:reprieve-system:reprieve-operator"
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[Guarded]:
+def ours() -> Iterator[GuardedCluster]:
     with guarded_cluster("test-guard-doors") as cluster:
         cluster.set_policy(ceiling="60s", checkpointTimeout="30s")
         for node in ("kwok-0", "kwok-1"):
-            cluster.offer(node, 2)
+            cluster.set_capacity(node, 2)
         cluster.create(
             "default",
             a_priority_class(HIGH, 1000),
@@ -78,83 +85,118 @@ def a_tolerant_class(name: str, seconds: int) -> Any:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"priority_class": TOLERANT, "annotations": HINT}, "its PriorityClass tolerates the preemptor's priority"),
+        (
+            {"priority_class": TOLERANT, "annotations": HINT},
+            "its PriorityClass tolerates the preemptor's priority",
+        ),
         ({"priority_class": TOLERANT}, "its PriorityClass tolerates the preemptor's priority"),
-        ({"priority_class": LOW, "labels": {"reprieve.dev/preemption-class": "6"}}, "its class is not low enough"),
+        (
+            {"priority_class": LOW, "labels": {"reprieve.dev/preemption-class": "6"}},
+            "its class is not low enough",
+        ),
     ],
     ids=["it tolerates", "and wants no checkpoint", "its class is higher"],
 )
 def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
-    ours: Guarded, said: Any, why: str
+    ours: GuardedCluster, said: Any, why: str
 ) -> None:
     with ours.namespace("refused") as team:
         ours.create(team, a_pod("kept", slots=2, node="kwok-0", **said))
         ours.running(team, "kept")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
         wait_for("the scheduler is refused", lambda: ours.calls(team))
-        assert why in ours.ask_as_scheduler(team, "kept")
+        assert why in ours.delete_as_scheduler(team, "kept")
         wait_for("it comes back", lambda: len(ours.calls(team)) > 1)
         assert {call.code for call in ours.calls(team)} == {429}
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
-def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_makes_room(ours: Guarded) -> None:
+def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_makes_room(
+    ours: GuardedCluster,
+) -> None:
     # On a node of which nobody else was refused lately: the more were, the longer are the times.
     with ours.namespace("tolerates") as team:
-        ours.create(team, a_pod("tolerant", slots=2, priority_class=TOLERANT_FOR_NOW, node="kwok-1", annotations=HINT))
+        ours.create(
+            team,
+            a_pod(
+                "tolerant",
+                slots=2,
+                priority_class=TOLERANT_FOR_NOW,
+                node="kwok-1",
+                annotations=HINT,
+            ),
+        )
         ours.running(team, "tolerant")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-1"))
         ends_at = scheduled_at(ours, team, "tolerant") + timedelta(seconds=TOLERATION_SECONDS)
         wait_for("the scheduler is refused", lambda: ours.calls(team))
         assert ours.calls(team)[0].at < ends_at
-        told = ours.in_phase(team, "tolerant", "hinted", "checkpointing")
+        told = ours.wait_phase(team, "tolerant", "hinted", "checkpointing")
         state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
         asked_at = datetime.fromisoformat(state["requestedAt"])
         assert 0 <= (asked_at - ends_at).total_seconds() < 30
         assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
-        ours.save(team, "tolerant")
+        ours.acknowledge_checkpoint(team, "tolerant")
         ours.running(team, "preemptor")
         assert ours.pod(team, "tolerant") is None
         assert {call.code for call in ours.calls(team)} <= {429, 404}
         assert storms.rate(ours.calls(team)) <= 1
 
 
-def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guarded) -> None:
+def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: GuardedCluster) -> None:
     with ours.namespace("critical") as team:
         kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
-        ours.create(team, a_pod("kept", slots=2, priority_class=LOW, node="kwok-0", labels=kept, annotations=HINT))
+        ours.create(
+            team,
+            a_pod(
+                "kept", slots=2, priority_class=LOW, node="kwok-0", labels=kept, annotations=HINT
+            ),
+        )
         ours.running(team, "kept")
-        ours.create(team, a_pod("preemptor", slots=1, priority_class="system-node-critical", node="kwok-0"))
-        told = ours.in_phase(team, "kept", "hinted", "checkpointing")
+        ours.create(
+            team, a_pod("preemptor", slots=1, priority_class="system-node-critical", node="kwok-0")
+        )
+        told = ours.wait_phase(team, "kept", "hinted", "checkpointing")
         state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
         assert (state.get("source", "label"), state["cause"]) == ("label", "request")
         assert state["reason"].startswith("preempted by pod ")
-        ours.save(team, "kept")
+        ours.acknowledge_checkpoint(team, "kept")
         ours.running(team, "preemptor")
         # The scheduler takes the room of a pod that has ended before that pod is gone.
         ours.gone(team, "kept")
         assert {call.code for call in ours.calls(team)} <= {429, 404}
 
 
-def test_nor_does_what_a_node_needs_while_it_is_only_being_bound(ours: Guarded) -> None:
+def test_nor_does_what_a_node_needs_while_it_is_only_being_bound(ours: GuardedCluster) -> None:
     with ours.namespace("binding") as team:
         kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
-        ours.create(team, a_pod("kept", slots=2, priority_class=LOW, node="kwok-0", labels=kept, annotations=HINT))
+        ours.create(
+            team,
+            a_pod(
+                "kept", slots=2, priority_class=LOW, node="kwok-0", labels=kept, annotations=HINT
+            ),
+        )
         ours.running(team, "kept")
         ours.create(team, *A_VOLUME_THAT_NOBODY_MAKES)
         binds = a_pod("binds", priority_class="system-node-critical", node="kwok-0")
-        binds["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        binds["spec"]["volumes"] = [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        ]
         ours.create(team, binds)
-        found = ours.until("binds", team, "binds", lambda pod: pod["status"].get("nominatedNodeName") == "kwok-0")
+        found = ours.wait_until(
+            "binds", team, "binds", lambda pod: pod["status"].get("nominatedNodeName") == "kwok-0"
+        )
         assert "PodScheduled" not in [one["type"] for one in found["status"].get("conditions", [])]
-        assert "nobody may preempt this pod" in ours.ask_as_scheduler(team, "kept")
+        assert "nobody may preempt this pod" in ours.delete_as_scheduler(team, "kept")
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
-def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: Guarded) -> None:
+def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: GuardedCluster) -> None:
     with ours.namespace("second") as team:
         for node in ("kwok-0", "kwok-1"):
-            ours.create(team, a_pod(f"on-{node}", slots=2, priority_class=LOW, node=node, annotations=HINT))
+            ours.create(
+                team, a_pod(f"on-{node}", slots=2, priority_class=LOW, node=node, annotations=HINT)
+            )
         ours.running(team, "on-kwok-0", "on-kwok-1")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH))
         first = wait_for("a victim is told", lambda: names(ours, team, "hinted"))[0]
@@ -164,17 +206,27 @@ def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: Guar
         # As a scheduler that changes its mind.
         nominated = json.dumps({"status": {"nominatedNodeName": node}})
         ours.kubectl.read(
-            "patch", "pod", "preemptor", "-n", team, "--subresource=status", "--type=merge", "-p", nominated
+            "patch",
+            "pod",
+            "preemptor",
+            "-n",
+            team,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            nominated,
         )
-        answer = ours.ask_as_scheduler(team, other)
+        answer = ours.delete_as_scheduler(team, other)
         assert "victims on another node are not gone yet" in answer
         assert uid not in answer
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, other)["labels"]
 
 
-def test_where_no_operator_leads_a_victim_goes_as_ever(ours: Guarded) -> None:
+def test_where_no_operator_leads_a_victim_goes_as_ever(ours: GuardedCluster) -> None:
     with ours.namespace("nobody") as team, ours.world.without(OPERATOR):
-        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.create(
+            team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
+        )
         ours.running(team, "victim")
         gone = "the webhooks know that no operator leads"
         wait_for(gone, lambda: try_as_scheduler(ours, team, "victim").status == 0)
@@ -183,9 +235,11 @@ def test_where_no_operator_leads_a_victim_goes_as_ever(ours: Guarded) -> None:
         assert {call.code for call in ours.calls(team)} == {200}
 
 
-def test_where_the_webhooks_are_away_a_victim_goes_as_ever(ours: Guarded) -> None:
+def test_where_the_webhooks_are_away_a_victim_goes_as_ever(ours: GuardedCluster) -> None:
     with ours.namespace("away") as team:
-        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.create(
+            team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
+        )
         ours.running(team, "victim")
         with ours.world.without(WEBHOOKS):
             ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
@@ -193,7 +247,9 @@ def test_where_the_webhooks_are_away_a_victim_goes_as_ever(ours: Guarded) -> Non
         assert {call.code for call in ours.calls(team)} == {200}
 
 
-def test_where_the_webhooks_hang_whoever_they_would_keep_goes_once_the_api_server_waits_no_more(ours: Guarded) -> None:
+def test_where_the_webhooks_hang_whoever_they_would_keep_goes_once_the_api_server_waits_no_more(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("hanging") as team:
         ours.create(
             team,
@@ -207,14 +263,20 @@ def test_where_the_webhooks_hang_whoever_they_would_keep_goes_once_the_api_serve
             began = time.monotonic()
             assert ours.evict(team, "drained") == 201
             assert time.monotonic() - began >= WAITED_FOR_SECONDS
-            ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT))
+            ours.create(
+                team,
+                a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT),
+            )
             ours.running(team, "preemptor")
         assert {call.code for call in ours.calls(team)} == {200}
-        wait_for("they answer again", lambda: "asked to save" in try_as_scheduler(ours, team, "preemptor").stderr)
+        wait_for(
+            "they answer again",
+            lambda: "asked to save" in try_as_scheduler(ours, team, "preemptor").stderr,
+        )
 
 
 @contextmanager
-def hanging(ours: Guarded, program: str) -> Iterator[None]:
+def hanging(ours: GuardedCluster, program: str) -> Iterator[None]:
     """Have a program's port take connections and answer none for as long as the block runs."""
     pid = ours.world.programs.pid(program)
     assert pid is not None
@@ -225,51 +287,66 @@ def hanging(ours: Guarded, program: str) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def try_as_scheduler(ours: Guarded, team: str, name: str) -> Done:
+def try_as_scheduler(ours: GuardedCluster, team: str, name: str) -> Done:
     """Try to delete a pod, as a scheduler, with nothing done."""
-    return ours.kubectl.run("delete", "pod", name, "-n", team, "--dry-run=server", f"--as={SCHEDULER}")
+    return ours.kubectl.run(
+        "delete", "pod", name, "-n", team, "--dry-run=server", f"--as={SCHEDULER}"
+    )
 
 
 @pytest.fixture
-def deleting(ours: Guarded) -> Iterator[None]:
+def deleting(ours: GuardedCluster) -> Iterator[None]:
     ours.set_policy(podShouldBeDeletedWhenPreempted="true")
     yield
     ours.set_policy(podShouldBeDeletedWhenPreempted="false")
 
 
 @pytest.mark.usefixtures("deleting")
-def test_where_preempted_pods_should_be_deleted_only_an_eviction_gives_notice(ours: Guarded) -> None:
+def test_where_preempted_pods_should_be_deleted_only_an_eviction_gives_notice(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("deleted") as team:
         kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
-        ours.create(team, a_pod("kept", slots=1, priority_class=LOW, node="kwok-1", labels=kept, annotations=HINT))
-        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.create(
+            team,
+            a_pod(
+                "kept", slots=1, priority_class=LOW, node="kwok-1", labels=kept, annotations=HINT
+            ),
+        )
+        ours.create(
+            team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
+        )
         ours.running(team, "kept", "victim")
         wait_for("the policy holds", lambda: try_as_scheduler(ours, team, "victim").status == 0)
-        assert "nobody may preempt this pod" in ours.ask_as_scheduler(team, "kept")
-        ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT))
+        assert "nobody may preempt this pod" in ours.delete_as_scheduler(team, "kept")
+        ours.create(
+            team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT)
+        )
         ours.running(team, "preemptor")
         assert {call.code for call in ours.calls(team) if call.name == "victim"} == {200}
         assert ours.evict(team, "preemptor") == 429
-        ours.save(team, "preemptor")
-        ours.gone(team, "preemptor")
+        ours.acknowledge_checkpoint(team, "preemptor")
+        ours.wait_gone(team, "preemptor")
 
 
 # Drains and evictions.
 
 
-def test_a_drain_waits_until_the_pod_has_saved(ours: Guarded) -> None:
+def test_a_drain_waits_until_the_pod_has_saved(ours: GuardedCluster) -> None:
     with ours.namespace("drained") as team:
-        ours.create(team, a_pod("trains", slots=1, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.create(
+            team, a_pod("trains", slots=1, priority_class=LOW, node="kwok-0", annotations=HINT)
+        )
         ours.create(team, a_pod("plain", slots=1, priority_class=LOW, node="kwok-0"))
         ours.running(team, "trains", "plain")
         try:
             with ThreadPoolExecutor() as threads:
                 drain = threads.submit(drained, ours, team)
-                ours.gone(team, "plain")
-                told = ours.in_phase(team, "trains", "hinted", "checkpointing")
+                ours.wait_gone(team, "plain")
+                told = ours.wait_phase(team, "trains", "hinted", "checkpointing")
                 state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
                 assert state.get("source", "label") == "label"
-                ours.save(team, "trains")
+                ours.acknowledge_checkpoint(team, "trains")
                 done = drain.result(timeout=60)
         finally:
             ours.kubectl.read("uncordon", "kwok-0")
@@ -277,14 +354,20 @@ def test_a_drain_waits_until_the_pod_has_saved(ours: Guarded) -> None:
         assert "will retry after 5s" in done.stderr
         assert "asked to save a checkpoint" in done.stderr
         assert ours.pod(team, "trains") is None
-        evictions = [call for call in ours.calls(team, ADMIN, "create") if call.name == "trains" and call.code != 201]
+        evictions = [
+            call
+            for call in ours.calls(team, ADMIN, "create")
+            if call.name == "trains" and call.code != 201
+        ]
         assert {call.code for call in evictions} <= {429, 404}
         assert evictions[0].code == 429
 
 
-def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: Guarded) -> None:
+def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: GuardedCluster) -> None:
     with ours.namespace("tried") as team:
-        ours.create(team, a_pod("trains", slots=1, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.create(
+            team, a_pod("trains", slots=1, priority_class=LOW, node="kwok-0", annotations=HINT)
+        )
         ours.running(team, "trains")
         done = drained(ours, team, "--dry-run=server")
         assert done.returncode == 0, done.stderr
@@ -293,7 +376,7 @@ def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: Guarded) -> None:
 
 
 @pytest.fixture
-def low_ceiling(ours: Guarded) -> Iterator[None]:
+def low_ceiling(ours: GuardedCluster) -> Iterator[None]:
     ours.set_policy(ceiling="15s", checkpointTimeout="12s", maxDeferral="5s", nearCompletion="5s")
     yield
     ours.set_policy(ceiling="60s", checkpointTimeout="30s", maxDeferral="30s", nearCompletion="30s")
@@ -301,10 +384,18 @@ def low_ceiling(ours: Guarded) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("low_ceiling")
-def test_a_drain_does_not_end_what_a_budget_holds(ours: Guarded) -> None:
+def test_a_drain_does_not_end_what_a_budget_holds(ours: GuardedCluster) -> None:
     with ours.namespace("held") as team:
         ours.create(
-            team, a_pod("held", slots=1, priority_class=LOW, node="kwok-0", labels={"app": "db"}, annotations=HINT)
+            team,
+            a_pod(
+                "held",
+                slots=1,
+                priority_class=LOW,
+                node="kwok-0",
+                labels={"app": "db"},
+                annotations=HINT,
+            ),
         )
         ours.running(team, "held")
         uid = metadata(ours, team, "held")["uid"]
@@ -312,9 +403,9 @@ def test_a_drain_does_not_end_what_a_budget_holds(ours: Guarded) -> None:
         try:
             with ThreadPoolExecutor() as threads:
                 drain = threads.submit(drained, ours, team, "--timeout=30s")
-                ours.in_phase(team, "held", "hinted", "checkpointing")
+                ours.wait_phase(team, "held", "hinted", "checkpointing")
                 budget(ours, team, at_least=1)
-                ours.save(team, "held")
+                ours.acknowledge_checkpoint(team, "held")
                 done = drain.result(timeout=60)
         finally:
             ours.kubectl.read("uncordon", "kwok-0")
@@ -324,23 +415,41 @@ def test_a_drain_does_not_end_what_a_budget_holds(ours: Guarded) -> None:
         assert kept["uid"] == uid
         assert "deletionTimestamp" not in kept
         state = json.loads(kept["annotations"]["reprieve.dev/eviction"])
-        assert (state["phase"], state["outcome"], state["attempt"]) == ("cancelled", "held-by-budget", 1)
-        told = [event["reason"] for event in ours.kubectl.get("events.v1.events.k8s.io", "-n", team)["items"]]
+        assert (state["phase"], state["outcome"], state["attempt"]) == (
+            "cancelled",
+            "held-by-budget",
+            1,
+        )
+        told = [
+            event["reason"]
+            for event in ours.kubectl.get("events.v1.events.k8s.io", "-n", team)["items"]
+        ]
         assert told.count("CheckpointRequested") == 1
         assert told.count("WaitingForBudget") == 1
         assert ours.calls(team, OPERATORS) == []
         assert {call.code for call in ours.calls(team, OPERATORS, "create")} == {429}
         budget(ours, team, at_least=0)
-        wait_for("it is told anew", lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"))
-        ours.save(team, "held")
-        ours.gone(team, "held")
+        wait_for(
+            "it is told anew",
+            lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"),
+        )
+        ours.acknowledge_checkpoint(team, "held")
+        ours.wait_gone(team, "held")
         assert ours.calls(team, OPERATORS) == []
 
 
-def test_while_a_budget_allows_none_a_drain_waits_and_nobody_is_told(ours: Guarded) -> None:
+def test_while_a_budget_allows_none_a_drain_waits_and_nobody_is_told(ours: GuardedCluster) -> None:
     with ours.namespace("unasked") as team:
         ours.create(
-            team, a_pod("held", slots=1, priority_class=LOW, node="kwok-0", labels={"app": "db"}, annotations=HINT)
+            team,
+            a_pod(
+                "held",
+                slots=1,
+                priority_class=LOW,
+                node="kwok-0",
+                labels={"app": "db"},
+                annotations=HINT,
+            ),
         )
         ours.running(team, "held")
         budget(ours, team, at_least=1)
@@ -358,37 +467,43 @@ def test_while_a_budget_allows_none_a_drain_waits_and_nobody_is_told(ours: Guard
             *kept["annotations"],
         }
         budget(ours, team, at_least=0)
-        wait_for("it is told", lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"))
-        ours.save(team, "held")
-        ours.gone(team, "held")
+        wait_for(
+            "it is told", lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted")
+        )
+        ours.acknowledge_checkpoint(team, "held")
+        ours.wait_gone(team, "held")
 
 
-def test_an_eviction_is_honoured_after_notice_whatever_the_class(ours: Guarded) -> None:
+def test_an_eviction_is_honoured_after_notice_whatever_the_class(ours: GuardedCluster) -> None:
     with ours.namespace("evicted") as team:
         kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
         ours.create(team, a_pod("kept", slots=1, node="kwok-0", labels=kept, annotations=HINT))
         ours.running(team, "kept")
         assert ours.evict(team, "kept") == 429
-        ours.save(team, "kept")
-        ours.gone(team, "kept")
+        ours.acknowledge_checkpoint(team, "kept")
+        ours.wait_gone(team, "kept")
         assert ours.evict(team, "kept") == 404
 
 
-def test_a_person_who_deletes_his_own_pod_is_not_asked_and_nor_is_a_namespace(ours: Guarded) -> None:
+def test_a_person_who_deletes_his_own_pod_is_not_asked_and_nor_is_a_namespace(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("own") as team:
-        ours.create(team, *(a_pod(name, node="kwok-0", annotations=HINT) for name in ("mine", "left")))
+        ours.create(
+            team, *(a_pod(name, node="kwok-0", annotations=HINT) for name in ("mine", "left"))
+        )
         ours.running(team, "mine", "left")
         ours.kubectl.read("delete", "pod", "mine", "-n", team, "--wait=false")
-        ours.gone(team, "mine")
+        ours.wait_gone(team, "mine")
         ours.kubectl.read("delete", "namespace", team, "--wait=false")
-        ours.gone(team, "left")
+        ours.wait_gone(team, "left")
         assert {call.code for call in ours.calls(team, ADMIN)} == {200}
 
 
 # Rights.
 
 
-def test_the_webhooks_may_change_the_mark_of_a_pod_and_nothing_else(ours: Guarded) -> None:
+def test_the_webhooks_may_change_the_mark_of_a_pod_and_nothing_else(ours: GuardedCluster) -> None:
     with ours.namespace("rights") as team:
         ours.create(team, a_pod("pod", node="kwok-0", labels={"a": "b"}))
         ours.running(team, "pod")
@@ -406,33 +521,53 @@ def test_the_webhooks_may_change_the_mark_of_a_pod_and_nothing_else(ours: Guarde
             {"spec": {"containers": [{"name": "main", "image": "another"}]}},
         ]
         for patch in other:
-            assert "Forbidden" in as_webhooks(ours, team, patch) or "forbidden" in as_webhooks(ours, team, patch), patch
+            assert "Forbidden" in as_webhooks(ours, team, patch) or "forbidden" in as_webhooks(
+                ours, team, patch
+            ), patch
         assert "patched" in as_webhooks(
             ours, team, {"metadata": {"labels": {"reprieve.dev/soft-eviction": "requested"}}}
         )
         assert "cannot delete" in as_webhooks(ours, team, None)
 
 
-def as_webhooks(ours: Guarded, team: str, patch: Any) -> str:
+def as_webhooks(ours: GuardedCluster, team: str, patch: Any) -> str:
     """Return what kubectl says of a patch, or of a deletion, by the webhooks' own identity."""
     who = "--as=system:serviceaccount:reprieve-system:reprieve-webhooks"
-    words = ["delete", "pod", "pod"] if patch is None else ["patch", "pod", "pod", "--type=strategic"]
-    done = ours.kubectl.run(*words, "-n", team, who, *([] if patch is None else ["-p", json.dumps(patch)]))
+    words = (
+        ["delete", "pod", "pod"] if patch is None else ["patch", "pod", "pod", "--type=strategic"]
+    )
+    done = ours.kubectl.run(
+        *words, "-n", team, who, *([] if patch is None else ["-p", json.dumps(patch)])
+    )
     return done.stdout + done.stderr
 
 
-def drained(ours: Guarded, team: str, *words: str) -> "subprocess.CompletedProcess[str]":
+def drained(ours: GuardedCluster, team: str, *words: str) -> "subprocess.CompletedProcess[str]":
     kubectl = [str(build.bin_directory() / "kubectl"), f"--kubeconfig={ours.cluster.kubeconfig}"]
-    selection = ["drain", "kwok-0", "--force", "--ignore-daemonsets", f"--pod-selector=drained-in={team}", *words]
+    selection = [
+        "drain",
+        "kwok-0",
+        "--force",
+        "--ignore-daemonsets",
+        f"--pod-selector=drained-in={team}",
+        *words,
+    ]
     names_ = [item["metadata"]["name"] for item in ours.kubectl.get("pods", "-n", team)["items"]]
     ours.kubectl.read("label", "pods", "-n", team, *names_, f"drained-in={team}")
-    return subprocess.run(kubectl + selection, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(
+        kubectl + selection, capture_output=True, text=True, timeout=90, check=False
+    )
 
 
-def budget(ours: Guarded, team: str, at_least: int) -> None:
+def budget(ours: GuardedCluster, team: str, at_least: int) -> None:
     """Allow the pods of the app `db` to become no fewer, and wait until somebody has counted them."""
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "db"}}}
-    found = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "db"}, "spec": spec}
+    found = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "db"},
+        "spec": spec,
+    }
     ours.kubectl.read("-n", team, "apply", "-f", "-", stdin=json.dumps(found))
 
     def is_counted() -> bool:
@@ -444,18 +579,20 @@ def budget(ours: Guarded, team: str, at_least: int) -> None:
     wait_for("the budget is counted", is_counted)
 
 
-def scheduled_at(ours: Guarded, team: str, name: str) -> datetime:
+def scheduled_at(ours: GuardedCluster, team: str, name: str) -> datetime:
     conditions = (ours.pod(team, name) or {})["status"]["conditions"]
     (found,) = (one for one in conditions if one["type"] == "PodScheduled")
     return datetime.fromisoformat(found["lastTransitionTime"])
 
 
-def names(ours: Guarded, team: str, phase: str) -> list[str]:
-    pods = ours.kubectl.get("pods", "-n", team, "-l", f"reprieve.dev/soft-eviction={phase}")["items"]
+def names(ours: GuardedCluster, team: str, phase: str) -> list[str]:
+    pods = ours.kubectl.get("pods", "-n", team, "-l", f"reprieve.dev/soft-eviction={phase}")[
+        "items"
+    ]
     return [pod["metadata"]["name"] for pod in pods]
 
 
-def metadata(ours: Guarded, team: str, name: str) -> Any:
+def metadata(ours: GuardedCluster, team: str, name: str) -> Any:
     pod = ours.pod(team, name)
     assert pod is not None
     return {"labels": {}, "annotations": {}} | pod["metadata"]

@@ -16,27 +16,37 @@ import pytest
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.extended import Extended, a_pod, a_priority_class, extended
-from reprieve_testing.guarded import SCHEDULER, Call, calls_in
+from reprieve_testing.extended import ExtenderCluster, a_pod, a_priority_class, extender_cluster
+from reprieve_testing.guarded import SCHEDULER, RemovalCall, calls_in
 from reprieve_testing.hack_cluster import NAMESPACE, SECONDS
-from reprieve_testing.storms import ASYNCHRONOUS, HELD_UP_SECONDS, SYNCHRONOUS, WATCHED_SECONDS, rate
+from reprieve_testing.storms import (
+    ASYNCHRONOUS,
+    HELD_UP_SECONDS,
+    SYNCHRONOUS,
+    WATCHED_SECONDS,
+    rate,
+)
 
 pytestmark = pytest.mark.cluster
 
 LOW, URGENT = "sets-low", "sets-urgent"
 
 
-@pytest.fixture(scope="module", params=[ASYNCHRONOUS, pytest.param(SYNCHRONOUS, marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=[ASYNCHRONOUS, pytest.param(SYNCHRONOUS, marks=pytest.mark.slow)]
+)
 def pace(request: pytest.FixtureRequest) -> str:
     """How the scheduler preempts."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
+def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
     gates = "" if pace == ASYNCHRONOUS else "SchedulerAsyncPreemption=false"
     directory = tmp_path_factory.mktemp("scheduler")
-    with extended(f"test-guard-sets-{pace[:4]}", directory, nodes=2, feature_gates=gates) as made:
+    with extender_cluster(
+        f"test-guard-sets-{pace[:4]}", directory, nodes=2, feature_gates=gates
+    ) as made:
         for priority_class in (a_priority_class(LOW, 1000), a_priority_class(URGENT, 5000)):
             made.cluster.kubectl.apply(priority_class)
         made.programs.start(OPERATOR)
@@ -50,7 +60,7 @@ def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extend
 
 
 def test_a_sets_preemptor_asks_rarely_holds_nobody_up_and_is_placed_when_all_have_saved(
-    ours: Extended, pace: str
+    ours: ExtenderCluster, pace: str
 ) -> None:
     victims = [a_pod(name, LOW, 4, node="kwok-0") for name in ("a", "b")]
     for victim in victims:
@@ -68,42 +78,49 @@ def test_a_sets_preemptor_asks_rarely_holds_nobody_up_and_is_placed_when_all_hav
     while unsaved:
         name, state = wait_for("one is told", lambda: next(all_told(ours, unsaved), None), SECONDS)
         answer = json.dumps({"id": state["id"], "state": "saved"})
-        ours.cluster.kubectl.read("annotate", "pod", name, "-n", NAMESPACE, f"{keys.CHECKPOINT_ANSWER}={answer}")
+        ours.cluster.kubectl.read(
+            "annotate", "pod", name, "-n", NAMESPACE, f"{keys.CHECKPOINT_ANSWER}={answer}"
+        )
         unsaved.remove(name)
     ours.cluster.wait_running("preemptor")
     assert rate(deletions(ours)) <= 1
     assert ours.names() == {"bystander", "preemptor"}
 
 
-def renewed_at(ours: Extended) -> str:
-    return str(ours.cluster.kubectl.get("lease", OPERATOR, "-n", OPERATOR_NAMESPACE)["spec"]["renewTime"])
+def renewed_at(ours: ExtenderCluster) -> str:
+    return str(
+        ours.cluster.kubectl.get("lease", OPERATOR, "-n", OPERATOR_NAMESPACE)["spec"]["renewTime"]
+    )
 
 
-def are_told_at_once(ours: Extended) -> None:
+def are_told_at_once(ours: ExtenderCluster) -> None:
     """Where the preemptor is known, its whole set is: the second one's deletion is only sent once the first has gone."""
-    states = [wait_for(f"{name} is told", lambda name=name: told(ours, name), SECONDS) for name in ("a", "b")]
+    states = [
+        wait_for(f"{name} is told", lambda name=name: told(ours, name), SECONDS)
+        for name in ("a", "b")
+    ]
     first, second = (datetime.fromisoformat(state["requestedAt"]) for state in states)
     assert abs((second - first).total_seconds()) < 2
     assert len({state["reason"] for state in states}) == 1
 
 
-def bystander_is_placed(ours: Extended) -> None:
+def bystander_is_placed(ours: ExtenderCluster) -> None:
     began = time.monotonic()
     ours.run(a_pod("bystander", LOW, 1, node="kwok-1"))
     assert time.monotonic() - began < HELD_UP_SECONDS
 
 
-def deletions(ours: Extended) -> list[Call]:
+def deletions(ours: ExtenderCluster) -> list[RemovalCall]:
     """Return the scheduler's deletions."""
     found = calls_in(ours.cluster.cluster, NAMESPACE)
     return [call for call in found if (call.user, call.verb) == (SCHEDULER, "delete")]
 
 
-def all_told(ours: Extended, names: set[str]) -> Iterator[tuple[str, Any]]:
+def all_told(ours: ExtenderCluster, names: set[str]) -> Iterator[tuple[str, Any]]:
     return ((name, state) for name in sorted(names) if (state := told(ours, name)))
 
 
-def told(ours: Extended, name: str) -> Any:
+def told(ours: ExtenderCluster, name: str) -> Any:
     """Return a pod's state once it is asked to save."""
     pod = ours.cluster.kubectl.get("pod", name, "-n", NAMESPACE)
     state = json.loads(pod["metadata"].get("annotations", {}).get(keys.EVICTION, "{}"))

@@ -14,22 +14,22 @@ import pytest
 from reprieve_policy import keys
 from reprieve_testing import storms
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, Guarded, a_pod, guarded_cluster
+from reprieve_testing.guarded import HINT, GuardedCluster, a_pod, guarded_cluster
 from reprieve_testing.storms import (
     ASYNCHRONOUS,
     FEATURE_GATES,
     GANG,
     HELD_UP_SECONDS,
     HIGH,
-    LEFT,
     LOW,
-    SCENES,
+    NOTIFIED,
+    SCENARIOS,
     SYNCHRONOUS,
-    TOLD,
-    Played,
+    UNTOUCHED,
+    ScenarioResults,
     bystander_is_placed,
+    observe_calls,
     rate,
-    watched,
 )
 
 pytestmark = pytest.mark.cluster
@@ -51,60 +51,79 @@ def pace(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def ours(pace: str) -> Iterator[Guarded]:
+def ours(pace: str) -> Iterator[GuardedCluster]:
     gates = FEATURE_GATES[pace]
-    with guarded_cluster(f"test-guard-{pace[:4]}", nodes=storms.NODES, feature_gates=gates) as cluster:
+    with guarded_cluster(
+        f"test-guard-{pace[:4]}", nodes=storms.NODES, feature_gates=gates
+    ) as cluster:
         storms.prepare(cluster)
         for node in ("kwok-0", "kwok-1"):
-            cluster.offer(node, 2)
+            cluster.set_capacity(node, 2)
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def played(ours: Guarded, pace: str) -> Played:
-    return storms.play(ours, pace)
+def played(ours: GuardedCluster, pace: str) -> ScenarioResults:
+    return storms.run_scenarios(ours, pace)
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_whatever_is_answered_a_preemptor_asks_rarely_and_nobody_is_held_up(
-    played: Played, pace: str, name: str
+    played: ScenarioResults, pace: str, name: str
 ) -> None:
-    becomes, codes = SCENES[name].becomes(pace), {call.code for call in played.calls[name]}
+    becomes, codes = (
+        SCENARIOS[name].expected_outcome(pace),
+        {call.code for call in played.calls[name]},
+    )
     assert rate(played.calls[name]) <= 1
     assert played.outcomes[name] == {becomes}
     assert min(codes) >= 400
-    assert becomes == TOLD or 429 in codes
-    assert becomes != LEFT or codes == {429}
+    assert becomes == NOTIFIED or 429 in codes
+    assert becomes != UNTOUCHED or codes == {429}
 
 
-def test_whoever_is_refused_is_asked_for_again_where_a_pod_goes(played: Played, pace: str) -> None:
-    refused = {name for name, scene in SCENES.items() if scene.becomes(pace) != TOLD}
+def test_whoever_is_refused_is_asked_for_again_where_a_pod_goes(
+    played: ScenarioResults, pace: str
+) -> None:
+    refused = {
+        name for name, scene in SCENARIOS.items() if scene.expected_outcome(pace) != NOTIFIED
+    }
     assert {name for name in refused if len(played.calls[name]) > 1} == refused
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_while_pods_end_all_the_time_only_who_is_told_no_time_and_makes_no_pause_asks_as_often_as_they_do(
-    played: Played, pace: str, name: str
+    played: ScenarioResults, pace: str, name: str
 ) -> None:
     """As without a guard for a victim that may not be deleted; over a gang that passes for gone a scheduler sleeps after a while."""
     at_first, later = played.busy
     assert min(at_first.ended, later.ended) >= storms.WATCHED_SECONDS / 3
-    size, is_unbounded = SCENES[name].size, pace == SYNCHRONOUS
+    size, is_unbounded = SCENARIOS[name].size, pace == SYNCHRONOUS
     for busy, each_time in ((at_first, is_unbounded or name == GANG), (later, is_unbounded)):
-        assert len(busy.calls[name]) <= (size * (busy.ended + 1) if each_time else storms.WATCHED_SECONDS)
+        assert len(busy.calls[name]) <= (
+            size * (busy.ended + 1) if each_time else storms.WATCHED_SECONDS
+        )
 
 
-def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_once(ours: Guarded) -> None:
+def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_once(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("saving") as team:
-        ours.create(team, *(a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG) for name in "ab"))
+        ours.create(
+            team,
+            *(
+                a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG)
+                for name in "ab"
+            ),
+        )
         ours.running(team, "a", "b")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
         victim = victim_in(ours, team)
         bystander_is_placed(ours, team)
-        assert rate(watched(ours, team)) <= 1
+        assert rate(observe_calls(ours, team)) <= 1
         assert len({call.name for call in ours.calls(team)}) == 1
-        ours.save(team, victim)
-        ours.gone(team, victim)
+        ours.acknowledge_checkpoint(team, victim)
+        ours.wait_gone(team, victim)
         gone_at = time.monotonic()
         ours.running(team, "preemptor")
         assert time.monotonic() - gone_at < HELD_UP_SECONDS
@@ -112,38 +131,48 @@ def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_
         assert ours.pod(team, "b" if victim == "a" else "a") is not None
 
 
-def test_several_victims_of_one_preemptor_are_asked_for_no_oftener(ours: Guarded) -> None:
+def test_several_victims_of_one_preemptor_are_asked_for_no_oftener(ours: GuardedCluster) -> None:
     with ours.namespace("several") as team:
-        ours.create(team, *(a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG) for name in "ab"))
+        ours.create(
+            team,
+            *(
+                a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG)
+                for name in "ab"
+            ),
+        )
         ours.running(team, "a", "b")
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
         victim_in(ours, team)
         bystander_is_placed(ours, team)
-        assert rate(watched(ours, team)) <= 1
+        assert rate(observe_calls(ours, team)) <= 1
         for _ in range(2):
-            ours.save(team, victim := victim_in(ours, team))
-            ours.gone(team, victim)
+            ours.acknowledge_checkpoint(team, victim := victim_in(ours, team))
+            ours.wait_gone(team, victim)
         ours.running(team, "preemptor")
         assert rate(ours.calls(team)) <= 1
 
 
-def test_a_job_whose_pods_all_ask_for_one_victim_holds_nobody_up(ours: Guarded) -> None:
+def test_a_job_whose_pods_all_ask_for_one_victim_holds_nobody_up(ours: GuardedCluster) -> None:
     """A synchronous scheduler tries them in turn: that is no scheduler that comes back at once."""
     with ours.namespace("job") as team:
-        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=LONG))
+        ours.create(
+            team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=LONG)
+        )
         ours.running(team, "victim")
-        ours.create(team, a_job("preemptors", 2, a_pod("", slots=1, priority_class=HIGH, node="kwok-0")))
+        ours.create(
+            team, a_job("preemptors", 2, a_pod("", slots=1, priority_class=HIGH, node="kwok-0"))
+        )
         assert victim_in(ours, team) == "victim"
         bystander_is_placed(ours, team)
         # Two preemptors.
-        assert rate(watched(ours, team)) <= 2
+        assert rate(observe_calls(ours, team)) <= 2
         bystander_is_placed(ours, team, "another")
-        ours.save(team, "victim")
-        ours.gone(team, "victim")
+        ours.acknowledge_checkpoint(team, "victim")
+        ours.wait_gone(team, "victim")
         wait_for("all of the Job runs", lambda: running_of(ours, team, "preemptors") == 2)
 
 
-def test_one_that_wants_no_checkpoint_goes_as_ever(ours: Guarded) -> None:
+def test_one_that_wants_no_checkpoint_goes_as_ever(ours: GuardedCluster) -> None:
     with ours.namespace("plain") as team:
         ours.create(team, a_pod("plain", slots=2, priority_class=LOW, node="kwok-0"))
         ours.running(team, "plain")
@@ -152,15 +181,19 @@ def test_one_that_wants_no_checkpoint_goes_as_ever(ours: Guarded) -> None:
         assert [call.code for call in ours.calls(team)] == [200]
 
 
-def victim_in(ours: Guarded, team: str) -> str:
+def victim_in(ours: GuardedCluster, team: str) -> str:
     """Return the pod that was marked, once it is told."""
 
     def find() -> str | None:
-        pods: list[Any] = ours.kubectl.get("pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted")["items"]
+        pods: list[Any] = ours.kubectl.get(
+            "pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted"
+        )["items"]
         return str(pods[0]["metadata"]["name"]) if pods else None
 
     name = wait_for("a victim is told", find)
-    state = json.loads((ours.pod(team, name) or {})["metadata"]["annotations"]["reprieve.dev/eviction"])
+    state = json.loads(
+        (ours.pod(team, name) or {})["metadata"]["annotations"]["reprieve.dev/eviction"]
+    )
     assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
     return name
 
@@ -171,7 +204,9 @@ def a_job(name: str, pods: int, pod: Any) -> Any:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-def running_of(ours: Guarded, team: str, job: str) -> int:
+def running_of(ours: GuardedCluster, team: str, job: str) -> int:
     """Return how many pods of a Job run."""
-    pods = ours.kubectl.get("pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={job}")["items"]
+    pods = ours.kubectl.get("pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={job}")[
+        "items"
+    ]
     return sum(pod["status"].get("phase") == "Running" for pod in pods)

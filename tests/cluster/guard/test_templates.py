@@ -27,7 +27,9 @@ IN_TEMPLATE = "Forbidden: a mark in a template would evict every pod that it mak
 
 @pytest.fixture(scope="module")
 def namespace(cluster: ClusterHandle) -> Iterator[str]:
-    cluster.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    cluster.kubectl.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    )
     marked = json.dumps(an_object("Deployment", labels={keys.SOFT_EVICTION: "requested"}))
     creating = ("-n", NAMESPACE, "create", "--dry-run=server", "-f", "-")
     until_answered(IN_TEMPLATE, lambda: cluster.kubectl.run(*creating, stdin=marked))
@@ -43,7 +45,9 @@ def an_object(kind: str, **metadata: Any) -> dict[str, Any]:
         "spec": {
             "restartPolicy": "Never" if kind in ("Job", "CronJob") else "Always",
             "nodeSelector": {"nowhere": "true"},
-            "containers": [{"name": "main", "image": "localhost/reprieve/python:1", "imagePullPolicy": "Never"}],
+            "containers": [
+                {"name": "main", "image": "localhost/reprieve/python:1", "imagePullPolicy": "Never"}
+            ],
         },
     }
     spec: dict[str, Any] = {"template": template}
@@ -55,7 +59,12 @@ def an_object(kind: str, **metadata: Any) -> dict[str, Any]:
         spec["selector"] = labels if kind == "ReplicationController" else {"matchLabels": labels}
         if kind in ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"):
             spec["replicas"] = 0
-    return {"apiVersion": KINDS[kind], "kind": kind, "metadata": {"name": "templated"}, "spec": spec}
+    return {
+        "apiVersion": KINDS[kind],
+        "kind": kind,
+        "metadata": {"name": "templated"},
+        "spec": spec,
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,7 +92,10 @@ def test_state_in_a_template_is_refused(cluster: ClusterHandle, namespace: str, 
         document = json.dumps(an_object(kind, **{part: forged}))
         done = cluster.kubectl.run("-n", namespace, "create", "-f", "-", stdin=document)
         assert done.status != 0
-        assert f"metadata.{part}[{next(iter(forged))}]: Forbidden: written by Reprieve only" in done.output
+        assert (
+            f"metadata.{part}[{next(iter(forged))}]: Forbidden: written by Reprieve only"
+            in done.output
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,6 +115,8 @@ def test_a_mark_is_refused_in_an_update_too(cluster: ClusterHandle, namespace: s
     deployment["metadata"]["name"] = "updated"
     cluster.kubectl.read("-n", namespace, "create", "-f", "-", stdin=json.dumps(deployment))
     patch = {"spec": {"template": {"metadata": {"labels": {keys.SOFT_EVICTION: "requested"}}}}}
-    done = cluster.kubectl.run("-n", namespace, "patch", "deployment", "updated", "-p", json.dumps(patch))
+    done = cluster.kubectl.run(
+        "-n", namespace, "patch", "deployment", "updated", "-p", json.dumps(patch)
+    )
     assert done.status != 0
     assert IN_TEMPLATE in done.output

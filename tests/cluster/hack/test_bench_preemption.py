@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.preemption import objects, replay
-from bench.preemption.ledger import Played
+from bench.preemption.records import ReplayResult
 from bench.preemption.trace import TIERS, Checkpoints, Job, Tier, Trace
 from reprieve_testing.cluster import ClusterHandle, wait_for
 
@@ -16,10 +16,14 @@ BATCH, _, _, URGENT, CRITICAL = TIERS
 NODES = 2
 WHOLE_NODE = 8
 SAVES = Checkpoints(interval_seconds=1.0, save_seconds=0.5, takes_hints=False, on_sigterm=False)
-TAKES_HINTS = Checkpoints(interval_seconds=60.0, save_seconds=0.5, takes_hints=True, on_sigterm=False)
+TAKES_HINTS = Checkpoints(
+    interval_seconds=60.0, save_seconds=0.5, takes_hints=True, on_sigterm=False
+)
 
 
-def a_job(name: str, tier: Tier, seconds: float, checkpoints: Checkpoints | None, arrives_at: float = 0.0) -> Job:
+def a_job(
+    name: str, tier: Tier, seconds: float, checkpoints: Checkpoints | None, arrives_at: float = 0.0
+) -> Job:
     return Job(
         name=name,
         tier=tier,
@@ -58,7 +62,9 @@ def prepared(cluster: ClusterHandle) -> Iterator[ClusterHandle]:
     cluster.kubectl.read("delete", "configmap", "reprieve-policy", "-n", "reprieve-system")
     cluster.kubectl.read("delete", "jobs", "--all", "-n", objects.NAMESPACE, "--timeout=60s")
     for document in made:
-        cluster.kubectl.read("delete", document["kind"], document["metadata"]["name"], "--timeout=60s")
+        cluster.kubectl.read(
+            "delete", document["kind"], document["metadata"]["name"], "--timeout=60s"
+        )
 
 
 async def test_victims_lose_what_they_had_not_saved_and_their_replacements_do_what_is_left(
@@ -75,13 +81,13 @@ async def test_victims_lose_what_they_had_not_saved_and_their_replacements_do_wh
         (name,) = of_job("asked")
         prepared.mark(objects.NAMESPACE, name)
 
-    async def play() -> Played:
+    async def play() -> ReplayResult:
         return await replay.play(TRACE, prepared.cluster.kubeconfig, lambda _: None)
 
-    played, _ = await asyncio.gather(play(), asyncio.to_thread(ask_one))
-    (preemptor,) = (record for record in played.records if record.job == "preemptor")
-    asked, resumed = (record for record in played.records if record.job == "asked")
-    preempted, repeated = (record for record in played.records if record.job == "preempted")
+    replayed, _ = await asyncio.gather(play(), asyncio.to_thread(ask_one))
+    (preemptor,) = (record for record in replayed.records if record.job == "preemptor")
+    asked, resumed = (record for record in replayed.records if record.job == "asked")
+    preempted, repeated = (record for record in replayed.records if record.job == "preempted")
 
     assert preemptor.nominated_at is not None
     assert preemptor.end == resumed.end == repeated.end == "finished"

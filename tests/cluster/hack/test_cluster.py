@@ -17,7 +17,14 @@ import pytest
 from realcluster import lifecycle
 from realcluster.kubectl import Kubectl
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, hack_cluster, own_cluster, succeed
+from reprieve_testing.hack_cluster import (
+    NAMESPACE,
+    SECONDS,
+    OwnCluster,
+    hack_cluster,
+    own_cluster,
+    succeed,
+)
 from reprieve_testing.pod_programs import HOLD, a_pod, release
 
 pytestmark = pytest.mark.cluster
@@ -53,7 +60,9 @@ def test_a_second_up_says_already_up_and_restarts_nothing(ours: OwnCluster) -> N
     assert ours.processes() == before
 
 
-def test_up_with_other_arguments_is_refused_in_one_sentence_and_changes_nothing(ours: OwnCluster) -> None:
+def test_up_with_other_arguments_is_refused_in_one_sentence_and_changes_nothing(
+    ours: OwnCluster,
+) -> None:
     before = ours.processes()
     done = ours.hack("up", "--kwok-nodes", 5)
     assert done.status == 1
@@ -75,9 +84,18 @@ def test_the_printed_kubeconfig_is_all_that_kubectl_needs(ours: OwnCluster) -> N
 
 @pytest.mark.parametrize(
     "component",
-    ["etcd", *(pytest.param(name, marks=pytest.mark.slow) for name in lifecycle.COMPONENTS if name != "etcd")],
+    [
+        "etcd",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in lifecycle.COMPONENTS
+            if name != "etcd"
+        ),
+    ],
 )
-def test_up_repairs_a_cluster_of_which_a_component_was_killed(ours: OwnCluster, component: str) -> None:
+def test_up_repairs_a_cluster_of_which_a_component_was_killed(
+    ours: OwnCluster, component: str
+) -> None:
     before = ours.processes()
     os.kill(before[component].pid, signal.SIGKILL)
     wait_for(f"the end of {component}", lambda: not before[component].is_alive(), SECONDS)
@@ -123,7 +141,10 @@ def test_down_ends_what_up_started_and_no_stranger() -> None:
         assert not [name for name, process in ended.items() if process.is_alive()]
         assert not doomed.cluster.home.exists()
         assert [other.poll() for other in others] == [None, None]
-        assert "there is no cluster named test-hack-down: nothing to stop" in succeed(doomed.hack("down")).stderr
+        assert (
+            "there is no cluster named test-hack-down: nothing to stop"
+            in succeed(doomed.hack("down")).stderr
+        )
 
 
 def test_kind_without_docker_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -133,18 +154,29 @@ def test_kind_without_docker_is_refused_in_one_sentence(tmp_path: Path) -> None:
         "hack/cluster: --provider kind needs kind, which is not on PATH; "
         "without --provider, the cluster is built from source\n"
     )
-    assert "there is no cluster named test-hack-kind" in hack_cluster("kubeconfig", "--name", "test-hack-kind").stderr
+    assert (
+        "there is no cluster named test-hack-kind"
+        in hack_cluster("kubeconfig", "--name", "test-hack-kind").stderr
+    )
 
 
 def test_the_stock_scheduler_preempts_on_simulated_nodes(ours: OwnCluster) -> None:
-    ours.create(priority_class("urgent", 1000), demanding("victim", metadata={"finalizers": [HOLD]}))
+    ours.create(
+        priority_class("urgent", 1000), demanding("victim", metadata={"finalizers": [HOLD]})
+    )
     ours.wait_running("victim")
     ours.create(demanding("preemptor", priorityClassName="urgent"))
-    victim = ours.pod_once("victim", "preempted", lambda pod: "deletionTimestamp" in pod["metadata"])
-    (target,) = [found for found in victim["status"]["conditions"] if found["type"] == "DisruptionTarget"]
+    victim = ours.pod_once(
+        "victim", "preempted", lambda pod: "deletionTimestamp" in pod["metadata"]
+    )
+    (target,) = [
+        found for found in victim["status"]["conditions"] if found["type"] == "DisruptionTarget"
+    ]
     assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
     assert ours.wait_running("preemptor")["spec"]["nodeName"] == "kwok-0"
-    deletions = [entry for entry in ours.audit(NAMESPACE, "victim", user="") if entry.what == "delete"]
+    deletions = [
+        entry for entry in ours.audit(NAMESPACE, "victim", user="") if entry.what == "delete"
+    ]
     assert deletions[0].user == "system:kube-scheduler"
     release(ours, "victim")
     ours.wait_pod_gone("victim")
@@ -182,7 +214,10 @@ def strangers(cluster: OwnCluster) -> Iterator[list[subprocess.Popen[bytes]]]:
     name, *arguments = Path(f"/proc/{etcd.pid}/cmdline").read_text().split("\0")
     os.kill(kwok.pid, signal.SIGKILL)
     commands = [[name, "-c", "read forever", *arguments], ["sh", "-c", "read forever"]]
-    started = [subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE) for command in commands]
+    started = [
+        subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE)
+        for command in commands
+    ]
     record = replace(kwok, pid=started[1].pid)
     (cluster.cluster.home / "pids" / "kwok.json").write_text(json.dumps(asdict(record)))
     try:

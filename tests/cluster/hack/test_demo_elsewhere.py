@@ -61,10 +61,16 @@ def test_nothing_is_done_where_nobody_agrees(
 
 
 @pytest.mark.usefixtures("consent")
-def test_the_admission_chapters_are_shown_and_nothing_is_left_behind(elsewhere: Cluster, kubectl: Kubectl) -> None:
+def test_the_admission_chapters_are_shown_and_nothing_is_left_behind(
+    elsewhere: Cluster, kubectl: Kubectl
+) -> None:
     status, said = tell(elsewhere)
     assert status == 0
-    assert [line[:4] for line in said.splitlines() if line.startswith("ok ")] == ["ok 1", "ok 2", "ok 3"]
+    assert [line[:4] for line in said.splitlines() if line.startswith("ok ")] == [
+        "ok 1",
+        "ok 2",
+        "ok 3",
+    ]
     assert "3 of 7 chapters" in said
     assert traces(kubectl) == []
 
@@ -84,7 +90,9 @@ def test_a_cluster_that_cannot_reach_this_machine_is_told_what_to_do_instead(
     elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainjob.world.EFFECTIVE_SECONDS", 3.0)
-    monkeypatch.setattr(install, "LOCAL_URL", "https://no-such-text/")  # so that they are called where nobody listens
+    monkeypatch.setattr(
+        install, "LOCAL_URL", "https://no-such-text/"
+    )  # so that they are called where nobody listens
     with pytest.raises(ClusterError, match=r"does not reach .*kubectl apply -k manifests/base"):
         tell(elsewhere)
     assert traces(kubectl) == []

@@ -13,7 +13,14 @@ import pytest
 
 from realcluster.procs_pod import ANNOTATION, LOST
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, descendants, own_cluster, succeed
+from reprieve_testing.hack_cluster import (
+    NAMESPACE,
+    SECONDS,
+    OwnCluster,
+    descendants,
+    own_cluster,
+    succeed,
+)
 from reprieve_testing.pod_programs import (
     HOLD,
     POD_IP,
@@ -35,7 +42,9 @@ pytestmark = pytest.mark.cluster
 GRACE_SECONDS = 2
 LATE_SECONDS = 30  # 0.1 are usual; a busy machine needs more
 ONCE = {"restartPolicy": "Never"}
-MOUNTS = {"volumeMounts": [{"name": "host", "mountPath": "/host"}, {"name": "own", "mountPath": "/own"}]}
+MOUNTS = {
+    "volumeMounts": [{"name": "host", "mountPath": "/host"}, {"name": "own", "mountPath": "/own"}]
+}
 VOLUMES = [{"name": "host", "hostPath": {"path": "/test-procs"}}, {"name": "own", "emptyDir": {}}]
 
 
@@ -45,7 +54,9 @@ def ours() -> Iterator[OwnCluster]:
         yield cluster
 
 
-def test_a_process_that_obeys_term_ends_with_its_own_exit_code_before_its_grace_is_over(ours: OwnCluster) -> None:
+def test_a_process_that_obeys_term_ends_with_its_own_exit_code_before_its_grace_is_over(
+    ours: OwnCluster,
+) -> None:
     ours.create(local("polite", "python3", "-c", POLITE, finalizers=[HOLD]))
     ours.wait_output("polite", "ready")
     code, _ = delete(ours, "polite", grace_seconds=600).wait_ended()
@@ -83,12 +94,29 @@ def test_a_pod_without_the_annotation_is_left_to_its_simulated_life(ours: OwnClu
 def test_a_host_path_outlives_the_pod_and_an_empty_dir_does_not(ours: OwnCluster) -> None:
     script = 'ls "$1/kept" && ! ls "$2/lost" || { : > "$1/kept"; : > "$2/lost"; exit 1; }'
     for name, code in {"first": 1, "second": 0}.items():
-        ours.create(local(name, "sh", "-c", script, "sh", "/host", "/own", main=MOUNTS, volumes=VOLUMES, **ONCE))
+        ours.create(
+            local(
+                name,
+                "sh",
+                "-c",
+                script,
+                "sh",
+                "/host",
+                "/own",
+                main=MOUNTS,
+                volumes=VOLUMES,
+                **ONCE,
+            )
+        )
         assert exit_code(ours.pod_once(name, "ended", has_exit_code)) == code
 
 
 def test_a_changed_annotation_reaches_its_downward_api_file(ours: OwnCluster) -> None:
-    ours.create(local("informed", "python3", "-c", READER, PODINFO_FILE, main=PODINFO_MOUNT, volumes=[PODINFO]))
+    ours.create(
+        local(
+            "informed", "python3", "-c", READER, PODINFO_FILE, main=PODINFO_MOUNT, volumes=[PODINFO]
+        )
+    )
     ours.wait_output("informed", f'{ANNOTATION}="true"')
     ours.kubectl.read("annotate", "pod", "informed", "-n", NAMESPACE, "example.com/asked=now")
     ours.wait_output("informed", 'example.com/asked="now"')
@@ -98,7 +126,9 @@ def test_a_process_listens_on_the_address_of_its_pod(ours: OwnCluster) -> None:
     ours.create(local("server", *SERVER, main={"env": [POD_IP]}))
     address = ours.wait_running("server")["status"]["podIP"]
     assert ipaddress.ip_address(address) in ipaddress.ip_network(ours.cluster.pod_cidr)
-    assert wait_for(f"an answer of {address}", lambda: http_status(address), SECONDS) == http.client.OK
+    assert (
+        wait_for(f"an answer of {address}", lambda: http_status(address), SECONDS) == http.client.OK
+    )
 
 
 def test_processes_die_with_a_killed_runner_and_up_runs_them_again(ours: OwnCluster) -> None:
@@ -107,17 +137,28 @@ def test_processes_die_with_a_killed_runner_and_up_runs_them_again(ours: OwnClus
     runner = ours.processes()["local-processes"]
     workloads = descendants(runner.pid)
     os.kill(runner.pid, signal.SIGKILL)
-    wait_for("the end of its processes", lambda: not any(process.is_alive() for process in workloads), SECONDS)
+    wait_for(
+        "the end of its processes",
+        lambda: not any(process.is_alive() for process in workloads),
+        SECONDS,
+    )
     succeed(ours.hack("up"))
     again = ours.pod_once(
-        "survivor", "started again", lambda pod: pod["status"]["containerStatuses"][0]["restartCount"]
+        "survivor",
+        "started again",
+        lambda pod: pod["status"]["containerStatuses"][0]["restartCount"],
     )
     assert again["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == LOST
     wait_for("its second start", lambda: ours.output("survivor").count("ready") == 2, SECONDS)
 
 
 def local(name: str, *command: str, finalizers: Sequence[str] = (), **more: Any) -> Any:
-    return a_pod(name, *command, metadata={"annotations": {ANNOTATION: "true"}, "finalizers": finalizers}, **more)
+    return a_pod(
+        name,
+        *command,
+        metadata={"annotations": {ANNOTATION: "true"}, "finalizers": finalizers},
+        **more,
+    )
 
 
 def has_exit_code(pod: Any) -> bool:

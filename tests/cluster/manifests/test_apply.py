@@ -15,7 +15,8 @@ pytestmark = pytest.mark.cluster
 SECOND_SCHEDULER = install.MANIFESTS / "scheduler" / "second"
 EXTENDER = install.MANIFESTS / "overlays" / "extender"
 OVERLAYS = [
-    pytest.param(path, id=path.name) for path in (install.BASE, install.LOCAL, install.DEMO, EXTENDER, SECOND_SCHEDULER)
+    pytest.param(path, id=path.name)
+    for path in (install.BASE, install.LOCAL, install.DEMO, EXTENDER, SECOND_SCHEDULER)
 ]
 PORT = 23456
 NOT_LOCAL = {"Deployment", "PodDisruptionBudget", "Service"}
@@ -54,7 +55,10 @@ def test_every_webhook_is_called_on_the_port_that_is_asked_for(cluster: ClusterH
         }
 
     base = called(cluster.kubectl.read("kustomize", install.BASE))
-    wanted = {one: {"url": f"https://127.0.0.1:{PORT}{config['service']['path']}"} for one, config in base.items()}
+    wanted = {
+        one: {"url": f"https://127.0.0.1:{PORT}{config['service']['path']}"}
+        for one, config in base.items()
+    }
     assert called(install.render(cluster.kubectl, install.DEMO, PORT)) == wanted
 
 

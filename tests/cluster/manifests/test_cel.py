@@ -12,7 +12,7 @@ from realcluster.kubectl import Done, Kubectl
 from reprieve_policy import keys
 from reprieve_testing import narrowed
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.narrowed import CALLED
+from reprieve_testing.narrowed import CALL_FAILED
 from reprieve_testing.people import until_answered
 
 pytestmark = pytest.mark.cluster
@@ -38,10 +38,18 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
     kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     kubectl.run("create", "serviceaccount", "default", "-n", NAMESPACE)
     kubectl.apply(*policies, *configurations)
-    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "cel-high"}, "value": 7}
+    high = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "cel-high"},
+        "value": 7,
+    }
     kubectl.apply(high)
-    until_answered(CALLED, lambda: create(kubectl, a_pod(priorityClassName="cel-high")))
-    until_answered(CALLED, lambda: create(kubectl, a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "cel-high"})))
+    until_answered(CALL_FAILED, lambda: create(kubectl, a_pod(priorityClassName="cel-high")))
+    until_answered(
+        CALL_FAILED,
+        lambda: create(kubectl, a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "cel-high"})),
+    )
     for refused in (
         a_pod({keys.PREEMPTION_CLASS: "11"}),
         a_deployment("11"),
@@ -49,7 +57,9 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
     ):
         until_answered("denied request", lambda refused=refused: create(kubectl, refused))  # type: ignore[misc]
     until_answered(keys.PREEMPTION_CLASS, lambda: create(kubectl, a_pod()))
-    until_answered(keys.MINIMUM_PREEMPTABLE_PRIORITY, lambda: create(kubectl, a_priority_class(HALF)))
+    until_answered(
+        keys.MINIMUM_PREEMPTABLE_PRIORITY, lambda: create(kubectl, a_priority_class(HALF))
+    )
     yield kubectl
     for document in (*policies, *configurations):
         kubectl.run("delete", document["kind"], document["metadata"]["name"])
@@ -61,7 +71,10 @@ BAD_MINIMUM = {keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY: "1"}
 
 
 def a_pod(
-    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, owner: Json = None, **spec: object
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    owner: Json = None,
+    **spec: object,
 ) -> Json:
     metadata = {"name": "new", "labels": labels or {}, "annotations": annotations or {}}
     owners = {"ownerReferences": [owner]} if owner else {}
@@ -77,12 +90,22 @@ def a_deployment(preemption_class: str, **spec: object) -> Json:
         "spec": a_pod()["spec"] | spec,
     }
     document = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "new"}, "spec": document}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "new"},
+        "spec": document,
+    }
 
 
 def a_priority_class(annotations: dict[str, str]) -> Json:
     metadata = {"name": "cel-new", "labels": OURS, "annotations": annotations}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1000}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": 1000,
+    }
 
 
 def create(kubectl: Kubectl, document: Json, *more: str) -> Done:
@@ -93,7 +116,11 @@ def create(kubectl: Kubectl, document: Json, *more: str) -> Done:
 COVERED = {
     "a pod that says nothing": (a_pod(), keys.PREEMPTION_CLASS, "4"),
     "a pod of a class": (a_pod({keys.PREEMPTION_CLASS: "2"}), keys.PREEMPTION_CLASS, "2"),
-    "a pod with a plan": (a_pod(annotations={keys.CHECKPOINT_TIMEOUT: "5m"}), keys.CHECKPOINT_TIMEOUT, "5m"),
+    "a pod with a plan": (
+        a_pod(annotations={keys.CHECKPOINT_TIMEOUT: "5m"}),
+        keys.CHECKPOINT_TIMEOUT,
+        "5m",
+    ),
     "a template of a class": (a_deployment("2"), keys.PREEMPTION_CLASS, "2"),
     "half a toleration": (
         a_priority_class(HALF),
@@ -102,7 +129,10 @@ COVERED = {
     ),
 }
 REFUSED = {
-    "a pod": (a_pod({keys.PREEMPTION_CLASS: "11"}), 'Invalid value: "11": must be between 0 and 10'),
+    "a pod": (
+        a_pod({keys.PREEMPTION_CLASS: "11"}),
+        'Invalid value: "11": must be between 0 and 10',
+    ),
     "a template": (a_deployment("11"), 'Invalid value: "11": must be between 0 and 10'),
     "a PriorityClass": (
         a_priority_class({**HALF, **BAD_MINIMUM}),
@@ -116,14 +146,20 @@ LEFT = {
     "a hint, and what it needs": a_pod(annotations={keys.CHECKPOINT_HINT: "annotation:"}),
     "a claim to be non-preemptible": a_pod({keys.PREEMPTIBLE: "false"}),
     "a gang": a_pod({keys.PREEMPTION_CLASS: "2", keys.POD_GROUP: "gang"}),
-    "borrowed nodes": a_pod({keys.PREEMPTION_CLASS: "2"}, nodeSelector={keys.HOME_NAMESPACE: "other"}),
-    "a template that may go to borrowed nodes": a_deployment("2", tolerations=[{"operator": "Exists"}]),
+    "borrowed nodes": a_pod(
+        {keys.PREEMPTION_CLASS: "2"}, nodeSelector={keys.HOME_NAMESPACE: "other"}
+    ),
+    "a template that may go to borrowed nodes": a_deployment(
+        "2", tolerations=[{"operator": "Exists"}]
+    ),
     "a defence of a PriorityClass": a_priority_class({keys.PREEMPTION_PRIORITY_CLASS: "cel-high"}),
 }
 
 
 @pytest.mark.parametrize("what", COVERED)
-def test_what_the_policies_cover_is_admitted_and_filled_in_without_a_call(kubectl: Kubectl, what: str) -> None:
+def test_what_the_policies_cover_is_admitted_and_filled_in_without_a_call(
+    kubectl: Kubectl, what: str
+) -> None:
     document, key, value = COVERED[what]
     done = create(kubectl, document)
     assert done.status == 0, done.output
@@ -136,14 +172,28 @@ def test_what_the_policies_cover_is_refused_without_a_call(kubectl: Kubectl, wha
     done = create(kubectl, document)
     assert done.status != 0
     assert words in done.output
-    assert CALLED not in done.output
+    assert CALL_FAILED not in done.output
 
 
 def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl: Kubectl) -> None:
-    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "owner", "uid": "0", "controller": True}
-    template = {"metadata": {"labels": {keys.PREEMPTION_CLASS: "11"}}, "spec": a_pod(restartPolicy="Never")["spec"]}
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "name": "owner",
+        "uid": "0",
+        "controller": True,
+    }
+    template = {
+        "metadata": {"labels": {keys.PREEMPTION_CLASS: "11"}},
+        "spec": a_pod(restartPolicy="Never")["spec"],
+    }
     metadata = {"name": "made", "ownerReferences": [owner]}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"template": template},
+    }
     controller = "--as=system:serviceaccount:kube-system:cronjob-controller"
     made, forged = create(kubectl, job, controller), create(kubectl, job)
     assert made.status == 0, made.output
@@ -154,4 +204,4 @@ def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl:
 
 @pytest.mark.parametrize("what", LEFT)
 def test_what_needs_more_than_the_object_is_called_for(kubectl: Kubectl, what: str) -> None:
-    assert CALLED in create(kubectl, LEFT[what]).output
+    assert CALL_FAILED in create(kubectl, LEFT[what]).output

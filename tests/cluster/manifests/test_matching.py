@@ -15,7 +15,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube import controllers
 from reprieve_testing import manifests, narrowed
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.narrowed import CALLED
+from reprieve_testing.narrowed import CALL_FAILED
 from reprieve_testing.people import until_answered
 
 pytestmark = pytest.mark.cluster
@@ -41,17 +41,27 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
     kubectl = cluster.kubectl
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": OURS}},
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EXEMPT, "labels": {keys.ENFORCEMENT: "off"}}},
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": EXEMPT, "labels": {keys.ENFORCEMENT: "off"}},
+        },
     )
-    made = (a_pod("old"), a_pod("victim", {keys.SOFT_EVICTION: "requested"}), a_deployment("old", {}))
+    made = (
+        a_pod("old"),
+        a_pod("victim", {keys.SOFT_EVICTION: "requested"}),
+        a_deployment("old", {}),
+    )
     for document in (*made, *SPEAKING.values(), GOING):
         kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(document))
     kubectl.read("create", "-n", EXEMPT, "-f", "-", stdin=json.dumps(SPEAKING["says-a-class"]))
     kubectl.read("delete", "pod", "going", "-n", NAMESPACE, "--wait=false")
     kubectl.apply(*CONFIGURATIONS)
-    until_answered(CALLED, lambda: create(kubectl, a_pod("new")))
-    until_answered(CALLED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}))
-    until_answered(CALLED, lambda: delete(kubectl, SCHEDULERS[0], "says-a-class"))
+    until_answered(CALL_FAILED, lambda: create(kubectl, a_pod("new")))
+    until_answered(
+        CALL_FAILED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}})
+    )
+    until_answered(CALL_FAILED, lambda: delete(kubectl, SCHEDULERS[0], "says-a-class"))
     yield kubectl
     for configuration in CONFIGURATIONS:
         kubectl.run("delete", configuration["kind"], configuration["metadata"]["name"])
@@ -67,15 +77,27 @@ def a_pod(name: str, labels: dict[str, str] | None = None, **metadata: Any) -> A
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def a_deployment(name: str, labels: dict[str, str], kind: str = "Deployment", **metadata: Any) -> Any:
+def a_deployment(
+    name: str, labels: dict[str, str], kind: str = "Deployment", **metadata: Any
+) -> Any:
     template = {"metadata": {"labels": {"app": name, **labels}}, "spec": a_pod(name)["spec"]}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, **metadata},
+        "spec": spec,
+    }
 
 
 def a_priority_class(annotations: dict[str, str]) -> Any:
     metadata = {"name": "matching", "labels": OURS, "annotations": annotations}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 7}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": 7,
+    }
 
 
 def create(kubectl: Any, document: Any, namespace: str = NAMESPACE, *words: str) -> Done:
@@ -85,7 +107,18 @@ def create(kubectl: Any, document: Any, namespace: str = NAMESPACE, *words: str)
 
 def change(kubectl: Any, kind: str, name: str, metadata: Any, *words: str, **fields: Any) -> Done:
     patch = json.dumps({"metadata": metadata, **fields})
-    return kubectl.run("patch", "-n", NAMESPACE, kind, name, "--dry-run=server", "--type=merge", "-p", patch, *words)
+    return kubectl.run(
+        "patch",
+        "-n",
+        NAMESPACE,
+        kind,
+        name,
+        "--dry-run=server",
+        "--type=merge",
+        "-p",
+        patch,
+        *words,
+    )
 
 
 def delete(kubectl: Any, user: str, *pods: str, namespace: str = NAMESPACE) -> Done:
@@ -97,7 +130,11 @@ def delete(kubectl: Any, user: str, *pods: str, namespace: str = NAMESPACE) -> D
 def evict(kubectl: Any, user: str, pod: str, namespace: str = NAMESPACE) -> Done:
     """Evict a pod as such a user."""
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction?dryRun=All"
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": namespace},
+    }
     identity = (f"--as={user}", "--as-group=system:masters")
     return kubectl.run("create", "--raw", path, "-f", "-", *identity, stdin=json.dumps(eviction))
 
@@ -141,18 +178,30 @@ CALLED_FOR = {
     "a class": ("pod", "old", CLASS),
     "a class, through the status": ("pod", "old", CLASS, STATUS),
     "a checkpoint hint": ("pod", "old", {"annotations": {keys.CHECKPOINT_HINT: "annotation:"}}),
-    "a toleration, which belongs on a PriorityClass": ("pod", "old", {"annotations": {TOLERATION: "60"}}),
+    "a toleration, which belongs on a PriorityClass": (
+        "pod",
+        "old",
+        {"annotations": {TOLERATION: "60"}},
+    ),
     "a gang": ("pod", "old", {"labels": {keys.POD_GROUP: "train"}}),
     "a gang's size": ("pod", "old", {"annotations": {keys.KOORDINATOR_MIN_AVAILABLE: "2"}}),
     "a quota": ("pod", "old", {"labels": {keys.QUOTA_NAME: "gpu"}}),
     "a mark in Koordinator's dialect": ("pod", "old", MARK),
     "a mark, through the status": ("pod", "old", MARK, STATUS),
-    "a namespace's policy": ("namespace", NAMESPACE, {"annotations": {keys.WORKLOAD_TYPE: "service"}}),
+    "a namespace's policy": (
+        "namespace",
+        NAMESPACE,
+        {"annotations": {keys.WORKLOAD_TYPE: "service"}},
+    ),
 }
 NOT_CALLED_FOR = {
     "a label": ("pod", "old", {"labels": {"team": "research"}}),
     "a finalizer": ("pod", "old", {"finalizers": ["example.com/hold"]}),
-    "a Job's name, whose pods are all of one template": ("pod", "old", {"labels": {keys.JOB: "train"}}),
+    "a Job's name, whose pods are all of one template": (
+        "pod",
+        "old",
+        {"labels": {keys.JOB: "train"}},
+    ),
     "our own label": ("pod", "victim", {"labels": {keys.SOFT_EVICTION: "hinted"}}),
     "our own state": ("pod", "victim", {"annotations": {keys.EVICTION: "{}"}}),
     "a deployment's own labels": ("deployment", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}),
@@ -163,7 +212,7 @@ NOT_CALLED_FOR = {
 @pytest.mark.parametrize("what", CALLED_FOR)
 def test_a_change_that_a_rule_reads_is_reviewed(kubectl: Any, what: str) -> None:
     done = change(kubectl, *CALLED_FOR[what])
-    assert CALLED in done.output
+    assert CALL_FAILED in done.output
 
 
 @pytest.mark.parametrize("what", NOT_CALLED_FOR)
@@ -184,7 +233,7 @@ def test_scaling_costs_no_call(kubectl: Any) -> None:
 
 def test_a_template_is_reviewed_where_it_speaks_of_preemption_only(kubectl: Any) -> None:
     for said in ({keys.PREEMPTION_CLASS: "2"}, {keys.POD_GROUP: "train"}):
-        assert CALLED in create(kubectl, a_deployment("new", said)).output
+        assert CALL_FAILED in create(kubectl, a_deployment("new", said)).output
     silent = create(kubectl, a_deployment("new", {}))
     assert silent.status == 0, silent.output
 
@@ -201,40 +250,52 @@ def test_a_template_that_asks_for_borrowed_nodes_is_reviewed(kubectl: Any) -> No
     for field, value in asks.items():
         asking = a_deployment("new", {})
         asking["spec"]["template"]["spec"] = {**asking["spec"]["template"]["spec"], field: value}
-        assert CALLED in create(kubectl, asking).output, field
+        assert CALL_FAILED in create(kubectl, asking).output, field
 
 
 def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubectl: Any) -> None:
     labels = {keys.PREEMPTION_CLASS: "2"}
-    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "old", "uid": "0", "controller": True}
-    assert CALLED in create(kubectl, a_deployment("new", labels, "ReplicaSet")).output
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": "old",
+        "uid": "0",
+        "controller": True,
+    }
+    assert CALL_FAILED in create(kubectl, a_deployment("new", labels, "ReplicaSet")).output
     owned = a_deployment("new", labels, "ReplicaSet", ownerReferences=[owner])
     made = create(kubectl, owned, NAMESPACE, f"--as={controllers.OF_DEPLOYMENTS[0]}")
     assert made.status == 0, made.output
     # Anybody can write an owner reference.
-    assert CALLED in create(kubectl, owned).output
+    assert CALL_FAILED in create(kubectl, owned).output
 
 
 def test_a_priority_class_is_reviewed_where_it_says_something(kubectl: Any) -> None:
-    assert CALLED in create(kubectl, a_priority_class({TOLERATION: "60"})).output
+    assert CALL_FAILED in create(kubectl, a_priority_class({TOLERATION: "60"})).output
     silent = create(kubectl, a_priority_class({}))
     assert silent.status == 0, silent.output
 
 
 def test_where_enforcement_is_off_by_label_nothing_is_called(kubectl: Any) -> None:
-    assert CALLED in create(kubectl, a_pod("new")).output
+    assert CALL_FAILED in create(kubectl, a_pod("new")).output
     exempt = create(kubectl, a_pod("new", {keys.PREEMPTION_CLASS: "99"}), EXEMPT)
     assert exempt.status == 0, exempt.output
 
 
 @pytest.mark.parametrize("pod", SPEAKING)
-def test_a_schedulers_deletion_of_a_pod_that_says_something_is_reviewed(kubectl: Any, pod: str) -> None:
+def test_a_schedulers_deletion_of_a_pod_that_says_something_is_reviewed(
+    kubectl: Any, pod: str
+) -> None:
     for scheduler in SCHEDULERS:
-        assert CALLED in delete(kubectl, scheduler, pod).output
+        assert CALL_FAILED in delete(kubectl, scheduler, pod).output
 
 
-@pytest.mark.parametrize(("pod", "namespace"), [("old", NAMESPACE), ("going", NAMESPACE), ("says-a-class", EXEMPT)])
-def test_a_schedulers_deletion_of_another_pod_costs_no_call(kubectl: Any, pod: str, namespace: str) -> None:
+@pytest.mark.parametrize(
+    ("pod", "namespace"), [("old", NAMESPACE), ("going", NAMESPACE), ("says-a-class", EXEMPT)]
+)
+def test_a_schedulers_deletion_of_another_pod_costs_no_call(
+    kubectl: Any, pod: str, namespace: str
+) -> None:
     done = delete(kubectl, SCHEDULERS[0], pod, namespace=namespace)
     assert done.status == 0, done.output
 
@@ -247,7 +308,7 @@ def test_anybody_elses_deletion_costs_no_call(kubectl: Any, user: str) -> None:
 
 @pytest.mark.parametrize("pod", ["old", "says-a-hint"])
 def test_an_eviction_is_reviewed_whatever_the_pod_says(kubectl: Any, pod: str) -> None:
-    assert CALLED in evict(kubectl, "jane", pod).output
+    assert CALL_FAILED in evict(kubectl, "jane", pod).output
 
 
 @pytest.mark.parametrize(("user", "namespace"), [(OPERATOR, NAMESPACE), ("jane", EXEMPT)])

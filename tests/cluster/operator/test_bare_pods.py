@@ -40,7 +40,9 @@ class Here:
 
     def records(self) -> list[Any]:
         selector = f"{keys.BARE_POD}={self.namespace}"
-        found = self.cluster.kubectl.get("controllerrevisions", "-n", OPERATOR_NAMESPACE, "-l", selector)
+        found = self.cluster.kubectl.get(
+            "controllerrevisions", "-n", OPERATOR_NAMESPACE, "-l", selector
+        )
         return list(found["items"])
 
     def wait_done(self) -> None:
@@ -48,12 +50,16 @@ class Here:
 
     def free(self, name: str) -> None:
         freed = '{"metadata":{"finalizers":null}}'
-        self.cluster.kubectl.read("patch", "pod", name, "-n", self.namespace, "--type=merge", "-p", freed)
+        self.cluster.kubectl.read(
+            "patch", "pod", name, "-n", self.namespace, "--type=merge", "-p", freed
+        )
 
     def made(self, name: str) -> int:
         """Return how often the operator has made a pod of this name."""
         lines = self.cluster.cluster.audit_log.read_text().splitlines()
-        entries = (json.loads(line) for line in lines if self.namespace in line and '"create"' in line)
+        entries = (
+            json.loads(line) for line in lines if self.namespace in line and '"create"' in line
+        )
         return sum(
             entry["objectRef"]["resource"] == "pods"
             and "subresource" not in entry["objectRef"]
@@ -78,7 +84,9 @@ def here(unwilling: Here) -> Here:
     reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "reprieve-bare-pods"}
     metadata = {"name": "reprieve-bare-pods", "namespace": unwilling.namespace}
     kind = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding"}
-    unwilling.cluster.kubectl.apply({**kind, "metadata": metadata, "roleRef": reference, "subjects": [OPERATOR]})
+    unwilling.cluster.kubectl.apply(
+        {**kind, "metadata": metadata, "roleRef": reference, "subjects": [OPERATOR]}
+    )
     return unwilling
 
 
@@ -88,10 +96,14 @@ def start(cluster: ClusterHandle) -> Program:
     return program
 
 
-def test_a_bare_pod_is_made_anew_as_its_author_wrote_it_and_told_what_it_replaces(here: Here) -> None:
+def test_a_bare_pod_is_made_anew_as_its_author_wrote_it_and_told_what_it_replaces(
+    here: Here,
+) -> None:
     operator = start(here.cluster)
     said = {**ANSWERED, keys.REQUEUE_ENV: "true", "mine": "kept"}
-    victim = here.cluster.create_pod(here.namespace, "train", annotations=said, labels={"app": "train"})
+    victim = here.cluster.create_pod(
+        here.namespace, "train", annotations=said, labels={"app": "train"}
+    )
     here.cluster.mark(here.namespace, "train")
     asked = here.cluster.wait_phase(here.namespace, "train", "hinted")
     request = json.loads(asked["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])
@@ -109,14 +121,22 @@ def test_a_bare_pod_is_made_anew_as_its_author_wrote_it_and_told_what_it_replace
     assert keys.EVICTION not in told
     assert made["metadata"]["labels"] == {"app": "train"}
     environment = made["spec"]["containers"][0]["env"]
-    assert {found["name"] for found in environment} >= {"REPRIEVE_PREEMPTED_COUNT", "REPRIEVE_RESUME_FROM_CHECKPOINT"}
+    assert {found["name"] for found in environment} >= {
+        "REPRIEVE_PREEMPTED_COUNT",
+        "REPRIEVE_RESUME_FROM_CHECKPOINT",
+    }
     tokens = [volume["name"] for volume in made["spec"]["volumes"]]
     assert len(tokens) == 1
     assert tokens != [volume["name"] for volume in victim["spec"]["volumes"]]
     here.wait_done()
     assert here.made("train") == 1
-    wait_for("the Event", lambda: "SoftEvictionRequeued" in here.cluster.event_reasons(here.namespace, "train"))
-    counted = f'reprieve_preemption_victim_requeue_total{{by="reprieve",namespace="{here.namespace}"}}'
+    wait_for(
+        "the Event",
+        lambda: "SoftEvictionRequeued" in here.cluster.event_reasons(here.namespace, "train"),
+    )
+    counted = (
+        f'reprieve_preemption_victim_requeue_total{{by="reprieve",namespace="{here.namespace}"}}'
+    )
     assert operator.metric(counted) == 1
     assert operator.stop() == 0
 
@@ -140,7 +160,10 @@ def ending(here: Here, name: str, **metadata: Any) -> Any:
     """Return a marked pod that somebody's finalizer holds, once it is being deleted."""
     victim = here.cluster.create_pod(here.namespace, name, finalizers=HELD, **metadata)
     here.cluster.mark(here.namespace, name)
-    wait_for("DELETE", lambda: (here.cluster.pod(here.namespace, name) or {})["metadata"].get("deletionTimestamp"))
+    wait_for(
+        "DELETE",
+        lambda: (here.cluster.pod(here.namespace, name) or {})["metadata"].get("deletionTimestamp"),
+    )
     return victim
 
 
@@ -174,7 +197,10 @@ def test_one_that_was_made_before_its_maker_was_killed_is_not_made_again(here: H
 
     here.wait_done()
     assert here.made("done") == 0
-    assert here.replaced(victim)["metadata"]["annotations"][keys.REQUEUED_FROM] == victim["metadata"]["uid"]
+    assert (
+        here.replaced(victim)["metadata"]["annotations"][keys.REQUEUED_FROM]
+        == victim["metadata"]["uid"]
+    )
     assert second.stop() == 0
 
 
@@ -189,8 +215,14 @@ def test_a_name_that_somebody_else_has_taken_is_theirs(here: Here) -> None:
     second = start(here.cluster)
 
     here.wait_done()
-    wait_for("the Event", lambda: "SoftEvictionNotRequeued" in here.cluster.event_reasons(here.namespace, "taken"))
-    assert here.replaced({"metadata": {"name": "taken", "uid": ""}})["metadata"]["uid"] == other["metadata"]["uid"]
+    wait_for(
+        "the Event",
+        lambda: "SoftEvictionNotRequeued" in here.cluster.event_reasons(here.namespace, "taken"),
+    )
+    assert (
+        here.replaced({"metadata": {"name": "taken", "uid": ""}})["metadata"]["uid"]
+        == other["metadata"]["uid"]
+    )
     assert second.stop() == 0
 
 
@@ -204,14 +236,32 @@ def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(h
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
     }
     here.create(document)
-    wait_for("it runs", lambda: (here.cluster.pod(here.namespace, "done") or {})["status"].get("phase") == "Running")
+    wait_for(
+        "it runs",
+        lambda: (
+            (here.cluster.pod(here.namespace, "done") or {})["status"].get("phase") == "Running"
+        ),
+    )
     here.cluster.mark(here.namespace, "done")
-    wait_for("its containers have ended", lambda: "terminated" in str(here.cluster.pod(here.namespace, "done")))
+    wait_for(
+        "its containers have ended",
+        lambda: "terminated" in str(here.cluster.pod(here.namespace, "done")),
+    )
     assert len(here.records()) == 1
     ended = [{"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}]
     ended[0]["state"] = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     status = json.dumps({"status": {"containerStatuses": ended}})
-    words = ("patch", "pod", "done", "-n", here.namespace, "--subresource=status", "--type=merge", "-p", status)
+    words = (
+        "patch",
+        "pod",
+        "done",
+        "-n",
+        here.namespace,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        status,
+    )
     here.cluster.kubectl.read(*words)
     # While it is still there: whatever happens to the operator as the pod disappears, nothing is left to be made.
     here.wait_done()
@@ -230,7 +280,9 @@ def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(h
 
 
 @pytest.mark.parametrize(
-    "is_killed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["it lives", "it is killed"]
+    "is_killed",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["it lives", "it is killed"],
 )
 def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes_of_the_operator(
     here: Here, *, is_killed: bool
@@ -243,12 +295,26 @@ def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
     }
     victim = here.create(document)
-    wait_for("it runs", lambda: (here.cluster.pod(here.namespace, "fails") or {})["status"].get("phase") == "Running")
+    wait_for(
+        "it runs",
+        lambda: (
+            (here.cluster.pod(here.namespace, "fails") or {})["status"].get("phase") == "Running"
+        ),
+    )
     here.cluster.mark(here.namespace, "fails")
     here.cluster.wait_phase(here.namespace, "fails", "hinted")
     if is_killed:
         operator.kill()
-    words = ("patch", "pod", "fails", "-n", here.namespace, "--subresource=status", "--type=merge", "-p")
+    words = (
+        "patch",
+        "pod",
+        "fails",
+        "-n",
+        here.namespace,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+    )
     here.cluster.kubectl.read(*words, '{"status":{"phase":"Failed"}}')
     if is_killed:
         operator = start(here.cluster)
@@ -262,18 +328,27 @@ def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes
     assert operator.stop() == 0
 
 
-def test_one_that_was_spared_after_all_does_not_come_back_once_somebody_deletes_it(here: Here) -> None:
+def test_one_that_was_spared_after_all_does_not_come_back_once_somebody_deletes_it(
+    here: Here,
+) -> None:
     here.cluster.set_policy(recreateBarePods="true", endWith="evict")
     operator = start(here.cluster)
     here.cluster.create_pod(here.namespace, "spared", labels={"app": "db"})
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}
     metadata = {"name": "db", "namespace": here.namespace}
     here.cluster.kubectl.apply(
-        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata,
+            "spec": spec,
+        }
     )
     here.cluster.mark(here.namespace, "spared")
     wait_for("the record", here.records)
-    here.cluster.kubectl.read("label", "pod", "spared", "-n", here.namespace, "reprieve.dev/soft-eviction-")
+    here.cluster.kubectl.read(
+        "label", "pod", "spared", "-n", here.namespace, "reprieve.dev/soft-eviction-"
+    )
 
     here.wait_done()
 
@@ -285,7 +360,11 @@ def test_one_that_was_spared_after_all_does_not_come_back_once_somebody_deletes_
 def test_a_quota_that_refuses_it_is_waited_for(here: Here) -> None:
     operator = start(here.cluster)
     victim = ending(here, "large")
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": here.namespace}}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "none", "namespace": here.namespace},
+    }
     here.cluster.kubectl.apply({**quota, "spec": {"hard": {"pods": "0"}}})
     words = ("resourcequota", "none", "-n", here.namespace)
     wait_for("the quota", lambda: here.cluster.kubectl.get(*words).get("status", {}).get("hard"))
@@ -362,9 +441,14 @@ def test_a_namespace_that_gave_no_right_to_it_has_nothing_made(unwilling: Here) 
     unwilling.free("plain")
     unwilling.cluster.wait_gone(unwilling.namespace, "plain")
     wait_for(
-        "its end", lambda: "SoftEvictionCompleted" in unwilling.cluster.event_reasons(unwilling.namespace, "plain")
+        "its end",
+        lambda: (
+            "SoftEvictionCompleted" in unwilling.cluster.event_reasons(unwilling.namespace, "plain")
+        ),
     )
-    assert "SoftEvictionNotRequeued" not in unwilling.cluster.event_reasons(unwilling.namespace, "plain")
+    assert "SoftEvictionNotRequeued" not in unwilling.cluster.event_reasons(
+        unwilling.namespace, "plain"
+    )
     assert operator.stop() == 0
 
 

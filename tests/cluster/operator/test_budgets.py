@@ -44,12 +44,19 @@ def patience(cluster: ClusterHandle, operator: Program) -> None:  # noqa: ARG001
     cluster.set_policy(**PACE | {"ceiling": "5m"})
 
 
-def budget(cluster: ClusterHandle, namespace: str, name: str, at_least: int, app: str = "db") -> None:
+def budget(
+    cluster: ClusterHandle, namespace: str, name: str, at_least: int, app: str = "db"
+) -> None:
     """Allow the pods of an app to become no fewer, and wait until somebody has counted them."""
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": app}}}
     metadata = {"name": name, "namespace": namespace}
     cluster.kubectl.apply(
-        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata,
+            "spec": spec,
+        }
     )
 
     def is_counted() -> bool:
@@ -62,7 +69,10 @@ def budget(cluster: ClusterHandle, namespace: str, name: str, at_least: int, app
 
 
 def condition(pod: Any) -> Any:
-    return next((found for found in pod["status"]["conditions"] if found["type"] == "DisruptionTarget"), None)
+    return next(
+        (found for found in pod["status"]["conditions"] if found["type"] == "DisruptionTarget"),
+        None,
+    )
 
 
 def state(pod: Any) -> Any:
@@ -82,11 +92,16 @@ def test_without_a_budget_one_eviction_announces_the_disruption_and_keeps_the_gr
     ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "free"))
     assert condition(ended)["status"] == "True"
     assert ended["metadata"]["deletionGracePeriodSeconds"] == 7
-    assert [entry.what for entry in cluster.audit(namespace, "free")] == ["patch", "create eviction"]
+    assert [entry.what for entry in cluster.audit(namespace, "free")] == [
+        "patch",
+        "create eviction",
+    ]
 
 
 @pytest.mark.usefixtures("patience")
-def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     for name in ("one", "two"):
         cluster.create_pod(namespace, name, labels={"app": "db"}, finalizers=HELD)
     budget(cluster, namespace, "db", at_least=2)
@@ -105,7 +120,9 @@ def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(cluster: Cluster
     assert "disruption budget db needs 2 healthy pods and has 2 currently" in note
 
 
-def test_beyond_the_ceiling_it_is_deleted_whatever_the_budget_says(cluster: ClusterHandle, namespace: str) -> None:
+def test_beyond_the_ceiling_it_is_deleted_whatever_the_budget_says(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.create_pod(namespace, "stubborn", labels={"app": "db"}, finalizers=HELD)
     budget(cluster, namespace, "db", at_least=1)
     cluster.mark(namespace, "stubborn")
@@ -143,14 +160,21 @@ def test_a_mark_that_is_taken_back_while_a_budget_is_waited_for_spares_the_pod(
 
 
 @pytest.mark.usefixtures("patience")
-def test_one_that_stays_after_all_counts_for_nothing_on_its_owner(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_that_stays_after_all_counts_for_nothing_on_its_owner(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     metadata = {"name": "train", "namespace": namespace}
     template = {
         "metadata": {"labels": {"app": "db"}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
     }
     cluster.kubectl.apply(
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata,
+            "spec": {"template": template},
+        }
     )
     budget(cluster, namespace, "db", at_least=1)
     (pod,) = cluster.kubectl.get("pods", "-n", namespace)["items"]
@@ -198,7 +222,11 @@ def stood_down(cluster: ClusterHandle, namespace: str, name: str) -> Any:
 
     def find() -> Any:
         pod = cluster.pod(namespace, name)
-        is_over = pod and keys.SOFT_EVICTION not in pod["metadata"]["labels"] and state(pod)["phase"] == "cancelled"
+        is_over = (
+            pod
+            and keys.SOFT_EVICTION not in pod["metadata"]["labels"]
+            and state(pod)["phase"] == "cancelled"
+        )
         return pod if is_over else None
 
     found = wait_for("it is stood down", find)
@@ -217,7 +245,9 @@ def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     hints = POLLS | {keys.CHECKPOINT_TIMEOUT: "12s"}
-    cluster.create_pod(namespace, "drained", labels={"app": "db"}, annotations=hints, finalizers=HELD)
+    cluster.create_pod(
+        namespace, "drained", labels={"app": "db"}, annotations=hints, finalizers=HELD
+    )
     budget(cluster, namespace, "db", at_least=1)
     evict_mark(cluster, namespace, "drained")
     asked = cluster.wait_phase(namespace, "drained", "hinted")
@@ -230,7 +260,9 @@ def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_
     told = json.loads(kept["metadata"]["annotations"][keys.CHECKPOINT_REQUEST])
     assert (told["id"], told["cancelled"]) == (request["id"], True)
     assert kept["metadata"]["annotations"][keys.LAST_CHECKPOINT_AT]
-    wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "drained"))
+    wait_for(
+        "Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "drained")
+    )
     events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
     (note,) = [event["note"] for event in events if event["reason"] == "SoftEvictionCancelled"]
     assert "it could not be evicted in time (WaitingForBudget says why)" in note

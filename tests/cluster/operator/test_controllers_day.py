@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 import pytest
 
 from reprieve_policy.kube import timestamp
-from reprieve_testing.day import Call, Day, a_day
+from reprieve_testing.day import AuditedCall, Day, a_day
 from reprieve_testing.day_chapters import CHAPTERS, OLD, before
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -54,7 +54,7 @@ WITHOUT_NOTICE = {
 class Told:
     """The day when it is over."""
 
-    calls: list[Call]
+    calls: list[AuditedCall]
     ready_at: str
     """Since when the webhooks answer; a CronJob of before may become due between `kubectl apply` and then."""
     failed: Mapping[str, str]
@@ -73,7 +73,9 @@ def told() -> Iterator[Told]:
         install()
         ready_at, began = timestamp.render_micro(datetime.now(UTC)), time.monotonic()
         with ThreadPoolExecutor(len(CHAPTERS)) as threads:
-            failed = dict(zip(CHAPTERS, threads.map(lambda name: _tell(day, name), CHAPTERS), strict=True))
+            failed = dict(
+                zip(CHAPTERS, threads.map(lambda name: _tell(day, name), CHAPTERS), strict=True)
+            )
         reviews = {
             "pods filled in": day.reviews("mutate", kind="Pod", outcome="patched"),
             "pods judged": day.reviews("validate", kind="Pod"),
@@ -145,10 +147,14 @@ def test_the_guard_was_asked_of_no_deletion_but_a_schedulers(told: Told) -> None
 
 def test_every_controller_of_the_day_was_at_work(told: Told) -> None:
     done = {
-        (call.user.removeprefix(KUBE_SYSTEM), f"{call.verb} {call.resource}") for call in told.calls if call.code < 300
+        (call.user.removeprefix(KUBE_SYSTEM), f"{call.verb} {call.resource}")
+        for call in told.calls
+        if call.code < 300
     }
 
-    wanted = {(name, f"create {kind}") for kind, names in MAKERS.items() for name in names} | set(WORKERS.items())
+    wanted = {(name, f"create {kind}") for kind, names in MAKERS.items() for name in names} | set(
+        WORKERS.items()
+    )
     assert done >= wanted, wanted - done
     assert ("kwok", "patch pods/status") in done
     assert ("system:kube-scheduler", "create pods/binding") in done

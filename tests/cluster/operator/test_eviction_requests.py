@@ -15,10 +15,10 @@ from realcluster import install
 from realcluster.kubectl import Done
 from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_policy import keys
-from reprieve_policy.eviction_requests.objects import NAME, PRIORITY
+from reprieve_policy.eviction_requests.objects import RESPONDER_NAME, RESPONDER_PRIORITY
 from reprieve_testing import manifests
 from reprieve_testing.cluster import Program, wait_for
-from reprieve_testing.evictions import IMPERATIVE, REQUESTER, StandIn
+from reprieve_testing.evictions import IMPERATIVE, REQUESTER, FakeEvictionController
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
 from reprieve_testing.people import until_answered
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 
 GATES, SERVED = "EvictionRequestAPI=true,GenericWorkload=true", "api/all=true"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
-OURS = {"name": NAME, "priority": PRIORITY}
+OURS = {"name": RESPONDER_NAME, "priority": RESPONDER_PRIORITY}
 POLLS = {keys.CHECKPOINT_HINT: "annotation:", keys.CHECKPOINT_TIMEOUT: "60s"}
 MOST_WRITES = 5
 EVICTED = "create eviction"
@@ -39,7 +39,7 @@ class World:
     """A cluster with all of Reprieve, and what was so before its API server served the types."""
 
     cluster: OwnCluster
-    controller: StandIn
+    controller: FakeEvictionController
     operator: Program
     before: Any
     """A pod that was made then."""
@@ -59,17 +59,19 @@ class World:
 
     def asked(self, name: str, **metadata: Any) -> Any:
         """Return a pod that an Eviction of its name asked to go, once its workload was told."""
-        self.controller.ask(self.victim(name, **metadata))
+        self.controller.request_eviction(self.victim(name, **metadata))
         return self.cluster.wait_phase(NAMESPACE, name, "hinted")
 
     def save(self, pod: Any) -> None:
         """Answer in the place of the workload."""
         request = json.loads(pod["metadata"]["annotations"][keys.CHECKPOINT_REQUEST])
         answer = json.dumps({"state": "saved", "id": request["id"], "step": 7})
-        self.cluster.annotate(NAMESPACE, pod["metadata"]["name"], f"{keys.CHECKPOINT_ANSWER}={answer}")
+        self.cluster.annotate(
+            NAMESPACE, pod["metadata"]["name"], f"{keys.CHECKPOINT_ANSWER}={answer}"
+        )
 
     def said(self, name: str) -> Any:
-        return self.controller.said(name, NAME)
+        return self.controller.responder_status(name, RESPONDER_NAME)
 
     def wait_said(self, name: str, field: str, text: str = "") -> Any:
         """Return what Reprieve has said of an Eviction, once a field of it has a text."""
@@ -88,7 +90,14 @@ def world() -> Iterator[World]:
         install.install(cluster.kubectl, install.LOCAL, port)
         cluster.kubectl.read("apply", "-f", manifests.EXAMPLES / "eviction-requests.yaml")
         cluster.set_policy(evictionResponder="true")
-        flags = ["--listen-address", "127.0.0.1", "--listen-port", port, "--serving-ips", "127.0.0.1"]
+        flags = [
+            "--listen-address",
+            "127.0.0.1",
+            "--listen-port",
+            port,
+            "--serving-ips",
+            "127.0.0.1",
+        ]
         place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
         programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
         programs.start(WEBHOOKS)
@@ -101,7 +110,14 @@ def world() -> Iterator[World]:
             groups_before = cluster.kubectl.run("get", "--raw", GROUPS).stderr
             complaints = operator.log.read_text()
             serve_evictions(cluster)
-            yield World(cluster, StandIn(cluster.kubectl, NAMESPACE), operator, before, groups_before, complaints)
+            yield World(
+                cluster,
+                FakeEvictionController(cluster.kubectl, NAMESPACE),
+                operator,
+                before,
+                groups_before,
+                complaints,
+            )
             assert cluster.programs[-1].stop() == 0
         finally:
             programs.stop(WEBHOOKS)
@@ -112,7 +128,12 @@ def budget(world: World, at_least: int) -> None:
     """Allow the pods of the app `db` to become no fewer, and wait until somebody has counted them."""
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "db"}}}
     metadata = {"name": "db", "namespace": NAMESPACE}
-    found = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    found = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata,
+        "spec": spec,
+    }
     world.cluster.kubectl.read("apply", "-f", "-", stdin=json.dumps(found))
 
     def is_counted() -> bool:
@@ -149,7 +170,10 @@ def serve_evictions(cluster: OwnCluster) -> None:
     document = json.dumps({"apiVersion": "v1", "kind": "Pod", **probe})
     words = ("create", "-n", NAMESPACE, "-f", "-", "--dry-run=server", "-o", "json")
     # As long as the webhooks remember what was not served.
-    wait_for("new pods name us", lambda: NAME in cluster.kubectl.run(*words, stdin=document).stdout)
+    wait_for(
+        "new pods name us",
+        lambda: RESPONDER_NAME in cluster.kubectl.run(*words, stdin=document).stdout,
+    )
 
 
 def test_before_they_are_served_no_pod_names_us_and_nothing_complains(world: World) -> None:
@@ -187,8 +211,11 @@ def test_a_request_gives_notice_says_how_far_it_is_and_is_completed(world: World
     done = world.wait_said("evicted", "completionTime")
     assert done["message"] in OVER
     # The API server takes it from the controller only if we have completed.
-    world.controller.conclude("evicted")
-    wait_for("Event", lambda: "SoftEvictionCompleted" in world.cluster.event_reasons(NAMESPACE, "evicted"))
+    world.controller.complete("evicted")
+    wait_for(
+        "Event",
+        lambda: "SoftEvictionCompleted" in world.cluster.event_reasons(NAMESPACE, "evicted"),
+    )
 
 
 def test_a_request_that_is_withdrawn_stands_the_victim_down(world: World) -> None:
@@ -211,9 +238,12 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
     """Without this, a pod could be nobody's victim, and others wait for its room, for as long as somebody likes."""
     pod = world.asked("renewed")
     world.controller.withdraw("renewed")
-    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"))
+    wait_for(
+        "Event",
+        lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"),
+    )
     world.controller.delete("renewed")
-    world.controller.ask(pod)
+    world.controller.request_eviction(pod)
     victim = world.cluster.wait_phase(NAMESPACE, "renewed", "hinted")
     state = json.loads(victim["metadata"]["annotations"][keys.EVICTION])
     assert ("source" in state, state["mustEvict"]) == (False, True)
@@ -222,7 +252,11 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
 
     def is_withdrawn() -> Any:
         found = world.cluster.pod(NAMESPACE, "renewed")
-        return found if found and keys.EVICTION_REQUEST not in found["metadata"]["annotations"] else None
+        return (
+            found
+            if found and keys.EVICTION_REQUEST not in found["metadata"]["annotations"]
+            else None
+        )
 
     kept = wait_for("the request is withdrawn", is_withdrawn)
     assert kept["metadata"]["labels"][keys.SOFT_EVICTION] == "hinted"
@@ -230,12 +264,17 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
     world.cluster.wait_gone(NAMESPACE, "renewed")
 
 
-def test_a_request_that_is_deleted_while_no_operator_runs_stands_the_victim_down(world: World) -> None:
+def test_a_request_that_is_deleted_while_no_operator_runs_stands_the_victim_down(
+    world: World,
+) -> None:
     world.asked("forgotten")
     world.operator.kill()
     world.controller.delete("forgotten")
     world.start_operator()
-    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "forgotten"))
+    wait_for(
+        "Event",
+        lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "forgotten"),
+    )
     pod = world.cluster.pod(NAMESPACE, "forgotten")
     assert pod is not None
     assert "deletionTimestamp" not in pod["metadata"]
@@ -249,7 +288,9 @@ def test_an_operator_that_is_killed_is_carried_on_by_the_next(world: World) -> N
     world.start_operator()
     world.cluster.wait_gone(NAMESPACE, "carried-on")
     assert world.wait_said("carried-on", "completionTime")["message"] in OVER
-    writes = [entry.what for entry in world.cluster.audit(NAMESPACE, "carried-on") if entry.status < 300]
+    writes = [
+        entry.what for entry in world.cluster.audit(NAMESPACE, "carried-on") if entry.status < 300
+    ]
     assert (writes.count(EVICTED), writes.count("delete")) == (1, 0)
     assert len(writes) <= MOST_WRITES
 
@@ -258,7 +299,7 @@ def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
     """Whoever may only ask for an eviction gets no more than one."""
     victim = world.victim("held", labels={"app": "db"})
     budget(world, at_least=1)
-    world.controller.ask(victim)
+    world.controller.request_eviction(victim)
     world.save(world.cluster.wait_phase(NAMESPACE, "held", "hinted"))
     wait_for("Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"))
     kept = world.cluster.pod(NAMESPACE, "held")
@@ -275,7 +316,9 @@ def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
 
 @pytest.fixture
 def low_ceiling(world: World) -> Iterator[None]:
-    world.cluster.set_policy(evictionResponder="true", ceiling="15s", checkpointTimeout="5s", maxDeferral="5s")
+    world.cluster.set_policy(
+        evictionResponder="true", ceiling="15s", checkpointTimeout="5s", maxDeferral="5s"
+    )
     yield
     world.cluster.kubectl.read("delete", "pdb", "db", "-n", NAMESPACE)
     world.cluster.set_policy(evictionResponder="true")
@@ -284,11 +327,15 @@ def low_ceiling(world: World) -> Iterator[None]:
 @pytest.mark.usefixtures("low_ceiling")
 def test_what_a_budget_holds_at_the_ceiling_is_left_to_the_next_responder(world: World) -> None:
     """Who may be able to make room for it."""
-    victim = world.victim("kept", labels={"app": "db"}, annotations=POLLS | {keys.CHECKPOINT_TIMEOUT: "5s"})
+    victim = world.victim(
+        "kept", labels={"app": "db"}, annotations=POLLS | {keys.CHECKPOINT_TIMEOUT: "5s"}
+    )
     budget(world, at_least=1)
-    world.controller.ask(victim)
+    world.controller.request_eviction(victim)
     done = world.wait_said("kept", "completionTime")
-    assert done["message"] == "the pod could not be evicted yet, see its Events: left to the next one"
+    assert (
+        done["message"] == "the pod could not be evicted yet, see its Events: left to the next one"
+    )
     kept = world.cluster.pod(NAMESPACE, "kept")
     assert kept is not None
     assert keys.SOFT_EVICTION not in kept["metadata"]["labels"]
@@ -306,30 +353,40 @@ def test_it_is_no_preemption_so_nothing_protects_a_pod_against_it(world: World) 
 
 def test_one_that_somebody_took_back_is_left_to_the_next_responder(world: World) -> None:
     world.asked("taken-back")
-    world.cluster.kubectl.read("label", "pod", "taken-back", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}-")
+    world.cluster.kubectl.read(
+        "label", "pod", "taken-back", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}-"
+    )
     done = world.wait_said("taken-back", "completionTime")
     assert done["message"] == "the soft eviction was taken back: left to the next one"
-    world.controller.hand_on("taken-back")
+    world.controller.activate_next_responder("taken-back")
     states = {
-        found["name"]: found["state"] for found in world.controller.eviction("taken-back")["status"]["targetResponders"]
+        found["name"]: found["state"]
+        for found in world.controller.eviction("taken-back")["status"]["targetResponders"]
     }
-    assert states == {NAME: "Completed", IMPERATIVE["name"]: "Active"}
+    assert states == {RESPONDER_NAME: "Completed", IMPERATIVE["name"]: "Active"}
 
 
 def test_a_pod_that_never_agreed_is_not_asked(world: World) -> None:
     """Whoever may write an Eviction may name us in it; only the pod's own spec counts."""
     pod = world.victim("stranger", annotations={})
     forged = {**pod, "spec": {**pod["spec"], "evictionResponders": [OURS]}}
-    world.controller.ask(forged)
+    world.controller.request_eviction(forged)
     done = world.wait_said("stranger", "completionTime")
     assert done["message"] == "the pod does not name this responder: left to the next one"
-    assert keys.SOFT_EVICTION not in world.cluster.pod(NAMESPACE, "stranger")["metadata"].get("labels", {})
+    assert keys.SOFT_EVICTION not in world.cluster.pod(NAMESPACE, "stranger")["metadata"].get(
+        "labels", {}
+    )
 
 
 def a_group(world: World, name: str, *members: str, **metadata: Any) -> None:
     """Create a native PodGroup whose pods go together, and its pods; return once they run."""
     spec = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}}
-    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
     world.cluster.kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(group))
     for member in members:
         world.victim(member, spec={"schedulingGroup": {"podGroupName": name}}, **metadata)
@@ -339,7 +396,9 @@ def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> Non
     """By programs that were started before there were such groups."""
     a_group(world, "together", "together-0", "together-1")
     world.cluster.mark(NAMESPACE, "together-0")
-    told = [world.cluster.wait_phase(NAMESPACE, name, "hinted") for name in ("together-0", "together-1")]
+    told = [
+        world.cluster.wait_phase(NAMESPACE, name, "hinted") for name in ("together-0", "together-1")
+    ]
     states = [json.loads(pod["metadata"]["annotations"][keys.EVICTION]) for pod in told]
     assert [(state.get("source", "label"), state["gang"]) for state in states] == [
         ("label", "together"),
@@ -351,9 +410,19 @@ def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> Non
         world.cluster.wait_gone(NAMESPACE, name)
 
 
-def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(world: World) -> None:
+def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(
+    world: World,
+) -> None:
     a_group(world, "torn", "torn-0", "torn-1", annotations={})
-    tried = ("delete", "pod", "torn-0", "-n", NAMESPACE, "--dry-run=server", "--as=system:kube-scheduler")
+    tried = (
+        "delete",
+        "pod",
+        "torn-0",
+        "-n",
+        NAMESPACE,
+        "--dry-run=server",
+        "--as=system:kube-scheduler",
+    )
     done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)))
     assert "all of its gang is asked to go first" in done.stderr
 

@@ -44,7 +44,9 @@ def start_leader(cluster: ClusterHandle) -> Program:
 
 
 @contextmanager
-def a_gang(cluster: ClusterHandle, namespace: str, *, seconds: int = 60) -> Iterator[dict[str, Workload]]:
+def a_gang(
+    cluster: ClusterHandle, namespace: str, *, seconds: int = 60
+) -> Iterator[dict[str, Workload]]:
     """Create four pods of one gang, each with a workload that answers."""
     annotations = {keys.CHECKPOINT_HINT: HINT, keys.CHECKPOINT_TIMEOUT: f"{seconds}s"}
     with ExitStack() as stack:
@@ -60,11 +62,15 @@ def save(workloads: dict[str, Workload], *names: str) -> None:
         workloads[name].state = {"state": "saved", "path": f"/data/{name}"}
 
 
-def wait_phases(cluster: ClusterHandle, namespace: str, phase: str, names: Sequence[str] = NAMES) -> list[Any]:
+def wait_phases(
+    cluster: ClusterHandle, namespace: str, phase: str, names: Sequence[str] = NAMES
+) -> list[Any]:
     return [cluster.wait_phase(namespace, name, phase) for name in names]
 
 
-def wait_gone(cluster: ClusterHandle, namespace: str, names: Sequence[str] = NAMES, seconds: float = 20.0) -> None:
+def wait_gone(
+    cluster: ClusterHandle, namespace: str, names: Sequence[str] = NAMES, seconds: float = 20.0
+) -> None:
     for name in names:
         cluster.wait_gone(namespace, name, seconds)
 
@@ -79,7 +85,9 @@ def deletes(cluster: ClusterHandle, namespace: str, name: str) -> list[str]:
 
 def last_words(cluster: ClusterHandle, namespace: str, name: str) -> str:
     """Return when the last state of a pod was written, with its condition."""
-    return next(entry.at for entry in cluster.audit(namespace, name) if entry.what == "patch status")
+    return next(
+        entry.at for entry in cluster.audit(namespace, name) if entry.what == "patch status"
+    )
 
 
 @pytest.mark.usefixtures("operator")
@@ -92,8 +100,15 @@ def test_a_mark_on_one_is_a_hint_to_all_and_none_goes_before_the_last_has_answer
         hints = [asked.at for workload in workloads.values() for asked in workload.posts]
         assert len(hints) == len(NAMES)
         assert max(hints) - min(hints) < TOGETHER_SECONDS
-        assert [state(pod).get("source", "label") for pod in reached] == ["label", "gang", "gang", "gang"]
-        assert {(state(pod)["gang"], state(pod)["decision"]) for pod in reached} == {("train", state(reached[0])["id"])}
+        assert [state(pod).get("source", "label") for pod in reached] == [
+            "label",
+            "gang",
+            "gang",
+            "gang",
+        ]
+        assert {(state(pod)["gang"], state(pod)["decision"]) for pod in reached} == {
+            ("train", state(reached[0])["id"])
+        }
         save(workloads, "a", "b", "c")
         wait_phases(cluster, namespace, "saved", "abc")
         assert not any(deletes(cluster, namespace, name) for name in NAMES)
@@ -104,11 +119,16 @@ def test_a_mark_on_one_is_a_hint_to_all_and_none_goes_before_the_last_has_answer
         (deleted,) = deletes(cluster, namespace, name)
         assert deleted >= answered
         assert len(cluster.audit(namespace, name)) <= 5
-    wait_for("Events", lambda: all("GangGoesAsAWhole" in cluster.event_reasons(namespace, name) for name in NAMES))
+    wait_for(
+        "Events",
+        lambda: all("GangGoesAsAWhole" in cluster.event_reasons(namespace, name) for name in NAMES),
+    )
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_never_answers_is_waited_for_until_its_deadline(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_that_never_answers_is_waited_for_until_its_deadline(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     with a_gang(cluster, namespace, seconds=15) as workloads:
         workloads["d"].on_post = workloads["d"].state = None
         save(workloads, "a", "b", "c")
@@ -134,7 +154,9 @@ def test_what_is_taken_back_from_one_is_taken_back_from_all_and_can_be_asked_aga
         cluster.wait_phase(namespace, "b", "saved")
         cluster.kubectl.read("label", "pod", "c", "-n", namespace, f"{keys.SOFT_EVICTION}-")
         for name in NAMES:
-            spared = wait_for("cancelled", lambda name=name: in_state(cluster, namespace, name, "cancelled"))
+            spared = wait_for(
+                "cancelled", lambda name=name: in_state(cluster, namespace, name, "cancelled")
+            )
             assert keys.SOFT_EVICTION not in spared["metadata"]["labels"]
         assert not any(deletes(cluster, namespace, name) for name in NAMES)
         save(workloads, *NAMES)
@@ -156,7 +178,9 @@ def test_marks_on_several_are_one_decision(cluster: ClusterHandle, namespace: st
 
 
 @pytest.mark.usefixtures("operator")
-def test_pods_without_a_checkpoint_go_together_and_a_jobs_go_alone(cluster: ClusterHandle, namespace: str) -> None:
+def test_pods_without_a_checkpoint_go_together_and_a_jobs_go_alone(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     for name in ("a", "b"):
         cluster.create_pod(namespace, name, labels=GANG)
     for name in ("c", "d"):
@@ -184,12 +208,16 @@ def test_what_protects_one_pod_from_a_scheduler_protects_its_gang_and_nobody_fro
 
 
 @pytest.mark.slow
-def test_killed_while_it_reached_for_a_gang_the_next_one_goes_on(cluster: ClusterHandle, namespace: str) -> None:
+def test_killed_while_it_reached_for_a_gang_the_next_one_goes_on(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     with a_gang(cluster, namespace, seconds=30) as workloads:
         first = cluster.pod(namespace, "a")
         assert first is not None
         put_state(cluster, namespace, first)
-        latecomer = later_than(cluster, namespace, "late", state(cluster.pod(namespace, "a"))["requestedAt"])
+        latecomer = later_than(
+            cluster, namespace, "late", state(cluster.pod(namespace, "a"))["requestedAt"]
+        )
         operator = start_leader(cluster)
         reached = wait_phases(cluster, namespace, "checkpointing")
         assert {state(pod)["initiator"] for pod in reached} == {"ops"}
@@ -199,16 +227,18 @@ def test_killed_while_it_reached_for_a_gang_the_next_one_goes_on(cluster: Cluste
     assert operator.stop() == 0
 
 
-def test_killed_while_the_last_one_saves_the_next_one_waits_for_it(cluster: ClusterHandle, namespace: str) -> None:
+def test_killed_while_the_last_one_saves_the_next_one_waits_for_it(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     operator = start_leader(cluster)
     with a_gang(cluster, namespace) as workloads:
         save(workloads, "a", "b", "c")
         cluster.mark(namespace, "a")
         wait_phases(cluster, namespace, "saved", "abc")
         operator.kill()
-        asked = len(workloads["d"].asked)
+        asked = len(workloads["d"].requests)
         second = start_leader(cluster)
-        wait_for("it is asked again", lambda: len(workloads["d"].asked) > asked)
+        wait_for("it is asked again", lambda: len(workloads["d"].requests) > asked)
         assert not any(deletes(cluster, namespace, name) for name in NAMES)
         save(workloads, "d")
         wait_gone(cluster, namespace)
@@ -227,7 +257,9 @@ def test_killed_while_it_takes_a_gang_back_the_next_one_takes_back_the_rest(
         operator.kill()
         told = cluster.pod(namespace, "b")
         assert told is not None
-        text = told["metadata"]["annotations"][keys.EVICTION].replace('"checkpointing"', '"cancelled"')
+        text = told["metadata"]["annotations"][keys.EVICTION].replace(
+            '"checkpointing"', '"cancelled"'
+        )
         cluster.annotate(namespace, "b", f"{keys.EVICTION}={text}")
         cluster.kubectl.read("label", "pod", "b", "-n", namespace, f"{keys.SOFT_EVICTION}-")
         second = start_leader(cluster)
@@ -252,13 +284,20 @@ def put_state(cluster: ClusterHandle, namespace: str, pod: Any) -> None:
         gang="train",
         decision_id=f"{uid}-{int(now.timestamp())}",
     )
-    cluster.annotate(namespace, pod["metadata"]["name"], f"{keys.EVICTION}={eviction.render(begun)}")
-    cluster.kubectl.read("label", "pod", pod["metadata"]["name"], "-n", namespace, f"{keys.SOFT_EVICTION}=hinted")
+    cluster.annotate(
+        namespace, pod["metadata"]["name"], f"{keys.EVICTION}={eviction.render(begun)}"
+    )
+    cluster.kubectl.read(
+        "label", "pod", pod["metadata"]["name"], "-n", namespace, f"{keys.SOFT_EVICTION}=hinted"
+    )
 
 
 def later_than(cluster: ClusterHandle, namespace: str, name: str, moment: str) -> str:
     """Create a pod of the gang in a later second than `moment`."""
-    wait_for("the next second", lambda: datetime.now(UTC) > datetime.fromisoformat(moment).replace(microsecond=999_999))
+    wait_for(
+        "the next second",
+        lambda: datetime.now(UTC) > datetime.fromisoformat(moment).replace(microsecond=999_999),
+    )
     cluster.create_pod(namespace, name, labels=GANG)
     return name
 

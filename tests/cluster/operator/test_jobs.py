@@ -51,13 +51,23 @@ def start_job(
     """Create a Job and return its pods once they run."""
     container = {"name": "main", "image": "none"}
     spec = {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 5}
-    template = {"metadata": {"annotations": annotations or {}, "labels": selected_by or {}}, "spec": spec}
-    selection = {"manualSelector": True, "selector": {"matchLabels": selected_by}} if selected_by else {}
+    template = {
+        "metadata": {"annotations": annotations or {}, "labels": selected_by or {}},
+        "spec": spec,
+    }
+    selection = (
+        {"manualSelector": True, "selector": {"matchLabels": selected_by}} if selected_by else {}
+    )
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "train", "namespace": namespace, **metadata},
-        "spec": {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": template}
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed",
+            "template": template,
+        }
         | selection,
     }
     cluster.kubectl.apply(job)
@@ -66,7 +76,11 @@ def start_job(
 
 def running(cluster: ClusterHandle, namespace: str, count: int) -> list[Any]:
     pods = cluster.kubectl.get("pods", "-n", namespace, "-l", "job-name=train")["items"]
-    alive = [pod for pod in pods if pod["status"].get("podIP") and not pod["metadata"].get("deletionTimestamp")]
+    alive = [
+        pod
+        for pod in pods
+        if pod["status"].get("podIP") and not pod["metadata"].get("deletionTimestamp")
+    ]
     return alive if len(alive) == count else []
 
 
@@ -89,7 +103,9 @@ def is_suspended(cluster: ClusterHandle, namespace: str) -> bool:
 
 
 def mark_all(cluster: ClusterHandle, namespace: str, pods: list[Any]) -> None:
-    cluster.kubectl.read("label", "pod", *names(pods), "-n", namespace, "reprieve.dev/soft-eviction=requested")
+    cluster.kubectl.read(
+        "label", "pod", *names(pods), "-n", namespace, "reprieve.dev/soft-eviction=requested"
+    )
 
 
 def events(cluster: ClusterHandle, namespace: str, name: str = "train") -> list[str]:
@@ -115,14 +131,20 @@ def test_a_job_whose_pods_have_all_saved_is_suspended_and_resumed_with_what_they
     assert held["metadata"]["labels"][SUSPENDED] == "true"
     job = job_of(cluster, namespace)
     slots = json.loads(job["metadata"]["annotations"]["reprieve.dev/ledger"])["slots"]
-    assert {slot: entry["saved"]["path"] for slot, entry in slots.items()} == {"0": "/data/1", "1": "/data/2"} or {
-        slot: entry["saved"]["path"] for slot, entry in slots.items()
-    } == {"0": "/data/2", "1": "/data/1"}
+    assert {slot: entry["saved"]["path"] for slot, entry in slots.items()} == {
+        "0": "/data/1",
+        "1": "/data/2",
+    } or {slot: entry["saved"]["path"] for slot, entry in slots.items()} == {
+        "0": "/data/2",
+        "1": "/data/1",
+    }
     for pod in (first, second):
         writes = [entry.what for entry in cluster.audit(namespace, pod["metadata"]["name"])]
         assert "delete" not in writes
         assert len(writes) <= 5
-        assert writes[-1] == "patch status", "the disruption is announced before the job controller deletes"
+        assert writes[-1] == "patch status", (
+            "the disruption is announced before the job controller deletes"
+        )
     wait_for("the resumption", lambda: not is_suspended(cluster, namespace))
     wait_for("the Job's new pods", lambda: running(cluster, namespace, 2))
     assert SUSPENDED not in job_of(cluster, namespace)["metadata"]["labels"]
@@ -130,7 +152,9 @@ def test_a_job_whose_pods_have_all_saved_is_suspended_and_resumed_with_what_they
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_of_whose_pods_one_stays_loses_only_the_victim(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_of_whose_pods_one_stays_loses_only_the_victim(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     first, second = start_job(cluster, namespace, pods=2)
     cluster.mark(namespace, first["metadata"]["name"])
     cluster.wait_gone(namespace, first["metadata"]["name"])
@@ -141,8 +165,12 @@ def test_one_of_whose_pods_one_stays_loses_only_the_victim(cluster: ClusterHandl
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_did_not_answer_has_failed_and_is_not_suspended(cluster: ClusterHandle, namespace: str) -> None:
-    (pod,) = start_job(cluster, namespace, annotations=HTTP | {"reprieve.dev/checkpoint-timeout": "1s"})
+def test_one_that_did_not_answer_has_failed_and_is_not_suspended(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    (pod,) = start_job(
+        cluster, namespace, annotations=HTTP | {"reprieve.dev/checkpoint-timeout": "1s"}
+    )
     cluster.mark(namespace, pod["metadata"]["name"])
     cluster.wait_gone(namespace, pod["metadata"]["name"])
     assert "JobSuspended" not in events(cluster, namespace)
@@ -150,7 +178,9 @@ def test_one_that_did_not_answer_has_failed_and_is_not_suspended(cluster: Cluste
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_whose_pods_its_author_selects_loses_only_the_victim(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_whose_pods_its_author_selects_loses_only_the_victim(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     """Its pods lack the label of the Job controller: they would not be seen to stay."""
     first, second = start_job(cluster, namespace, pods=2, selected_by={"job-name": "train"})
     cluster.mark(namespace, first["metadata"]["name"])
@@ -178,8 +208,16 @@ def test_a_suspended_job_is_resumed_by_the_next_operator_but_not_one_that_somebo
     cluster.mark(namespace, pod["metadata"]["name"])
     wait_for("the suspension", lambda: is_suspended(cluster, namespace))
     operator.kill()
-    (other,) = [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "theirs", "namespace": namespace}}]
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+    (other,) = [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "theirs", "namespace": namespace},
+        }
+    ]
+    template = {
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+    }
     cluster.kubectl.apply(other | {"spec": {"suspend": True, "template": template}})
     successor = cluster.start_operator(resync_interval_seconds=1.0)
     wait_for("the resumption", lambda: not is_suspended(cluster, namespace), 80)
@@ -192,6 +230,11 @@ def test_one_that_somebody_has_resumed_is_forgotten(cluster: ClusterHandle, name
     (pod,) = start_job(cluster, namespace)
     cluster.mark(namespace, pod["metadata"]["name"])
     wait_for("the suspension", lambda: is_suspended(cluster, namespace))
-    cluster.kubectl.read("patch", "job", "train", "-n", namespace, "--type=merge", "-p", '{"spec":{"suspend":false}}')
-    wait_for("forgotten", lambda: SUSPENDED not in job_of(cluster, namespace)["metadata"].get("labels", {}))
+    cluster.kubectl.read(
+        "patch", "job", "train", "-n", namespace, "--type=merge", "-p", '{"spec":{"suspend":false}}'
+    )
+    wait_for(
+        "forgotten",
+        lambda: SUSPENDED not in job_of(cluster, namespace)["metadata"].get("labels", {}),
+    )
     assert "JobResumed" not in events(cluster, namespace)

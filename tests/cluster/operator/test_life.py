@@ -36,7 +36,9 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 
 def condition(pod: Any, kind: str) -> Any:
-    return next((found for found in pod["status"].get("conditions", []) if found["type"] == kind), None)
+    return next(
+        (found for found in pod["status"].get("conditions", []) if found["type"] == kind), None
+    )
 
 
 def state(pod: Any) -> Any:
@@ -48,7 +50,9 @@ def address(pod: Any) -> str:
 
 
 @pytest.mark.usefixtures("operator")
-def test_hint_acknowledgement_condition_and_delete_come_in_this_order(cluster: ClusterHandle, namespace: str) -> None:
+def test_hint_acknowledgement_condition_and_delete_come_in_this_order(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "order", annotations=HTTP, finalizers=["example.com/other"])
     with Workload(address(pod)) as workload:
         cluster.mark(namespace, "order")
@@ -56,7 +60,10 @@ def test_hint_acknowledgement_condition_and_delete_come_in_this_order(cluster: C
         assert condition(cluster.pod(namespace, "order"), "DisruptionTarget") is None
         workload.state = {"state": "saved", "step": 120, "path": "/data/120"}
         ended = cluster.wait_phase(namespace, "order", "terminating")
-        wait_for("DELETE", lambda: (cluster.pod(namespace, "order") or {})["metadata"].get("deletionTimestamp"))
+        wait_for(
+            "DELETE",
+            lambda: (cluster.pod(namespace, "order") or {})["metadata"].get("deletionTimestamp"),
+        )
     assert condition(ended, "DisruptionTarget")["status"] == "True"
     assert condition(ended, "DisruptionTarget")["reason"] == "PreemptionByReprieve"
     assert state(ended)["checkpoint"]["step"] == 120
@@ -65,7 +72,12 @@ def test_hint_acknowledgement_condition_and_delete_come_in_this_order(cluster: C
     assert len(workload.posts) == 1
     writes = [entry.what for entry in cluster.audit(namespace, "order")]
     assert writes == ["patch", "patch", "patch status", "delete"]
-    told = ["CheckpointRequested", "CheckpointAcknowledged", "CheckpointSaved", "SoftEvictionDeleting"]
+    told = [
+        "CheckpointRequested",
+        "CheckpointAcknowledged",
+        "CheckpointSaved",
+        "SoftEvictionDeleting",
+    ]
     wait_for("Events", lambda: cluster.event_reasons(namespace, "order")[:4] == told)
 
 
@@ -96,7 +108,9 @@ def test_one_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_answers_but_is_slow_is_extended_once_and_only_once(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_that_answers_but_is_slow_is_extended_once_and_only_once(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "slow", annotations=SHORT, finalizers=["example.com/other"])
     with Workload(address(pod)):
         cluster.mark(namespace, "slow")
@@ -108,11 +122,18 @@ def test_one_that_answers_but_is_slow_is_extended_once_and_only_once(cluster: Cl
     assert len(cluster.audit(namespace, "slow")) == 5
 
 
-DEFERS = {"state": "defer", "deferSeconds": 6, "progress": 0.25, "message": "in the middle of a step"}
+DEFERS = {
+    "state": "defer",
+    "deferSeconds": 6,
+    "progress": 0.25,
+    "message": "in the middle of a step",
+}
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_workload_may_ask_for_more_time_and_then_save(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_workload_may_ask_for_more_time_and_then_save(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "later", annotations=HTTP, finalizers=["example.com/other"])
     with Workload(address(pod), on_post=DEFERS) as workload:
         cluster.mark(namespace, "later")
@@ -126,12 +147,17 @@ def test_a_workload_may_ask_for_more_time_and_then_save(cluster: ClusterHandle, 
 
 @pytest.mark.usefixtures("operator")
 def test_the_annotation_carrier_needs_no_network(cluster: ClusterHandle, namespace: str) -> None:
-    wanted = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-answer": '{"state":"saved"}'}
+    wanted = {
+        "reprieve.dev/checkpoint-hint": "annotation:",
+        "reprieve.dev/checkpoint-answer": '{"state":"saved"}',
+    }
     cluster.create_pod(namespace, "reader", annotations=wanted, finalizers=["example.com/other"])
     cluster.mark(namespace, "reader")
     hinted = cluster.wait_phase(namespace, "reader", "hinted")
     annotations = hinted["metadata"]["annotations"]
-    assert "reprieve.dev/checkpoint-answer" not in annotations, "an answer from before the request is none to it"
+    assert "reprieve.dev/checkpoint-answer" not in annotations, (
+        "an answer from before the request is none to it"
+    )
     request = json.loads(annotations["reprieve.dev/checkpoint-request"])
     answer = json.dumps({"state": "saved", "id": request["id"], "path": "/data/7"})
     cluster.annotate(namespace, "reader", f"reprieve.dev/checkpoint-answer={answer}")
@@ -140,7 +166,10 @@ def test_the_annotation_carrier_needs_no_network(cluster: ClusterHandle, namespa
 
 
 NOT_ITS_OWN = {
-    "cloud metadata's": ("169.254.169.254", "the pod's address is not a unicast address of its own"),
+    "cloud metadata's": (
+        "169.254.169.254",
+        "the pod's address is not a unicast address of its own",
+    ),
     "its node's": ("10.99.0.1", "the pod's address is its node's"),
 }
 
@@ -148,7 +177,10 @@ NOT_ITS_OWN = {
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize(
     ("address", "why"),
-    [NOT_ITS_OWN["cloud metadata's"], pytest.param(*NOT_ITS_OWN["its node's"], marks=pytest.mark.slow)],
+    [
+        NOT_ITS_OWN["cloud metadata's"],
+        pytest.param(*NOT_ITS_OWN["its node's"], marks=pytest.mark.slow),
+    ],
     ids=NOT_ITS_OWN,
 )
 def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_deadline(
@@ -156,29 +188,45 @@ def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_dead
 ) -> None:
     cluster.create_pod(namespace, "odd", annotations=SHORT, finalizers=["example.com/other"])
     host = "10.99.0.1"
-    addresses = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host, "hostIPs": [{"ip": host}]}
+    addresses = {
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "hostIP": host,
+        "hostIPs": [{"ip": host}],
+    }
     patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": addresses}))
     cluster.kubectl.read("patch", "pod", "odd", "-n", namespace, *patch)
     cluster.mark(namespace, "odd")
     hinted = cluster.wait_phase(namespace, "odd", "hinted")
-    assert json.loads(hinted["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])["attempt"] == 1
+    assert (
+        json.loads(hinted["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])["attempt"]
+        == 1
+    )
     ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "odd"))
     assert ended["status"]["podIP"] == address
     assert state(ended)["outcome"] == "unresponsive"
     told = f"{why}, so the hint is in annotation reprieve.dev/checkpoint-request instead"
-    assert wait_for("Event", lambda: _notes(cluster, namespace, "CheckpointHintByAnnotation")) == [told]
+    assert wait_for("Event", lambda: _notes(cluster, namespace, "CheckpointHintByAnnotation")) == [
+        told
+    ]
 
 
 @pytest.mark.usefixtures("operator")
-def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle, namespace: str) -> None:
+def test_taking_the_label_away_cancels_and_leaves_no_mark(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=SHORT)
     with Workload(address(pod)) as workload:
         cluster.annotate(namespace, "spared", f"{PREEMPTOR}=uid-of-high")
         cluster.mark(namespace, "spared")
         cluster.wait_phase(namespace, "spared", "checkpointing")
-        cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
+        cluster.kubectl.read(
+            "label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-"
+        )
         spared = wait_for("cancelled", lambda: _in_state(cluster, namespace, "spared", "cancelled"))
-        told = wait_for("word of it", lambda: [asked for asked in workload.asked if asked.method == "DELETE"])
+        told = wait_for(
+            "word of it", lambda: [asked for asked in workload.requests if asked.method == "DELETE"]
+        )
         assert [asked.document["id"] for asked in told] == [workload.eviction_id]
     assert "reprieve.dev/soft-eviction" not in spared["metadata"].get("labels", {})
     assert PREEMPTOR not in spared["metadata"]["annotations"]
@@ -204,7 +252,9 @@ def test_koordinators_annotation_is_found_by_the_sweep_and_its_removal_cancels(
 
 
 @pytest.mark.usefixtures("operator")
-def test_an_unreadable_mark_evicts_nobody_and_is_said_once(cluster: ClusterHandle, namespace: str) -> None:
+def test_an_unreadable_mark_evicts_nobody_and_is_said_once(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.create_pod(namespace, "odd", annotations={KOORDINATOR: "{soon"})
     cluster.create_pod(namespace, "witness")
     cluster.annotate(namespace, "witness", f"{KOORDINATOR}=true")
@@ -258,7 +308,14 @@ def test_another_cleaners_finalizer_holds_the_victim_until_that_cleaner_is_done(
     wait_for("Event", lambda: "WaitingForFinalizers" in cluster.event_reasons(namespace, "held"))
     assert cluster.pod(namespace, "held") is not None
     cluster.kubectl.read(
-        "patch", "pod", "held", "-n", namespace, "--type=merge", "-p", '{"metadata":{"finalizers":null}}'
+        "patch",
+        "pod",
+        "held",
+        "-n",
+        namespace,
+        "--type=merge",
+        "-p",
+        '{"metadata":{"finalizers":null}}',
     )
     cluster.wait_gone(namespace, "held")
     assert [entry.what for entry in cluster.audit(namespace, "held")].count("delete") == 1
@@ -266,7 +323,9 @@ def test_another_cleaners_finalizer_holds_the_victim_until_that_cleaner_is_done(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_job_keeps_count_and_checkpoint_for_its_next_pod(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_job_keeps_count_and_checkpoint_for_its_next_pod(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     template = {
         "metadata": {"annotations": HTTP},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
@@ -288,7 +347,9 @@ def test_a_job_keeps_count_and_checkpoint_for_its_next_pod(cluster: ClusterHandl
     entry = json.loads(owner["metadata"]["annotations"]["reprieve.dev/ledger"])["slots"][""]
     assert entry["count"] == 1
     assert entry["saved"]["path"] == "/data/9"
-    assert owner["metadata"]["annotations"]["reprieve.dev/last-checkpoint-at"] == entry["saved"]["at"]
+    assert (
+        owner["metadata"]["annotations"]["reprieve.dev/last-checkpoint-at"] == entry["saved"]["at"]
+    )
 
 
 def _notes(cluster: ClusterHandle, namespace: str, reason: str) -> list[str]:
@@ -304,7 +365,11 @@ def _deleted(cluster: ClusterHandle, namespace: str, name: str) -> Any:
 def _in_state(cluster: ClusterHandle, namespace: str, name: str, phase: str) -> Any:
     pod = cluster.pod(namespace, name)
     annotations = pod["metadata"].get("annotations", {}) if pod else {}
-    return pod if json.loads(annotations.get("reprieve.dev/eviction", "{}")).get("phase") == phase else None
+    return (
+        pod
+        if json.loads(annotations.get("reprieve.dev/eviction", "{}")).get("phase") == phase
+        else None
+    )
 
 
 def _running_pod_of(cluster: ClusterHandle, namespace: str, job: str) -> Any:
@@ -317,7 +382,9 @@ def test_a_workload_that_speaks_grpc_is_asked_and_has_saved(
     cluster: ClusterHandle, namespace: str, tmp_path: Path
 ) -> None:
     annotations = {"reprieve.dev/checkpoint-hint": "grpc://:9000"}
-    pod = cluster.create_pod(namespace, "grpc", annotations=annotations, finalizers=["example.com/other"])
+    pod = cluster.create_pod(
+        namespace, "grpc", annotations=annotations, finalizers=["example.com/other"]
+    )
     with grpc_example.training(tmp_path, address(pod), 9000):
         cluster.mark(namespace, "grpc")
         ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "grpc"))

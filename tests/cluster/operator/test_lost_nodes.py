@@ -49,10 +49,14 @@ def may_read_nodes(cluster: ClusterHandle) -> bool:
 
 
 @contextmanager
-def a_node(cluster: ClusterHandle, name: str, *taints: str, ready: str = "Unknown") -> Iterator[None]:
+def a_node(
+    cluster: ClusterHandle, name: str, *taints: str, ready: str = "Unknown"
+) -> Iterator[None]:
     """Have a node that nobody looks after."""
     spec = {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]}
-    cluster.kubectl.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
+    cluster.kubectl.apply(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+    )
     condition = {"type": "Ready", "status": ready, "reason": "Test", "message": ""}
     patch(cluster, "node", name, {"status": {"conditions": [condition]}}, "--subresource=status")
     try:
@@ -67,7 +71,12 @@ def patch(cluster: ClusterHandle, kind: str, name: str, change: object, *words: 
 
 def a_pod_on(cluster: ClusterHandle, namespace: str, node: str, **annotations: str) -> None:
     """Create a pod, and say in its kubelet's place that it runs."""
-    metadata = {"name": "victim", "namespace": namespace, "finalizers": HELD, "annotations": annotations}
+    metadata = {
+        "name": "victim",
+        "namespace": namespace,
+        "finalizers": HELD,
+        "annotations": annotations,
+    }
     main = {"name": "main", "image": "none"}
     spec = {"nodeName": node, "containers": [main], "tolerations": [{"operator": "Exists"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -106,7 +115,9 @@ def test_one_whose_node_goes_while_it_saves_is_deleted_with_grace_0_once_and_let
     pod = deleted(cluster, namespace)
     assert json.loads(pod["metadata"]["annotations"]["reprieve.dev/eviction"])["graceSeconds"] == 0
     assert pod["metadata"]["deletionGracePeriodSeconds"] == 0
-    wait_for("let go", lambda: (cluster.pod(namespace, "victim") or {})["metadata"]["finalizers"] == HELD)
+    wait_for(
+        "let go", lambda: (cluster.pod(namespace, "victim") or {})["metadata"]["finalizers"] == HELD
+    )
     assert deletions(cluster, namespace) == [200]
 
 
@@ -118,12 +129,16 @@ def test_one_on_a_node_that_an_admin_says_is_off_is_deleted_with_grace_0_once(
         a_pod_on(cluster, namespace, namespace)
         cluster.mark(namespace, "victim")
         assert deleted(cluster, namespace)["metadata"]["deletionGracePeriodSeconds"] == 0
-        wait_for("Event", lambda: "SoftEvictionDeleting" in cluster.event_reasons(namespace, "victim"))
+        wait_for(
+            "Event", lambda: "SoftEvictionDeleting" in cluster.event_reasons(namespace, "victim")
+        )
     assert deletions(cluster, namespace) == [200]
 
 
 @pytest.mark.usefixtures("granted")
-def test_one_on_a_node_that_is_only_unreachable_keeps_its_grace(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_on_a_node_that_is_only_unreachable_keeps_its_grace(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     with a_node(cluster, namespace, UNREACHABLE):
         a_pod_on(cluster, namespace, namespace)
         cluster.mark(namespace, "victim")

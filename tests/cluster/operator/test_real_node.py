@@ -17,7 +17,14 @@ from realcluster.node_config import LABEL, Node
 from realcluster.node_kernel import parse_cgroup_mounts
 from realcluster.processes import Identity
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, descendants, own_cluster, succeed
+from reprieve_testing.hack_cluster import (
+    NAMESPACE,
+    SECONDS,
+    OwnCluster,
+    descendants,
+    own_cluster,
+    succeed,
+)
 from reprieve_testing.pod_programs import (
     HOLD,
     POD_IP,
@@ -68,7 +75,9 @@ def test_a_signal_sent_by_exec_reaches_the_program(ours: OwnCluster) -> None:
     ours.wait_output("signalled", "saved")
 
 
-def test_a_program_that_obeys_term_ends_with_its_own_exit_code_before_its_grace_is_over(ours: OwnCluster) -> None:
+def test_a_program_that_obeys_term_ends_with_its_own_exit_code_before_its_grace_is_over(
+    ours: OwnCluster,
+) -> None:
     ours.create(python("polite", POLITE, metadata={"finalizers": [HOLD]}))
     ours.wait_output("polite", "ready")
     exit_code, _ = delete(ours, "polite", grace_seconds=600).wait_ended()
@@ -95,15 +104,23 @@ def test_a_changed_annotation_reaches_its_downward_api_file(ours: OwnCluster) ->
 def test_a_process_of_the_machine_reaches_a_pod_by_its_address(ours: OwnCluster) -> None:
     ours.create(a_pod("server", *SERVER, main={"env": [POD_IP]}, **NODE))
     address = ours.wait_running("server")["status"]["podIP"]
-    assert wait_for(f"an answer of {address}", lambda: http_status(address), SECONDS) == http.client.OK
+    assert (
+        wait_for(f"an answer of {address}", lambda: http_status(address), SECONDS) == http.client.OK
+    )
 
 
-def test_a_node_whose_first_process_is_killed_is_dead_with_all_its_pods_and_up_brings_it_back(ours: OwnCluster) -> None:
+def test_a_node_whose_first_process_is_killed_is_dead_with_all_its_pods_and_up_brings_it_back(
+    ours: OwnCluster,
+) -> None:
     ours.create(python("survivor", POLITE))
     ours.wait_output("survivor", "ready")
     first, *others = descendants(ours.processes()["test-node-real-0"].pid)
     os.kill(first.pid, signal.SIGKILL)
-    wait_for("the end of all its processes", lambda: not any(other.is_alive() for other in others), SECONDS)
+    wait_for(
+        "the end of all its processes",
+        lambda: not any(other.is_alive() for other in others),
+        SECONDS,
+    )
     assert "test-node-real-0 not running" in " ".join(ours.hack("status").stdout.split())
     succeed(ours.hack("up"))
     assert "1 of 1 nodes ready" in succeed(ours.hack("status")).stdout
@@ -135,7 +152,9 @@ class Traces:
         node = Node.from_json((cluster.cluster.home / "nodes" / name / "node.json").read_text())
         bridge = Path("/sys/class/net", node.bridge)
         ports = [bridge.parent / port.name for port in (bridge / "brif").iterdir()]
-        hierarchies = [Path(folder) for folder, _ in parse_cgroup_mounts(Path("/proc/mounts").read_text())]
+        hierarchies = [
+            Path(folder) for folder, _ in parse_cgroup_mounts(Path("/proc/mounts").read_text())
+        ]
         return cls(
             node,
             processes=descendants(cluster.processes()[name].pid),
@@ -159,7 +178,10 @@ def python(name: str, program: str, *arguments: str, **more: Any) -> Any:
 
 
 def is_ready(pod: Any) -> bool:
-    return any(found["type"] == "Ready" and found["status"] == "True" for found in pod["status"].get("conditions", []))
+    return any(
+        found["type"] == "Ready" and found["status"] == "True"
+        for found in pod["status"].get("conditions", [])
+    )
 
 
 def restarts(pod: Any) -> int:

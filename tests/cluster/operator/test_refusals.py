@@ -15,7 +15,9 @@ KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
 MARK = '{"timestamp":"2026-11-21T10:00:00Z","initiator":"koord-scheduler","reason":"reclaim borrowed quota"}'
 PROTECTED = {"quota.scheduling.koordinator.sh/preemptible": "false"}
 LIMIT = 262_144
-ON_TWO_CPUS = {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}]}
+ON_TWO_CPUS = {
+    "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}]
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,10 @@ def notes(cluster: ClusterHandle, namespace: str, reason: str) -> list[str]:
 
 def is_unmarked(pod: Json) -> bool:
     metadata = pod["metadata"]
-    return KOORDINATOR not in metadata["annotations"] and "reprieve.dev/soft-eviction" not in metadata["labels"]
+    return (
+        KOORDINATOR not in metadata["annotations"]
+        and "reprieve.dev/soft-eviction" not in metadata["labels"]
+    )
 
 
 def test_one_that_is_not_preemptible_stays_and_loses_the_mark(
@@ -72,8 +77,13 @@ def test_one_that_is_not_preemptible_stays_and_loses_the_mark(
     assert state(spared)["cause"] == "reclaim"
     # The sweep's label, and the answer.
     assert [entry.what for entry in cluster.audit(namespace, "protected")] == ["patch", "patch"]
-    wait_for("Event", lambda: cluster.event_reasons(namespace, "protected") == ["PreemptionRefused"])
-    assert operator.metric('reprieve_preemption_refusals_total{ground="non-preemptible"}') == before + 1
+    wait_for(
+        "Event", lambda: cluster.event_reasons(namespace, "protected") == ["PreemptionRefused"]
+    )
+    assert (
+        operator.metric('reprieve_preemption_refusals_total{ground="non-preemptible"}')
+        == before + 1
+    )
     shown = cluster.reprieve("watch", "--once", "-n", namespace)
     assert "no victims" in shown.stderr
 
@@ -110,10 +120,14 @@ def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     hint = {"reprieve.dev/checkpoint-hint": "annotation:", KOORDINATOR: MARK}
-    pod = cluster.create_pod(namespace, "almost", annotations=hint, spec={"activeDeadlineSeconds": 20})
+    pod = cluster.create_pod(
+        namespace, "almost", annotations=hint, spec={"activeDeadlineSeconds": 20}
+    )
     reprieved = cluster.wait_phase(namespace, "almost", "reprieved")
     assert state(reprieved)["refusedOn"] == "near-completion"
-    assert moment(state(reprieved)["deadline"]) == moment(pod["status"]["startTime"]) + timedelta(seconds=20)
+    assert moment(state(reprieved)["deadline"]) == moment(pod["status"]["startTime"]) + timedelta(
+        seconds=20
+    )
     assert "reprieve.dev/checkpoint-request" not in reprieved["metadata"]["annotations"]
     shown = cluster.reprieve("watch", "--once", "-n", namespace)
     assert "reprieved" in shown.stdout
@@ -129,7 +143,9 @@ def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_pods_deadline_does_not_protect_its_gang(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_pods_deadline_does_not_protect_its_gang(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     gang = {"pod-group.scheduling.sigs.k8s.io": "train"}
     bounds = {"small": {"activeDeadlineSeconds": 1200}, "large": {}}
     for name, spec in bounds.items():
@@ -150,12 +166,18 @@ def test_a_gang_that_is_almost_complete_is_let_finish_until_its_last_pod_has(
     ]
     cluster.annotate(namespace, "first", f"{KOORDINATOR}={MARK}")
     reprieved = cluster.wait_phase(namespace, "first", "reprieved")
-    assert moment(state(reprieved)["deadline"]) == moment(pods[1]["status"]["startTime"]) + timedelta(seconds=1200)
+    assert moment(state(reprieved)["deadline"]) == moment(
+        pods[1]["status"]["startTime"]
+    ) + timedelta(seconds=1200)
 
 
 @pytest.mark.usefixtures("operator")
-def test_its_jobs_walltime_counts_and_whoever_insists_is_heard(cluster: ClusterHandle, namespace: str) -> None:
-    template = {"spec": {"restartPolicy": "Never", "tolerations": [{"operator": "Exists"}], **ON_TWO_CPUS}}
+def test_its_jobs_walltime_counts_and_whoever_insists_is_heard(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    template = {
+        "spec": {"restartPolicy": "Never", "tolerations": [{"operator": "Exists"}], **ON_TWO_CPUS}
+    }
     cluster.kubectl.apply(
         {
             "apiVersion": "batch/v1",
@@ -164,13 +186,19 @@ def test_its_jobs_walltime_counts_and_whoever_insists_is_heard(cluster: ClusterH
             "spec": {"activeDeadlineSeconds": 1200, "template": template},
         }
     )
-    (pod,) = wait_for("the Job's pod", lambda: cluster.kubectl.get("pods", "-n", namespace)["items"])
+    (pod,) = wait_for(
+        "the Job's pod", lambda: cluster.kubectl.get("pods", "-n", namespace)["items"]
+    )
     name = pod["metadata"]["name"]
-    wait_for("it runs", lambda: (cluster.pod(namespace, name) or {})["status"].get("phase") == "Running")
+    wait_for(
+        "it runs", lambda: (cluster.pod(namespace, name) or {})["status"].get("phase") == "Running"
+    )
     cluster.annotate(namespace, name, f"{KOORDINATOR}={MARK}")
     reprieved = cluster.wait_phase(namespace, name, "reprieved")
     job = cluster.kubectl.get("job", "job", "-n", namespace)
-    assert moment(state(reprieved)["deadline"]) == moment(job["status"]["startTime"]) + timedelta(seconds=1200)
+    assert moment(state(reprieved)["deadline"]) == moment(job["status"]["startTime"]) + timedelta(
+        seconds=1200
+    )
     assert set(state(reprieved)["cost"]) == {"cpuHours"}
     asked = cluster.reprieve("evict", name, "-n", namespace)
     assert asked.stdout == f"pod/{name} soft eviction requested\n", asked.stderr
@@ -178,8 +206,15 @@ def test_its_jobs_walltime_counts_and_whoever_insists_is_heard(cluster: ClusterH
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_scheduler_that_takes_its_mark_back_ends_a_reprieve(cluster: ClusterHandle, namespace: str) -> None:
-    cluster.create_pod(namespace, "withdrawn", annotations={KOORDINATOR: MARK}, spec={"activeDeadlineSeconds": 1200})
+def test_a_scheduler_that_takes_its_mark_back_ends_a_reprieve(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(
+        namespace,
+        "withdrawn",
+        annotations={KOORDINATOR: MARK},
+        spec={"activeDeadlineSeconds": 1200},
+    )
     cluster.wait_phase(namespace, "withdrawn", "reprieved")
     cluster.annotate(namespace, "withdrawn", f"{KOORDINATOR}-")
     cancelled = in_phase(cluster, namespace, "withdrawn", "cancelled")

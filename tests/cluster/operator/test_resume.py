@@ -112,9 +112,9 @@ def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
         cluster.wait_phase(namespace, "patient", "checkpointing")
         cluster.kill_component("kube-apiserver")
         try:
-            asked = len(workload.asked)
+            asked = len(workload.requests)
             workload.state = {"state": "saved", "path": "/data/1"}
-            wait_for("a question meanwhile", lambda: len(workload.asked) > asked)
+            wait_for("a question meanwhile", lambda: len(workload.requests) > asked)
         finally:
             cluster.start_component("kube-apiserver")
         ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "patient"))
@@ -123,7 +123,9 @@ def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
     assert [entry.what for entry in cluster.audit(namespace, "patient")].count("delete") == 1
 
 
-def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(cluster: ClusterHandle, namespace: str) -> None:
+def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     first = cluster.start_operator(lease_duration_seconds=600)
     first.wait_leading()
     second = cluster.start_operator(lease_duration_seconds=600)
@@ -196,7 +198,9 @@ def test_a_held_victim_that_lost_its_label_while_nobody_watched_is_let_go(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "taken", annotations=hinted_for(30), finalizers=HELD)
     with Workload(pod["status"]["podIP"]):
         cluster.mark(namespace, "taken")
@@ -207,7 +211,9 @@ def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(cluster: 
     assert "delete" not in [entry.what for entry in cluster.audit(namespace, "taken")]
 
 
-def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(cluster: ClusterHandle, namespace: str) -> None:
+def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     # It is stopped for longer than a test's lease lasts, and in a new term it would know nothing of a victim that is gone.
     operator = cluster.start_operator(renew_deadline_seconds=50, lease_duration_seconds=60)
     operator.wait_leading()
@@ -221,7 +227,10 @@ def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(cluster: Clust
         twin = cluster.create_pod(namespace, "twin")
         wait_for("its deadline is over", lambda: datetime.now(UTC) > over)
         operator.signal(signal.SIGCONT)
-        wait_for("the victim's end is told", lambda: "SoftEvictionCompleted" in reasons(cluster, namespace))
+        wait_for(
+            "the victim's end is told",
+            lambda: "SoftEvictionCompleted" in reasons(cluster, namespace),
+        )
     now = cluster.pod(namespace, "twin")
     assert now is not None
     assert now["metadata"]["uid"] == twin["metadata"]["uid"] != victim["metadata"]["uid"]
@@ -252,7 +261,9 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
     cluster.set_policy(gracePeriodCap="soonish")
     told = wait_for("the Event", lambda: complaints(cluster))
     cluster.set_policy(gracePeriodCap="soonish", ceiling="30m")
-    wait_for("the second reading", lambda: operator.log.read_text().count("policy cannot be read") >= 2)
+    wait_for(
+        "the second reading", lambda: operator.log.read_text().count("policy cannot be read") >= 2
+    )
     assert operator.stop() == 0
     successor = cluster.start_operator()
     successor.wait_leading()
@@ -262,12 +273,16 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
     assert complaints(cluster) == told
     cluster.set_policy()
     (note,) = told
-    assert note.startswith("what was in force stays in force: data[gracePeriodCap]: must be a duration")
+    assert note.startswith(
+        "what was in force stays in force: data[gracePeriodCap]: must be a duration"
+    )
 
 
 def complaints(cluster: ClusterHandle) -> list[str]:
     """Return the notes of our Events on the present ConfigMap."""
-    uid = cluster.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["metadata"]["uid"]
+    uid = cluster.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["metadata"][
+        "uid"
+    ]
     events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", OPERATOR_NAMESPACE)["items"]
     return [event["note"] for event in events if event["regarding"].get("uid") == uid]
 

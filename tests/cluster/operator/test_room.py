@@ -17,7 +17,10 @@ ALMOST_ALL_OF_ETCDS = [{"name": f"V{number}", "value": "x" * 140_000} for number
 MARK, AS_LONG_AS_THE_MARK = "reprieve.dev/soft-eviction", "example.com/soft-evictions"
 ROOM_FOR_A_DELETE = 64
 """Bytes: the API server writes when, and with which grace. A state takes 500, the condition 200."""
-ASKED_BY_ANNOTATION = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-timeout": "6s"}
+ASKED_BY_ANNOTATION = {
+    "reprieve.dev/checkpoint-hint": "annotation:",
+    "reprieve.dev/checkpoint-timeout": "6s",
+}
 
 
 @pytest.fixture
@@ -31,10 +34,14 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 
 def size(pod: Json) -> int:
-    return sum(len(key) + len(value.encode()) for key, value in pod["metadata"]["annotations"].items())
+    return sum(
+        len(key) + len(value.encode()) for key, value in pod["metadata"]["annotations"].items()
+    )
 
 
-def pad(cluster: ClusterHandle, namespace: str, name: str, length: int, **labels: str | None) -> bool:
+def pad(
+    cluster: ClusterHandle, namespace: str, name: str, length: int, **labels: str | None
+) -> bool:
     """Have an annotation of this length, and labels; `False` where there is no room for them."""
     text = json.dumps({"metadata": {"annotations": {"pad": "x" * length}, "labels": labels}})
     words = ("patch", "pod", name, "-n", namespace, "--type=merge", "--patch-file=/dev/stdin")
@@ -49,13 +56,27 @@ def deleted(cluster: ClusterHandle, namespace: str, name: str) -> Json | None:
 
 
 def disruption(pod: Json) -> list[str]:
-    return [found["status"] for found in pod["status"]["conditions"] if found["type"] == "DisruptionTarget"]
+    return [
+        found["status"]
+        for found in pod["status"]["conditions"]
+        if found["type"] == "DisruptionTarget"
+    ]
 
 
-def test_a_pod_without_room_for_a_state_goes_without_notice_and_says_so(cluster: ClusterHandle, namespace: str) -> None:
-    hint = {"reprieve.dev/checkpoint-hint": "http://:8080/", "reprieve.dev/checkpoint-timeout": "9m"}
+def test_a_pod_without_room_for_a_state_goes_without_notice_and_says_so(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    hint = {
+        "reprieve.dev/checkpoint-hint": "http://:8080/",
+        "reprieve.dev/checkpoint-timeout": "9m",
+    }
     used = sum(map(len, [*hint, *hint.values(), *FULL]))
-    cluster.create_pod(namespace, "full", annotations=hint | {"example.com/pad": "x" * (LIMIT - used)}, finalizers=HELD)
+    cluster.create_pod(
+        namespace,
+        "full",
+        annotations=hint | {"example.com/pad": "x" * (LIMIT - used)},
+        finalizers=HELD,
+    )
     cluster.mark(namespace, "full")
     pod = wait_for("DELETE", lambda: deleted(cluster, namespace, "full"))
     assert disruption(pod) == ["True"]
@@ -67,7 +88,9 @@ def test_a_pod_without_room_for_a_state_goes_without_notice_and_says_so(cluster:
     wait_for("Events", lambda: cluster.event_reasons(namespace, "full")[:2] == told)
 
 
-def test_a_pod_that_wants_no_checkpoint_goes_also_without_room(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_pod_that_wants_no_checkpoint_goes_also_without_room(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.create_pod(namespace, "plain", annotations=FULL, finalizers=HELD)
     cluster.mark(namespace, "plain")
     assert disruption(wait_for("DELETE", lambda: deleted(cluster, namespace, "plain"))) == ["True"]
@@ -80,16 +103,27 @@ def test_room_that_is_taken_after_the_hint_delays_nothing_and_leaves_no_finalize
     cluster.mark(namespace, "late")
     hinted = cluster.wait_phase(namespace, "late", "hinted")
     assert hinted["metadata"]["finalizers"] == ["reprieve.dev/cleanup"]
-    taken = json.dumps({"metadata": {"annotations": {"pad": "x" * (LIMIT - size(hinted) - len("pad"))}}})
+    taken = json.dumps(
+        {"metadata": {"annotations": {"pad": "x" * (LIMIT - size(hinted) - len("pad"))}}}
+    )
     cluster.kubectl.read(
-        "patch", "pod", "late", "-n", namespace, "--type=merge", "--patch-file=/dev/stdin", stdin=taken
+        "patch",
+        "pod",
+        "late",
+        "-n",
+        namespace,
+        "--type=merge",
+        "--patch-file=/dev/stdin",
+        stdin=taken,
     )
     cluster.wait_gone(namespace, "late")
     deletes = [entry for entry in cluster.audit(namespace, "late") if entry.verb == "delete"]
     assert [entry.status for entry in deletes] == [200]
 
 
-def test_a_pod_that_is_as_large_as_etcd_takes_goes_with_nothing_written(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_pod_that_is_as_large_as_etcd_takes_goes_with_nothing_written(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     hint = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-timeout": "9m"}
     spec = {"containers": [{"name": "main", "image": "none", "env": ALMOST_ALL_OF_ETCDS}]}
     cluster.create_pod(namespace, "large", annotations=hint, finalizers=HELD, spec=spec)
@@ -98,14 +132,18 @@ def test_a_pod_that_is_as_large_as_etcd_takes_goes_with_nothing_written(cluster:
     assert not pad(cluster, namespace, "large", too_long), "it is no larger than a pod may be"
     while too_long - fits > 1:
         middle = (fits + too_long) // 2
-        fits, too_long = (middle, too_long) if pad(cluster, namespace, "large", middle) else (fits, middle)
+        fits, too_long = (
+            (middle, too_long) if pad(cluster, namespace, "large", middle) else (fits, middle)
+        )
     marked = {AS_LONG_AS_THE_MARK: None, MARK: "requested"}
     assert pad(cluster, namespace, "large", fits - ROOM_FOR_A_DELETE, **marked)
     wait_for("DELETE", lambda: deleted(cluster, namespace, "large"))
     written = cluster.audit(namespace, "large")
     assert [entry.what for entry in written if entry.status < 300] == ["delete"]
     assert {entry.status for entry in written if entry.status >= 300} == {500}
-    wait_for("Event", lambda: "SoftEvictionWithoutNotice" in cluster.event_reasons(namespace, "large"))
+    wait_for(
+        "Event", lambda: "SoftEvictionWithoutNotice" in cluster.event_reasons(namespace, "large")
+    )
 
 
 def test_one_that_has_finished_is_let_go_though_nothing_can_be_written_down(
@@ -113,7 +151,9 @@ def test_one_that_has_finished_is_let_go_though_nothing_can_be_written_down(
 ) -> None:
     cluster.create_pod(namespace, "done", annotations=FULL)
     ended = json.dumps({"status": {"phase": "Succeeded"}})
-    cluster.kubectl.read("patch", "pod", "done", "-n", namespace, "--subresource=status", "--type=merge", "-p", ended)
+    cluster.kubectl.read(
+        "patch", "pod", "done", "-n", namespace, "--subresource=status", "--type=merge", "-p", ended
+    )
     cluster.mark(namespace, "done")
     wait_for("Event", lambda: "SoftEvictionFinished" in cluster.event_reasons(namespace, "done"))
     pod = cluster.pod(namespace, "done")
@@ -122,13 +162,20 @@ def test_one_that_has_finished_is_let_go_though_nothing_can_be_written_down(
     assert "reprieve.dev/soft-eviction" not in pod["metadata"].get("labels", {})
 
 
-def test_one_that_is_spared_at_the_last_moment_is_written_once(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_that_is_spared_at_the_last_moment_is_written_once(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.set_policy(endWith="evict", ceiling="60s", checkpointTimeout="5s", maxDeferral="5s")
     cluster.create_pod(namespace, "kept", labels={"app": "db"}, annotations=FULL)
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}
     metadata = {"name": "db", "namespace": namespace}
     cluster.kubectl.apply(
-        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata,
+            "spec": spec,
+        }
     )
     cluster.mark(namespace, "kept")
     wait_for("Event", lambda: "WaitingForBudget" in cluster.event_reasons(namespace, "kept"))

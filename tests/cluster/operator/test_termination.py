@@ -44,7 +44,12 @@ def start_job(cluster: ClusterHandle, namespace: str, **annotations: str) -> Any
     template = {"metadata": {"annotations": said}, "spec": spec}
     metadata = {"name": "train", "namespace": namespace}
     cluster.kubectl.apply(
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata,
+            "spec": {"template": template},
+        }
     )
 
     def running() -> Any:
@@ -55,19 +60,31 @@ def start_job(cluster: ClusterHandle, namespace: str, **annotations: str) -> Any
 
 
 def ledger_of(cluster: ClusterHandle, namespace: str) -> Any:
-    annotations = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"].get("annotations", {})
-    return json.loads(annotations["reprieve.dev/ledger"]) if "reprieve.dev/ledger" in annotations else None
+    annotations = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"].get(
+        "annotations", {}
+    )
+    return (
+        json.loads(annotations["reprieve.dev/ledger"])
+        if "reprieve.dev/ledger" in annotations
+        else None
+    )
 
 
 def notes(cluster: ClusterHandle, namespace: str, reason: str) -> list[str]:
     items = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
-    return [item["note"] for item in items if (item["reportingController"], item["reason"]) == (CONTROLLER, reason)]
+    return [
+        item["note"]
+        for item in items
+        if (item["reportingController"], item["reason"]) == (CONTROLLER, reason)
+    ]
 
 
 def end_with(cluster: ClusterHandle, namespace: str, name: str, phase: str) -> None:
     """Let a simulated pod end by itself."""
     patch = json.dumps({"status": {"phase": phase}})
-    cluster.kubectl.read("patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+    cluster.kubectl.read(
+        "patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch
+    )
 
 
 def a_pod_that_nobody_ends(cluster: ClusterHandle, namespace: str, name: str) -> None:
@@ -92,10 +109,14 @@ def a_pod_that_nobody_ends(cluster: ClusterHandle, namespace: str, name: str) ->
         "state": {"running": {}},
     }
     patch = json.dumps({"status": {"phase": "Running", "containerStatuses": [running]}})
-    cluster.kubectl.read("patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+    cluster.kubectl.read(
+        "patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch
+    )
 
 
-def test_our_own_finalizer_does_not_outlive_its_ceiling(cluster: ClusterHandle, namespace: str) -> None:
+def test_our_own_finalizer_does_not_outlive_its_ceiling(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     a_pod_that_nobody_ends(cluster, namespace, "hangs")
     cluster.mark(namespace, "hangs")
     hinted = cluster.wait_phase(namespace, "hangs", "hinted")
@@ -104,13 +125,22 @@ def test_our_own_finalizer_does_not_outlive_its_ceiling(cluster: ClusterHandle, 
     answer = json.dumps({"state": "saved", "id": request["id"]})
     cluster.annotate(namespace, "hangs", f"reprieve.dev/checkpoint-answer={answer}")
     wait_for("Event", lambda: "CleanupCeilingReached" in cluster.event_reasons(namespace, "hangs"))
-    wait_for("let go", lambda: not (cluster.pod(namespace, "hangs") or {"metadata": {}})["metadata"].get("finalizers"))
+    wait_for(
+        "let go",
+        lambda: (
+            not (cluster.pod(namespace, "hangs") or {"metadata": {}})["metadata"].get("finalizers")
+        ),
+    )
     assert cluster.event_reasons(namespace, "hangs").count("CleanupCeilingReached") == 1
     cluster.kubectl.read("delete", "pod", "hangs", "-n", namespace, "--grace-period=0", "--force")
 
 
-def test_our_own_finalizer_does_not_keep_a_namespace(cluster: ClusterHandle, namespace: str) -> None:
-    pods = [cluster.create_pod(namespace, f"held-{number}", annotations=HTTP) for number in range(3)]
+def test_our_own_finalizer_does_not_keep_a_namespace(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    pods = [
+        cluster.create_pod(namespace, f"held-{number}", annotations=HTTP) for number in range(3)
+    ]
     for pod in pods:
         cluster.mark(namespace, pod["metadata"]["name"])
         held = cluster.wait_phase(namespace, pod["metadata"]["name"], "hinted")
@@ -120,7 +150,9 @@ def test_our_own_finalizer_does_not_keep_a_namespace(cluster: ClusterHandle, nam
     cluster.kubectl.read("create", "namespace", namespace)
 
 
-def test_other_cleaners_are_named_once_a_minute_at_most(cluster: ClusterHandle, namespace: str) -> None:
+def test_other_cleaners_are_named_once_a_minute_at_most(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.create_pod(namespace, "held", finalizers=["example.com/disk", "example.com/network"])
     cluster.mark(namespace, "held")
     wait_for("Event", lambda: notes(cluster, namespace, "WaitingForFinalizers"))
@@ -133,14 +165,18 @@ def test_other_cleaners_are_named_once_a_minute_at_most(cluster: ClusterHandle, 
     assert '"example.com/disk", "example.com/network"' in said
 
 
-def test_one_that_is_not_to_be_requeued_leaves_nothing(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_that_is_not_to_be_requeued_leaves_nothing(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = start_job(cluster, namespace, requeue="never")
     cluster.mark(namespace, pod["metadata"]["name"])
     cluster.wait_gone(namespace, pod["metadata"]["name"])
     assert ledger_of(cluster, namespace) is None
 
 
-def test_of_one_that_is_not_to_be_requeued_the_owner_says_when_it_saved(cluster: ClusterHandle, namespace: str) -> None:
+def test_of_one_that_is_not_to_be_requeued_the_owner_says_when_it_saved(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = start_job(cluster, namespace, checkpoint_hint=HINT, requeue="never")
     name = pod["metadata"]["name"]
     with Workload(pod["status"]["podIP"], on_post={"state": "saved", "path": "/data/7"}):
@@ -156,25 +192,40 @@ def test_the_owner_is_told_when_one_saved_that_finishes_or_stays_once_it_waits_f
     cluster: ClusterHandle, namespace: str
 ) -> None:
     owner = an_idle_job(cluster, namespace)
-    gang: dict[str, Any] = {"labels": {"pod-group.scheduling.sigs.k8s.io": "train"}, "annotations": HTTP}
+    gang: dict[str, Any] = {
+        "labels": {"pod-group.scheduling.sigs.k8s.io": "train"},
+        "annotations": HTTP,
+    }
     addresses = {
-        name: cluster.create_pod(namespace, name, ownerReferences=[owner], **gang)["status"]["podIP"]
+        name: cluster.create_pod(namespace, name, ownerReferences=[owner], **gang)["status"][
+            "podIP"
+        ]
         for name in ("finishes", "stays", "saves")
     }
     with ExitStack() as stack:
-        workloads = {name: stack.enter_context(Workload(str(address))) for name, address in addresses.items()}
+        workloads = {
+            name: stack.enter_context(Workload(str(address))) for name, address in addresses.items()
+        }
         cluster.mark(namespace, "saves")
         for name in ("finishes", "stays"):
             workloads[name].state = {"state": "saved"}
-        saved = {name: saved_at(cluster.wait_phase(namespace, name, "saved")) for name in ("finishes", "stays")}
+        saved = {
+            name: saved_at(cluster.wait_phase(namespace, name, "saved"))
+            for name in ("finishes", "stays")
+        }
         assert kept_on_owner(cluster, namespace) == {}
         end_with(cluster, namespace, "finishes", "Succeeded")
         cluster.wait_phase(namespace, "finishes", "finished")
-        assert kept_on_owner(cluster, namespace) == {"reprieve.dev/last-checkpoint-at": saved["finishes"]}
+        assert kept_on_owner(cluster, namespace) == {
+            "reprieve.dev/last-checkpoint-at": saved["finishes"]
+        }
         cluster.kubectl.read("label", "pod", "saves", "-n", namespace, f"{SOFT_EVICTION}-")
         wait_for(
             "it stays",
-            lambda: SOFT_EVICTION not in cluster.kubectl.get("pod", "stays", "-n", namespace)["metadata"]["labels"],
+            lambda: (
+                SOFT_EVICTION
+                not in cluster.kubectl.get("pod", "stays", "-n", namespace)["metadata"]["labels"]
+            ),
         )
         latest = max(saved.values(), key=datetime.fromisoformat)
         assert kept_on_owner(cluster, namespace) == {"reprieve.dev/last-checkpoint-at": latest}
@@ -185,19 +236,31 @@ def an_idle_job(cluster: ClusterHandle, namespace: str) -> Any:
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
     metadata = {"name": "train", "namespace": namespace}
     spec = {"managedBy": "example.com/nobody", "template": {"spec": pod}}
-    cluster.kubectl.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+    cluster.kubectl.apply(
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    )
     uid = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"]["uid"]
-    return {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "train",
+        "uid": uid,
+        "controller": True,
+    }
 
 
 def kept_on_owner(cluster: ClusterHandle, namespace: str) -> dict[str, str]:
     """Return what the Job's annotations say that is Reprieve's."""
-    annotations = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"].get("annotations", {})
+    annotations = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"].get(
+        "annotations", {}
+    )
     return {key: text for key, text in annotations.items() if key.startswith("reprieve.dev/")}
 
 
 def saved_at(pod: Any) -> str:
-    return str(json.loads(pod["metadata"]["annotations"]["reprieve.dev/eviction"])["checkpoint"]["at"])
+    return str(
+        json.loads(pod["metadata"]["annotations"]["reprieve.dev/eviction"])["checkpoint"]["at"]
+    )
 
 
 @contextmanager
@@ -206,7 +269,14 @@ def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[N
     webhook = {
         "name": "down.test.reprieve.dev",
         "clientConfig": {"url": "https://127.0.0.1:1/validate"},
-        "rules": [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}],
+        "rules": [
+            {
+                "apiGroups": ["batch"],
+                "apiVersions": ["v1"],
+                "operations": ["UPDATE"],
+                "resources": ["jobs"],
+            }
+        ],
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
         "failurePolicy": "Fail",
         "sideEffects": "None",
@@ -214,7 +284,11 @@ def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[N
         "admissionReviewVersions": ["v1"],
     }
     kind = "ValidatingWebhookConfiguration"
-    document = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": namespace}}
+    document = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": namespace},
+    }
     cluster.kubectl.apply({**document, "webhooks": [webhook]})
     try:
         yield
@@ -230,11 +304,18 @@ def test_an_owner_that_cannot_be_written_to_holds_up_no_victim_for_more_than_a_m
     name = pod["metadata"]["name"]
     with nobody_may_change_jobs(cluster, namespace):
         refused = ("annotate", "job", "train", "-n", namespace, "example.com/a=b", "--overwrite")
-        wait_for("the webhook is asked", lambda: "failed calling webhook" in cluster.kubectl.run(*refused).output)
-        with Workload(pod["status"]["podIP"], on_post={"state": "saved", "step": 9, "path": "/data/9"}):
+        wait_for(
+            "the webhook is asked",
+            lambda: "failed calling webhook" in cluster.kubectl.run(*refused).output,
+        )
+        with Workload(
+            pod["status"]["podIP"], on_post={"state": "saved", "step": 9, "path": "/data/9"}
+        ):
             cluster.mark(namespace, name)
             cluster.wait_gone(namespace, name, seconds=120)
-        wait_for("Event", lambda: "SoftEvictionNotCounted" in cluster.event_reasons(namespace, name))
+        wait_for(
+            "Event", lambda: "SoftEvictionNotCounted" in cluster.event_reasons(namespace, name)
+        )
     assert ledger_of(cluster, namespace) is None
 
 
@@ -250,7 +331,9 @@ def test_one_that_fails_after_it_was_told_leaves_what_a_deleted_one_would(
     assert ledger_of(cluster, namespace)["slots"][""]["count"] == 1
 
 
-def test_one_that_finishes_after_it_was_told_leaves_nothing(cluster: ClusterHandle, namespace: str) -> None:
+def test_one_that_finishes_after_it_was_told_leaves_nothing(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = start_job(cluster, namespace, checkpoint_hint=HINT)
     with Workload(pod["status"]["podIP"]):
         cluster.mark(namespace, pod["metadata"]["name"])

@@ -16,7 +16,7 @@ from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_testing.cluster import ClusterHandle
 from reprieve_testing.reviews import RunningServer, running_server
-from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 pytestmark = pytest.mark.cluster
@@ -54,20 +54,33 @@ async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float 
 
 
 @asynccontextmanager
-async def asked_by(cluster: ClusterHandle, namespace: str, server: RunningServer, policy: str) -> AsyncIterator[None]:
+async def asked_by(
+    cluster: ClusterHandle, namespace: str, server: RunningServer, policy: str
+) -> AsyncIterator[None]:
     """Have the API server ask `server` about this namespace's pods, for the block."""
     ca = base64.b64encode(server.ca.certificate_pem).decode()
     webhook = {
         "name": "failing.test.reprieve.dev",
         "clientConfig": {"url": f"{server.url}/validate", "caBundle": ca},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+            }
+        ],
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
         "failurePolicy": policy,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
     kind = "ValidatingWebhookConfiguration"
-    document = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": NAME}}
+    document = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": NAME},
+    }
     await asyncio.to_thread(cluster.kubectl.apply, {**document, "webhooks": [webhook]})
     try:
         yield
@@ -117,7 +130,9 @@ async def test_while_the_api_server_is_away_what_was_known_holds_and_what_it_mis
     running = asyncio.create_task(facts.run())
 
     async def enforcement(of: str) -> str:
-        request = Request(uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace=of)
+        request = AdmissionRequest(
+            uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace=of
+        )
         pod = Resource(kind="Pod", metadata=ObjectMeta(name="p"), spec=Spec())
         return (await facts.facts_for(request, pod)).namespace.enforcement
 

@@ -60,7 +60,9 @@ class Here:
 
     def slots(self, kind: str, name: str) -> Any:
         owner = self.cluster.kubectl.get(kind, name, "-n", self.namespace)
-        return json.loads(owner["metadata"].get("annotations", {}).get(keys.LEDGER, '{"slots":{}}'))["slots"]
+        return json.loads(
+            owner["metadata"].get("annotations", {}).get(keys.LEDGER, '{"slots":{}}')
+        )["slots"]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,9 @@ def installed() -> Iterator[ClusterHandle]:
 
 def installed_in(handle: ClusterHandle) -> Iterator[ClusterHandle]:
     cluster, kubectl = handle.cluster, handle.kubectl
-    here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
+    here = world.places(
+        cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
+    )
     programs = Programs(cluster.home, kubectl, here)
     running = World(cluster.home, kubectl, programs, Nodes.LOCAL)
     try:
@@ -114,7 +118,9 @@ JOB_SETS = {
                 "schema": {
                     "openAPIV3Schema": {
                         "type": "object",
-                        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                        "properties": {
+                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                        },
                     }
                 },
             }
@@ -126,15 +132,27 @@ JOB_SETS = {
 def a_template(labels: Any = None, **spec: Any) -> Any:
     containers = [{"name": "main", "image": "none", "env": [{"name": "OWN", "value": "1"}]}]
     metadata = {"labels": labels or {}, "annotations": {keys.REQUEUE_ENV: "true"}}
-    return {"metadata": metadata, "spec": {"containers": containers, "terminationGracePeriodSeconds": 1, **spec}}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": containers, "terminationGracePeriodSeconds": 1, **spec},
+    }
 
 
-NOT_A_FAILURE = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+NOT_A_FAILURE = {
+    "rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    ]
+}
 """Without this, the Job controller waits longer before each next pod."""
 
 
 def an_indexed_job(name: str, owner: Any = None) -> Any:
-    spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "podFailurePolicy": NOT_A_FAILURE}
+    spec = {
+        "completionMode": "Indexed",
+        "completions": 2,
+        "parallelism": 2,
+        "podFailurePolicy": NOT_A_FAILURE,
+    }
     spec["template"] = a_template(restartPolicy="Never")
     metadata = {"name": name}
     if owner is not None:
@@ -146,8 +164,18 @@ def an_indexed_job(name: str, owner: Any = None) -> Any:
 
 def a_stateful_set(name: str) -> Any:
     labels = {"app": name}
-    spec = {"replicas": 2, "serviceName": name, "selector": {"matchLabels": labels}, "template": a_template(labels)}
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
+    spec = {
+        "replicas": 2,
+        "serviceName": name,
+        "selector": {"matchLabels": labels},
+        "template": a_template(labels),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def of_job(name: str, index: int) -> str:
@@ -172,7 +200,10 @@ def test_a_pod_of_an_indexed_job_inherits_what_the_one_of_its_index_left(here: H
     second = here.preempt(of_job("train", 1))
 
     assert count(second) == "1"
-    assert second["metadata"]["annotations"][keys.FIRST_SUBMITTED_AT] == first["metadata"]["creationTimestamp"]
+    assert (
+        second["metadata"]["annotations"][keys.FIRST_SUBMITTED_AT]
+        == first["metadata"]["creationTimestamp"]
+    )
     assert set(variables(second)) == {*OWN, COUNT, "REPRIEVE_FIRST_SUBMITTED_AT"}
     reference = variables(second)[COUNT]["valueFrom"]["fieldRef"]
     assert reference["fieldPath"] == f"metadata.annotations['{keys.PREEMPTED_COUNT}']"
@@ -189,11 +220,21 @@ def test_a_pod_of_a_stateful_set_inherits_what_the_one_of_its_name_left(here: He
     assert count(here.preempt("statefulset.kubernetes.io/pod-name=db-1")) == "1"
     assert count(here.preempt("statefulset.kubernetes.io/pod-name=db-1")) == "2"
     assert count(here.preempt("statefulset.kubernetes.io/pod-name=db-0")) == "1"
-    assert {slot: entry["count"] for slot, entry in here.slots("statefulset", "db").items()} == {"db-0": 1, "db-1": 2}
+    assert {slot: entry["count"] for slot, entry in here.slots("statefulset", "db").items()} == {
+        "db-0": 1,
+        "db-1": 2,
+    }
 
 
 def test_what_a_job_of_a_job_set_leaves_outlives_the_job(here: Here) -> None:
-    whole = here.create({"apiVersion": f"{GROUP}/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": {}})
+    whole = here.create(
+        {
+            "apiVersion": f"{GROUP}/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "set"},
+            "spec": {},
+        }
+    )
     here.create(an_indexed_job("set-workers-0", whole))
     assert count(here.preempt(of_job("set-workers-0", 1))) == "1"
     assert here.slots("job", "set-workers-0") == {}
@@ -206,10 +247,17 @@ def test_what_a_job_of_a_job_set_leaves_outlives_the_job(here: Here) -> None:
 
 
 def test_a_job_set_made_anew_under_its_old_name_leaves_nothing(here: Here) -> None:
-    document = {"apiVersion": f"{GROUP}/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": {}}
+    document = {
+        "apiVersion": f"{GROUP}/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set"},
+        "spec": {},
+    }
     here.create(an_indexed_job("set-workers-0", here.create(document)))
     here.preempt(of_job("set-workers-0", 0))
-    here.cluster.kubectl.read("delete", "jobset", "set", "-n", here.namespace, "--cascade=foreground")
+    here.cluster.kubectl.read(
+        "delete", "jobset", "set", "-n", here.namespace, "--cascade=foreground"
+    )
 
     here.create(an_indexed_job("set-workers-0", here.create(document)))
 

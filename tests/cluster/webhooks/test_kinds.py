@@ -24,7 +24,12 @@ CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
 DEFENCE = f"metadata.annotations[{keys.PREEMPTION_PRIORITY_CLASS}]"
 BAD = 'Invalid value: "11": must be between 0 and 10'
 DENIED = "denied the request"
-NATIVE_GROUPS = ("--feature-gates", "GenericWorkload=true", "--runtime-config", "scheduling.k8s.io/v1beta1=true")
+NATIVE_GROUPS = (
+    "--feature-gates",
+    "GenericWorkload=true",
+    "--runtime-config",
+    "scheduling.k8s.io/v1beta1=true",
+)
 CONTAINERS = [{"name": "main", "image": "none"}]
 
 
@@ -33,7 +38,14 @@ def ours() -> Iterator[OwnCluster]:
     with own_cluster("test-kinds", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
         port = cluster.cluster.port("webhooks")
         install.install(cluster.kubectl, install.LOCAL, port)
-        flags = ["--listen-address", "127.0.0.1", "--listen-port", port, "--serving-ips", "127.0.0.1"]
+        flags = [
+            "--listen-address",
+            "127.0.0.1",
+            "--listen-port",
+            port,
+            "--serving-ips",
+            "127.0.0.1",
+        ]
         place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
         programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
         for name, value in (("low", 100), ("high", 9000)):
@@ -41,21 +53,29 @@ def ours() -> Iterator[OwnCluster]:
         programs.start(WEBHOOKS)
         try:
             programs.wait_until_ready(WEBHOOKS)
-            until_answered(DENIED, lambda: create(cluster, a_pod(labels={keys.PREEMPTION_CLASS: "x"})))
+            until_answered(
+                DENIED, lambda: create(cluster, a_pod(labels={keys.PREEMPTION_CLASS: "x"}))
+            )
             yield cluster
         finally:
             programs.stop(WEBHOOKS)
 
 
 def create(ours: OwnCluster, document: Any, *words: str) -> Done:
-    return ours.kubectl.run("create", "-n", NAMESPACE, "-f", "-", *words, stdin=json.dumps(document))
+    return ours.kubectl.run(
+        "create", "-n", NAMESPACE, "-f", "-", *words, stdin=json.dumps(document)
+    )
 
 
 def patch(ours: OwnCluster, kind: str, name: str, change: Any, *words: str) -> Done:
-    return ours.kubectl.run("patch", "-n", NAMESPACE, kind, name, "--type=merge", "-p", json.dumps(change), *words)
+    return ours.kubectl.run(
+        "patch", "-n", NAMESPACE, kind, name, "--type=merge", "-p", json.dumps(change), *words
+    )
 
 
-def an_object(api_version: str, kind: str, name: str, *, annotations: Any = None, **fields: Any) -> Any:
+def an_object(
+    api_version: str, kind: str, name: str, *, annotations: Any = None, **fields: Any
+) -> Any:
     metadata = {"name": name, "annotations": annotations or {}}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
@@ -83,8 +103,15 @@ def a_definition(group: str, kind: str, version: str) -> Any:
     plural = kind.lower() + "s"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     versions = [{"name": version, "served": True, "storage": True, "schema": schema}]
-    spec = {"group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural}, "versions": versions}
-    return an_object("apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{plural}.{group}", spec=spec)
+    spec = {
+        "group": group,
+        "scope": "Namespaced",
+        "names": {"kind": kind, "plural": plural},
+        "versions": versions,
+    }
+    return an_object(
+        "apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{plural}.{group}", spec=spec
+    )
 
 
 def define(ours: OwnCluster, group: str, kind: str, version: str) -> None:
@@ -94,7 +121,10 @@ def define(ours: OwnCluster, group: str, kind: str, version: str) -> None:
 
 
 def a_job_set(name: str, *classes: str) -> Any:
-    jobs = [{"name": f"job-{index}", "template": {"spec": a_job(value)}} for index, value in enumerate(classes)]
+    jobs = [
+        {"name": f"job-{index}", "template": {"spec": a_job(value)}}
+        for index, value in enumerate(classes)
+    ]
     return an_object("jobset.x-k8s.io/v1alpha2", "JobSet", name, spec={"replicatedJobs": jobs})
 
 
@@ -102,18 +132,30 @@ def a_job_set(name: str, *classes: str) -> Any:
     ("document", "path"),
     [
         (
-            an_object("batch/v1", "CronJob", "c", spec={"schedule": "* * * * *", "jobTemplate": {"spec": a_job("11")}}),
+            an_object(
+                "batch/v1",
+                "CronJob",
+                "c",
+                spec={"schedule": "* * * * *", "jobTemplate": {"spec": a_job("11")}},
+            ),
             "spec.jobTemplate.spec.template.",
         ),
         (
-            an_object("v1", "ReplicationController", "r", spec={"replicas": 0, "template": a_template("11")}),
+            an_object(
+                "v1",
+                "ReplicationController",
+                "r",
+                spec={"replicas": 0, "template": a_template("11")},
+            ),
             "spec.template.",
         ),
         (an_object("batch/v1", "Job", "j", spec=a_job("11")), "spec.template."),
     ],
     ids=["CronJob", "ReplicationController", "Job"],
 )
-def test_a_template_is_refused_by_its_whole_path(ours: OwnCluster, document: Any, path: str) -> None:
+def test_a_template_is_refused_by_its_whole_path(
+    ours: OwnCluster, document: Any, path: str
+) -> None:
     assert f"{path}{CLASS}: {BAD}" in create(ours, document).stderr
 
 
@@ -130,7 +172,9 @@ def test_a_listed_kind_is_refused_by_the_path_of_its_template(ours: OwnCluster) 
 
 def test_an_admin_adds_a_kind_with_a_setting_and_a_patch(ours: OwnCluster) -> None:
     define(ours, "example.com", "Sweep", "v1")
-    sweep = an_object("example.com/v1", "Sweep", "s", spec={"trials": [{"template": a_template("11")}]})
+    sweep = an_object(
+        "example.com/v1", "Sweep", "s", spec={"trials": [{"template": a_template("11")}]}
+    )
     assert create(ours, sweep, "--dry-run=server").status == 0
     ours.set_policy(templateKinds="example.com/Sweep: spec.trials[*].template")
     rule = {
@@ -144,33 +188,53 @@ def test_an_admin_adds_a_kind_with_a_setting_and_a_patch(ours: OwnCluster) -> No
     index = [found["name"] for found in webhooks].index("custom.reprieve.dev")
     added = [{"op": "add", "path": f"/webhooks/{index}/rules/-", "value": rule}]
     ours.kubectl.read("patch", name, "--type=json", "-p", json.dumps(added))
-    until_answered(f"spec.trials[0].template.{CLASS}: {BAD}", lambda: create(ours, sweep, "--dry-run=server"))
+    until_answered(
+        f"spec.trials[0].template.{CLASS}: {BAD}", lambda: create(ours, sweep, "--dry-run=server")
+    )
 
 
 def test_a_policy_that_cannot_be_read_is_refused_with_all_that_is_wrong(ours: OwnCluster) -> None:
     ours.set_policy(ceiling="1h")
     bad = {"data": {"ceiling": "soon", "colour": "red"}}
     refused = ours.kubectl.run(
-        *("patch", "configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE, "--type=merge", "-p", json.dumps(bad))
+        *(
+            "patch",
+            "configmap",
+            "reprieve-policy",
+            "-n",
+            OPERATOR_NAMESPACE,
+            "--type=merge",
+            "-p",
+            json.dumps(bad),
+        )
     )
     assert 'data[ceiling]: Invalid value: "soon": must be a duration' in refused.stderr
     assert 'data[colour]: Unsupported value: "colour"' in refused.stderr
-    assert ours.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["data"] == {"ceiling": "1h"}
+    assert ours.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["data"] == {
+        "ceiling": "1h"
+    }
 
 
 def test_no_other_configmap_and_no_deletion_is_held_up(ours: OwnCluster) -> None:
     for namespace, name in ((OPERATOR_NAMESPACE, "other"), (NAMESPACE, "reprieve-policy")):
-        made = ours.kubectl.run("create", "configmap", name, "-n", namespace, "--from-literal=ceiling=soon")
+        made = ours.kubectl.run(
+            "create", "configmap", name, "-n", namespace, "--from-literal=ceiling=soon"
+        )
         assert made.status == 0, made.output
         assert ours.kubectl.run("delete", "configmap", name, "-n", namespace).status == 0
-    assert ours.kubectl.run("delete", "configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE).status == 0
+    assert (
+        ours.kubectl.run("delete", "configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE).status
+        == 0
+    )
     ours.set_policy()
 
 
 def a_group(name: str, priority_class: str, defence: str) -> Any:
     spec = {"schedulingPolicy": {"basic": {}}, "priorityClassName": priority_class}
     annotations = {keys.PREEMPTION_PRIORITY_CLASS: defence}
-    return an_object("scheduling.k8s.io/v1beta1", "PodGroup", name, annotations=annotations, spec=spec)
+    return an_object(
+        "scheduling.k8s.io/v1beta1", "PodGroup", name, annotations=annotations, spec=spec
+    )
 
 
 def a_workload(name: str, defence: str, *priority_classes: str) -> Any:
@@ -180,17 +244,27 @@ def a_workload(name: str, defence: str, *priority_classes: str) -> Any:
     ]
     annotations = {keys.PREEMPTION_PRIORITY_CLASS: defence}
     spec = {"podGroupTemplates": templates}
-    return an_object("scheduling.k8s.io/v1beta1", "Workload", name, annotations=annotations, spec=spec)
+    return an_object(
+        "scheduling.k8s.io/v1beta1", "Workload", name, annotations=annotations, spec=spec
+    )
 
 
 def test_a_native_group_is_not_defended_below_what_it_is_scheduled_with(ours: OwnCluster) -> None:
     refused = create(ours, a_group("g", "high", "low"))
-    assert f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000' in refused.stderr
+    assert (
+        f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000'
+        in refused.stderr
+    )
     assert f'{DEFENCE}: Not found: "gold"' in create(ours, a_group("g", "low", "gold")).stderr
-    assert f"{DEFENCE}: Forbidden: its value 9000 is above 100" in create(ours, a_group("g", "low", "high")).stderr
+    assert (
+        f"{DEFENCE}: Forbidden: its value 9000 is above 100"
+        in create(ours, a_group("g", "low", "high")).stderr
+    )
     made = create(ours, a_group("g", "low", "low"))
     assert made.status == 0, made.output
-    changed = patch(ours, "podgroup", "g", {"metadata": {"annotations": {keys.PREEMPTION_PRIORITY_CLASS: None}}})
+    changed = patch(
+        ours, "podgroup", "g", {"metadata": {"annotations": {keys.PREEMPTION_PRIORITY_CLASS: None}}}
+    )
     assert f"{DEFENCE}: Forbidden: may not be changed after creation" in changed.stderr
 
 
@@ -207,20 +281,30 @@ def test_a_pod_is_judged_by_a_global_default_that_is_a_moment_old(ours: OwnClust
     defended = {keys.PREEMPTION_PRIORITY_CLASS: "low"}
     pod = a_pod("defaulted")
     pod["metadata"]["annotations"] = defended
-    assert f"{DEFENCE}: Forbidden: its value 100 is above 0" in create(ours, pod, "--dry-run=server").stderr
+    assert (
+        f"{DEFENCE}: Forbidden: its value 100 is above 0"
+        in create(ours, pod, "--dry-run=server").stderr
+    )
     ours.kubectl.apply(a_priority_class("by-default", 500, globalDefault=True))
     # The API server's own cache has to learn of it; what it resolves the pod's priority to, the webhook looks up.
     below = f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 500: must be 500 or higher'
-    wait_for("the default is resolved", lambda: below in create(ours, pod, "--dry-run=server").stderr)
+    wait_for(
+        "the default is resolved", lambda: below in create(ours, pod, "--dry-run=server").stderr
+    )
     ours.kubectl.read("delete", "priorityclass", "by-default")
 
 
 def test_who_may_not_be_preempted_is_warned_of_borrowed_nodes_or_refused(ours: OwnCluster) -> None:
-    pod = a_pod("borrower", {keys.PREEMPTIBLE: "false"}, nodeSelector={keys.HOME_NAMESPACE: "lender"})
+    pod = a_pod(
+        "borrower", {keys.PREEMPTIBLE: "false"}, nodeSelector={keys.HOME_NAMESPACE: "lender"}
+    )
     path = f"spec.nodeSelector[{keys.HOME_NAMESPACE}]"
     warned = create(ours, pod, "--dry-run=server")
     assert warned.status == 0, warned.output
     assert f"Warning: {path}: non-preemptible on borrowed nodes" in warned.stderr
     ours.set_policy(nonPreemptibleOnBorrowedNodes="refuse")
-    until_answered(f"{path}: Forbidden: a non-preemptible workload", lambda: create(ours, pod, "--dry-run=server"))
+    until_answered(
+        f"{path}: Forbidden: a non-preemptible workload",
+        lambda: create(ours, pod, "--dry-run=server"),
+    )
     ours.set_policy()

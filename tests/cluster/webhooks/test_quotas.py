@@ -17,16 +17,14 @@ from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_testing import people
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.people import Person, until_answered
+from reprieve_testing.people import ImpersonatedUser, until_answered
 
 pytestmark = pytest.mark.cluster
 
 GROUP = "scheduling.sigs.k8s.io"
 DENIED = "denied the request"
 LABEL = f"metadata.labels[{keys.PREEMPTIBLE}]"
-NEEDS = (
-    f'needs an ElasticQuota with a min, or verb "claim" on {CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev, cluster-wide'
-)
+NEEDS = f'needs an ElasticQuota with a min, or verb "claim" on {CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev, cluster-wide'
 BOUNDED = "bounded"
 """A namespace with a quota that has a min."""
 
@@ -37,36 +35,54 @@ def ours() -> Iterator[OwnCluster]:
         port = cluster.cluster.port("webhooks")
         install.install(cluster.kubectl, install.LOCAL, port)
         cluster.kubectl.apply(a_definition(), an_object("v1", "Namespace", BOUNDED))
-        cluster.kubectl.read("wait", f"crd/elasticquotas.{GROUP}", "--for=condition=Established", "--timeout=60s")
-        flags = ["--listen-address", "127.0.0.1", "--listen-port", port, "--serving-ips", "127.0.0.1"]
+        cluster.kubectl.read(
+            "wait", f"crd/elasticquotas.{GROUP}", "--for=condition=Established", "--timeout=60s"
+        )
+        flags = [
+            "--listen-address",
+            "127.0.0.1",
+            "--listen-port",
+            port,
+            "--serving-ips",
+            "127.0.0.1",
+        ]
         place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
         programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
         programs.start(WEBHOOKS)
         try:
             programs.wait_until_ready(WEBHOOKS)
-            until_answered(DENIED, lambda: create(cluster, a_pod(**{keys.PREEMPTION_CLASS: "x"}), "--dry-run=server"))
-            until_answered(DENIED, lambda: create(cluster, a_quota("bad", "2", "1"), "--dry-run=server"))
+            until_answered(
+                DENIED,
+                lambda: create(cluster, a_pod(**{keys.PREEMPTION_CLASS: "x"}), "--dry-run=server"),
+            )
+            until_answered(
+                DENIED, lambda: create(cluster, a_quota("bad", "2", "1"), "--dry-run=server")
+            )
             yield cluster
         finally:
             programs.stop(WEBHOOKS)
 
 
 @pytest.fixture(scope="module")
-def alice(ours: OwnCluster) -> Person:
+def alice(ours: OwnCluster) -> ImpersonatedUser:
     """A tenant who may do anything in her two namespaces, also on virtual resources there."""
     for namespace in (NAMESPACE, BOUNDED):
         anything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
         ours.kubectl.apply(*people.role("alice", namespace, [anything]))
-    person = Person(ours.kubectl, "alice", NAMESPACE)
-    wait_for("her Role is in force", lambda: person.run("auth", "can-i", "create", "pods").status == 0)
+    person = ImpersonatedUser(ours.kubectl, "alice", NAMESPACE)
+    wait_for(
+        "her Role is in force", lambda: person.run("auth", "can-i", "create", "pods").status == 0
+    )
     return person
 
 
 def create(ours: OwnCluster, document: Any, *words: str, namespace: str = NAMESPACE) -> Done:
-    return ours.kubectl.run("create", "-n", namespace, "-f", "-", *words, stdin=json.dumps(document))
+    return ours.kubectl.run(
+        "create", "-n", namespace, "-f", "-", *words, stdin=json.dumps(document)
+    )
 
 
-def as_person(person: Person, document: Any, *words: str) -> Done:
+def as_person(person: ImpersonatedUser, document: Any, *words: str) -> Done:
     return person.run("create", "-f", "-", *words, stdin=json.dumps(document))
 
 
@@ -84,11 +100,21 @@ def a_pod(name: str = "p", cpu: str = "10m", **labels: str) -> Any:
 def a_job(name: str, pods: int = 1, cpu: str = "10m", **labels: str) -> Any:
     pod = a_pod(cpu=cpu, **labels)
     template = {"metadata": {"labels": labels}, "spec": pod["spec"]}
-    return an_object("batch/v1", "Job", name, spec={"parallelism": pods, "completions": pods, "template": template})
+    return an_object(
+        "batch/v1",
+        "Job",
+        name,
+        spec={"parallelism": pods, "completions": pods, "template": template},
+    )
 
 
 def a_quota(name: str, least: Any, most: Any) -> Any:
-    return an_object(f"{GROUP}/v1alpha1", "ElasticQuota", name, spec={"min": {"cpu": least}, "max": {"cpu": most}})
+    return an_object(
+        f"{GROUP}/v1alpha1",
+        "ElasticQuota",
+        name,
+        spec={"min": {"cpu": least}, "max": {"cpu": most}},
+    )
 
 
 def a_definition() -> Any:
@@ -96,7 +122,13 @@ def a_definition() -> Any:
     spec = {"type": "object", "properties": {"min": amounts, "max": amounts}}
     status = {"type": "object", "properties": {"used": amounts}}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "schema": schema,
+        "subresources": {"status": {}},
+    }
     names = {"kind": "ElasticQuota", "plural": "elasticquotas"}
     definition = an_object(
         "apiextensions.k8s.io/v1",
@@ -118,14 +150,19 @@ def test_a_quota_that_promises_too_much_is_refused_when_it_is_applied(ours: OwnC
     assert create(ours, a_quota("gpu", "8", "8000m"), "--dry-run=server").status == 0
 
 
-def test_who_lacks_the_right_is_refused_with_pods_and_with_templates(alice: Person) -> None:
+def test_who_lacks_the_right_is_refused_with_pods_and_with_templates(
+    alice: ImpersonatedUser,
+) -> None:
     pod = as_person(alice, a_pod(**NOT_PREEMPTIBLE))
     assert "(Forbidden)" in pod.stderr
     assert f"{LABEL}: Forbidden: {NEEDS}" in pod.stderr
-    assert f"spec.template.{LABEL}: Forbidden: {NEEDS}" in as_person(alice, a_job("j", **NOT_PREEMPTIBLE)).stderr
+    assert (
+        f"spec.template.{LABEL}: Forbidden: {NEEDS}"
+        in as_person(alice, a_job("j", **NOT_PREEMPTIBLE)).stderr
+    )
 
 
-def test_a_role_in_her_own_namespace_does_not_grant_it(alice: Person) -> None:
+def test_a_role_in_her_own_namespace_does_not_grant_it(alice: ImpersonatedUser) -> None:
     asked = alice.run("auth", "can-i", "claim", f"{CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev")
     assert asked.stdout.strip() == "yes"
     assert NEEDS in as_person(alice, a_pod(**NOT_PREEMPTIBLE)).stderr
@@ -136,27 +173,45 @@ def test_a_right_that_is_granted_counts_and_the_controller_needs_none(ours: OwnC
         *people.role("bob", NAMESPACE, [people.rule("jobs", "create get", "batch")]),
         people.cluster_binding("bob", "reprieve:claim-non-preemptible"),
     )
-    bob = Person(ours.kubectl, "bob", NAMESPACE)
+    bob = ImpersonatedUser(ours.kubectl, "bob", NAMESPACE)
     until_answered("created", lambda: as_person(bob, a_job("claimed", **NOT_PREEMPTIBLE)))
     selector = ("-n", NAMESPACE, "-l", "batch.kubernetes.io/job-name=claimed")
     (pod,) = wait_for("the Job's pod", lambda: ours.kubectl.get("pods", *selector)["items"])
     assert pod["metadata"]["labels"][keys.PREEMPTIBLE] == "false"
 
 
-def test_a_quota_with_a_min_is_instead_of_the_right(ours: OwnCluster, alice: Person) -> None:
-    there = Person(ours.kubectl, alice.name, BOUNDED)
+def test_a_quota_with_a_min_is_instead_of_the_right(
+    ours: OwnCluster, alice: ImpersonatedUser
+) -> None:
+    there = ImpersonatedUser(ours.kubectl, alice.name, BOUNDED)
     assert NEEDS in as_person(there, a_pod(**NOT_PREEMPTIBLE)).stderr
     assert create(ours, a_quota(BOUNDED, "4", "8"), namespace=BOUNDED).status == 0
-    until_answered("created", lambda: as_person(there, a_pod(**NOT_PREEMPTIBLE), "--dry-run=server"))
+    until_answered(
+        "created", lambda: as_person(there, a_pod(**NOT_PREEMPTIBLE), "--dry-run=server")
+    )
 
 
-def test_a_job_that_does_not_fit_is_told_by_the_figures_that_are_published(ours: OwnCluster) -> None:
+def test_a_job_that_does_not_fit_is_told_by_the_figures_that_are_published(
+    ours: OwnCluster,
+) -> None:
     quota = a_quota("busy", "10", "20")
     assert create(ours, quota).status == 0
     used = {"metadata": {"annotations": {keys.NON_PREEMPTIBLE_USED: '{"cpu":"6"}'}}}
-    ours.kubectl.read("patch", "elasticquota", "busy", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(used))
+    ours.kubectl.read(
+        "patch", "elasticquota", "busy", "-n", NAMESPACE, "--type=merge", "-p", json.dumps(used)
+    )
     status = json.dumps({"status": {"used": {"cpu": "12"}}})
-    patched = ("patch", "elasticquota", "busy", "-n", NAMESPACE, "--subresource=status", "--type=merge", "-p", status)
+    patched = (
+        "patch",
+        "elasticquota",
+        "busy",
+        "-n",
+        NAMESPACE,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        status,
+    )
     ours.kubectl.read(*patched)
     in_quota = {keys.QUOTA_NAME: "busy"}
     said = "Warning: spec.template.spec: cpu 11 over min 10 of quota busy"
@@ -175,6 +230,9 @@ def test_a_hint_to_a_port_that_is_not_declared_is_refused(ours: OwnCluster) -> N
     pod = a_pod()
     pod["metadata"]["annotations"] = {keys.CHECKPOINT_HINT: "grpc://:9000"}
     refused = create(ours, pod, "--dry-run=server")
-    assert 'Invalid value: "grpc://:9000": must be a port that a container of the pod declares' in refused.stderr
+    assert (
+        'Invalid value: "grpc://:9000": must be a port that a container of the pod declares'
+        in refused.stderr
+    )
     pod["spec"]["containers"][0]["ports"] = [{"containerPort": 9000}]
     assert "created (server dry run)" in create(ours, pod, "--dry-run=server").stdout

@@ -16,16 +16,16 @@ import pytest_asyncio
 from reprieve_certs import issue
 from reprieve_certs.inject import WebhookConfigurations
 from reprieve_certs.issue import ServingNames
-from reprieve_certs.rotator import Conflict, Rotator
+from reprieve_certs.rotator import Rotator, WriteConflict
 from reprieve_certs.serving import ServingContext
-from reprieve_certs.store import KubernetesSecret, MissingSecret
+from reprieve_certs.store import KubernetesSecretStore, MissingSecret
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_runtime.policy_map import PolicyMap
+from reprieve_runtime.policy_map import PolicyConfigMap
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 pytestmark = pytest.mark.cluster
@@ -55,10 +55,12 @@ class Watched:
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.refused = 0
-        self.facts = ClusterFacts(api, namespace, CONFIG_MAP, lookup_timeout_seconds=5.0, show_policy=self._show)
+        self.facts = ClusterFacts(
+            api, namespace, CONFIG_MAP, lookup_timeout_seconds=5.0, show_policy=self._show
+        )
 
-    def _show(self, policy: PolicyMap) -> None:
-        self.refused += not policy.in_force.is_as_written
+    def _show(self, policy: PolicyConfigMap) -> None:
+        self.refused += not policy.effective.is_config_map_valid
 
     async def is_synced(self) -> bool:
         return self.facts.is_synced
@@ -67,7 +69,9 @@ class Watched:
         return self.refused > 0
 
     async def of(self, resource: Resource, namespace: str) -> Facts:
-        request = Request(uid="1", operation="CREATE", kind=GroupVersionKind(resource.kind), namespace=namespace)
+        request = AdmissionRequest(
+            uid="1", operation="CREATE", kind=GroupVersionKind(resource.kind), namespace=namespace
+        )
         return await self.facts.facts_for(request, resource)
 
 
@@ -109,14 +113,22 @@ def a_document(kind: str, name: str, api_version: str = "v1", **fields: Any) -> 
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata} | fields
 
 
-async def test_what_no_watch_has_seen_is_read_once_and_right(api: Api, cluster: ClusterHandle, namespace: str) -> None:
+async def test_what_no_watch_has_seen_is_read_once_and_right(
+    api: Api, cluster: ClusterHandle, namespace: str
+) -> None:
     sensitive = {keys.WORKLOAD_TYPE: "sensitive"}
-    priority_class = a_document("PriorityClass", f"{namespace}-defence", "scheduling.k8s.io/v1", value=7)
+    priority_class = a_document(
+        "PriorityClass", f"{namespace}-defence", "scheduling.k8s.io/v1", value=7
+    )
     async with watching(api, namespace) as blind:
         pass
     # Its watches have ended: whatever it knows of these, it has just asked for.
     with cluster.namespace("unseen") as unseen:
-        await apply(cluster, a_document("Namespace", unseen, metadata={"annotations": sensitive}), priority_class)
+        await apply(
+            cluster,
+            a_document("Namespace", unseen, metadata={"annotations": sensitive}),
+            priority_class,
+        )
         pod = a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: f"{namespace}-defence"})
         facts = await blind.of(pod, unseen)
 
@@ -129,7 +141,9 @@ async def test_a_priority_class_of_any_name_that_is_not_there_is_just_not_there(
     api: Api, namespace: str, name: str
 ) -> None:
     async with watching(api, namespace) as watched:
-        facts = await watched.of(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: name}), namespace)
+        facts = await watched.of(
+            a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: name}), namespace
+        )
 
     assert facts.priority_classes.get(name) is None
 
@@ -148,7 +162,9 @@ async def test_what_cannot_be_read_is_not_guessed(namespace: str, tmp_path: Path
         await nowhere.close()
 
 
-async def test_a_changed_namespace_is_known_without_asking(api: Api, cluster: ClusterHandle, namespace: str) -> None:
+async def test_a_changed_namespace_is_known_without_asking(
+    api: Api, cluster: ClusterHandle, namespace: str
+) -> None:
     async with watching(api, namespace) as watched:
         warn = {keys.ENFORCEMENT: "warn"}
         await apply(cluster, a_document("Namespace", namespace, metadata={"annotations": warn}))
@@ -173,7 +189,9 @@ async def test_a_policy_that_cannot_be_read_leaves_the_last_good_one(
         assert (await watched.of(a_pod(), namespace)).settings.default_class == 2
 
 
-async def test_a_replacement_inherits_from_its_own_owner_only(api: Api, cluster: ClusterHandle, namespace: str) -> None:
+async def test_a_replacement_inherits_from_its_own_owner_only(
+    api: Api, cluster: ClusterHandle, namespace: str
+) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
     job = a_document(
         "Job",
@@ -188,11 +206,13 @@ async def test_a_replacement_inherits_from_its_own_owner_only(api: Api, cluster:
     )
     async with watching(api, namespace) as watched:
         await apply(cluster, job)
-        uid = (await asyncio.to_thread(cluster.kubectl.get, "job", "train", "-n", namespace))["metadata"]["uid"]
+        uid = (await asyncio.to_thread(cluster.kubectl.get, "job", "train", "-n", namespace))[
+            "metadata"
+        ]["uid"]
 
         async def inherited(owner_uid: str) -> Any:
             owner = OwnerReference(kind="Job", name="train", uid=owner_uid, controller=True)
-            return (await watched.of(a_pod(ownerReferences=(owner,)), namespace)).inherited
+            return (await watched.of(a_pod(ownerReferences=(owner,)), namespace)).ledger_entry
 
         found = await until("the ledger is known", partial(inherited, uid))
         assert found.preempted_count == 2
@@ -205,7 +225,14 @@ def a_configuration(kind: str, name: str) -> dict[str, Any]:
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "failurePolicy": "Ignore",
-        "rules": [{"apiGroups": ["none.test"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}],
+        "rules": [
+            {
+                "apiGroups": ["none.test"],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["x"],
+            }
+        ],
     }
     webhooks = [{"name": f"{number}.test.reprieve.dev", **webhook} for number in range(2)]
     return a_document(kind, name, "admissionregistration.k8s.io/v1", webhooks=webhooks)
@@ -219,12 +246,14 @@ async def configurations(cluster: ClusterHandle, namespace: str) -> AsyncIterato
             await apply(cluster, a_configuration(kind, name))
     yield namespace
     for kind in kinds:
-        await asyncio.to_thread(cluster.kubectl.run, "delete", kind, namespace, f"{namespace}-of-others")
+        await asyncio.to_thread(
+            cluster.kubectl.run, "delete", kind, namespace, f"{namespace}-of-others"
+        )
 
 
 def a_rotator(api: Api, namespace: str, serving: ServingContext) -> Rotator:
     return Rotator(
-        KubernetesSecret(api, namespace, "certs"),
+        KubernetesSecretStore(api, namespace, "certs"),
         WebhookConfigurations(api, namespace),
         serving,
         NAMES,
@@ -236,10 +265,14 @@ def a_rotator(api: Api, namespace: str, serving: ServingContext) -> Rotator:
 async def test_an_empty_secret_is_filled_once_by_two_and_injected_into_ours_alone(
     api: Api, cluster: ClusterHandle, configurations: str
 ) -> None:
-    secret = a_document("Secret", "certs", metadata={"namespace": configurations, "labels": {"kept": "yes"}})
+    secret = a_document(
+        "Secret", "certs", metadata={"namespace": configurations, "labels": {"kept": "yes"}}
+    )
     await apply(cluster, secret)
     contexts = ServingContext(), ServingContext()
-    await asyncio.gather(*(a_rotator(api, configurations, context).ensure() for context in contexts))
+    await asyncio.gather(
+        *(a_rotator(api, configurations, context).ensure() for context in contexts)
+    )
     # What a second `kubectl apply` of the manifests does: the empty Secret again.
     await apply(cluster, secret)
 
@@ -252,13 +285,18 @@ async def test_an_empty_secret_is_filled_once_by_two_and_injected_into_ours_alon
     assert await WebhookConfigurations(api, f"{configurations}-of-others").read() == [b""] * 4
 
 
-async def test_nothing_is_written_where_nothing_differs(api: Api, cluster: ClusterHandle, configurations: str) -> None:
+async def test_nothing_is_written_where_nothing_differs(
+    api: Api, cluster: ClusterHandle, configurations: str
+) -> None:
     await apply(cluster, a_document("Secret", "certs", metadata={"namespace": configurations}))
     rotator = a_rotator(api, configurations, ServingContext())
 
     async def versions() -> list[str]:
         kinds = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
-        asked = [("secret", "certs", "-n", configurations), *((kind, configurations) for kind in kinds)]
+        asked = [
+            ("secret", "certs", "-n", configurations),
+            *((kind, configurations) for kind in kinds),
+        ]
         found = [await asyncio.to_thread(cluster.kubectl.get, *words) for words in asked]
         return [item["metadata"]["resourceVersion"] for item in found]
 
@@ -269,19 +307,23 @@ async def test_nothing_is_written_where_nothing_differs(api: Api, cluster: Clust
     assert await versions() == before
 
 
-async def test_the_loser_of_a_race_is_told(api: Api, cluster: ClusterHandle, namespace: str) -> None:
+async def test_the_loser_of_a_race_is_told(
+    api: Api, cluster: ClusterHandle, namespace: str
+) -> None:
     await apply(cluster, a_document("Secret", "certs", metadata={"namespace": namespace}))
-    store = KubernetesSecret(api, namespace, "certs")
+    store = KubernetesSecretStore(api, namespace, "certs")
     stored = await store.read()
     pem = issue.issue_ca(datetime.now(UTC)).certificate_pem
     written = await store.write({"ca.crt": pem, "next-ca.crt": pem}, stored.version)
 
-    with pytest.raises(Conflict):
+    with pytest.raises(WriteConflict):
         await store.write({"ca.crt": b"late"}, stored.version)
     assert (await store.read()).data == {"ca.crt": pem, "next-ca.crt": pem}
     assert (await store.write({"ca.crt": pem}, written.version)).data == {"ca.crt": pem}
 
 
 async def test_a_secret_that_is_not_there_says_what_to_do(api: Api, namespace: str) -> None:
-    with pytest.raises(MissingSecret, match=f"apply the manifests: there is no Secret {namespace}/certs"):
-        await KubernetesSecret(api, namespace, "certs").read()
+    with pytest.raises(
+        MissingSecret, match=f"apply the manifests: there is no Secret {namespace}/certs"
+    ):
+        await KubernetesSecretStore(api, namespace, "certs").read()

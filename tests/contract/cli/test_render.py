@@ -19,8 +19,18 @@ def render(*words: object) -> Result:
 
 
 def a_policy_map(folder: Path, **data: str) -> Path:
-    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "reprieve-policy"}, "data": data}
-    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}, "data": {"ceiling": "1h"}}
+    document = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "reprieve-policy"},
+        "data": data,
+    }
+    other = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "other"},
+        "data": {"ceiling": "1h"},
+    }
     path = folder / "policy.yaml"
     path.write_text(yaml.safe_dump_all([other, document]))
     return path
@@ -56,7 +66,9 @@ def test_a_policy_that_cannot_be_read_is_refused_as_at_admission(
     assert said in done.output
 
 
-@pytest.mark.parametrize("text", ["", "- {", "[1]", "kind: ConfigMap", "kind: ConfigMap\nmetadata: []", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "- {", "[1]", "kind: ConfigMap", "kind: ConfigMap\nmetadata: []", "\x00"]
+)
 def test_a_file_without_a_policy_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(text)

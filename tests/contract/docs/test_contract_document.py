@@ -12,15 +12,17 @@ from reprieve_agent import mailbox
 from reprieve_policy import keys
 from reprieve_policy.admission import sidecar
 from reprieve_policy.checkpointing import agent, checkpoint_plan, contract
-from reprieve_policy.checkpointing.checkpoint_plan import Plan
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_policy.verdict import Violation
 from reprieve_testing import manifests
 
 TEXT = (manifests.ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
-DOCUMENTS = [json.loads(text) for text in re.findall(r"^```json\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)]
+DOCUMENTS = [
+    json.loads(text) for text in re.findall(r"^```json\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+]
 REQUEST, CANCELLED, ANSWER = DOCUMENTS
 CARRIERS = "`reprieve.dev/checkpoint-hint`"
 """The heading of the table of carriers."""
@@ -29,7 +31,9 @@ CARRIERS = "`reprieve.dev/checkpoint-hint`"
 def rows(heading: str) -> list[list[str]]:
     """Return the cells of the table whose first row starts so."""
     table = TEXT[TEXT.index(f"\n| {heading} |") :].split("\n\n")[0].strip()
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]
+    ]
 
 
 def test_the_version_is_the_codes() -> None:
@@ -37,7 +41,7 @@ def test_the_version_is_the_codes() -> None:
 
 
 def test_the_request_is_as_shown_and_every_field_is_explained() -> None:
-    request = Request(
+    request = CheckpointRequest(
         eviction_id="8d3ea5e0-1795262400",
         attempt=1,
         deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
@@ -52,9 +56,13 @@ def test_the_request_is_as_shown_and_every_field_is_explained() -> None:
 
 def test_the_answer_is_read_as_shown() -> None:
     answer = contract.parse_answer(json.dumps(ANSWER), "answer")
-    assert isinstance(answer, Answer)
-    assert (answer.state, answer.step, answer.path) == (AnswerState.SAVED, 1200, "/checkpoints/1200")
-    assert answer.is_about(REQUEST["id"])
+    assert isinstance(answer, CheckpointAnswer)
+    assert (answer.state, answer.step, answer.path) == (
+        AnswerState.SAVED,
+        1200,
+        "/checkpoints/1200",
+    )
+    assert answer.may_belong_to(REQUEST["id"])
 
 
 def test_every_state_and_every_field_of_an_answer_is_explained() -> None:
@@ -71,11 +79,15 @@ def test_every_carrier_is_shown_with_a_hint_that_can_be_read() -> None:
     assert {type(hint) for hint in shown} == set(checkpoint_plan.Hint.__args__)
 
 
-@pytest.mark.parametrize(("hint", "examples"), [(hint, examples) for hint, *_, examples in rows(CARRIERS)])
+@pytest.mark.parametrize(
+    ("hint", "examples"), [(hint, examples) for hint, *_, examples in rows(CARRIERS)]
+)
 def test_every_carrier_is_shown_with_an_example_that_declares_it(hint: str, examples: str) -> None:
     places = [manifests.ROOT / path for path in re.findall(r"`([^`]+)`", examples)]
     declared = [hint_in(place if place.is_dir() else place.parent) for place in places]
-    assert {type(found) for found in declared} == {type(checkpoint_plan.parse_hint(hint.strip("`"), ""))}
+    assert {type(found) for found in declared} == {
+        type(checkpoint_plan.parse_hint(hint.strip("`"), ""))
+    }
 
 
 def hint_in(folder: Path) -> checkpoint_plan.Hint:
@@ -84,7 +96,7 @@ def hint_in(folder: Path) -> checkpoint_plan.Hint:
     (job,) = [msgspec.convert(found, Resource) for found in documents if found["kind"] == "Job"]
     (view,) = pod_views(job)
     plan = checkpoint_plan.parse(view.annotations, PolicySettings())
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CheckpointPlan)
     return plan.hint
 
 

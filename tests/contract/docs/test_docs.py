@@ -13,7 +13,9 @@ PAGES = reference.build()
 
 def test_the_pages_are_those_that_make_docs_writes() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in reference.PAGES.glob("*.md")}
-    changed = {name for name in PAGES.keys() | written.keys() if PAGES.get(name) != written.get(name)}
+    changed = {
+        name for name in PAGES.keys() | written.keys() if PAGES.get(name) != written.get(name)
+    }
     assert changed == set(), "run `make docs`"
 
 
@@ -30,7 +32,9 @@ def test_links_of_the_index_lead_to_pages() -> None:
     assert set(re.findall(r"\(([a-z-]+\.md)\)", PAGES["README.md"])) == PAGES.keys() - {"README.md"}
 
 
-def test_a_rule_that_is_gone_leaves_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_is_gone_leaves_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reference, "PAGES", tmp_path)
     monkeypatch.setattr(reference, "ROOT", tmp_path)
     monkeypatch.setattr(reference, "build", lambda: {"README.md": "index\n"})

@@ -9,14 +9,16 @@ from datetime import UTC, datetime
 import pytest
 
 from reprieve_policy.preemption import guard
-from reprieve_policy.preemption.guard import Door, Ruling
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.preemption.guard import GuardDecision, RequestKind
+from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_testing import manifests, storms
 from reprieve_webhooks.guard import nominated_pods, reader, refusal_history, scheduler_mode
 from reprieve_webhooks.lookups import single_flight
 
 DOCS = manifests.ROOT / "docs"
-PAGES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("guard.md", "guard-reference.md")}
+PAGES = {
+    name: (DOCS / name).read_text(encoding="utf-8") for name in ("guard.md", "guard-reference.md")
+}
 TEXT = "\n".join(PAGES.values())
 PAGE = " ".join(TEXT.split())
 
@@ -32,26 +34,59 @@ ASKING = {"preemptions.reprieve.dev", "evictions.reprieve.dev"}
 }
 
 FIGURES: dict[str, tuple[str, object]] = {
-    "the shortest time": (r"between (\S+) and \S+ seconds", guard.LEAST_RETRY_SECONDS),
-    "the longest time": (r"between \S+ and (\S+) seconds", guard.MOST_RETRY_SECONDS),
-    "what no time is longer than": (r"no time is longer than (\S+) s\b", guard.MOST_RETRY_SECONDS),
-    "the time for each of several": (r"(\d+)(?: seconds)? for each", guard.LEAST_RETRY_SECONDS),
-    "the time after a mark that could not be written": (r"asked for again in (\S+) s\b", guard.LEAST_RETRY_SECONDS),
+    "the shortest time": (r"between (\S+) and \S+ seconds", guard.MIN_RETRY_SECONDS),
+    "the longest time": (r"between \S+ and (\S+) seconds", guard.MAX_RETRY_SECONDS),
+    "what no time is longer than": (r"no time is longer than (\S+) s\b", guard.MAX_RETRY_SECONDS),
+    "the time for each of several": (r"(\d+)(?: seconds)? for each", guard.MIN_RETRY_SECONDS),
+    "the time after a mark that could not be written": (
+        r"asked for again in (\S+) s\b",
+        guard.MIN_RETRY_SECONDS,
+    ),
     "the longest time of a refusal": (r"refused \| (\d+) at most", guard.REFUSED_RETRY_SECONDS),
-    "what is waited beyond the ceiling": (r"at most (\w+ \w+) beyond", SPANS[guard.SLACK_SECONDS]),
-    "what a nomination is waited for": (r"waits for \w+,? \(?(\S+) s at most", nominated_pods.PATIENCE_SECONDS),
-    "how old a nomination may be": (r"nomination of up to (\w+ \w+) before", SPANS[int(nominated_pods._FRESH_SECONDS)]),
-    "when nominations count as unknown": (r"heard of them for (\S+) s\b", int(nominated_pods._LONGEST_SILENCE_SECONDS)),
-    "how often one asks who insists": (r"(\w+) times without a pause", IN_WORDS[refusal_history._INSISTENCE + 1]),
-    "how often another replica is asked": (r"to ask (\w+) times before", IN_WORDS[refusal_history._INSISTENCE + 1]),
-    "how long what is probable is believed": (r"believed for (\w+ \w+),", SPANS[int(scheduler_mode._BELIEVED_SECONDS)]),
+    "what is waited beyond the ceiling": (
+        r"at most (\w+ \w+) beyond",
+        SPANS[guard.GRACE_AFTER_CEILING_SECONDS],
+    ),
+    "what a nomination is waited for": (
+        r"waits for \w+,? \(?(\S+) s at most",
+        nominated_pods.NOMINATION_WAIT_SECONDS,
+    ),
+    "how old a nomination may be": (
+        r"nomination of up to (\w+ \w+) before",
+        SPANS[int(nominated_pods._RECENT_SECONDS)],
+    ),
+    "when nominations count as unknown": (
+        r"heard of them for (\S+) s\b",
+        int(nominated_pods._MAX_SILENCE_SECONDS),
+    ),
+    "how often one asks who insists": (
+        r"(\w+) times without a pause",
+        IN_WORDS[refusal_history._MIN_IMMEDIATE_RETRIES + 1],
+    ),
+    "how often another replica is asked": (
+        r"to ask (\w+) times before",
+        IN_WORDS[refusal_history._MIN_IMMEDIATE_RETRIES + 1],
+    ),
+    "how long what is probable is believed": (
+        r"believed for (\w+ \w+),",
+        SPANS[int(scheduler_mode._INFERENCE_TTL_SECONDS)],
+    ),
     "how often a client comes back": (r"(\w+) times in all", IN_WORDS[TRIES]),
-    "evictions a second": (r"more than (\d+) evictions a second", int(single_flight.CALLS_PER_SECOND)),
+    "evictions a second": (
+        r"more than (\d+) evictions a second",
+        int(single_flight.CALLS_PER_SECOND),
+    ),
     "evictions before that": (r"after the first (\w+)\)", IN_WORDS[single_flight.BURST_CALLS]),
-    "evictions in all": (r"or (\w+) times as many in all", IN_WORDS[reader._SHARES]),
-    "budgets that are read": (r"a namespace has more than (\d+)", reader._MOST_BUDGETS),
-    "how long they may take": (r"cannot be read within (\S+) s\b", reader._LIST_SECONDS),
-    "how large their list may be": (r"or (\d+) MiB of them", reader._MOST_BYTES // 1024**2),
+    "evictions in all": (
+        r"or (\w+) times as many in all",
+        IN_WORDS[reader._NAMESPACES_AT_FULL_RATE],
+    ),
+    "budgets that are read": (r"a namespace has more than (\d+)", reader._MAX_BUDGETS),
+    "how long they may take": (r"cannot be read within (\S+) s\b", reader._LIST_TIMEOUT_SECONDS),
+    "how large their list may be": (
+        r"or (\d+) MiB of them",
+        reader._MAX_BUDGET_LIST_BYTES // 1024**2,
+    ),
     "how long a guard that hangs is waited for": (r"hang, after (\d+) seconds", WAITED_FOR),
     "how long the storms are watched": (r"calls in (\d+) s\b", int(storms.WATCHED_SECONDS)),
 }
@@ -64,11 +99,15 @@ def test_every_figure_is_the_programs(pattern: str, figure: object) -> None:
 
 def calls_a_second(*shares: int, is_put_off: bool = True) -> float:
     """Return how often a scheduler asks for so many victims of a node, of which each replica sees a share."""
-    ruling = Ruling(violation=Violation("spec", Kind.FORBIDDEN, None, "no"), is_put_off=is_put_off)
+    ruling = GuardDecision(
+        violation=Violation("spec", ViolationKind.FORBIDDEN, None, "no"), is_postponed=is_put_off
+    )
     now = datetime(2026, 11, 21, tzinfo=UTC)
     rate = 0.0
     for seen in filter(None, shares):
-        seconds = guard.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=seen, now=now)
+        seconds = guard.retry_after(
+            ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=seen, now=now
+        )
         assert seconds is not None
         rate += seen * TRIES / ((TRIES - 1) * seconds)
     return rate
@@ -93,21 +132,31 @@ def test_how_often_a_scheduler_asks_follows_from_them(*, is_put_off: bool) -> No
         for replicas in (1, 2)
     ]
     assert math.ceil(10 * max(alike)) / 10 == said
-    of_three = max(calls_a_second(*in_parts(victims, 3), is_put_off=is_put_off) for victims in at_a_time)
+    of_three = max(
+        calls_a_second(*in_parts(victims, 3), is_put_off=is_put_off) for victims in at_a_time
+    )
     assert of_three <= 1.5 * said
     unequal = [
-        calls_a_second(part, victims - part, is_put_off=is_put_off) for victims in at_a_time for part in range(victims)
+        calls_a_second(part, victims - part, is_put_off=is_put_off)
+        for victims in at_a_time
+        for part in range(victims)
     ]
     assert max(unequal) <= 1
     most = int(figure(r"more than (\d+) at a time exceeds one"))
-    assert calls_a_second(most, is_put_off=is_put_off) <= 1 < calls_a_second(most + 1, is_put_off=is_put_off)
+    assert (
+        calls_a_second(most, is_put_off=is_put_off)
+        <= 1
+        < calls_a_second(most + 1, is_put_off=is_put_off)
+    )
 
 
 def test_what_it_says_of_others_is_linked_to_the_very_version_that_was_read() -> None:
     rows = re.findall(r"^\| (descheduler|Cluster Autoscaler) \|(.*)$", TEXT, re.MULTILINE)
     assert len(rows) == 2
     for who, row in rows:
-        links = re.findall(r"\]\(https://github\.com/kubernetes(?:-sigs)?/[a-z-]+/blob/([^/]+)/", row)
+        links = re.findall(
+            r"\]\(https://github\.com/kubernetes(?:-sigs)?/[a-z-]+/blob/([^/]+)/", row
+        )
         assert links, who
         assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in links), who
 

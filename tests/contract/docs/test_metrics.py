@@ -7,10 +7,10 @@ from typing import NamedTuple, cast
 from prometheus_client import Counter, Gauge, Histogram
 
 from reprieve_operator.cluster import event_recorder
-from reprieve_operator.metrics import Metrics
-from reprieve_policy.lifecycle.eviction import Cause, Ground, Outcome
+from reprieve_operator.metrics import OperatorMetrics
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, PreemptionCause, ProtectionReason
 from reprieve_policy.preemption.cost import WEIGHTS
-from reprieve_runtime.client.api import Api, PartialObject
+from reprieve_runtime.client.api import Api, PartialObjectMetadata
 from reprieve_runtime.client.reflector import Reflector
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -27,13 +27,18 @@ class Row(NamedTuple):
 
 def documented() -> dict[str, Row]:
     rows = re.findall(r"^\| `(reprieve_[a-z_]+)` \| ([a-z]+) \|([^|]*)\|", METRICS, re.MULTILINE)
-    return {name: Row(kind, frozenset(re.findall(r"`([a-z_]+)`", labels))) for name, kind, labels in rows}
+    return {
+        name: Row(kind, frozenset(re.findall(r"`([a-z_]+)`", labels)))
+        for name, kind, labels in rows
+    }
 
 
 def registered() -> dict[str, Row]:
-    metrics = Metrics()
-    metrics.show_victims(lambda: {"hinted": 1}, lambda: 0, lambda: 0.0)
-    metrics.show_watches(lambda: {"pods": Reflector(cast("Api", None), "/pods", PartialObject, id)})
+    metrics = OperatorMetrics()
+    metrics.register_victims(lambda: {"hinted": 1}, lambda: 0, lambda: 0.0)
+    metrics.register_watches(
+        lambda: {"pods": Reflector(cast("Api", None), "/pods", PartialObjectMetadata, id)}
+    )
     labels = {
         found._name: frozenset(found._labelnames)
         for found in vars(metrics).values()
@@ -52,11 +57,17 @@ def test_every_metric_stands_in_the_table_with_its_type_and_labels() -> None:
 
 
 def test_no_metric_names_a_pod() -> None:
-    assert not {name for name, row in registered().items() if row.labels & {"pod", "name", "uid", "job"}}
+    assert not {
+        name for name, row in registered().items() if row.labels & {"pod", "name", "uid", "job"}
+    }
 
 
 def test_the_values_of_labels_are_said() -> None:
-    values = {*Cause, *Ground, *(outcome for outcome in Outcome if outcome.is_failure)}
+    values = {
+        *PreemptionCause,
+        *ProtectionReason,
+        *(outcome for outcome in CheckpointOutcome if outcome.is_failure),
+    }
     assert {value for value in values if f"`{value}`" not in METRICS} == set()
 
 
@@ -64,13 +75,16 @@ def test_the_bounds_of_events_are_said() -> None:
     said = " ".join(METRICS.split())
     assert f"At most {event_recorder._EVENTS_PER_SECOND} are written in a second" in said
     assert (
-        f"where {event_recorder._ROOM:,} wait ({event_recorder._ROOM_FOR_NORMAL:,} for those of type `Normal`)" in said
+        f"where {event_recorder._QUEUE_SIZE:,} wait ({event_recorder._QUEUE_SIZE_FOR_NORMAL:,} for those of type `Normal`)"
+        in said
     )
 
 
 def test_the_weights_are_those_of_the_policy() -> None:
     rows = re.findall(
-        r"^\| ((?:`[a-z-]+`(?:, )?)+)[a-z ,]*\| ([0-9.]+) \| ([0-9.]+) \| ([0-9.]+) \|$", PREEMPTION, re.MULTILINE
+        r"^\| ((?:`[a-z-]+`(?:, )?)+)[a-z ,]*\| ([0-9.]+) \| ([0-9.]+) \| ([0-9.]+) \|$",
+        PREEMPTION,
+        re.MULTILINE,
     )
     shown = {
         name: tuple(float(weight) for weight in weights)

@@ -10,7 +10,7 @@ from reprieve_policy.eviction_requests import objects, responder
 from reprieve_policy.kube import duration
 from reprieve_policy.lifecycle.eviction import Source
 from reprieve_testing import manifests
-from reprieve_webhooks.facts.discovery import REMEMBERED_SECONDS
+from reprieve_webhooks.facts.discovery import TTL_SECONDS
 
 PAGE = " ".join((manifests.ROOT / "docs" / "native.md").read_text(encoding="utf-8").split())
 
@@ -23,13 +23,13 @@ def test_every_event_setting_and_key_that_it_names_is_one_of_ours() -> None:
 
 
 def test_what_pods_get_is_what_it_shows() -> None:
-    assert f"{{name: {objects.NAME}, priority: {objects.PRIORITY}}}" in PAGE
+    assert f"{{name: {objects.RESPONDER_NAME}, priority: {objects.RESPONDER_PRIORITY}}}" in PAGE
 
 
 def test_its_times_are_those_of_the_code() -> None:
-    assert f"every {responder.LONGEST_BEAT.seconds // 60} minutes" in PAGE
-    assert f"{responder.LEAST_BEAT.seconds} seconds after the last" in PAGE
+    assert f"every {responder.MAX_HEARTBEAT_INTERVAL.seconds // 60} minutes" in PAGE
+    assert f"{responder.MIN_HEARTBEAT_INTERVAL.seconds} seconds after the last" in PAGE
     assert duration.render(int(OperatorSettings().sweep_interval_seconds)) == "5m"
     assert "within five minutes by the operator" in PAGE
-    assert REMEMBERED_SECONDS == 30
+    assert TTL_SECONDS == 30
     assert "within half a minute by the webhooks" in PAGE

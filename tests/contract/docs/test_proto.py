@@ -17,19 +17,28 @@ def test_the_messages_are_those_of_the_published_file() -> None:
     for message in published.message_type:
         for field in message.field:
             field.ClearField("json_name")  # follows from the name
-    assert FileDescriptorProto.FromString(wire.DESCRIPTOR.serialized_pb) == published, "run `make proto`"
+    assert FileDescriptorProto.FromString(wire.DESCRIPTOR.serialized_pb) == published, (
+        "run `make proto`"
+    )
 
 
 def test_an_answer_has_the_states_of_the_contract() -> None:
-    named = {name.removeprefix("STATE_").lower() for name, number in wire.Answer.State.items() if number}
+    named = {
+        name.removeprefix("STATE_").lower() for name, number in wire.Answer.State.items() if number
+    }
     assert named == set(AnswerState)
 
 
-CALLS = [(call.name, call.input_type.rpartition(".")[2]) for call in stubs.describe().file[0].service[0].method]
+CALLS = [
+    (call.name, call.input_type.rpartition(".")[2])
+    for call in stubs.describe().file[0].service[0].method
+]
 
 
 @pytest.mark.parametrize(("name", "message"), CALLS, ids=[name for name, _ in CALLS])
-def test_every_call_of_the_service_is_made_answered_by_the_example_and_told_to_authors(name: str, message: str) -> None:
+def test_every_call_of_the_service_is_made_answered_by_the_example_and_told_to_authors(
+    name: str, message: str
+) -> None:
     made = Path(grpc_transport.__file__).read_text(encoding="utf-8")
     answered = (EXAMPLES / "grpc" / "train.py").read_text(encoding="utf-8")
     assert f'"{name}"' in made

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from bench import extender as bench
 from reprieve_testing import manifests
-from reprieve_webhooks.extender.metrics import FALLBACKS, ExtenderMetrics, Outcome
-from reprieve_webhooks.extender.service import Said
+from reprieve_webhooks.extender.metrics import FALLBACKS, CallOutcome, ExtenderMetrics
+from reprieve_webhooks.extender.service import ExtenderResponse
 from reprieve_webhooks.settings import Settings
 
 TEXT = (manifests.ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def table(head: str) -> dict[str, str]:
 
 
 def test_every_outcome_has_its_row_and_its_status() -> None:
-    status = {outcome.value: str(Said(outcome, b"").status) for outcome in Outcome}
+    status = {outcome.value: str(ExtenderResponse(outcome, b"").status) for outcome in CallOutcome}
     assert table("outcome") == status | {"malformed": "4xx"}
     assert {outcome for outcome, code in table("outcome").items() if code != "200"} == FALLBACKS
 
@@ -30,12 +30,17 @@ def test_every_outcome_has_its_row_and_its_status() -> None:
 def test_the_flags_and_their_defaults_are_the_programs() -> None:
     settings = Settings()
     flags = {name: getattr(settings, name[2:].replace("-", "_")) for name in table("flag")}
-    shown = {name: ",".join(value) if isinstance(value, tuple) else str(value).lower() for name, value in flags.items()}
+    shown = {
+        name: ",".join(value) if isinstance(value, tuple) else str(value).lower()
+        for name, value in flags.items()
+    }
     assert table("flag") == shown
     assert len(flags) == sum("extender" in name for name in Settings.__dataclass_fields__)
 
 
-def test_a_call_about_5000_nodes_with_whole_pods_is_as_large_as_is_said_and_is_read_by_default() -> None:
+def test_a_call_about_5000_nodes_with_whole_pods_is_as_large_as_is_said_and_is_read_by_default() -> (
+    None
+):
     nodes, pods = 50, 10
     size = len(bench.call(bench.collections(nodes, pods, 1), pods, whole=True)) * (5000 / nodes)
     (said,) = re.findall(r"^\| whole pods \| ([0-9.]+) MiB \|", TEXT, re.MULTILINE)
@@ -46,12 +51,19 @@ def test_a_call_about_5000_nodes_with_whole_pods_is_as_large_as_is_said_and_is_r
 def test_every_metric_is_in_the_table_with_its_labels() -> None:
     registry = CollectorRegistry()
     metrics = ExtenderMetrics(registry)
-    metrics.count_obstacles({"x": 1})
-    shown = {f"{family.name}_total" if family.type == "counter" else family.name for family in registry.collect()}
+    metrics.count_rejected_nodes({"x": 1})
+    shown = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in registry.collect()
+    }
     assert set(table("metric")) == shown | {"reprieve_facts_age_seconds"}
 
 
 def test_what_it_tells_to_apply_is_there() -> None:
     named = set(re.findall(r"manifests/[a-z/.-]*[a-z]", TEXT))
-    assert named == {"manifests/overlays/extender", "manifests/scheduler/stanza.yaml", "manifests/scheduler/second"}
+    assert named == {
+        "manifests/overlays/extender",
+        "manifests/scheduler/stanza.yaml",
+        "manifests/scheduler/second",
+    }
     assert all((manifests.ROOT / path).exists() for path in named)

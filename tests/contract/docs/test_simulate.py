@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reprieve_policy.preemption.selection import OBSTACLES, Obstacle
+from reprieve_policy.preemption.selection import STATUS_MESSAGES, DryRunStatus
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "simulate.md"
@@ -16,7 +16,10 @@ BLOCK = re.compile(r"^```console\n\$ (?P<command>.+)\n(?P<output>(?:.*\n)*?)```$
 
 
 def commands() -> list[tuple[str, str]]:
-    return [(match["command"], match["output"]) for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
+    return [
+        (match["command"], match["output"])
+        for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))
+    ]
 
 
 def printed(command: str) -> str:
@@ -39,13 +42,15 @@ def test_each_command_prints_what_the_page_says(command: str, output: str) -> No
 
 
 def test_every_obstacle_has_words() -> None:
-    assert OBSTACLES.keys() == set(Obstacle)
+    assert STATUS_MESSAGES.keys() == set(DryRunStatus)
 
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(
-        BLOCK.sub(lambda match: f"```console\n$ {match['command']}\n{printed(match['command'])}```", text),
+        BLOCK.sub(
+            lambda match: f"```console\n$ {match['command']}\n{printed(match['command'])}```", text
+        ),
         encoding="utf-8",
     )
 

@@ -15,8 +15,8 @@ def test_the_table_is_what_the_usual_scenes_give() -> None:
 
 
 def table() -> Iterator[str]:
-    scenes = population.population()
-    found = population.differing(scenes)
+    scenes = population.all_scenarios()
+    found = population.count_differences(scenes)
     yield f"| difference | why | of {len(scenes)} scenes |"
     yield "|---|---|---|"
     for difference in Difference:

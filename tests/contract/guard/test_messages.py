@@ -10,20 +10,20 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_policy.lifecycle.eviction import Ground as Protection
+from reprieve_policy.lifecycle.eviction import ProtectionReason as Protection
 from reprieve_policy.preemption import guard
-from reprieve_policy.preemption.guard import Door, Seeker, Sought
-from reprieve_policy.preemption.selection import Ground, Refusal
+from reprieve_policy.preemption.guard import Requester, RequestKind, TargetPod
+from reprieve_policy.preemption.selection import Refusal, RefusalReason
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "guard.txt"
-FACTS = Facts(operator_is_there=True)
-PREEMPTED = Seeker(door=Door.PREEMPTION)
+FACTS = Facts(operator_is_live=True)
+PREEMPTED = Requester(request_kind=RequestKind.PREEMPTION)
 
 
-def sought(pod: PodBuilder, **fields: object) -> Sought:
+def sought(pod: PodBuilder, **fields: object) -> TargetPod:
     (view,) = pod_views(pod.build())
-    return Sought(view=view, **fields)  # type: ignore[arg-type]  # named by this module only
+    return TargetPod(view=view, **fields)  # type: ignore[arg-type]  # named by this module only
 
 
 def in_phase(phase: Phase, **fields: object) -> Eviction:
@@ -31,38 +31,47 @@ def in_phase(phase: Phase, **fields: object) -> Eviction:
     return Eviction(phase=phase, **known)  # type: ignore[arg-type]  # named by this module only
 
 
-def refused(ground: Ground, until: datetime | None = None) -> Seeker:
+def refused(ground: RefusalReason, until: datetime | None = None) -> Requester:
     detail = "what only an owner may read: pod worker-7 has priority 9000"
-    return Seeker(door=Door.PREEMPTION, refusal=Refusal(ground, detail, until))
+    return Requester(request_kind=RequestKind.PREEMPTION, refusal=Refusal(ground, detail, until))
 
 
 HINTING = a_pod().with_hint()
 SAID = {
     "told now": (sought(HINTING), PREEMPTED),
-    "marked, and not taken up": (sought(HINTING, is_asked=True), PREEMPTED),
+    "marked, and not taken up": (sought(HINTING, is_marked=True), PREEMPTED),
     "told before": (sought(HINTING, state=in_phase(Phase.HINTED)), PREEMPTED),
     "just taken up": (sought(HINTING, state=in_phase(Phase.REQUESTED)), PREEMPTED),
     "saved": (sought(HINTING, state=in_phase(Phase.SAVED)), PREEMPTED),
-    "class 10": (sought(a_pod().labelled("quota.scheduling.koordinator.sh/preemptible", "false")), PREEMPTED),
+    "class 10": (
+        sought(a_pod().labelled("quota.scheduling.koordinator.sh/preemptible", "false")),
+        PREEMPTED,
+    ),
     "near completion": (sought(HINTING, walltime=Walltime(after(-3500), 3600)), PREEMPTED),
     "reprieved by the operator": (
         sought(HINTING, state=in_phase(Phase.REPRIEVED, refused_on=Protection.NEAR_COMPLETION)),
         PREEMPTED,
     ),
-    "a toleration": (sought(HINTING), refused(Ground.TOLERATION)),
-    "a toleration that ends": (sought(HINTING), refused(Ground.TOLERATION, after(600))),
-    "a class": (sought(HINTING), refused(Ground.CLASS)),
-    "what it is defended with": (sought(HINTING), refused(Ground.PRIORITY)),
-    "another ground": (sought(HINTING), refused(Ground.QUOTA)),
-    "one of its gang is protected": (sought(HINTING), refused(Ground.GANG)),
-    "a second set": (sought(HINTING), Seeker(door=Door.PREEMPTION, is_busy=True)),
-    "a budget": (sought(HINTING), Seeker(door=Door.EVICTION, is_held=True)),
+    "a toleration": (sought(HINTING), refused(RefusalReason.TOLERATION)),
+    "a toleration that ends": (sought(HINTING), refused(RefusalReason.TOLERATION, after(600))),
+    "a class": (sought(HINTING), refused(RefusalReason.CLASS)),
+    "what it is defended with": (sought(HINTING), refused(RefusalReason.PRIORITY)),
+    "another ground": (sought(HINTING), refused(RefusalReason.QUOTA)),
+    "one of its gang is protected": (sought(HINTING), refused(RefusalReason.GANG)),
+    "a second set": (
+        sought(HINTING),
+        Requester(request_kind=RequestKind.PREEMPTION, has_victims_elsewhere=True),
+    ),
+    "a budget": (
+        sought(HINTING),
+        Requester(request_kind=RequestKind.EVICTION, eviction_blocked=True),
+    ),
 }
 
 
 def test_every_text_is_as_it_was_agreed() -> None:
     texts = {case: message(*asked) for case, asked in SAID.items()}
-    texts["too many evictions at once"] = str(guard.TOO_MANY.violation)
+    texts["too many evictions at once"] = str(guard.TOO_MANY_EVICTIONS.violation)
     said = "".join(f"# {case}\n{text}\n" for case, text in texts.items())
     if not GOLDEN.exists():
         GOLDEN.write_text(said, encoding="utf-8")
@@ -81,7 +90,7 @@ def test_every_text_is_short_enough_to_be_a_warning() -> None:
     assert too_long == []
 
 
-def message(pod: Sought, seeker: Seeker) -> str:
+def message(pod: TargetPod, seeker: Requester) -> str:
     ruling = guard.decide(pod, seeker, FACTS, NOW)
     assert ruling.violation is not None
     return str(ruling.violation)

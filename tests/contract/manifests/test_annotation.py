@@ -24,7 +24,7 @@ from reprieve_certs import issue
 from reprieve_certs.issue import ServingNames
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.manifests import EXAMPLES
 
@@ -40,13 +40,17 @@ class ApiServer:
         self.status, self.asked, self.patches = 200, 0, list[tuple[str, dict[str, str], Any]]()
         now = datetime.now(UTC)
         ca = issue.issue_ca(now - timedelta(minutes=5))
-        credential = issue.issue_serving(ca, ServingNames(ips=(ipaddress.IPv4Address(LOOPBACK),)), now)
+        credential = issue.issue_serving(
+            ca, ServingNames(ips=(ipaddress.IPv4Address(LOOPBACK),)), now
+        )
         (account / "ca.crt").write_bytes(ca.certificate_pem)
         pair = account / "pair.pem"
         pair.write_bytes(credential.certificate_pem + credential.key_pem)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pair)
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), type("Handler", (_Handler,), {"api": self}))
+        self._server = ThreadingHTTPServer(
+            (LOOPBACK, 0), type("Handler", (_Handler,), {"api": self})
+        )
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
@@ -61,14 +65,14 @@ class ApiServer:
         self._thread.join()
 
     @property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[CheckpointAnswer]:
         """What the operator would read on the pod, one after the other."""
         read = [
             contract.parse_answer(body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER], "answer")
             for *_, body in self.patches
         ]
-        assert all(isinstance(answer, Answer) for answer in read)
-        return [answer for answer in read if isinstance(answer, Answer)]
+        assert all(isinstance(answer, CheckpointAnswer) for answer in read)
+        return [answer for answer in read if isinstance(answer, CheckpointAnswer)]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -93,15 +97,30 @@ class Program:
     def __init__(self, folder: Path, port: int, request: str, **environment: str) -> None:
         self.request, self.folder = folder / "request", folder
         self.write(request)
-        own = {"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": str(port), "POD_NAME": "pod-1"}
-        own |= {"REQUEST": str(self.request), "SERVICE_ACCOUNT": str(folder), "CHECKPOINTS": str(folder)}
-        own |= {"STEPS": "100000", "STEP_SECONDS": "0.01", "SAVE_SECONDS": "0.05", "AGAIN_SECONDS": "0.05"}
+        own = {
+            "KUBERNETES_SERVICE_HOST": LOOPBACK,
+            "KUBERNETES_SERVICE_PORT": str(port),
+            "POD_NAME": "pod-1",
+        }
+        own |= {
+            "REQUEST": str(self.request),
+            "SERVICE_ACCOUNT": str(folder),
+            "CHECKPOINTS": str(folder),
+        }
+        own |= {
+            "STEPS": "100000",
+            "STEP_SECONDS": "0.01",
+            "SAVE_SECONDS": "0.05",
+            "AGAIN_SECONDS": "0.05",
+        }
         # Whatever the machine says of proxies: the API server is called directly.
         own |= {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
         self.log = folder / "log"
         with self.log.open("wb") as log:
             command = [sys.executable, EXAMPLES / "annotation" / "train.py"]
-            self.process = subprocess.Popen(command, env={**os.environ, **own, **environment}, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, env={**os.environ, **own, **environment}, stdout=log, stderr=log
+            )
 
     def write(self, request: str) -> None:
         """Show it a request, as the kubelet does: the whole of the old text, or the whole of the new one."""
@@ -138,8 +157,13 @@ def training(folder: Path, port: int, request: str = "", **environment: str) -> 
 def a_request(eviction_id: str, attempt: int = 1) -> str:
     deadline = datetime(2026, 11, 21, 12, tzinfo=UTC)
     return contract.render_request(
-        Request(
-            eviction_id=eviction_id, attempt=attempt, deadline=deadline, reason="", preemption_class=3, may_extend=True
+        CheckpointRequest(
+            eviction_id=eviction_id,
+            attempt=attempt,
+            deadline=deadline,
+            reason="",
+            preemption_class=3,
+            may_extend=True,
         )
     )
 
@@ -155,27 +179,38 @@ def states(api: ApiServer) -> list[tuple[str | None, AnswerState]]:
 SAVED_ONCE = [("uid-1", AnswerState.SAVING), ("uid-1", AnswerState.SAVED)]
 
 
-def test_it_saves_when_it_is_asked_and_says_so_on_its_own_pod(api: ApiServer, program: Program) -> None:
+def test_it_saves_when_it_is_asked_and_says_so_on_its_own_pod(
+    api: ApiServer, program: Program
+) -> None:
     program.write(a_request("uid-1"))
     until("both answers", lambda: states(api) == SAVED_ONCE)
     path, headers, body = api.patches[-1]
     assert path == "/api/v1/namespaces/team/pods/pod-1"
     assert headers["Content-Type"] == "application/merge-patch+json"
     assert body == {
-        "metadata": {"annotations": {keys.CHECKPOINT_ANSWER: body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER]}}
+        "metadata": {
+            "annotations": {
+                keys.CHECKPOINT_ANSWER: body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER]
+            }
+        }
     }
     saved = api.answers[-1]
     assert saved.path == str(program.folder / "pod-1.json")
     assert json.loads(Path(saved.path).read_text()) == {"step": saved.step}
 
 
-def test_the_same_request_again_saves_nothing_again_and_another_does(api: ApiServer, program: Program) -> None:
+def test_the_same_request_again_saves_nothing_again_and_another_does(
+    api: ApiServer, program: Program
+) -> None:
     program.write(a_request("uid-1"))
     until("both answers", lambda: states(api) == SAVED_ONCE)
     program.write(a_request("uid-1", attempt=2))
     (program.folder / "token").write_text("renewed")
     program.write(a_request("uid-2"))
-    until("the second", lambda: states(api)[2:] == [("uid-2", AnswerState.SAVING), ("uid-2", AnswerState.SAVED)])
+    until(
+        "the second",
+        lambda: states(api)[2:] == [("uid-2", AnswerState.SAVING), ("uid-2", AnswerState.SAVED)],
+    )
     assert (api.answers[3].step or 0) > (api.answers[1].step or 0)
     told = [headers["Authorization"] for _, headers, _ in api.patches]
     assert told == ["Bearer first"] * 2 + ["Bearer renewed"] * 2
@@ -217,7 +252,9 @@ def test_killed_it_is_unfinished_although_it_has_saved(api: ApiServer, program: 
     assert program.process.wait(SECONDS) == UNFINISHED
 
 
-def test_a_replacement_goes_on_from_the_checkpoint_and_finishes(api: ApiServer, tmp_path: Path) -> None:
+def test_a_replacement_goes_on_from_the_checkpoint_and_finishes(
+    api: ApiServer, tmp_path: Path
+) -> None:
     (tmp_path / "old.json").write_text('{"step": 99990}')
     with training(tmp_path, api.port, RESUME_FROM_CHECKPOINT=str(tmp_path / "old.json")) as program:
         assert program.process.wait(SECONDS) == 0

@@ -28,7 +28,9 @@ IN_TEMPLATES = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
 def patches(kind: str) -> dict[str, Any]:
     """Return by the webhook's name what is patched into it; every patch is preceded by a test of that name."""
     operations = yaml.safe_load((OVERLAY / f"{kind}-webhooks.yaml").read_text())
-    base = manifests.named(f"{kind.capitalize()}WebhookConfiguration", "reprieve-webhooks")["webhooks"]
+    base = manifests.named(f"{kind.capitalize()}WebhookConfiguration", "reprieve-webhooks")[
+        "webhooks"
+    ]
     found = {}
     for tested, patched in zip(operations[::2], operations[1::2], strict=True):
         index = int(tested["path"].split("/")[2])
@@ -43,7 +45,9 @@ def keys_of(patched: tuple[Any, Any]) -> tuple[set[str], set[str]]:
     """Return the keys for which the webhook is called in the base, and those for which it is still called."""
     condition, webhook = patched
     assert condition["name"] == NAME
-    return set(manifests.keys_in(webhook["matchConditions"])), set(manifests.keys_in(condition["expression"]))
+    return set(manifests.keys_in(webhook["matchConditions"])), set(
+        manifests.keys_in(condition["expression"])
+    )
 
 
 def test_what_the_overlay_renders_are_all_policies() -> None:
@@ -69,14 +73,22 @@ def test_a_priority_class_reaches_a_webhook_for_what_the_policies_do_not_cover()
 
 
 def test_every_other_webhook_stays_as_it_is() -> None:
-    assert set(patches("validating")) == {f"{name}.reprieve.dev" for name in ("pods", "templates", "priorityclasses")}
+    assert set(patches("validating")) == {
+        f"{name}.reprieve.dev" for name in ("pods", "templates", "priorityclasses")
+    }
     assert set(patches("mutating")) == {"pods.reprieve.dev", "priorityclasses.reprieve.dev"}
 
 
 def test_a_created_pod_reaches_a_webhook_for_what_others_say_of_it() -> None:
     condition, _ = patches("mutating")["pods.reprieve.dev"]
     assert condition["name"] == NAME
-    told = {keys.PREEMPTION_CLASS, keys.KOORDINATOR_SOFT_EVICTION, keys.AGENT, keys.CHECKPOINT, keys.CHECKPOINT_HINT}
+    told = {
+        keys.PREEMPTION_CLASS,
+        keys.KOORDINATOR_SOFT_EVICTION,
+        keys.AGENT,
+        keys.CHECKPOINT,
+        keys.CHECKPOINT_HINT,
+    }
     assert set(manifests.keys_in(condition["expression"])) == told
     assert "owner.?controller" in condition["expression"]
 
@@ -84,7 +96,9 @@ def test_a_created_pod_reaches_a_webhook_for_what_others_say_of_it() -> None:
 @pytest.mark.parametrize("kind", ["MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"])
 def test_no_policy_has_the_name_of_one_of_the_base(kind: str) -> None:
     rendered = {
-        found["metadata"]["name"] for found in manifests.read(OVERLAY / "policies.yaml") if found["kind"] == kind
+        found["metadata"]["name"]
+        for found in manifests.read(OVERLAY / "policies.yaml")
+        if found["kind"] == kind
     }
     assert rendered
     assert not rendered & {found["metadata"]["name"] for found in manifests.of_kind(kind)}

@@ -5,7 +5,7 @@ import pytest
 
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.checkpointing import agent, checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import HttpHint, Plan
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan, HttpHint
 from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
@@ -19,14 +19,21 @@ ADMITTED = sorted(path.name for path in (manifests.EXAMPLES / "admitted").glob("
 
 
 def resources_in(name: str) -> list[Resource]:
-    return [msgspec.convert(document, Resource) for document in manifests.read(manifests.EXAMPLES / name)]
+    return [
+        msgspec.convert(document, Resource)
+        for document in manifests.read(manifests.EXAMPLES / name)
+    ]
 
 
 def judge(name: str) -> Verdict:
     """Judge a file's objects, each with the PriorityClasses of the file for facts."""
     resources = resources_in(name)
-    classes = {str(found.metadata.name): found for found in resources if found.kind == "PriorityClass"}
-    return Verdict.merged(decide_admission(found, None, Facts(priority_classes=classes)) for found in resources)
+    classes = {
+        str(found.metadata.name): found for found in resources if found.kind == "PriorityClass"
+    }
+    return Verdict.merged(
+        decide_admission(found, None, Facts(priority_classes=classes)) for found in resources
+    )
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -42,22 +49,26 @@ def test_what_is_shown_as_admitted_is_admitted_without_a_warning(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["shell", "launcher", "signal"])
-def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_the_agent(name: str) -> None:
+def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_the_agent(
+    name: str,
+) -> None:
     (job,) = resources_in(f"{name}/job.yaml")
     verdict = decide_admission(job, None, Facts())
     assert (verdict.message, verdict.warnings) == ("[]", ())
     (view,) = pod_views(job)
-    assert agent.is_wanted(view)
-    assert isinstance(agent.find_place(view), agent.Place)
+    assert agent.wants_agent(view)
+    assert isinstance(agent.find_placement(view), agent.AgentPlacement)
 
 
 @pytest.mark.parametrize("name", ["annotation", "grpc"])
-def test_what_is_asked_without_the_agent_is_admitted_without_a_warning_and_would_get_none(name: str) -> None:
+def test_what_is_asked_without_the_agent_is_admitted_without_a_warning_and_would_get_none(
+    name: str,
+) -> None:
     (job,) = resources_in(f"{name}/job.yaml")
     verdict = decide_admission(job, None, Facts())
     assert (verdict.message, verdict.warnings) == ("[]", ())
     (view,) = pod_views(job)
-    assert not agent.is_wanted(view)
+    assert not agent.wants_agent(view)
 
 
 def test_three_mistakes_are_three_violations() -> None:
@@ -83,7 +94,7 @@ def test_the_training_job_is_admitted_and_asked_where_it_listens() -> None:
     assert verdict.warnings == ()
     (view,) = pod_views(job)
     plan = checkpoint_plan.parse(view.annotations, PolicySettings())
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CheckpointPlan)
     (port,) = document["spec"]["template"]["spec"]["containers"][0]["ports"]
     assert plan.hint == HttpHint(port["containerPort"], "/checkpoint")
-    assert plan.waits
+    assert plan.gives_notice

@@ -16,7 +16,7 @@ from reprieve_policy.kube import owners as owners_table
 from reprieve_policy.kube.kinds import TEMPLATE_KINDS
 from reprieve_policy.lifecycle import mark, transitions
 from reprieve_policy.preemption import guard
-from reprieve_policy.preemption.guard import Door
+from reprieve_policy.preemption.guard import RequestKind
 from reprieve_testing import manifests
 from reprieve_testing.builders import NOW, a_pod
 
@@ -35,7 +35,9 @@ def spec_of(name: str) -> Any:
 
 
 def expression_of(policy: str, variable: str) -> str:
-    (found,) = [item["expression"] for item in spec_of(policy)["variables"] if item["name"] == variable]
+    (found,) = [
+        item["expression"] for item in spec_of(policy)["variables"] if item["name"] == variable
+    ]
     return str(found)
 
 
@@ -46,7 +48,9 @@ def test_an_error_in_it_refuses(policy: Any) -> None:
 
 @pytest.mark.parametrize("policy", EACH)
 def test_it_is_in_force_in_every_namespace(policy: Any) -> None:
-    binding = manifests.named("ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])["spec"]
+    binding = manifests.named("ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])[
+        "spec"
+    ]
     assert binding == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
     assert set(policy["spec"]["matchConstraints"]) == {"resourceRules"}
 
@@ -59,14 +63,25 @@ def test_its_refusals_are_forbidden_not_invalid(policy: Any) -> None:
 def test_every_way_to_write_a_pods_metadata_is_guarded() -> None:
     (rule,) = spec_of("reprieve-soft-evictions")["matchConstraints"]["resourceRules"]
     assert set(rule["operations"]) == {"CREATE", "UPDATE"}
-    assert set(rule["resources"]) == {"pods", "pods/status", "pods/resize", "pods/ephemeralcontainers"}
+    assert set(rule["resources"]) == {
+        "pods",
+        "pods/status",
+        "pods/resize",
+        "pods/ephemeralcontainers",
+    }
     (bindings,) = spec_of("reprieve-bindings")["matchConstraints"]["resourceRules"]
     assert set(bindings["resources"]) == {"bindings", "pods/binding"}
 
 
 def test_what_is_guarded_is_what_the_operator_writes_and_the_marks() -> None:
     (condition,) = spec_of("reprieve-soft-evictions")["matchConditions"]
-    written = {keys.EVICTION, keys.EVICTION_REQUEST, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST, keys.CLEANUP_FINALIZER}
+    written = {
+        keys.EVICTION,
+        keys.EVICTION_REQUEST,
+        keys.PREEMPTOR,
+        keys.CHECKPOINT_REQUEST,
+        keys.CLEANUP_FINALIZER,
+    }
     marks = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
     assert set(manifests.keys_in(condition["expression"])) == written | marks | gang_keys()
 
@@ -80,7 +95,9 @@ def test_a_marked_pod_that_joins_a_gang_is_guarded_by_every_key_of_a_gang() -> N
     assert joined == gang_keys() | {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
 
 
-@pytest.mark.parametrize("policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"])
+@pytest.mark.parametrize(
+    "policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"]
+)
 def test_whatever_the_operator_writes_is_guarded_on_every_way_to_a_pod(policy: str) -> None:
     ours = {keys.EVICTION, keys.EVICTION_REQUEST, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST}
     assert ours <= set(manifests.keys_in(str(spec_of(policy))))
@@ -95,7 +112,7 @@ def test_an_eviction_is_over_in_the_guard_where_it_is_over_in_the_policy() -> No
 def test_a_mark_in_the_guard_is_a_mark_in_the_policy() -> None:
     expression = expression_of("reprieve-soft-evictions", "marksSet")
     assert f"in ['{mark.REQUESTED}', '{mark.EVICT}', '{mark.MARKED}']" in expression
-    assert set(mark.ASKING) == {mark.REQUESTED, mark.EVICT}
+    assert set(mark.REQUESTING_VALUES) == {mark.REQUESTED, mark.EVICT}
     assert all(value in ("", "false") for value in mark._NOT_A_MARK)
     assert expression.count("['', 'false']") == 2
 
@@ -118,8 +135,14 @@ def test_templates_are_guarded_wherever_the_rules_look_and_beyond() -> None:
 
 def test_what_is_assumed_of_a_pod_without_a_class_is_what_the_policy_gives_it() -> None:
     expression = expression_of("reprieve-protection", "assumedClass")
-    types = {name: value for name, value in namespace.WORKLOAD_TYPE_CLASS.items() if name != namespace.SENSITIVE}
-    assert dict(re.findall(r"'([a-z-]+)': '(\d+)'", expression)) == {name: str(value) for name, value in types.items()}
+    types = {
+        name: value
+        for name, value in namespace.WORKLOAD_TYPE_CLASS.items()
+        if name != namespace.SENSITIVE
+    }
+    assert dict(re.findall(r"'([a-z-]+)': '(\d+)'", expression)) == {
+        name: str(value) for name, value in types.items()
+    }
     assert expression.strip().endswith(f".orValue('{preemption_class.DEFAULT}')")
     assert f"'{namespace.SENSITIVE}' ? '{preemption_class.HIGHEST}'" in expression
 
@@ -141,8 +164,10 @@ def test_the_whole_policy_of_a_namespace_is_guarded() -> None:
 
 def test_ledgers_are_guarded_on_every_kind_that_has_one() -> None:
     rules = spec_of("reprieve-ledgers")["matchConstraints"]["resourceRules"]
-    guarded = {(group, name) for rule in rules for group in rule["apiGroups"] for name in rule["resources"]}
-    owners = {(row.group, row.resource) for row in owners_table.OWNERS.values()}
+    guarded = {
+        (group, name) for rule in rules for group in rule["apiGroups"] for name in rule["resources"]
+    }
+    owners = {(row.group, row.resource) for row in owners_table.LEDGER_KINDS.values()}
     assert guarded == owners | {(group, f"{resource}/status") for group, resource in owners}
     condition, exception = spec_of("reprieve-ledgers")["matchConditions"]
     assert set(manifests.keys_in(condition["expression"])) == {keys.LEDGER, keys.SUSPENDED}
@@ -151,7 +176,9 @@ def test_ledgers_are_guarded_on_every_kind_that_has_one() -> None:
 
 def test_every_right_that_it_asks_for_can_be_granted() -> None:
     text = (manifests.BASE / "guard.yaml").read_text()
-    asked = set(re.findall(r"group\('reprieve\.dev'\)\.resource\('([a-z]+)'\)\.check\('([a-z-]+)'\)", text))
+    asked = set(
+        re.findall(r"group\('reprieve\.dev'\)\.resource\('([a-z]+)'\)\.check\('([a-z-]+)'\)", text)
+    )
     granted = {
         (resource, verb)
         for role in manifests.of_kind("ClusterRole")
@@ -167,7 +194,9 @@ def test_every_right_that_it_asks_for_can_be_granted() -> None:
         ("policies", "edit"),
         ("preemptionclasses", "claim-sensitive"),
     }
-    by_webhooks = {(permissions.CLAIM_NON_PREEMPTIBLE.resource, permissions.CLAIM_NON_PREEMPTIBLE.verb)}
+    by_webhooks = {
+        (permissions.CLAIM_NON_PREEMPTIBLE.resource, permissions.CLAIM_NON_PREEMPTIBLE.verb)
+    }
     assert asked | by_webhooks == granted
     # Of templates that the guard does not find, the webhooks ask for the same right.
     assert (permissions.CLAIM_SENSITIVE.resource, permissions.CLAIM_SENSITIVE.verb) in asked
@@ -186,7 +215,11 @@ def test_every_key_in_the_manifests_is_one_of_the_policys() -> None:
 
 def test_whom_the_webhooks_rights_are_narrowed_for_is_whom_they_run_as() -> None:
     (condition,) = spec_of("reprieve-marks")["matchConditions"]
-    (binding,) = [one for one in manifests.of_kind("ClusterRoleBinding") if one["metadata"]["name"] == "reprieve-guard"]
+    (binding,) = [
+        one
+        for one in manifests.of_kind("ClusterRoleBinding")
+        if one["metadata"]["name"] == "reprieve-guard"
+    ]
     (subject,) = binding["subjects"]
     identity = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
     assert condition["expression"] == f"request.userInfo.username == '{identity}'"
@@ -194,5 +227,7 @@ def test_whom_the_webhooks_rights_are_narrowed_for_is_whom_they_run_as() -> None
 
 def test_what_the_webhooks_may_write_is_the_mark() -> None:
     (validation,) = spec_of("reprieve-marks")["validations"]
-    written = {change.key for door in Door for change in guard.changes_for(door, "uid", NOW)}
+    written = {
+        change.key for door in RequestKind for change in guard.mark_changes(door, "uid", NOW)
+    }
     assert set(manifests.keys_in(validation["expression"])) == written

@@ -7,11 +7,16 @@ from reprieve_testing import manifests
 
 TEXT = (manifests.ROOT / "Dockerfile").read_text()
 PROJECT = tomllib.loads((manifests.ROOT / "pyproject.toml").read_text())
-COPIED = {word for line in re.findall(r"^COPY ([^-].*) \S+$", TEXT, re.MULTILINE) for word in line.split()}
+COPIED = {
+    word for line in re.findall(r"^COPY ([^-].*) \S+$", TEXT, re.MULTILINE) for word in line.split()
+}
 
 
 def test_every_package_and_file_that_the_build_needs_is_copied() -> None:
-    folders = {path.partition("/")[0] for path in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    folders = {
+        path.partition("/")[0]
+        for path in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    }
     files = {"pyproject.toml", PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]}
     assert folders | files == COPIED
 

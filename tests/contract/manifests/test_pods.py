@@ -9,8 +9,13 @@ from reprieve_operator.settings import OperatorSettings
 from reprieve_testing import manifests
 from reprieve_webhooks.settings import Settings
 
-DEPLOYMENTS = [pytest.param(found, id=found["metadata"]["name"]) for found in manifests.of_kind("Deployment")]
-PORTS = {"reprieve-webhooks": Settings().listen_port, "reprieve-operator": OperatorSettings().listen_port}
+DEPLOYMENTS = [
+    pytest.param(found, id=found["metadata"]["name"]) for found in manifests.of_kind("Deployment")
+]
+PORTS = {
+    "reprieve-webhooks": Settings().listen_port,
+    "reprieve-operator": OperatorSettings().listen_port,
+}
 PROJECT = tomllib.loads((manifests.ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -98,7 +103,10 @@ def test_selectors_find_the_pods(deployment: Any) -> None:
 def test_webhooks_end_only_after_they_have_drained() -> None:
     deployment = manifests.named("Deployment", "reprieve-webhooks")
     pause = container_of(deployment)["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pause + Settings().drain_seconds < deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert (
+        pause + Settings().drain_seconds
+        < deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    )
 
 
 def test_the_namespace_admits_restricted_pods_only() -> None:
@@ -107,5 +115,9 @@ def test_the_namespace_admits_restricted_pods_only() -> None:
 
 
 def test_everything_namespaced_is_in_one_namespace() -> None:
-    found = {item["metadata"]["namespace"] for item in manifests.base() if "namespace" in item["metadata"]}
+    found = {
+        item["metadata"]["namespace"]
+        for item in manifests.base()
+        if "namespace" in item["metadata"]
+    }
     assert found == {Settings().namespace} == {OperatorSettings().namespace}

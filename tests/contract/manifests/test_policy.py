@@ -23,7 +23,9 @@ def test_every_setting_can_be_seen_in_the_configmap() -> None:
 
 
 def test_a_demonstrations_policy_can_be_read() -> None:
-    (kustomization,) = manifests.read(manifests.MANIFESTS / "overlays" / "demo" / "kustomization.yaml")
+    (kustomization,) = manifests.read(
+        manifests.MANIFESTS / "overlays" / "demo" / "kustomization.yaml"
+    )
     (patch,) = kustomization["patches"]
     changed = settings.parse(DATA | yaml.safe_load(patch["patch"])["data"])
     assert isinstance(changed, PolicySettings)
@@ -31,5 +33,8 @@ def test_a_demonstrations_policy_can_be_read() -> None:
 
 
 def test_the_agent_is_run_from_the_image_of_the_programs() -> None:
-    images = {found["spec"]["template"]["spec"]["containers"][0]["image"] for found in manifests.of_kind("Deployment")}
+    images = {
+        found["spec"]["template"]["spec"]["containers"][0]["image"]
+        for found in manifests.of_kind("Deployment")
+    }
     assert images == {PolicySettings().agent_image}

@@ -42,7 +42,9 @@ def test_the_scheduler_asks_where_the_server_answers(config: Any) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_an_outage_leaves_the_scheduler_to_itself_and_an_answer_is_not_given_up_too_early(config: Any) -> None:
+def test_an_outage_leaves_the_scheduler_to_itself_and_an_answer_is_not_given_up_too_early(
+    config: Any,
+) -> None:
     (extender,) = config["extenders"]
     assert extender["ignorable"] is True
     assert SETTINGS.extender_timeout_seconds < seconds(extender["httpTimeout"])
@@ -63,7 +65,9 @@ def test_the_two_configurations_differ_in_profile_lease_and_place_of_the_ca_only
     assert set(CONFIG) - set(STANZA) == {"leaderElection"}
 
 
-def test_the_second_scheduler_reads_its_own_configuration_and_the_certificate_of_the_ca_alone() -> None:
+def test_the_second_scheduler_reads_its_own_configuration_and_the_certificate_of_the_ca_alone() -> (
+    None
+):
     volumes = {volume["name"]: volume for volume in POD["volumes"]}
     mounts = {mount["name"]: mount["mountPath"] for mount in CONTAINER["volumeMounts"]}
     assert f"--config={mounts['config']}/config.yaml" in CONTAINER["args"]
@@ -92,8 +96,13 @@ def test_the_second_schedulers_pod_is_restricted_and_has_its_own_account() -> No
 
 
 def test_the_second_scheduler_has_the_rights_of_a_scheduler_and_its_own_lease() -> None:
-    found = {(item["kind"], item["metadata"]["name"]): item for item in manifests.read(SECOND / "rbac.yaml")}
-    bound = {item["roleRef"]["name"] for (kind, _), item in found.items() if kind == "ClusterRoleBinding"}
+    found = {
+        (item["kind"], item["metadata"]["name"]): item
+        for item in manifests.read(SECOND / "rbac.yaml")
+    }
+    bound = {
+        item["roleRef"]["name"] for (kind, _), item in found.items() if kind == "ClusterRoleBinding"
+    }
     assert bound == {"system:kube-scheduler", "system:volume-scheduler"}
     rules = found["Role", NAME]["rules"]
     lease = CONFIG["leaderElection"]
@@ -102,7 +111,9 @@ def test_the_second_scheduler_has_the_rights_of_a_scheduler_and_its_own_lease() 
         (["leases"], [lease["resourceName"]], ["get", "update"]),
     ]
     assert lease["resourceNamespace"] == SETTINGS.namespace
-    accounts = {(s["name"], s["namespace"]) for item in found.values() for s in item.get("subjects", [])}
+    accounts = {
+        (s["name"], s["namespace"]) for item in found.values() for s in item.get("subjects", [])
+    }
     assert accounts == {(NAME, SETTINGS.namespace)}
 
 
@@ -123,8 +134,14 @@ def test_the_components_memory_has_room_for_the_pods_that_are_measured_and_for_a
     (patch,) = manifests.read(COMPONENT / "webhooks.yaml")
     (container,) = patch["spec"]["template"]["spec"]["containers"]
     page = " ".join((manifests.ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8").split())
-    (pods, calls) = (int(found) for found in re.findall(r"(?:\*\*Memory\*\*:|come to) (\d+) MiB", page))
-    assert calls * MIB == (service._MOST_READ + service._MOST_AT_ONCE) * SETTINGS.max_extender_bytes
+    (pods, calls) = (
+        int(found) for found in re.findall(r"(?:\*\*Memory\*\*:|come to) (\d+) MiB", page)
+    )
+    assert (
+        calls * MIB
+        == (service._MAX_CONCURRENT_READS + service._MAX_CONCURRENT_CALLS)
+        * SETTINGS.max_extender_bytes
+    )
     # A fifth stays: for the copy that is made of a call once it is whole, and for what else there is.
     limit = quantity.parse(container["resources"]["limits"]["memory"], "memory")
     assert isinstance(limit, int)
@@ -140,7 +157,12 @@ def test_the_component_grants_what_the_watches_need_and_no_more() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    watched = {("", "pods"), ("", "nodes"), ("policy", "poddisruptionbudgets"), ("scheduling.k8s.io", "podgroups")}
+    watched = {
+        ("", "pods"),
+        ("", "nodes"),
+        ("policy", "poddisruptionbudgets"),
+        ("scheduling.k8s.io", "podgroups"),
+    }
     # Jobs are the base's already.
     assert granted == {(*resource, verb) for resource in watched for verb in ("list", "watch")}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
@@ -149,7 +171,9 @@ def test_the_component_grants_what_the_watches_need_and_no_more() -> None:
 
 
 def test_the_overlay_is_the_base_and_the_component() -> None:
-    (overlay,) = manifests.read(manifests.MANIFESTS / "overlays" / "extender" / "kustomization.yaml")
+    (overlay,) = manifests.read(
+        manifests.MANIFESTS / "overlays" / "extender" / "kustomization.yaml"
+    )
     assert overlay["resources"] == ["../../base"]
     assert overlay["components"] == ["../../components/extender"]
 

@@ -16,7 +16,7 @@ from random import SystemRandom
 import pytest
 
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.verdict import Violation
 from reprieve_testing.manifests import EXAMPLES
 
@@ -29,9 +29,16 @@ class Program:
 
     def __init__(self, folder: Path, **environment: str) -> None:
         random = SystemRandom()
-        self.address = f"127.{random.randrange(200, 250)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+        self.address = (
+            f"127.{random.randrange(200, 250)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+        )
         own = {"POD_IP": self.address, "POD_NAME": "pod", "CHECKPOINTS": str(folder)}
-        own |= {"STEP_SECONDS": "0.01", "STEPS": "100000", "SAVE_SECONDS": "0.05", "PYTHONUNBUFFERED": "1"}
+        own |= {
+            "STEP_SECONDS": "0.01",
+            "STEPS": "100000",
+            "SAVE_SECONDS": "0.05",
+            "PYTHONUNBUFFERED": "1",
+        }
         self.process = subprocess.Popen(
             [sys.executable, EXAMPLES / "train.py"],
             env={**os.environ, **own, **environment},
@@ -39,10 +46,12 @@ class Program:
             text=True,
         )
 
-    def call(self, request: Request | None = None) -> Answer:
+    def call(self, request: CheckpointRequest | None = None) -> CheckpointAnswer:
         """POST a request, or GET the progress; return what the operator would read."""
         body = contract.render_request(request).encode() if request else None
-        with urllib.request.urlopen(f"http://{self.address}:8080/checkpoint", body, timeout=5) as response:
+        with urllib.request.urlopen(
+            f"http://{self.address}:8080/checkpoint", body, timeout=5
+        ) as response:
             answer = contract.parse_answer(response.read(), "answer")
         assert not isinstance(answer, Violation)
         return answer
@@ -84,8 +93,8 @@ def answers(program: Program) -> bool:
         return False
 
 
-def a_request(eviction_id: str = "uid-1", attempt: int = 1) -> Request:
-    return Request(
+def a_request(eviction_id: str = "uid-1", attempt: int = 1) -> CheckpointRequest:
+    return CheckpointRequest(
         eviction_id=eviction_id,
         attempt=attempt,
         deadline=datetime(2026, 11, 21, 12, tzinfo=UTC),
@@ -95,7 +104,7 @@ def a_request(eviction_id: str = "uid-1", attempt: int = 1) -> Request:
     )
 
 
-def wait_until_saved(program: Program, eviction_id: str) -> Answer:
+def wait_until_saved(program: Program, eviction_id: str) -> CheckpointAnswer:
     wait_for(lambda: program.call().state is AnswerState.SAVED)
     answer = program.call()
     assert answer.eviction_id == eviction_id
@@ -103,7 +112,7 @@ def wait_until_saved(program: Program, eviction_id: str) -> Answer:
 
 
 def test_before_a_request_it_knows_of_none(program: Program) -> None:
-    assert program.call() == Answer(state=AnswerState.IDLE)
+    assert program.call() == CheckpointAnswer(state=AnswerState.IDLE)
 
 
 def test_a_request_is_accepted_at_once_and_saved_in_the_end(program: Program) -> None:

@@ -21,7 +21,7 @@ from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_testing import manifests
 from reprieve_webhooks.guard.handler import Guard
 from reprieve_webhooks.guard.secret_path import PATH
-from reprieve_webhooks.metrics import Metrics
+from reprieve_webhooks.metrics import WebhookMetrics
 from reprieve_webhooks.server import Webhooks
 from reprieve_webhooks.settings import Settings
 
@@ -34,7 +34,10 @@ RULING = [found for found in VALIDATING if found not in GUARDING]
 ALL = [pytest.param(webhook, id=webhook["name"]) for webhook in (*MUTATING, *VALIDATING)]
 DEPLOYMENT = manifests.named("Deployment", "reprieve-webhooks")
 KIND_OF = {row.resource: kind for kind, row in KINDS.items()}
-TOLERATIONS = {*annotation_keys(keys.TOLERATION_PREFIX), *annotation_keys(keys.OLD_TOLERATION_PREFIX)}
+TOLERATIONS = {
+    *annotation_keys(keys.TOLERATION_PREFIX),
+    *annotation_keys(keys.OLD_TOLERATION_PREFIX),
+}
 ON_PODS = {
     keys.PREEMPTION_CLASS,
     keys.PREEMPTIBLE,
@@ -45,7 +48,7 @@ ON_PODS = {
     *checkpoint_plan.KEYS,
     keys.AGENT,
     *TOLERATIONS,
-    *({place.key for place in dialects.PLACES if place.holder != "spec"} - {keys.JOB}),
+    *({place.key for place in dialects.GANG_FIELDS if place.holder != "spec"} - {keys.JOB}),
     keys.KOORDINATOR_MODE,
 }
 """What the rules on pods read of them; a Job's name alone says nothing: its pods are all of one template."""
@@ -54,7 +57,7 @@ ON_PODS = {
 def routes() -> set[tuple[str, str]]:
     server = Webhooks(
         sentinel.facts,
-        Metrics(),
+        WebhookMetrics(),
         sentinel.readiness,
         max_review_bytes=1,
         read_timeout_seconds=1.0,
@@ -147,7 +150,10 @@ def test_a_template_that_says_what_a_rule_reads_is_reviewed() -> None:
 
 def test_a_priority_class_that_says_what_a_rule_reads_is_reviewed() -> None:
     own = {keys.PREEMPTION_PRIORITY_CLASS, keys.DEFAULT_PREEMPTION_CLASS}
-    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses")))) == TOLERATIONS | own
+    assert (
+        set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses"))))
+        == TOLERATIONS | own
+    )
     halves = set(annotation_keys(keys.TOLERATION_PREFIX))
     assert set(manifests.keys_in(conditions(webhook(MUTATING, "priorityclasses")))) == halves
 
@@ -156,7 +162,9 @@ def test_the_well_known_kinds_of_other_projects_are_reviewed_in_every_version() 
     found = webhook(VALIDATING, "custom")
     # The plural that their own CustomResourceDefinitions give them.
     known = {(row.group, row.kind.lower() + "s") for row in WELL_KNOWN.rows}
-    assert {(*rule["apiGroups"], name) for rule in found["rules"] for name in rule["resources"]} == known
+    assert {
+        (*rule["apiGroups"], name) for rule in found["rules"] for name in rule["resources"]
+    } == known
     assert all(rule["apiVersions"] == ["*"] for rule in found["rules"])
     assert "object.?spec != oldObject.?spec" in conditions(found)
 
@@ -198,26 +206,40 @@ def test_of_configmaps_only_the_policy_is_reviewed_and_never_its_deletion() -> N
     found = webhook(VALIDATING, "policy")
     (rule,) = found["rules"]
     assert (rule["resources"], rule["operations"]) == (["configmaps"], ["CREATE", "UPDATE"])
-    assert found["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": SETTINGS.namespace}}
-    assert f"object.metadata.?name == optional.of('{SETTINGS.policy_config_map}')" in conditions(found)
+    assert found["namespaceSelector"] == {
+        "matchLabels": {"kubernetes.io/metadata.name": SETTINGS.namespace}
+    }
+    assert f"object.metadata.?name == optional.of('{SETTINGS.policy_config_map}')" in conditions(
+        found
+    )
 
 
 def test_a_namespace_that_changes_its_policy_is_reviewed() -> None:
-    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "namespaces")))) == set(namespace._READERS)
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "namespaces")))) == set(
+        namespace._READERS
+    )
 
 
 def test_a_mark_in_koordinators_dialect_is_given_our_label() -> None:
     found = webhook(MUTATING, "marks")
-    assert set(manifests.keys_in(conditions(found))) == {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
+    assert set(manifests.keys_in(conditions(found))) == {
+        keys.SOFT_EVICTION,
+        keys.KOORDINATOR_SOFT_EVICTION,
+    }
     assert found["rules"][0]["resources"] == ["pods", "pods/status"]
 
 
 def test_local_programs_are_called_for_every_webhook() -> None:
     (overlay,) = manifests.read(manifests.MANIFESTS / "overlays" / "local" / "kustomization.yaml")
     patched = {
-        patch["target"]["kind"]: yaml.safe_load(patch["patch"]) for patch in overlay["patches"] if "target" in patch
+        patch["target"]["kind"]: yaml.safe_load(patch["patch"])
+        for patch in overlay["patches"]
+        if "target" in patch
     }
-    for kind, webhooks in (("MutatingWebhookConfiguration", MUTATING), ("ValidatingWebhookConfiguration", VALIDATING)):
+    for kind, webhooks in (
+        ("MutatingWebhookConfiguration", MUTATING),
+        ("ValidatingWebhookConfiguration", VALIDATING),
+    ):
         wanted = [f"/webhooks/{index}/clientConfig" for index in range(len(webhooks))]
         assert [operation["path"] for operation in patched[kind]] == wanted
 
@@ -235,13 +257,20 @@ def test_who_makes_a_replicaset_is_told_by_the_user_and_by_nothing_that_anybody_
 def test_an_object_that_is_being_deleted_is_left_alone() -> None:
     creation_only = webhook(MUTATING, "pods")
     assert creation_only["rules"][0]["operations"] == ["CREATE"]
-    assert "!has(oldObject.metadata.deletionTimestamp)" in conditions(webhook(VALIDATING, "preemptions"))
+    assert "!has(oldObject.metadata.deletionTimestamp)" in conditions(
+        webhook(VALIDATING, "preemptions")
+    )
     for found in (*MUTATING, *RULING):
-        assert found is creation_only or "!has(object.metadata.deletionTimestamp)" in conditions(found)
+        assert found is creation_only or "!has(object.metadata.deletionTimestamp)" in conditions(
+            found
+        )
 
 
 def test_the_server_finds_what_its_settings_name() -> None:
-    assert manifests.named("ConfigMap", SETTINGS.policy_config_map)["metadata"]["namespace"] == SETTINGS.namespace
+    assert (
+        manifests.named("ConfigMap", SETTINGS.policy_config_map)["metadata"]["namespace"]
+        == SETTINGS.namespace
+    )
     secret = manifests.named("Secret", SETTINGS.secret_name)
     assert secret["metadata"]["namespace"] == SETTINGS.namespace
     assert not {"data", "stringData"} & set(secret)
@@ -249,14 +278,24 @@ def test_the_server_finds_what_its_settings_name() -> None:
 
 def test_the_guard_is_asked_of_deletions_by_the_policys_schedulers_and_by_nobody_else() -> None:
     found = webhook(VALIDATING, "preemptions")
-    assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [(["DELETE"], ["pods"])]
-    (condition,) = [one["expression"] for one in found["matchConditions"] if "userInfo" in one["expression"]]
+    assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [
+        (["DELETE"], ["pods"])
+    ]
+    (condition,) = [
+        one["expression"] for one in found["matchConditions"] if "userInfo" in one["expression"]
+    ]
     (listed,) = re.findall(r"request\.userInfo\.username in \[(.*)\]", condition)
     assert set(re.findall(r"'([^']+)'", listed)) == PolicySettings().schedulers
 
 
 def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> None:
-    said = {keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.SOFT_EVICTION, keys.CHECKPOINT, keys.CHECKPOINT_HINT}
+    said = {
+        keys.PREEMPTION_CLASS,
+        keys.PREEMPTIBLE,
+        keys.SOFT_EVICTION,
+        keys.CHECKPOINT,
+        keys.CHECKPOINT_HINT,
+    }
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == said
     # Of a gang that it is not asked about, the extender names every pod.
     assert said == snapshot_builder._GUARDED_LABELS | snapshot_builder._GUARDED_ANNOTATIONS
@@ -264,7 +303,12 @@ def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> 
 
 def test_the_guard_is_asked_of_every_eviction_but_the_operators() -> None:
     found = webhook(VALIDATING, "evictions")
-    assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [(["CREATE"], ["pods/eviction"])]
+    assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [
+        (["CREATE"], ["pods/eviction"])
+    ]
     operator = f"system:serviceaccount:{SETTINGS.namespace}:{SETTINGS.operator_account}"
     assert conditions(found) == f"request.userInfo.username != '{operator}'"
-    assert manifests.named("ServiceAccount", SETTINGS.operator_account)["metadata"]["namespace"] == SETTINGS.namespace
+    assert (
+        manifests.named("ServiceAccount", SETTINGS.operator_account)["metadata"]["namespace"]
+        == SETTINGS.namespace
+    )

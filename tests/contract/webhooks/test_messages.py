@@ -21,18 +21,18 @@ from reprieve_policy.kube.kinds import CUSTOM
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
-    Named,
+    NameOnly,
     ObjectMeta,
     PodTemplate,
-    Requirements,
     Resource,
+    ResourceRequirements,
     Spec,
     TemplatedResource,
     VolumeMount,
 )
 from reprieve_policy.kube.parts import EmptyDir, SecurityContext, Volume
 from reprieve_policy.kube.quota import Quotas
-from reprieve_policy.traits import Traits
+from reprieve_policy.traits import GangTraits
 from reprieve_policy.verdict import Verdict
 from reprieve_testing import builders
 from reprieve_testing.builders import a_policy_map
@@ -43,21 +43,30 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
 POD_SPEC = Spec(priority=500)
 
 
-def a_pod(labels: dict[str, str] | None = None, spec: Spec = POD_SPEC, **annotations: str) -> Resource:
+def a_pod(
+    labels: dict[str, str] | None = None, spec: Spec = POD_SPEC, **annotations: str
+) -> Resource:
     metadata = ObjectMeta(name="p", labels=labels, annotations=_by_key(annotations))
     return Resource(kind="Pod", metadata=metadata, spec=spec)
 
 
 def a_template(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
-    template = PodTemplate(metadata=ObjectMeta(labels=labels, annotations=_by_key(annotations)), spec=Spec())
+    template = PodTemplate(
+        metadata=ObjectMeta(labels=labels, annotations=_by_key(annotations)), spec=Spec()
+    )
     return Resource(kind="Deployment", metadata=ObjectMeta(name="d"), spec=Spec(template=template))
 
 
 def with_agent(hint: str, *, port: int = 8080, mount: str = "/own", **spec: Any) -> Resource:
     """Return a pod that asks for the agent, with one container."""
-    ports, mounts = (ContainerPort(containerPort=port),), (VolumeMount(name="own", mountPath=mount),)
+    ports, mounts = (
+        (ContainerPort(containerPort=port),),
+        (VolumeMount(name="own", mountPath=mount),),
+    )
     main = Container(name="main", ports=ports, volumeMounts=mounts)
-    return a_pod(spec=Spec(priority=500, containers=(main,), **spec), agent="enabled", checkpoint_hint=hint)
+    return a_pod(
+        spec=Spec(priority=500, containers=(main,), **spec), agent="enabled", checkpoint_hint=hint
+    )
 
 
 def a_job_that_ends(how: str) -> Resource:
@@ -76,12 +85,18 @@ def a_hinted_template() -> Resource:
     """Return a workload whose hint goes to port 9000, and which declares port 8080."""
     listening = Container(name="main", ports=(ContainerPort(containerPort=8080),))
     annotations = {keys.CHECKPOINT_HINT: "http://:9000/save"}
-    template = PodTemplate(metadata=ObjectMeta(annotations=annotations), spec=Spec(containers=(listening,)))
+    template = PodTemplate(
+        metadata=ObjectMeta(annotations=annotations), spec=Spec(containers=(listening,))
+    )
     return Resource(kind="Deployment", metadata=ObjectMeta(name="d"), spec=Spec(template=template))
 
 
 def a_priority_class(name: str = "training", value: int = 1000, **annotations: str) -> Resource:
-    return Resource(kind="PriorityClass", metadata=ObjectMeta(name=name, annotations=_by_key(annotations)), value=value)
+    return Resource(
+        kind="PriorityClass",
+        metadata=ObjectMeta(name=name, annotations=_by_key(annotations)),
+        value=value,
+    )
 
 
 def a_namespace(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
@@ -91,13 +106,15 @@ def a_namespace(labels: dict[str, str] | None = None, **annotations: str) -> Res
 
 def a_job(gpus: str, preemptible: str) -> Resource:
     labels = {keys.QUOTA_NAME: "gpu", keys.PREEMPTIBLE: preemptible}
-    container = Container(resources=Requirements(requests={"nvidia.com/gpu": gpus}))
+    container = Container(resources=ResourceRequirements(requests={"nvidia.com/gpu": gpus}))
     template = PodTemplate(metadata=ObjectMeta(labels=labels), spec=Spec(containers=(container,)))
     return Resource(kind="Job", metadata=ObjectMeta(name="j"), spec=Spec(template=template))
 
 
 def a_quota(least: dict[str, str], most: dict[str, str]) -> Resource:
-    return Resource(kind="ElasticQuota", metadata=ObjectMeta(name="gpu"), spec=Spec(min=least, max=most))
+    return Resource(
+        kind="ElasticQuota", metadata=ObjectMeta(name="gpu"), spec=Spec(min=least, max=most)
+    )
 
 
 def a_borrower() -> Resource:
@@ -106,7 +123,10 @@ def a_borrower() -> Resource:
 
 def a_job_set(*classes: str) -> Resource:
     made = (
-        (f"spec.replicatedJobs[{index}].template.spec.template.", PodTemplate(metadata=in_class(value).metadata))
+        (
+            f"spec.replicatedJobs[{index}].template.spec.template.",
+            PodTemplate(metadata=in_class(value).metadata),
+        )
         for index, value in enumerate(classes)
     )
     return TemplatedResource(kind=CUSTOM, metadata=ObjectMeta(name="js"), templates=tuple(made))
@@ -122,7 +142,10 @@ def in_class(value: str, **annotations: str) -> Resource:
 
 def _by_key(annotations: dict[str, str]) -> dict[str, str]:
     """Return annotations by key; tests name them as `keys` does, in lower case."""
-    return {getattr(keys, name.upper(), None) or _TOLERATIONS[name]: text for name, text in annotations.items()}
+    return {
+        getattr(keys, name.upper(), None) or _TOLERATIONS[name]: text
+        for name, text in annotations.items()
+    }
 
 
 _TOLERATIONS = {
@@ -131,7 +154,9 @@ _TOLERATIONS = {
     "old_seconds": keys.OLD_TOLERATION_PREFIX + keys.TOLERATION_SECONDS,
 }
 REFUSING_LOANS = PolicySettings(non_preemptible_on_borrowed_nodes="refuse")
-LIFTING_NONE_HERE = PolicySettings(max_preemption_priority_lift=9000, liftable_priority_classes=frozenset({"batch"}))
+LIFTING_NONE_HERE = PolicySettings(
+    max_preemption_priority_lift=9000, liftable_priority_classes=frozenset({"batch"})
+)
 FACTS = Facts(
     priority_classes={
         "low": a_priority_class("low", 100),
@@ -144,7 +169,7 @@ LISTED = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-6,8"}
 SENSITIVE = namespace.read_leniently({}, {keys.WORKLOAD_TYPE: "sensitive"})
 IN_A_GANG = replace(
     FACTS,
-    gang=Traits(
+    gang_traits=GangTraits(
         preemptible=True,
         can_preempt=True,
         preemption_class=4,
@@ -154,15 +179,19 @@ IN_A_GANG = replace(
         size=None,
     ),
 )
-UNREACHABLE_IS_REFUSED = Facts(settings=PolicySettings(unreachable_min_available=policy_settings.REFUSE))
+UNREACHABLE_IS_REFUSED = Facts(
+    settings=PolicySettings(unreachable_min_available=policy_settings.REFUSE)
+)
 
-LACKING = Facts(lacking=frozenset({CLAIM_NON_PREEMPTIBLE}))
+LACKING = Facts(missing_permissions=frozenset({CLAIM_NON_PREEMPTIBLE}))
 FULL = Facts(
     quotas=Quotas(
         [
             quota.read_leniently(
                 ObjectMeta(
-                    name="gpu", namespace="admin", annotations={keys.NON_PREEMPTIBLE_USED: '{"nvidia.com/gpu":"4"}'}
+                    name="gpu",
+                    namespace="admin",
+                    annotations={keys.NON_PREEMPTIBLE_USED: '{"nvidia.com/gpu":"4"}'},
                 ),
                 {"nvidia.com/gpu": "8"},
                 {"nvidia.com/gpu": "16"},
@@ -190,14 +219,19 @@ CASES = {
     "class 10 where the list lacks it": Case(in_class("10"), facts=Facts(namespace=LISTED)),
     "class 10, offline": Case(in_class("10"), facts=Facts(is_offline=True)),
     "class 10 in a template that the guard does not find": Case(
-        builders.a_pod().in_class(10).with_hint().in_listed_kind(), facts=Facts(lacking=frozenset({CLAIM_SENSITIVE}))
+        builders.a_pod().in_class(10).with_hint().in_listed_kind(),
+        facts=Facts(missing_permissions=frozenset({CLAIM_SENSITIVE})),
     ),
-    "another class than 10 where workloads are sensitive": Case(in_class("3"), facts=Facts(namespace=SENSITIVE)),
+    "another class than 10 where workloads are sensitive": Case(
+        in_class("3"), facts=Facts(namespace=SENSITIVE)
+    ),
     "a class raised": Case(in_class("5"), in_class("2")),
     "a long value is shortened and stays one line": Case(in_class("x\n" + "y" * 100)),
     "preemptible that is no boolean": Case(a_pod({keys.PREEMPTIBLE: "maybe"})),
     "can-preempt that is no boolean": Case(a_pod({keys.CAN_PREEMPT: "True"})),
-    "preemptible taken back": Case(a_pod({keys.PREEMPTIBLE: "false"}), a_pod({keys.PREEMPTIBLE: "true"})),
+    "preemptible taken back": Case(
+        a_pod({keys.PREEMPTIBLE: "false"}), a_pod({keys.PREEMPTIBLE: "true"})
+    ),
     "not preemptible, without a quota": Case(a_pod({keys.PREEMPTIBLE: "false"}), facts=LACKING),
     "not preemptible, without a quota, offline": Case(
         a_template({keys.PREEMPTIBLE: "false"}), facts=Facts(is_offline=True)
@@ -207,7 +241,9 @@ CASES = {
     "a job that does not fit, where that is refused": Case(
         a_job("12", "true"), facts=replace(FULL, settings=PolicySettings(quota_fit="refuse"))
     ),
-    "can-preempt that cannot": Case(a_pod({keys.CAN_PREEMPT: "true"}, Spec(preemptionPolicy="Never"))),
+    "can-preempt that cannot": Case(
+        a_pod({keys.CAN_PREEMPT: "true"}, Spec(preemptionPolicy="Never"))
+    ),
     "an unknown strategy": Case(a_pod(checkpoint="sometimes")),
     "a hint with a host": Case(a_pod(checkpoint_hint="http://example.com:80/x")),
     "a timeout that is no duration": Case(a_pod(checkpoint_timeout="soon")),
@@ -218,22 +254,38 @@ CASES = {
     "an unknown requeueing": Case(a_pod(requeue="maybe")),
     "variables that are neither wanted nor not": Case(a_pod(requeue_env="yes")),
     "a hint that is never used": Case(a_pod(checkpoint="none", checkpoint_hint="http://:80/x")),
-    "a hint to a port that no container declares": Case(a_pod(spec=a_spec(), checkpoint_hint="grpc://:9000")),
-    "a hint to a container that is not there": Case(a_pod(spec=a_spec(), checkpoint_hint="signal://USR1?container=x")),
-    "a hint to a file that no volume holds": Case(a_pod(spec=a_spec(), checkpoint_hint="file:///dev/shm/x")),
+    "a hint to a port that no container declares": Case(
+        a_pod(spec=a_spec(), checkpoint_hint="grpc://:9000")
+    ),
+    "a hint to a container that is not there": Case(
+        a_pod(spec=a_spec(), checkpoint_hint="signal://USR1?container=x")
+    ),
+    "a hint to a file that no volume holds": Case(
+        a_pod(spec=a_spec(), checkpoint_hint="file:///dev/shm/x")
+    ),
     "a hint to a port in a template": Case(a_hinted_template()),
-    "a job that fails when it is preempted, or has finished when it has not": Case(a_job_that_ends("exit 0")),
+    "a job that fails when it is preempted, or has finished when it has not": Case(
+        a_job_that_ends("exit 0")
+    ),
     "an agent that is neither wanted nor not": Case(a_pod(agent="yes")),
     "an agent without a hint that it carries": Case(a_pod(agent="enabled")),
     "an agent on the node's network, of a system other than Linux": Case(
-        with_agent("file:///run/app/x", hostNetwork=True, os=Named(name="windows"))
+        with_agent("file:///run/app/x", hostNetwork=True, os=NameOnly(name="windows"))
     ),
     "an agent whose port and volume are taken": Case(
-        with_agent("file:///run/app/x", port=10473, volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),))
+        with_agent(
+            "file:///run/app/x",
+            port=10473,
+            volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),),
+        )
     ),
     "an agent that would hide a folder of the system": Case(with_agent("file:///dev/shm/x")),
-    "an agent that cannot write where the file is": Case(with_agent("file:///data/x", mount="/data")),
-    "an agent that can signal nobody": Case(with_agent("signal://USR1?container=main", mount="/run/reprieve")),
+    "an agent that cannot write where the file is": Case(
+        with_agent("file:///data/x", mount="/data")
+    ),
+    "an agent that can signal nobody": Case(
+        with_agent("signal://USR1?container=main", mount="/run/reprieve")
+    ),
     "an agent that would have to signal root": Case(
         with_agent(
             "signal://USR1?container=main",
@@ -251,20 +303,29 @@ CASES = {
     "a save that takes longer than its timeout": Case(
         a_pod(checkpoint="auto", checkpoint_timeout="1m", estimated_checkpoint_time="90s")
     ),
-    "a save that takes longer than from SIGTERM to SIGKILL": Case(a_pod(estimated_checkpoint_time="90s")),
+    "a save that takes longer than from SIGTERM to SIGKILL": Case(
+        a_pod(estimated_checkpoint_time="90s")
+    ),
     "the same where the admin's cap is shorter than the pod's own": Case(
-        a_pod(spec=Spec(priority=500, terminationGracePeriodSeconds=120), estimated_checkpoint_time="90s")
+        a_pod(
+            spec=Spec(priority=500, terminationGracePeriodSeconds=120),
+            estimated_checkpoint_time="90s",
+        )
     ),
     "class 7 without a checkpoint": Case(in_class("7"), facts=Facts(namespace=ALL_CLASSES)),
     "a mark that is no JSON": Case(a_pod(koordinator_soft_eviction="now")),
     "a mark of another form": Case(a_pod(koordinator_soft_eviction="[]")),
     "a mark by nobody who has a name": Case(a_pod(koordinator_soft_eviction='{"initiator":7}')),
-    "a mark with options of another form": Case(a_pod(koordinator_soft_eviction='{"deleteOptions":"now"}')),
+    "a mark with options of another form": Case(
+        a_pod(koordinator_soft_eviction='{"deleteOptions":"now"}')
+    ),
     "a mark with an unreadable time": Case(a_pod(koordinator_soft_eviction='{"timestamp":"soon"}')),
     "a mark with an unreadable grace": Case(
         a_pod(koordinator_soft_eviction='{"deleteOptions":{"gracePeriodSeconds":-1}}')
     ),
-    "a mark in a template": Case(a_template({keys.SOFT_EVICTION: "requested"}, koordinator_soft_eviction="true")),
+    "a mark in a template": Case(
+        a_template({keys.SOFT_EVICTION: "requested"}, koordinator_soft_eviction="true")
+    ),
     "a defence that is not there": Case(a_pod(preemption_priority_class="none")),
     "a defence that is not there yet": Case(a_template(preemption_priority_class="none")),
     "a PriorityClass that is not there yet": Case(
@@ -283,7 +344,9 @@ CASES = {
     "a toleration on a pod": Case(a_pod(seconds="60")),
     "a toleration in a template": Case(a_template(old_seconds="60")),
     "a class defended below its value": Case(a_priority_class(preemption_priority_class="low")),
-    "a class defended by one that is not there": Case(a_priority_class(preemption_priority_class="none")),
+    "a class defended by one that is not there": Case(
+        a_priority_class(preemption_priority_class="none")
+    ),
     "a default class above 10": Case(a_priority_class(default_preemption_class="11")),
     "an ElasticQuota that promises too much": Case(a_quota({"cpu": "8"}, {"cpu": "4"})),
     "an ElasticQuota below nothing": Case(a_quota({"cpu": "-1"}, {})),
@@ -309,7 +372,9 @@ CASES = {
     "a gang whose name is none": Case(a_pod(volcano_group="a b")),
     "a gang under an old key": Case(a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "2"})),
     "a gang under the document's key, in a template": Case(a_template({keys.DRAFT_POD_GROUP: "a"})),
-    "a gang's minimum that is no number": Case(a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "all"})),
+    "a gang's minimum that is no number": Case(
+        a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "all"})
+    ),
     "a minimum of nobody": Case(a_pod(koordinator_gang="a", koordinator_min_available="0")),
     "a minimum of no gang": Case(a_pod({keys.DRAFT_MIN_AVAILABLE: "2"})),
     "a minimum above the total": Case(
@@ -318,13 +383,22 @@ CASES = {
     "a minimum below the total": Case(
         a_pod(koordinator_gang="a", koordinator_min_available="1", koordinator_total="2")
     ),
-    "two minimums": Case(a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "2"}, koordinator_min_available="3")),
-    "a minimum that is never reached": Case(a_template(koordinator_gang="a", koordinator_min_available="3")),
-    "a minimum that is never reached, where that is refused": Case(
-        a_template(koordinator_gang="a", koordinator_min_available="3"), facts=UNREACHABLE_IS_REFUSED
+    "two minimums": Case(
+        a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "2"}, koordinator_min_available="3")
     ),
-    "a mode of a gang that is unknown": Case(a_pod(koordinator_gang="a", koordinator_mode="strict")),
-    "a class that the rest of the gang does not have": Case(in_class("5", koordinator_gang="a"), facts=IN_A_GANG),
+    "a minimum that is never reached": Case(
+        a_template(koordinator_gang="a", koordinator_min_available="3")
+    ),
+    "a minimum that is never reached, where that is refused": Case(
+        a_template(koordinator_gang="a", koordinator_min_available="3"),
+        facts=UNREACHABLE_IS_REFUSED,
+    ),
+    "a mode of a gang that is unknown": Case(
+        a_pod(koordinator_gang="a", koordinator_mode="strict")
+    ),
+    "a class that the rest of the gang does not have": Case(
+        in_class("5", koordinator_gang="a"), facts=IN_A_GANG
+    ),
     "a template of a gang that changes": Case(
         a_template({keys.PREEMPTION_CLASS: "3", keys.POD_GROUP: "a"}),
         a_template({keys.PREEMPTION_CLASS: "4", keys.POD_GROUP: "a"}),
@@ -337,17 +411,30 @@ CASES = {
             koordinator_min_available="2",
             koordinator_total="2",
         ),
-        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(priority=0, min_available=None)),
+        facts=replace(
+            IN_A_GANG,
+            gang_traits=IN_A_GANG.gang_traits
+            and IN_A_GANG.gang_traits._replace(priority=0, min_available=None),
+        ),
     ),
     "another defence than the rest of the gang": Case(
         a_pod(koordinator_gang="a", preemption_priority_class="plain"),
-        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(preemption_priority=900)),
+        facts=replace(
+            IN_A_GANG,
+            gang_traits=IN_A_GANG.gang_traits
+            and IN_A_GANG.gang_traits._replace(preemption_priority=900),
+        ),
     ),
     "no minimum where the rest of the gang has one": Case(
         a_pod(koordinator_gang="a"),
-        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(min_available=2)),
+        facts=replace(
+            IN_A_GANG,
+            gang_traits=IN_A_GANG.gang_traits and IN_A_GANG.gang_traits._replace(min_available=2),
+        ),
     ),
-    "three mistakes": Case(a_pod({keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "x"}, checkpoint_timeout="soon")),
+    "three mistakes": Case(
+        a_pod({keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "x"}, checkpoint_timeout="soon")
+    ),
 }
 
 CONFIG_MAPS = {
@@ -371,7 +458,10 @@ FORMS = {
         "kind": "Deployment",
         "spec": {"template": {"metadata": {"labels": {keys.PREEMPTION_CLASS: 4}}}},
     },
-    "an annotation that is a list": {"kind": "Pod", "metadata": {"annotations": {keys.CHECKPOINT: ["auto"]}}},
+    "an annotation that is a list": {
+        "kind": "Pod",
+        "metadata": {"annotations": {keys.CHECKPOINT: ["auto"]}},
+    },
     "labels that are a text": {"kind": "Pod", "metadata": {"labels": "none"}},
 }
 
@@ -393,7 +483,9 @@ def test_every_rule_has_a_text():
 
 def test_texts_are_for_people():
     for line in _lines():
-        assert not any(word in line for word in ("Traceback", "None", "dict", "Error", "reprieve_policy"))
+        assert not any(
+            word in line for word in ("Traceback", "None", "dict", "Error", "reprieve_policy")
+        )
         assert not line.endswith(".")
 
 
@@ -408,7 +500,11 @@ def _lines() -> list[str]:
         verdict = _verdict(case)
         told = [f"{verdict.status.value}: {verdict.message}"] if verdict.violations else []
         rules = ", ".join(sorted(_rules_told(case)))
-        lines += [f"# {case.new.kind}: {sentence} [{rules}]", *told, *(f"warning: {text}" for text in verdict.warnings)]
+        lines += [
+            f"# {case.new.kind}: {sentence} [{rules}]",
+            *told,
+            *(f"warning: {text}" for text in verdict.warnings),
+        ]
     for sentence, data in CONFIG_MAPS.items():
         parsed = policy_settings.parse(data)
         assert not isinstance(parsed, PolicySettings)
@@ -420,9 +516,9 @@ def _lines() -> list[str]:
 
 
 def _rules_told(case: Case) -> set[str]:
-    assert not _verdict(case).is_silent
+    assert not _verdict(case).is_empty
     rules = (rule for rule in RULES if case.new.kind in rule.kinds)
-    return {rule.id for rule in rules if not rule.check(case.new, case.old, case.facts).is_silent}
+    return {rule.id for rule in rules if not rule.check(case.new, case.old, case.facts).is_empty}
 
 
 def _verdict(case: Case) -> Verdict:

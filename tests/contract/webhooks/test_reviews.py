@@ -14,10 +14,13 @@ import pytest
 from reprieve_policy.facts import Facts
 from reprieve_testing.reviews import FixedFacts, patch_of
 from reprieve_webhooks.admission import handlers, review
-from reprieve_webhooks.admission.handlers import Answer
-from reprieve_webhooks.admission.review import Request
+from reprieve_webhooks.admission.handlers import AdmissionResponse
+from reprieve_webhooks.admission.review import AdmissionRequest
 
-RECORDED = {path.stem: path.read_bytes() for path in sorted((Path(__file__).parents[1] / "reviews").glob("*.json"))}
+RECORDED = {
+    path.stem: path.read_bytes()
+    for path in sorted((Path(__file__).parents[1] / "reviews").glob("*.json"))
+}
 HANDLERS = {"mutate": handlers.mutate, "validate": handlers.validate}
 
 
@@ -33,7 +36,9 @@ async def test_is_answered_as_recorded(recorded: bytes, webhook: str):
 async def test_a_second_mutation_changes_nothing_more(recorded: bytes):
     sent = json.loads(recorded)["review"]
     patch = (await _answer("mutate", sent)).get("patch", [])
-    sent["request"]["object"] = jsonpatch.apply_patch(sent["request"]["object"] or {}, patch) or None
+    sent["request"]["object"] = (
+        jsonpatch.apply_patch(sent["request"]["object"] or {}, patch) or None
+    )
 
     assert "patch" not in await _answer("mutate", sent)
 
@@ -42,15 +47,22 @@ def test_every_kind_with_rules_at_creation_and_update_was_recorded():
     requests = [json.loads(text)["review"]["request"] for text in RECORDED.values()]
     seen = {(request["operation"], request["kind"]["kind"]) for request in requests}
 
-    assert {("CREATE", kind) for kind in ("Pod", "Deployment", "Job", "PriorityClass", "Namespace")} <= seen
-    assert {("UPDATE", "Pod"), ("UPDATE", "Namespace"), ("DELETE", "Pod"), ("CREATE", "Eviction")} <= seen
+    assert {
+        ("CREATE", kind) for kind in ("Pod", "Deployment", "Job", "PriorityClass", "Namespace")
+    } <= seen
+    assert {
+        ("UPDATE", "Pod"),
+        ("UPDATE", "Namespace"),
+        ("DELETE", "Pod"),
+        ("CREATE", "Eviction"),
+    } <= seen
 
 
 async def _answer(webhook: str, sent: dict[str, Any]) -> dict[str, Any]:
     request = review.parse(json.dumps(sent).encode())
-    assert isinstance(request, Request)
+    assert isinstance(request, AdmissionRequest)
     answer = await HANDLERS[webhook](request, FixedFacts(Facts()))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AdmissionResponse)
     response: dict[str, Any] = json.loads(answer.body)["response"]
     patch = patch_of(response)
     return response | ({"patch": patch} if patch else {})

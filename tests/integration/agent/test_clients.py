@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from reprieve_agent import server
-from reprieve_agent.exchange import Request, Response
+from reprieve_agent.exchange import HttpRequest, HttpResponse
 from reprieve_testing.agent import Client, serving, until_closed
 
 IDLE = {"state": "idle"}
 
 
-def answer(request: Request) -> Response:
+def answer(request: HttpRequest) -> HttpResponse:
     if request.body == b'"fail"':
         raise OSError(28, "No space left on device")
-    return Response.json(IDLE)
+    return HttpResponse.json(IDLE)
 
 
 def sends(channel: socket.socket) -> bool:
@@ -40,14 +40,18 @@ def test_a_slow_client_delays_nobody(client: Client) -> None:
         assert until_closed(slow).endswith(b'{"state":"idle"}')
 
 
-def test_a_client_that_says_nothing_is_hung_up_on(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_says_nothing_is_hung_up_on(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "DEADLINE_SECONDS", 0.2)
     with client.connect() as silent:
         assert until_closed(silent) == b""
     assert client.call("GET") == (200, IDLE)
 
 
-def test_a_client_that_never_ends_is_cut_off(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_ends_is_cut_off(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "DEADLINE_SECONDS", 0.2)
     with client.connect(b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n") as endless:
         while sends(endless):
@@ -83,7 +87,7 @@ def test_a_volume_that_is_full_is_said_and_survived(client: Client) -> None:
 
 def test_ipv6_is_listened_on_too() -> None:
     try:
-        started = server.Server("::1", 0, answer)
+        started = server.AgentServer("::1", 0, answer)
     except OSError:
         pytest.skip("this machine has no IPv6 loopback")
     started.close()

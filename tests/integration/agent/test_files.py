@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 
 from reprieve_agent import mailbox
-from reprieve_agent.desk import Desk
-from reprieve_agent.exchange import Request
-from reprieve_agent.mailbox import Mailbox
+from reprieve_agent.desk import CheckpointHandler
+from reprieve_agent.exchange import HttpRequest
+from reprieve_agent.mailbox import RequestFiles
 from reprieve_policy.checkpointing import contract
 
-ASKED = {"version": 1, "id": "uid-1", "attempt": 1, "deadline": "2026-11-21T12:10:00Z", "mayExtend": True}
+ASKED = {
+    "version": 1,
+    "id": "uid-1",
+    "attempt": 1,
+    "deadline": "2026-11-21T12:10:00Z",
+    "mayExtend": True,
+}
 DELIVERED = {"state": "delivered", "id": "uid-1"}
 IDLE = {"state": "idle"}
 LONG_AGO = 1_000_000_000
@@ -27,25 +33,25 @@ def box(tmp_path: Path) -> Path:
     return folder
 
 
-def a_desk(box: Path) -> Desk:
-    return Desk(Mailbox(str(box / "request")), None, lambda *_, **__: None)
+def a_desk(box: Path) -> CheckpointHandler:
+    return CheckpointHandler(RequestFiles(str(box / "request")), None, lambda *_, **__: None)
 
 
-def post(desk: Desk, document: Any) -> tuple[int, Any]:
+def post(desk: CheckpointHandler, document: Any) -> tuple[int, Any]:
     return send(desk, "POST", document)
 
 
-def send(desk: Desk, method: str, document: Any) -> tuple[int, Any]:
-    response = desk.handle(Request(method, json.dumps(document).encode()))
+def send(desk: CheckpointHandler, method: str, document: Any) -> tuple[int, Any]:
+    response = desk.handle(HttpRequest(method, json.dumps(document).encode()))
     return response.status.value, json.loads(response.body)
 
 
-def get(desk: Desk) -> Any:
+def get(desk: CheckpointHandler) -> Any:
     return json.loads(raw(desk))
 
 
-def raw(desk: Desk) -> bytes:
-    response = desk.handle(Request("GET", b""))
+def raw(desk: CheckpointHandler) -> bytes:
+    response = desk.handle(HttpRequest("GET", b""))
     assert response.status == 200
     return response.body
 
@@ -87,7 +93,9 @@ UNNAMED: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize(("text", "want"), UNNAMED.values(), ids=UNNAMED)
-def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(box: Path, text: str, want: Any) -> None:
+def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(
+    box: Path, text: str, want: Any
+) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     (box / "request.answer").write_text(text)
@@ -102,14 +110,16 @@ def test_an_answer_that_names_no_request_is_as_long_as_it_may_be(box: Path) -> N
     assert raw(desk) == text.encode()
 
 
-def test_whoever_asks_about_a_request_that_never_came_is_not_given_the_answer_to_another(box: Path) -> None:
+def test_whoever_asks_about_a_request_that_never_came_is_not_given_the_answer_to_another(
+    box: Path,
+) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     (box / "request.answer").write_text('{"state":"saved","step":100}')
     found = contract.parse_answer(raw(desk), "answer")
-    assert isinstance(found, contract.Answer)
-    assert found.is_about("uid-1")
-    assert not found.is_about("uid-2")
+    assert isinstance(found, contract.CheckpointAnswer)
+    assert found.may_belong_to("uid-1")
+    assert not found.may_belong_to("uid-2")
 
 
 def test_the_same_attempt_again_is_written_once(box: Path) -> None:
@@ -180,7 +190,7 @@ NO_REQUESTS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("body", NO_REQUESTS.values(), ids=NO_REQUESTS)
 def test_what_is_no_request_is_refused_and_written_nowhere(box: Path, body: bytes) -> None:
-    assert a_desk(box).handle(Request("POST", body)).status == 400
+    assert a_desk(box).handle(HttpRequest("POST", body)).status == 400
     assert not list(box.iterdir())
 
 
@@ -251,7 +261,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_an_answer_that_stays_unreadable_is_passed_on_so_that_its_author_is_told(box: Path, text: str) -> None:
+def test_an_answer_that_stays_unreadable_is_passed_on_so_that_its_author_is_told(
+    box: Path, text: str
+) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     answer = box / "request.answer"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from reprieve_agent.desk import Desk
-from reprieve_agent.exchange import Request
-from reprieve_agent.mailbox import Mailbox
-from reprieve_agent.signals import Signaller, UndeliverableError
+from reprieve_agent.desk import CheckpointHandler
+from reprieve_agent.exchange import HttpRequest
+from reprieve_agent.mailbox import RequestFiles
+from reprieve_agent.signals import SignalSender, UndeliverableError
 
 PROGRAM = """
 import signal
@@ -57,7 +57,9 @@ class Proc:
         if mount is not None:
             rows.append(f"{mount} 1 {device} {VOLUME} {place} rw - tmpfs tmpfs rw,size=1024k")
         (home / "mountinfo").write_text("\n".join(rows) + "\n")
-        (home / "status").write_text(f"Name:\t{comm}\nSigBlk:\t{blocks}\nSigIgn:\t{NOTHING}\nSigCgt:\t{catches}\n")
+        (home / "status").write_text(
+            f"Name:\t{comm}\nSigBlk:\t{blocks}\nSigIgn:\t{NOTHING}\nSigCgt:\t{catches}\n"
+        )
 
     def remove(self, pid: int) -> None:
         for file in (self.folder / str(pid)).iterdir():
@@ -65,8 +67,8 @@ class Proc:
         (self.folder / str(pid)).rmdir()
 
     @property
-    def signaller(self) -> Signaller:
-        return Signaller("USR1", FOLDER, self.folder)
+    def signaller(self) -> SignalSender:
+        return SignalSender("USR1", FOLDER, self.folder)
 
 
 @pytest.fixture
@@ -84,7 +86,9 @@ def proc(tmp_path: Path) -> Proc:
 
 @pytest.fixture
 def target() -> "Iterator[subprocess.Popen[str]]":
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process
@@ -96,7 +100,9 @@ def told(target: "subprocess.Popen[str]") -> str:
     return target.stdout.readline()
 
 
-def test_the_first_process_of_the_container_is_told(proc: Proc, target: "subprocess.Popen[str]") -> None:
+def test_the_first_process_of_the_container_is_told(
+    proc: Proc, target: "subprocess.Popen[str]"
+) -> None:
     proc.add(target.pid, "600", started=200, comm="a) S (b")
     proc.add(target.pid + 1, "600", started=300, comm="kubectl-exec")
     proc.add(target.pid + 2, "600", started=100, parent=target.pid, comm="worker")
@@ -104,12 +110,16 @@ def test_the_first_process_of_the_container_is_told(proc: Proc, target: "subproc
     assert told(target) == "told\n"
 
 
-def test_a_program_that_waits_for_a_blocked_signal_is_told(proc: Proc, target: "subprocess.Popen[str]") -> None:
+def test_a_program_that_waits_for_a_blocked_signal_is_told(
+    proc: Proc, target: "subprocess.Popen[str]"
+) -> None:
     proc.add(target.pid, "600", catches=NOTHING, blocks=CATCHES_USR1)
     assert proc.signaller.send() == target.pid
 
 
-def test_a_program_that_does_not_handle_the_signal_lives_on(proc: Proc, target: "subprocess.Popen[str]") -> None:
+def test_a_program_that_does_not_handle_the_signal_lives_on(
+    proc: Proc, target: "subprocess.Popen[str]"
+) -> None:
     proc.add(target.pid, "600", catches="0000000000004002")
     with pytest.raises(UndeliverableError, match="does not handle SIGUSR1"):
         proc.signaller.send()
@@ -154,18 +164,20 @@ def test_a_process_that_ends_while_it_is_looked_at_is_none(proc: Proc) -> None:
         proc.signaller.send()
 
 
-def a_desk(proc: Proc, box: Path) -> Desk:
-    return Desk(Mailbox(str(box / "request")), proc.signaller, lambda *_, **__: None)
+def a_desk(proc: Proc, box: Path) -> CheckpointHandler:
+    return CheckpointHandler(
+        RequestFiles(str(box / "request")), proc.signaller, lambda *_, **__: None
+    )
 
 
-def ask(desk: Desk, attempt: int = 1) -> tuple[int, Any]:
+def ask(desk: CheckpointHandler, attempt: int = 1) -> tuple[int, Any]:
     body = json.dumps({"id": "uid-1", "attempt": attempt}).encode()
-    response = desk.handle(Request("POST", body))
+    response = desk.handle(HttpRequest("POST", body))
     return response.status.value, json.loads(response.body)
 
 
-def state(desk: Desk) -> str:
-    return str(json.loads(desk.handle(Request("GET", b"")).body)["state"])
+def state(desk: CheckpointHandler) -> str:
+    return str(json.loads(desk.handle(HttpRequest("GET", b"")).body)["state"])
 
 
 def test_the_request_is_there_before_the_signal_and_each_attempt_is_one_signal(
@@ -173,7 +185,12 @@ def test_the_request_is_there_before_the_signal_and_each_attempt_is_one_signal(
 ) -> None:
     proc.add(target.pid, "600")
     desk = a_desk(proc, tmp_path)
-    assert ask(desk) == ask(desk) == ask(a_desk(proc, tmp_path)) == (200, {"state": "delivered", "id": "uid-1"})
+    assert (
+        ask(desk)
+        == ask(desk)
+        == ask(a_desk(proc, tmp_path))
+        == (200, {"state": "delivered", "id": "uid-1"})
+    )
     assert json.loads((tmp_path / "request").read_text())["id"] == "uid-1"
     assert told(target) == "told\n"
     assert ask(desk, 2)[0] == 200
@@ -209,13 +226,13 @@ def test_an_agent_that_was_killed_before_the_signal_knows_of_no_delivery(
 TAKEN_BACK = b'{"version":1,"id":"uid-1","cancelled":true}'
 
 
-def kill_before_the_signal(proc: Proc, box: Path) -> Desk:
+def kill_before_the_signal(proc: Proc, box: Path) -> CheckpointHandler:
     """Return the agent that comes after one that was killed between the file and the signal."""
     (box / "request").write_text('{"id":"uid-1","attempt":1}')
     return a_desk(proc, box)
 
 
-def fail_to_signal(proc: Proc, box: Path) -> Desk:
+def fail_to_signal(proc: Proc, box: Path) -> CheckpointHandler:
     """Return an agent whose signal nobody got."""
     desk = a_desk(proc, box)
     assert ask(desk)[0] == 503
@@ -226,16 +243,22 @@ UNSIGNALLED = pytest.mark.parametrize("tell", [kill_before_the_signal, fail_to_s
 
 
 @UNSIGNALLED
-@pytest.mark.parametrize("says", [{"state": "saved", "id": "uid-1", "step": 7}, {"state": "saved", "step": 7}])
+@pytest.mark.parametrize(
+    "says", [{"state": "saved", "id": "uid-1", "step": 7}, {"state": "saved", "step": 7}]
+)
 def test_what_a_workload_answers_that_read_the_file_is_heard_and_kept_though_no_signal_came(
-    proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path, tell: Callable[[Proc, Path], Desk], says: Any
+    proc: Proc,
+    target: "subprocess.Popen[str]",
+    tmp_path: Path,
+    tell: Callable[[Proc, Path], CheckpointHandler],
+    says: Any,
 ) -> None:
     desk = tell(proc, tmp_path)
     (tmp_path / "request.answer").write_text(json.dumps(says))
     want = {"state": "saved", "id": "uid-1", "step": 7}
-    assert json.loads(desk.handle(Request("GET", b"")).body) == want
+    assert json.loads(desk.handle(HttpRequest("GET", b"")).body) == want
     assert ask(desk)[0] == 503
-    assert json.loads(desk.handle(Request("GET", b"")).body) == want
+    assert json.loads(desk.handle(HttpRequest("GET", b"")).body) == want
     proc.add(target.pid, "600")
     assert ask(desk) == ask(desk, 2) == (200, want)
 
@@ -243,7 +266,7 @@ def test_what_a_workload_answers_that_read_the_file_is_heard_and_kept_though_no_
 @UNSIGNALLED
 @pytest.mark.parametrize("says", ['{"state":"saved","id":"uid-0"}', "[]"])
 def test_what_is_no_answer_to_it_leaves_it_to_be_signalled(
-    proc: Proc, tmp_path: Path, tell: Callable[[Proc, Path], Desk], says: str
+    proc: Proc, tmp_path: Path, tell: Callable[[Proc, Path], CheckpointHandler], says: str
 ) -> None:
     desk = tell(proc, tmp_path)
     answer = tmp_path / "request.answer"
@@ -254,14 +277,17 @@ def test_what_is_no_answer_to_it_leaves_it_to_be_signalled(
 
 @UNSIGNALLED
 def test_a_request_that_nobody_was_signalled_of_is_taken_back_in_its_file(
-    proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path, tell: Callable[[Proc, Path], Desk]
+    proc: Proc,
+    target: "subprocess.Popen[str]",
+    tmp_path: Path,
+    tell: Callable[[Proc, Path], CheckpointHandler],
 ) -> None:
     desk = tell(proc, tmp_path)
-    assert desk.handle(Request("DELETE", TAKEN_BACK)).status == 200
+    assert desk.handle(HttpRequest("DELETE", TAKEN_BACK)).status == 200
     assert json.loads((tmp_path / "request").read_text()) == json.loads(TAKEN_BACK)
     (tmp_path / "request.answer").write_text('{"state":"saved","id":"uid-1"}')
     assert state(desk) == state(a_desk(proc, tmp_path)) == "idle"
     proc.add(target.pid, "600")
-    next_one = desk.handle(Request("POST", b'{"id":"uid-2","attempt":1}'))
+    next_one = desk.handle(HttpRequest("POST", b'{"id":"uid-2","attempt":1}'))
     assert json.loads(next_one.body) == {"state": "delivered", "id": "uid-2"}
     assert not (tmp_path / "request.answer").exists()

@@ -14,8 +14,8 @@ from reprieve_certs import bundle as bundles
 from reprieve_certs import issue, renewal
 from reprieve_certs.bundle import Bundle
 from reprieve_certs.issue import ServingNames
-from reprieve_certs.renewal import Step
-from reprieve_certs.rotator import Conflict, Rotator, Stored
+from reprieve_certs.renewal import RenewalStep
+from reprieve_certs.rotator import Rotator, StoredSecret, WriteConflict
 from reprieve_certs.serving import ServingContext
 from reprieve_testing.builders import NOW
 
@@ -27,19 +27,19 @@ class Secret:
     """The API server's Secret: a write over another version than the current one is a conflict."""
 
     def __init__(self, data: Mapping[str, bytes] | None = None) -> None:
-        self.stored = Stored(dict(data or {}), "1")
+        self.stored = StoredSecret(dict(data or {}), "1")
         self.written = 0
 
-    async def read(self) -> Stored:
+    async def read(self) -> StoredSecret:
         return self.stored
 
-    async def write(self, data: Mapping[str, bytes], version: str) -> Stored:
+    async def write(self, data: Mapping[str, bytes], version: str) -> StoredSecret:
         # Others run here, as they would while the request is on its way.
         await asyncio.sleep(0)
         if version != self.stored.version:
-            raise Conflict
+            raise WriteConflict
         self.written += 1
-        self.stored = Stored(dict(data), str(int(version) + 1))
+        self.stored = StoredSecret(dict(data), str(int(version) + 1))
         return self.stored
 
 
@@ -68,7 +68,14 @@ class World:
         self.failures = 0
         self.contexts = [ServingContext() for _ in range(replicas)]
         self.replicas = [
-            Rotator(self.secret, self.anchors, context, NAMES, clock=lambda: self.now, count_failure=self.count_failure)
+            Rotator(
+                self.secret,
+                self.anchors,
+                context,
+                NAMES,
+                clock=lambda: self.now,
+                count_failure=self.count_failure,
+            )
             for context in self.contexts
         ]
 
@@ -95,7 +102,9 @@ class World:
 def is_trusted(certificate_pem: bytes, trusted_pem: bytes, now: datetime) -> bool:
     """True where a client that trusts `trusted_pem` accepts the certificate for the Service's name."""
     store = Store(x509.load_pem_x509_certificates(trusted_pem))
-    verifier = PolicyBuilder().store(store).time(now).build_server_verifier(x509.DNSName(NAMES.dns[0]))
+    verifier = (
+        PolicyBuilder().store(store).time(now).build_server_verifier(x509.DNSName(NAMES.dns[0]))
+    )
     return bool(verifier.verify(x509.load_pem_x509_certificate(certificate_pem), []))
 
 
@@ -104,7 +113,7 @@ async def test_an_empty_secret_is_filled_served_and_injected():
     await world.step(timedelta())
 
     world.assert_all_are_trusted()
-    assert world.replicas[0].is_established
+    assert world.replicas[0].is_ready
     assert set(world.secret.stored.data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 
@@ -207,11 +216,13 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
-async def test_a_damaged_secret_is_made_anew_and_other_replicas_stay_trusted(damage: Mapping[str, bytes]):
+async def test_a_damaged_secret_is_made_anew_and_other_replicas_stay_trusted(
+    damage: Mapping[str, bytes],
+):
     world = World(replicas=2)
     for replica in world.replicas:
         await replica.ensure()
-    world.secret.stored = Stored({**world.secret.stored.data, **damage}, "7")
+    world.secret.stored = StoredSecret({**world.secret.stored.data, **damage}, "7")
     await world.step(timedelta(minutes=1))
 
     assert world.secret.written == 2
@@ -238,10 +249,15 @@ async def test_a_new_name_is_in_the_next_certificate():
     wanted = ServingNames((*NAMES.dns, "webhooks.example.com"))
 
     assert renewal.decide_renewal(NOW, world.bundle, NAMES, is_next_trusted=False) is None
-    assert renewal.decide_renewal(NOW, world.bundle, wanted, is_next_trusted=False) is Step.ISSUE_SERVING
+    assert (
+        renewal.decide_renewal(NOW, world.bundle, wanted, is_next_trusted=False)
+        is RenewalStep.ISSUE_SERVING
+    )
 
 
-async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(caplog: pytest.LogCaptureFixture):
+async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+):
     world = World()
     world.anchors.is_broken = True
     with caplog.at_level(logging.INFO):
@@ -250,7 +266,7 @@ async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(caplog: 
             while world.failures < 3:  # noqa: ASYNC110 - a counter tells nobody
                 await asyncio.sleep(0)
             world.anchors.is_broken = False
-            while not world.replicas[0].is_established:  # noqa: ASYNC110 - see above
+            while not world.replicas[0].is_ready:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0)
         running.cancel()
         await asyncio.wait([running])
@@ -263,7 +279,10 @@ def test_certificates_are_what_they_should_be():
     ca = issue.issue_ca(NOW)
     serving = issue.issue_serving(ca, NAMES, NOW).certificate
 
-    assert ca.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length == 0
+    assert (
+        ca.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length
+        == 0
+    )
     assert not serving.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert serving.not_valid_before_utc == NOW - timedelta(hours=1)
     assert serving.not_valid_after_utc == NOW + 90 * DAY
@@ -272,9 +291,9 @@ def test_certificates_are_what_they_should_be():
 
 
 def test_a_bundle_reads_back_as_it_was_written():
-    first = renewal.perform(Step.REPLACE_ALL, None, NAMES, NOW)
-    staged = renewal.perform(Step.STAGE_CA, first, NAMES, NOW)
-    for bundle in (first, staged, renewal.perform(Step.PROMOTE_CA, staged, NAMES, NOW)):
+    first = renewal.apply_step(RenewalStep.REPLACE_ALL, None, NAMES, NOW)
+    staged = renewal.apply_step(RenewalStep.STAGE_CA, first, NAMES, NOW)
+    for bundle in (first, staged, renewal.apply_step(RenewalStep.PROMOTE_CA, staged, NAMES, NOW)):
         again = bundles.parse(bundles.render(bundle))
         assert again is not None
         assert bundles.render(again) == bundles.render(bundle)

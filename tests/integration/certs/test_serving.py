@@ -16,7 +16,14 @@ from reprieve_certs import issue
 from reprieve_certs.files import CertificateFiles
 from reprieve_certs.issue import Credential
 from reprieve_certs.serving import ServingContext
-from reprieve_testing.reviews import LOOPBACK, RunningServer, a_pod, a_review, running_server, trusting
+from reprieve_testing.reviews import (
+    LOOPBACK,
+    RunningServer,
+    a_pod,
+    a_review,
+    running_server,
+    trusting,
+)
 
 NOW = datetime.now(UTC)
 
@@ -45,12 +52,16 @@ async def test_new_connections_see_the_new_certificate_and_open_ones_go_on():
 
         # The session's connection is kept alive: this one came before the change.
         await server.ask("/validate", a_review(a_pod()))
-        assert await served_by(server, trusting(server.ca)) == pair.certificate.public_bytes(Encoding.DER)
+        assert await served_by(server, trusting(server.ca)) == pair.certificate.public_bytes(
+            Encoding.DER
+        )
 
 
 async def test_no_session_is_offered_for_a_resumption_that_never_comes():
     async with running_server() as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(server.ca))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.port, ssl=trusting(server.ca)
+        )
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(5):
             await reader.readuntil(b"ok\n")  # tickets come before the first answer
@@ -107,7 +118,9 @@ BROKEN: dict[str, Callable[[Credential, Credential], tuple[bytes, bytes]]] = {
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
-async def test_a_broken_pair_leaves_the_last_good_one(broken: Callable[[Credential, Credential], tuple[bytes, bytes]]):
+async def test_a_broken_pair_leaves_the_last_good_one(
+    broken: Callable[[Credential, Credential], tuple[bytes, bytes]],
+):
     async with running_server() as server:
         before = await served_by(server, trusting(server.ca))
         with pytest.raises(ValueError):  # noqa: PT011 - whatever OpenSSL says of it
@@ -151,7 +164,7 @@ class TestFiles:
         files.load()
 
         assert serving._current is not first
-        assert (files.is_established, self.failures) == (True, 0)
+        assert (files.is_ready, self.failures) == (True, 0)
 
     def test_half_written_serve_the_last_good_pair_and_are_counted_once(self, tmp_path: Path):
         serving = ServingContext()
@@ -174,4 +187,4 @@ class TestFiles:
         files = CertificateFiles(tmp_path / "none", ServingContext(), count_failure=self.count)
         files.load()
 
-        assert (files.is_established, self.failures) == (False, 1)
+        assert (files.is_ready, self.failures) == (False, 1)

@@ -19,7 +19,9 @@ SECONDS = 60
 RED = "\x1b[31m"
 
 
-def run(*words: object, program: Path = PROGRAM, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    *words: object, program: Path = PROGRAM, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [program, *words], input=stdin, capture_output=True, text=True, timeout=SECONDS, check=False
     )  # fmt: skip
@@ -59,7 +61,9 @@ def test_the_plugin_calls_itself_as_kubectl_users_do() -> None:
     assert run("check", program=PLUGIN).stderr.startswith("Usage: kubectl reprieve check ")
 
 
-@pytest.mark.parametrize("words", [("check",), ("check", "-o", "xml", "-"), ("chek",), ("check", "--nonsense")])
+@pytest.mark.parametrize(
+    "words", [("check",), ("check", "-o", "xml", "-"), ("chek",), ("check", "--nonsense")]
+)
 def test_bad_usage_is_2_and_a_sentence(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.returncode == 2
@@ -99,7 +103,9 @@ def test_an_interrupted_check_does_not_look_like_one_that_found_a_violation() ->
 
 def test_a_reader_that_has_seen_enough_is_no_fault(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", f"{BAD}---\n" * 2000)
-    with subprocess.Popen([PROGRAM, "check", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [PROGRAM, "check", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()

@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console
 
 from reprieve_cli.cluster import marking, victims
-from reprieve_cli.cluster.connection import Target
-from reprieve_cli.cluster.marking import Patience
+from reprieve_cli.cluster.connection import ClusterTarget
+from reprieve_cli.cluster.marking import WaitOptions
 from reprieve_cli.commands import evict, watch
-from reprieve_cli.commands.evict import Order
+from reprieve_cli.commands.evict import EvictOptions
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_runtime.client.api import Api, ApiError, PartialObject
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_testing.stub_api import StubApi, stub_api, until
 
 PODS = "/api/v1/pods"
@@ -57,8 +57,10 @@ class Seen:
         await until(lambda: self.told == list(told))
 
 
-def a_pod(name: str) -> PartialObject:
-    return PartialObject(metadata=ObjectMeta(namespace="team", name=name, uid=f"uid-{name}"))
+def a_pod(name: str) -> PartialObjectMetadata:
+    return PartialObjectMetadata(
+        metadata=ObjectMeta(namespace="team", name=name, uid=f"uid-{name}")
+    )
 
 
 UNMARKED = {"metadata": {"namespace": "team", "name": "c", "uid": "uid-c"}}
@@ -72,7 +74,9 @@ async def test_who_was_gone_before_the_first_list_is_waited_for_no_longer(
     stub.collections[PODS]["a"] = stub.collections[TEAM]["a"] = a_victim("a", "cancelled")
     named = [a_pod(name) for name in ("a", "c", "gone")]
     async with asyncio.timeout(10):
-        stay = await marking.wait(api, "team", named, Patience(waits=True, seconds=None))
+        stay = await marking.wait(
+            api, "team", named, WaitOptions(enabled=True, timeout_seconds=None)
+        )
     # One is cancelled, and of another the mark is removed again.
     assert stay == 2
     assert [line.split()[1:3] for line in capsys.readouterr().out.splitlines()] == [
@@ -86,8 +90,13 @@ async def test_who_could_not_be_marked_is_not_waited_for(served: tuple[StubApi, 
     stub, api = served
     stub.collections[TEAM]["c"] = UNMARKED
     stub.refuses[f"{TEAM}/c"] = 403
-    order = Order(subjects=("c",), selector=None, patience=Patience(waits=True, seconds=None), is_dry_run=False)
-    target = Target(kubeconfig=None, context=None, namespace="team")
+    order = EvictOptions(
+        subjects=("c",),
+        selector=None,
+        patience=WaitOptions(enabled=True, timeout_seconds=None),
+        is_dry_run=False,
+    )
+    target = ClusterTarget(kubeconfig=None, context=None, namespace="team")
     async with asyncio.timeout(10):
         assert await evict._evict(api, target=target, order=order) == 1
 
@@ -109,7 +118,9 @@ async def test_an_api_server_that_goes_away_is_waited_for(served: tuple[StubApi,
     seen.task.cancel()
 
 
-async def test_of_one_that_goes_while_nobody_answers_it_is_told_later(served: tuple[StubApi, Api]) -> None:
+async def test_of_one_that_goes_while_nobody_answers_it_is_told_later(
+    served: tuple[StubApi, Api],
+) -> None:
     stub, api = served
     seen = Seen(api)
     await seen.until(*BOTH)
@@ -133,12 +144,12 @@ async def test_what_cannot_begin_says_so_on_a_terminal_as_in_a_pipe(
     stub.is_failing = True
     if barred:
         stub.barred.add(PODS)
-    target = Target(namespace=None, kubeconfig=None, context=None)
+    target = ClusterTarget(namespace=None, kubeconfig=None, context=None)
     with pytest.raises(ApiError):
-        await watch._write(api, target=target, once=False, show=lambda *_: "")
+        await watch._print_changes(api, target=target, once=False, show=lambda *_: "")
     console = Console(file=io.StringIO(), force_terminal=True)
     with pytest.raises(ApiError):
-        await watch._draw(api, target=target, console=console)
+        await watch._show_live_table(api, target=target, console=console)
 
 
 async def test_a_right_that_is_taken_away_ends_it(served: tuple[StubApi, Api]) -> None:

@@ -11,16 +11,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from reprieve_operator.checkpointing.endpoints import GrpcTarget
-from reprieve_operator.checkpointing.grpc_transport import GrpcLine
-from reprieve_operator.checkpointing.transport import Heard, Reply
-from reprieve_policy.checkpointing.contract import AnswerState, Request
+from reprieve_operator.checkpointing.endpoints import GrpcEndpoint
+from reprieve_operator.checkpointing.grpc_transport import GrpcTransport
+from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
 from reprieve_testing import grpc_example
 
-LINE = GrpcLine()
+LINE = GrpcTransport()
 SECONDS = 60.0
 UNFINISHED = 143
-REQUEST = Request(
+REQUEST = CheckpointRequest(
     eviction_id="u-1",
     attempt=1,
     deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
@@ -30,41 +30,57 @@ REQUEST = Request(
 )
 
 
-async def until(call: Callable[[], Awaitable[Reply]], holds: Callable[[Reply], bool]) -> Reply:
+async def until(
+    call: Callable[[], Awaitable[WorkloadReply]], holds: Callable[[WorkloadReply], bool]
+) -> WorkloadReply:
     async with asyncio.timeout(SECONDS):
         while not holds(reply := await call()):  # noqa: ASYNC110 - a workload tells no event
             await asyncio.sleep(0.05)
     return reply
 
 
-def has_saved(reply: Reply) -> bool:
+def has_saved(reply: WorkloadReply) -> bool:
     return reply.answer is not None and reply.answer.state is AnswerState.SAVED
 
 
-async def test_it_saves_when_it_is_asked_goes_on_may_stay_and_ends_unfinished(tmp_path: Path) -> None:
+async def test_it_saves_when_it_is_asked_goes_on_may_stay_and_ends_unfinished(
+    tmp_path: Path,
+) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     with grpc_example.training(tmp_path, "127.0.0.1", port) as process:
-        await _tell_story(process, GrpcTarget(ipaddress.ip_address("127.0.0.1"), port), tmp_path / "training-0.json")
+        await _tell_story(
+            process,
+            GrpcEndpoint(ipaddress.ip_address("127.0.0.1"), port),
+            tmp_path / "training-0.json",
+        )
 
 
-async def _tell_story(process: "subprocess.Popen[str]", target: GrpcTarget, checkpoint: Path) -> None:
-    before = await until(lambda: LINE.look(target, "u-1", 5), lambda reply: reply.heard is not Heard.NOT_RECEIVED)
-    assert before.heard is Heard.UNKNOWN_THERE
-    asked = await LINE.ask(target, REQUEST, 5)
+async def _tell_story(
+    process: "subprocess.Popen[str]", target: GrpcEndpoint, checkpoint: Path
+) -> None:
+    before = await until(
+        lambda: LINE.poll(target, "u-1", 5), lambda reply: reply.kind is not ReplyKind.NOT_RECEIVED
+    )
+    assert before.kind is ReplyKind.UNKNOWN_REQUEST
+    asked = await LINE.request_checkpoint(target, REQUEST, 5)
     assert asked.answer is not None
     assert asked.answer.state in (AnswerState.SAVING, AnswerState.SAVED)
-    saved = (await until(lambda: LINE.look(target, "u-1", 5), has_saved)).answer
+    saved = (await until(lambda: LINE.poll(target, "u-1", 5), has_saved)).answer
     assert saved is not None
     assert saved.path == str(checkpoint)
     assert json.loads(await asyncio.to_thread(checkpoint.read_text)) == {"step": saved.step}
-    assert (await LINE.ask(target, replace(REQUEST, attempt=2), 5)).answer == saved, "the same id is the same request"
-    assert (await LINE.look(target, "u-2", 5)).heard is Heard.UNKNOWN_THERE
-    await LINE.take_back(target, "u-2", 5)
-    assert (await LINE.look(target, "u-1", 5)).answer == saved, "what is taken back was another request"
-    await LINE.take_back(target, "u-1", 5)
-    assert (await LINE.look(target, "u-1", 5)).heard is Heard.UNKNOWN_THERE
+    assert (
+        await LINE.request_checkpoint(target, replace(REQUEST, attempt=2), 5)
+    ).answer == saved, "the same id is the same request"
+    assert (await LINE.poll(target, "u-2", 5)).kind is ReplyKind.UNKNOWN_REQUEST
+    await LINE.cancel(target, "u-2", 5)
+    assert (await LINE.poll(target, "u-1", 5)).answer == saved, (
+        "what is taken back was another request"
+    )
+    await LINE.cancel(target, "u-1", 5)
+    assert (await LINE.poll(target, "u-1", 5)).kind is ReplyKind.UNKNOWN_REQUEST
     assert process.poll() is None, "it goes on, and waits for the deletion"
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == UNFINISHED

@@ -13,17 +13,17 @@ from typing import Any, cast
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import Slots
-from reprieve_operator.cluster.leader_election import Election
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.policy_source import PolicySource
-from reprieve_operator.cluster.writes import Effects
-from reprieve_operator.eviction_responder import Responder
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.eviction_responder import EvictionResponder
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.registry import Keepers
+from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.eviction_requests.objects import NAME
+from reprieve_policy.eviction_requests.objects import RESPONDER_NAME
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing.builders import an_eviction
@@ -59,15 +59,23 @@ async def responding(
     directory: Path, *, is_wanted: bool = True, asked_for: Any = None
 ) -> AsyncIterator[tuple[StubApi, Policy]]:
     """Run a responder where the types are absent, or where an Eviction asks for a pod; else it has nothing to write."""
-    pods, evictions = ({}, {}) if asked_for is None else ({"p": asked_for}, {"p": an_eviction_of(asked_for)})
+    pods, evictions = (
+        ({}, {}) if asked_for is None else ({"p": asked_for}, {"p": an_eviction_of(asked_for)})
+    )
     async with stub_api(directory, collections={EVICTIONS: evictions, PODS: pods}) as (stub, api):
         stub.lists_released.set()
         stub.absent.update(() if evictions else [EVICTIONS])
         policy = Policy(PolicySettings(eviction_responder=is_wanted))
-        settings = OperatorSettings(sweep_interval_seconds=INTERVAL_SECONDS, resync_interval_seconds=0.02)
-        effects = Effects(api, Slots(4), cast("Election", Leading()), Metrics(), Clock())
-        keepers = cast("Keepers", SimpleNamespace(pods=list, pod=lambda _: None))
-        responder = Responder(api, effects, keepers, cast("PolicySource", policy), Clock(), settings)
+        settings = OperatorSettings(
+            sweep_interval_seconds=INTERVAL_SECONDS, resync_interval_seconds=0.02
+        )
+        effects = Writes(
+            api, CallLimiter(4), cast("LeaderElection", Leading()), OperatorMetrics(), Clock()
+        )
+        keepers = cast("ReconcilerRegistry", SimpleNamespace(pods=list, pod=lambda _: None))
+        responder = EvictionResponder(
+            api, effects, keepers, cast("PolicySource", policy), Clock(), settings
+        )
         task = asyncio.create_task(responder.run())
         try:
             yield stub, policy
@@ -80,7 +88,10 @@ async def responding(
 def an_eviction_of(pod: Any) -> Any:
     """Return an Eviction whose turn it is to be answered by us."""
     identity = {"name": "p", "namespace": "team", "uid": "second", "resourceVersion": "5"}
-    status = {"targetResponders": [{"name": NAME, "state": "Active"}], "requesters": [{"name": "a.io/x"}]}
+    status = {
+        "targetResponders": [{"name": RESPONDER_NAME, "state": "Active"}],
+        "requesters": [{"name": "a.io/x"}],
+    }
     return {
         "metadata": identity,
         "spec": {"target": {"pod": {"name": "p", "uid": pod["metadata"]["uid"]}}},
@@ -88,7 +99,9 @@ def an_eviction_of(pod: Any) -> Any:
     }
 
 
-async def test_types_that_are_absent_are_asked_for_once_an_interval_and_never_watched(tmp_path: Path):
+async def test_types_that_are_absent_are_asked_for_once_an_interval_and_never_watched(
+    tmp_path: Path,
+):
     async with responding(tmp_path) as (stub, policy):
         since = time.monotonic()
         await until(lambda: stub.calls[EVICTIONS] == 5)
@@ -142,8 +155,17 @@ async def test_the_label_of_a_pod_that_was_asked_before_by(
     tmp_path: Path, annotations: dict[str, str], want: str
 ) -> None:
     """With `evict`, withdrawing the request does not take it back."""
-    identity = {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7", "annotations": annotations}
-    pod = {"metadata": identity, "spec": {"evictionResponders": [{"name": NAME, "priority": 1}]}}
+    identity = {
+        "name": "p",
+        "namespace": "team",
+        "uid": "u",
+        "resourceVersion": "7",
+        "annotations": annotations,
+    }
+    pod = {
+        "metadata": identity,
+        "spec": {"evictionResponders": [{"name": RESPONDER_NAME, "priority": 1}]},
+    }
     async with responding(tmp_path, asked_for=pod) as (stub, _):
         await until(lambda: bool(stub.patches))
         path, body = stub.patches[0]

@@ -11,41 +11,47 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import Urgency
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.leader import Terms
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.leader import Leader
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.context import Tools
-from reprieve_operator.victims.registry import Keepers
-from reprieve_operator.victims.reporter import Tally
+from reprieve_operator.victims.registry import ReconcilerRegistry
+from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.kube.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import Api
 from reprieve_testing.builders import NOW, after, an_eviction
 from reprieve_testing.stub_api import until
 
 SETTINGS = OperatorSettings(identity="a")
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
-LEAVING = replace(an_eviction().ended(Outcome.SAVED).build(), grace_seconds=30)
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "name": "train",
+    "uid": "uid-job",
+    "controller": True,
+}
+LEAVING = replace(an_eviction().ended(CheckpointOutcome.SAVED).build(), grace_seconds=30)
 
 
 @dataclass
 class World:
     """Time that passes when a test says so, and an API server that takes a write then."""
 
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     may_write: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: float = 0.0
     are_many: bool = False
     writing: int = 0
     gone: list[str] = field(default_factory=list)
-    keepers: Keepers = field(init=False)
+    keepers: ReconcilerRegistry = field(init=False)
 
     def __post_init__(self) -> None:
         clock = Clock(now=self.now, monotonic=lambda: self.seconds)
@@ -60,20 +66,22 @@ class World:
             requeuer=SimpleNamespace(ended=lambda uid, **_: self.gone.append(uid)),
             lines=None,
             announcer=announcer,
-            tally=Tally(announcer, self.metrics, namespaces),
+            tally=Reporter(announcer, self.metrics, namespaces),
         )
-        self.keepers = Keepers(cast("Tools", tools))
-        self.terms = Terms(cast("Api", None), cast("Api", None), SETTINGS, clock, self.metrics)
+        self.keepers = ReconcilerRegistry(cast("Tools", tools))
+        self.terms = Leader(cast("Api", None), cast("Api", None), SETTINGS, clock, self.metrics)
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds)
 
-    async def write_state(self, pod: Pod, state: Eviction, _: object, **__: bool) -> Pod:
+    async def write_state(
+        self, pod: VictimPod, state: Eviction, _: object, **__: bool
+    ) -> VictimPod:
         self.writing += 1
         await self.may_write.wait()
         return with_state(pod, state)
 
-    async def read(self, namespace: str, name: str, uid: str, _: Urgency) -> None:
+    async def read(self, namespace: str, name: str, uid: str, _: CallPriority) -> None:
         assert (namespace, uid) == ("team", f"uid-{name}")
 
     def shown(self, name: str, **labels: str) -> float | None:
@@ -81,7 +89,11 @@ class World:
 
     @property
     def victims(self) -> dict[str, float]:
-        (found,) = (one for one in self.metrics.registry.collect() if one.name == "reprieve_preemption_victims")
+        (found,) = (
+            one
+            for one in self.metrics.registry.collect()
+            if one.name == "reprieve_preemption_victims"
+        )
         return {sample.labels["phase"]: sample.value for sample in found.samples}
 
     @property
@@ -93,21 +105,24 @@ class World:
         return self.shown("reprieve_stuck_victims")
 
 
-def a_victim(name: str, **metadata: Any) -> Pod:
+def a_victim(name: str, **metadata: Any) -> VictimPod:
     labels = {keys.SOFT_EVICTION: mark.REQUESTED}
     annotations = {keys.CHECKPOINT: "auto", keys.CHECKPOINT_HINT: "annotation:"}
     named = {"namespace": "team", "name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
     whole = {"labels": labels, "annotations": annotations, **named, **metadata}
-    return msgspec.convert({"metadata": whole, "status": {"phase": "Running"}}, Pod)
+    return msgspec.convert({"metadata": whole, "status": {"phase": "Running"}}, VictimPod)
 
 
-def with_state(pod: Pod, state: Eviction) -> Pod:
+def with_state(pod: VictimPod, state: Eviction) -> VictimPod:
     labels = {keys.SOFT_EVICTION: state.phase.value}
     annotations = {**annotations_of(pod.metadata), keys.EVICTION: eviction.render(state)}
-    return replace(pod, metadata=replace(pod.metadata, resourceVersion="2", labels=labels, annotations=annotations))
+    return replace(
+        pod,
+        metadata=replace(pod.metadata, resourceVersion="2", labels=labels, annotations=annotations),
+    )
 
 
-def one_on_its_way_out(name: str, **metadata: Any) -> Pod:
+def one_on_its_way_out(name: str, **metadata: Any) -> VictimPod:
     return with_state(a_victim(name, deletionTimestamp=render(after(30)), **metadata), LEAVING)
 
 
@@ -122,35 +137,39 @@ async def test_a_replica_that_keeps_nobody_shows_none(world: World) -> None:
     assert (world.victims, world.queue_age, world.stuck) == ({}, 0, 0)
 
 
-async def test_the_age_is_the_oldest_ones_until_its_first_write_and_each_is_counted_in_its_phase(world: World) -> None:
-    world.terms._keepers = world.keepers
-    world.keepers.see(a_victim("first"))
+async def test_the_age_is_the_oldest_ones_until_its_first_write_and_each_is_counted_in_its_phase(
+    world: World,
+) -> None:
+    world.terms._registry = world.keepers
+    world.keepers.on_pod_update(a_victim("first"))
     world.seconds = 7.0
-    world.keepers.see(a_victim("second"))
+    world.keepers.on_pod_update(a_victim("second"))
     await until(lambda: world.writing == 2)
     world.seconds = 9.0
     assert (world.victims, world.queue_age) == ({"requested": 2}, 9)
 
     world.may_write.set()
     await until(lambda: "requested" not in world.victims)
-    world.keepers.see(one_on_its_way_out("third"))
+    world.keepers.on_pod_update(one_on_its_way_out("third"))
     await until(lambda: "requested" not in world.victims)
     world.seconds = 20.0
     assert (world.victims, world.queue_age, world.stuck) == ({"hinted": 2, "terminating": 1}, 0, 0)
 
 
 async def test_one_is_stuck_a_minute_after_its_grace_until_it_is_gone(world: World) -> None:
-    world.terms._keepers = world.keepers
-    world.keepers.see(one_on_its_way_out("owned", ownerReferences=[JOB]))
-    world.keepers.see(one_on_its_way_out("bare"))
+    world.terms._registry = world.keepers
+    world.keepers.on_pod_update(one_on_its_way_out("owned", ownerReferences=[JOB]))
+    world.keepers.on_pod_update(one_on_its_way_out("bare"))
     await until(lambda: world.victims == {"terminating": 2})
     world.seconds = 90.0
     assert world.stuck == 0
     world.seconds = 91.0
     assert world.stuck == 2
 
-    world.keepers.lose("uid-owned")
-    world.keepers.lose("uid-bare")
+    world.keepers.on_pod_delete("uid-owned")
+    world.keepers.on_pod_delete("uid-bare")
     await until(lambda: world.victims == {})
     assert (world.stuck, sorted(world.gone)) == (0, ["uid-bare", "uid-owned"])
-    assert world.shown("reprieve_preemption_victim_requeue_total", namespace="team", by="owner") == 1
+    assert (
+        world.shown("reprieve_preemption_victim_requeue_total", namespace="team", by="owner") == 1
+    )

@@ -10,12 +10,12 @@ import pytest
 
 from reprieve_operator import leader as terms
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.leader_election import Election
-from reprieve_operator.leader import Terms
-from reprieve_operator.metrics import Metrics
-from reprieve_operator.resync import Sweep
+from reprieve_operator.cluster.leader_election import LeaderElection
+from reprieve_operator.leader import Leader
+from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.resync import PodResync
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.watch import PodWatch
+from reprieve_operator.victims.watch import VictimWatch
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_testing.stub_api import stub_api, until
 
@@ -40,19 +40,23 @@ class Leadership:
     is_leading: bool
 
 
-def a_term(api: Api, metrics: Metrics | None = None) -> Terms:
-    return Terms(api, api, SETTINGS, Clock(), metrics or Metrics())
+def a_term(api: Api, metrics: OperatorMetrics | None = None) -> Leader:
+    return Leader(api, api, SETTINGS, Clock(), metrics or OperatorMetrics())
 
 
 async def test_a_sweep_that_failed_is_tried_again_soon_and_one_that_worked_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terms, "_RESWEEP_SECONDS", 0.01)
-    sweep, metrics = FailingSweep(failures=2), Metrics()
+    monkeypatch.setattr(terms, "_RESYNC_RETRY_SECONDS", 0.01)
+    sweep, metrics = FailingSweep(failures=2), OperatorMetrics()
     async with stub_api(tmp_path) as (_, api):
-        sweeping = asyncio.create_task(a_term(api, metrics)._sweep(cast("Sweep", sweep)))
+        sweeping = asyncio.create_task(a_term(api, metrics)._resync_loop(cast("PodResync", sweep)))
         try:
-            await until(lambda: bool(metrics.registry.get_sample_value("reprieve_last_sweep_timestamp_seconds")))
+            await until(
+                lambda: bool(
+                    metrics.registry.get_sample_value("reprieve_last_sweep_timestamp_seconds")
+                )
+            )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(sweeping), 0.2)
             assert (sweep.runs, sweeping.done()) == (3, False)
@@ -74,9 +78,9 @@ async def test_only_silence_of_an_api_server_that_answers_elsewhere_is_unhealthy
     async with stub_api(tmp_path) as (_, api):
         term = a_term(api)
         assert term.is_healthy
-        term.election = cast("Election", Leadership(leads))
+        term.election = cast("LeaderElection", Leadership(leads))
         assert term.is_healthy
-        watch = term._watch = PodWatch(api, lambda _: None, lambda _: None)
+        watch = term._victim_watch = VictimWatch(api, lambda _: None, lambda _: None)
         assert term.is_healthy
-        watch.reflector._answered_at -= silent_seconds
+        watch.reflector._last_response_at -= silent_seconds
         assert term.is_healthy is is_healthy

@@ -37,7 +37,9 @@ def test_a_bad_setting_ends_the_operator_with_2(flags: tuple[str, ...], says: st
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_kubeconfig_that_is_not_there_ends_it_with_1_and_is_named(program: str, tmp_path: Path) -> None:
+def test_a_kubeconfig_that_is_not_there_ends_it_with_1_and_is_named(
+    program: str, tmp_path: Path
+) -> None:
     missing = tmp_path / "kubeconfig"
     status, told = run(program, "--kubeconfig", str(missing))
     assert status == 1
@@ -57,13 +59,22 @@ def test_the_agent_says_what_it_cannot_do_without(tmp_path: Path) -> None:
     assert run("reprieve-agent", "--request", "/run/x/y")[0] == 2
     assert run("reprieve-agent", "--request", "here", "--address", "127.0.0.1")[0] == 2
     assert run("reprieve-agent", "--request", "/x", "--address", "127.0.0.1")[0] == 2
-    assert run("reprieve-agent", "--request", "/run/x/y", "--signal", "KILL", "--address", "127.0.0.1")[0] == 2
-    status, told = run("reprieve-agent", "--request", f"{tmp_path}/none/request", "--address", "127.0.0.1")
+    assert (
+        run(
+            "reprieve-agent", "--request", "/run/x/y", "--signal", "KILL", "--address", "127.0.0.1"
+        )[0]
+        == 2
+    )
+    status, told = run(
+        "reprieve-agent", "--request", f"{tmp_path}/none/request", "--address", "127.0.0.1"
+    )
     assert (status, json.loads(told)["message"]) == (1, "cannot start")
 
 
 def test_two_settings_that_contradict_each_other_are_both_named() -> None:
-    status, told = run("reprieve-operator", "--lease-duration-seconds", "5", "--poll-interval-seconds", "0")
+    status, told = run(
+        "reprieve-operator", "--lease-duration-seconds", "5", "--poll-interval-seconds", "0"
+    )
     assert status == 2
     assert [line.partition(": ")[0] for line in told.splitlines()] == ["reprieve-operator"] * 2
     assert "--renew-deadline-seconds must be below --lease-duration-seconds" in told

@@ -5,16 +5,16 @@ import asyncio
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_testing.reviews import a_pod, a_review, running_server
-from reprieve_webhooks.admission.review import Request
+from reprieve_webhooks.admission.review import AdmissionRequest
 
 
 async def test_readiness_names_what_is_missing_while_the_process_is_healthy():
     async with running_server() as server:
-        server.readiness.waits_for = ("certificates", "namespaces")
+        server.readiness.not_ready = ("certificates", "namespaces")
 
         assert await server.get("/readyz") == (503, "not ready: certificates, namespaces\n")
         assert await server.get("/healthz") == (200, "ok\n")
-        server.readiness.waits_for = ()
+        server.readiness.not_ready = ()
         assert await server.get("/readyz") == (200, "ok\n")
 
 
@@ -32,7 +32,7 @@ async def test_a_review_under_way_is_answered_before_the_port_closes():
         arrived, go_on = asyncio.Event(), asyncio.Event()
         facts_for = server.source.facts_for
 
-        async def slowly(request: Request, resource: Resource) -> Facts:
+        async def slowly(request: AdmissionRequest, resource: Resource) -> Facts:
             arrived.set()
             await go_on.wait()
             return await facts_for(request, resource)
@@ -54,7 +54,9 @@ async def test_a_review_under_way_is_answered_before_the_port_closes():
 async def test_many_reviews_at_once_each_get_their_own_answer():
     async with running_server() as server:
         uids = [f"uid-{number}" for number in range(200)]
-        replies = await asyncio.gather(*(server.ask("/mutate", a_review(a_pod(), uid=uid)) for uid in uids))
+        replies = await asyncio.gather(
+            *(server.ask("/mutate", a_review(a_pod(), uid=uid)) for uid in uids)
+        )
 
         assert [reply["uid"] for reply in replies] == uids
 
@@ -62,13 +64,23 @@ async def test_many_reviews_at_once_each_get_their_own_answer():
 async def test_metrics_name_no_object_namespace_or_user():
     async with running_server() as server:
         await server.ask("/validate", a_review(a_pod()))
-        await server.ask("/validate", a_review({"kind": "Secretive", "metadata": {"name": "hidden"}}))
+        await server.ask(
+            "/validate", a_review({"kind": "Secretive", "metadata": {"name": "hidden"}})
+        )
         status, text = await server.get("/metrics")
 
     assert status == 200
-    assert 'reprieve_admission_reviews_total{kind="Pod",outcome="allowed",webhook="validate"} 1.0' in text
-    assert 'reprieve_admission_reviews_total{kind="other",outcome="skipped",webhook="validate"} 1.0' in text
-    assert not any(word in text for word in ("train", "team-a", "Secretive", "hidden", "kubernetes-admin"))
+    assert (
+        'reprieve_admission_reviews_total{kind="Pod",outcome="allowed",webhook="validate"} 1.0'
+        in text
+    )
+    assert (
+        'reprieve_admission_reviews_total{kind="other",outcome="skipped",webhook="validate"} 1.0'
+        in text
+    )
+    assert not any(
+        word in text for word in ("train", "team-a", "Secretive", "hidden", "kubernetes-admin")
+    )
 
 
 async def _is_open(port: int) -> bool:

@@ -60,11 +60,22 @@ async def running(directory: Path, *flags: str) -> AsyncIterator[Running]:
     if not kubeconfig.exists():
         cluster, user = {"server": "http://127.0.0.1:1"}, {"token": "not-for-logs"}
         context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-        named = {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]}
+        named = {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+        }
         kubeconfig.write_text(json.dumps(named | {"contexts": [context], "current-context": "x"}))
     port = _free_port()
     process = await start(
-        *("--kubeconfig", str(kubeconfig), "--listen-address", "127.0.0.1", "--listen-port", str(port), *flags)
+        *(
+            "--kubeconfig",
+            str(kubeconfig),
+            "--listen-address",
+            "127.0.0.1",
+            "--listen-port",
+            str(port),
+            *flags,
+        )
     )
     insecure = ssl.create_default_context()
     insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
@@ -165,7 +176,9 @@ async def test_it_calls_itself_ready_when_its_first_answer_is_the_right_one(tmp_
     collections = {"/api/v1/namespaces": {"team-a": sensitive}}
     async with (
         stub_api(tmp_path, collections=collections) as (stub, _),
-        running(tmp_path, "--cert-dir", str(tmp_path), "--lookup-timeout-seconds", "0.2") as program,
+        running(
+            tmp_path, "--cert-dir", str(tmp_path), "--lookup-timeout-seconds", "0.2"
+        ) as program,
     ):
         review = a_review(a_pod(labels={keys.PREEMPTION_CLASS: "3"}))
         assert (await program.get("/readyz"))[0] == 503

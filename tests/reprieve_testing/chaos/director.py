@@ -19,11 +19,11 @@ from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing.cluster import Program
 
 from . import invariants, records
-from .actors import HELD, Actor, Kill, Workloads, is_deletion, state_in, utc_now
-from .edges import Act
+from .actors import HELD, Kill, ScriptedVictim, WorkloadServer, is_deletion, state_in, utc_now
+from .edges import PodAction
 from .invariants import History, Outage
-from .proxy import Answer, Call, Dropped
-from .stage import BY_A_BUDGET, Stage, all_of
+from .proxy import Dropped, ProxiedCall, ProxiedResponse
+from .stage import BY_A_BUDGET, ChaosNamespace, all_of
 
 Json = Any
 
@@ -42,14 +42,14 @@ _PATIENCE_SECONDS = 4.0
 
 
 @dataclass
-class Director:
+class ChaosRunner:
     """Acts on what the proxy shows."""
 
-    stage: Stage
-    workloads: Workloads
+    namespace: ChaosNamespace
+    workloads: WorkloadServer
     start: Callable[..., Program]
     audit_log: Path
-    actors: dict[str, Actor] = field(default_factory=dict)
+    victims: dict[str, ScriptedVictim] = field(default_factory=dict)
     hits: Counter[str] = field(default_factory=Counter)
     outages: list[Outage] = field(default_factory=list)
     kills: int = 0
@@ -57,7 +57,7 @@ class Director:
     """Who wrote the Lease last."""
 
     def __post_init__(self) -> None:
-        self._held: list[tuple[Actor, Kill]] = []
+        self._held: list[tuple[ScriptedVictim, Kill]] = []
         self._arrived = asyncio.Event()
         self._killed = asyncio.Event()
         self._leads = asyncio.Event()
@@ -66,30 +66,30 @@ class Director:
         self._crashing: asyncio.Task[None] | None = None
         self._gangs: dict[str, str] = {}
 
-    async def before(self, call: Call) -> None:
+    async def before(self, call: ProxiedCall) -> None:
         """Hold what is not to take effect."""
         actor = self._actor_of(call)
-        kill = self._due(actor, call)
+        kill = self._due_kill(actor, call)
         if actor is None or kill is None:
             return
-        if actor.acts_unseen:
-            await self._do(actor, actor.event.act)
+        if actor.acts_before_first_state:
+            await self._perform(actor, actor.trigger.action)
             actor.is_over = True
         if kill.when == "before":
             await self._hold(actor, kill)
 
-    async def after(self, call: Call, answer: Answer) -> None:
+    async def after(self, call: ProxiedCall, answer: ProxiedResponse) -> None:
         """Note what took effect, play what follows, hold what the operator is not to know."""
         if "/leases" in call.path and call.is_write and answer.is_success:
             self.leader = call.body["spec"]["holderIdentity"]
             self._leads.set()
         actor = self._actor_of(call)
-        if actor is None or answer.is_success is actor.acts_unseen:
+        if actor is None or answer.is_success is actor.acts_before_first_state:
             return
         self._happened += 1
-        kill = self._due(actor, call)
+        kill = self._due_kill(actor, call)
         if answer.is_success:
-            await self._play(actor, call)
+            await self._run_script(actor, call)
         if kill is not None and kill.when == "after":
             await self._hold(actor, kill)
 
@@ -131,122 +131,145 @@ class Director:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._crashing
 
-    async def cast(self, actors: Iterable[Actor]) -> None:
+    async def create_victims(self, actors: Iterable[ScriptedVictim]) -> None:
         """Bring actors to life, with their partners, in the place of those before."""
         company = list(actors)
         company += [actor.partner for actor in company if actor.partner is not None]
-        self.actors = {actor.name: actor for actor in company}
-        self._gangs = {one.name: actor.name for actor in company if actor.partner for one in (actor, actor.partner)}
-        self.workloads.actors |= self.actors
-        pods = await self.stage.create_pods([await self._pod(actor) for actor in self.actors.values()])
-        for actor in self.actors.values():
+        self.victims = {actor.name: actor for actor in company}
+        self._gangs = {
+            one.name: actor.name
+            for actor in company
+            if actor.partner
+            for one in (actor, actor.partner)
+        }
+        self.workloads.actors |= self.victims
+        pods = await self.namespace.create_pods(
+            [await self._pod(actor) for actor in self.victims.values()]
+        )
+        for actor in self.victims.values():
             actor.uid = pods[actor.name]["metadata"]["uid"]
 
-    async def mark(self, actors: Iterable[Actor] | None = None) -> None:
+    async def mark(self, actors: Iterable[ScriptedVictim] | None = None) -> None:
         """Mark some actors, or all."""
-        partners = {id(actor.partner) for actor in self.actors.values()}
-        wanted = self.actors.values() if actors is None else list(actors)
+        partners = {id(actor.partner) for actor in self.victims.values()}
+        wanted = self.victims.values() if actors is None else list(actors)
         await all_of(self._mark(actor) for actor in wanted if id(actor) not in partners)
 
-    async def wait_over(self, actors: Iterable[Actor] | None = None) -> None:
+    async def wait_over(self, actors: Iterable[ScriptedVictim] | None = None) -> None:
         """Wait until these pods, or all, are gone or need no more keeping; raises once nothing has happened for a while."""
-        names = {actor.name for actor in actors} if actors is not None else set(self.actors)
+        names = {actor.name for actor in actors} if actors is not None else set(self.victims)
         seen, seen_at = -1, time.monotonic()
         while left := await self._left(names):
             if self._crashing is not None and self._crashing.done():
                 await self._crashing
             if self._happened != seen:
                 seen, seen_at = self._happened, time.monotonic()
-            assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(["nothing happens any more:", *left])
+            assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(
+                ["nothing happens any more:", *left]
+            )
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def finish(self) -> None:
         """Let those that need long have saved, and assert that nothing was lost."""
-        for actor in self.actors.values():
-            if actor.says is not None:
-                actor.wind_up()
+        for actor in self.victims.values():
+            if actor.scripted_answer is not None:
+                actor.finish_soon()
         await self.wait_over()
         await self.check()
 
     async def check(self) -> None:
         """Assert that every promise was kept to these actors, and clear the stage."""
-        uids, pods = {actor.uid for actor in self.actors.values()}, {self._pod_of(name) for name in self.actors}
-        writes = records.read_writes(self.audit_log, self.stage.namespace)
+        uids, pods = (
+            {actor.uid for actor in self.victims.values()},
+            {self._pod_of(name) for name in self.victims},
+        )
+        writes = records.read_writes(self.audit_log, self.namespace.namespace)
         history = History(
-            victims=[actor.as_victim(self._pod_of(name)) for name, actor in self.actors.items()],
+            victims=[actor.as_victim(self._pod_of(name)) for name, actor in self.victims.items()],
             writes=[write for write in writes if write.pod in pods],
             hints=[hint for hint in self.workloads.hints if hint.uid in uids],
-            said=[said for said in self.workloads.said if said.uid in uids],
+            said=[said for said in self.workloads.answers if said.uid in uids],
             outages=self.outages,
         )
-        left = await self.stage.pods()
-        broken = [*invariants.breaches(history), *invariants.no_finalizer_left(left.values())]
+        left = await self.namespace.pods()
+        broken = [
+            *invariants.broken_promises(history),
+            *invariants.no_finalizer_left(left.values()),
+        ]
         assert not broken, "\n".join(["broken promises:", *broken])
-        await self.stage.release(left, HELD)
-        await all_of(self.stage.delete(name) for name in left)
+        await self.namespace.release(left, HELD)
+        await all_of(self.namespace.delete(name) for name in left)
 
     def _pod_of(self, name: str) -> str:
-        return f"{self.stage.namespace}/{name}"
+        return f"{self.namespace.namespace}/{name}"
 
-    async def _pod(self, actor: Actor) -> Json:
-        hint = {keys.CHECKPOINT_HINT: actor.hint or self.workloads.hint(actor.name)} if actor.has_hint else {}
+    async def _pod(self, actor: ScriptedVictim) -> Json:
+        hint = (
+            {keys.CHECKPOINT_HINT: actor.hint or self.workloads.hint(actor.name)}
+            if actor.has_hint
+            else {}
+        )
         annotations = {keys.CHECKPOINT_TIMEOUT: f"{actor.seconds}s", **hint, **actor.annotations}
-        owners = [await self.stage.create_owner(actor.name)] if actor.has_owner else []
-        held = [HELD] if actor.event.act is Act.DELETE else []
-        labels = {} if actor.event.is_preemptible else {keys.PREEMPTIBLE: "false"}
-        labels |= BY_A_BUDGET if actor.event.is_held else {}
+        owners = [await self.namespace.create_owner(actor.name)] if actor.has_owner else []
+        held = [HELD] if actor.trigger.action is PodAction.DELETE else []
+        labels = {} if actor.trigger.is_preemptible else {keys.PREEMPTIBLE: "false"}
+        labels |= BY_A_BUDGET if actor.trigger.is_held else {}
         if actor.name in self._gangs:
             labels[keys.POD_GROUP] = self._gangs[actor.name]
-        pod = self.stage.pod(actor.name, annotations, labels=labels, finalizers=held, ownerReferences=owners)
+        pod = self.namespace.pod(
+            actor.name, annotations, labels=labels, finalizers=held, ownerReferences=owners
+        )
         if actor.walltime is not None:
             pod["spec"]["activeDeadlineSeconds"] = actor.walltime
         return pod
 
-    async def _mark(self, actor: Actor) -> None:
-        if actor.scene is Phase.REQUESTED and not actor.acts_unseen:
-            await self._do(actor, actor.event.act)
+    async def _mark(self, actor: ScriptedVictim) -> None:
+        if actor.trigger_phase is Phase.REQUESTED and not actor.acts_before_first_state:
+            await self._perform(actor, actor.trigger.action)
         actor.marked_at = utc_now()
         if actor.partner is not None:
             actor.partner.marked_at = actor.marked_at
-        mark = self.stage.preempt if actor.is_preempted else self.stage.mark
-        await (self.stage.drain(actor.name) if actor.event.is_held else mark(actor.name))
+        mark = self.namespace.preempt if actor.is_preempted else self.namespace.mark
+        await (self.namespace.drain(actor.name) if actor.trigger.is_held else mark(actor.name))
 
-    async def _play(self, actor: Actor, call: Call) -> None:
+    async def _run_script(self, actor: ScriptedVictim, call: ProxiedCall) -> None:
         if is_deletion(call):
             actor.is_over = True
         state = state_in(call)
         if state is None:
             return
-        act = actor.enter(state)
-        await self._do(actor, act)
-        is_others = state.phase is Phase.TERMINATING and actor.event.act is Act.DELETE
-        actor.is_over |= is_others or act is Act.VANISH or state.phase in transitions.TERMINAL
+        act = actor.observe_state(state)
+        await self._perform(actor, act)
+        is_others = state.phase is Phase.TERMINATING and actor.trigger.action is PodAction.DELETE
+        actor.is_over |= is_others or act is PodAction.VANISH or state.phase in transitions.TERMINAL
 
-    async def _do(self, actor: Actor, act: Act | None) -> None:
+    async def _perform(self, actor: ScriptedVictim, act: PodAction | None) -> None:
         if act is None:
             return
-        if act is not Act.INSIST:
+        if act is not PodAction.INSIST:
             actor.ended_at = utc_now()
         deeds = {
-            Act.INSIST: self.stage.mark,
-            Act.UNMARK: self.stage.unmark,
-            Act.DELETE: self.stage.delete,
-            Act.END: self.stage.end,
-            Act.VANISH: self.stage.vanish,
+            PodAction.INSIST: self.namespace.mark,
+            PodAction.UNMARK: self.namespace.unmark,
+            PodAction.DELETE: self.namespace.delete,
+            PodAction.END: self.namespace.finish_containers,
+            PodAction.VANISH: self.namespace.force_delete,
         }
         await deeds[act](actor.name)
 
-    def _actor_of(self, call: Call) -> Actor | None:
+    def _actor_of(self, call: ProxiedCall) -> ScriptedVictim | None:
         """Return the actor whose pod, or whose owner of the same name, a write is about."""
-        if not call.is_write or f"/namespaces/{self.stage.namespace}/" not in call.path:
+        if not call.is_write or f"/namespaces/{self.namespace.namespace}/" not in call.path:
             return None
-        return next((self.actors[part] for part in call.path.split("/") if part in self.actors), None)
+        return next(
+            (self.victims[part] for part in call.path.split("/") if part in self.victims), None
+        )
 
-    def _due(self, actor: Actor | None, call: Call) -> Kill | None:
-        is_due = actor is not None and actor.kills and actor.kills[0].point.performs(actor, call)
+    def _due_kill(self, actor: ScriptedVictim | None, call: ProxiedCall) -> Kill | None:
+        is_due = actor is not None and actor.kills and actor.kills[0].point.matches(actor, call)
         return actor.kills[0] if actor is not None and is_due else None
 
-    async def _hold(self, actor: Actor, kill: Kill) -> None:
+    async def _hold(self, actor: ScriptedVictim, kill: Kill) -> None:
         killed = self._killed
         if all(actor is not other for other, _ in self._held):
             self._held.append((actor, kill))
@@ -262,17 +285,17 @@ class Director:
             assert program.process.poll() is None, f"ended by itself\n{program.tail()}"
             program.kill(end_lease=False)
             async with self.outage():
-                done = self._let_down()
+                done = self._drop_held_calls()
                 program = self.start()
-                await all_of(self._wind_up(actor) for actor in done)
+                await all_of(self._finish_soon(actor) for actor in done)
 
-    async def _wind_up(self, actor: Actor) -> None:
+    async def _finish_soon(self, actor: ScriptedVictim) -> None:
         """Let an actor end soon: what the test wanted of it has happened."""
-        actor.wind_up()
-        if actor.walltime is not None and actor.event.act is None:
-            await self.stage.mark(actor.name)
+        actor.finish_soon()
+        if actor.walltime is not None and actor.trigger.action is None:
+            await self.namespace.mark(actor.name)
 
-    def _let_down(self) -> list[Actor]:
+    def _drop_held_calls(self) -> list[ScriptedVictim]:
         """Count what was killed at, give nobody an answer; return those that were killed often enough."""
         self.kills += 1
         self._arrived.clear()
@@ -287,25 +310,27 @@ class Director:
     async def _collect(self) -> None:
         """Wait for more writes to hold, for as long as more come."""
         latest = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < latest and not self._is_enough():  # noqa: ASYNC110 - it waits for silence
+        while time.monotonic() < latest and not self._has_held_enough():  # noqa: ASYNC110 - it waits for silence
             await asyncio.sleep(_TICK_SECONDS)
 
-    def _is_enough(self) -> bool:
+    def _has_held_enough(self) -> bool:
         """True where no more writes will come, and nobody else is about to be told.
 
         Without the latter, many would lose as many operators as there are attempts between state and hint.
         """
         held = {actor.name for actor, _ in self._held}
-        is_quiet = len(self._held) >= _ENOUGH or time.monotonic() > self._arrived_at + _QUIET_SECONDS
+        is_quiet = (
+            len(self._held) >= _ENOUGH or time.monotonic() > self._arrived_at + _QUIET_SECONDS
+        )
         return is_quiet and not any(
-            actor.is_about_to_be_told for actor in self.actors.values() if actor.name not in held
+            actor.is_about_to_be_hinted for actor in self.victims.values() if actor.name not in held
         )
 
     async def _left(self, names: set[str]) -> list[str]:
-        there = await self.stage.pods()
+        there = await self.namespace.pods()
         return [
             f"{name} is {actor.phase}, to be killed at {list(map(str, actor.kills))}; {_found(there[name])}"
-            for name, actor in self.actors.items()
+            for name, actor in self.victims.items()
             if name in names & there.keys() and not _needs_nothing(actor, there[name])
         ]
 
@@ -317,7 +342,7 @@ def _found(pod: Json) -> str:
     return f"{pod['status'].get('phase')}, deleted {deleted}, held by {held}"
 
 
-def _needs_nothing(actor: Actor, pod: Json) -> bool:
+def _needs_nothing(actor: ScriptedVictim, pod: Json) -> bool:
     """True where what is left of a pod is somebody else's to end."""
     metadata = pod["metadata"]
     finalizers = metadata.get("finalizers", [])

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from reprieve_policy.lifecycle import transitions
-from reprieve_policy.lifecycle.eviction import Outcome, Phase
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Phase
 from reprieve_policy.lifecycle.transitions import Observation
 
 Json = Any
@@ -37,7 +37,7 @@ class Edge(NamedTuple):
         return f"{self.phase} x {self.observation.name.lower().replace('_', ' ')}"
 
 
-class Act(Enum):
+class PodAction(Enum):
     """What somebody else does to a pod."""
 
     INSIST = auto()
@@ -49,10 +49,10 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class PhaseSetup:
     """How a victim comes into a phase and stays there."""
 
-    says: Json = None
+    scripted_answer: Json = None
     """`None`: it hears, and says nothing."""
     seconds: int = LONG
     walltime: int | None = None
@@ -64,12 +64,12 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Trigger:
     """How an observation is brought about once the victim is there."""
 
-    says: Json = None
+    scripted_answer: Json = None
     """`None`: what it said before."""
-    act: Act | None = None
+    action: PodAction | None = None
     seconds: int | None = None
     walltime: int | None = None
     is_preemptible: bool = True
@@ -84,39 +84,39 @@ class Event:
     """An eviction asked for it, and a budget holds it until the ceiling."""
 
 
-WAYS: Mapping[Phase, Way] = {
-    Phase.REQUESTED: Way(),
-    Phase.REPRIEVED: Way(walltime=LONG),
-    Phase.HINTED: Way(),
-    Phase.CHECKPOINTING: Way(says=SAVING),
-    Phase.EXTENDED: Way(says=SAVING, seconds=SHORT),
-    Phase.DEFERRED: Way(says=DEFER),
-    Phase.SETTLED: Way(says=CANNOT, is_in_gang=True),
-    Phase.SAVED: Way(says=SAVED, is_in_gang=True),
-    Phase.TERMINATING: Way(says=SAVED, before_a_lost_delete=True),
+PHASE_SETUPS: Mapping[Phase, PhaseSetup] = {
+    Phase.REQUESTED: PhaseSetup(),
+    Phase.REPRIEVED: PhaseSetup(walltime=LONG),
+    Phase.HINTED: PhaseSetup(),
+    Phase.CHECKPOINTING: PhaseSetup(scripted_answer=SAVING),
+    Phase.EXTENDED: PhaseSetup(scripted_answer=SAVING, seconds=SHORT),
+    Phase.DEFERRED: PhaseSetup(scripted_answer=DEFER),
+    Phase.SETTLED: PhaseSetup(scripted_answer=CANNOT, is_in_gang=True),
+    Phase.SAVED: PhaseSetup(scripted_answer=SAVED, is_in_gang=True),
+    Phase.TERMINATING: PhaseSetup(scripted_answer=SAVED, before_a_lost_delete=True),
 }
 
-EVENTS: Mapping[Observation, Event] = {
-    Observation.PROTECTED: Event(is_preemptible=False),
-    Observation.PROTECTED_FOR_NOW: Event(walltime=LONG),
-    Observation.PROTECTION_OVER: Event(walltime=WALLTIME),
-    Observation.INSISTED: Event(act=Act.INSIST),
-    Observation.CHECKPOINT_WANTED: Event(),
-    Observation.CHECKPOINT_UNWANTED: Event(has_hint=False),
-    Observation.HINT_LOST: Event(after_a_lost_hint=True),
-    Observation.FORGOTTEN: Event(forgets=True, least_seconds=FORGETFUL),
-    Observation.ANSWERED: Event(says=SAVING),
-    Observation.SAVED: Event(says=SAVED),
-    Observation.DEFERRED: Event(says=DEFER),
-    Observation.CANNOT: Event(says=CANNOT),
-    Observation.DEADLINE_UNANSWERED: Event(seconds=SHORT),
-    Observation.DEADLINE_ANSWERED: Event(seconds=SHORT),
-    Observation.RELEASED: Event(partner_saves=True),
-    Observation.MARK_REMOVED: Event(act=Act.UNMARK),
-    Observation.DELETED_BY_OTHERS: Event(act=Act.DELETE),
-    Observation.CONTAINERS_ENDED: Event(act=Act.END),
-    Observation.OBJECT_GONE: Event(act=Act.VANISH),
-    Observation.HELD: Event(is_held=True, seconds=SHORT),
+TRIGGERS: Mapping[Observation, Trigger] = {
+    Observation.PROTECTED: Trigger(is_preemptible=False),
+    Observation.PROTECTED_FOR_NOW: Trigger(walltime=LONG),
+    Observation.PROTECTION_OVER: Trigger(walltime=WALLTIME),
+    Observation.REQUESTED_AGAIN: Trigger(action=PodAction.INSIST),
+    Observation.CHECKPOINT_WANTED: Trigger(),
+    Observation.CHECKPOINT_UNWANTED: Trigger(has_hint=False),
+    Observation.HINT_LOST: Trigger(after_a_lost_hint=True),
+    Observation.REQUEST_FORGOTTEN: Trigger(forgets=True, least_seconds=FORGETFUL),
+    Observation.ANSWERED: Trigger(scripted_answer=SAVING),
+    Observation.SAVED: Trigger(scripted_answer=SAVED),
+    Observation.DEFERRED: Trigger(scripted_answer=DEFER),
+    Observation.CANNOT: Trigger(scripted_answer=CANNOT),
+    Observation.DEADLINE_UNANSWERED: Trigger(seconds=SHORT),
+    Observation.DEADLINE_ANSWERED: Trigger(seconds=SHORT),
+    Observation.RELEASED: Trigger(partner_saves=True),
+    Observation.MARK_REMOVED: Trigger(action=PodAction.UNMARK),
+    Observation.DELETED_BY_OTHERS: Trigger(action=PodAction.DELETE),
+    Observation.CONTAINERS_ENDED: Trigger(action=PodAction.END),
+    Observation.OBJECT_GONE: Trigger(action=PodAction.VANISH),
+    Observation.HELD_BY_BUDGET: Trigger(is_held=True, seconds=SHORT),
 }
 
 PASSED: Mapping[Phase, Observation] = {
@@ -141,14 +141,20 @@ _LOST_PHASES = (
     Phase.SETTLED,
     Phase.SAVED,
 )
-_AS_OUR_HOLD_ENDS = (Edge(Phase.TERMINATING, Observation.OBJECT_GONE), Edge(Phase.GONE, Observation.REPLACED))
+_AS_OUR_HOLD_ENDS = (
+    Edge(Phase.TERMINATING, Observation.OBJECT_GONE),
+    Edge(Phase.GONE, Observation.REPLACED),
+)
 """Just after that, and of a pod with an owner: it disappears while the operator cannot see it."""
 _KILLED_AS_OUR_HOLD_ENDS = "; a kill just after the end of our hold is one at it"
 _KILLED_AS_IT_TAKES_IT_UP = (
     "; killed all the same, while the operator still takes it for a victim and is about to write so"
 )
 NO_WRITE: Mapping[Edge, str] = {
-    **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_ALL_THE_SAME for phase in _LOST_PHASES},
+    **{
+        Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_ALL_THE_SAME
+        for phase in _LOST_PHASES
+    },
     Edge(
         Phase.REQUESTED, Observation.OBJECT_GONE
     ): f"nothing of ours was ever on it; {_NO_OBJECT}{_KILLED_AS_IT_TAKES_IT_UP}",
@@ -165,15 +171,15 @@ NO_WRITE: Mapping[Edge, str] = {
 }
 """Edges at which no write of the operator's can be cut in two, and why. Those of a phase that is over are in no table."""
 
-AT_THE_CEILING = Edge(Phase.TERMINATING, Observation.HELD)
+AT_THE_CEILING = Edge(Phase.TERMINATING, Observation.HELD_BY_BUDGET)
 """The ceiling is one for all, and above what any other victim asks for: who comes to this edge does so in a test of its own."""
 
 
-class Landing(NamedTuple):
+class WrittenState(NamedTuple):
     """What a write says that performs an edge, and those after it that are walked in the same decision; `None`: as before."""
 
     phase: Phase
-    outcome: Outcome | None
+    outcome: CheckpointOutcome | None
 
 
 def all_edges() -> Iterator[Edge]:
@@ -195,7 +201,10 @@ def lost_edges() -> list[Edge]:
 
 def unseen_edges() -> list[Edge]:
     """Return the edges on which a pod is nobody's victim any more before anything of ours is on it."""
-    return [Edge(Phase.REQUESTED, Observation.MARK_REMOVED), Edge(Phase.REQUESTED, Observation.OBJECT_GONE)]
+    return [
+        Edge(Phase.REQUESTED, Observation.MARK_REMOVED),
+        Edge(Phase.REQUESTED, Observation.OBJECT_GONE),
+    ]
 
 
 def left_edges() -> list[Edge]:
@@ -212,12 +221,12 @@ def ending_edges() -> list[Edge]:
     return [
         edge
         for edge in written_edges()
-        if Phase.TERMINATING in (edge.phase, landing(edge).phase)
+        if Phase.TERMINATING in (edge.phase, written_state(edge).phase)
         and edge.observation is not Observation.DELETED_BY_OTHERS
     ]
 
 
-def walked(edge: Edge) -> list[Edge]:
+def edges_in_one_write(edge: Edge) -> list[Edge]:
     """Return the edges that are performed in one write with this one, itself first."""
     found = [edge]
     phase = transitions.TABLE[edge.phase][edge.observation].to
@@ -227,19 +236,19 @@ def walked(edge: Edge) -> list[Edge]:
     return found
 
 
-def landing(edge: Edge) -> Landing:
+def written_state(edge: Edge) -> WrittenState:
     """Return what the write says."""
-    moves = [transitions.TABLE[each.phase][each.observation] for each in walked(edge)]
+    moves = [transitions.TABLE[each.phase][each.observation] for each in edges_in_one_write(edge)]
     outcomes = [move.outcome for move in moves if move.outcome is not None]
-    return Landing(moves[-1].to, outcomes[-1] if outcomes else None)
+    return WrittenState(moves[-1].to, outcomes[-1] if outcomes else None)
 
 
 def walltime_of(edge: Edge) -> int | None:
     """Return the pod's walltime, `None` where it has none."""
-    return EVENTS[edge.observation].walltime or WAYS[edge.phase].walltime
+    return TRIGGERS[edge.observation].walltime or PHASE_SETUPS[edge.phase].walltime
 
 
 def seconds_of(edge: Edge) -> int:
     """Return the time that the victim asks for: the shorter of what its way and its event need, and no less than this can do with."""
-    event = EVENTS[edge.observation]
-    return max(event.least_seconds, min(WAYS[edge.phase].seconds, event.seconds or LONG))
+    event = TRIGGERS[edge.observation]
+    return max(event.least_seconds, min(PHASE_SETUPS[edge.phase].seconds, event.seconds or LONG))

@@ -11,16 +11,16 @@ from typing import Any
 
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import transitions
-from reprieve_policy.lifecycle.eviction import WAITING, Phase
+from reprieve_policy.lifecycle.eviction import AWAITING_WORKLOAD, Phase
 
-from .records import Hint, Said, Write
+from .records import Hint, WorkloadAnswer, Write
 
 _LAST_ANSWERS = ("saved", "cannot")
 _NO_TIME = timedelta()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victim:
+class VictimExpectation:
     """A pod that was marked, and what it may expect."""
 
     uid: str
@@ -28,9 +28,9 @@ class Victim:
     marked_at: datetime
     has_notice: bool = True
     """False where it declares no checkpoint, has not started, or has no room for a state."""
-    least: timedelta = timedelta()
+    min_notice: timedelta = timedelta()
     """From mark to DELETE, at least, where it says nothing that ends the wait, whatever deadline was written down."""
-    longest: timedelta
+    max_duration: timedelta
     """From mark to DELETE, at most, while an operator leads."""
     must_be_deleted: bool = True
     """False where somebody else deletes it, its mark is taken back, or it ends by itself."""
@@ -52,10 +52,10 @@ class Outage:
 class History:
     """All that was written down about some victims."""
 
-    victims: Sequence[Victim]
+    victims: Sequence[VictimExpectation]
     writes: Sequence[Write]
     hints: Sequence[Hint] = ()
-    said: Sequence[Said] = ()
+    said: Sequence[WorkloadAnswer] = ()
     outages: Sequence[Outage] = ()
 
 
@@ -69,7 +69,9 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
     for victim in history.victims:
         if not victim.has_notice:
             continue
-        for write in filter(lambda write: write.is_deletion and write.has_succeeded, writes[victim.uid]):
+        for write in filter(
+            lambda write: write.is_deletion and write.has_succeeded, writes[victim.uid]
+        ):
             acknowledged = done.get(victim.uid)
             deadline = _deadline(writes[victim.uid], told[victim.uid], write.at)
             if acknowledged is not None and acknowledged <= write.at:
@@ -78,14 +80,16 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
                 yield f"{victim.pod}: deleted at {write.at} without notice"
             elif write.at < deadline:
                 yield f"{victim.pod}: deleted at {write.at}, unacknowledged, before its deadline {deadline}"
-            elif write.at < victim.marked_at + victim.least:
-                asked = victim.least.total_seconds()
+            elif write.at < victim.marked_at + victim.min_notice:
+                asked = victim.min_notice.total_seconds()
                 yield f"{victim.pod}: deleted at {write.at}, unacknowledged, less than {asked:g} s after its mark"
 
 
 def one_delete_each(history: History) -> Iterator[str]:
     """No victim is deleted twice, and none that must be is left."""
-    counts = Counter(write.uid for write in history.writes if write.is_deletion and write.has_succeeded)
+    counts = Counter(
+        write.uid for write in history.writes if write.is_deletion and write.has_succeeded
+    )
     unanswered = _unanswered_deletions(history)
     for victim in history.victims:
         count = counts[victim.uid]
@@ -111,13 +115,13 @@ def every_victim_ends_in_time(history: History) -> Iterator[str]:
         if ended_at is None:
             yield f"{victim.pod}: has not ended"
             continue
-        allowed = victim.longest + _outage(history.outages, victim.marked_at, ended_at)
+        allowed = victim.max_duration + _outage(history.outages, victim.marked_at, ended_at)
         if ended_at - victim.marked_at > allowed:
             took = (ended_at - victim.marked_at).total_seconds()
             yield f"{victim.pod}: took {took:.1f} s, at most {allowed.total_seconds():.1f} s are right"
 
 
-def nobody_is_touched_who_is_no_victim(history: History) -> Iterator[str]:
+def no_write_to_former_victims(history: History) -> Iterator[str]:
     """A pod that lost its mark, or is gone, before its first state was written, is neither written to nor told."""
     told, writes = _by_uid(history.hints), _by_uid(history.writes)
     for victim in history.victims:
@@ -143,7 +147,9 @@ def every_phase_follows_from_the_one_before(history: History) -> Iterator[str]:
     """What is written is what the table allows: no phase is left for one that cannot be reached from it."""
     for uid, writes in _by_uid(history.writes).items():
         before: tuple[str, Phase] | None = None
-        for state in (write.state for write in writes if write.has_succeeded and write.state is not None):
+        for state in (
+            write.state for write in writes if write.has_succeeded and write.state is not None
+        ):
             start = before[1] if before and before[0] == state.eviction_id else Phase.REQUESTED
             if state.phase is not start and state.phase not in _reachable(start):
                 yield f"{uid}: {state.phase} was written after {start}"
@@ -162,13 +168,13 @@ ALL: Sequence[Callable[[History], Iterator[str]]] = (
     one_delete_each,
     no_hint_twice_for_one_attempt,
     every_victim_ends_in_time,
-    nobody_is_touched_who_is_no_victim,
+    no_write_to_former_victims,
     every_write_names_its_pod,
     every_phase_follows_from_the_one_before,
 )
 
 
-def breaches(history: History) -> list[str]:
+def broken_promises(history: History) -> list[str]:
     """Return a sentence for each promise that was not kept."""
     return [f"{promise.__name__}: {sentence}" for promise in ALL for sentence in promise(history)]
 
@@ -180,7 +186,7 @@ def _by_uid(records: Iterable[Any]) -> Mapping[str, list[Any]]:
     return found
 
 
-def _first_done(said: Iterable[Said]) -> Mapping[str, datetime]:
+def _first_done(said: Iterable[WorkloadAnswer]) -> Mapping[str, datetime]:
     found: dict[str, datetime] = {}
     for answer in said:
         if answer.state in _LAST_ANSWERS:
@@ -194,12 +200,16 @@ def _deadline(writes: Iterable[Write], hints: Iterable[Hint], before: datetime) 
     One that is settled waits for its gang, until another deadline, which is not its own.
     """
     states = [write.state for write in writes if write.has_succeeded and write.at <= before]
-    written = [state.deadline for state in states if state and state.deadline and state.phase in WAITING]
+    written = [
+        state.deadline
+        for state in states
+        if state and state.deadline and state.phase in AWAITING_WORKLOAD
+    ]
     told = [hint.deadline for hint in hints if hint.at <= before]
     return max([*written, *told], default=None)
 
 
-def _ended_at(victim: Victim, writes: Iterable[Write]) -> datetime | None:
+def _ended_at(victim: VictimExpectation, writes: Iterable[Write]) -> datetime | None:
     """Return when nothing was left to do: deleted by whomever, cancelled, or ended by itself."""
     ends = [write.done for write in writes if write.has_succeeded and _is_end(write)]
     return min([*ends, *([victim.ended_at] if victim.ended_at else [])], default=None)
@@ -207,16 +217,22 @@ def _ended_at(victim: Victim, writes: Iterable[Write]) -> datetime | None:
 
 def _unanswered_deletions(history: History) -> Mapping[str, datetime]:
     """Return by pod when the API server received a DELETE that it was killed over: nobody knows what came of it."""
-    return {write.pod: write.at for write in history.writes if write.is_deletion and not write.status}
+    return {
+        write.pod: write.at for write in history.writes if write.is_deletion and not write.status
+    }
 
 
 def _is_end(write: Write) -> bool:
-    return write.is_deletion or (write.state is not None and write.state.phase in transitions.TERMINAL)
+    return write.is_deletion or (
+        write.state is not None and write.state.phase in transitions.TERMINAL
+    )
 
 
 def _outage(outages: Iterable[Outage], since: datetime, until: datetime) -> timedelta:
     """Return for how long of a time nobody could act; outages don't overlap."""
-    return sum((max(min(until, one.until) - max(since, one.since), _NO_TIME) for one in outages), _NO_TIME)
+    return sum(
+        (max(min(until, one.until) - max(since, one.since), _NO_TIME) for one in outages), _NO_TIME
+    )
 
 
 def _reachable(phase: Phase) -> set[Phase]:

@@ -19,7 +19,14 @@ from aiohttp import web
 Json = Any
 
 _EXPIRED = b'"code":410'
-_HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "content-encoding"}
+_HOP_BY_HOP = {
+    "connection",
+    "content-length",
+    "host",
+    "keep-alive",
+    "transfer-encoding",
+    "content-encoding",
+}
 
 
 class Dropped(Exception):  # noqa: N818 - what to do, not an error
@@ -27,7 +34,7 @@ class Dropped(Exception):  # noqa: N818 - what to do, not an error
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProxiedCall:
     """One call of the operator."""
 
     method: str
@@ -40,7 +47,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProxiedResponse:
     """What the API server said to it."""
 
     status: int
@@ -51,11 +58,11 @@ class Answer:
         return 200 <= self.status < 300
 
 
-async def _nothing_before(call: Call) -> None:
+async def _nothing_before(call: ProxiedCall) -> None:
     del call
 
 
-async def _nothing_after(call: Call, answer: Answer) -> None:
+async def _nothing_after(call: ProxiedCall, answer: ProxiedResponse) -> None:
     del call, answer
 
 
@@ -65,15 +72,15 @@ class ApiProxy:
 
     api_server: str
     ca_file: Path
-    before: Callable[[Call], Awaitable[None]] = _nothing_before
-    after: Callable[[Call, Answer], Awaitable[None]] = _nothing_after
-    lets_watch: asyncio.Event = field(default_factory=asyncio.Event)
+    before: Callable[[ProxiedCall], Awaitable[None]] = _nothing_before
+    after: Callable[[ProxiedCall, ProxiedResponse], Awaitable[None]] = _nothing_after
+    watches_allowed: asyncio.Event = field(default_factory=asyncio.Event)
     watches: set[asyncio.Task[Any]] = field(default_factory=set)
     gone: int = 0
     """Watches that the API server would not take up: it has forgotten the version that they are to begin with."""
 
     def __post_init__(self) -> None:
-        self.lets_watch.set()
+        self.watches_allowed.set()
         self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
 
     async def __aenter__(self) -> Self:
@@ -81,7 +88,9 @@ class ApiProxy:
         # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
         context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
         connector = aiohttp.TCPConnector(ssl=context, limit=0)
-        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False)
+        self._session = aiohttp.ClientSession(
+            connector=connector, auto_decompress=False, trust_env=False
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         return self
@@ -113,11 +122,11 @@ class ApiProxy:
         if "watch" in request.query:
             return await self._watch(request)
         text = await request.read()
-        call = Call(request.method, request.path, json.loads(text) if text else None)
+        call = ProxiedCall(request.method, request.path, json.loads(text) if text else None)
         try:
             await self.before(call)
             async with self._forward(request, text) as upstream:
-                answer = Answer(upstream.status, await upstream.read())
+                answer = ProxiedResponse(upstream.status, await upstream.read())
                 headers = _headers(upstream)
             await self.after(call, answer)
         except Dropped:
@@ -127,7 +136,7 @@ class ApiProxy:
         return web.Response(status=answer.status, headers=headers, body=answer.document)
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
-        if not self.lets_watch.is_set():
+        if not self.watches_allowed.is_set():
             return self._hang_up(request)
         task = asyncio.current_task()
         assert task is not None
@@ -144,13 +153,24 @@ class ApiProxy:
         return self._hang_up(request) if response.prepared else response
 
     @asynccontextmanager
-    async def _forward(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+    async def _forward(
+        self, request: web.BaseRequest, body: bytes
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in _HOP_BY_HOP
+        }
         headers["Accept-Encoding"] = "identity"
         url = self.api_server + request.raw_path
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
-            request.method, url, data=body or None, headers=headers, timeout=timeout, allow_redirects=False
+            request.method,
+            url,
+            data=body or None,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
         ) as upstream:
             yield upstream
 
@@ -162,4 +182,6 @@ class ApiProxy:
 
 
 def _headers(upstream: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name: value for name, value in upstream.headers.items() if name.lower() not in _HOP_BY_HOP}
+    return {
+        name: value for name, value in upstream.headers.items() if name.lower() not in _HOP_BY_HOP
+    }

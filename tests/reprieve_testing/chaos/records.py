@@ -64,7 +64,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class WorkloadAnswer:
     """An answer that the workload gave."""
 
     uid: str
@@ -123,7 +123,10 @@ def _decoded(line: bytes) -> Json | None:
 def _is_write(entry: Mapping[str, Json], namespace: str) -> bool:
     """True for a write of the operator to a pod of this namespace."""
     user, about = str(entry["user"]["username"]), entry["objectRef"]
-    return user.endswith(_OPERATOR) and (about["resource"], about.get("namespace")) == ("pods", namespace)
+    return user.endswith(_OPERATOR) and (about["resource"], about.get("namespace")) == (
+        "pods",
+        namespace,
+    )
 
 
 def _precondition(body: Json) -> str:

@@ -24,7 +24,7 @@ BY_A_BUDGET = {"example.com/held": "by-a-budget"}
 """Labels of pods that `Stage.hold` keeps from being evicted."""
 
 
-class Stage:
+class ChaosNamespace:
     """One namespace of one cluster."""
 
     def __init__(self, api: Api, namespace: str, nodes: int) -> None:
@@ -56,7 +56,12 @@ class Stage:
             "spec": {"managedBy": "example.com/nobody", "template": {"spec": pod}},
         }
         job = await self._call(self._api.post(self._path("jobs"), document, dict))
-        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+        reference = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": name,
+            "uid": job["metadata"]["uid"],
+        }
         return reference | {"controller": True}
 
     async def orphan(self, name: str) -> None:
@@ -100,22 +105,38 @@ class Stage:
 
     async def unmark(self, name: str) -> None:
         """Take back whatever asks for the pod."""
-        metadata = {"labels": {keys.SOFT_EVICTION: None}, "annotations": {keys.KOORDINATOR_SOFT_EVICTION: None}}
+        metadata = {
+            "labels": {keys.SOFT_EVICTION: None},
+            "annotations": {keys.KOORDINATOR_SOFT_EVICTION: None},
+        }
         await self.patch(name, {"metadata": metadata})
 
     async def delete(self, name: str) -> None:
-        await self._gone_is_fine(self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 1}))
+        await self._gone_is_fine(
+            self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 1})
+        )
 
-    async def vanish(self, name: str) -> None:
+    async def force_delete(self, name: str) -> None:
         """Have the object gone at once, whoever holds it, as an administrator does who will not wait."""
         await self.patch(name, {"metadata": {"finalizers": None}})
-        await self._gone_is_fine(self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 0}))
+        await self._gone_is_fine(
+            self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 0})
+        )
 
-    async def end(self, name: str) -> None:
+    async def finish_containers(self, name: str) -> None:
         """Let the pod's containers have ended, as a kubelet says it."""
         ended = {"exitCode": 0, "reason": "Completed", "startedAt": None, "finishedAt": None}
-        container = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
-        status = {"phase": "Succeeded", "containerStatuses": [container | {"state": {"terminated": ended}}]}
+        container = {
+            "name": "main",
+            "image": "none",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+        }
+        status = {
+            "phase": "Succeeded",
+            "containerStatuses": [container | {"state": {"terminated": ended}}],
+        }
         await self.patch(name, {"status": status}, "status")
 
     async def sync_kubelets(self) -> None:
@@ -125,7 +146,9 @@ class Stage:
         none again that was answered with 500. What is the operator's to do is not touched: that must need no help.
         """
         owed = [name for name, pod in (await self.pods()).items() if _is_owed_by_kubelet(pod)]
-        await all_of(self.patch(name, {"metadata": {"annotations": {_SYNCED: "true"}}}) for name in owed)
+        await all_of(
+            self.patch(name, {"metadata": {"annotations": {_SYNCED: "true"}}}) for name in owed
+        )
 
     async def patch(self, name: str, body: Json, subresource: str = "") -> None:
         """Patch a pod; one that is gone is fine."""
@@ -136,7 +159,11 @@ class Stage:
         """Take a finalizer of somebody else's from pods, and leave all others."""
         there = await self.pods()
         for name in filter(there.__contains__, names):
-            left = [other for other in there[name]["metadata"].get("finalizers", ()) if other != finalizer]
+            left = [
+                other
+                for other in there[name]["metadata"].get("finalizers", ())
+                if other != finalizer
+            ]
             await self.patch(name, {"metadata": {"finalizers": left}})
 
     async def delete_lease(self) -> None:

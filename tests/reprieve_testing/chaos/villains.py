@@ -58,7 +58,9 @@ async def _babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
 
 
 def _say(writer: asyncio.StreamWriter, body: bytes) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
+    writer.write(
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
+    )
 
 
 @contextlib.contextmanager
@@ -70,7 +72,9 @@ def _aborting(writer: asyncio.StreamWriter) -> Iterator[None]:
         writer.transport.abort()
 
 
-BEHAVIOURS: Mapping[str, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]] = {
+BEHAVIOURS: Mapping[
+    str, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+] = {
     "never-closes": _never_close,
     "drips": _drip,
     "streams": _stream,
@@ -83,7 +87,7 @@ BEHAVIOURS: Mapping[str, Callable[[asyncio.StreamReader, asyncio.StreamWriter], 
 REDIRECTS = "redirects"
 
 
-class Villains:
+class HostileWorkloads:
     """One server for all; `reached` counts who followed where it was led."""
 
     def __init__(self) -> None:
@@ -91,7 +95,7 @@ class Villains:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._begin, "0.0.0.0", 0)
+        self._server = await asyncio.start_server(self._start_answer, "0.0.0.0", 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -110,7 +114,7 @@ class Villains:
     def _port(self) -> int:
         return int(self._server.sockets[0].getsockname()[1])
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _start_answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._answer(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -120,7 +124,9 @@ class Villains:
             path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode().strip("/")
             if path == REDIRECTS:
                 location = b"Location: http://127.0.0.1:%d/stolen\r\n" % self._port
-                writer.write(b"HTTP/1.1 307 Temporary Redirect\r\n%sContent-Length: 0\r\n\r\n" % location)
+                writer.write(
+                    b"HTTP/1.1 307 Temporary Redirect\r\n%sContent-Length: 0\r\n\r\n" % location
+                )
             elif path in BEHAVIOURS:
                 await BEHAVIOURS[path](reader, writer)
             else:

@@ -20,9 +20,9 @@ from realcluster.progress import Progress
 from realcluster.state import Cluster, write_private
 
 from . import documents
-from .documents import NAMESPACES, PREEMPTOR, REPRIEVE, SCENE, SIDES, UPSTREAM, Side
-from .hands import Hands
-from .scene import Outcome, PriorityClass, Scene
+from .documents import NAMESPACES, PREEMPTOR, REPRIEVE, SCENARIO_LABEL, SIDES, UPSTREAM, Side
+from .hands import BulkClient
+from .scene import Scenario, ScenarioOutcome, ScenarioPriorityClass
 
 Json = Any
 
@@ -49,22 +49,24 @@ _QUIET_SECONDS = 1.0
 
 
 @dataclass
-class Said:
+class ObservedDecision:
     """What a scheduler has done about one scene so far."""
 
     is_decided: bool = False
     node: str | None = None
     count: int = 0
     """Of victims, as it says."""
-    going: set[str] = field(default_factory=set)
+    victims_in_deletion: set[str] = field(default_factory=set)
 
 
-class Arena:
+class SchedulerPair:
     """A cluster, the scenes in it, and the two schedulers beside it."""
 
-    def __init__(self, cluster: Cluster, scenes: Sequence[Scene]) -> None:
+    def __init__(self, cluster: Cluster, scenes: Sequence[Scenario]) -> None:
         self._cluster = cluster
-        self._places = {side.place(scene): (scene, side) for scene in scenes for side in SIDES}
+        self._places = {
+            side.label_value(scene): (scene, side) for scene in scenes for side in SIDES
+        }
 
     def clear(self) -> None:
         """End what would take part."""
@@ -74,19 +76,21 @@ class Arena:
     async def fill(self) -> None:
         """Make all of it, the preemptors last; nobody schedules them yet."""
         now = datetime.now(UTC)
-        async with Hands.reaching(self._cluster) as hands:
+        async with BulkClient.connect(self._cluster) as hands:
             await self._make_common(hands)
-            await hands.each(self._places.values(), lambda found: _make_room(hands, *found, now))
+            await hands.for_each(
+                self._places.values(), lambda found: _make_room(hands, *found, now)
+            )
             gone = [name for name, named in self._priority_classes().items() if named.is_gone]
-            await hands.each(gone, lambda name: hands.delete(f"{_PRIORITY_CLASSES}/{name}"))
+            await hands.for_each(gone, lambda name: hands.delete(f"{_PRIORITY_CLASSES}/{name}"))
 
-    async def run(self, stock: Json, *, seconds: float) -> dict[tuple[str, str], Outcome]:
+    async def run(self, stock: Json, *, seconds: float) -> dict[tuple[str, str], ScenarioOutcome]:
         """Start both schedulers and return what each makes of each scene, by the scene's and the side's name.
 
         `stock` is the configuration of the stock one.
         """
         programs = build.ensure(list(_PROGRAMS.values()), Progress())
-        async with asyncio.timeout(seconds), Hands.reaching(self._cluster) as hands:
+        async with asyncio.timeout(seconds), BulkClient.connect(self._cluster) as hands:
 
             def start() -> None:
                 for side, config in ((UPSTREAM, _UPSTREAM), (REPRIEVE, stock)):
@@ -94,25 +98,32 @@ class Arena:
 
             said = await self._watch(hands, start)
         return {
-            (scene.name, side.name): _outcome(said[place], scene, side) for place, (scene, side) in self._places.items()
+            (scene.name, side.name): _outcome(said[place], scene, side)
+            for place, (scene, side) in self._places.items()
         }
 
     def stop(self) -> None:
         """End both schedulers."""
         self._cluster.processes.stop(side.scheduler_name for side in SIDES)
 
-    async def _make_common(self, hands: Hands) -> None:
+    async def _make_common(self, hands: BulkClient) -> None:
         for side in SIDES:
             for name in map(side.namespace, NAMESPACES):
-                await hands.make("/api/v1/namespaces", {"metadata": {"name": name}})
-                await hands.make(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+                await hands.create("/api/v1/namespaces", {"metadata": {"name": name}})
+                await hands.create(
+                    f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}}
+                )
         classes = map(documents.priority_class, self._priority_classes().values())
-        await hands.each(classes, lambda document: hands.make(_PRIORITY_CLASSES, document))
+        await hands.for_each(classes, lambda document: hands.create(_PRIORITY_CLASSES, document))
         for path, document in _RIGHTS.items():
-            await hands.make(path, document)
+            await hands.create(path, document)
 
-    def _priority_classes(self) -> dict[str, PriorityClass]:
-        return {name: named for scene, _ in self._places.values() for name, named in scene.priority_classes().items()}
+    def _priority_classes(self) -> dict[str, ScenarioPriorityClass]:
+        return {
+            name: named
+            for scene, _ in self._places.values()
+            for name, named in scene.priority_classes().items()
+        }
 
     def _start(self, side: Side, program: Path, config: Json) -> None:
         """Start a scheduler for this side's pods."""
@@ -120,49 +131,75 @@ class Arena:
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             # Not 50 calls a second, the default: 500 preemptors at once would wait in line for them.
-            "clientConnection": {"kubeconfig": str(self._cluster.write_kubeconfig(_USER)), "qps": 2000, "burst": 4000},
+            "clientConnection": {
+                "kubeconfig": str(self._cluster.write_kubeconfig(_USER)),
+                "qps": 2000,
+                "burst": 4000,
+            },
             "leaderElection": {"leaderElect": False},
             **config,
-            "profiles": [profile | {"schedulerName": side.scheduler_name} for profile in config["profiles"]],
+            "profiles": [
+                profile | {"schedulerName": side.scheduler_name} for profile in config["profiles"]
+            ],
         }
         file = self._cluster.home / "conf" / f"{side.scheduler_name}.json"
         write_private(file, json.dumps(complete))
-        self._cluster.processes.start(side.scheduler_name, [program, f"--config={file}", "--secure-port=0"])
+        self._cluster.processes.start(
+            side.scheduler_name, [program, f"--config={file}", "--secure-port=0"]
+        )
 
-    async def _watch(self, hands: Hands, start: Callable[[], None]) -> dict[str, Said]:
+    async def _watch(
+        self, hands: BulkClient, start: Callable[[], None]
+    ) -> dict[str, ObservedDecision]:
         """Return, by place, what has been decided once all is."""
-        said: dict[str, Said] = defaultdict(Said)
+        said: dict[str, ObservedDecision] = defaultdict(ObservedDecision)
         undone = set(self._places)
         # Before the first is decided: of what a scheduler says of a pod, a later try would leave the last only.
-        async with aclosing(hands.watch(f"/api/v1/pods?labelSelector={SCENE}&resourceVersion=0")) as events:
+        async with aclosing(
+            hands.watch(f"/api/v1/pods?labelSelector={SCENARIO_LABEL}&resourceVersion=0")
+        ) as events:
             start()
             while True:
                 try:
-                    event = await asyncio.wait_for(anext(events), None if undone else _QUIET_SECONDS)
+                    event = await asyncio.wait_for(
+                        anext(events), None if undone else _QUIET_SECONDS
+                    )
                 except TimeoutError:
                     return said
                 pod = event["object"]
-                place = pod["metadata"]["labels"][SCENE]
-                _note(said[place], pod)
+                place = pod["metadata"]["labels"][SCENARIO_LABEL]
+                _record(said[place], pod)
                 if place in undone and self._is_done(place, said[place]):
                     undone.remove(place)
 
-    def _is_done(self, place: str, said: Said) -> bool:
+    def _is_done(self, place: str, said: ObservedDecision) -> bool:
         scene, side = self._places[place]
         # Of who goes already, nothing more is asked: those may be among the victims that it counts, and not be seen.
         there = {side.node(scene, node.name): node for node in scene.nodes}.get(said.node or "")
-        before = sum(pod.is_going for pod in there.pods) if there else 0
-        return said.is_decided and len(said.going - _going_before(scene, side)) >= said.count - before
+        before = sum(pod.is_terminating for pod in there.pods) if there else 0
+        return (
+            said.is_decided
+            and len(said.victims_in_deletion - _already_terminating(scene, side))
+            >= said.count - before
+        )
 
 
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "differential-scheduler"}
+_ROLE = {
+    "apiGroup": "rbac.authorization.k8s.io",
+    "kind": "ClusterRole",
+    "name": "differential-scheduler",
+}
 _RIGHTS: dict[str, Json] = {
     f"{_RBAC}/clusterroles": {
         "metadata": {"name": _ROLE["name"]},
         "rules": [
-            {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["get", "list", "watch"]}
+            {
+                "apiGroups": ["scheduling.k8s.io"],
+                "resources": ["priorityclasses"],
+                "verbs": ["get", "list", "watch"],
+            }
         ],
     },
     f"{_RBAC}/clusterrolebindings": {
@@ -174,34 +211,36 @@ _RIGHTS: dict[str, Json] = {
 """The plugin reads PriorityClasses; the scheduler's own role has no such right."""
 
 
-async def _make_room(hands: Hands, scene: Scene, side: Side, now: datetime) -> None:
+async def _make_room(hands: BulkClient, scene: Scenario, side: Side, now: datetime) -> None:
     """Make one side of a scene."""
     for node in scene.nodes:
-        await hands.make("/api/v1/nodes", documents.node(scene, side, node))
+        await hands.create("/api/v1/nodes", documents.node(scene, side, node))
     for number, told in enumerate(scene.budgets):
         document = documents.budget(scene, side, number, told, now)
-        path = f"/apis/policy/v1/namespaces/{document['metadata']['namespace']}/poddisruptionbudgets"
-        await hands.make(path, document, with_status=True)
+        path = (
+            f"/apis/policy/v1/namespaces/{document['metadata']['namespace']}/poddisruptionbudgets"
+        )
+        await hands.create(path, document, with_status=True)
     for node in scene.nodes:
         for pod in node.pods:
             document = documents.pod(scene, side, pod, node.name, now)
             path = _pods(document)
-            await hands.make(path, document, with_status=True)
-            if pod.is_going:
+            await hands.create(path, document, with_status=True)
+            if pod.is_terminating:
                 await hands.delete(f"{path}/{document['metadata']['name']}")
     preemptor = documents.preemptor(scene, side)
-    await hands.make(_pods(preemptor), preemptor)
+    await hands.create(_pods(preemptor), preemptor)
 
 
 def _pods(document: Json) -> str:
     return f"/api/v1/namespaces/{document['metadata']['namespace']}/pods"
 
 
-def _note(said: Said, pod: Json) -> None:
+def _record(said: ObservedDecision, pod: Json) -> None:
     """Take in what a pod shows; of what is said of a preemptor, the first."""
     if PREEMPTOR not in pod["metadata"]["labels"]:
         if "deletionTimestamp" in pod["metadata"]:
-            said.going.add(pod["metadata"]["name"])
+            said.victims_in_deletion.add(pod["metadata"]["name"])
         return
     conditions = pod["status"].get("conditions", [])
     condition = next((found for found in conditions if found["type"] == "PodScheduled"), None)
@@ -213,12 +252,14 @@ def _note(said: Said, pod: Json) -> None:
     said.count = int(count[1]) if count else 0
 
 
-def _outcome(said: Said, scene: Scene, side: Side) -> Outcome:
+def _outcome(said: ObservedDecision, scene: Scenario, side: Side) -> ScenarioOutcome:
     nodes = {side.node(scene, node.name): node.name for node in scene.nodes}
     pods = {side.pod(scene, pod.name): pod.name for pod in scene.pods()}
-    victims = said.going - _going_before(scene, side)
-    return Outcome(nodes[said.node] if said.node else None, frozenset(pods[name] for name in victims))
+    victims = said.victims_in_deletion - _already_terminating(scene, side)
+    return ScenarioOutcome(
+        nodes[said.node] if said.node else None, frozenset(pods[name] for name in victims)
+    )
 
 
-def _going_before(scene: Scene, side: Side) -> set[str]:
-    return {side.pod(scene, pod.name) for pod in scene.pods() if pod.is_going}
+def _already_terminating(scene: Scenario, side: Side) -> set[str]:
+    return {side.pod(scene, pod.name) for pod in scene.pods() if pod.is_terminating}

@@ -8,20 +8,20 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import api_objects, snapshot_builder
-from reprieve_policy.preemption.selection.evaluator import Choice
+from reprieve_policy.preemption.selection.evaluator import PreemptionCandidate
 
 from . import documents
 from .documents import REPRIEVE, Json
-from .scene import Outcome, Pod, Scene
+from .scene import Scenario, ScenarioOutcome, ScenarioPod
 
 
-def decide(scene: Scene, now: datetime, facts: Facts | None = None) -> Outcome:
+def decide(scene: Scenario, now: datetime, facts: Facts | None = None) -> ScenarioOutcome:
     """Return what Reprieve would have done, once kube-scheduler has found that the preemptor has no room."""
     decision = _decision(scene, now, facts or Facts())
-    return Outcome() if decision is None else _outcome(scene, decision)
+    return ScenarioOutcome() if decision is None else _outcome(scene, decision)
 
 
-def _decision(scene: Scene, now: datetime, facts: Facts) -> Choice | None:
+def _decision(scene: Scenario, now: datetime, facts: Facts) -> PreemptionCandidate | None:
     """Return the best choice among all of the scene's nodes."""
     classes = {
         name: msgspec.convert(documents.priority_class(named), Resource)
@@ -30,26 +30,38 @@ def _decision(scene: Scene, now: datetime, facts: Facts) -> Choice | None:
     }
     facts = Facts(settings=facts.settings, namespace=facts.namespace, priority_classes=classes)
     tenants = [
-        snapshot_builder.tenant_of(_pod(pod, documents.pod(scene, REPRIEVE, pod, node.name, now), now), facts, now=now)
+        snapshot_builder.scheduled_pod_of(
+            _pod(pod, documents.pod(scene, REPRIEVE, pod, node.name, now), now), facts, now=now
+        )
         for node in scene.nodes
         for pod in node.pods
     ]
-    nodes = [msgspec.convert(documents.node(scene, REPRIEVE, node), api_objects.Node) for node in scene.nodes]
+    nodes = [
+        msgspec.convert(documents.node(scene, REPRIEVE, node), api_objects.Node)
+        for node in scene.nodes
+    ]
     budgets = [
-        snapshot_builder.budget_of(
-            msgspec.convert(documents.budget(scene, REPRIEVE, number, told, now), api_objects.PodDisruptionBudget)
+        snapshot_builder.disruption_budget_of(
+            msgspec.convert(
+                documents.budget(scene, REPRIEVE, number, told, now),
+                api_objects.PodDisruptionBudget,
+            )
         )
         for number, told in enumerate(scene.budgets)
     ]
-    preemptor = snapshot_builder.preemptor_of(_pod(scene.preemptor, documents.preemptor(scene, REPRIEVE), now), facts)
-    cluster = snapshot_builder.scene_of(nodes, tenants, [preemptor], budgets, facts.settings, now)
-    return selection.decide(preemptor, cluster, list(cluster.rooms)).best
+    preemptor = snapshot_builder.preemptor_of(
+        _pod(scene.preemptor, documents.preemptor(scene, REPRIEVE), now), facts
+    )
+    cluster = snapshot_builder.snapshot_of(
+        nodes, tenants, [preemptor], budgets, facts.settings, now
+    )
+    return selection.decide(preemptor, cluster, list(cluster.nodes)).best
 
 
-def _pod(told: Pod, document: Json, now: datetime) -> api_objects.Pod:
+def _pod(told: ScenarioPod, document: Json, now: datetime) -> api_objects.Pod:
     """Return a pod with what the API server's admission and deletion add."""
     document["metadata"]["uid"] = told.name
-    if told.is_going:
+    if told.is_terminating:
         document["metadata"]["deletionTimestamp"] = (now + timedelta(seconds=30)).isoformat()
     named = told.priority_class
     document["spec"] |= {
@@ -59,6 +71,6 @@ def _pod(told: Pod, document: Json, now: datetime) -> api_objects.Pod:
     return msgspec.convert(document, api_objects.Pod)
 
 
-def _outcome(scene: Scene, choice: Choice) -> Outcome:
+def _outcome(scene: Scenario, choice: PreemptionCandidate) -> ScenarioOutcome:
     nodes = {REPRIEVE.node(scene, node.name): node.name for node in scene.nodes}
-    return Outcome(nodes[choice.node], frozenset(victim.uid for victim in choice.victims))
+    return ScenarioOutcome(nodes[choice.node], frozenset(victim.uid for victim in choice.victims))

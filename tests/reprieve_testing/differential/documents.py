@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from .scene import DEFENDED_AS, Budget, Node, Pod, PriorityClass, Scene
+from .scene import (
+    DEFENDED_AS,
+    Scenario,
+    ScenarioBudget,
+    ScenarioNode,
+    ScenarioPod,
+    ScenarioPriorityClass,
+)
 
 Json = Any
 
-SCENE = "differential/scene"
+SCENARIO_LABEL = "differential/scene"
 """The label of all that belongs to one side of one scene."""
 PREEMPTOR = "preemptor"
 _TAINT = "differential/taint"
@@ -36,15 +43,15 @@ class Side:
         """Return the Namespace that this side has for a scene's `name`."""
         return f"differential-{self.name}-{name}"
 
-    def place(self, scene: Scene) -> str:
+    def label_value(self, scene: Scenario) -> str:
         """Return the value of the label `SCENE` on all that this side has of a scene."""
         return f"{scene.name}-{self.name}"
 
-    def node(self, scene: Scene, node: str) -> str:
+    def node(self, scene: Scenario, node: str) -> str:
         """Return a node's name in the cluster."""
-        return f"{self.place(scene)}-{node}"
+        return f"{self.label_value(scene)}-{node}"
 
-    def pod(self, scene: Scene, pod: str) -> str:
+    def pod(self, scene: Scenario, pod: str) -> str:
         """Return a pod's name in the cluster."""
         return f"{scene.name}-{pod}"
 
@@ -53,7 +60,7 @@ UPSTREAM, REPRIEVE = SIDES = (Side("upstream"), Side("reprieve"))
 NAMESPACES = ("one", "two")
 
 
-def priority_class(named: PriorityClass) -> Json:
+def priority_class(named: ScenarioPriorityClass) -> Json:
     """Return the PriorityClass."""
     return {
         "metadata": {"name": named.name, "annotations": dict(named.annotations)},
@@ -62,25 +69,35 @@ def priority_class(named: PriorityClass) -> Json:
     }
 
 
-def node(scene: Scene, side: Side, told: Node) -> Json:
+def node(scene: Scenario, side: Side, told: ScenarioNode) -> Json:
     """Return a node that runs nothing."""
     room = {"cpu": str(told.cpu), "memory": f"{told.memory}Gi", "pods": str(told.most_pods)}
     return {
-        "metadata": {"name": side.node(scene, told.name), "labels": {SCENE: side.place(scene)}},
+        "metadata": {
+            "name": side.node(scene, told.name),
+            "labels": {SCENARIO_LABEL: side.label_value(scene)},
+        },
         "spec": {
             "unschedulable": told.is_cordoned,
             "taints": [{"key": _TAINT, "effect": "NoSchedule"}] if told.is_tainted else [],
         },
-        "status": {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 
-def budget(scene: Scene, side: Side, number: int, told: Budget, now: datetime) -> Json:
+def budget(scene: Scenario, side: Side, number: int, told: ScenarioBudget, now: datetime) -> Json:
     """Return a budget with what its controller would write."""
     disrupted = {side.pod(scene, name): _time(now, 0) for name in told.disrupted}
     return {
         "metadata": {"name": f"{scene.name}-{number}", "namespace": side.namespace(told.namespace)},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {SCENE: side.place(scene), **told.selects}}},
+        "spec": {
+            "minAvailable": 1,
+            "selector": {"matchLabels": {SCENARIO_LABEL: side.label_value(scene), **told.selects}},
+        },
         "status": {
             "observedGeneration": 1,
             "disruptionsAllowed": told.allowed,
@@ -92,7 +109,7 @@ def budget(scene: Scene, side: Side, number: int, told: Budget, now: datetime) -
     }
 
 
-def pod(scene: Scene, side: Side, told: Pod, node_name: str, now: datetime) -> Json:
+def pod(scene: Scenario, side: Side, told: ScenarioPod, node_name: str, now: datetime) -> Json:
     """Return a pod that has room on a node."""
     document = _pod(scene, side, told)
     document["spec"]["nodeName"] = side.node(scene, node_name)
@@ -102,20 +119,22 @@ def pod(scene: Scene, side: Side, told: Pod, node_name: str, now: datetime) -> J
     return document
 
 
-def preemptor(scene: Scene, side: Side) -> Json:
+def preemptor(scene: Scenario, side: Side) -> Json:
     """Return the pod that finds no room."""
     document = _pod(scene, side, scene.preemptor)
     tolerated = [_NOT_READY, *([_TAINT] if scene.tolerates_taint else [])]
     document["metadata"]["labels"][PREEMPTOR] = "true"
     document["spec"] |= {
         "schedulerName": side.scheduler_name,
-        "nodeSelector": {SCENE: side.place(scene)},
-        "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated],
+        "nodeSelector": {SCENARIO_LABEL: side.label_value(scene)},
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated
+        ],
     }
     return document
 
 
-def _pod(scene: Scene, side: Side, told: Pod) -> Json:
+def _pod(scene: Scenario, side: Side, told: ScenarioPod) -> Json:
     port = {"containerPort": told.host_port, "hostPort": told.host_port}
     container = {
         "name": "main",
@@ -127,7 +146,7 @@ def _pod(scene: Scene, side: Side, told: Pod) -> Json:
         "metadata": {
             "name": side.pod(scene, told.name),
             "namespace": side.namespace(told.namespace),
-            "labels": {SCENE: side.place(scene), **told.labels},
+            "labels": {SCENARIO_LABEL: side.label_value(scene), **told.labels},
             "annotations": {**told.annotations, **_defence(told)},
         },
         "spec": {
@@ -138,11 +157,11 @@ def _pod(scene: Scene, side: Side, told: Pod) -> Json:
     }
 
 
-def _defence(told: Pod) -> dict[str, str]:
+def _defence(told: ScenarioPod) -> dict[str, str]:
     return {DEFENDED_AS: told.defended_as.name} if told.defended_as else {}
 
 
-def _conditions(told: Pod, now: datetime) -> Iterator[Json]:
+def _conditions(told: ScenarioPod, now: datetime) -> Iterator[Json]:
     if told.scheduled_ago is not None:
         yield {
             "type": "PodScheduled",

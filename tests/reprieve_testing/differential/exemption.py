@@ -2,7 +2,7 @@
 
 import re
 
-from .scene import MINIMUM, SECONDS, Pod, PriorityClass
+from .scene import MINIMUM, SECONDS, ScenarioPod, ScenarioPriorityClass
 
 NANOS = 10**9
 _INT32, _INT64 = 1 << 31, 1 << 63
@@ -10,7 +10,7 @@ MOST_SECONDS = (_INT64 - 1) // NANOS
 """That a duration can hold."""
 
 
-def tolerates(victim: Pod, preemptor: Pod, *, overflows: bool) -> bool:
+def tolerates(victim: ScenarioPod, preemptor: ScenarioPod, *, overflows: bool) -> bool:
     """Say whether the victim's PriorityClass lets it stay; `overflows`: seconds are multiplied as Go does, whatever they are."""
     policy = _policy(victim.priority_class, overflows=overflows) if victim.priority_class else None
     if policy is None:
@@ -23,7 +23,7 @@ def tolerates(victim: Pod, preemptor: Pod, *, overflows: bool) -> bool:
     return nanos > victim.scheduled_ago * NANOS
 
 
-def _policy(named: PriorityClass, *, overflows: bool) -> tuple[int, int | None] | None:
+def _policy(named: ScenarioPriorityClass, *, overflows: bool) -> tuple[int, int | None] | None:
     """Return the least priority that may preempt, and for how many nanoseconds (`None`: ever); `None`: unreadable."""
     minimum = _parse_int(named.annotations.get(MINIMUM, str(named.value + 1)), _INT32)
     seconds = _parse_int(named.annotations.get(SECONDS, "0"), _INT64)

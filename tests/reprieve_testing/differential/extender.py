@@ -37,7 +37,7 @@ _CALLS = re.compile(r'reprieve_extender_calls_total\{outcome="([^"]*)"\} (\S+)')
 
 
 @dataclass(frozen=True)
-class Extender:
+class RunningExtender:
     """One that runs."""
 
     configuration: Json
@@ -50,12 +50,14 @@ class Extender:
         found = (_CALLS.fullmatch(line) for line in lines)
         return +Counter({match[1]: int(float(match[2])) for match in found if match})
 
-    def answers(self, preemptor_uid: str) -> bool:
+    def is_ready_for(self, preemptor_uid: str) -> bool:
         """Say whether it knows enough to answer a scheduler: it has seen all, and judged it by all that it has seen."""
         (extender,) = self.configuration["extenders"]
         url = f"{extender['urlPrefix']}/{extender['preemptVerb']}"
         trust = ssl.create_default_context(cafile=extender["tlsConfig"]["caFile"])
-        body = json.dumps({"Pod": {"metadata": {"uid": preemptor_uid}}, "NodeNameToMetaVictims": {}}).encode()
+        body = json.dumps(
+            {"Pod": {"metadata": {"uid": preemptor_uid}}, "NodeNameToMetaVictims": {}}
+        ).encode()
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=10, context=trust) as answer:
@@ -67,13 +69,15 @@ class Extender:
 
 
 @contextmanager
-def running(handle: ClusterHandle) -> Iterator[Extender]:
+def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
     """Run the webhooks with the extender for the block; it begins once they have seen the whole cluster."""
     port, certificates = handle.cluster.port("webhooks"), handle.cluster.home / "extender"
     stanza = yaml.safe_load(STANZA.read_text())
     (extender,) = stanza["extenders"]
     extender["urlPrefix"] = f"https://{_ADDRESS}:{port}/scheduler"
-    extender["tlsConfig"]["caFile"] = str(_write_certificates(certificates, extender["tlsConfig"]["serverName"]))
+    extender["tlsConfig"]["caFile"] = str(
+        _write_certificates(certificates, extender["tlsConfig"]["serverName"])
+    )
     flags = (
         f"--listen-address={_ADDRESS}",
         f"--listen-port={port}",
@@ -83,17 +87,21 @@ def running(handle: ClusterHandle) -> Iterator[Extender]:
         "--extender-schedulers=",
         "--drain-seconds=0.2",
     )
-    programs = Programs(handle.cluster.home, handle.kubectl, {WEBHOOKS: Place(flags, f"https://{_ADDRESS}:{port}")})
+    programs = Programs(
+        handle.cluster.home, handle.kubectl, {WEBHOOKS: Place(flags, f"https://{_ADDRESS}:{port}")}
+    )
     handle.kubectl.read("apply", "-f", NAMESPACE_FILE)
     handle.kubectl.read("apply", *(word for file in _RIGHTS for word in ("-f", file)))
     programs.start(WEBHOOKS)
     try:
         programs.wait_until_ready(WEBHOOKS)
-        made = Extender(stanza, programs)
-        pending = handle.kubectl.get("pods", "--all-namespaces", "-l", PREEMPTOR, "--field-selector=spec.nodeName=")
+        made = RunningExtender(stanza, programs)
+        pending = handle.kubectl.get(
+            "pods", "--all-namespaces", "-l", PREEMPTOR, "--field-selector=spec.nodeName="
+        )
         uid = pending["items"][0]["metadata"]["uid"]
         # Asked before, it would leave the first scenes to the scheduler, as it does where it has just been started.
-        wait_for("the extender has seen all", lambda: made.answers(uid), _SECONDS)
+        wait_for("the extender has seen all", lambda: made.is_ready_for(uid), _SECONDS)
         yield made
     finally:
         programs.stop(WEBHOOKS)
@@ -104,7 +112,11 @@ def _write_certificates(directory: Path, name: str) -> Path:
     now = datetime.now(UTC)
     authority = issue_ca(now)
     serving = issue_serving(authority, ServingNames((name,), (ip_address(_ADDRESS),)), now)
-    written = {"tls.crt": serving.certificate_pem, "tls.key": serving.key_pem, "ca.crt": authority.certificate_pem}
+    written = {
+        "tls.crt": serving.certificate_pem,
+        "tls.key": serving.key_pem,
+        "ca.crt": authority.certificate_pem,
+    }
     for file, pem in written.items():
         write_private(directory / file, pem.decode())
     return directory / "ca.crt"

@@ -21,7 +21,7 @@ _AGAIN = (403, 429, 500, 503, 504)
 _LONGEST_LINE = 1 << 20
 
 
-class Hands:
+class BulkClient:
     """One session with the API server."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
@@ -29,7 +29,7 @@ class Hands:
 
     @classmethod
     @asynccontextmanager
-    async def reaching(cls, cluster: Cluster) -> AsyncIterator[Self]:
+    async def connect(cls, cluster: Cluster) -> AsyncIterator[Self]:
         """Connect as the administrator."""
         trust = ssl.create_default_context(cafile=cluster.ca_file)
         # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
@@ -38,11 +38,15 @@ class Hands:
         connector = aiohttp.TCPConnector(limit=_AT_ONCE + 1, ssl=trust)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(
-            cluster.api_server, connector=connector, headers=headers, timeout=timeout, read_bufsize=_LONGEST_LINE
+            cluster.api_server,
+            connector=connector,
+            headers=headers,
+            timeout=timeout,
+            read_bufsize=_LONGEST_LINE,
         ) as session:
             yield cls(session)
 
-    async def each(self, items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
+    async def for_each(self, items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
         """Do something with each item, a number of them at once."""
         left = iter(items)
 
@@ -54,7 +58,7 @@ class Hands:
             for _ in range(_AT_ONCE):
                 group.create_task(work())
 
-    async def make(self, path: str, document: Json, *, with_status: bool = False) -> None:
+    async def create(self, path: str, document: Json, *, with_status: bool = False) -> None:
         """Create an object, and write its status, which a creation drops."""
         await self._send("POST", path, document)
         if with_status:
@@ -73,9 +77,15 @@ class Hands:
                 yield json.loads(line)
 
     async def _send(self, method: str, path: str, document: Json = None) -> None:
-        headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
+        headers = {
+            "Content-Type": "application/merge-patch+json"
+            if method == "PATCH"
+            else "application/json"
+        }
         for left in reversed(range(_TRIES)):
-            async with self._session.request(method, path, json=document, headers=headers) as response:
+            async with self._session.request(
+                method, path, json=document, headers=headers
+            ) as response:
                 text = await response.text()
             if response.status < 300 or (method == "POST" and response.status == 409):
                 return

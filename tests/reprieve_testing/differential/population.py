@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from . import flavours, generator, rule
 from .difference import Difference
 from .published import use_cases
-from .scene import Scene
-from .shown import SHOWN
+from .scene import Scenario
+from .shown import EXAMPLES
 
 GENERATED, SEED = 500, 2026
 _SHARE = 1 / 25
 """Of scenes of each flavour, beside one generated."""
 
 
-def population(generated: int = GENERATED, seed: int = SEED) -> Sequence[Scene]:
+def all_scenarios(generated: int = GENERATED, seed: int = SEED) -> Sequence[Scenario]:
     """Return them; their names tell which is which."""
     return (
         *(case.scene for case in use_cases()),
-        *(shown.scene for shown in SHOWN.values()),
-        *generator.scenes(generated, seed),
-        *flavours.flavoured(round(generated * _SHARE), seed),
+        *(shown.scene for shown in EXAMPLES.values()),
+        *generator.scenarios(generated, seed),
+        *flavours.variants(round(generated * _SHARE), seed),
     )
 
 
-def differing(scenes: Sequence[Scene]) -> Counter[frozenset[Difference]]:
+def count_differences(scenes: Sequence[Scenario]) -> Counter[frozenset[Difference]]:
     """Count the scenes about which Reprieve differs from upstream, by what explains it; by the rule, that is."""
     outcomes = ((scene, rule.decide(scene, rule.REPRIEVE)) for scene in scenes)
     explained = (rule.explain(scene, outcome) for scene, outcome in outcomes)

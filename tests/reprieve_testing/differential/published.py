@@ -3,18 +3,26 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .scene import MINIMUM, SECONDS, Node, Outcome, Pod, PriorityClass, Scene
+from .scene import (
+    MINIMUM,
+    SECONDS,
+    Scenario,
+    ScenarioNode,
+    ScenarioOutcome,
+    ScenarioPod,
+    ScenarioPriorityClass,
+)
 
 _MINUTE = 60
 
 
-def _low(seconds: int) -> PriorityClass:
-    return PriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: str(seconds)})
+def _low(seconds: int) -> ScenarioPriorityClass:
+    return ScenarioPriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: str(seconds)})
 
 
-SYSTEM_CRITICAL = PriorityClass(value=10_000)
-HIGH = PriorityClass(value=9000)
-LOW = PriorityClass(value=8000)
+SYSTEM_CRITICAL = ScenarioPriorityClass(value=10_000)
+HIGH = ScenarioPriorityClass(value=9000)
+LOW = ScenarioPriorityClass(value=8000)
 LOW_NON_PREEMPTED = _low(-1)
 LOW_10_MIN, LOW_30_MIN = _low(10 * _MINUTE), _low(30 * _MINUTE)
 
@@ -24,35 +32,72 @@ class UseCase:
     """A scene and what document 002 says of it."""
 
     sentence: str
-    scene: Scene
-    outcome: Outcome
+    scene: Scenario
+    outcome: ScenarioOutcome
 
 
 def use_cases() -> Iterator[UseCase]:
     """Yield them in the document's order."""
     for number, (sentence, preemptor, pods, victims) in enumerate(_SAID):
-        node = Node(name="n0", cpu=sum(pod.cpu for pod in pods), pods=pods)
-        scene = Scene(
-            name=f"published-{number}", preemptor=Pod(name="preemptor", priority_class=preemptor), nodes=(node,)
+        node = ScenarioNode(name="n0", cpu=sum(pod.cpu for pod in pods), pods=pods)
+        scene = Scenario(
+            name=f"published-{number}",
+            preemptor=ScenarioPod(name="preemptor", priority_class=preemptor),
+            nodes=(node,),
         )
-        outcome = Outcome("n0", frozenset(victims)) if victims else Outcome()
+        outcome = ScenarioOutcome("n0", frozenset(victims)) if victims else ScenarioOutcome()
         yield UseCase(sentence, scene, outcome)
 
 
-def _pod(name: str, priority_class: PriorityClass, minutes: int = 60) -> Pod:
-    return Pod(name=name, priority_class=priority_class, scheduled_ago=minutes * _MINUTE, started_ago=minutes * _MINUTE)
+def _pod(name: str, priority_class: ScenarioPriorityClass, minutes: int = 60) -> ScenarioPod:
+    return ScenarioPod(
+        name=name,
+        priority_class=priority_class,
+        scheduled_ago=minutes * _MINUTE,
+        started_ago=minutes * _MINUTE,
+    )
 
 
-_SAID: tuple[tuple[str, PriorityClass, tuple[Pod, ...], tuple[str, ...]], ...] = (
+_SAID: tuple[tuple[str, ScenarioPriorityClass, tuple[ScenarioPod, ...], tuple[str, ...]], ...] = (
     ("high can't preempt low-non-preempted", HIGH, (_pod("a", LOW_NON_PREEMPTED, 10_000),), ()),
-    ("system-critical can preempt low-non-preempted", SYSTEM_CRITICAL, (_pod("a", LOW_NON_PREEMPTED),), ("a",)),
+    (
+        "system-critical can preempt low-non-preempted",
+        SYSTEM_CRITICAL,
+        (_pod("a", LOW_NON_PREEMPTED),),
+        ("a",),
+    ),
     ("normal preemption happens on low", HIGH, (_pod("a", LOW),), ("a",)),
     ("p > 8000 can preempt low, 8000 can't", LOW, (_pod("a", LOW),), ()),
-    ("beside low-non-preempted, low goes", HIGH, (_pod("a", LOW_NON_PREEMPTED, 2), _pod("b", LOW, 300)), ("b",)),
-    ("high can't preempt low-non-preempted-10min within 10 min", HIGH, (_pod("a", LOW_10_MIN, 1),), ()),
-    ("high can preempt low-non-preempted-10min after 10 min", HIGH, (_pod("a", LOW_10_MIN, 20),), ("a",)),
-    ("high can't preempt low-non-preempted-30min within 30 min", HIGH, (_pod("a", LOW_30_MIN, 20),), ()),
-    ("high can preempt low-non-preempted-30min after 30 min", HIGH, (_pod("a", LOW_30_MIN, 40),), ("a",)),
+    (
+        "beside low-non-preempted, low goes",
+        HIGH,
+        (_pod("a", LOW_NON_PREEMPTED, 2), _pod("b", LOW, 300)),
+        ("b",),
+    ),
+    (
+        "high can't preempt low-non-preempted-10min within 10 min",
+        HIGH,
+        (_pod("a", LOW_10_MIN, 1),),
+        (),
+    ),
+    (
+        "high can preempt low-non-preempted-10min after 10 min",
+        HIGH,
+        (_pod("a", LOW_10_MIN, 20),),
+        ("a",),
+    ),
+    (
+        "high can't preempt low-non-preempted-30min within 30 min",
+        HIGH,
+        (_pod("a", LOW_30_MIN, 20),),
+        (),
+    ),
+    (
+        "high can preempt low-non-preempted-30min after 30 min",
+        HIGH,
+        (_pod("a", LOW_30_MIN, 40),),
+        ("a",),
+    ),
     (
         "system-critical can preempt low-non-preempted-10min immediately",
         SYSTEM_CRITICAL,
@@ -71,5 +116,10 @@ _SAID: tuple[tuple[str, PriorityClass, tuple[Pod, ...], tuple[str, ...]], ...] =
         (_pod("a", LOW_10_MIN, 20), _pod("b", LOW_30_MIN, 21)),
         ("a",),
     ),
-    ("low has no guaranteed running time", HIGH, (_pod("a", LOW_10_MIN, 2), _pod("b", LOW, 3)), ("b",)),
+    (
+        "low has no guaranteed running time",
+        HIGH,
+        (_pod("a", LOW_10_MIN, 2), _pod("b", LOW, 3)),
+        ("b",),
+    ),
 )

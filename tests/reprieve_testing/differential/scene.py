@@ -22,7 +22,7 @@ GANG = "scheduling.x-k8s.io/pod-group"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorityClass:
+class ScenarioPriorityClass:
     """A PriorityClass; two that say the same are one object in the cluster, whatever the scenes."""
 
     value: int
@@ -38,7 +38,7 @@ class PriorityClass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pod:
+class ScenarioPod:
     """A pod that has room on a node, or the preemptor."""
 
     name: str
@@ -46,10 +46,10 @@ class Pod:
     """In whole CPUs."""
     memory: int = 1
     """In GiB."""
-    priority_class: PriorityClass | None = None
+    priority_class: ScenarioPriorityClass | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    defended_as: PriorityClass | None = None
+    defended_as: ScenarioPriorityClass | None = None
     """The PriorityClass that it names as its preemption priority."""
     namespace: str = "one"
     host_port: int | None = None
@@ -59,7 +59,7 @@ class Pod:
     """False: the condition says False."""
     started_ago: int | None = 3600
     """Seconds since it started; `None`: it has not. No two pods of a scene started at once: upstream orders such by chance."""
-    is_going: bool = False
+    is_terminating: bool = False
     """It has been deleted, and has not ended yet."""
 
     @property
@@ -74,7 +74,7 @@ class Pod:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class ScenarioNode:
     """A node and the pods that have room on it."""
 
     name: str
@@ -83,11 +83,11 @@ class Node:
     most_pods: int = 110
     is_cordoned: bool = False
     is_tainted: bool = False
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[ScenarioPod, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class ScenarioBudget:
     """A PodDisruptionBudget."""
 
     selects: Mapping[str, str]
@@ -96,36 +96,36 @@ class Budget:
     disrupted: tuple[str, ...] = ()
     """Pods that are counted already."""
 
-    def concerns(self, pod: Pod) -> bool:
+    def concerns(self, pod: ScenarioPod) -> bool:
         """True where the pod's disruption would be counted."""
         is_selected = self.selects.items() <= pod.labels.items()
         return is_selected and pod.namespace == self.namespace and pod.name not in self.disrupted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class Scenario:
     """All of it."""
 
     name: str
-    preemptor: Pod
-    nodes: tuple[Node, ...]
-    budgets: tuple[Budget, ...] = ()
+    preemptor: ScenarioPod
+    nodes: tuple[ScenarioNode, ...]
+    budgets: tuple[ScenarioBudget, ...] = ()
     tolerates_taint: bool = False
 
-    def pods(self) -> Iterator[Pod]:
+    def pods(self) -> Iterator[ScenarioPod]:
         """Yield the preemptor and all that have room."""
         yield self.preemptor
         for node in self.nodes:
             yield from node.pods
 
-    def priority_classes(self) -> dict[str, PriorityClass]:
+    def priority_classes(self) -> dict[str, ScenarioPriorityClass]:
         """Return all that its pods name, by name."""
         named = (named for pod in self.pods() for named in (pod.priority_class, pod.defended_as))
         return {found.name: found for found in named if found}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScenarioOutcome:
     """What becomes of a scene: where the preemptor may go, and who goes for it."""
 
     node: str | None = None

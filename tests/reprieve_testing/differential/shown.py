@@ -12,76 +12,98 @@ from .scene import (
     MINIMUM,
     PREEMPTIBLE,
     SECONDS,
-    Node,
-    Outcome,
-    Pod,
-    PriorityClass,
-    Scene,
+    Scenario,
+    ScenarioNode,
+    ScenarioOutcome,
+    ScenarioPod,
+    ScenarioPriorityClass,
 )
 
-HIGH, LOW = PriorityClass(value=9000), PriorityClass(value=8000)
-_OVERFLOWING = PriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: "20000000000"})
+HIGH, LOW = ScenarioPriorityClass(value=9000), ScenarioPriorityClass(value=8000)
+_OVERFLOWING = ScenarioPriorityClass(
+    value=8000, annotations={MINIMUM: "10000", SECONDS: "20000000000"}
+)
 
 
 @dataclass(frozen=True)
-class Shown:
+class DifferenceExample:
     """A scene and its two outcomes."""
 
-    scene: Scene
-    upstream: Outcome
-    reprieve: Outcome
+    scene: Scenario
+    upstream: ScenarioOutcome
+    reprieve: ScenarioOutcome
 
 
-def _pod(name: str, age: int, **said: object) -> Pod:
-    return Pod(**{"name": name, "priority_class": LOW, "started_ago": age} | said)  # type: ignore[arg-type]  # by their names
+def _pod(name: str, age: int, **said: object) -> ScenarioPod:
+    return ScenarioPod(**{"name": name, "priority_class": LOW, "started_ago": age} | said)  # type: ignore[arg-type]  # by their names
 
 
-def _scene(difference: Difference, *nodes: tuple[Pod, ...], cpu: int = 1, **said: object) -> Scene:
+def _scenario(
+    difference: Difference, *nodes: tuple[ScenarioPod, ...], cpu: int = 1, **said: object
+) -> Scenario:
     """Return full nodes, and a preemptor of higher priority than all on them."""
-    preemptor = Pod(**{"name": "preemptor", "priority_class": HIGH, "cpu": cpu} | said)  # type: ignore[arg-type]  # by their names
-    full = (Node(name=f"n{number}", cpu=sum(pod.cpu for pod in pods), pods=pods) for number, pods in enumerate(nodes))
-    return Scene(name=f"shown-{difference}", preemptor=preemptor, nodes=tuple(full))
+    preemptor = ScenarioPod(**{"name": "preemptor", "priority_class": HIGH, "cpu": cpu} | said)  # type: ignore[arg-type]  # by their names
+    full = (
+        ScenarioNode(name=f"n{number}", cpu=sum(pod.cpu for pod in pods), pods=pods)
+        for number, pods in enumerate(nodes)
+    )
+    return Scenario(name=f"shown-{difference}", preemptor=preemptor, nodes=tuple(full))
 
 
-def _outcome(*victims: str, node: str = "n0") -> Outcome:
-    return Outcome(node, frozenset(victims))
+def _outcome(*victims: str, node: str = "n0") -> ScenarioOutcome:
+    return ScenarioOutcome(node, frozenset(victims))
 
 
-NOTHING = Outcome()
+NOTHING = ScenarioOutcome()
 _FOUR = tuple(_pod(name, 1000 * number) for number, name in enumerate("abcd", 1))
 
-SHOWN: Mapping[Difference, Shown] = {
-    Difference.MOST_VICTIMS: Shown(
-        _scene(Difference.MOST_VICTIMS, _FOUR, cpu=4), _outcome("a", "b", "c", "d"), NOTHING
+EXAMPLES: Mapping[Difference, DifferenceExample] = {
+    Difference.MOST_VICTIMS: DifferenceExample(
+        _scenario(Difference.MOST_VICTIMS, _FOUR, cpu=4), _outcome("a", "b", "c", "d"), NOTHING
     ),
     # b goes: there will be room for one. Upstream takes whoever started last, who is not going.
-    Difference.GOING: Shown(
-        _scene(Difference.GOING, (_pod("a", 1000), _pod("b", 2000, is_going=True))), _outcome("a"), NOTHING
+    Difference.GOING: DifferenceExample(
+        _scenario(Difference.GOING, (_pod("a", 1000), _pod("b", 2000, is_terminating=True))),
+        _outcome("a"),
+        NOTHING,
     ),
     # 20,000,000,000 s overflow to 49 years.
-    Difference.OVERFLOW: Shown(
-        _scene(Difference.OVERFLOW, (_pod("a", 1000, priority_class=_OVERFLOWING),)), NOTHING, _outcome("a")
+    Difference.OVERFLOW: DifferenceExample(
+        _scenario(Difference.OVERFLOW, (_pod("a", 1000, priority_class=_OVERFLOWING),)),
+        NOTHING,
+        _outcome("a"),
     ),
-    Difference.COST: Shown(
-        _scene(Difference.COST, (_pod("a", 1000, annotations={COST: "100"}),), (_pod("b", 2000),)),
+    Difference.COST: DifferenceExample(
+        _scenario(
+            Difference.COST, (_pod("a", 1000, annotations={COST: "100"}),), (_pod("b", 2000),)
+        ),
         _outcome("a"),
         _outcome("b", node="n1"),
     ),
-    Difference.CLASS: Shown(_scene(Difference.CLASS, (_pod("a", 1000, labels={CLASS: "5"}),)), _outcome("a"), NOTHING),
-    Difference.PREEMPTIBLE: Shown(
-        _scene(Difference.PREEMPTIBLE, (_pod("a", 1000, labels={PREEMPTIBLE: "false"}), _pod("b", 2000))),
+    Difference.CLASS: DifferenceExample(
+        _scenario(Difference.CLASS, (_pod("a", 1000, labels={CLASS: "5"}),)), _outcome("a"), NOTHING
+    ),
+    Difference.PREEMPTIBLE: DifferenceExample(
+        _scenario(
+            Difference.PREEMPTIBLE,
+            (_pod("a", 1000, labels={PREEMPTIBLE: "false"}), _pod("b", 2000)),
+        ),
         _outcome("a"),
         _outcome("b"),
     ),
-    Difference.CAN_PREEMPT: Shown(
-        _scene(Difference.CAN_PREEMPT, (_pod("a", 1000),), labels={CAN_PREEMPT: "false"}), _outcome("a"), NOTHING
+    Difference.CAN_PREEMPT: DifferenceExample(
+        _scenario(Difference.CAN_PREEMPT, (_pod("a", 1000),), labels={CAN_PREEMPT: "false"}),
+        _outcome("a"),
+        NOTHING,
     ),
-    Difference.DEFENCE: Shown(
-        _scene(Difference.DEFENCE, (_pod("a", 1000, defended_as=HIGH), _pod("b", 2000))), _outcome("a"), _outcome("b")
+    Difference.DEFENCE: DifferenceExample(
+        _scenario(Difference.DEFENCE, (_pod("a", 1000, defended_as=HIGH), _pod("b", 2000))),
+        _outcome("a"),
+        _outcome("b"),
     ),
     # All of the gang would go for one pod; b goes alone.
-    Difference.GANG: Shown(
-        _scene(
+    Difference.GANG: DifferenceExample(
+        _scenario(
             Difference.GANG,
             (_pod("a", 1000, labels={GANG: "train"}), _pod("b", 2000)),
             (_pod("c", 3000, labels={GANG: "train"}),),

@@ -5,22 +5,28 @@ from http import HTTPStatus
 import pytest
 
 from reprieve_agent import exchange, mailbox, main
-from reprieve_agent.exchange import Request, Response
+from reprieve_agent.exchange import HttpRequest, HttpResponse
 from reprieve_policy.checkpointing import agent, checkpoint_plan, contract
 
 POST = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n"
 
 REQUESTS = {
-    "a GET": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", Request("GET", b"")),
-    "a GET of an old client": (b"GET / HTTP/1.0\r\n\r\n", Request("GET", b"")),
-    "a GET with a body, which nobody reads": (b"GET / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx", Request("GET", b"")),
-    "a POST": (POST + b"{}", Request("POST", b"{}")),
-    "a POST with more after it": (POST + b"{}POST", Request("POST", b"{}")),
+    "a GET": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", HttpRequest("GET", b"")),
+    "a GET of an old client": (b"GET / HTTP/1.0\r\n\r\n", HttpRequest("GET", b"")),
+    "a GET with a body, which nobody reads": (
+        b"GET / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx",
+        HttpRequest("GET", b""),
+    ),
+    "a POST": (POST + b"{}", HttpRequest("POST", b"{}")),
+    "a POST with more after it": (POST + b"{}POST", HttpRequest("POST", b"{}")),
     "a POST that says its length twice alike": (
         b"POST / HTTP/1.1\r\nContent-Length: 2\r\ncontent-length:2\r\n\r\n{}",
-        Request("POST", b"{}"),
+        HttpRequest("POST", b"{}"),
     ),
-    "a header that is none": (b"POST / HTTP/1.1\r\nrubbish\r\nContent-Length: 0\r\n\r\n", Request("POST", b"")),
+    "a header that is none": (
+        b"POST / HTTP/1.1\r\nrubbish\r\nContent-Length: 0\r\n\r\n",
+        HttpRequest("POST", b""),
+    ),
 }
 UNFINISHED = (b"", b"GET", b"GET / HTTP/1.1\r\n", POST[:-1], POST, POST + b"{")
 REFUSED = {
@@ -38,19 +44,31 @@ REFUSED = {
         HTTPStatus.LENGTH_REQUIRED,
     ),
     "a negative length": (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", HTTPStatus.BAD_REQUEST),
-    "a length in words": (b"POST / HTTP/1.1\r\nContent-Length: two\r\n\r\n", HTTPStatus.BAD_REQUEST),
-    "two lengths": (b"POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", HTTPStatus.BAD_REQUEST),
-    "too long": (b"POST / HTTP/1.1\r\nContent-Length: 16385\r\n\r\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    "a length in words": (
+        b"POST / HTTP/1.1\r\nContent-Length: two\r\n\r\n",
+        HTTPStatus.BAD_REQUEST,
+    ),
+    "two lengths": (
+        b"POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        HTTPStatus.BAD_REQUEST,
+    ),
+    "too long": (
+        b"POST / HTTP/1.1\r\nContent-Length: 16385\r\n\r\n",
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ),
     "a length that is too long to read": (
         b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     ),
-    "a head without end": (b"GET / HTTP/1.1\r\nX: " + b"x" * 9000, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
+    "a head without end": (
+        b"GET / HTTP/1.1\r\nX: " + b"x" * 9000,
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    ),
 }
 
 
 @pytest.mark.parametrize(("received", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_a_request_is(received: bytes, want: Request) -> None:
+def test_a_request_is(received: bytes, want: HttpRequest) -> None:
     assert exchange.parse(received) == want
 
 
@@ -62,12 +80,12 @@ def test_what_is_not_all_there_is_waited_for(received: bytes) -> None:
 @pytest.mark.parametrize(("received", "status"), REFUSED.values(), ids=REFUSED)
 def test_refused_is(received: bytes, status: HTTPStatus) -> None:
     refusal = exchange.parse(received)
-    assert isinstance(refusal, Response)
+    assert isinstance(refusal, HttpResponse)
     assert refusal.status is status
 
 
 def test_a_response_says_its_length_and_hangs_up() -> None:
-    head, body = Response.json({"state": "idle"}).render().split(b"\r\n\r\n")
+    head, body = HttpResponse.json({"state": "idle"}).render().split(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"Connection: close" in head
     assert f"Content-Length: {len(body)}".encode() in head
@@ -75,7 +93,10 @@ def test_a_response_says_its_length_and_hangs_up() -> None:
 
 
 def test_a_wrong_method_is_told_the_right_ones() -> None:
-    assert b"\r\nAllow: GET, POST, DELETE\r\n" in Response.refusal(HTTPStatus.METHOD_NOT_ALLOWED).render()
+    assert (
+        b"\r\nAllow: GET, POST, DELETE\r\n"
+        in HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED).render()
+    )
 
 
 def test_the_agent_has_the_port_the_names_and_the_sizes_of_the_contract() -> None:

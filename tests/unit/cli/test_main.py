@@ -48,12 +48,19 @@ def test_help_imports_nothing_that_a_command_needs() -> None:
         "import sys; from reprieve_cli.main import reprieve;"
         "reprieve(['--help'], standalone_mode=False); print(*sys.modules, sep='\\n', file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_path())
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_path()
+    )
     assert HEAVY & set(done.stderr.split()) == set()
 
 
 @pytest.mark.parametrize(
-    ("file", "shown"), [("kubectl-reprieve", "kubectl reprieve"), ("reprieve", "reprieve"), ("__main__.py", "reprieve")]
+    ("file", "shown"),
+    [
+        ("kubectl-reprieve", "kubectl reprieve"),
+        ("reprieve", "reprieve"),
+        ("__main__.py", "reprieve"),
+    ],
 )
 def test_usage_names_the_program_as_it_was_called(
     file: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -66,7 +73,10 @@ def test_usage_names_the_program_as_it_was_called(
 
 def test_the_commands_are_click_commands() -> None:
     context = click.Context(main.reprieve)
-    assert all(isinstance(main.reprieve.get_command(context, name), click.Command) for name in main.COMMANDS)
+    assert all(
+        isinstance(main.reprieve.get_command(context, name), click.Command)
+        for name in main.COMMANDS
+    )
 
 
 def _path() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a policy adds is told from what the machine did meanwhile, and only the policy in turn is in place."""
+"""A policy's cost is separated from the machine's load; only its own objects are in place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bench import added, pods, policies
-from bench.added import Turn
+from bench.added import AdmissionTurn
 from bench.policies import Policy
 from bench.servers import Server
 from realcluster.install import BASE
@@ -18,8 +18,10 @@ NOTHING = "nothing"
 SERVER = Server("Reprieve", 8443, 1, "192.0.2.1")
 
 
-def a_turn(contender: str, number: int, milliseconds: float, *, clients: int = 1, failed_open: int = 0) -> Turn:
-    return Turn(
+def a_turn(
+    contender: str, number: int, milliseconds: float, *, clients: int = 1, failed_open: int = 0
+) -> AdmissionTurn:
+    return AdmissionTurn(
         contender=contender,
         clients=clients,
         round=number,
@@ -31,7 +33,7 @@ def a_turn(contender: str, number: int, milliseconds: float, *, clients: int = 1
     )
 
 
-def test_what_is_added_is_the_difference_within_the_round() -> None:
+def test_the_addition_is_the_difference_within_a_round() -> None:
     # The machine was ten times slower in the second round, for both.
     turns = [
         *(a_turn("policy", 1, 3.0), a_turn(NOTHING, 1, 2.0)),
@@ -44,10 +46,15 @@ def test_what_is_added_is_the_difference_within_the_round() -> None:
     assert row.added_api_server_cpu_seconds_per_thousand == pytest.approx(1.0)
 
 
-def test_nothing_adds_nothing_with_any_number_of_clients() -> None:
-    summary = added.summarise([a_turn(NOTHING, 1, 2.0), a_turn(NOTHING, 1, 9.0, clients=16)], NOTHING)
+def test_no_policy_adds_nothing_with_any_number_of_clients() -> None:
+    summary = added.summarise(
+        [a_turn(NOTHING, 1, 2.0), a_turn(NOTHING, 1, 9.0, clients=16)], NOTHING
+    )
 
-    assert {clients: rows[NOTHING].added_p50_ms for clients, rows in summary.items()} == {1: 0.0, 16: 0.0}
+    assert {clients: rows[NOTHING].added_p50_ms for clients, rows in summary.items()} == {
+        1: 0.0,
+        16: 0.0,
+    }
 
 
 def test_a_ratio_is_of_whole_creations_in_the_same_round() -> None:
@@ -56,10 +63,16 @@ def test_a_ratio_is_of_whole_creations_in_the_same_round() -> None:
     assert added.ratio(turns, "a", "b", 1, 0.5) == pytest.approx(1.1)
 
 
-def test_a_webhook_that_was_not_heard_is_told_of() -> None:
-    turns = [a_turn("a", 1, 2.0, failed_open=2), a_turn("a", 2, 2.0, failed_open=1), a_turn("b", 1, 2.0)]
+def test_webhook_calls_that_failed_open_are_reported() -> None:
+    turns = [
+        a_turn("a", 1, 2.0, failed_open=2),
+        a_turn("a", 2, 2.0, failed_open=1),
+        a_turn("b", 1, 2.0),
+    ]
 
-    assert added.doubts(turns) == ["3 calls for a failed, and their pods were admitted unseen"]
+    assert added.doubts(turns) == [
+        "3 calls for a failed, and their pods were admitted without a review"
+    ]
 
 
 def test_the_table_is_aligned() -> None:
@@ -73,13 +86,17 @@ def test_the_table_is_aligned() -> None:
 
 
 def test_the_document_holds_each_turn_as_it_was_measured() -> None:
-    written = json.loads(json.dumps(added.document([a_turn(NOTHING, 1, 2.0)], NOTHING, conditions={"cores": 2})))
+    written = json.loads(
+        json.dumps(added.document([a_turn(NOTHING, 1, 2.0)], NOTHING, conditions={"cores": 2}))
+    )
 
     assert written["turns"][0]["microseconds"] == {"2000": 98, "6000": 2}
     assert written["conditions"] == {"cores": 2}
 
 
-def test_webhooks_are_called_on_the_server_that_is_measured_and_nothing_else_of_them_changes() -> None:
+def test_webhooks_are_called_on_the_server_that_is_measured_and_nothing_else_of_them_changes() -> (
+    None
+):
     documents = list(yaml.safe_load_all((BASE / "webhook-configurations.yaml").read_text()))
     pointed = policies.switched(documents, SERVER, "Y2E=")
 
@@ -87,11 +104,14 @@ def test_webhooks_are_called_on_the_server_that_is_measured_and_nothing_else_of_
     for before, after in zip(documents, pointed, strict=True):
         for webhook, called in zip(before["webhooks"], after["webhooks"], strict=True):
             path = webhook["clientConfig"]["service"]["path"]
-            assert called["clientConfig"] == {"url": f"https://192.0.2.1:8443{path}", "caBundle": "Y2E="}
+            assert called["clientConfig"] == {
+                "url": f"https://192.0.2.1:8443{path}",
+                "caBundle": "Y2E=",
+            }
             assert called | {"clientConfig": 0} == webhook | {"clientConfig": 0}
 
 
-def test_a_policy_says_by_its_objects_what_shows_that_it_is_in_force() -> None:
+def test_a_policys_objects_determine_how_it_is_probed() -> None:
     both = tuple(
         policies.of_controller_runtime(SERVER, "Y2E=", f"{how}WebhookConfiguration")
         for how in ("Validating", "Mutating")
@@ -103,9 +123,11 @@ def test_a_policy_says_by_its_objects_what_shows_that_it_is_in_force() -> None:
     assert Policy("by hand", policies.by_hand()).validates
 
 
-def test_every_pod_that_is_created_says_its_class_and_a_probe_says_what_it_probes() -> None:
+def test_every_created_pod_has_a_class_and_a_probe_has_the_probed_one() -> None:
     made = [json.loads(line) for line in pods.lines().splitlines()]
 
-    assert [pod["metadata"]["labels"][PREEMPTION_CLASS] for pod in made] == [str(number) for number in range(7)]
+    assert [pod["metadata"]["labels"][PREEMPTION_CLASS] for pod in made] == [
+        str(number) for number in range(7)
+    ]
     assert PREEMPTION_CLASS not in pods.probe()["metadata"]["labels"]
     assert pods.probe("11")["metadata"]["labels"][PREEMPTION_CLASS] == "11"

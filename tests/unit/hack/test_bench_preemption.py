@@ -1,4 +1,4 @@
-"""What is said of a preemption's cost follows from when pods worked, saved, were deleted and ended, alike for every contender."""
+"""A preemption's cost follows from the pods' times, in the same way for every contender."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.preemption import contenders, counted, figures, objects, plots, trace
-from bench.preemption.figures import Turn
-from bench.preemption.ledger import Ledger, Played, Record
-from bench.preemption.run import Action, End, Run
+from bench.preemption import contenders, counters, figures, objects, plots, trace
+from bench.preemption.figures import PreemptionTurn
+from bench.preemption.records import PodRecords, Record, ReplayResult
+from bench.preemption.run import Action, End, PodRun
 from bench.preemption.trace import Checkpoints, Job, Tier, Trace
-from bench.victims.audit import Entry
+from bench.victims.audit import PodChange
 from realcluster import kwok, pins
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
@@ -29,20 +29,39 @@ BATCH, URGENT = trace.TIERS[0], trace.TIERS[3]
 HINTED = Checkpoints(interval_seconds=10.0, save_seconds=2.0, takes_hints=True, on_sigterm=False)
 
 
-def a_job(name: str = "job-0", *, tier: Tier = BATCH, checkpoints: Checkpoints | None = HINTED, **fields: Any) -> Job:
-    told: dict[str, Any] = {"preemption_class": 1, "arrives_at": 0.0, "pods": 1, "cpus": 2, "seconds": 60.0}
+def a_job(
+    name: str = "job-0",
+    *,
+    tier: Tier = BATCH,
+    checkpoints: Checkpoints | None = HINTED,
+    **fields: Any,
+) -> Job:
+    told: dict[str, Any] = {
+        "preemption_class": 1,
+        "arrives_at": 0.0,
+        "pods": 1,
+        "cpus": 2,
+        "seconds": 60.0,
+    }
     return Job(name=name, tier=tier, checkpoints=checkpoints, **{**told, **fields})
 
 
-def a_run(checkpoints: Checkpoints | None = HINTED, *, started_at: float = 100.0) -> Run:
-    run = Run(a_job(checkpoints=checkpoints), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
+def a_run(checkpoints: Checkpoints | None = HINTED, *, started_at: float = 100.0) -> PodRun:
+    run = PodRun(
+        a_job(checkpoints=checkpoints), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0
+    )
     run.start(started_at)
     return run
 
 
 def a_pod(job: str = "job-0", uid: str = "uid-1", **fields: Any) -> dict[str, Any]:
     labels = {objects.JOB_NAME: job, objects.JOB_INDEX: "0"}
-    metadata = {"name": f"{job}-0-abcde", "uid": uid, "labels": labels, **fields.pop("metadata", {})}
+    metadata = {
+        "name": f"{job}-0-abcde",
+        "uid": uid,
+        "labels": labels,
+        **fields.pop("metadata", {}),
+    }
     return {"metadata": metadata, "status": {"phase": "Running", "podIP": "127.20.0.1", **fields}}
 
 
@@ -64,7 +83,7 @@ RECORD = Record(
     kept=60.0,
     wasted=0.0,
 )
-TURN = Turn(
+TURN = PreemptionTurn(
     contender="stock scheduler",
     seed=1,
     records=[],
@@ -83,10 +102,12 @@ def a_record(**fields: Any) -> Record:
 
 
 def a_victim(wasted: float = 8.0, **fields: Any) -> Record:
-    return a_record(terminated_at=30.0, ended_at=31.0, end="preempted", occupied=30.0, wasted=wasted, **fields)
+    return a_record(
+        terminated_at=30.0, ended_at=31.0, end="preempted", occupied=30.0, wasted=wasted, **fields
+    )
 
 
-def a_turn(*records: Record, **fields: Any) -> Turn:
+def a_turn(*records: Record, **fields: Any) -> PreemptionTurn:
     return replace(TURN, records=records, **fields)
 
 
@@ -106,7 +127,7 @@ def test_the_nodes_are_loaded_whatever_was_drawn(jobs: int, nodes: int) -> None:
     assert int(kwok.CAPACITY["cpu"]) == trace.NODE_CPUS
 
 
-def test_a_trace_has_what_its_distribution_says() -> None:
+def test_a_trace_follows_its_distributions() -> None:
     drawn = trace.generate(1, 2000, 200)
     tiers = Counter(job.tier.name for job in drawn.jobs)
     kinds = Counter(job.kind for job in drawn.jobs)
@@ -122,13 +143,18 @@ def test_a_trace_has_what_its_distribution_says() -> None:
 def test_nothing_urgent_arrives_before_the_nodes_are_full() -> None:
     drawn = trace.generate(1, 500, 50)
 
-    assert min(job.arrives_at for job in drawn.jobs if job.tier.is_urgent) >= 0.2 * drawn.window_seconds
+    assert (
+        min(job.arrives_at for job in drawn.jobs if job.tier.is_urgent)
+        >= 0.2 * drawn.window_seconds
+    )
     assert max(job.arrives_at for job in drawn.jobs) <= drawn.window_seconds
 
 
-def test_what_a_run_says_to_the_policy_is_what_the_policy_reads() -> None:
+def test_a_runs_answers_are_readable_by_the_policy() -> None:
     template = objects.job(a_job(preemption_class=3), port=4711)["spec"]["template"]
-    plan = checkpoint_plan.read_leniently(template["metadata"]["annotations"], settings.PolicySettings())
+    plan = checkpoint_plan.read_leniently(
+        template["metadata"]["annotations"], settings.PolicySettings()
+    )
 
     assert plan.hint == checkpoint_plan.HttpHint(port=4711, path="/checkpoint")
     assert template["metadata"]["labels"] == {keys.PREEMPTION_CLASS: "3"}
@@ -137,10 +163,12 @@ def test_what_a_run_says_to_the_policy_is_what_the_policy_reads() -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [None, replace(HINTED, takes_hints=False)])
-def test_who_takes_no_hints_says_so(checkpoints: Checkpoints | None) -> None:
+def test_a_job_without_hints_declares_this(checkpoints: Checkpoints | None) -> None:
     template = objects.job(a_job(checkpoints=checkpoints), port=4711)["spec"]["template"]
 
-    assert not checkpoint_plan.read_leniently(template["metadata"]["annotations"], settings.PolicySettings()).waits
+    assert not checkpoint_plan.read_leniently(
+        template["metadata"]["annotations"], settings.PolicySettings()
+    ).gives_notice
 
 
 def test_a_tier_tolerates_as_its_priority_class_says() -> None:
@@ -158,7 +186,12 @@ def test_the_policy_can_be_read_and_is_the_default_with_a_minute_as_a_second() -
     found, default = settings.parse(objects.POLICY), settings.PolicySettings()
 
     assert isinstance(found, settings.PolicySettings)
-    for name in ("checkpoint_timeout_seconds", "max_deferral_seconds", "ceiling_seconds", "near_completion_seconds"):
+    for name in (
+        "checkpoint_timeout_seconds",
+        "max_deferral_seconds",
+        "ceiling_seconds",
+        "near_completion_seconds",
+    ):
         assert getattr(found, name) * trace.SIMULATED_SECONDS == getattr(default, name)
 
 
@@ -214,9 +247,13 @@ def test_the_same_request_is_saved_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("save_seconds", "due", "kept"), [(0.8, (125.8, Action.SAVED), 25.0), (1.2, None, 20.0)], ids=["in time", "cut off"]
+    ("save_seconds", "due", "kept"),
+    [(0.8, (125.8, Action.SAVED), 25.0), (1.2, None, 20.0)],
+    ids=["in time", "cut off"],
 )
-def test_a_save_on_sigterm_counts_if_the_grace_is_long_enough(save_seconds: float, due: Any, kept: float) -> None:
+def test_a_save_on_sigterm_counts_if_the_grace_is_long_enough(
+    save_seconds: float, due: Any, kept: float
+) -> None:
     run = a_run(Checkpoints(10.0, save_seconds, takes_hints=False, on_sigterm=True))
     run.terminate(125.0)
     assert run.next() == due
@@ -236,7 +273,7 @@ def test_a_save_that_a_hint_began_goes_on_under_sigterm() -> None:
 
 
 def test_a_pod_that_never_ran_loses_nothing_and_does_nothing() -> None:
-    run = Run(a_job(), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
+    run = PodRun(a_job(), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
     run.hint("request-1", 100.0)
     run.terminate(101.0)
     assert (run.next(), run.says()) == (None, "idle")
@@ -246,42 +283,42 @@ def test_a_pod_that_never_ran_loses_nothing_and_does_nothing() -> None:
 
 
 def test_a_replacement_does_what_is_left() -> None:
-    ledger = Ledger(Trace(1, 1, 60.0, [a_job()]))
-    ledger.see("ADDED", a_pod(), 0.0)
-    ledger.see("MODIFIED", a_pod(metadata={"deletionTimestamp": "soon"}), 25.0)
-    ledger.see("DELETED", a_pod(phase="Failed", metadata={"deletionTimestamp": "soon"}), 25.0)
-    run = ledger.see("ADDED", a_pod(uid="uid-2"), 30.0)
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()]))
+    pod_records.see("ADDED", a_pod(), 0.0)
+    pod_records.see("MODIFIED", a_pod(metadata={"deletionTimestamp": "soon"}), 25.0)
+    pod_records.see("DELETED", a_pod(phase="Failed", metadata={"deletionTimestamp": "soon"}), 25.0)
+    run = pod_records.see("ADDED", a_pod(uid="uid-2"), 30.0)
 
     assert run is not None
     assert run.next() == (70.0, Action.EXIT)
-    assert not ledger.is_all_done
-    ledger.see("MODIFIED", a_pod(uid="uid-2", phase="Succeeded"), 70.0)
-    assert ledger.is_all_done
-    assert ledger.counts() == "1 of 1 finished, 0 run, 1 victims"
+    assert not pod_records.is_all_done
+    pod_records.see("MODIFIED", a_pod(uid="uid-2", phase="Succeeded"), 70.0)
+    assert pod_records.is_all_done
+    assert pod_records.counts() == "1 of 1 finished, 0 run, 1 victims"
 
 
 def test_an_address_is_that_of_the_last_pod_that_got_it() -> None:
-    ledger = Ledger(Trace(1, 1, 60.0, [a_job()]))
-    ledger.see("ADDED", a_pod(), 0.0)
-    later = ledger.see("ADDED", a_pod(uid="uid-2"), 1.0)
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()]))
+    pod_records.see("ADDED", a_pod(), 0.0)
+    later = pod_records.see("ADDED", a_pod(uid="uid-2"), 1.0)
 
-    assert ledger.at("127.20.0.1") is later
-    assert ledger.at("127.20.0.2") is None
+    assert pod_records.at("127.20.0.1") is later
+    assert pod_records.at("127.20.0.2") is None
 
 
-def test_pods_of_others_are_not_the_traces() -> None:
-    ledger = Ledger(Trace(1, 1, 60.0, [a_job()]))
+def test_foreign_pods_are_ignored() -> None:
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()]))
 
-    assert ledger.see("ADDED", {"metadata": {"uid": "uid-9"}, "status": {}}, 0.0) is None
-    assert ledger.see("ADDED", a_pod(job="somebody-elses"), 0.0) is None
+    assert pod_records.see("ADDED", {"metadata": {"uid": "uid-9"}, "status": {}}, 0.0) is None
+    assert pod_records.see("ADDED", a_pod(job="somebody-elses"), 0.0) is None
 
 
 def test_records_count_from_the_begin_of_the_trace() -> None:
-    ledger = Ledger(Trace(1, 1, 60.0, [a_job(tier=URGENT)]))
-    ledger.see("ADDED", a_pod(phase="Pending"), 10.0)
-    ledger.see("MODIFIED", a_pod(phase="Pending", nominatedNodeName="kwok-0"), 10.5)
-    ledger.see("MODIFIED", a_pod(), 12.0)
-    (record,) = ledger.records(began_at=8.0, now=20.0)
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job(tier=URGENT)]))
+    pod_records.see("ADDED", a_pod(phase="Pending"), 10.0)
+    pod_records.see("MODIFIED", a_pod(phase="Pending", nominatedNodeName="kwok-0"), 10.5)
+    pod_records.see("MODIFIED", a_pod(), 12.0)
+    (record,) = pod_records.records(began_at=8.0, now=20.0)
 
     assert (record.created_at, record.nominated_at, record.started_at) == (2.0, 2.5, 4.0)
     assert (record.end, record.occupied, record.is_urgent) == (None, 8.0, True)
@@ -300,7 +337,11 @@ def test_a_row_is_of_the_preemptors_and_of_the_victims() -> None:
         a_record(**urgent, nominated_at=0.1, started_at=2.0, job="job-1"),
         a_record(**urgent, nominated_at=0.1, started_at=None, job="job-2"),
         a_record(**urgent, started_at=0.5, job="job-3"),
-        *(a_victim(3.0, job="job-4"), a_victim(5.0, kind="none", job="job-5"), a_record(job="job-6")),
+        *(
+            a_victim(3.0, job="job-4"),
+            a_victim(5.0, kind="none", job="job-5"),
+            a_record(job="job-6"),
+        ),
     ]
     (row,) = figures.summarise([a_turn(*records, wanted={"urgent": 4, "batch": 4})])
 
@@ -313,7 +354,11 @@ def test_a_row_is_of_the_preemptors_and_of_the_victims() -> None:
 
 
 def test_the_traces_of_a_contender_are_counted_together() -> None:
-    turns = [a_turn(a_victim()), a_turn(a_record(), contender="Reprieve"), a_turn(a_victim(), seed=2)]
+    turns = [
+        a_turn(a_victim()),
+        a_turn(a_record(), contender="Reprieve"),
+        a_turn(a_victim(), seed=2),
+    ]
     stock, ours = figures.summarise(turns)
 
     assert (stock.contender, stock.victims, stock.wanted) == ("stock scheduler", 2, 2)
@@ -328,57 +373,92 @@ def test_the_table_is_aligned() -> None:
     ]
 
     assert figures.table(figures.summarise(turns)).splitlines() == [
-        "contender        preemptors  placed  start p50 s   p90   p99  victims  a placement  wasted pod-s  a victim  of all  finished",
-        "stock scheduler           1       1         1.00  1.00  1.00        1         1.00             8      8.00    8.9%     50.0%",
-        "b                         0       0                                 0                          0              0.0%    100.0%",
+        (
+            "contender        preemptors  placed  start p50 s   p90   p99  victims  a placement  "
+            "wasted pod-s  a victim  of all  finished"
+        ),
+        (
+            "stock scheduler           1       1         1.00  1.00  1.00        1         "
+            "1.00        "
+            "     8      8.00    8.9%     50.0%"
+        ),
+        (
+            "b                         0       0                                 0             "
+            "        "
+            "     0              0.0%    100.0%"
+        ),
     ]
 
 
-def test_what_no_table_has_is_said_in_sentences() -> None:
+def test_figures_without_a_table_are_reported_in_sentences() -> None:
     urgent = [a_record(is_urgent=True, job="a"), a_record(is_urgent=True, job="b", started_at=None)]
-    turn = a_turn(a_victim(), *urgent, wanted={"batch": 4}, deletions=3, refusals=1, counted={"guard put-off": 1})
+    turn = a_turn(
+        a_victim(),
+        *urgent,
+        wanted={"batch": 4},
+        deletions=3,
+        refusals=1,
+        counted={"guard put-off": 1},
+    )
 
     assert figures.sentences(figures.summarise([turn]), [turn]) == [
         "stock scheduler: wasted pod-seconds a victim by how it saves: 8.0 (hinted, 1)",
-        "stock scheduler: all urgent pods, preempting or not, start after 1.00 s (p50), 1.00 s (p99); 1 never",
+        (
+            "stock scheduler: all urgent pods, preempting or not, start after 1.00 s (p50), 1.00 s "
+            "(p99); 1 never"
+        ),
         "stock scheduler: 2 of 4 pods were never placed: 2 batch",
-        "stock scheduler: the scheduler asked for 4 deletions, of which 1 were refused",
+        "stock scheduler: the scheduler requested 4 deletions; 1 were refused",
         "stock scheduler: answers of the guard: 1 put-off",
         "a second stands for 60: a wasted pod-second is 0.017 pod-hours of a cluster's life",
     ]
 
 
-def test_what_speaks_against_a_turn_is_said() -> None:
+def test_reasons_to_mistrust_a_turn_are_reported() -> None:
     assert figures.doubts([a_turn(a_record())]) == []
-    counts = {counted.FAILED_OPEN: 3, "extender late": 1, "extender behind": 1, "extender chosen": 9}
+    counts = {
+        counters.FAILED_OPEN: 3,
+        "extender late": 1,
+        "extender behind": 1,
+        "extender chosen": 9,
+    }
     turn = a_turn(a_record(end="failed"), late_seconds=0.25, seconds=100.0, counted=counts)
 
     assert figures.doubts([turn]) == [
-        "stock scheduler, seed 1: workloads were played late, by 0.25 s (p99): the machine was busy",
-        "stock scheduler, seed 1: 1 pods ended and nobody had deleted them",
-        "stock scheduler, seed 1: 3 reviews that failed open, and nobody was asked",
-        "stock scheduler, seed 1: 2 calls that the extender did not answer, and the scheduler chose by itself",
-        "stock scheduler, seed 1: cut off after 100 s, with work left",
+        "stock scheduler, seed 1: the replay was late by 0.25 s (p99): the machine was busy",
+        "stock scheduler, seed 1: 1 pods ended without a deletion",
+        "stock scheduler, seed 1: 3 reviews that failed open: no webhook was called",
+        (
+            "stock scheduler, seed 1: 2 calls that the extender did not answer: the "
+            "scheduler's own "
+            "choice stood"
+        ),
+        "stock scheduler, seed 1: stopped after 100 s, with work left",
     ]
 
 
 def test_deletions_are_those_of_the_scheduler() -> None:
-    def entry(user: str, verb: str, status: int) -> Entry:
-        return Entry(user, verb, "", "pod", status, received_at=0.0, answered_at=0.1)
+    def entry(user: str, verb: str, status: int) -> PodChange:
+        return PodChange(user, verb, "", "pod", status, received_at=0.0, answered_at=0.1)
 
     log = [
-        *(entry("system:kube-scheduler", "delete", 200), entry("system:kube-scheduler", "delete", 429)),
+        *(
+            entry("system:kube-scheduler", "delete", 200),
+            entry("system:kube-scheduler", "delete", 429),
+        ),
         *(entry("system:kube-scheduler", "patch", 200), entry("operator", "delete", 200)),
     ]
-    played = Played([], seconds=60.0, late_seconds=[0.0, 0.2])
-    turn = figures.turn_of("stock scheduler", trace.generate(1, 20, 2), played, log, {})
+    replayed = ReplayResult([], seconds=60.0, late_seconds=[0.0, 0.2])
+    turn = figures.turn_of("stock scheduler", trace.generate(1, 20, 2), replayed, log, {})
 
     assert (turn.deletions, turn.refusals, turn.late_seconds) == (1, 1, 0.2)
     assert sum(turn.wanted.values()) == trace.generate(1, 20, 2).pods
 
 
 def test_the_document_holds_each_pod_as_it_was_seen() -> None:
-    written = json.loads(json.dumps(figures.document([a_turn(a_victim(1 / 3))], conditions={"cores": 2})))
+    written = json.loads(
+        json.dumps(figures.document([a_turn(a_victim(1 / 3))], conditions={"cores": 2}))
+    )
 
     assert written["turns"][0]["records"][0]["wasted"] == 0.333
     assert written["conditions"] == {"cores": 2}
@@ -401,9 +481,12 @@ def test_a_contenders_scheduler_is_one_that_can_be_built() -> None:
     assert {contender.scheduler for contender in contenders.CONTENDERS} <= set(pins.BINARIES)
 
 
-def test_the_shipped_stanza_is_asked_at_the_benchmarks_own_server_and_nothing_else_of_it_changes() -> None:
+def test_the_shipped_stanza_changes_only_its_server() -> None:
     text = contenders.STANZA.read_text()
-    shipped, made = yaml.safe_load(text), contenders.with_extender(text, "https://127.0.0.1:9443", Path("/ca.crt"))
+    shipped, made = (
+        yaml.safe_load(text),
+        contenders.with_extender(text, "https://127.0.0.1:9443", Path("/ca.crt")),
+    )
     (extender,) = made["extenders"]
 
     assert extender["urlPrefix"] == "https://127.0.0.1:9443/scheduler"
@@ -413,7 +496,7 @@ def test_the_shipped_stanza_is_asked_at_the_benchmarks_own_server_and_nothing_el
     assert made == shipped
 
 
-def test_what_programs_count_is_read_from_their_metrics() -> None:
+def test_counters_are_read_from_metrics() -> None:
     api_server = """\
 # HELP apiserver_admission_webhook_fail_open_count [ALPHA] Admission webhook fail open count
 apiserver_admission_webhook_fail_open_count{name="pods.reprieve.dev",type="admit"} 2
@@ -427,22 +510,26 @@ reprieve_extender_calls_total{outcome="late"} 0.0
 reprieve_extender_calls_total{outcome="chosen"} 7.0
 """
 
-    assert counted.read(api_server, webhooks) == {counted.FAILED_OPEN: 3, "guard put-off": 4, "extender chosen": 7}
-    assert counted.read(api_server, "") == {counted.FAILED_OPEN: 3}
+    assert counters.read(api_server, webhooks) == {
+        counters.FAILED_OPEN: 3,
+        "guard put-off": 4,
+        "extender chosen": 7,
+    }
+    assert counters.read(api_server, "") == {counters.FAILED_OPEN: 3}
 
 
 def test_an_extender_falls_back_as_its_own_metrics_say() -> None:
-    assert set(counted.FALLBACKS) == {outcome.value for outcome in metrics.FALLBACKS}
+    assert set(counters.FALLBACKS) == {outcome.value for outcome in metrics.FALLBACKS}
 
 
-def test_what_was_counted_in_several_turns_is_added() -> None:
+def test_counters_of_several_turns_are_added() -> None:
     turns = [{"guard put-off": 1, "guard allowed": 2}, {"guard put-off": 3, "extender chosen": 1}]
 
-    assert counted.shown(turns, counted.GUARD) == "4 put-off, 2 allowed"
-    assert counted.shown([], counted.EXTENDER) == ""
+    assert counters.shown(turns, counters.GUARD) == "4 put-off, 2 allowed"
+    assert counters.shown([], counters.EXTENDER) == ""
 
 
-def test_what_was_counted_before_the_trace_is_not_its() -> None:
-    assert counted.since(
-        {counted.FAILED_OPEN: 1, "guard allowed": 2}, {counted.FAILED_OPEN: 1, "guard allowed": 5}
+def test_counts_from_before_the_trace_are_subtracted() -> None:
+    assert counters.since(
+        {counters.FAILED_OPEN: 1, "guard allowed": 2}, {counters.FAILED_OPEN: 1, "guard allowed": 5}
     ) == {"guard allowed": 3}

@@ -1,4 +1,4 @@
-"""What is said of a thousand victims is what the API server and the workloads saw of them, not the operator's own word."""
+"""The figures of victims come from the API server and the workloads, not from the operator."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bench.victims import audit, figures, pods
-from bench.victims.audit import Entry
-from bench.victims.figures import BARE, REPRIEVE, Start, Traffic, Turn
+from bench.victims.audit import PodChange
+from bench.victims.figures import BARE, REPRIEVE, OperatorStart, Traffic, VictimsTurn
 from bench.victims.workload import Workloads
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
@@ -21,11 +21,13 @@ from reprieve_policy.config.settings import PolicySettings
 OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
 
 
-def an_entry(pod: str, verb: str, at: float, *, user: str = OPERATOR, status: int = 200) -> Entry:
-    return Entry(user, verb, "", pod, status, received_at=at, answered_at=at + 0.01)
+def an_entry(
+    pod: str, verb: str, at: float, *, user: str = OPERATOR, status: int = 200
+) -> PodChange:
+    return PodChange(user, verb, "", pod, status, received_at=at, answered_at=at + 0.01)
 
 
-def a_turn(contender: str = REPRIEVE, **fields: Any) -> Turn:
+def a_turn(contender: str = REPRIEVE, **fields: Any) -> VictimsTurn:
     told: dict[str, Any] = {
         "victims": 100,
         "bystanders": 1000,
@@ -41,10 +43,10 @@ def a_turn(contender: str = REPRIEVE, **fields: Any) -> Turn:
         "calls": {"patch": 300, "delete": 100},
         "dropped_events": 0,
     }
-    return Turn(contender=contender, **{**told, **fields})
+    return VictimsTurn(contender=contender, **{**told, **fields})
 
 
-def test_hints_are_counted_from_the_api_servers_answer_to_the_mark_and_the_whole_ends_with_the_last_delete() -> None:
+def test_hints_count_from_the_marks_answer_and_the_whole_to_the_last_delete() -> None:
     entries = [
         an_entry("a", "create", 0.0, user=pods.ADMIN),
         an_entry("a", "patch", 10.0, user=pods.ADMIN),
@@ -80,13 +82,25 @@ def test_the_ratio_is_to_the_bare_program_in_the_same_round() -> None:
 
 def test_the_table_is_aligned() -> None:
     assert figures.table(figures.summarise([a_turn(), a_turn(BARE, rss_mib=0.0)])).splitlines() == [
-        "victims               others  hint p50 s  p99 s  whole s  × bare    writes  CPU s/1,000  API server's  RSS MiB",
-        "100 Reprieve           1,000        0.10   0.50      6.0    2.00  4.0, ≤ 5          5.0          20.0       80",
-        "100 patch and delete   1,000                         3.0    1.00  2.0, ≤ 2          5.0          20.0         ",
+        (
+            "victims               others  hint p50 s  p99 s  whole s  × bare    writes  CPU "
+            "s/1,000  "
+            "API server's  RSS MiB"
+        ),
+        (
+            "100 Reprieve           1,000        0.10   0.50      6.0    2.00  4.0, ≤ 5        "
+            "  5.0   "
+            "       20.0       80"
+        ),
+        (
+            "100 patch and delete   1,000                         3.0    1.00  2.0, ≤ 2        "
+            "  5.0   "
+            "       20.0         "
+        ),
     ]
 
 
-def test_times_and_cost_are_compared_where_the_pods_that_are_no_victims_doubled() -> None:
+def test_times_and_cost_are_compared_when_the_other_pods_doubled() -> None:
     doubled = a_turn(
         bystanders=2000,
         hint_seconds=[0.2] * 98 + [0.4, 0.9],
@@ -98,12 +112,12 @@ def test_times_and_cost_are_compared_where_the_pods_that_are_no_victims_doubled(
 
     [sentence] = figures.doubled(figures.summarise([a_turn(), doubled, a_turn(victims=50)]))
     assert sentence == (
-        "100 victims among 2,000 pods instead of 1,000: hint p50 0.10 → 0.20 s, p99 0.50 → 0.40 s, whole 6.0 → 5.5 s; "
-        "operator's CPU +4.0%, memory -2.5%, API server's CPU +10.0%"
+        "100 victims among 2,000 pods instead of 1,000: hint p50 0.10 → 0.20 s, p99 0.50 → "
+        "0.40 s, whole 6.0 → 5.5 s; operator's CPU +4.0%, memory -2.5%, API server's CPU +10.0%"
     )
 
 
-def test_of_each_round_it_is_said_over_which_time_the_marks_came() -> None:
+def test_the_duration_of_the_marks_is_reported_for_each_round() -> None:
     turns = [
         a_turn(),
         a_turn(BARE),
@@ -112,24 +126,34 @@ def test_of_each_round_it_is_said_over_which_time_the_marks_came() -> None:
     ]
 
     assert figures.by_round(turns) == [
-        "100 victims among 1,000 pods, by round: marks over 2.00, 3.00 s, hint p50 0.10, 0.30 s, p99 0.50, 0.30 s",
+        (
+            "100 victims among 1,000 pods, by round: marks over 2.00, 3.00 s, hint p50 0.10, "
+            "0.30 s, "
+            "p99 0.50, 0.30 s"
+        ),
         "100 victims among 2,000 pods, by round: marks over 2.00 s, hint p50 0.10 s, p99 0.50 s",
     ]
 
 
-def test_what_no_table_has_is_said_in_sentences() -> None:
-    start = Start(bystanders=1000, rss_mib=70.4, idle_rss_mib=64.0, sweep_cpu_seconds=0.25, sweep_seconds=1.0)
+def test_figures_without_a_table_are_reported_in_sentences() -> None:
+    start = OperatorStart(
+        bystanders=1000, rss_mib=70.4, idle_rss_mib=64.0, sweep_cpu_seconds=0.25, sweep_seconds=1.0
+    )
     traffic = Traffic(contender=REPRIEVE, victims=10, sent=10_240, received=102_400)
 
     assert figures.sentences([a_turn(dropped_events=3), a_turn(BARE)], [start], [traffic]) == [
         "calls to the API server a victim, as the operator counts them: 1.00 delete, 3.00 patch",
         "3 Events were dropped",
-        "among 1,000 pods without a victim: RSS 64 MiB, 70 after a sweep, which takes 0.2 s of CPU in 1 s, every 5 minutes",
+        (
+            "among 1,000 pods without a victim: RSS 64 MiB, 70 after a sweep, which takes 0.2 "
+            "s of CPU "
+            "in 1 s, every 5 minutes"
+        ),
         "Reprieve: 1.0 KiB sent to the API server and 10.0 KiB received, a victim",
     ]
 
 
-def test_what_speaks_against_a_turn_is_said() -> None:
+def test_reasons_to_mistrust_a_turn_are_reported() -> None:
     assert figures.doubts([a_turn(), a_turn(BARE)]) == []
     assert figures.doubts([a_turn(hint_seconds=[0.1] * 99, writes={4: 97, 6: 2})]) == [
         "1 victims were never hinted",
@@ -139,7 +163,7 @@ def test_what_speaks_against_a_turn_is_said() -> None:
 
 
 def test_the_document_holds_each_turn_as_it_was_measured() -> None:
-    turn = a_turn(calls=Counter(patch=300))  # as the arena counts them
+    turn = a_turn(calls=Counter(patch=300))  # as the measurement counts them
     written = json.loads(json.dumps(figures.document([turn], conditions={"cores": 2})))
 
     assert written["turns"][0]["writes"] == {"4": 99, "5": 1}
@@ -147,7 +171,7 @@ def test_the_document_holds_each_turn_as_it_was_measured() -> None:
     assert written["conditions"] == {"cores": 2}
 
 
-def test_the_audit_log_is_read_with_the_one_that_was_full_before_it(tmp_path: Path) -> None:
+def test_the_audit_log_is_read_with_its_full_predecessor(tmp_path: Path) -> None:
     def line(namespace: str, pod: str, verb: str) -> str:
         return json.dumps(
             {
@@ -163,14 +187,16 @@ def test_the_audit_log_is_read_with_the_one_that_was_full_before_it(tmp_path: Pa
 
     hung_up = line("here", "a", "patch").replace("responseStatus", "annotations")
     (tmp_path / "audit-2026-11-22T02-00-01.000.log").write_text(line("here", "a", "patch") + "\n")
-    (tmp_path / "audit.log").write_text(f"{line('there', 'a', 'patch')}\n{line('here', 'a', 'delete')}\n{hung_up}\n")
+    (tmp_path / "audit.log").write_text(
+        f"{line('there', 'a', 'patch')}\n{line('here', 'a', 'delete')}\n{hung_up}\n"
+    )
     found = audit.read(tmp_path / "audit.log", "here")
 
     assert [entry.verb for entry in found] == ["patch", "delete"]
     assert found[0].answered_at - found[0].received_at == 0.25
 
 
-def test_a_victims_hint_goes_to_where_the_workloads_know_it_from_the_others() -> None:
+def test_a_victims_hint_names_the_victim() -> None:
     victim = pods.victim("here", 7, nodes=2, port=4711)
     plan = checkpoint_plan.read_leniently(victim["metadata"]["annotations"], PolicySettings())
 
@@ -179,10 +205,17 @@ def test_a_victims_hint_goes_to_where_the_workloads_know_it_from_the_others() ->
     assert keys.CHECKPOINT_HINT not in pods.bystander(7, nodes=2)["metadata"]["annotations"]
 
 
-@pytest.mark.parametrize(("answer", "states"), [("saving", ["saving", "saved"]), ("saved", ["saved", "idle"])])
-def test_a_workload_answers_as_it_was_told_and_its_first_hint_is_remembered(answer: str, states: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("answer", "states"), [("saving", ["saving", "saved"]), ("saved", ["saved", "idle"])]
+)
+def test_a_workload_gives_the_configured_answer_and_records_its_first_hint(
+    answer: str, states: list[str]
+) -> None:
     workloads = Workloads(answer)
-    said = [workloads.answer("", "POST", "/here/pod-7", b'{"id":"7"}'), workloads.answer("", "GET", "/here/pod-7", b"")]
+    said = [
+        workloads.answer("", "POST", "/here/pod-7", b'{"id":"7"}'),
+        workloads.answer("", "GET", "/here/pod-7", b""),
+    ]
 
     assert [document["state"] for document in said] == states
     assert list(workloads.answer("", "GET", "/heard/here", b"")) == ["pod-7"]

@@ -1,4 +1,4 @@
-"""The benchmark asks what it says it asks, and its table says what was measured."""
+"""The benchmark sends the reviews that it describes, and its table has what was measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bench import figures, reviews
-from bench.figures import Turn
+from bench.figures import WebhooksTurn
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config import preemption_class
 from reprieve_policy.facts import Facts
@@ -20,8 +20,8 @@ REFERENCE = "slow"
 SIZES = (4096, 30720)
 
 
-def a_turn(server: str, number: int, requests: int, size: int = 4096) -> Turn:
-    return Turn(
+def a_turn(server: str, number: int, requests: int, size: int = 4096) -> WebhooksTurn:
+    return WebhooksTurn(
         server=server,
         size=size,
         round=number,
@@ -49,7 +49,9 @@ def test_reviews_of_one_size_are_told_apart_by_their_uid() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_review_is_decided_by_our_rules_as_the_peers_must_decide_it(size: int) -> None:
-    priority_class = Resource(metadata=ObjectMeta(name=reviews.PRIORITY_CLASS), value=reviews.PRIORITY)
+    priority_class = Resource(
+        metadata=ObjectMeta(name=reviews.PRIORITY_CLASS), value=reviews.PRIORITY
+    )
     facts = Facts(priority_classes={reviews.PRIORITY_CLASS: priority_class})
     for asked in reviews.build(size):
         request = review.parse(asked.body)
@@ -61,7 +63,7 @@ def test_every_review_is_decided_by_our_rules_as_the_peers_must_decide_it(size: 
             assert int(verdict.status) == asked.code
 
 
-def test_the_classes_admitted_are_those_of_a_namespace_that_says_nothing() -> None:
+def test_the_admitted_classes_are_those_of_a_namespace_without_a_policy() -> None:
     assert reviews.HIGHEST_ALLOWED == preemption_class.HIGHEST_UNLISTED
 
 
@@ -78,29 +80,46 @@ def test_the_load_generators_line_is_json_with_the_expected_answer() -> None:
 
 def test_a_percentile_is_a_latency_that_was_seen() -> None:
     seen = {100: 50, 200: 49, 7000: 1}
-    assert [figures.percentile(seen, share) for share in (0.5, 0.51, 0.99, 1.0)] == [100, 200, 200, 7000]
+    assert [figures.percentile(seen, share) for share in (0.5, 0.51, 0.99, 1.0)] == [
+        100,
+        200,
+        200,
+        7000,
+    ]
     with pytest.raises(ValueError, match="no request"):
         figures.percentile({}, 0.5)
 
 
 def test_a_ratio_is_of_the_same_round() -> None:
     # Twice as fast in every round, on a machine that slowed to a tenth in the second.
-    turns = [a_turn("fast", 1, 2000), a_turn(REFERENCE, 1, 1000), a_turn("fast", 2, 200), a_turn(REFERENCE, 2, 100)]
+    turns = [
+        a_turn("fast", 1, 2000),
+        a_turn(REFERENCE, 1, 1000),
+        a_turn("fast", 2, 200),
+        a_turn(REFERENCE, 2, 100),
+    ]
     fast, slow = figures.summarise(turns, REFERENCE)[4096]
     assert (fast.server, fast.ratio, slow.server, slow.ratio) == ("fast", 2.0, REFERENCE, 1.0)
 
 
 def test_rows_are_medians_over_rounds_for_each_size() -> None:
-    turns = [a_turn(REFERENCE, number, requests) for number, requests in enumerate((900, 1000, 5000))]
+    turns = [
+        a_turn(REFERENCE, number, requests) for number, requests in enumerate((900, 1000, 5000))
+    ]
     turns.append(a_turn(REFERENCE, 1, 50, size=30720))
     summary = figures.summarise(turns, REFERENCE)
     (row,) = summary[4096]
     assert list(summary) == [4096, 30720]
     assert row.requests_per_second == 500.0
-    assert (row.p50_ms, row.p99_ms, row.cpu_seconds_per_thousand, row.rss_mib) == (0.5, 0.5, 1.0, 40.0)
+    assert (row.p50_ms, row.p99_ms, row.cpu_seconds_per_thousand, row.rss_mib) == (
+        0.5,
+        0.5,
+        1.0,
+        40.0,
+    )
 
 
-def test_the_table_is_aligned_and_names_what_ratios_are_of() -> None:
+def test_the_table_is_aligned_and_names_the_reference_of_the_ratios() -> None:
     rows = figures.summarise([a_turn("fast", 1, 6000), a_turn(REFERENCE, 1, 1000)], REFERENCE)[4096]
     assert figures.table(rows, REFERENCE).splitlines() == [
         "server  requests/s  p50 ms  p99 ms  CPU s/1,000  RSS MiB  × slow",
@@ -109,11 +128,13 @@ def test_the_table_is_aligned_and_names_what_ratios_are_of() -> None:
     ]
 
 
-def test_a_saturated_load_generator_is_said() -> None:
+def test_a_saturated_load_generator_is_reported() -> None:
     calm = a_turn("fast", 1, 1000)
     assert figures.doubts([calm]) == []
     (doubt,) = figures.doubts([calm, replace(calm, load_cpu_seconds=1.9)])
-    assert doubt == "the load generator was busy 95% of its core against fast, which may be faster than shown"
+    assert doubt == (
+        "the load generator was busy 95% of its core against fast, which may be faster than shown"
+    )
 
 
 def test_the_document_holds_each_turn_as_it_was_measured() -> None:

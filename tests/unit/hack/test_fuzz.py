@@ -1,4 +1,4 @@
-"""The fuzzer repeats itself from its seed, and calls wrong what is wrong."""
+"""The fuzzer is repeatable from its seed, and it recognises wrong answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from fuzz import __main__ as program
-from fuzz import bodies, corpus, oracle, values, vitals
+from fuzz import bodies, corpus, oracle, process_health, values
 from fuzz.oracle import Expected
 
 SENT = b'{"request":{"uid":"7"}}'
@@ -17,11 +17,13 @@ SENT = b'{"request":{"uid":"7"}}'
 
 def an_answer(**response: object) -> bytes:
     whole = {"uid": "7", "allowed": True} | response
-    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": whole}).encode()
+    return json.dumps(
+        {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": whole}
+    ).encode()
 
 
 @pytest.mark.parametrize("number", [0, 17, 4711])
-def test_a_case_is_made_of_the_seed_and_its_number_alone(number: int) -> None:
+def test_a_case_depends_only_on_the_seed_and_its_number(number: int) -> None:
     first, again = (bodies.make(Random(f"3/{number}"), corpus.load(), "uid") for _ in range(2))
 
     assert first == again
@@ -36,7 +38,7 @@ def test_cases_differ_and_many_of_them_are_still_json() -> None:
     assert 150 < len(readable) < 350
 
 
-def test_no_case_changes_what_another_is_made_of() -> None:
+def test_no_case_changes_the_input_of_another() -> None:
     rng, before = Random(3), repr(values.VALUES)
     drawn = [values.hostile(rng) for _ in range(1000)]
     for value in drawn:
@@ -47,7 +49,7 @@ def test_no_case_changes_what_another_is_made_of() -> None:
     assert repr(values.VALUES) == before
 
 
-def test_what_no_encoder_writes_is_written_all_the_same() -> None:
+def test_values_that_no_encoder_writes_are_written() -> None:
     written = values.encode({"a": values.raw("not UTF-8"), "b": 1, f"b{values.TWICE}": 2})
 
     assert written == b'{"a": "\xff\xfe", "b": 1, "b": 2}'
@@ -55,7 +57,10 @@ def test_what_no_encoder_writes_is_written_all_the_same() -> None:
 
 def test_another_status_is_wrong() -> None:
     assert oracle.one_of(400, 413).complaint(413, b"") is None
-    assert oracle.one_of(400, 413).complaint(500, b"why") == "answered 500 instead of 400 or 413: b'why'"
+    assert (
+        oracle.one_of(400, 413).complaint(500, b"why")
+        == "answered 500 instead of 400 or 413: b'why'"
+    )
 
 
 def test_another_verdict_is_wrong() -> None:
@@ -93,9 +98,9 @@ def test_an_answer_in_the_right_form_is_right_also_to_what_python_cannot_read(se
 @pytest.mark.parametrize(
     "line", ['{"level":"error"}', '{"level":"critical"}', "Traceback (most recent call last):", ""]
 )
-def test_a_fault_in_the_log_is_seen(line: str) -> None:
-    assert vitals.is_fault(line)
-    assert not vitals.is_fault('{"level":"warning"}')
+def test_an_internal_error_in_the_log_is_found(line: str) -> None:
+    assert process_health.is_fault(line)
+    assert not process_health.is_fault('{"level":"warning"}')
 
 
 def test_a_budget_is_a_number_or_a_time() -> None:

@@ -1,4 +1,4 @@
-"""What the reader of the demo sees, and what a broken promise says."""
+"""The demo's output, and the text of a broken promise."""
 
 import io
 from itertools import count
@@ -19,12 +19,12 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def world() -> World:
-    return World.__new__(World)  # no chapter here looks at it
+    return World.__new__(World)  # no chapter of these tests uses it
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a second pass whenever somebody looks, and nobody sleep."""
+    """Advance the clock by a second at each reading; never sleep."""
     seconds = count()
     monkeypatch.setattr("mainjob.narrator.time.monotonic", lambda: float(next(seconds)))
     monkeypatch.setattr("mainjob.narrator.time.sleep", lambda _: None)
@@ -58,18 +58,22 @@ def test_a_long_wait_is_shown_and_a_short_one_is_not(stream: type[io.StringIO]) 
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_wait_in_vain_says_what_did_not_come() -> None:
+def test_a_wait_that_times_out_names_its_condition() -> None:
     with pytest.raises(BrokenPromiseError, match=r"^no running pod within 5 s$"):
         Narrator(io.StringIO()).wait("running pod", 5, lambda: None)
 
 
-def test_the_story_ends_with_the_first_chapter_that_breaks_its_promise(
+def test_the_demo_ends_with_the_first_chapter_that_breaks_its_promise(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> str:
         raise BrokenPromiseError("the pod stayed")
 
-    told = [Chapter("one", lambda *_: "kept"), Chapter("two", broken), Chapter("three", lambda *_: "kept")]
+    told = [
+        Chapter("one", lambda *_: "kept"),
+        Chapter("two", broken),
+        Chapter("three", lambda *_: "kept"),
+    ]
     monkeypatch.setattr(story, "CHAPTERS", told)
     out = io.StringIO()
     assert not story.tell(world, Narrator(out), told)
@@ -78,7 +82,7 @@ def test_the_story_ends_with_the_first_chapter_that_breaks_its_promise(
     assert "three" not in out.getvalue()
 
 
-def test_only_the_chapters_that_are_wanted_are_told_under_their_own_numbers(
+def test_only_selected_chapters_run_under_their_own_numbers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = [Chapter("one", lambda *_: "first"), Chapter("two", lambda *_: "second")]
@@ -108,4 +112,7 @@ def test_a_long_output_is_shortened_in_the_middle() -> None:
 
 def test_a_key_is_escaped_where_it_is_part_of_a_path() -> None:
     assert victim.escaped("reprieve.dev/eviction") == r"reprieve\.dev/eviction"
-    assert victim.columns(NAME=".metadata.name", EXIT=".status") == "custom-columns=NAME:.metadata.name,EXIT:.status"
+    assert (
+        victim.columns(NAME=".metadata.name", EXIT=".status")
+        == "custom-columns=NAME:.metadata.name,EXIT:.status"
+    )

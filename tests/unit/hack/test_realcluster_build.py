@@ -1,6 +1,7 @@
-"""Programs are built once a content, and a build that fails or is cut short leaves nothing that looks finished.
+"""Each content is built once; a failed or interrupted build leaves nothing that looks finished.
 
-The compiler is a shell script that behaves like `go` where it matters here; the real one runs in `make test`'s cluster tests.
+The compiler is a shell script that behaves like `go` where it matters here. The cluster tests run
+the real one.
 """
 
 from __future__ import annotations
@@ -67,12 +68,17 @@ def test_a_cached_program_is_not_built_again(bench: Bench) -> None:
 
 def test_the_first_build_says_what_it_will_cost(bench: Bench) -> None:
     bench.ensure("kube-apiserver")
-    assert "building kube-apiserver from source: about 5 min on two cores the first time" in bench.said.getvalue()
+    assert (
+        "building kube-apiserver from source: about 5 min on two cores the first time"
+        in bench.said.getvalue()
+    )
 
 
 def test_a_failed_build_shows_the_compilers_words_and_leaves_no_program(bench: Bench) -> None:
     bench.compiles("echo 'x.go:1: undefined: y' >&2; exit 1")
-    with pytest.raises(ClusterError, match=r"(?s)undefined: y.*building etcd failed; run the same command again"):
+    with pytest.raises(
+        ClusterError, match=r"(?s)undefined: y.*building etcd failed; run the same command again"
+    ):
         bench.ensure("etcd")
     assert not build.path_of("etcd").exists()
 
@@ -107,7 +113,9 @@ def test_a_changed_source_of_our_own_means_another_program() -> None:
     assert build.path_of("pause") != before
 
 
-@pytest.mark.parametrize("change", [{"cgo": True}, {"tags": ("x",)}, {"variables": (("a.b", "c"),)}])
+@pytest.mark.parametrize(
+    "change", [{"cgo": True}, {"tags": ("x",)}, {"variables": (("a.b", "c"),)}]
+)
 def test_changed_flags_mean_another_program(change: dict[str, object]) -> None:
     etcd = pins.BINARIES["etcd"]
     assert build.key(replace(etcd, **change)) != build.key(etcd)  # type: ignore[arg-type]
@@ -136,9 +144,12 @@ def test_a_kubernetes_program_reports_its_release() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "version"), [("go1.26.8\n", (1, 26, 8)), ("go1.26", (1, 26)), ("devel go1.27-abc", None), ("", None)]
+    ("said", "version"),
+    [("go1.26.8\n", (1, 26, 8)), ("go1.26", (1, 26)), ("devel go1.27-abc", None), ("", None)],
 )
-def test_the_toolchains_version_is_read_from_what_it_says(said: str, version: tuple[int, ...] | None) -> None:
+def test_the_toolchains_version_is_read_from_what_it_says(
+    said: str, version: tuple[int, ...] | None
+) -> None:
     assert toolchain.parse_version(said) == version
 
 

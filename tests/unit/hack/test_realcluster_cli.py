@@ -1,4 +1,4 @@
-"""What is wrong with a command, or with the machine, is one sentence and a status."""
+"""An error of a command, or of the machine, is one sentence and an exit status."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from realcluster import cli
 
 
-def test_a_home_that_cannot_be_written_to_is_a_sentence(
+def test_a_home_that_is_not_writable_is_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -18,8 +18,10 @@ def test_a_home_that_cannot_be_written_to_is_a_sentence(
     assert "Not a directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("text", "says"), [("x", "x is not a whole number"), ("-1", "-1 is below zero")])
-def test_a_number_of_nodes_that_is_none_is_said_in_plain_words(
+@pytest.mark.parametrize(
+    ("text", "says"), [("x", "x is not a whole number"), ("-1", "-1 is below zero")]
+)
+def test_an_invalid_number_of_nodes_is_refused_in_plain_words(
     text: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):

@@ -1,4 +1,4 @@
-"""What a real node is told, and what it reads of the machine, without a node."""
+"""A real node's configuration, and what it reads from the machine, without a node."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ LDD = """\
 
 def a_node(name: str = "dev-real-0") -> Node:
     programs = {
-        program: f"/cache/{program}/{program}" for program in ("containerd", "cni-bridge", "cni-host-local", "runc")
+        program: f"/cache/{program}/{program}"
+        for program in ("containerd", "cni-bridge", "cni-host-local", "runc")
     }
-    return Node(name, "/state/nodes/x", "10.200.7.0/24", programs, ("/cache/pause.tar",), "/state/logs")
+    return Node(
+        name, "/state/nodes/x", "10.200.7.0/24", programs, ("/cache/pause.tar",), "/state/logs"
+    )
 
 
 def test_a_node_is_read_as_it_was_written() -> None:
@@ -54,7 +57,10 @@ def test_the_node_has_the_first_address_of_its_subnet() -> None:
 
 
 def test_bridges_of_long_names_differ_and_fit_the_kernel() -> None:
-    names = {node_config.bridge_name(f"a-cluster-with-a-rather-long-name-real-{index}") for index in range(8)}
+    names = {
+        node_config.bridge_name(f"a-cluster-with-a-rather-long-name-real-{index}")
+        for index in range(8)
+    }
     assert len(names) == 8
     assert all(len(name) <= 15 for name in names)
 
@@ -79,9 +85,11 @@ def test_no_subnet_left_is_an_error() -> None:
         node_config.choose_subnet("n", [node_config.POOL])
 
 
-def test_containerd_keeps_the_sandbox_image_and_asks_for_no_rights_it_may_lack() -> None:
+def test_containerd_keeps_the_sandbox_image_and_needs_no_rights_that_may_be_missing() -> None:
     config = tomllib.loads(node_config.containerd_config(a_node(), "overlayfs"))
-    images, runtime = (config["plugins"][f"io.containerd.cri.v1.{part}"] for part in ("images", "runtime"))
+    images, runtime = (
+        config["plugins"][f"io.containerd.cri.v1.{part}"] for part in ("images", "runtime")
+    )
     assert images["pinned_images"] == {"sandbox": "localhost/reprieve/pause:1"}
     assert images["snapshotter"] == "overlayfs"
     assert runtime["restrict_oom_score_adj"] is True
@@ -89,7 +97,7 @@ def test_containerd_keeps_the_sandbox_image_and_asks_for_no_rights_it_may_lack()
     assert runtime["containerd"]["runtimes"]["runc"]["options"]["BinaryName"] == "/cache/runc/runc"
 
 
-def test_the_kubelet_lets_in_only_whom_the_api_server_vouches_for() -> None:
+def test_the_kubelet_admits_only_users_that_the_api_server_authenticates() -> None:
     config = json.loads(node_config.kubelet_config(a_node(), 1024))
     assert config["authentication"]["anonymous"] == {"enabled": False}
     assert config["authorization"] == {"mode": "Webhook"}
@@ -105,21 +113,32 @@ def test_the_pod_network_does_not_switch_on_forwarding() -> None:
 
 def test_cgroup_hierarchies_are_found_in_both_versions() -> None:
     found = dict(node_kernel.parse_cgroup_mounts(MOUNTS))
-    assert set(found) == {"/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/unified"}
+    assert set(found) == {
+        "/sys/fs/cgroup/cpu,cpuacct",
+        "/sys/fs/cgroup/cpuset",
+        "/sys/fs/cgroup/unified",
+    }
     assert "cpuset" in found["/sys/fs/cgroup/cpuset"]
     assert found["/sys/fs/cgroup/unified"] == {"2"}
 
 
-def test_only_a_heartbeat_after_its_start_makes_a_node_ready() -> None:
-    item = {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}]}}
+def test_a_node_is_ready_only_by_a_heartbeat_after_its_start() -> None:
+    item = {
+        "status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}]}
+    }
     assert node.last_heartbeat(item) == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def test_ldd_lines_without_a_path_are_passed_over() -> None:
-    assert image.parse_ldd(LDD) == ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/ld-linux-x86-64.so.2"]
+    assert image.parse_ldd(LDD) == [
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/lib64/ld-linux-x86-64.so.2",
+    ]
 
 
-def test_an_image_names_itself_and_its_only_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_names_itself_and_its_only_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program = tmp_path / "program"
     program.write_bytes(b"static")
@@ -130,7 +149,9 @@ def test_an_image_names_itself_and_its_only_layer(tmp_path: Path, monkeypatch: p
     assert entry["annotations"]["io.containerd.image.name"] == node_config.PAUSE_IMAGE
     manifest = json.loads(blobs[_blob(entry)])
     with tarfile.open(fileobj=io.BytesIO(blobs[_blob(manifest["layers"][0])])) as layer:
-        assert [(member.name, oct(member.mode), member.uid) for member in layer] == [("pause", "0o755", 0)]
+        assert [(member.name, oct(member.mode), member.uid) for member in layer] == [
+            ("pause", "0o755", 0)
+        ]
     config = json.loads(blobs[_blob(manifest["config"])])
     assert config["rootfs"]["diff_ids"] == [manifest["layers"][0]["digest"]]
 

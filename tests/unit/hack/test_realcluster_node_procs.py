@@ -1,4 +1,4 @@
-"""What a local process gets of its pod: the same as the container would, where a workload could notice."""
+"""A local process gets what the container would get, where a workload could notice."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ NOW = "2026-01-02T03:04:05Z"
 
 def a_pod(**container: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": {"b": 'say "hi"', "a": "1\n2"}},
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "uid": "u",
+            "annotations": {"b": 'say "hi"', "a": "1\n2"},
+        },
         "spec": {
             "nodeName": "kwok-0",
             "restartPolicy": container.pop("policy", "Always"),
             "containers": [{"name": "c", **container}],
             "volumes": [
                 {"name": "app", "configMap": {"name": "program"}},
-                {"name": "info", "downwardAPI": {"items": [{"path": "annotations", "fieldRef": ANNOTATIONS}]}},
+                {
+                    "name": "info",
+                    "downwardAPI": {"items": [{"path": "annotations", "fieldRef": ANNOTATIONS}]},
+                },
                 {"name": "host", "hostPath": {"path": "/data/x"}},
                 {"name": "empty", "emptyDir": {}},
             ],
@@ -32,8 +40,13 @@ def a_pod(**container: Any) -> dict[str, Any]:
         "status": {
             "podIP": "127.20.0.5",
             "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}],
-            "containerStatuses": [{"name": "c", "restartCount": 0, "ready": True, "state": {"running": {}}}],
+            "conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "PodScheduled", "status": "True"},
+            ],
+            "containerStatuses": [
+                {"name": "c", "restartCount": 0, "ready": True, "state": {"running": {}}}
+            ],
         },
     }
 
@@ -77,7 +90,11 @@ def test_mount_paths_become_local_folders(word: str, want: str) -> None:
 
 def test_the_command_runs_with_this_python_in_local_folders() -> None:
     pod = a_pod(command=["python3", "/app/main.py"], args=["--ip=$(IP)"], volumeMounts=MOUNTS)
-    assert procs_pod.command(pod, {"IP": "1"}, FOLDERS) == [sys.executable, "/run/p/app/main.py", "--ip=1"]
+    assert procs_pod.command(pod, {"IP": "1"}, FOLDERS) == [
+        sys.executable,
+        "/run/p/app/main.py",
+        "--ip=1",
+    ]
 
 
 def test_without_a_command_the_images_own_runs() -> None:
@@ -92,8 +109,16 @@ def test_variables_come_from_fields_maps_and_earlier_variables() -> None:
         {"name": "MODE", "valueFrom": {"configMapKeyRef": {"name": "program", "key": "mode"}}},
         {"name": "NOTE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['b']"}}},
     ]
-    found = procs_pod.environment(a_pod(env=env), {("configmaps", "program"): {"mode": "slow"}}, FOLDERS)
-    want = {"IP": "127.20.0.5", "URL": "http://127.20.0.5/$(LATER)", "LATER": "x", "MODE": "slow", "NOTE": 'say "hi"'}
+    found = procs_pod.environment(
+        a_pod(env=env), {("configmaps", "program"): {"mode": "slow"}}, FOLDERS
+    )
+    want = {
+        "IP": "127.20.0.5",
+        "URL": "http://127.20.0.5/$(LATER)",
+        "LATER": "x",
+        "MODE": "slow",
+        "NOTE": 'say "hi"',
+    }
     assert found == want
 
 
@@ -105,7 +130,7 @@ def test_files_come_from_maps_and_from_the_pod_itself() -> None:
     }
 
 
-def test_what_has_to_be_fetched_is_named_once() -> None:
+def test_each_config_map_and_secret_is_named_once() -> None:
     env = [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
     assert procs_pod.references(a_pod(env=env)) == {("configmaps", "program"), ("secrets", "s")}
 
@@ -131,11 +156,14 @@ OUTCOMES = {
 
 
 @pytest.mark.parametrize(("code", "phase", "reason"), OUTCOMES.values(), ids=OUTCOMES)
-def test_the_end_is_reported_as_a_kubelet_does(code: int, phase: str, reason: str) -> None:
+def test_the_final_status_is_that_of_a_kubelet(code: int, phase: str, reason: str) -> None:
     status = procs_pod.final_status(a_pod(), code, NOW, NOW)
     assert status["phase"] == phase
     (container,) = status["containerStatuses"]
-    assert (container["state"]["terminated"]["exitCode"], container["state"]["terminated"]["reason"]) == (code, reason)
+    assert (
+        container["state"]["terminated"]["exitCode"],
+        container["state"]["terminated"]["reason"],
+    ) == (code, reason)
     assert [condition["status"] for condition in status["conditions"]] == ["False", "True"]
 
 

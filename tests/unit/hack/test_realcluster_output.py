@@ -1,4 +1,4 @@
-"""What a waiting user sees, and the small things that the cluster is made of."""
+"""Progress for a waiting user, and small parts of the cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def test_a_task_without_a_terminal_is_one_line_when_it_is_quick() -> None:
     assert said.getvalue() == "waiting for X: 0.0 s\n"
 
 
-def test_a_long_task_without_a_terminal_says_from_time_to_time_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_task_without_a_terminal_says_from_time_to_time_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
     said = io.StringIO()
     with Progress(said).task("building") as task:
@@ -46,7 +48,9 @@ NODE: dict[str, Any] = {"spec": {}, "status": {"conditions": [{"type": "Ready", 
 
 
 def test_a_node_is_ready_only_without_its_first_taint() -> None:
-    tainted = NODE | {"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
+    tainted = NODE | {
+        "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
+    }
     assert kwok.is_ready(NODE)
     assert not kwok.is_ready(tainted)
     assert not kwok.is_ready({"spec": {}, "status": {}})
@@ -58,8 +62,12 @@ def test_simulated_nodes_carry_the_annotation_that_kwok_selects_by() -> None:
     assert json.loads(json.dumps(node)) == node
 
 
-@pytest.mark.parametrize("command", ["up", "down", "status", "kubeconfig", "logs", "start", "stop", "build", "bin"])
-def test_every_command_explains_itself_and_takes_a_name(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command", ["up", "down", "status", "kubeconfig", "logs", "start", "stop", "build", "bin"]
+)
+def test_every_command_explains_itself_and_takes_a_name(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
     assert ended.value.code == 0

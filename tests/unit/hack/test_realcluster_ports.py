@@ -1,4 +1,4 @@
-"""Blocks of ports: no two clusters meet, neither on ports nor on pod addresses."""
+"""Blocks of ports: no two clusters share ports or pod addresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def test_every_component_has_a_port_of_its_own_inside_the_block() -> None:
     assert set(numbers) <= set(ports.block(ports.FIRST))
 
 
-@pytest.mark.parametrize(("other", "overlap"), [(1, True), (ports.BLOCK - 1, True), (ports.BLOCK, False)])
+@pytest.mark.parametrize(
+    ("other", "overlap"), [(1, True), (ports.BLOCK - 1, True), (ports.BLOCK, False)]
+)
 def test_blocks_overlap_when_they_share_a_port(*, other: int, overlap: bool) -> None:
     assert ports.overlaps(20000, [20000 + other]) is overlap
     assert ports.overlaps(20000 + other, [20000]) is overlap

@@ -1,4 +1,4 @@
-"""Processes are known by pid and start time; what is not ours is never ended."""
+"""Processes are identified by pid and start time; foreign processes are never ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ SLEEP = ("sleep", "60")
 STUBBORN = (
     sys.executable,
     "-c",
-    "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)",
+    (
+        "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); "
+        "time.sleep(60)"
+    ),
 )
 
 
@@ -35,13 +38,15 @@ def test_a_started_process_runs_until_it_is_stopped(home: Processes) -> None:
     assert home.names() == []
 
 
-def test_starting_what_runs_changes_nothing(home: Processes) -> None:
+def test_starting_a_running_process_changes_nothing(home: Processes) -> None:
     first = home.start("sleeper", SLEEP)
     assert home.start("sleeper", SLEEP) == first
     home.stop(["sleeper"])
 
 
-def test_a_recycled_pid_is_a_stranger_and_is_left_alone(home: Processes, tmp_path: Path) -> None:
+def test_a_recycled_pid_is_a_foreign_process_and_is_left_alone(
+    home: Processes, tmp_path: Path
+) -> None:
     ours = home.start("sleeper", SLEEP)
     stranger = replace(ours, started=ours.started - 1)
     (tmp_path / "pids" / "sleeper.json").write_text(json.dumps(asdict(stranger)))
@@ -52,7 +57,7 @@ def test_a_recycled_pid_is_a_stranger_and_is_left_alone(home: Processes, tmp_pat
     home.stop(["sleeper"])
 
 
-def test_a_pid_of_an_earlier_boot_is_a_stranger() -> None:
+def test_a_pid_of_an_earlier_boot_is_a_foreign_process() -> None:
     me = identify(os.getpid())
     assert me is not None
     assert me.is_alive()
@@ -66,7 +71,9 @@ def test_a_zombie_is_dead() -> None:
     child.wait()
 
 
-def test_a_process_that_ignores_term_is_killed(home: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ignores_term_is_killed(
+    home: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processes, "TERM_SECONDS", 0.2)
     identity = home.start("stubborn", STUBBORN)
     while "deaf" not in home.last_lines("stubborn"):

@@ -1,4 +1,4 @@
-"""The scheduler's configuration is the user's, and only the way to the cluster is added."""
+"""The scheduler's configuration is the user's; only the connection to the cluster is added."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def test_what_the_user_wrote_stays_and_the_kubeconfig_is_added(file: Path, text:
     file.write_text(text)
     cluster = state.create_or_get("one", {"scheduler_config": str(file)}, None)
     written = scheduler_config.write(cluster, KUBECONFIG)
-    assert yaml.safe_load(written.read_text()) == HEAD | {"clientConnection": {"kubeconfig": str(KUBECONFIG)}}
+    assert yaml.safe_load(written.read_text()) == HEAD | {
+        "clientConnection": {"kubeconfig": str(KUBECONFIG)}
+    }
 
 
 def test_the_file_is_read_anew_at_each_start(file: Path) -> None:

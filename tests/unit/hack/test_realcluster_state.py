@@ -1,4 +1,4 @@
-"""What is recorded about a cluster: once, privately, and never silently changed."""
+"""A cluster's record is written once, privately, and is never silently changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from realcluster import state
 from realcluster.errors import ClusterError
 from realcluster.state import Cluster, Settings
 
-NOTHING: dict[str, object] = dict.fromkeys(("kwok_nodes", "real_nodes", "feature_gates", "runtime_config", "provider"))
+NOTHING: dict[str, object] = dict.fromkeys(
+    ("kwok_nodes", "real_nodes", "feature_gates", "runtime_config", "provider")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,8 @@ def test_asking_for_nothing_agrees_with_any_recorded_cluster() -> None:
 def test_asking_for_something_else_is_refused_in_one_sentence_with_both_values() -> None:
     a_cluster(kwok_nodes=3)
     with pytest.raises(
-        ClusterError, match=r"cluster one exists with --kwok-nodes 3, not 5: `hack/cluster down --name one`"
+        ClusterError,
+        match=r"cluster one exists with --kwok-nodes 3, not 5: `hack/cluster down --name one`",
     ):
         a_cluster(kwok_nodes=5)
     with pytest.raises(ClusterError, match=r"--port-base \d+, not 30000"):
@@ -58,7 +61,7 @@ def test_a_name_that_is_no_label_is_refused(name: str) -> None:
         a_cluster(name)
 
 
-def test_an_unknown_cluster_is_answered_with_how_to_make_it() -> None:
+def test_an_unknown_cluster_is_refused_with_the_command_that_creates_it() -> None:
     assert state.find("nobody") is None
     with pytest.raises(ClusterError, match=r"`hack/cluster up --name nobody` makes it"):
         state.get("nobody")
@@ -67,7 +70,13 @@ def test_an_unknown_cluster_is_answered_with_how_to_make_it() -> None:
 def test_every_component_and_possible_node_has_a_token_of_its_own() -> None:
     cluster = a_cluster()
     cluster.write_tokens()
-    users = ["admin", "kwok", "system:kube-scheduler", "system:kube-controller-manager", "system:node:one-real-7"]
+    users = [
+        "admin",
+        "kwok",
+        "system:kube-scheduler",
+        "system:kube-controller-manager",
+        "system:node:one-real-7",
+    ]
     assert len({cluster.token(user) for user in users}) == len(users)
     with pytest.raises(ClusterError, match="has no user stranger"):
         cluster.token("stranger")
@@ -87,9 +96,11 @@ def test_secrets_are_readable_by_their_owner_only() -> None:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_kubeconfig_stands_alone() -> None:
+def test_a_kubeconfig_is_self_contained() -> None:
     cluster = with_certificate(a_cluster())
-    config: dict[str, Any] = json.loads(cluster.write_kubeconfig("system:kube-scheduler").read_text())
+    config: dict[str, Any] = json.loads(
+        cluster.write_kubeconfig("system:kube-scheduler").read_text()
+    )
     (entry,) = config["clusters"]
     assert base64.b64decode(entry["cluster"]["certificate-authority-data"]) == b"certificate"
     assert entry["cluster"]["server"] == cluster.api_server
@@ -126,7 +137,7 @@ def with_certificate(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def test_a_cluster_that_one_run_claims_is_no_others_until_it_is_done() -> None:
+def test_a_claimed_cluster_is_refused_to_other_runs_until_the_claim_ends() -> None:
     refused = pytest.raises(ClusterError, match="cluster mine is in use by another run")
     with state.claimed("mine"), state.claimed("other"), refused, state.claimed("mine"):
         pytest.fail("claimed twice")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.checkpointing.contract import Answer, AnswerState
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config import preemption_class
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import ClassSet
@@ -18,18 +18,20 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.lifecycle import machine
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase
-from reprieve_policy.lifecycle.machine import Seen
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
+from reprieve_policy.lifecycle.machine import ObservedVictim
 from reprieve_policy.preemption import protection as reprieve
 from reprieve_testing.builders import PodBuilder, a_pod, after, an_eviction
 
 MINUTE = 60
 SETTINGS = PolicySettings()
 EVERY_CLASS = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
-NOTHING = Seen()
-SAVING = Seen(answer=Answer(state=AnswerState.SAVING))
-SAVED = Seen(answer=Answer(state=AnswerState.SAVED))
-DEFERS_FOR_EVER = Seen(answer=Answer(state=AnswerState.DEFER, defer_seconds=10**6))
+NOTHING = ObservedVictim()
+SAVING = ObservedVictim(answer=CheckpointAnswer(state=AnswerState.SAVING))
+SAVED = ObservedVictim(answer=CheckpointAnswer(state=AnswerState.SAVED))
+DEFERS_FOR_EVER = ObservedVictim(
+    answer=CheckpointAnswer(state=AnswerState.DEFER, defer_seconds=10**6)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +39,11 @@ class Row:
     """A pod that a scheduler asks for, what is seen of it, and what becomes of it at which minute."""
 
     pod: PodBuilder
-    seen: Sequence[tuple[float, Seen]] = ((0, NOTHING),)
+    seen: Sequence[tuple[float, ObservedVictim]] = ((0, NOTHING),)
     namespace: NamespacePolicy = EVERY_CLASS
     walltime: Walltime | None = None
     phases: Sequence[Phase]
-    outcome: Outcome | None
+    outcome: CheckpointOutcome | None
     is_failed: bool = False
     grace_seconds: int | None = None
 
@@ -49,27 +51,44 @@ class Row:
 AUTO, MANUAL = a_pod().with_checkpoint("auto"), a_pod().with_checkpoint("manual")
 NONE = a_pod().with_checkpoint("none")
 PROMPT = ((0, NOTHING), (1, SAVED))
-HINTED, CHECKPOINTING, EXTENDED, DEFERRED = Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED
+HINTED, CHECKPOINTING, EXTENDED, DEFERRED = (
+    Phase.HINTED,
+    Phase.CHECKPOINTING,
+    Phase.EXTENDED,
+    Phase.DEFERRED,
+)
 SETTLED, ENDS = Phase.SETTLED, Phase.TERMINATING
 
 ROWS = {
     "checkpoint auto: a hint, the checkpoint, then it goes": Row(
-        pod=AUTO, seen=PROMPT, phases=(HINTED, Phase.SAVED, ENDS), outcome=Outcome.SAVED, grace_seconds=30
+        pod=AUTO,
+        seen=PROMPT,
+        phases=(HINTED, Phase.SAVED, ENDS),
+        outcome=CheckpointOutcome.SAVED,
+        grace_seconds=30,
     ),
     "checkpoint manual: likewise": Row(
-        pod=MANUAL, seen=PROMPT, phases=(HINTED, Phase.SAVED, ENDS), outcome=Outcome.SAVED, grace_seconds=30
+        pod=MANUAL,
+        seen=PROMPT,
+        phases=(HINTED, Phase.SAVED, ENDS),
+        outcome=CheckpointOutcome.SAVED,
+        grace_seconds=30,
     ),
     "checkpoint none: SIGTERM at once, a grace period of 30 s": Row(
-        pod=NONE, phases=(SETTLED, ENDS), outcome=Outcome.SKIPPED, grace_seconds=30
+        pod=NONE, phases=(SETTLED, ENDS), outcome=CheckpointOutcome.SKIPPED, grace_seconds=30
     ),
     "timeout: 10 minutes": Row(
-        pod=AUTO, seen=((0, NOTHING), (9.99, NOTHING)), phases=(HINTED,), outcome=None, grace_seconds=None
+        pod=AUTO,
+        seen=((0, NOTHING), (9.99, NOTHING)),
+        phases=(HINTED,),
+        outcome=None,
+        grace_seconds=None,
     ),
     "unresponsive: SIGTERM, 30 s, SIGKILL; failed": Row(
         pod=AUTO,
         seen=((0, NOTHING), (10, NOTHING)),
         phases=(HINTED, SETTLED, ENDS),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
         is_failed=True,
         grace_seconds=30,
     ),
@@ -77,14 +96,14 @@ ROWS = {
         pod=AUTO,
         seen=((0, NOTHING), (1, SAVING), (10, SAVING), (14.9, SAVED)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, Phase.SAVED, ENDS),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
         grace_seconds=30,
     ),
     "once": Row(
         pod=AUTO,
         seen=((0, NOTHING), (1, SAVING), (10, SAVING), (15, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, ENDS),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
         is_failed=True,
         grace_seconds=30,
     ),
@@ -98,19 +117,21 @@ ROWS = {
         pod=AUTO,
         seen=((0, NOTHING), (9, DEFERS_FOR_EVER), (14, DEFERS_FOR_EVER)),
         phases=(HINTED, DEFERRED, SETTLED, ENDS),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
         is_failed=True,
         grace_seconds=30,
     ),
     "not preemptible: no checkpoint and class 7": Row(
-        pod=NONE.in_class(7), phases=(Phase.SPARED,), outcome=Outcome.SPARED
+        pod=NONE.in_class(7), phases=(Phase.SPARED,), outcome=CheckpointOutcome.SPARED
     ),
-    "not preemptible: class 10": Row(pod=AUTO.in_class(10), phases=(Phase.SPARED,), outcome=Outcome.SPARED),
+    "not preemptible: class 10": Row(
+        pod=AUTO.in_class(10), phases=(Phase.SPARED,), outcome=CheckpointOutcome.SPARED
+    ),
     "not preemptible: sensitive, always": Row(
         pod=AUTO.in_class(0),
         namespace=NamespacePolicy(workload_type="sensitive"),
         phases=(Phase.SPARED,),
-        outcome=Outcome.SPARED,
+        outcome=CheckpointOutcome.SPARED,
     ),
     "not preemptible: within 5 minutes of its walltime": Row(
         pod=AUTO,
@@ -120,7 +141,10 @@ ROWS = {
         outcome=None,
     ),
     "6 minutes before it, it is": Row(
-        pod=AUTO, walltime=Walltime(after(-54 * MINUTE), 60 * MINUTE), phases=(HINTED,), outcome=None
+        pod=AUTO,
+        walltime=Walltime(after(-54 * MINUTE), 60 * MINUTE),
+        phases=(HINTED,),
+        outcome=None,
     ),
 }
 
@@ -132,11 +156,11 @@ def live(row: Row) -> tuple[Eviction, list[Phase]]:
     state, phases = an_eviction().asked_by_scheduler().build(), []
     for minute, seen in row.seen:
         now = after(minute * MINUTE)
-        protection = reprieve.decide_reprieve(view, known, row.walltime, now)
-        asked = Seen(answer=seen.answer, reprieve=protection)
+        protection = reprieve.decide_protection(view, known, row.walltime, now)
+        asked = ObservedVictim(answer=seen.answer, protection=protection)
         decision = machine.decide(state, asked, plan, SETTINGS, now)
         state = decision.eviction
-        phases.extend(move.to for move in decision.moves)
+        phases.extend(move.to for move in decision.transitions)
     return state, phases
 
 
@@ -159,4 +183,6 @@ CLASSES = {
 
 @pytest.mark.parametrize(("victim", "preemptors"), CLASSES.values(), ids=CLASSES)
 def test_preemption_only_moves_down(victim: int, preemptors: Sequence[int]) -> None:
-    assert [one for one in range(11) if preemption_class.may_preempt(one, victim)] == list(preemptors)
+    assert [one for one in range(11) if preemption_class.may_preempt(one, victim)] == list(
+        preemptors
+    )

@@ -41,14 +41,20 @@ class Case:
 CASES = {
     "the PriorityClass speaks first": Case(want=2),
     "then the Namespace's default": Case(priority_class=None, want=3),
-    "then its workload type": Case(priority_class=None, namespace=NamespacePolicy(workload_type="service"), want=6),
+    "then its workload type": Case(
+        priority_class=None, namespace=NamespacePolicy(workload_type="service"), want=6
+    ),
     "then the cluster": Case(priority_class=None, namespace=NamespacePolicy(), want=1),
     "a pod without a PriorityClass has the global default's": Case(
         priority_class=None, priority_classes={"global": GLOBAL_GIVES_1}, want=1
     ),
     "an unknown PriorityClass says nothing": Case(priority_class="unknown", want=3),
-    "a PriorityClass that cannot be read says nothing": Case(priority_class="gives-nonsense", want=3),
-    "a class that the Namespace does not allow is passed over": Case(priority_class="gives-9", want=3),
+    "a PriorityClass that cannot be read says nothing": Case(
+        priority_class="gives-nonsense", want=3
+    ),
+    "a class that the Namespace does not allow is passed over": Case(
+        priority_class="gives-9", want=3
+    ),
     "where no class that is said is allowed, the highest that is": Case(
         priority_class=None,
         namespace=NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 2}))),
@@ -74,21 +80,43 @@ def test_the_class_of_a_pod_that_names_none(case: Case) -> None:
 
 def test_every_workload_type_gives_its_class() -> None:
     given = {
-        name: known.default_class(view_of(a_pod()), Facts(namespace=NamespacePolicy(workload_type=name)))
+        name: known.default_class(
+            view_of(a_pod()), Facts(namespace=NamespacePolicy(workload_type=name))
+        )
         for name in ("hpc-batch", "ml-training", "service", "interactive", "sensitive")
     }
-    assert given == {"hpc-batch": 4, "ml-training": 5, "service": 6, "interactive": 3, "sensitive": 10}
+    assert given == {
+        "hpc-batch": 4,
+        "ml-training": 5,
+        "service": 6,
+        "interactive": 3,
+        "sensitive": 10,
+    }
 
 
 @pytest.mark.parametrize(("label", "want"), [("3", 3), ("10", 10), ("11", 4), ("", 4)])
-def test_a_readable_label_is_the_class_and_an_unreadable_one_counts_as_unsaid(label: str, want: int) -> None:
+def test_a_readable_label_is_the_class_and_an_unreadable_one_counts_as_unsaid(
+    label: str, want: int
+) -> None:
     assert known.effective_class(view_of(a_pod().in_class(label)), Facts()) == want
 
 
 EFFECTIVE = {
-    "a class that nobody allowed protects no more than one that everybody may have": (NamespacePolicy(), 9, 6),
-    "one below what is allowed stays what it is": (NamespacePolicy(allowed_classes=ClassSet(frozenset({5}))), 3, 3),
-    "one above a list counts as its highest": (NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 5}))), 10, 5),
+    "a class that nobody allowed protects no more than one that everybody may have": (
+        NamespacePolicy(),
+        9,
+        6,
+    ),
+    "one below what is allowed stays what it is": (
+        NamespacePolicy(allowed_classes=ClassSet(frozenset({5}))),
+        3,
+        3,
+    ),
+    "one above a list counts as its highest": (
+        NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 5}))),
+        10,
+        5,
+    ),
     "class 10 where nobody listed classes has passed the guard": (NamespacePolicy(), 10, 10),
     "a sensitive workload is of class 10, whatever it says": (SENSITIVE, 3, 10),
 }
@@ -102,7 +130,10 @@ def test_a_label_that_got_in_unseen_protects_no_more_than_its_namespace_allows(
 
 
 def test_of_several_global_defaults_the_lowest_counts() -> None:
-    defaults = {name: a_priority_class(name).worth(value).for_all().build() for name, value in (("b", 7), ("a", 3))}
+    defaults = {
+        name: a_priority_class(name).worth(value).for_all().build()
+        for name, value in (("b", 7), ("a", 3))
+    }
     found = known.priority_class_named(None, Facts(priority_classes=defaults))
     assert found is defaults["a"]
 
@@ -112,14 +143,22 @@ HIGH = a_priority_class("high").worth(9000).build()
 
 
 def test_a_pod_is_defended_with_what_its_priority_class_names() -> None:
-    assert known.preemption_priority(100, DEFENDED, Facts(priority_classes={"high": HIGH})) == 9000
+    assert (
+        known.class_preemption_priority(100, DEFENDED, Facts(priority_classes={"high": HIGH}))
+        == 9000
+    )
 
 
 @pytest.mark.parametrize("named", [None, HIGH, DEFENDED])
-def test_a_pod_is_defended_with_its_priority_where_nothing_known_is_named(named: Resource | None) -> None:
-    assert known.preemption_priority(100, named, Facts()) == 100
+def test_a_pod_is_defended_with_its_priority_where_nothing_known_is_named(
+    named: Resource | None,
+) -> None:
+    assert known.class_preemption_priority(100, named, Facts()) == 100
 
 
 def test_a_defence_without_a_value_is_none() -> None:
     valueless = Resource(kind="PriorityClass")
-    assert known.preemption_priority(100, DEFENDED, Facts(priority_classes={"high": valueless})) == 100
+    assert (
+        known.class_preemption_priority(100, DEFENDED, Facts(priority_classes={"high": valueless}))
+        == 100
+    )

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from reprieve_policy.verdict import (
     MAX_VALUE_SHOWN,
-    Kind,
     Verdict,
     Violation,
+    ViolationKind,
     annotation_path,
     label_path,
     quote,
@@ -18,22 +18,33 @@ from reprieve_policy.verdict import (
 from reprieve_testing.texts import is_showable
 
 CLASS_PATH = "metadata.labels[reprieve.dev/preemption-class]"
-BAD = Violation(CLASS_PATH, Kind.INVALID, "11", "must be between 0 and 10")
-FORBIDDEN = Violation(CLASS_PATH, Kind.FORBIDDEN, None, "may only be lowered after creation")
+BAD = Violation(CLASS_PATH, ViolationKind.INVALID, "11", "must be between 0 and 10")
+FORBIDDEN = Violation(
+    CLASS_PATH, ViolationKind.FORBIDDEN, None, "may only be lowered after creation"
+)
 
 MESSAGES = {
     "an invalid value": (BAD, f'{CLASS_PATH}: Invalid value: "11": must be between 0 and 10'),
-    "something forbidden": (FORBIDDEN, f"{CLASS_PATH}: Forbidden: may only be lowered after creation"),
+    "something forbidden": (
+        FORBIDDEN,
+        f"{CLASS_PATH}: Forbidden: may only be lowered after creation",
+    ),
     "an unsupported value": (
-        Violation("p", Kind.UNSUPPORTED, "x", 'supported values: "a"'),
+        Violation("p", ViolationKind.UNSUPPORTED, "x", 'supported values: "a"'),
         'p: Unsupported value: "x": supported values: "a"',
     ),
     "something missing": (
-        Violation("p", Kind.REQUIRED, None, "needed for gangs"),
+        Violation("p", ViolationKind.REQUIRED, None, "needed for gangs"),
         "p: Required value: needed for gangs",
     ),
-    "something unknown": (Violation("p", Kind.NOT_FOUND, "gold", ""), 'p: Not found: "gold"'),
-    "an empty value": (Violation("p", Kind.INVALID, "", "must be a class"), 'p: Invalid value: "": must be a class'),
+    "something unknown": (
+        Violation("p", ViolationKind.NOT_FOUND, "gold", ""),
+        'p: Not found: "gold"',
+    ),
+    "an empty value": (
+        Violation("p", ViolationKind.INVALID, "", "must be a class"),
+        'p: Invalid value: "": must be a class',
+    ),
 }
 
 
@@ -43,7 +54,7 @@ def test_a_violation_reads_like_the_api_servers_own(violation: Violation, text: 
 
 
 def test_every_kind_has_the_api_servers_words_and_cause() -> None:
-    assert {kind.words: kind.cause for kind in Kind} == {
+    assert {kind.text: kind.cause for kind in ViolationKind} == {
         "Required value": "FieldValueRequired",
         "Invalid value": "FieldValueInvalid",
         "Unsupported value": "FieldValueNotSupported",
@@ -110,9 +121,9 @@ def test_verdicts_are_joined_in_order_and_warn_once() -> None:
 
 
 def test_a_verdict_without_a_word_is_silent() -> None:
-    assert Verdict().is_silent
-    assert not Verdict(warnings=("a",)).is_silent
-    assert not Verdict(violations=(BAD,)).is_silent
+    assert Verdict().is_empty
+    assert not Verdict(warnings=("a",)).is_empty
+    assert not Verdict(violations=(BAD,)).is_empty
 
 
 def test_paths_lead_into_templates() -> None:

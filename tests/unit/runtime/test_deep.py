@@ -9,8 +9,14 @@ from reprieve_runtime import deep
 
 CASES = {
     "what is not deep stays as it is": ('{"a":[1,{"b":"]}"}]}', '{"a":[1,{"b":"]}"}]}'),
-    "what is too deep is null": (f'{{"a":{"[" * 100}1{"]" * 100},"b":2}}', f'{{"a":{"[" * 99}null{"]" * 99},"b":2}}'),
-    "and what comes beside it stays": ("[" * 100 + "[],1,{}" + "]" * 100, "[" * 100 + "null,1,null" + "]" * 100),
+    "what is too deep is null": (
+        f'{{"a":{"[" * 100}1{"]" * 100},"b":2}}',
+        f'{{"a":{"[" * 99}null{"]" * 99},"b":2}}',
+    ),
+    "and what comes beside it stays": (
+        "[" * 100 + "[],1,{}" + "]" * 100,
+        "[" * 100 + "null,1,null" + "]" * 100,
+    ),
     "brackets in texts are text": (r'["\"[[[[\\",1]', r'["\"[[[[\\",1]'),
     "nothing is nothing": ("", ""),
 }

@@ -11,7 +11,9 @@ from reprieve_runtime.client.paths import object_path
 
 
 def a_record(**fields: object) -> logging.LogRecord:
-    return logging.makeLogRecord({"msg": "victim hinted", "levelname": "INFO", "name": "x", "created": 0.0, **fields})
+    return logging.makeLogRecord(
+        {"msg": "victim hinted", "levelname": "INFO", "name": "x", "created": 0.0, **fields}
+    )
 
 
 def test_json_lines_carry_fields_beside_the_message() -> None:
@@ -26,7 +28,10 @@ def test_json_lines_carry_fields_beside_the_message() -> None:
 
 
 def test_text_lines_carry_fields_as_pairs() -> None:
-    assert logs.TextFormatter().format(a_record(pod_uid="u")) == "00:00:00.000 INFO    victim hinted pod_uid=u"
+    assert (
+        logs.TextFormatter().format(a_record(pod_uid="u"))
+        == "00:00:00.000 INFO    victim hinted pod_uid=u"
+    )
 
 
 def test_a_traceback_stays_inside_its_json_line() -> None:
@@ -43,4 +48,7 @@ def test_an_unknown_format_is_refused() -> None:
 
 
 def test_names_cannot_leave_their_place_in_a_path() -> None:
-    assert object_path("pods", "a", "../../secrets", "status") == "/api/v1/namespaces/a/pods/..%2F..%2Fsecrets/status"
+    assert (
+        object_path("pods", "a", "../../secrets", "status")
+        == "/api/v1/namespaces/a/pods/..%2F..%2Fsecrets/status"
+    )

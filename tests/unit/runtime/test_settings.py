@@ -21,7 +21,9 @@ class Example:
 
 
 def load(argv: list[str] | None = None, **environ: str) -> Example:
-    return settings.load(Example, program="example", description="", argv=argv or [], environ=environ)
+    return settings.load(
+        Example, program="example", description="", argv=argv or [], environ=environ
+    )
 
 
 def test_defaults_hold_where_nobody_says() -> None:
@@ -31,7 +33,9 @@ def test_defaults_hold_where_nobody_says() -> None:
 def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text(json.dumps({"name": "file", "port": 1, "share": 0.1, "names": ["a", "b"]}))
-    loaded = load(["--config", str(file), "--name", "flag"], REPRIEVE_NAME="environment", REPRIEVE_PORT="2")
+    loaded = load(
+        ["--config", str(file), "--name", "flag"], REPRIEVE_NAME="environment", REPRIEVE_PORT="2"
+    )
     assert loaded == Example(name="flag", port=2, share=0.1, names=("a", "b"))
 
 

@@ -13,20 +13,31 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
 from reprieve_policy.lifecycle import eviction
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import Observation
 from reprieve_testing.builders import after
 from reprieve_testing.chaos import actors, edges, invariants, records
-from reprieve_testing.chaos.edges import Act, Edge
-from reprieve_testing.chaos.invariants import History, Outage, Victim
-from reprieve_testing.chaos.proxy import Call
-from reprieve_testing.chaos.records import Hint, Said, Write
+from reprieve_testing.chaos.edges import Edge, PodAction
+from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
+from reprieve_testing.chaos.proxy import ProxiedCall
+from reprieve_testing.chaos.records import Hint, WorkloadAnswer, Write
 
 HINTED = Eviction(
-    eviction_id="u-1", phase=Phase.HINTED, requested_at=after(0), attempt=1, hinted_at=after(1), deadline=after(60)
+    eviction_id="u-1",
+    phase=Phase.HINTED,
+    requested_at=after(0),
+    attempt=1,
+    hinted_at=after(1),
+    deadline=after(60),
 )
-TERMINATING = replace(HINTED, phase=Phase.TERMINATING, outcome=Outcome.SAVED, deadline=None, grace_seconds=30)
-CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED)
+TERMINATING = replace(
+    HINTED,
+    phase=Phase.TERMINATING,
+    outcome=CheckpointOutcome.SAVED,
+    deadline=None,
+    grace_seconds=30,
+)
+CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 
 
 def write(seconds: float, verb: str, state: Eviction | None = None, **changes: Any) -> Write:
@@ -48,8 +59,10 @@ TOLD = write(1, "patch", HINTED)
 MARKED = write(20, "patch", TERMINATING, subresource="status")
 DELETED = write(20.2, "delete")
 HINT = Hint(uid="u", eviction_id="u-1", attempt=1, at=after(2), deadline=after(60))
-SAVED = Said(uid="u", at=after(19), state="saved")
-VICTIM = Victim(uid="u", pod="team/victim", marked_at=after(0), longest=timedelta(seconds=70))
+SAVED = WorkloadAnswer(uid="u", at=after(19), state="saved")
+VICTIM = VictimExpectation(
+    uid="u", pod="team/victim", marked_at=after(0), max_duration=timedelta(seconds=70)
+)
 GOOD = History(victims=[VICTIM], writes=[TOLD, MARKED, DELETED], hints=[HINT], said=[SAVED])
 
 
@@ -63,7 +76,7 @@ def good(**changes: Any) -> History:
     return replace(GOOD, **changes)
 
 
-def victim(**changes: Any) -> list[Victim]:
+def victim(**changes: Any) -> list[VictimExpectation]:
     return [replace(VICTIM, **changes)]
 
 
@@ -79,7 +92,11 @@ CASES = {
         ],
     ),
     "one that never answers has the time that it asked for, whatever was written down": Case(
-        good(victims=victim(least=timedelta(seconds=61)), said=[], writes=[TOLD, write(60.5, "delete")]),
+        good(
+            victims=victim(min_notice=timedelta(seconds=61)),
+            said=[],
+            writes=[TOLD, write(60.5, "delete")],
+        ),
         [
             "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {60.5}, unacknowledged, less than 61 s after its mark"
         ],
@@ -97,7 +114,9 @@ CASES = {
         ],
     ),
     "a deadline that was only told counts as well": Case(
-        good(said=[], hints=[replace(HINT, deadline=after(65))], writes=[TOLD, write(62, "delete")]),
+        good(
+            said=[], hints=[replace(HINT, deadline=after(65))], writes=[TOLD, write(62, "delete")]
+        ),
         [
             "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {62}, unacknowledged, before its deadline {65}"
         ],
@@ -105,7 +124,7 @@ CASES = {
     "an extension counts from when it was written": Case(
         good(
             said=[],
-            victims=victim(longest=timedelta(seconds=100)),
+            victims=victim(max_duration=timedelta(seconds=100)),
             writes=[
                 TOLD,
                 write(60, "patch", replace(HINTED, phase=Phase.CHECKPOINTING, deadline=after(90))),
@@ -122,7 +141,14 @@ CASES = {
             writes=[
                 TOLD,
                 write(
-                    60, "patch", replace(HINTED, phase=Phase.SETTLED, outcome=Outcome.UNRESPONSIVE, deadline=after(600))
+                    60,
+                    "patch",
+                    replace(
+                        HINTED,
+                        phase=Phase.SETTLED,
+                        outcome=CheckpointOutcome.UNRESPONSIVE,
+                        deadline=after(600),
+                    ),
                 ),
                 write(65, "delete"),
             ],
@@ -130,24 +156,40 @@ CASES = {
     ),
     "one that is to have notice gets it": Case(
         good(writes=[write(1, "delete")], hints=[], said=[]),
-        ["no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {1} without notice"],
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {1} without notice"
+        ],
     ),
     "one that wants none needs none": Case(
         good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], said=[])
     ),
-    "a DELETE that was refused is none": Case(good(writes=[TOLD, write(5, "delete", status=409), MARKED, DELETED])),
+    "a DELETE that was refused is none": Case(
+        good(writes=[TOLD, write(5, "delete", status=409), MARKED, DELETED])
+    ),
     "a second DELETE is one too many, also through the Eviction API": Case(
-        good(writes=[TOLD, MARKED, DELETED, write(20.5, "create", subresource="eviction", status=201)]),
+        good(
+            writes=[
+                TOLD,
+                MARKED,
+                DELETED,
+                write(20.5, "create", subresource="eviction", status=201),
+            ]
+        ),
         ["one_delete_each: team/victim: deleted 2 times"],
     ),
     "a victim that nobody deletes is lost": Case(
         good(writes=[TOLD, MARKED]),
-        ["one_delete_each: team/victim: never deleted", "every_victim_ends_in_time: team/victim: has not ended"],
+        [
+            "one_delete_each: team/victim: never deleted",
+            "every_victim_ends_in_time: team/victim: has not ended",
+        ],
     ),
     "a DELETE that the API server was killed over may have been the one": Case(
         good(writes=[TOLD, MARKED, write(20.2, "delete", status=0, uid="")])
     ),
-    "and it may have been in vain": Case(good(writes=[TOLD, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])),
+    "and it may have been in vain": Case(
+        good(writes=[TOLD, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])
+    ),
     "one that others delete need not be deleted": Case(
         good(victims=victim(must_be_deleted=False, ended_at=after(5)), writes=[TOLD])
     ),
@@ -156,18 +198,22 @@ CASES = {
     ),
     "two attempts are two hints": Case(good(hints=[HINT, replace(HINT, attempt=2)])),
     "one attempt is one hint": Case(
-        good(hints=[HINT, HINT]), ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"]
+        good(hints=[HINT, HINT]),
+        ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"],
     ),
     "one that takes longer than it may is late": Case(
-        good(victims=victim(longest=timedelta(seconds=20))),
+        good(victims=victim(max_duration=timedelta(seconds=20))),
         ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 20.0 s are right"],
     ),
     "the time without an operator is not held against it": Case(
-        good(victims=victim(longest=timedelta(seconds=16)), outages=[Outage(after(5), after(10))])
+        good(
+            victims=victim(max_duration=timedelta(seconds=16)),
+            outages=[Outage(after(5), after(10))],
+        )
     ),
     "only the part of an outage that it lived through counts": Case(
         good(
-            victims=victim(longest=timedelta(seconds=16)),
+            victims=victim(max_duration=timedelta(seconds=16)),
             outages=[Outage(after(-50), after(1)), Outage(after(19), after(99))],
         ),
         ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 18.3 s are right"],
@@ -186,9 +232,9 @@ CASES = {
     "and is neither written to nor told": Case(
         good(victims=victim(may_be_touched=False), writes=[TOLD, DELETED]),
         [
-            "nobody_is_touched_who_is_no_victim: team/victim: patch at {1}, and nobody asked for it",
-            "nobody_is_touched_who_is_no_victim: team/victim: delete at {20.2}, and nobody asked for it",
-            "nobody_is_touched_who_is_no_victim: team/victim: told at {2}, and nobody asked for it",
+            "no_write_to_former_victims: team/victim: patch at {1}, and nobody asked for it",
+            "no_write_to_former_victims: team/victim: delete at {20.2}, and nobody asked for it",
+            "no_write_to_former_victims: team/victim: told at {2}, and nobody asked for it",
         ],
     ),
     "a patch without a uid could hit a namesake": Case(
@@ -224,13 +270,14 @@ def dated(sentence: str) -> str:
     """Put moments in the place of `{seconds after}`."""
     head, *parts = sentence.split("{")
     return head + "".join(
-        f"{after(float(seconds))}{rest}" for seconds, _, rest in (part.partition("}") for part in parts)
+        f"{after(float(seconds))}{rest}"
+        for seconds, _, rest in (part.partition("}") for part in parts)
     )
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_promise_that_is_broken_is_seen(case: Case):
-    assert invariants.breaches(case.history) == [dated(sentence) for sentence in case.want]
+    assert invariants.broken_promises(case.history) == [dated(sentence) for sentence in case.want]
 
 
 def test_every_promise_has_a_case_that_breaks_it():
@@ -247,12 +294,18 @@ def test_a_hold_of_ours_that_is_left_is_seen():
             "free": {},
         }.items()
     ]
-    assert list(invariants.no_finalizer_left(pods)) == ["team/held: still held by reprieve.dev/cleanup"]
+    assert list(invariants.no_finalizer_left(pods)) == [
+        "team/held: still held by reprieve.dev/cleanup"
+    ]
 
 
 def entry(**changes: Any) -> dict[str, Any]:
     body = {
-        "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {keys.EVICTION: eviction.render(HINTED)}},
+        "metadata": {
+            "uid": "u",
+            "resourceVersion": "7",
+            "annotations": {keys.EVICTION: eviction.render(HINTED)},
+        },
     }
     return {
         "auditID": "a-1",
@@ -276,7 +329,11 @@ ENTRIES: dict[str, tuple[dict[str, Any], Callable[[Write], bool]]] = {
         lambda write: write.is_deletion and write.uid == "u",
     ),
     "an eviction is a deletion": (
-        {"verb": "create", "requestObject": EVICTED, "objectRef": entry()["objectRef"] | {"subresource": "eviction"}},
+        {
+            "verb": "create",
+            "requestObject": EVICTED,
+            "objectRef": entry()["objectRef"] | {"subresource": "eviction"},
+        },
         lambda write: write.is_deletion and write.uid == "u",
     ),
     "a patch without metadata names nothing": (
@@ -291,28 +348,45 @@ def test_an_entry_of_the_audit_log_is_read(changes: dict[str, Any], holds: Calla
     assert holds(records.write_of(entry(**changes)))
 
 
-def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rotated_away(tmp_path: Path):
+def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rotated_away(
+    tmp_path: Path,
+):
     received = {"stage": "RequestReceived", "requestObject": None, "responseStatus": {}}
     lines = [
         entry(**received),
         entry(),
         entry(auditID="a-2", user={"username": "admin"}),
         entry(auditID="a-3", objectRef={"resource": "jobs", "namespace": "team", "name": "j"}),
-        entry(auditID="a-4", objectRef={"resource": "pods", "namespace": "team-2", "name": "victim"}),
-        entry(auditID="a-5", verb="delete", requestReceivedTimestamp=timestamp.render_micro(after(2)), **received),
+        entry(
+            auditID="a-4", objectRef={"resource": "pods", "namespace": "team-2", "name": "victim"}
+        ),
+        entry(
+            auditID="a-5",
+            verb="delete",
+            requestReceivedTimestamp=timestamp.render_micro(after(2)),
+            **received,
+        ),
     ]
-    (tmp_path / "audit-2026-11-21T12-00-00.000.log").write_text(json.dumps(entry(auditID="a-0", verb="update")) + "\n")
+    (tmp_path / "audit-2026-11-21T12-00-00.000.log").write_text(
+        json.dumps(entry(auditID="a-0", verb="update")) + "\n"
+    )
     cut = '{"user": ":reprieve-operator", "namespace": "team'
     (tmp_path / "audit.log").write_text("\n".join([*map(json.dumps, lines), cut]))
-    found = [(write.verb, write.status) for write in records.read_writes(tmp_path / "audit.log", "team")]
+    found = [
+        (write.verb, write.status) for write in records.read_writes(tmp_path / "audit.log", "team")
+    ]
     assert found == [("update", 200), ("patch", 200), ("delete", 0)]
 
 
 def test_every_edge_of_the_table_is_brought_about_or_excused():
     written, excused = {*edges.written_edges(), edges.AT_THE_CEILING}, set(edges.NO_WRITE)
-    passed = {edge for first in written for edge in edges.walked(first)[1:]}
+    passed = {edge for first in written for edge in edges.edges_in_one_write(first)[1:]}
     assert written | excused | passed == set(edges.all_edges()) | excused
-    assert [edge for edge in written if edge.phase not in edges.WAYS or edge.observation not in edges.EVENTS] == []
+    assert [
+        edge
+        for edge in written
+        if edge.phase not in edges.PHASE_SETUPS or edge.observation not in edges.TRIGGERS
+    ] == []
 
 
 def test_only_edges_of_the_table_are_excused():
@@ -326,14 +400,22 @@ def test_all_edges_are_killed_at():
 
 @pytest.mark.parametrize("edge", edges.unseen_edges(), ids=str)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_one_that_nobody_asks_for_any_more_loses_its_operator_at_its_first_state(edge: Edge, when: actors.When):
+def test_one_that_nobody_asks_for_any_more_loses_its_operator_at_its_first_state(
+    edge: Edge, when: actors.When
+):
     actor = actors.unseen_at(edge, when, "v")
     [kill] = actor.kills
-    act = Act.UNMARK if edge.observation is Observation.MARK_REMOVED else Act.VANISH
-    assert (actor.acts_unseen, actor.event.act, str(kill)) == (True, act, f"{when} {edge}")
+    act = PodAction.UNMARK if edge.observation is Observation.MARK_REMOVED else PodAction.VANISH
+    assert (actor.acts_before_first_state, actor.trigger.action, str(kill)) == (
+        True,
+        act,
+        f"{when} {edge}",
+    )
     annotations = {keys.EVICTION: eviction.render(HINTED)}
-    first = Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}})
-    assert kill.point.performs(actor, first)
+    first = ProxiedCall(
+        "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}}
+    )
+    assert kill.point.matches(actor, first)
     actor.marked_at = after(0)
     expected = actor.as_victim("team/v")
     assert (expected.must_be_deleted, expected.may_be_touched) == (False, False)
@@ -343,42 +425,54 @@ def test_one_that_disappears_from_its_gang_says_nothing_before_the_others_are_re
     actor = actors.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
     assert actor.partner is not None
     assert actor.answer is None
-    actor.partner.enter(HINTED)
+    actor.partner.observe_state(HINTED)
     assert actor.answer == edges.SAVED
 
 
 @pytest.mark.parametrize("edge", edges.lost_edges(), ids=str)
 def test_one_that_disappears_loses_its_operator_at_the_write_that_says_where_it_was(edge: Edge):
-    def call(phase: Phase) -> Call:
+    def call(phase: Phase) -> ProxiedCall:
         annotations = {keys.EVICTION: eviction.render(replace(HINTED, phase=phase))}
-        return Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}})
+        return ProxiedCall(
+            "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}}
+        )
 
     actor = actors.lost_at(edge, "v")
     [kill] = actor.kills
-    assert (actor.scene, actor.event.act, str(kill)) == (edge.phase, Act.VANISH, f"after {edge}")
-    assert [phase for phase in edges.WAYS if kill.point.performs(actor, call(phase))] == [edge.phase]
+    assert (actor.trigger_phase, actor.trigger.action, str(kill)) == (
+        edge.phase,
+        PodAction.VANISH,
+        f"after {edge}",
+    )
+    assert [phase for phase in edges.PHASE_SETUPS if kill.point.matches(actor, call(phase))] == [
+        edge.phase
+    ]
 
 
-FORGETFUL = [edge for edge in edges.written_edges() if edge.observation is Observation.FORGOTTEN]
+FORGETFUL = [
+    edge for edge in edges.written_edges() if edge.observation is Observation.REQUEST_FORGOTTEN
+]
 
 
 @pytest.mark.parametrize("edge", FORGETFUL, ids=str)
 def test_one_that_forgets_does_so_once_as_it_comes_to_its_phase(edge: Edge):
-    actor = actors.actor_of(edge, actors.point_of(edge), "after", "v")
-    actor.has_heard, actor.attempt_heard = "u-1", 1
-    actor.enter(HINTED)
-    assert (actor.has_heard, actor.is_about_to_be_told) == ("u-1", False)
+    actor = actors.victim_for_edge(edge, actors.point_of(edge), "after", "v")
+    actor.heard_eviction_id, actor.attempt_heard = "u-1", 1
+    actor.observe_state(HINTED)
+    assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == ("u-1", False)
     there = replace(HINTED, phase=edge.phase)
-    actor.enter(there)
-    assert (actor.has_heard, actor.is_about_to_be_told) == (None, False)
+    actor.observe_state(there)
+    assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == (None, False)
     again = {keys.EVICTION: eviction.render(replace(there, attempt=2))}
-    call = Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": again}})
-    assert actor.kills[0].point.performs(actor, call)
-    actor.enter(replace(there, attempt=2))
-    assert actor.is_about_to_be_told
-    actor.has_heard, actor.attempt_heard = "u-1", 2
-    actor.enter(replace(there, attempt=2))
-    assert (actor.has_heard, actor.is_about_to_be_told) == ("u-1", False)
+    call = ProxiedCall(
+        "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": again}}
+    )
+    assert actor.kills[0].point.matches(actor, call)
+    actor.observe_state(replace(there, attempt=2))
+    assert actor.is_about_to_be_hinted
+    actor.heard_eviction_id, actor.attempt_heard = "u-1", 2
+    actor.observe_state(replace(there, attempt=2))
+    assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == ("u-1", False)
 
 
 def test_one_that_forgets_has_the_time_to_be_asked_twice():
@@ -389,8 +483,15 @@ def test_one_that_forgets_has_the_time_to_be_asked_twice():
 
 def test_what_ends_a_victim_is_tried_where_it_is_evicted_too():
     chosen = edges.ending_edges()
-    assert {edge.phase for edge in edges.written_edges()} - {edge.phase for edge in chosen} == {Phase.REPRIEVED}
-    ends = {Observation.CHECKPOINT_UNWANTED, Observation.SAVED, Observation.CANNOT, Observation.DEADLINE_UNANSWERED}
+    assert {edge.phase for edge in edges.written_edges()} - {edge.phase for edge in chosen} == {
+        Phase.REPRIEVED
+    }
+    ends = {
+        Observation.CHECKPOINT_UNWANTED,
+        Observation.SAVED,
+        Observation.CANNOT,
+        Observation.DEADLINE_UNANSWERED,
+    }
     ends |= {
         Observation.DEADLINE_ANSWERED,
         Observation.RELEASED,
@@ -410,20 +511,20 @@ def test_what_ends_a_victim_is_tried_where_it_is_evicted_too():
     ],
 )
 def test_a_call_that_ends_a_pod_is_known(method: str, path: str, is_one: bool):  # noqa: FBT001 - a case's answer
-    assert actors.is_deletion(Call(method, path, {})) is is_one
+    assert actors.is_deletion(ProxiedCall(method, path, {})) is is_one
 
 
 ALIKE = {
-    Phase.REPRIEVED: [Observation.PROTECTION_OVER, Observation.INSISTED],
+    Phase.REPRIEVED: [Observation.PROTECTION_OVER, Observation.REQUESTED_AGAIN],
     Phase.SAVED: [Observation.DELETED_BY_OTHERS, Observation.RELEASED],
 }
 """Written the same: of each, a victim's script lets only one happen."""
 
 
 def test_what_is_written_tells_the_events_of_a_phase_apart():
-    for phase in edges.WAYS:
+    for phase in edges.PHASE_SETUPS:
         lands = defaultdict(list)
         for edge in (edge for edge in edges.written_edges() if edge.phase is phase):
-            lands[edges.landing(edge)].append(edge.observation)
+            lands[edges.written_state(edge)].append(edge.observation)
         alike = [found for found in lands.values() if len(found) > 1]
         assert alike == ([ALIKE[phase]] if phase in ALIKE else []), phase

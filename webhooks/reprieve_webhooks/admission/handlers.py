@@ -8,10 +8,10 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import Traits
+from reprieve_policy.traits import GangTraits
 
 from . import response, review
-from .review import Malformed, Request
+from .review import AdmissionRequest, Malformed
 
 
 class FactsSource(Protocol):
@@ -21,15 +21,17 @@ class FactsSource(Protocol):
     def template_kinds(self) -> TemplateKinds:
         """The kinds of other projects that are read, and where their pod templates stand."""
 
-    async def facts_for(self, request: Request, resource: Resource) -> Facts:
+    async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         """Return what rules may know; never a guess: raises where it cannot be known now."""
 
-    async def gang_of(self, request: Request, resource: Resource, facts: Facts) -> Traits | None:
+    async def gang_traits(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> GangTraits | None:
         """Return what the rest of a new pod's gang says, `None` where there is none or nobody knows; never raises."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AdmissionResponse:
     """A review's answer, and what to count it as."""
 
     body: bytes
@@ -40,43 +42,49 @@ class Answer:
 ALLOWED, DENIED, PATCHED, WARNED, SKIPPED = "allowed", "denied", "patched", "warned", "skipped"
 
 
-async def mutate(request: Request, source: FactsSource) -> Answer | Malformed:
+async def mutate(request: AdmissionRequest, source: FactsSource) -> AdmissionResponse | Malformed:
     """Fill in what nobody said."""
-    resource = _subject(request)
+    resource = _object_to_check(request)
     if not isinstance(resource, Resource):
         return resource
     facts = await source.facts_for(request, resource)
-    changes = decide_defaults(resource, _before(request), facts)
+    changes = decide_defaults(resource, _old_object(request), facts)
     outcome = PATCHED if changes else ALLOWED
-    return Answer(response.build_patched(request.uid, changes, resource), resource.kind, outcome)
+    return AdmissionResponse(
+        response.build_patched(request.uid, changes, resource), resource.kind, outcome
+    )
 
 
-async def validate(request: Request, source: FactsSource) -> Answer | Malformed:
+async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionResponse | Malformed:
     """Allow or refuse."""
-    resource = _subject(request)
+    resource = _object_to_check(request)
     if not isinstance(resource, Resource):
         return resource
     facts = await source.facts_for(request, resource)
     # Only here is a pod as it will be stored: whoever changes it has had his say.
-    rest = await source.gang_of(request, resource, facts)
-    facts = facts if rest is None else replace(facts, gang=rest)
-    verdict = decide_admission(resource, _before(request), facts, user=request.user_info.username)
+    rest = await source.gang_traits(request, resource, facts)
+    facts = facts if rest is None else replace(facts, gang_traits=rest)
+    verdict = decide_admission(
+        resource, _old_object(request), facts, user=request.user_info.username
+    )
     allowed = WARNED if verdict.warnings else ALLOWED
     outcome = allowed if verdict.is_allowed else DENIED
-    return Answer(response.build_verdict(request.uid, verdict), resource.kind, outcome)
+    return AdmissionResponse(response.build_verdict(request.uid, verdict), resource.kind, outcome)
 
 
-def _subject(request: Request) -> Resource | Answer | Malformed:
+def _object_to_check(request: AdmissionRequest) -> Resource | AdmissionResponse | Malformed:
     """Return the object to judge, or at once the answer where no rule concerns it."""
-    if not review.concerns_rules(request):
-        return Answer(response.build_allowed(request.uid), "other", SKIPPED)
+    if not review.has_rules(request):
+        return AdmissionResponse(response.build_allowed(request.uid), "other", SKIPPED)
     if request.object is None:
-        return Malformed(f"request.object must not be null where the operation is {request.operation}")
+        return Malformed(
+            f"request.object must not be null where the operation is {request.operation}"
+        )
     if request.operation == "UPDATE" and request.old_object is None:
         # Judged as new, an object that is bad already would be refused for whatever is changed of it.
         return Malformed("request.oldObject must not be null where the operation is UPDATE")
     return request.object
 
 
-def _before(request: Request) -> Resource | None:
+def _old_object(request: AdmissionRequest) -> Resource | None:
     return request.old_object if request.operation == "UPDATE" else None

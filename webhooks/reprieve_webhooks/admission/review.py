@@ -19,7 +19,7 @@ from reprieve_runtime import templates
 
 API_VERSION = "admission.k8s.io/v1"
 
-_RULED_KINDS = frozenset(kind for rule in RULES for kind in rule.kinds)
+_KINDS_WITH_RULES = frozenset(kind for rule in RULES for kind in rule.kinds)
 
 
 class GroupVersionKind(msgspec.Struct, gc=False):
@@ -38,7 +38,7 @@ class UserInfo(msgspec.Struct, gc=False):
     extra: dict[str, tuple[str, ...] | None] | None = None
 
 
-class Request(msgspec.Struct, gc=False):
+class AdmissionRequest(msgspec.Struct, gc=False):
     """One operation on one object."""
 
     uid: str
@@ -51,12 +51,12 @@ class Request(msgspec.Struct, gc=False):
     dry_run: bool | None = msgspec.field(default=None, name="dryRun")
 
 
-class _Review(msgspec.Struct, gc=False):
+class _AdmissionReview(msgspec.Struct, gc=False):
     api_version: str = msgspec.field(default="", name="apiVersion")
-    request: Request | None = None
+    request: AdmissionRequest | None = None
 
 
-class _Envelope(msgspec.Struct, gc=False):
+class _RequestHeader(msgspec.Struct, gc=False):
     """The fields that say what a review is about, where its objects cannot be decoded."""
 
     uid: str
@@ -66,8 +66,8 @@ class _Envelope(msgspec.Struct, gc=False):
     user_info: UserInfo = msgspec.field(default_factory=UserInfo, name="userInfo")
 
 
-class _EnvelopeReview(msgspec.Struct, gc=False):
-    request: _Envelope | None = None
+class _HeaderReview(msgspec.Struct, gc=False):
+    request: _RequestHeader | None = None
 
 
 class _Objects(msgspec.Struct):
@@ -88,12 +88,12 @@ class Malformed:
     detail: str
 
 
-_DECODER = msgspec.json.Decoder(_Review)
-_ENVELOPE_DECODER = msgspec.json.Decoder(_EnvelopeReview)
+_DECODER = msgspec.json.Decoder(_AdmissionReview)
+_HEADER_DECODER = msgspec.json.Decoder(_HeaderReview)
 _OBJECTS_DECODER = msgspec.json.Decoder(_ObjectsReview)
 
 
-def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> Request | Malformed:
+def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest | Malformed:
     """Return the request of a review; of a kind that is `listed`, with its pod templates."""
     try:
         review = _DECODER.decode(body)
@@ -107,18 +107,21 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> Request | Malforme
         return Malformed(f"apiVersion must be {API_VERSION}")
     if review.request is None:
         return Malformed("not an AdmissionReview: no request")
-    paths = _listed_paths(review.request.kind, listed)
+    paths = _template_paths(review.request.kind, listed)
     return _with_templates(body, review.request, paths) if paths else _with_kind(review.request)
 
 
-def concerns_rules(request: Request) -> bool:
+def has_rules(request: AdmissionRequest) -> bool:
     """True where the object is of a kind that has rules, and there is one to judge."""
     kind = request.kind
-    is_ruled = kind.kind in _RULED_KINDS and kinds.is_served_as(kind.kind, kind.group)
-    return (is_ruled or isinstance(request.object, TemplatedResource)) and request.operation in ("CREATE", "UPDATE")
+    is_ruled = kind.kind in _KINDS_WITH_RULES and kinds.is_served_as(kind.kind, kind.group)
+    return (is_ruled or isinstance(request.object, TemplatedResource)) and request.operation in (
+        "CREATE",
+        "UPDATE",
+    )
 
 
-def _with_kind(request: Request) -> Request:
+def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
     """Make the objects be of the kind that was asked for, whatever they say of themselves."""
     kind = request.kind.kind
     if request.object is not None and request.object.kind != kind:
@@ -128,36 +131,42 @@ def _with_kind(request: Request) -> Request:
     return request
 
 
-def _listed_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[str]:
-    return () if kinds.is_served_as(kind.kind, kind.group) else listed.paths_of(kind.group, kind.kind)
+def _template_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[str]:
+    return (
+        () if kinds.is_served_as(kind.kind, kind.group) else listed.paths_of(kind.group, kind.kind)
+    )
 
 
-def _with_templates(body: bytes, request: Request, paths: Sequence[str]) -> Request | Malformed:
+def _with_templates(
+    body: bytes, request: AdmissionRequest, paths: Sequence[str]
+) -> AdmissionRequest | Malformed:
     """Make the objects be their pod templates."""
     try:
         found = _OBJECTS_DECODER.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(f"not JSON: {error}")
     request.object = None if found.object is None else templates.read(found.object, paths)
-    request.old_object = None if found.old_object is None else templates.read(found.old_object, paths)
+    request.old_object = (
+        None if found.old_object is None else templates.read(found.old_object, paths)
+    )
     return request
 
 
-def _without_objects(body: bytes, listed: TemplateKinds) -> Request | Malformed | None:
+def _without_objects(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed | None:
     """Return the request where no rule reads its objects by the form of ours: a foreign kind may have any."""
     try:
-        envelope = _ENVELOPE_DECODER.decode(body).request
+        envelope = _HEADER_DECODER.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if envelope is None:
         return None
-    request = Request(
+    request = AdmissionRequest(
         uid=envelope.uid,
         operation=envelope.operation,
         kind=envelope.kind,
         namespace=envelope.namespace,
         user_info=envelope.user_info,
     )
-    if paths := _listed_paths(request.kind, listed):
+    if paths := _template_paths(request.kind, listed):
         return _with_templates(body, request, paths)
-    return None if concerns_rules(request) else request
+    return None if has_rules(request) else request

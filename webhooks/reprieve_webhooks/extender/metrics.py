@@ -10,7 +10,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _SIZES = (1, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """What became of a call."""
 
     CHOSEN = "chosen"
@@ -29,7 +29,9 @@ class Outcome(StrEnum):
     ERROR = "error"
 
 
-FALLBACKS = frozenset(set(Outcome) - {Outcome.CHOSEN, Outcome.PARTIAL, Outcome.NOTHING})
+FALLBACKS = frozenset(
+    set(CallOutcome) - {CallOutcome.CHOSEN, CallOutcome.PARTIAL, CallOutcome.NOTHING}
+)
 """Answered by another status than 200: the scheduler keeps to its own choice."""
 
 
@@ -38,16 +40,21 @@ class ExtenderMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         calls = Counter(
-            "reprieve_extender_calls_total", "Calls of a scheduler, by outcome.", ("outcome",), registry=registry
+            "reprieve_extender_calls_total",
+            "Calls of a scheduler, by outcome.",
+            ("outcome",),
+            registry=registry,
         )
-        self._calls = {outcome: calls.labels(outcome.value) for outcome in Outcome}
+        self._calls = {outcome: calls.labels(outcome.value) for outcome in CallOutcome}
         duration = Histogram(
             "reprieve_extender_duration_seconds",
             "From the first byte of a call to its answer.",
             buckets=_BUCKETS,
             registry=registry,
         )
-        candidates = Histogram("reprieve_extender_candidates", "Nodes in a call.", buckets=_SIZES, registry=registry)
+        candidates = Histogram(
+            "reprieve_extender_candidates", "Nodes in a call.", buckets=_SIZES, registry=registry
+        )
         obstacles = Counter(
             "reprieve_extender_passed_over_total",
             "Nodes on which nobody is taken, by why.",
@@ -56,13 +63,13 @@ class ExtenderMetrics:
         )
         self.observe_duration: Callable[[float], None] = duration.observe
         self.observe_candidates: Callable[[float], None] = candidates.observe
-        self._obstacles = obstacles
+        self._rejected_nodes = obstacles
 
-    def count_call(self, outcome: Outcome) -> None:
+    def count_call(self, outcome: CallOutcome) -> None:
         """Count one call."""
         self._calls[outcome].inc()
 
-    def count_obstacles(self, by_obstacle: Mapping[str, int]) -> None:
+    def count_rejected_nodes(self, by_obstacle: Mapping[str, int]) -> None:
         """Count the nodes of one decision that are no choice."""
         for obstacle, count in by_obstacle.items():
-            self._obstacles.labels(obstacle).inc(count)
+            self._rejected_nodes.labels(obstacle).inc(count)

@@ -14,79 +14,79 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
-from reprieve_policy.gangs.disruption import Mode
+from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import Decision, Obstacle
-from reprieve_policy.preemption.selection.snapshot import GroupKey, Preemptor, Scene, Tenant
+from reprieve_policy.preemption.selection import DryRunStatus, PreemptionDecision
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod, Snapshot
 from reprieve_webhooks.admission.review import Malformed
-from reprieve_webhooks.snapshot.recent_choices import Choice, Named, RememberedChoices
+from reprieve_webhooks.snapshot.recent_choices import PodIdentity, RecentVictimSets, VictimSet
 
 from . import api
-from .api import Answer, Asked
-from .free_nodes import RoomsTold
-from .metrics import ExtenderMetrics, Outcome
+from .api import PreemptionArgs, PreemptionResult
+from .free_nodes import ReportedFreeNodes
+from .metrics import CallOutcome, ExtenderMetrics
 
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MOST_AT_ONCE = 2
+_MAX_CONCURRENT_CALLS = 2
 """A scheduler makes one call at a time: two schedulers."""
-_MOST_READ = 8
+_MAX_CONCURRENT_READS = 8
 """Bodies that are on their way, each as large as is allowed. Whoever sends slowest makes way: a scheduler's comes at once."""
-_PATIENCE_SECONDS = 0.5
+_WATCH_LAG_SECONDS = 0.5
 """For a watch to see what the scheduler's own has seen already; milliseconds where all is well."""
-_PAUSE_SECONDS = 0.01
-_LATEST_SECONDS = 0.5
+_POLL_SECONDS = 0.01
+_ANSWER_GRACE_SECONDS = 0.5
 """After the deadline: what is found by then is rendered and sent, before the scheduler's own timeout a second after it."""
 _STATUS = {
-    Outcome.CHOSEN: 200,
-    Outcome.PARTIAL: 200,
-    Outcome.NOTHING: 200,
-    Outcome.MALFORMED: 400,
-    Outcome.ERROR: 500,
+    CallOutcome.CHOSEN: 200,
+    CallOutcome.PARTIAL: 200,
+    CallOutcome.NOTHING: 200,
+    CallOutcome.MALFORMED: 400,
+    CallOutcome.ERROR: 500,
 }
 _UNAVAILABLE = 503
-_SENTENCES = {
-    Outcome.BUSY: "calls are under way; one scheduler makes one at a time",
-    Outcome.BEHIND: "the watches have not seen what this call is about",
-    Outcome.EXEMPT: "what is needed to run a cluster takes whom the scheduler chooses",
-    Outcome.LATE: "nothing was found in time",
-    Outcome.ERROR: "internal error; see the log",
+_MESSAGES = {
+    CallOutcome.BUSY: "calls are under way; one scheduler makes one at a time",
+    CallOutcome.BEHIND: "the watches have not seen what this call is about",
+    CallOutcome.EXEMPT: "what is needed to run a cluster takes whom the scheduler chooses",
+    CallOutcome.LATE: "nothing was found in time",
+    CallOutcome.ERROR: "internal error; see the log",
 }
 
 
-class Stage(Protocol):
+class ClusterView(Protocol):
     """What the watches know; see `roster` and `watches`."""
 
     @property
-    def is_behind(self) -> bool:
+    def is_stale(self) -> bool:
         """True before the first complete lists, and once nothing was heard for too long."""
 
     @property
-    def is_settled(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """True where every pod is judged by the policy that holds now."""
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits for a node; `None` where no watch has such a one."""
 
-    def knows(self, node: str, uids: Iterable[str]) -> bool:
+    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
         """True where all these pods are seen on that node or in a gang that is, or were seen to leave."""
 
-    def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
+    def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
         """Take for granted that a scheduler does as it was told, until the watches say so themselves."""
 
-    def scene(self) -> Scene:
+    def snapshot(self) -> Snapshot:
         """Return all that is known, as it is now; no later event changes it."""
 
-    def scene_as_seen(self) -> Scene:
+    def observed_snapshot(self) -> Snapshot:
         """Return the same, with the gangs as the watches have seen them, whatever is expected."""
 
 
-class Said(NamedTuple):
+class ExtenderResponse(NamedTuple):
     """The answer to a call."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     body: bytes
 
     @property
@@ -110,9 +110,9 @@ class _Deadline:
     @property
     def is_missed(self) -> bool:
         """True where the scheduler may have stopped waiting for the answer."""
-        return self.monotonic() >= self.at + _LATEST_SECONDS
+        return self.monotonic() >= self.at + _ANSWER_GRACE_SECONDS
 
-    def cuts(self) -> bool:
+    def stops_work(self) -> bool:
         """Return whether it is over, where that leaves work undone."""
         self.cut_short = self.cut_short or self.is_over
         return self.is_over
@@ -121,7 +121,7 @@ class _Deadline:
         """Return one for the first half of the time that is left."""
         return replace(self, at=(self.at + self.monotonic()) / 2)
 
-    def within(self, nodes: Iterable[str]) -> Iterator[str]:
+    def until_over(self, nodes: Iterable[str]) -> Iterator[str]:
         """Yield nodes for as long as there is time."""
         for node in nodes:
             if self.is_over:
@@ -135,8 +135,8 @@ class Extender:
 
     def __init__(
         self,
-        stage: Stage,
-        choices: RememberedChoices,
+        cluster_view: ClusterView,
+        victim_sets: RecentVictimSets,
         metrics: ExtenderMetrics,
         *,
         timeout_seconds: float,
@@ -144,153 +144,192 @@ class Extender:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`schedulers`: names of those whose pods are answered for; none: any."""
-        self._stage, self._choices, self._metrics = stage, choices, metrics
-        self._rooms_told = RoomsTold(monotonic=monotonic)
+        self._cluster_view, self._victim_sets, self._metrics = cluster_view, victim_sets, metrics
+        self._reported_free_nodes = ReportedFreeNodes(monotonic=monotonic)
         self._schedulers = schedulers
         self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
-        self._under_way = 0
-        self._read: list[asyncio.Timeout] = []
-        self._turn = asyncio.Lock()
+        self._in_flight = 0
+        self._body_reads: list[asyncio.Timeout] = []
+        self._decision_lock = asyncio.Lock()
 
     async def answer(
         self, read: Callable[[], Awaitable[bytes | T]], hung_up: Callable[[], bool] = lambda: False
-    ) -> Said | T:
+    ) -> ExtenderResponse | T:
         """Answer one call, whose body `read` returns; what else that returns is passed on.
 
         `hung_up` says whether its scheduler no longer waits for the answer.
         """
         # Before the body, which costs most.
-        if self._stage.is_behind:
-            return self._say(Outcome.BEHIND)
+        if self._cluster_view.is_stale:
+            return self._respond(CallOutcome.BEHIND)
         started = self._monotonic()
-        body = await self._read_in_turn(read)
-        if body is None or (isinstance(body, bytes) and self._under_way >= _MOST_AT_ONCE):
-            return self._say(Outcome.BUSY)
+        body = await self._read_body(read)
+        if body is None or (isinstance(body, bytes) and self._in_flight >= _MAX_CONCURRENT_CALLS):
+            return self._respond(CallOutcome.BUSY)
         if not isinstance(body, bytes):
-            self._metrics.count_call(Outcome.MALFORMED)
+            self._metrics.count_call(CallOutcome.MALFORMED)
             return body
-        self._under_way += 1
+        self._in_flight += 1
         try:
             return await self._answer_one(body, started, hung_up)
         finally:
-            self._under_way -= 1
+            self._in_flight -= 1
 
-    async def _read_in_turn(self, read: Callable[[], Awaitable[bytes | T]]) -> bytes | T | None:
+    async def _read_body(self, read: Callable[[], Awaitable[bytes | T]]) -> bytes | T | None:
         """Return what `read` returns; `None` where too many came after it."""
         # Without this, two posts that trickle would keep every scheduler out.
-        if len(self._read) >= _MOST_READ:
-            self._read.pop(0).reschedule(asyncio.get_running_loop().time())
+        if len(self._body_reads) >= _MAX_CONCURRENT_READS:
+            self._body_reads.pop(0).reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(None) as patience:
-                self._read.append(patience)
+                self._body_reads.append(patience)
                 try:
                     return await read()
                 finally:
-                    if patience in self._read:
-                        self._read.remove(patience)
+                    if patience in self._body_reads:
+                        self._body_reads.remove(patience)
         except TimeoutError:
             return None
 
-    async def _answer_one(self, body: bytes, started: float, hung_up: Callable[[], bool]) -> Said:
+    async def _answer_one(
+        self, body: bytes, started: float, hung_up: Callable[[], bool]
+    ) -> ExtenderResponse:
         deadline = _Deadline(started + self._timeout_seconds, self._monotonic)
         try:
             said = await self._decide(body, deadline, hung_up)
         except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
             _LOG.exception("call of a scheduler failed")
-            said = self._say(Outcome.ERROR)
+            said = self._respond(CallOutcome.ERROR)
         self._metrics.observe_duration(self._monotonic() - started)
         return said
 
-    async def _decide(self, body: bytes, deadline: "_Deadline", hung_up: Callable[[], bool]) -> Said:
+    async def _decide(
+        self, body: bytes, deadline: "_Deadline", hung_up: Callable[[], bool]
+    ) -> ExtenderResponse:
         asked = await asyncio.to_thread(api.parse, body)
         if isinstance(asked, Malformed):
-            return self._say(Outcome.MALFORMED, asked.detail)
-        self._metrics.observe_candidates(len(asked.proposed))
-        nodes = await self._wait_known(asked, deadline)
+            return self._respond(CallOutcome.MALFORMED, asked.detail)
+        self._metrics.observe_candidates(len(asked.candidates))
+        nodes = await self._wait_until_seen(asked, deadline)
         # One after the other: what the first was told, the second has to know.
-        async with self._turn:
+        async with self._decision_lock:
             # This process stood still, say: its scheduler has chosen by itself, and the preemptor may wait no more.
             if hung_up():
-                return self._say(Outcome.LATE)
-            preemptor = self._preemptor(asked.preemptor_uid)
-            if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
-                return self._say(Outcome.BEHIND)
+                return self._respond(CallOutcome.LATE)
+            preemptor = self._find_preemptor(asked.preemptor_uid)
+            if (
+                preemptor is None
+                or (asked.candidates and not nodes)
+                or not self._cluster_view.is_up_to_date
+            ):
+                return self._respond(CallOutcome.BEHIND)
             if preemptor.is_exempt:
-                return self._say(Outcome.EXEMPT)
+                return self._respond(CallOutcome.EXEMPT)
             # Placing the rest of a gang takes time, too.
-            looking = deadline.halfway() if preemptor.rest else deadline
+            looking = deadline.halfway() if preemptor.pending_members else deadline
             decision = await asyncio.to_thread(
                 selection.decide,
                 preemptor,
-                self._stage.scene(),
-                looking.within(nodes),
-                asked.proposed,
-                deadline.cuts,
-                told_of_room=self._rooms_told.of(asked.preemptor_uid, nodes),
+                self._cluster_view.snapshot(),
+                looking.until_over(nodes),
+                asked.candidates,
+                deadline.stops_work,
+                told_of_room=self._reported_free_nodes.filter(asked.preemptor_uid, nodes),
             )
             # Nobody acts on it any more: neither is it expected, nor remembered.
             if deadline.is_missed or hung_up():
-                return self._say(Outcome.LATE)
-            return self._take(preemptor, decision, cut_short=deadline.cut_short or looking.cut_short)
+                return self._respond(CallOutcome.LATE)
+            return self._accept(
+                preemptor, decision, cut_short=deadline.cut_short or looking.cut_short
+            )
 
-    def _preemptor(self, uid: str) -> Preemptor | None:
+    def _find_preemptor(self, uid: str) -> Preemptor | None:
         """Return the pod for which a scheduler of ours may ask now."""
-        found = self._stage.preemptor(uid)
-        if found is None or found.is_gated or (self._schedulers and found.scheduler not in self._schedulers):
+        found = self._cluster_view.preemptor(uid)
+        if (
+            found is None
+            or found.is_gated
+            or (self._schedulers and found.scheduler not in self._schedulers)
+        ):
             return None
         return found
 
-    async def _wait_known(self, asked: Asked, deadline: "_Deadline") -> list[str]:
+    async def _wait_until_seen(self, asked: PreemptionArgs, deadline: "_Deadline") -> list[str]:
         """Wait a little for the watches; return the nodes on which they have seen all that the scheduler has."""
-        patience = _Deadline(min(self._monotonic() + _PATIENCE_SECONDS, deadline.at), self._monotonic)
-        unknown = dict(asked.proposed)
+        patience = _Deadline(
+            min(self._monotonic() + _WATCH_LAG_SECONDS, deadline.at), self._monotonic
+        )
+        unknown = dict(asked.candidates)
         while True:
-            is_there = self._preemptor(asked.preemptor_uid) is not None
+            is_there = self._find_preemptor(asked.preemptor_uid) is not None
             # Without this, whoever makes up a preemptor would have every node looked at in each pass.
             if is_there or patience.is_over:
-                unknown = {node: uids for node, uids in unknown.items() if not self._stage.knows(node, uids)}
-                if (is_there and not unknown and self._stage.is_settled) or patience.is_over:
-                    return [node for node in asked.proposed if node not in unknown]
-            await asyncio.sleep(_PAUSE_SECONDS)
+                unknown = {
+                    node: uids
+                    for node, uids in unknown.items()
+                    if not self._cluster_view.has_seen(node, uids)
+                }
+                if (
+                    is_there and not unknown and self._cluster_view.is_up_to_date
+                ) or patience.is_over:
+                    return [node for node in asked.candidates if node not in unknown]
+            await asyncio.sleep(_POLL_SECONDS)
 
-    def _take(self, preemptor: Preemptor, decision: Decision, *, cut_short: bool) -> Said:
-        self._metrics.count_obstacles(Counter(decision.obstacles.values()))
+    def _accept(
+        self, preemptor: Preemptor, decision: PreemptionDecision, *, cut_short: bool
+    ) -> ExtenderResponse:
+        self._metrics.count_rejected_nodes(Counter(decision.node_statuses.values()))
         best = decision.best
         if best is None and cut_short:
-            return self._say(Outcome.LATE)
-        with_room = (node for node, obstacle in decision.obstacles.items() if obstacle is Obstacle.HAS_ROOM)
-        self._rooms_told.remember(preemptor.guest.uid, with_room)
+            return self._respond(CallOutcome.LATE)
+        with_room = (
+            node
+            for node, obstacle in decision.node_statuses.items()
+            if obstacle is DryRunStatus.HAS_ROOM
+        )
+        self._reported_free_nodes.record(preemptor.demand.uid, with_room)
         if best is None:
-            return self._say(Outcome.NOTHING, _NO_NODE)
+            return self._respond(CallOutcome.NOTHING, _EMPTY_RESULT)
         uids = tuple(_uids_to_delete(best.victims))
-        extra = {"preemptor": preemptor.guest.uid, "node": best.node, "victims": uids, "all": len(best.everyone)}
+        extra = {
+            "preemptor": preemptor.demand.uid,
+            "node": best.node,
+            "victims": uids,
+            "all": len(best.all_pods),
+        }
         _LOG.info("victims chosen", extra=extra)
-        by = Named(preemptor.guest.uid, preemptor.namespace, preemptor.name)
-        self._stage.expect(preemptor, best.node, best.everyone)
-        elsewhere = [one for one in best.elsewhere if one.mode is not Mode.ALL]
-        gangs = {one.group for one in elsewhere}
-        self._choices.remember(
-            Choice(
+        by = PodIdentity(preemptor.demand.uid, preemptor.namespace, preemptor.name)
+        self._cluster_view.assume(preemptor, best.node, best.all_pods)
+        elsewhere = [
+            one
+            for one in best.gang_members_elsewhere
+            if one.disruption_mode is not DisruptionMode.ALL
+        ]
+        gangs = {one.gang for one in elsewhere}
+        self._victim_sets.record(
+            VictimSet(
                 by,
                 best.node,
-                tuple(map(_named, best.victims)),
-                tuple(map(_named, elsewhere)),
-                frozenset(one.uid for one in best.everyone if one.group in gangs),
+                tuple(map(_reference_to, best.victims)),
+                tuple(map(_reference_to, elsewhere)),
+                frozenset(one.uid for one in best.all_pods if one.gang in gangs),
             )
         )
-        answer = Answer(best.node, uids, best.violations)
-        return self._say(Outcome.PARTIAL if cut_short else Outcome.CHOSEN, api.render(answer))
+        answer = PreemptionResult(best.node, uids, best.pdb_violations)
+        return self._respond(
+            CallOutcome.PARTIAL if cut_short else CallOutcome.CHOSEN, api.render(answer)
+        )
 
-    def _say(self, outcome: Outcome, body: bytes | str = "") -> Said:
+    def _respond(self, outcome: CallOutcome, body: bytes | str = "") -> ExtenderResponse:
         self._metrics.count_call(outcome)
-        text = body or _SENTENCES[outcome]
-        return Said(outcome, text.encode() if isinstance(text, str) else text)
+        text = body or _MESSAGES[outcome]
+        return ExtenderResponse(outcome, text.encode() if isinstance(text, str) else text)
 
 
-_NO_NODE = api.render(None)
+_EMPTY_RESULT = api.render(None)
 
 
-def _uids_to_delete(victims: Iterable[Tenant]) -> Iterator[str]:
+def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
     """Yield whom the scheduler is to delete: of a gang that goes as a whole one pod, for which the operator takes them all.
 
     But all of it that are on the node where nobody asks the guard first, or where it does not go as a whole by its own word.
@@ -301,15 +340,19 @@ def _uids_to_delete(victims: Iterable[Tenant]) -> Iterator[str]:
     What a budget holds was told already, and the operator does no more than evict it: nobody takes it with another. Without
     this, a preemption would take of such a gang one pod a round.
     """
-    taken: set[GroupKey] = set()
+    taken: set[GangKey] = set()
     for victim in victims:
-        is_taken_with_others = victim.mode is Mode.ALL and victim.is_guarded and not victim.is_held
-        if victim.group is None or not is_taken_with_others:
+        is_taken_with_others = (
+            victim.disruption_mode is DisruptionMode.ALL
+            and victim.is_guarded
+            and not victim.is_held_by_budget
+        )
+        if victim.gang is None or not is_taken_with_others:
             yield victim.uid
-        elif victim.group not in taken:
-            taken.add(victim.group)
+        elif victim.gang not in taken:
+            taken.add(victim.gang)
             yield victim.uid
 
 
-def _named(tenant: Tenant) -> Named:
-    return Named(tenant.uid, tenant.namespace, tenant.name)
+def _reference_to(pod: ScheduledPod) -> PodIdentity:
+    return PodIdentity(pod.uid, pod.namespace, pod.name)

@@ -19,23 +19,23 @@ from reprieve_policy.gangs import gate, membership
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import Traits
+from reprieve_policy.traits import GangTraits
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
-from reprieve_runtime.policy_map import PolicyMap
-from reprieve_webhooks.admission.review import Request
-from reprieve_webhooks.lookups.getter import Lookups
-from reprieve_webhooks.lookups.single_flight import TooManyQuestionsError
+from reprieve_runtime.policy_map import PolicyConfigMap
+from reprieve_webhooks.admission.review import AdmissionRequest
+from reprieve_webhooks.lookups.getter import CachedGetter
+from reprieve_webhooks.lookups.single_flight import RateLimitedError
 
-from .access_review import Rights
-from .discovery import ServedEvictions
-from .gang_records import Gangs
-from .gate_facts import ALONE, GateFacts
+from .access_review import AccessReviewer
+from .discovery import EvictionDiscovery
+from .gang_records import GangRecords
+from .gate_facts import SINGLE_POD, GateFacts
 from .inheritance import Inheritance
 from .quotas import ElasticQuotas
 
-_MOST_READ = 8
+_MAX_PRIORITY_CLASS_READS = 8
 """PriorityClasses, for one object: its own, what that is defended with, and some that were made with it."""
 
 
@@ -65,27 +65,33 @@ class ClusterFacts:
         config_map: str,
         *,
         lookup_timeout_seconds: float,
-        show_policy: Callable[[PolicyMap], None] = lambda _: None,
+        show_policy: Callable[[PolicyConfigMap], None] = lambda _: None,
         operator_lease: str = "reprieve-operator",
         count_gang_lookup: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._patience_seconds = lookup_timeout_seconds
+        self._sync_timeout_seconds = lookup_timeout_seconds
         # Two, so that who names PriorityClasses that never were leaves new Namespaces their share.
-        self._new_namespaces, self._new_priority_classes = (
-            Lookups(api, Resource, timeout_seconds=lookup_timeout_seconds) for _ in range(2)
+        self._namespace_getter, self._priority_class_getter = (
+            CachedGetter(api, Resource, timeout_seconds=lookup_timeout_seconds) for _ in range(2)
         )
-        self._namespaces = Reflector(api, object_path("namespaces"), Resource, _keep_namespace)
-        self._priority_classes = Reflector(api, object_path("priorityclasses"), Resource, _keep)
-        self._by_name = PriorityClasses(self._priority_classes)
+        self._namespaces = Reflector(api, object_path("namespaces"), Resource, _namespace_policy)
+        self._priority_classes = Reflector(
+            api, object_path("priorityclasses"), Resource, _unchanged
+        )
+        self._priority_classes_by_name = PriorityClasses(self._priority_classes)
         self._policy_config_map = (own_namespace, config_map)
-        self._policy = PolicyMap(api, own_namespace, config_map, on_change=show_policy)
-        self._rights = Rights(api, timeout_seconds=lookup_timeout_seconds)
+        self._policy = PolicyConfigMap(api, own_namespace, config_map, on_change=show_policy)
+        self._access_reviewer = AccessReviewer(api, timeout_seconds=lookup_timeout_seconds)
         self._quotas = ElasticQuotas(api)
-        self._served = ServedEvictions(api, timeout_seconds=lookup_timeout_seconds)
-        self._gangs = Gangs(api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup)
+        self._eviction_discovery = EvictionDiscovery(api, timeout_seconds=lookup_timeout_seconds)
+        self._gang_records = GangRecords(
+            api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup
+        )
         self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
-        self._is_complete = False
-        self._gate = GateFacts(api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds)
+        self._has_synced = False
+        self._gate = GateFacts(
+            api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds
+        )
 
     @property
     def is_synced(self) -> bool:
@@ -108,99 +114,128 @@ class ClusterFacts:
             for reflector in self.watches().values():
                 tasks.create_task(reflector.run())
 
-    def known(self, namespace: str) -> Facts:
+    def watched_facts(self, namespace: str) -> Facts:
         """Return what the watches know of a Namespace and of the cluster, without any question.
 
         While one operator follows another, one is there: what was begun goes on.
         """
         return Facts(
             settings=self._policy.current,
-            namespace=self._namespaces.items.get(("", namespace), _UNSAID),
-            priority_classes=self._by_name,
-            operator_is_there=not self._gate.operator_is_gone,
-            quotas=self._quotas.known,
+            namespace=self._namespaces.items.get(("", namespace), _DEFAULT_POLICY),
+            priority_classes=self._priority_classes_by_name,
+            operator_is_live=not self._gate.has_lost_leader,
+            quotas=self._quotas.quotas,
         )
 
-    async def facts_for(self, request: Request, resource: Resource) -> Facts:
+    async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         """Return the facts for one review; `ApiError` where one had to be read and could not."""
         # Only what is missing is waited for: this runs in every review, and nearly always all is known.
-        if not self._is_complete:
-            await self._wait_complete()
-        policy = self._known_policy(request, resource)
+        if not self._has_synced:
+            await self._wait_synced()
+        policy = self._watched_policy(request, resource)
         unknown = self._unknown_priority_classes(resource)
         settings = self._policy.current
-        operator_is_there = self._gate.operator_is_there
+        operator_is_there = self._gate.has_leader
         is_new = request.operation == "CREATE"
-        may_wait = operator_is_there and gate.may_wait(resource, settings)
+        may_wait = operator_is_there and gate.may_be_gated(resource, settings)
         facts = Facts(
             settings=settings,
             namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
-            priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
-            inherited=await self._inheritance.of(resource, request.namespace) if is_new else None,
+            priority_classes=await self._look_up_priority_classes(unknown)
+            if unknown
+            else self._priority_classes_by_name,
+            ledger_entry=await self._inheritance.find_entry(resource, request.namespace)
+            if is_new
+            else None,
             policy_config_map=self._policy_config_map,
-            operator_is_there=operator_is_there,
-            made_together=await self._gate.count_made_together(resource, request.namespace) if may_wait else ALONE,
-            quotas=self._quotas.known,
-            serves_evictions=is_new and await self._served.concern(resource, settings),
+            operator_is_live=operator_is_there,
+            pods_created_together=await self._gate.count_made_together(resource, request.namespace)
+            if may_wait
+            else SINGLE_POD,
+            quotas=self._quotas.quotas,
+            eviction_api_served=is_new
+            and await self._eviction_discovery.are_served_for(resource, settings),
         )
-        return await self._with_rights(request, resource, facts)
+        return await self._with_missing_rights(request, resource, facts)
 
-    async def _with_rights(self, request: Request, resource: Resource, facts: Facts) -> Facts:
+    async def _with_missing_rights(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> Facts:
         """Ask for the rights that the object needs: for nearly every object none."""
-        needed = permissions.needed(resource, request.old_object, facts)
+        needed = permissions.required_permissions(resource, request.old_object, facts)
         user = request.user_info
         # What a controller makes from a template was asked of whoever wrote that.
         if not needed or controllers.is_made_from_template(resource, user.username):
             return facts
-        return replace(facts, lacking=await self._rights.lacking(user, needed))
+        return replace(
+            facts, missing_permissions=await self._access_reviewer.missing_rights(user, needed)
+        )
 
-    async def gang_of(self, request: Request, resource: Resource, facts: Facts) -> Traits | None:
+    async def gang_traits(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> GangTraits | None:
         """Return what the rest of a pod's gang says where the pod is created or joins it."""
         if resource.kind != "Pod" or facts.namespace.enforcement == OFF:
             return None
         before = request.old_object if request.operation == "UPDATE" else None
         if before is None or _gang_key(before) != _gang_key(resource):
-            return await self._gangs.rest_of(resource, request.namespace, facts, is_dry_run=bool(request.dry_run))
+            return await self._gang_records.other_members_traits(
+                resource, request.namespace, facts, is_dry_run=bool(request.dry_run)
+            )
         if not request.dry_run:
-            self._gangs.forget(resource, request.namespace)
+            self._gang_records.forget(resource, request.namespace)
         return None
 
-    def _known_policy(self, request: Request, resource: Resource) -> NamespacePolicy | None:
-        if resource.kind in _OF_ADMINS or not request.namespace:
+    def _watched_policy(
+        self, request: AdmissionRequest, resource: Resource
+    ) -> NamespacePolicy | None:
+        if resource.kind in _ADMIN_KINDS or not request.namespace:
             # The API server names a Namespace as its own namespace. What it says is checked whatever its enforcement
             # is: whoever switches that on again relies on a policy that can be read. So is the cluster's policy.
-            return _UNSAID
+            return _DEFAULT_POLICY
         return self._namespaces.items.get(("", request.namespace))
 
-    async def _wait_complete(self) -> None:
+    async def _wait_synced(self) -> None:
         """Wait a little for the first complete lists: of half of them, what is not there yet would seem not to exist."""
         try:
-            async with asyncio.timeout(self._patience_seconds):
+            async with asyncio.timeout(self._sync_timeout_seconds):
                 for reflector in self.watches().values():
-                    await reflector.wait_synced(self._patience_seconds)
+                    await reflector.wait_synced(self._sync_timeout_seconds)
         except TimeoutError:
             raise ApiError(0, "NotListed", f"not listed yet: {', '.join(self.unsynced)}") from None
-        self._is_complete = True
+        self._has_synced = True
 
     async def _look_up_policy(self, name: str) -> NamespacePolicy:
-        found = await self._new_namespaces.find("namespaces", name)
-        return _UNSAID if found is None else _keep_namespace(found)
+        found = await self._namespace_getter.find("namespaces", name)
+        return _DEFAULT_POLICY if found is None else _namespace_policy(found)
 
     def _unknown_priority_classes(self, resource: Resource) -> list[str]:
         """Return what the object names and no watch has seen; of what is known, what that is defended with."""
         known, unknown = self._priority_classes.items, []
         for name in preemption_priority.priority_class_names(resource):
             found = known.get(("", name))
-            asked = name if found is None else preemption_priority.named_by(found)
+            asked = (
+                name if found is None else preemption_priority.preemption_priority_class_of(found)
+            )
             if asked is not None and ("", asked) not in known:
                 unknown.append(asked)
         return unknown
 
     async def _look_up_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
         read = await self._read_priority_classes(names)
-        behind = {name for found in read.values() if (name := preemption_priority.named_by(found)) is not None}
-        missing = [name for name in behind - read.keys() if ("", name) not in self._priority_classes.items]
-        return {**self._by_name, **read, **await self._read_priority_classes(missing)}
+        behind = {
+            name
+            for found in read.values()
+            if (name := preemption_priority.preemption_priority_class_of(found)) is not None
+        }
+        missing = [
+            name for name in behind - read.keys() if ("", name) not in self._priority_classes.items
+        ]
+        return {
+            **self._priority_classes_by_name,
+            **read,
+            **await self._read_priority_classes(missing),
+        }
 
     async def _read_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
         """Return those that exist; of more than a few, the rest is left to the watch.
@@ -208,14 +243,14 @@ class ClusterFacts:
         Users write these names. Without the bounds, an object with hundreds of them, or many such objects, would make the
         review fail or take too long, and be admitted unchecked.
         """
-        asked = list(dict.fromkeys(names))[:_MOST_READ]
+        asked = list(dict.fromkeys(names))[:_MAX_PRIORITY_CLASS_READS]
         read = zip(asked, await asyncio.gather(*map(self._read_priority_class, asked)), strict=True)
         return {name: found for name, found in read if found is not None}
 
     async def _read_priority_class(self, name: str) -> Resource | None:
         try:
-            return await self._new_priority_classes.find("priorityclasses", name)
-        except TooManyQuestionsError:
+            return await self._priority_class_getter.find("priorityclasses", name)
+        except RateLimitedError:
             return None
 
     def watches(self) -> Mapping[str, Reflector[Any, Any]]:
@@ -230,8 +265,8 @@ class ClusterFacts:
         }
 
 
-_UNSAID = NamespacePolicy()
-_OF_ADMINS = frozenset({"Namespace", "ConfigMap"})
+_DEFAULT_POLICY = NamespacePolicy()
+_ADMIN_KINDS = frozenset({"Namespace", "ConfigMap"})
 
 
 def _gang_key(pod: Resource) -> tuple[str, str] | None:
@@ -239,9 +274,9 @@ def _gang_key(pod: Resource) -> tuple[str, str] | None:
     return None if found is None else found.key
 
 
-def _keep(resource: Resource) -> Resource:
+def _unchanged(resource: Resource) -> Resource:
     return resource
 
 
-def _keep_namespace(resource: Resource) -> NamespacePolicy:
+def _namespace_policy(resource: Resource) -> NamespacePolicy:
     return namespace.read_leniently(labels_of(resource.metadata), annotations_of(resource.metadata))

@@ -14,46 +14,53 @@ from reprieve_policy.eviction_requests import objects
 from reprieve_policy.kube.objects import Resource
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
-from reprieve_webhooks.lookups.single_flight import Questions
+from reprieve_webhooks.lookups.single_flight import SingleFlight
 
-REMEMBERED_SECONDS: Final = 30.0
+TTL_SECONDS: Final = 30.0
 _RESOURCE = "evictions"
 _GROUP_VERSION = object_path(_RESOURCE).rpartition("/")[0]
 _NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
-class _Resource:
+class _ApiResource:
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Resources:
-    resources: tuple[_Resource, ...] = ()
+class _ApiResourceList:
+    resources: tuple[_ApiResource, ...] = ()
 
 
-class ServedEvictions:
+class EvictionDiscovery:
     """What the API server's discovery says, for all who ask within half a minute."""
 
-    def __init__(self, api: Api, *, timeout_seconds: float, remembered_seconds: float = REMEMBERED_SECONDS) -> None:
+    def __init__(
+        self, api: Api, *, timeout_seconds: float, ttl_seconds: float = TTL_SECONDS
+    ) -> None:
         self._api = api
         self._timeout_seconds = timeout_seconds
-        self._questions: Questions[str, bool] = Questions(remembered_seconds)
+        self._single_flight: SingleFlight[str, bool] = SingleFlight(ttl_seconds)
 
-    async def concern(self, pod: Resource, settings: PolicySettings) -> bool:
+    async def are_served_for(self, pod: Resource, settings: PolicySettings) -> bool:
         """Return whether a new pod may name a responder; nobody is asked where it would not. Never raises."""
-        if not objects.is_wanted(pod, settings):
+        if not objects.wants_responder(pod, settings):
             return False
         try:
-            return await self._questions.answer(_RESOURCE, self._ask)
+            return await self._single_flight.do(_RESOURCE, self._discover)
         except (ApiError, msgspec.MsgspecError):
             return False
 
-    async def _ask(self) -> bool:
+    async def _discover(self) -> bool:
         try:
-            text = await self._api.request("GET", _GROUP_VERSION, timeout_seconds=self._timeout_seconds)
+            text = await self._api.request(
+                "GET", _GROUP_VERSION, timeout_seconds=self._timeout_seconds
+            )
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return False
             raise
-        return any(found.name == _RESOURCE for found in msgspec.json.decode(text, type=_Resources).resources)
+        return any(
+            found.name == _RESOURCE
+            for found in msgspec.json.decode(text, type=_ApiResourceList).resources
+        )

@@ -20,12 +20,12 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import Resource, pod_views
-from reprieve_policy.traits import Traits
+from reprieve_policy.traits import GangTraits
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_webhooks.lookups.single_flight import Questions
+from reprieve_webhooks.lookups.single_flight import SingleFlight
 
 from . import gang_members
-from .gang_members import Members, Witness
+from .gang_members import AdmittedMember, GangMemberReader
 
 MAX_GANGS = 10_000
 """Records of at most 2 KB. The longest unused goes first, and costs its gang one call."""
@@ -33,21 +33,21 @@ TRUSTED_SECONDS = 60.0
 """After this, the next pod confirms a record: another replica may have seen the gang made anew."""
 IN_FLIGHT_SECONDS = 1.0
 """From an admission until the pod can be read."""
-_WITNESSES = 3
+_MAX_ADMITTED_MEMBERS = 3
 
 _Key = tuple[str, str, str]
 """Namespace, and what tells the gang from others there."""
 
 
-class _Record(NamedTuple):
-    traits: Traits
-    at: float
+class _GangRecord(NamedTuple):
+    traits: GangTraits
+    confirmed_at: float
     """When it was made or confirmed."""
-    witnesses: tuple[Witness, ...]
+    admitted_members: tuple[AdmittedMember, ...]
     """The pods admitted last, where no label selects the members."""
 
 
-class Gangs:
+class GangRecords:
     """The records of one replica."""
 
     def __init__(
@@ -59,37 +59,45 @@ class Gangs:
         max_gangs: int = MAX_GANGS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._members = Members(api, timeout_seconds=timeout_seconds)
-        self._count = count
+        self._member_reader = GangMemberReader(api, timeout_seconds=timeout_seconds)
+        self._count_lookup = count
         self._max_gangs = max_gangs
         self._monotonic = monotonic
-        self._questions: Questions[_Key, Traits | None] = Questions(0.0, monotonic=monotonic)
-        self._records: dict[_Key, _Record] = {}
+        self._single_flight: SingleFlight[_Key, GangTraits | None] = SingleFlight(
+            0.0, monotonic=monotonic
+        )
+        self._records: dict[_Key, _GangRecord] = {}
 
     def __len__(self) -> int:
         return len(self._records)
 
-    async def rest_of(self, pod: Resource, namespace: str, facts: Facts, *, is_dry_run: bool = False) -> Traits | None:
+    async def other_members_traits(
+        self, pod: Resource, namespace: str, facts: Facts, *, is_dry_run: bool = False
+    ) -> GangTraits | None:
         """Return what the other members of a new pod's gang say; `None` where there are none, or nobody knows."""
         view = next(pod_views(pod))
         found = membership.read(view)
-        if found is None or not found.is_declared or not gang_members.can_be_read(namespace, found):
+        if (
+            found is None
+            or not found.is_declared
+            or not gang_members.can_list_members(namespace, found)
+        ):
             return None
         key = (namespace, *found.key)
-        mine: Traits = divergence.traits_of(view, found, facts)
-        rest: Traits | None = mine
+        mine: GangTraits = divergence.traits_of(view, found, facts)
+        rest: GangTraits | None = mine
         record = self._records.get(key)
         if record is None or record.traits != mine or self._age(record) > TRUSTED_SECONDS:
             try:
                 rest = await self._confirm(key, found, facts)
             except (ApiError, msgspec.MsgspecError):
                 # What the other rules say of the pod must not depend on a call that only this one needs.
-                self._count("unknown")
+                self._count_lookup("unknown")
                 return None
             record = self._records.get(key)
         if not is_dry_run and rest in (None, mine):
-            witness = gang_members.witness_of(pod) if found.selector is None else None
-            self._add(key, mine, None if rest is None else record, witness)
+            witness = gang_members.admitted_member_of(pod) if found.selector is None else None
+            self._record_member(key, mine, None if rest is None else record, witness)
         return rest
 
     def forget(self, pod: Resource, namespace: str) -> None:
@@ -98,35 +106,48 @@ class Gangs:
         if found is not None:
             self._records.pop((namespace, *found.key), None)
 
-    async def _confirm(self, key: _Key, found: Gang, facts: Facts) -> Traits | None:
-        traits = await self._questions.answer(key, partial(self._living, found, key[0], facts))
-        self._count("nobody" if traits is None else "member")
+    async def _confirm(self, key: _Key, found: Gang, facts: Facts) -> GangTraits | None:
+        traits = await self._single_flight.do(key, partial(self._read_traits, found, key[0], facts))
+        self._count_lookup("nobody" if traits is None else "member")
         record = self._records.get(key)
         if traits is None:
             is_in_flight = record is not None and self._age(record) <= IN_FLIGHT_SECONDS
             return record.traits if record is not None and is_in_flight else None
-        self._keep(key, _Record(traits, self._monotonic(), () if record is None else record.witnesses))
+        self._store(
+            key,
+            _GangRecord(
+                traits, self._monotonic(), () if record is None else record.admitted_members
+            ),
+        )
         return traits
 
-    async def _living(self, found: Gang, namespace: str, facts: Facts) -> Traits | None:
+    async def _read_traits(self, found: Gang, namespace: str, facts: Facts) -> GangTraits | None:
         record = self._records.get((namespace, *found.key))
-        witnesses = () if record is None else record.witnesses
-        member = await self._members.first_living(found, namespace, witnesses)
+        witnesses = () if record is None else record.admitted_members
+        member = await self._member_reader.find_live_member(found, namespace, witnesses)
         return None if member is None else divergence.traits_of(*member, facts)
 
-    def _add(self, key: _Key, traits: Traits, record: _Record | None, witness: Witness | None) -> None:
+    def _record_member(
+        self,
+        key: _Key,
+        traits: GangTraits,
+        record: _GangRecord | None,
+        admitted_member: AdmittedMember | None,
+    ) -> None:
         """Take in a member, to the record of the others or as the first."""
-        known = _Record(traits, self._monotonic(), ()) if record is None else record
-        if witness is not None and witness not in known.witnesses:
-            known = known._replace(witnesses=(witness, *known.witnesses)[:_WITNESSES])
-        self._keep(key, known)
+        known = _GangRecord(traits, self._monotonic(), ()) if record is None else record
+        if admitted_member is not None and admitted_member not in known.admitted_members:
+            known = known._replace(
+                admitted_members=(admitted_member, *known.admitted_members)[:_MAX_ADMITTED_MEMBERS]
+            )
+        self._store(key, known)
 
-    def _keep(self, key: _Key, record: _Record) -> None:
+    def _store(self, key: _Key, record: _GangRecord) -> None:
         # Put last: the longest unused is the first.
         self._records.pop(key, None)
         self._records[key] = record
         if len(self._records) > self._max_gangs:
             del self._records[next(iter(self._records))]
 
-    def _age(self, record: _Record) -> float:
-        return self._monotonic() - record.at
+    def _age(self, record: _GangRecord) -> float:
+        return self._monotonic() - record.confirmed_at

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from reprieve_policy.keys import LEDGER
 from reprieve_policy.kube.objects import OwnerReference, annotations_of
-from reprieve_policy.kube.owners import OWNERS
+from reprieve_policy.kube.owners import LEDGER_KINDS
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.ledger import Ledger
-from reprieve_runtime.client.api import PartialObject
+from reprieve_runtime.client.api import PartialObjectMetadata
 
 MAX_CHARACTERS = 32 * 1024 * 1024
 """Of all ledgers together: some 50,000 of one slot. A text is a sixth of the size of what is read from it."""
-OVERHEAD = 512
+OVERHEAD_CHARACTERS = 512
 """Counted for each owner beside its text, so that many that say next to nothing are bounded as well."""
 
 _NO_LEDGER: Ledger = {}
@@ -25,49 +25,52 @@ _Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredLedger:
     uid: str
     text: str
 
 
-class Ledgers:
+class LedgerCache:
     """Ledgers by kind, namespace and name of their owner; the oldest are forgotten where there are too many."""
 
     def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
         self._max_characters = max_characters
         self._characters = 0
-        self._kept: dict[_Key, _Kept] = {}
-        self._wholes: Counter[str] = Counter()
+        self._ledgers: dict[_Key, _StoredLedger] = {}
+        self._root_owner_counts: Counter[str] = Counter()
 
-    def keeper_of(self, kind: str) -> Callable[[PartialObject], None]:
+    def handler_for(self, kind: str) -> Callable[[PartialObjectMetadata], None]:
         """Return what takes in the owners of one kind, as a watch has them."""
 
-        def keep(owner: PartialObject) -> None:
+        def keep(owner: PartialObjectMetadata) -> None:
             metadata = owner.metadata
             text = annotations_of(metadata).get(LEDGER, "")
-            self._keep((kind, metadata.namespace or "", metadata.name or ""), _Kept(metadata.uid or "", text))
+            self._store(
+                (kind, metadata.namespace or "", metadata.name or ""),
+                _StoredLedger(metadata.uid or "", text),
+            )
 
         return keep
 
-    def of(self, owner: OwnerReference, in_namespace: str) -> Ledger:
+    def get(self, owner: OwnerReference, in_namespace: str) -> Ledger:
         """Return the ledger of this very owner: one made anew under an old name inherits nothing."""
-        known = self._kept.get((owner.kind, in_namespace, owner.name))
+        known = self._ledgers.get((owner.kind, in_namespace, owner.name))
         return _NO_LEDGER if known is None or known.uid != owner.uid else ledger.parse(known.text)
 
-    def has_wholes(self, namespace: str) -> bool:
+    def has_root_owners(self, namespace: str) -> bool:
         """True where a ledger of this namespace is kept by what makes controllers."""
-        return self._wholes[namespace] > 0
+        return self._root_owner_counts[namespace] > 0
 
-    def _keep(self, key: _Key, kept: _Kept) -> None:
-        self._forget(key)
-        self._kept[key] = kept
-        self._characters += len(kept.text) + OVERHEAD
-        self._wholes[key[1]] += OWNERS[key[0]].is_whole
+    def _store(self, key: _Key, kept: _StoredLedger) -> None:
+        self._remove(key)
+        self._ledgers[key] = kept
+        self._characters += len(kept.text) + OVERHEAD_CHARACTERS
+        self._root_owner_counts[key[1]] += LEDGER_KINDS[key[0]].is_composite
         while self._characters > self._max_characters:
-            self._forget(next(iter(self._kept)))
+            self._remove(next(iter(self._ledgers)))
 
-    def _forget(self, key: _Key) -> None:
-        before = self._kept.pop(key, None)
+    def _remove(self, key: _Key) -> None:
+        before = self._ledgers.pop(key, None)
         if before is not None:
-            self._characters -= len(before.text) + OVERHEAD
-            self._wholes[key[1]] -= OWNERS[key[0]].is_whole
+            self._characters -= len(before.text) + OVERHEAD_CHARACTERS
+            self._root_owner_counts[key[1]] -= LEDGER_KINDS[key[0]].is_composite

@@ -14,7 +14,7 @@ ABSENT_RETRY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Usage:
+class _ElasticQuotaStatus:
     used: Quantities | None = None
 
 
@@ -22,21 +22,26 @@ class _Usage:
 class _ElasticQuota:
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: Spec | None = None
-    status: _Usage | None = None
+    status: _ElasticQuotaStatus | None = None
 
 
 class ElasticQuotas:
     """A watch, and what rules find in it."""
 
     def __init__(self, api: Api) -> None:
-        self.known = Quotas()
+        self.quotas = Quotas()
         path = object_path("elasticquotas")
         self.reflector = Reflector(
-            api, path, _ElasticQuota, self._keep, forget=self.known.remove, absent_retry_seconds=ABSENT_RETRY_SECONDS
+            api,
+            path,
+            _ElasticQuota,
+            self._keep,
+            on_delete=self.quotas.remove,
+            absent_retry_seconds=ABSENT_RETRY_SECONDS,
         )
 
     def _keep(self, found: _ElasticQuota) -> Quota:
         spec, used = found.spec or Spec(), found.status.used if found.status else None
         read = quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, used or {})
-        self.known.put(read)
+        self.quotas.put(read)
         return read

@@ -8,40 +8,40 @@ from datetime import UTC, datetime
 
 from reprieve_policy.config.settings import AUTO, SYNCHRONOUS
 from reprieve_policy.preemption import guard
-from reprieve_policy.preemption.guard import Door, Ruling
-from reprieve_policy.preemption.nominated_pods import Nominee
+from reprieve_policy.preemption.guard import GuardDecision, RequestKind
+from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_runtime.client.api import Api
 from reprieve_webhooks.admission import response
-from reprieve_webhooks.admission.handlers import Answer
-from reprieve_webhooks.extender.service import Stage
-from reprieve_webhooks.lookups.single_flight import TooManyQuestionsError
-from reprieve_webhooks.snapshot.recent_choices import Choice, LastChoices
+from reprieve_webhooks.admission.handlers import AdmissionResponse
+from reprieve_webhooks.extender.service import ClusterView
+from reprieve_webhooks.lookups.single_flight import RateLimitedError
+from reprieve_webhooks.snapshot.recent_choices import VictimSet, VictimSetLookup
 
-from .evaluator import Judge, Suspect
+from .evaluator import Evaluator, PossiblePreemptor
 from .marking import Marker
-from .nominated_pods import Nominees
-from .objects import Victim
-from .reader import Pods
-from .refusal_history import Memory
+from .nominated_pods import NominatedPods
+from .objects import GuardedPod
+from .reader import GuardReader
+from .refusal_history import RefusalHistory
 from .review import GuardRequest
-from .review_context import Case, Cases, Knowledge
-from .scheduler_mode import Pace, Paces
+from .review_context import FactsReader, ReviewContext, ReviewContextReader
+from .scheduler_mode import SchedulerMode, SchedulerModes
 
 ALLOWED, PUT_OFF, REFUSED, WARNED, SKIPPED = "allowed", "put-off", "refused", "warned", "skipped"
 
 
-class NoChoices:
+class NoVictimSets:
     """`LastChoices` where there is no extender."""
 
-    def of(self, node: str, victim_uid: str, *, by: str) -> Choice | None:  # noqa: ARG002 - there never was one
+    def find(self, node: str, victim_uid: str, *, by: str) -> VictimSet | None:  # noqa: ARG002 - there never was one
         """Return nothing."""
         return None
 
-    def is_inseparable(self, victim_uid: str, *, by: str) -> bool:  # noqa: ARG002 - there never was one
+    def takes_whole_gang(self, victim_uid: str, *, by: str) -> bool:  # noqa: ARG002 - there never was one
         """Return no."""
         return False
 
-    def preemptors(self, node: str, victim_uid: str) -> Collection[str]:  # noqa: ARG002 - there never was one
+    def preemptor_uids(self, node: str, victim_uid: str) -> Collection[str]:  # noqa: ARG002 - there never was one
         """Return nobody."""
         return ()
 
@@ -52,48 +52,62 @@ class Guard:
     def __init__(
         self,
         api: Api,
-        facts: Knowledge,
+        facts: FactsReader,
         *,
         operator: str,
         timeout_seconds: float,
-        choices: LastChoices | None = None,
-        stage: Stage | None = None,
+        victim_sets: VictimSetLookup | None = None,
+        cluster_view: ClusterView | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._operator, self._now = operator, now
-        self._pods = Pods(api, timeout_seconds=timeout_seconds)
-        self.nominees = Nominees(api)
-        self._memory, self._paces = Memory(), Paces()
-        self._choices: LastChoices = choices or NoChoices()
-        self._cases = Cases(self._pods, facts)
-        self._judge = Judge(self._cases, self._pods, self._memory, self._choices, stage, now)
-        self._marker = Marker(self._pods, self._cases, self._judge, now)
+        self._reader = GuardReader(api, timeout_seconds=timeout_seconds)
+        self.nominated_pods = NominatedPods(api)
+        self._refusal_history, self._scheduler_modes = RefusalHistory(), SchedulerModes()
+        self._victim_sets: VictimSetLookup = victim_sets or NoVictimSets()
+        self._contexts = ReviewContextReader(self._reader, facts)
+        self._evaluator = Evaluator(
+            self._contexts,
+            self._reader,
+            self._refusal_history,
+            self._victim_sets,
+            cluster_view,
+            now,
+        )
+        self._marker = Marker(self._reader, self._contexts, self._evaluator, now)
 
-    async def answer(self, request: GuardRequest) -> Answer:
+    async def answer(self, request: GuardRequest) -> AdmissionResponse:
         """Rule on one review."""
         try:
             return await self._answer(request)
-        except TooManyQuestionsError:
+        except RateLimitedError:
             if not request.is_eviction:
                 raise
             # Without this, of a bulk of evictions those that nobody could look up would go without notice.
-            return _put_off(request, guard.TOO_MANY, None)
+            return _too_many_requests(request, guard.TOO_MANY_EVICTIONS, None)
 
-    async def _answer(self, request: GuardRequest) -> Answer:
-        victim = await self._victim(request)
+    async def _answer(self, request: GuardRequest) -> AdmissionResponse:
+        victim = await self._reviewed_pod(request)
         if victim is None:
-            return Answer(response.build_allowed(request.uid), request.kind.kind, SKIPPED)
-        door = Door.EVICTION if request.is_eviction else Door.PREEMPTION
-        case = await self._cases.of(victim, request.namespace, door)
-        if door is Door.PREEMPTION and request.user_info.username not in case.facts.settings.schedulers:
-            return Answer(response.build_allowed(request.uid), request.kind.kind, SKIPPED)
-        ruling, nominees, suspect = await self._rule(case)
+            return AdmissionResponse(
+                response.build_allowed(request.uid), request.kind.kind, SKIPPED
+            )
+        door = RequestKind.EVICTION if request.is_eviction else RequestKind.PREEMPTION
+        case = await self._contexts.read(victim, request.namespace, door)
+        if (
+            door is RequestKind.PREEMPTION
+            and request.user_info.username not in case.facts.settings.schedulers
+        ):
+            return AdmissionResponse(
+                response.build_allowed(request.uid), request.kind.kind, SKIPPED
+            )
+        ruling, nominees, suspect = await self._evaluate(case)
         is_marked = True
-        if ruling.marks and not request.is_dry_run:
+        if ruling.sets_mark and not request.is_dry_run:
             is_marked = await self._mark(case, suspect)
-        return self._reply(request, case, ruling, nominees, is_marked=is_marked)
+        return self._respond(request, case, ruling, nominees, is_marked=is_marked)
 
-    async def _victim(self, request: GuardRequest) -> Victim | None:
+    async def _reviewed_pod(self, request: GuardRequest) -> GuardedPod | None:
         """Return the pod in question, `None` where the guard has nothing to say."""
         if request.user_info.username == self._operator:
             return None
@@ -101,129 +115,207 @@ class Guard:
             return request.old_object
         if not request.is_eviction:
             return None
-        victim = await self._pods.find(request.namespace, request.name, Door.EVICTION)
-        return victim if victim is not None and request.is_about(victim) else None
+        victim = await self._reader.find_pod(request.namespace, request.name, RequestKind.EVICTION)
+        return victim if victim is not None and request.matches(victim) else None
 
-    async def _rule(self, case: Case) -> tuple[Ruling, Sequence[Nominee], Suspect | None]:
+    async def _evaluate(
+        self, context: ReviewContext
+    ) -> tuple[GuardDecision, Sequence[NominatedPod], PossiblePreemptor | None]:
         """Return the ruling, the pods that the victim may go for, and the one for which it was ruled."""
-        ruling = self._judge.rule(case)
-        if case.door is Door.EVICTION:
-            return await self._judge.rule_by_budget(case, ruling), (), None
-        if case.victim.is_leaving or not case.facts.operator_is_there:
+        ruling = self._evaluator.evaluate(context)
+        if context.request_kind is RequestKind.EVICTION:
+            return await self._evaluator.evaluate_budget(context, ruling), (), None
+        if context.victim.is_terminating or not context.facts.operator_is_live:
             return ruling, (), None
-        nominees = await self._find_nominees(case, ruling)
-        suspects = _that_count(ruling, nominees)
+        nominees = await self._find_possible_preemptors(context, ruling)
+        suspects = _relevant_preemptors(ruling, nominees)
         if not suspects:
             return ruling, nominees, None
-        ruling, suspect = await self._judge.rule_for_any(case, suspects)
-        return ruling, sorted(nominees, key=lambda one: suspect is None or one.uid != suspect.uid), suspect
+        ruling, suspect = await self._evaluator.evaluate_for_any(context, suspects)
+        return (
+            ruling,
+            sorted(nominees, key=lambda one: suspect is None or one.uid != suspect.uid),
+            suspect,
+        )
 
-    async def _find_nominees(self, case: Case, ruling: Ruling) -> Sequence[Nominee]:
+    async def _find_possible_preemptors(
+        self, context: ReviewContext, ruling: GuardDecision
+    ) -> Sequence[NominatedPod]:
         """Return the pods that the victim may go for: where the extender chose it for one of them, that one; last, Kubernetes' own."""
-        said, is_new = case.facts.settings.scheduler_preemption, ruling.is_allowed or ruling.marks
-        chosen_for = self._choices.preemptors(case.victim.node, case.victim.uid)
+        said, is_new = (
+            context.facts.settings.scheduler_preemption,
+            ruling.is_allowed or ruling.sets_mark,
+        )
+        chosen_for = self._victim_sets.preemptor_uids(context.victim.node, context.victim.uid)
 
-        def is_enough(found: Sequence[Nominee]) -> bool:
-            if said == SYNCHRONOUS or (ruling.is_put_off and not is_new):
+        def is_enough(found: Sequence[NominatedPod]) -> bool:
+            if said == SYNCHRONOUS or (ruling.is_postponed and not is_new):
                 return True
-            return bool(found) and not is_new and self._paces.of(found, said) is not Pace.UNKNOWN
+            return (
+                bool(found)
+                and not is_new
+                and self._scheduler_modes.mode_for(found, said) is not SchedulerMode.UNKNOWN
+            )
 
-        found, pace = await self.nominees.possible(case.vacancy, chosen_for, is_enough)
-        if pace is not Pace.UNKNOWN:
-            self._paces.show(found, pace)
+        found, pace = await self.nominated_pods.possible_preemptors(
+            context.nomination_scope, chosen_for, is_enough
+        )
+        if pace is not SchedulerMode.UNKNOWN:
+            self._scheduler_modes.observe(found, pace)
         known = {one.uid for one in found}
         # Without this, an older choice or a newer nomination would have Kubernetes' own refused for as long as that holds.
-        return [*found, *(one for one in self.nominees.own(case.vacancy) if one.uid not in known)]
+        return [
+            *found,
+            *(
+                one
+                for one in self.nominated_pods.exempt_preemptors(context.nomination_scope)
+                if one.uid not in known
+            ),
+        ]
 
-    def _choice(self, victim: Victim, preemptor_uid: str) -> Choice | None:
-        return self._choices.of(victim.node, victim.uid, by=preemptor_uid)
+    def _victim_set(self, victim: GuardedPod, preemptor_uid: str) -> VictimSet | None:
+        return self._victim_sets.find(victim.node, victim.uid, by=preemptor_uid)
 
-    async def _mark(self, case: Case, suspect: Suspect | None) -> bool:
+    async def _mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark the pod, and with it the whole set that was chosen for its preemptor; raises `ApiError`."""
-        if not await self._marker.mark(case, suspect):
+        if not await self._marker.mark(context, candidate):
             return False
-        chosen = self._choice(case.victim, suspect.uid) if suspect else None
-        if suspect is not None and chosen is not None:
-            await self._marker.mark_fellows(case, chosen, suspect)
+        chosen = self._victim_set(context.victim, candidate.uid) if candidate else None
+        if candidate is not None and chosen is not None:
+            await self._marker.mark_other_victims(context, chosen, candidate)
         return True
 
-    def _reply(
-        self, request: GuardRequest, case: Case, ruling: Ruling, nominees: Sequence[Nominee], *, is_marked: bool
-    ) -> Answer:
+    def _respond(
+        self,
+        request: GuardRequest,
+        context: ReviewContext,
+        ruling: GuardDecision,
+        nominees: Sequence[NominatedPod],
+        *,
+        is_marked: bool,
+    ) -> AdmissionResponse:
         kind, outcome = request.kind.kind, _outcome(ruling)
         if ruling.violation is None:
             # An eviction that is allowed may be one that only tries, or that a budget holds.
-            if case.door is Door.PREEMPTION:
-                self._memory.forget(case.victim.uid)
-                self.nominees.accepted(case.victim.node)
+            if context.request_kind is RequestKind.PREEMPTION:
+                self._refusal_history.forget(context.victim.uid)
+                self.nominated_pods.record_accepted_deletion(context.victim.node)
             warnings = [ruling.warning] if ruling.warning else ()
-            return Answer(response.build_allowed(request.uid, warnings), kind, outcome)
-        if request.is_dry_run and case.door is Door.EVICTION:
+            return AdmissionResponse(response.build_allowed(request.uid, warnings), kind, outcome)
+        if request.is_dry_run and context.request_kind is RequestKind.EVICTION:
             # It will go. Without this, a drain that only tries would try for ever.
-            return Answer(response.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED)
-        self._memory.waits(case.victim.uid, is_asked=case.victim.is_asked)
-        pace = self._pace(case, nominees)
-        is_gone = is_marked and bool(nominees) and self._passes_for_gone(case, ruling, pace, nominees[0])
+            return AdmissionResponse(
+                response.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED
+            )
+        self._refusal_history.observe_mark(
+            context.victim.uid, is_asked=context.victim.has_pending_mark
+        )
+        pace = self._scheduler_mode(context, nominees)
+        is_gone = (
+            is_marked
+            and bool(nominees)
+            and self._answers_not_found(context, ruling, pace, nominees[0])
+        )
         # Asleep, a scheduler does not see its victims go. Where pods end so often, the next that does has it look again.
-        is_pressed = is_gone and self._memory.is_pressed(case.victim.uid, case.victim.node, nominees[0].preemptor)
+        is_pressed = is_gone and self._refusal_history.retries_despite_not_found(
+            context.victim.uid, context.victim.node, nominees[0].preemptor_key
+        )
         if is_gone and not is_pressed:
-            self._memory.passed_for_gone(case.victim.uid, case.victim.node, by=nominees[0].preemptor)
-            return Answer(response.build_gone(request.uid, ruling.violation), kind, outcome)
+            self._refusal_history.record_not_found(
+                context.victim.uid, context.victim.node, by=nominees[0].preemptor_key
+            )
+            return AdmissionResponse(
+                response.build_not_found(request.uid, ruling.violation), kind, outcome
+            )
         # For one that changed while it was judged, or a scheduler that may stand still after all, the shortest time is told.
-        is_short = not is_marked or is_pressed or pace is Pace.PROBABLY_ASYNCHRONOUS
-        return _put_off(request, ruling, self._retry_after(case, ruling, pace, nominees, is_short=is_short))
+        is_short = not is_marked or is_pressed or pace is SchedulerMode.PROBABLY_ASYNCHRONOUS
+        return _too_many_requests(
+            request, ruling, self._retry_after(context, ruling, pace, nominees, is_short=is_short)
+        )
 
-    def _pace(self, case: Case, nominees: Sequence[Nominee]) -> Pace:
-        pace = self._paces.of(nominees, said := case.facts.settings.scheduler_preemption)
+    def _scheduler_mode(
+        self, context: ReviewContext, nominees: Sequence[NominatedPod]
+    ) -> SchedulerMode:
+        pace = self._scheduler_modes.mode_for(
+            nominees, said := context.facts.settings.scheduler_preemption
+        )
         # Who goes on nominates somebody. Without this, the pods of a Job that a synchronous one tries in turn would pass for one that insists.
-        is_shown = pace is not Pace.UNKNOWN or said != AUTO or not nominees
-        if is_shown or not self._memory.is_insisting(case.victim.uid, nominees[0].preemptor):
+        is_shown = pace is not SchedulerMode.UNKNOWN or said != AUTO or not nominees
+        if is_shown or not self._refusal_history.retries_at_once(
+            context.victim.uid, nominees[0].preemptor_key
+        ):
             return pace
-        self._paces.show(nominees[:1], Pace.PROBABLY_ASYNCHRONOUS)
-        return Pace.PROBABLY_ASYNCHRONOUS
+        self._scheduler_modes.observe(nominees[:1], SchedulerMode.PROBABLY_ASYNCHRONOUS)
+        return SchedulerMode.PROBABLY_ASYNCHRONOUS
 
-    def _passes_for_gone(self, case: Case, ruling: Ruling, pace: Pace, preemptor: Nominee) -> bool:
+    def _answers_not_found(
+        self,
+        context: ReviewContext,
+        ruling: GuardDecision,
+        mode: SchedulerMode,
+        preemptor: NominatedPod,
+    ) -> bool:
         """True where the scheduler has others to delete that go with this one: a set's, in its order, or a gang's."""
-        chosen = self._choice(case.victim, preemptor.uid)
-        is_followed = case.goes_whole if chosen is None else chosen.victims[-1].uid != case.victim.uid
-        is_asynchronous = pace is not Pace.UNKNOWN
-        return guard.passes_for_gone(ruling, case.door, is_asynchronous=is_asynchronous, is_followed=is_followed)
+        chosen = self._victim_set(context.victim, preemptor.uid)
+        is_followed = (
+            context.evicted_as_a_unit
+            if chosen is None
+            else chosen.victims[-1].uid != context.victim.uid
+        )
+        is_asynchronous = mode is not SchedulerMode.UNKNOWN
+        return guard.should_answer_not_found(
+            ruling, context.request_kind, is_asynchronous=is_asynchronous, is_followed=is_followed
+        )
 
     def _retry_after(
-        self, case: Case, ruling: Ruling, pace: Pace, nominees: Sequence[Nominee], *, is_short: bool
+        self,
+        context: ReviewContext,
+        ruling: GuardDecision,
+        mode: SchedulerMode,
+        nominees: Sequence[NominatedPod],
+        *,
+        is_short: bool,
     ) -> int | None:
-        uid, node = case.victim.uid, case.victim.node
-        by = nominees[0].preemptor if nominees else ""
+        uid, node = context.victim.uid, context.victim.node
+        by = nominees[0].preemptor_key if nominees else ""
         seconds = guard.retry_after(
             ruling,
-            case.door,
-            is_asynchronous=pace is not Pace.UNKNOWN,
+            context.request_kind,
+            is_asynchronous=mode is not SchedulerMode.UNKNOWN,
             is_short=is_short,
-            fellows=self._memory.fellows(node, uid, by),
+            fellows=self._refusal_history.count_recent_victims(node, uid, by),
             now=self._now(),
         )
-        if case.door is Door.PREEMPTION:
-            self._memory.refused(uid, node, by=by, was_timed=seconds is not None)
+        if context.request_kind is RequestKind.PREEMPTION:
+            self._refusal_history.record_refusal(uid, node, by=by, was_timed=seconds is not None)
         return seconds
 
 
-def _that_count(ruling: Ruling, nominees: Sequence[Nominee]) -> Sequence[Nominee]:
+def _relevant_preemptors(
+    ruling: GuardDecision, nominees: Sequence[NominatedPod]
+) -> Sequence[NominatedPod]:
     """Return the pods for which another ruling is possible: for Kubernetes' own also of one that nobody may have.
 
     Only where a scheduler turned it away. Without this, one that is merely being bound would end everybody's protection there.
     """
-    possible = [one for one in nominees if one.was_turned_away or not one.is_exempt]
-    if ruling.is_allowed or ruling.marks:
+    possible = [one for one in nominees if one.was_unschedulable or not one.is_exempt]
+    if ruling.is_allowed or ruling.sets_mark:
         return possible
-    return () if ruling.is_put_off else [one for one in possible if one.is_exempt]
+    return () if ruling.is_postponed else [one for one in possible if one.is_exempt]
 
 
-def _put_off(request: GuardRequest, ruling: Ruling, seconds: int | None) -> Answer:
+def _too_many_requests(
+    request: GuardRequest, ruling: GuardDecision, seconds: int | None
+) -> AdmissionResponse:
     assert ruling.violation is not None
-    return Answer(response.build_put_off(request.uid, ruling.violation, seconds), request.kind.kind, _outcome(ruling))
+    return AdmissionResponse(
+        response.build_too_many_requests(request.uid, ruling.violation, seconds),
+        request.kind.kind,
+        _outcome(ruling),
+    )
 
 
-def _outcome(ruling: Ruling) -> str:
+def _outcome(ruling: GuardDecision) -> str:
     if ruling.is_allowed:
         return WARNED if ruling.warning else ALLOWED
-    return PUT_OFF if ruling.is_put_off else REFUSED
+    return PUT_OFF if ruling.is_postponed else REFUSED

@@ -28,17 +28,17 @@ class PlacedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionedMeta(ObjectMeta):
+class GuardedPodMeta(ObjectMeta):
     """Metadata with what a precondition needs."""
 
     resourceVersion: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victim(Pod):
+class GuardedPod(Pod):
     """A pod that somebody wants gone."""
 
-    metadata: VersionedMeta = field(default_factory=VersionedMeta)
+    metadata: GuardedPodMeta = field(default_factory=GuardedPodMeta)
 
     @property
     def uid(self) -> str:
@@ -51,7 +51,7 @@ class Victim(Pod):
         return self.spec.nodeName or ""
 
     @property
-    def is_leaving(self) -> bool:
+    def is_terminating(self) -> bool:
         """True for one that has ended, or is being deleted."""
         return self.metadata.deletionTimestamp is not None or self.status.phase in _ENDED
 
@@ -62,9 +62,9 @@ class Victim(Pod):
         return None if text is None else eviction.parse(text)
 
     @property
-    def is_asked(self) -> bool:
+    def has_pending_mark(self) -> bool:
         """True where it carries a mark that the operator will take up."""
         labels, annotations = labels_of(self.metadata), annotations_of(self.metadata)
         if labels.get(keys.SOFT_EVICTION) == mark.MARKED:
             return isinstance(mark.read(labels, annotations), mark.Mark)
-        return labels.get(keys.SOFT_EVICTION) in mark.ASKING
+        return labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES

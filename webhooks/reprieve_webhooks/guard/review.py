@@ -4,7 +4,7 @@ import msgspec
 
 from reprieve_webhooks.admission.review import API_VERSION, GroupVersionKind, Malformed, UserInfo
 
-from .objects import Victim
+from .objects import GuardedPod
 
 
 class _Preconditions(msgspec.Struct, gc=False, rename="camel"):
@@ -30,7 +30,7 @@ class GuardRequest(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     namespace: str = ""
     object: _Eviction | None = None
-    old_object: Victim | None = None
+    old_object: GuardedPod | None = None
     user_info: UserInfo = msgspec.field(default_factory=UserInfo)
     dry_run: bool | None = None
 
@@ -50,21 +50,24 @@ class GuardRequest(msgspec.Struct, gc=False, rename="camel"):
         options = self.object.delete_options if self.object else None
         return bool(self.dry_run) or bool(options and options.dry_run)
 
-    def is_about(self, pod: Victim) -> bool:
+    def matches(self, pod: GuardedPod) -> bool:
         """False where an eviction is of another pod of that name, or of another state of it: the API server will refuse it."""
         options = self.object.delete_options if self.object else None
         asked = options.preconditions if options else None
         if asked is None:
             return True
-        return asked.uid in (None, pod.uid) and asked.resource_version in (None, pod.metadata.resourceVersion)
+        return asked.uid in (None, pod.uid) and asked.resource_version in (
+            None,
+            pod.metadata.resourceVersion,
+        )
 
 
-class _Review(msgspec.Struct, gc=False, rename="camel"):
+class _GuardReview(msgspec.Struct, gc=False, rename="camel"):
     api_version: str = ""
     request: GuardRequest | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Review)
+_DECODER = msgspec.json.Decoder(_GuardReview)
 
 
 def parse(body: bytes) -> GuardRequest | Malformed:

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from reprieve_policy.config.settings import ASYNCHRONOUS, AUTO
-from reprieve_policy.preemption.nominated_pods import Nominee
+from reprieve_policy.preemption.nominated_pods import NominatedPod
 
-_MOST = 5000
+_MAX_PREEMPTORS = 5000
 """Preemptors; the oldest go first where there are more."""
-_BELIEVED_SECONDS = 60.0
+_INFERENCE_TTL_SECONDS = 60.0
 """What was only concluded has to show again after that."""
 
 
-class Pace(IntEnum):
+class SchedulerMode(IntEnum):
     """How a scheduler preempts, as far as anybody knows."""
 
     UNKNOWN = 0
@@ -27,29 +27,34 @@ class Pace(IntEnum):
     ASYNCHRONOUS = 2
 
 
-class Paces:
+class SchedulerModes:
     """What preemptors have shown of their schedulers."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._shown: dict[str, tuple[Pace, float]] = {}
+        self._observed: dict[str, tuple[SchedulerMode, float]] = {}
 
-    def show(self, nominees: Sequence[Nominee], pace: Pace) -> None:
+    def observe(self, nominees: Sequence[NominatedPod], mode: SchedulerMode) -> None:
         """Take note of how these were seen to be preempted for."""
         for one in nominees:
-            known = max(pace, self._of(one.uid))
-            self._shown.pop(one.uid, None)
-            self._shown[one.uid] = (known, self._monotonic())
-        while len(self._shown) > _MOST:
-            del self._shown[next(iter(self._shown))]
+            known = max(mode, self._observed_mode(one.uid))
+            self._observed.pop(one.uid, None)
+            self._observed[one.uid] = (known, self._monotonic())
+        while len(self._observed) > _MAX_PREEMPTORS:
+            del self._observed[next(iter(self._observed))]
 
-    def of(self, nominees: Sequence[Nominee], said: str) -> Pace:
+    def mode_for(self, nominees: Sequence[NominatedPod], said: str) -> SchedulerMode:
         """Return the pace of a scheduler that preempts for one of these pods; `said`: the policy's `schedulerPreemption`."""
         if said != AUTO:
-            return Pace.ASYNCHRONOUS if said == ASYNCHRONOUS else Pace.UNKNOWN
-        return max((self._of(one.uid) for one in nominees), default=Pace.UNKNOWN)
+            return SchedulerMode.ASYNCHRONOUS if said == ASYNCHRONOUS else SchedulerMode.UNKNOWN
+        return max(
+            (self._observed_mode(one.uid) for one in nominees), default=SchedulerMode.UNKNOWN
+        )
 
-    def _of(self, uid: str) -> Pace:
-        pace, at = self._shown.get(uid, (Pace.UNKNOWN, 0.0))
-        is_over = pace is Pace.PROBABLY_ASYNCHRONOUS and self._monotonic() - at >= _BELIEVED_SECONDS
-        return Pace.UNKNOWN if is_over else pace
+    def _observed_mode(self, uid: str) -> SchedulerMode:
+        pace, at = self._observed.get(uid, (SchedulerMode.UNKNOWN, 0.0))
+        is_over = (
+            pace is SchedulerMode.PROBABLY_ASYNCHRONOUS
+            and self._monotonic() - at >= _INFERENCE_TTL_SECONDS
+        )
+        return SchedulerMode.UNKNOWN if is_over else pace

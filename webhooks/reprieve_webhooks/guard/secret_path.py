@@ -19,7 +19,7 @@ from reprieve_runtime.client.paths import object_path
 
 PATH = "/guard"
 """As the manifests have it; served only where somebody else keeps the certificates, and the port to himself."""
-_MOST = 4
+_MAX_PATHS = 4
 """Paths served at once: this CA's, the next one's, and those of before, which an API server may still know."""
 
 
@@ -29,24 +29,24 @@ class _Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ClientConfig:
+class _GuardClientConfig:
     url: str = ""
     service: _Service | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Webhook:
+class _GuardWebhook:
     name: str
-    clientConfig: _ClientConfig = field(default_factory=_ClientConfig)  # noqa: N815 - the API's own name
+    clientConfig: _GuardClientConfig = field(default_factory=_GuardClientConfig)  # noqa: N815 - the API's own name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Configuration:
+class _GuardConfiguration:
     metadata: ObjectMeta
-    webhooks: Sequence[_Webhook] | None = None
+    webhooks: Sequence[_GuardWebhook] | None = None
 
 
-class SecretPaths:
+class GuardPathAnchors:
     """`TrustAnchors` that are told the guard's path first."""
 
     def __init__(
@@ -69,17 +69,23 @@ class SecretPaths:
         """Serve the path, tell it, and then whom to trust."""
         data = (await self._store.read()).data
         known = [path_of(data[key]) for key in (CA_KEY, NEXT_CA_KEY) if data.get(key)]
-        self._served = list(dict.fromkeys([*known, *self._served]))[:_MOST]
+        self._served = list(dict.fromkeys([*known, *self._served]))[:_MAX_PATHS]
         self._serve(self._served)
         if known:
-            await self._tell(known[0])
+            await self._patch_configuration(known[0])
         await self._anchors.inject(trusted_pem)
 
-    async def _tell(self, path: str) -> None:
-        found = await self._api.get(self._configuration, _Configuration)
-        patch = [step for index, one in enumerate(found.webhooks or ()) for step in _steps(index, one, path)]
+    async def _patch_configuration(self, path: str) -> None:
+        found = await self._api.get(self._configuration, _GuardConfiguration)
+        patch = [
+            step
+            for index, one in enumerate(found.webhooks or ())
+            for step in _patch_operations(index, one, path)
+        ]
         if patch:
-            await self._api.patch(self._configuration, patch, _Configuration, content_type=JSON_PATCH)
+            await self._api.patch(
+                self._configuration, patch, _GuardConfiguration, content_type=JSON_PATCH
+            )
 
 
 def path_of(key_pem: bytes) -> str:
@@ -87,11 +93,13 @@ def path_of(key_pem: bytes) -> str:
     return f"{PATH}/{hmac.digest(key_pem, b'reprieve guard', hashlib.sha256).hex()[:32]}"
 
 
-def _steps(index: int, webhook: _Webhook, path: str) -> list[dict[str, str]]:
+def _patch_operations(index: int, webhook: _GuardWebhook, path: str) -> list[dict[str, str]]:
     """Return the steps that have one webhook call the guard at `path`; none where it does, or does not call the guard."""
     where, config = f"/webhooks/{index}/clientConfig", webhook.clientConfig
     field_of, before = (
-        (f"{where}/service/path", config.service.path) if config.service else (f"{where}/url", config.url)
+        (f"{where}/service/path", config.service.path)
+        if config.service
+        else (f"{where}/url", config.url)
     )
     base, is_there, rest = before.partition(PATH)
     wanted = f"{base}{path}"

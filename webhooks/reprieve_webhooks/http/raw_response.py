@@ -15,7 +15,7 @@ _HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: {date}\r\n{c
 _CLOSE = "Connection: close\r\n"
 
 
-class Reply(web.StreamResponse):
+class RawResponse(web.StreamResponse):
     """A 200 with a JSON body of known length."""
 
     def __init__(self, content: bytes) -> None:
@@ -35,7 +35,9 @@ class Reply(web.StreamResponse):
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
         """Write all of it."""
         # A client of HTTP/1.0 would have to be told that the connection stays open; closing it is always right.
-        self._stays_open = self._stays_open and request.keep_alive and request.version == HttpVersion11
+        self._stays_open = (
+            self._stays_open and request.keep_alive and request.version == HttpVersion11
+        )
         head = _head(int(time.time()), stays_open=self._stays_open)
         await request.writer.write(b"%b%d\r\n\r\n%b" % (head, len(self._content), self._content))
         return request.writer
@@ -46,4 +48,6 @@ class Reply(web.StreamResponse):
 
 @lru_cache(maxsize=2)
 def _head(second: int, *, stays_open: bool) -> bytes:
-    return _HEAD.format(date=formatdate(second, usegmt=True), connection="" if stays_open else _CLOSE).encode("ascii")
+    return _HEAD.format(
+        date=formatdate(second, usegmt=True), connection="" if stays_open else _CLOSE
+    ).encode("ascii")

@@ -7,12 +7,12 @@ from aiohttp import web
 _JSON = "application/json"
 
 
-class Bodies:
+class RequestBodyReader:
     """The bodies of one path."""
 
     def __init__(self, what: str, *, max_bytes: int, timeout_seconds: float) -> None:
         """`what` is the word for one body in the sentences that refuse it."""
-        self._what, self._max_bytes, self._timeout_seconds = what, max_bytes, timeout_seconds
+        self._noun, self._max_bytes, self._timeout_seconds = what, max_bytes, timeout_seconds
 
     async def read(self, request: web.BaseRequest) -> bytes | web.Response:
         """Return a whole body, or the answer to what is none."""
@@ -24,9 +24,9 @@ class Bodies:
             return self._too_large() if len(body) > self._max_bytes else body
         if (request.content_length or 0) > self._max_bytes:
             return self._too_large()
-        return await self._read_slowly(request)
+        return await self._read_chunks(request)
 
-    async def _read_slowly(self, request: web.BaseRequest) -> bytes | web.Response:
+    async def _read_chunks(self, request: web.BaseRequest) -> bytes | web.Response:
         body = bytearray()
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -35,13 +35,19 @@ class Bodies:
                     if len(body) > self._max_bytes:
                         return self._too_large()
         except TimeoutError:
-            return closing(text_response(408, f"the {self._what} did not come within {self._timeout_seconds:g} s"))
+            return with_connection_close(
+                text_response(
+                    408, f"the {self._noun} did not come within {self._timeout_seconds:g} s"
+                )
+            )
         except (web.RequestPayloadError, ConnectionError):
-            return closing(text_response(400, f"the {self._what} was cut short"))
+            return with_connection_close(text_response(400, f"the {self._noun} was cut short"))
         return bytes(body)
 
     def _too_large(self) -> web.Response:
-        return closing(text_response(413, f"a {self._what} must not be larger than {self._max_bytes} bytes"))
+        return with_connection_close(
+            text_response(413, f"a {self._noun} must not be larger than {self._max_bytes} bytes")
+        )
 
 
 def text_response(status: int, sentence: str) -> web.Response:
@@ -49,7 +55,7 @@ def text_response(status: int, sentence: str) -> web.Response:
     return web.Response(status=status, text=sentence + "\n")
 
 
-def closing(response: web.Response) -> web.Response:
+def with_connection_close(response: web.Response) -> web.Response:
     """End the connection after this response: the rest of the request is not waited for."""
     response.force_close()
     return response

@@ -9,20 +9,20 @@ import msgspec
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .rate_limit import Bounds
-from .single_flight import BOUNDS, Questions
+from .rate_limit import RateLimits
+from .single_flight import DEFAULT_LIMITS, SingleFlight
 
 _NOT_FOUND = 404
-REMEMBERED_SECONDS = 1.0
+TTL_SECONDS = 1.0
 """An answer holds for so long, also that there is no such object; what a watch learns meanwhile goes before it."""
 
-is_name = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
+is_valid_name = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
 """What can be the name of an object. Users write it: without this, `..` would ask for another path."""
 
 T = TypeVar("T")
 
 
-class Lookups(Generic[T]):
+class CachedGetter(Generic[T]):
     """Looks objects up by collection, name and namespace."""
 
     def __init__(
@@ -31,20 +31,22 @@ class Lookups(Generic[T]):
         decode_as: type[T],
         *,
         timeout_seconds: float,
-        remembered_seconds: float = REMEMBERED_SECONDS,
-        bounds: Bounds = BOUNDS,
+        ttl_seconds: float = TTL_SECONDS,
+        limits: RateLimits = DEFAULT_LIMITS,
     ) -> None:
         self._api = api
         self._decode_as = decode_as
         self._timeout_seconds = timeout_seconds
-        self._questions: Questions[str, T | None] = Questions(remembered_seconds, bounds=bounds)
+        self._single_flight: SingleFlight[str, T | None] = SingleFlight(ttl_seconds, limits=limits)
 
     async def find(self, resource: str, name: str, namespace: str | None = None) -> T | None:
         """Return the object, `None` where there is none; `ApiError` where that cannot be known now."""
-        if not is_name(name) or not is_name(namespace or "all"):
+        if not is_valid_name(name) or not is_valid_name(namespace or "all"):
             return None
         path = object_path(resource, namespace, name)
-        return await self._questions.answer(path, partial(self._read, path), namespace=namespace or "")
+        return await self._single_flight.do(
+            path, partial(self._read, path), namespace=namespace or ""
+        )
 
     async def _read(self, path: str) -> T | None:
         try:

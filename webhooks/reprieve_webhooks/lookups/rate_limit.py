@@ -5,7 +5,7 @@ Without a share, whoever asks much in a namespace of his own would leave nothing
 
 from typing import NamedTuple
 
-_MOST_SHARES = 1000
+_MAX_NAMESPACES = 1000
 """Kept; whose is dropped, the one that asked longest ago, has a full one again: the bound on all holds for it too."""
 
 
@@ -16,49 +16,51 @@ class Rate(NamedTuple):
     burst: int
 
 
-class Bounds(NamedTuple):
+class RateLimits(NamedTuple):
     """What may be asked in all, and of that in each namespace."""
 
-    in_all: Rate
-    of_each: Rate | None = None
+    total: Rate
+    per_namespace: Rate | None = None
     """`None`: as much as in all."""
 
 
-class Allowance:
+class RateLimiter:
     """What is left of bounds; every time is of one monotonic clock, in seconds."""
 
-    def __init__(self, bounds: Bounds, now: float) -> None:
-        self._of_each = bounds.of_each
-        self._in_all = _Bucket(bounds.in_all, now)
-        self._shares: dict[str, _Bucket] = {}
+    def __init__(self, limits: RateLimits, now: float) -> None:
+        self._per_namespace = limits.per_namespace
+        self._total = _TokenBucket(limits.total, now)
+        self._buckets: dict[str, _TokenBucket] = {}
 
-    def take(self, namespace: str, now: float) -> bool:
+    def try_accept(self, namespace: str, now: float) -> bool:
         """Take one call, if there is one; what is refused costs nothing."""
-        share = self._share_of(namespace, now)
-        if not (share.has_one(now) and self._in_all.has_one(now)):
+        share = self._bucket_of(namespace, now)
+        if not (share.has_token(now) and self._total.has_token(now)):
             return False
-        self._in_all.left -= 1
-        if share is not self._in_all:
-            share.left -= 1
+        self._total.tokens -= 1
+        if share is not self._total:
+            share.tokens -= 1
         return True
 
-    def _share_of(self, namespace: str, now: float) -> "_Bucket":
-        if self._of_each is None:
-            return self._in_all
-        share = self._shares.pop(namespace, None) or _Bucket(self._of_each, now)
+    def _bucket_of(self, namespace: str, now: float) -> "_TokenBucket":
+        if self._per_namespace is None:
+            return self._total
+        share = self._buckets.pop(namespace, None) or _TokenBucket(self._per_namespace, now)
         # Put last: the oldest go first, where there are too many.
-        self._shares[namespace] = share
-        if len(self._shares) > _MOST_SHARES:
-            del self._shares[next(iter(self._shares))]
+        self._buckets[namespace] = share
+        if len(self._buckets) > _MAX_NAMESPACES:
+            del self._buckets[next(iter(self._buckets))]
         return share
 
 
-class _Bucket:
+class _TokenBucket:
     def __init__(self, rate: Rate, now: float) -> None:
-        self._rate, self._counted_at = rate, now
-        self.left = float(rate.burst)
+        self._rate, self._refilled_at = rate, now
+        self.tokens = float(rate.burst)
 
-    def has_one(self, now: float) -> bool:
-        self.left = min(self._rate.burst, self.left + (now - self._counted_at) * self._rate.per_second)
-        self._counted_at = now
-        return self.left >= 1
+    def has_token(self, now: float) -> bool:
+        self.tokens = min(
+            self._rate.burst, self.tokens + (now - self._refilled_at) * self._rate.per_second
+        )
+        self._refilled_at = now
+        return self.tokens >= 1

@@ -16,71 +16,86 @@ from reprieve_policy.gangs import pod_group
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
-from reprieve_policy.preemption.selection.snapshot import Preemptor, Scene, Tenant
+from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod, Snapshot
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
-from reprieve_webhooks.lookups.walltimes import Walltimes
+from reprieve_webhooks.lookups.walltimes import FirstSeenWalltimes
 
-from .pod_cache import Roster
-from .snapshot_cache import Seating
+from .pod_cache import PodCache
+from .snapshot_cache import SnapshotCache
 
 _NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-_PAGE = 100
+_PAGE_SIZE = 100
 """Each takes 0.4 ms, and reviews wait for a page of them."""
 _ABSENT_RETRY_SECONDS = 60.0
-_LONGEST_SILENCE_SECONDS = 150.0
+_MAX_SILENCE_SECONDS = 150.0
 """Bookmarks come once a minute, and a watch that is silent for 90 s is begun anew: this one could not be."""
-_LOOK_SECONDS = 1.0
+_POLICY_CHECK_SECONDS = 1.0
 """Between two looks whether a policy has changed; a call looks for itself."""
-_AT_ONCE = 100
+_BATCH_SIZE = 100
 """Pods that are judged again before anybody else has a turn: some 10 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Group(pod_group.Group):
+class _WatchedPodGroup(pod_group.PodGroup):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
-class KnownFacts(Protocol):
+class WatchedFacts(Protocol):
     """What is watched for reviews."""
 
     @property
     def is_synced(self) -> bool:
         """True once all of it has been listed."""
 
-    def known(self, namespace: str) -> Facts:
+    def watched_facts(self, namespace: str) -> Facts:
         """Return what is known of a Namespace and of the cluster now."""
 
 
-class WatchedStage:
+class ClusterInformers:
     """The `Stage` of a running cluster."""
 
-    def __init__(self, api: Api, facts: KnownFacts) -> None:
-        self._now, self._facts = api.time.now, facts
-        self._seating = Seating()
-        self._roster = Roster(self._seating, facts.known, self._now)
+    def __init__(self, api: Api, facts: WatchedFacts) -> None:
+        self._now, self._facts = api.server_time.now, facts
+        self._snapshot_cache = SnapshotCache()
+        self._pod_cache = PodCache(self._snapshot_cache, facts.watched_facts, self._now)
         self._jobs: dict[Key, str] = {}
-        self._walltimes = Walltimes()
-        self._unsettled = asyncio.Event()
+        self._walltimes = FirstSeenWalltimes()
+        self._reevaluation_requested = asyncio.Event()
         pods = Reflector(
-            api, object_path("pods"), Pod, self._roster.put, forget=self._roster.drop, params=_NOT_ENDED, page=_PAGE
+            api,
+            object_path("pods"),
+            Pod,
+            self._pod_cache.put,
+            on_delete=self._pod_cache.remove,
+            params=_NOT_ENDED,
+            page=_PAGE_SIZE,
         )
-        nodes = Reflector(api, object_path("nodes"), Node, self._keep_node, forget=self._forget_node)
+        nodes = Reflector(
+            api, object_path("nodes"), Node, self._keep_node, on_delete=self._forget_node
+        )
         budgets = Reflector(
             api,
             object_path("poddisruptionbudgets"),
             PodDisruptionBudget,
             self._keep_budget,
-            forget=self._seating.drop_budget,
+            on_delete=self._snapshot_cache.remove_budget,
         )
-        jobs = Reflector(api, object_path("jobs"), Job, self._keep_job, forget=self._forget_job, page=_PAGE)
+        jobs = Reflector(
+            api,
+            object_path("jobs"),
+            Job,
+            self._keep_job,
+            on_delete=self._forget_job,
+            page=_PAGE_SIZE,
+        )
         groups = Reflector(
             api,
             object_path("podgroups"),
-            _Group,
+            _WatchedPodGroup,
             self._keep_group,
-            forget=lambda key: self._roster.put_group(key, None),
+            on_delete=lambda key: self._pod_cache.put_group(key, None),
             absent_retry_seconds=_ABSENT_RETRY_SECONDS,
         )
         self._reflectors: Mapping[str, Reflector[Any, None]] = {
@@ -96,72 +111,79 @@ class WatchedStage:
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors.values():
                 tasks.create_task(reflector.run())
-            tasks.create_task(self._keep_settled())
+            tasks.create_task(self._keep_up_to_date())
 
     def watches(self) -> Mapping[str, Reflector[Any, None]]:
         """Return them by collection."""
         return self._reflectors
 
     @property
-    def is_behind(self) -> bool:
+    def is_stale(self) -> bool:
         """True before the first complete lists, and once nothing was heard for too long."""
-        if not self._facts.is_synced or not all(found.is_synced for found in self._reflectors.values()):
+        if not self._facts.is_synced or not all(
+            found.is_synced for found in self._reflectors.values()
+        ):
             return True
-        return max(self._reflectors[name].age_seconds for name in ("pods", "nodes")) > _LONGEST_SILENCE_SECONDS
+        return (
+            max(self._reflectors[name].age_seconds for name in ("pods", "nodes"))
+            > _MAX_SILENCE_SECONDS
+        )
 
     @property
-    def is_settled(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """True where every pod is judged by the policy that holds now."""
-        if self._roster.is_settled:
+        if self._pod_cache.is_up_to_date:
             return True
-        self._unsettled.set()
+        self._reevaluation_requested.set()
         return False
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits for a node; `None` where no watch has such a one."""
-        return self._seating.preemptor(uid)
+        return self._snapshot_cache.preemptor(uid)
 
-    def knows(self, node: str, uids: Iterable[str]) -> bool:
+    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
         """True where all these pods are seen on that node or in a gang that is, or were seen to leave."""
-        return self._seating.knows(node, uids)
+        return self._snapshot_cache.has_seen(node, uids)
 
-    def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
+    def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
         """Take for granted that a scheduler does as it was told, until the watches say so themselves."""
-        self._roster.expect(preemptor, node, victims)
+        self._pod_cache.assume(preemptor, node, victims)
 
-    def scene(self) -> Scene:
+    def snapshot(self) -> Snapshot:
         """Return all that is known, as it is now; no later event changes it."""
-        known = self._facts.known("")
-        scene = self._seating.scene(self._now(), known.settings)
-        return replace(scene, operator_is_there=known.operator_is_there)
+        known = self._facts.watched_facts("")
+        scene = self._snapshot_cache.snapshot(self._now(), known.settings)
+        return replace(scene, operator_is_live=known.operator_is_live)
 
-    def scene_as_seen(self) -> Scene:
+    def observed_snapshot(self) -> Snapshot:
         """Return the same, with the gangs as the watches have seen them, whatever is expected."""
-        scene = self.scene()
-        return replace(scene, groups=self._roster.as_seen(scene.groups))
+        scene = self.snapshot()
+        return replace(scene, gangs=self._pod_cache.without_assumed(scene.gangs))
 
-    async def _keep_settled(self) -> None:
+    async def _keep_up_to_date(self) -> None:
         for reflector in self._reflectors.values():
             await reflector.wait_synced(float("inf"))
         # What was made so far stays: looking through hundreds of thousands of objects for garbage would hold up reviews.
         gc.collect()
         gc.freeze()
         while True:
-            while not self._roster.is_settled:
-                self._roster.settle(_AT_ONCE)
+            while not self._pod_cache.is_up_to_date:
+                self._pod_cache.reevaluate(_BATCH_SIZE)
                 await asyncio.sleep(0)
-            self._unsettled.clear()
+            self._reevaluation_requested.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._unsettled.wait(), _LOOK_SECONDS)
+                await asyncio.wait_for(self._reevaluation_requested.wait(), _POLICY_CHECK_SECONDS)
 
     def _keep_node(self, node: Node) -> None:
-        self._seating.put_node(snapshot_builder.room_of(node))
+        self._snapshot_cache.put_node(snapshot_builder.node_info_of(node))
 
     def _forget_node(self, key: Key) -> None:
-        self._seating.drop_node(key[1])
+        self._snapshot_cache.remove_node(key[1])
 
     def _keep_budget(self, found: PodDisruptionBudget) -> None:
-        self._seating.put_budget(found.metadata.name or "", snapshot_builder.budget_of(found))
+        self._snapshot_cache.put_budget(
+            found.metadata.name or "", snapshot_builder.disruption_budget_of(found)
+        )
 
     def _keep_job(self, job: Job) -> None:
         key, uid = (job.metadata.namespace or "", job.metadata.name or ""), job.metadata.uid or ""
@@ -170,14 +192,14 @@ class WatchedStage:
         bound = job.walltime
         if bound is not None:
             self._jobs[key] = uid
-        self._roster.put_job(uid, self._walltimes.take(uid, bound))
+        self._pod_cache.put_job(uid, self._walltimes.observe(uid, bound))
 
     def _forget_job(self, key: Key) -> None:
         uid = self._jobs.pop(key, None)
         if uid is not None:
             self._walltimes.forget(uid)
-            self._roster.put_job(uid, None)
+            self._pod_cache.put_job(uid, None)
 
-    def _keep_group(self, group: _Group) -> None:
+    def _keep_group(self, group: _WatchedPodGroup) -> None:
         key = (group.metadata.namespace or "", group.metadata.name or "")
-        self._roster.put_group(key, pod_group.read(group))
+        self._pod_cache.put_group(key, pod_group.read(group))

@@ -10,7 +10,7 @@ import msgspec
 
 from reprieve_policy import keys
 from reprieve_policy.kube import pod_requests, quantity
-from reprieve_policy.kube.objects import Requirements, annotations_of, labels_of
+from reprieve_policy.kube.objects import ResourceRequirements, annotations_of, labels_of
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.selection import pod_constraints
 from reprieve_policy.preemption.selection.api_objects import (
@@ -23,45 +23,55 @@ from reprieve_policy.preemption.selection.api_objects import (
     PodSpec,
 )
 
-LARGEST = 16 * 1024
+MAX_ENCODED_BYTES = 16 * 1024
 """Bytes of a pod as it is kept: a usual one has less than one thousand. What is left of a larger one is never three times as much."""
-_LONGEST = 4096
+_MAX_VALUE_LENGTH = 4096
 """Characters of an annotation."""
-_LONGEST_OF_LARGE = 256
-_MOST_AMOUNTS, _LONGEST_AMOUNT = 64, 64
+_MAX_VALUE_LENGTH_OF_LARGE = 256
+_MAX_RESOURCES, _MAX_RESOURCE_NAME_LENGTH = 64, 64
 """Of a large one: resources, and the characters of their names."""
-_MOST_PORTS = 32
-_READ = frozenset(text for name, text in vars(keys).items() if name.isupper() and isinstance(text, str) and "/" in text)
+_MAX_PORTS = 32
+_POLICY_KEYS = frozenset(
+    text
+    for name, text in vars(keys).items()
+    if name.isupper() and isinstance(text, str) and "/" in text
+)
 """Of labels and annotations, those that a policy reads."""
-_ASKS = frozenset({keys.EVICTION, keys.EVICTION_REQUEST, keys.KOORDINATOR_SOFT_EVICTION})
+_MARK_KEYS = frozenset({keys.EVICTION, keys.EVICTION_REQUEST, keys.KOORDINATOR_SOFT_EVICTION})
 """That it goes already must be known of any."""
-_NOWHERE = NodeAffinity(requiredDuringSchedulingIgnoredDuringExecution=Choice(nodeSelectorTerms=[]))
-_PACK = msgspec.msgpack.Encoder().encode
+_MATCHES_NO_NODE = NodeAffinity(
+    requiredDuringSchedulingIgnoredDuringExecution=Choice(nodeSelectorTerms=[])
+)
+_ENCODE = msgspec.msgpack.Encoder().encode
 
 
-def trim(pod: Pod) -> tuple[Pod, bytes]:
+def prune(pod: Pod) -> tuple[Pod, bytes]:
     """Return the pod as it is kept, and the same packed."""
-    kept = _without_rest(pod)
-    packed = _PACK(kept)
-    if len(packed) <= LARGEST:
+    kept = _drop_unread_fields(pod)
+    packed = _ENCODE(kept)
+    if len(packed) <= MAX_ENCODED_BYTES:
         return kept, packed
-    kept = _of_large(kept)
-    return kept, _PACK(kept)
+    kept = _prune_large(kept)
+    return kept, _ENCODE(kept)
 
 
-def _without_rest(pod: Pod) -> Pod:
+def _drop_unread_fields(pod: Pod) -> Pod:
     """Leave out what nothing is decided by."""
-    kept = {key: text for key, text in annotations_of(pod.metadata).items() if len(text) <= _LONGEST}
+    kept = {
+        key: text
+        for key, text in annotations_of(pod.metadata).items()
+        if len(text) <= _MAX_VALUE_LENGTH
+    }
     spec = replace(
         pod.spec,
         volumes=None,
-        containers=_bare(pod.spec.containers),
-        initContainers=_bare(pod.spec.initContainers),
+        containers=_prune_containers(pod.spec.containers),
+        initContainers=_prune_containers(pod.spec.initContainers),
     )
     return replace(pod, metadata=replace(pod.metadata, annotations=kept), spec=spec)
 
 
-def _of_large(pod: Pod) -> Pod:
+def _prune_large(pod: Pod) -> Pod:
     """Leave of one that is too large what a policy reads.
 
     It is no less a victim: but for its own labels, of which budgets select it no more. Resources and host ports beyond any usual
@@ -69,35 +79,44 @@ def _of_large(pod: Pod) -> Pod:
     """
     metadata = replace(
         pod.metadata,
-        labels=_read(labels_of(pod.metadata)),
-        annotations=_read(annotations_of(pod.metadata)),
-        ownerReferences=[owner for owner in pod.metadata.ownerReferences or () if owner.controller][:1],
+        labels=_prune_metadata(labels_of(pod.metadata)),
+        annotations=_prune_metadata(annotations_of(pod.metadata)),
+        ownerReferences=[owner for owner in pod.metadata.ownerReferences or () if owner.controller][
+            :1
+        ],
         finalizers=None,
     )
-    return replace(pod, metadata=metadata, spec=_placed_nowhere(_folded(pod.spec)))
+    return replace(pod, metadata=metadata, spec=_fits_no_node(_merge_containers(pod.spec)))
 
 
-def _folded(spec: PodSpec) -> PodSpec:
+def _merge_containers(spec: PodSpec) -> PodSpec:
     """Put what all containers ask for into one."""
     amounts = pod_requests.of_pod(spec)
-    names = sorted((name for name in amounts if len(name) <= _LONGEST_AMOUNT), key=_rank_of_amount)[:_MOST_AMOUNTS]
-    ports = sorted(pod_constraints.ports_of(spec))[:_MOST_PORTS]
+    names = sorted(
+        (name for name in amounts if len(name) <= _MAX_RESOURCE_NAME_LENGTH), key=_resource_rank
+    )[:_MAX_RESOURCES]
+    ports = sorted(pod_constraints.host_ports_of(spec))[:_MAX_PORTS]
     one = Container(
-        ports=[HostPort(hostIP=port.address, protocol=port.protocol, hostPort=port.number) for port in ports],
-        resources=Requirements(requests={name: quantity.render(amounts[name]) for name in names}),
+        ports=[
+            HostPort(hostIP=port.address, protocol=port.protocol, hostPort=port.number)
+            for port in ports
+        ],
+        resources=ResourceRequirements(
+            requests={name: quantity.render(amounts[name]) for name in names}
+        ),
     )
     return replace(spec, containers=[one], initContainers=None, resources=None, overhead=None)
 
 
-def _rank_of_amount(name: str) -> tuple[bool, bool, str]:
+def _resource_rank(name: str) -> tuple[bool, bool, str]:
     """Rank what every node has first, then devices: a cost is counted in them."""
     return "/" in name, not cost.is_accelerator(name), name
 
 
-def _placed_nowhere(spec: PodSpec) -> PodSpec:
+def _fits_no_node(spec: PodSpec) -> PodSpec:
     return replace(
         spec,
-        affinity=Affinity(nodeAffinity=_NOWHERE),
+        affinity=Affinity(nodeAffinity=_MATCHES_NO_NODE),
         nodeSelector=None,
         tolerations=None,
         topologySpreadConstraints=None,
@@ -107,15 +126,21 @@ def _placed_nowhere(spec: PodSpec) -> PodSpec:
     )
 
 
-def _read(found: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in found.items() if len(text) <= _longest(key)}
+def _prune_metadata(found: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in found.items() if len(text) <= _max_length_of(key)}
 
 
-def _longest(key: str) -> int:
-    return _LONGEST if key in _ASKS else _LONGEST_OF_LARGE if key in _READ else -1
+def _max_length_of(key: str) -> int:
+    return (
+        _MAX_VALUE_LENGTH
+        if key in _MARK_KEYS
+        else _MAX_VALUE_LENGTH_OF_LARGE
+        if key in _POLICY_KEYS
+        else -1
+    )
 
 
-def _bare(containers: Sequence[Container] | None) -> Sequence[Container] | None:
+def _prune_containers(containers: Sequence[Container] | None) -> Sequence[Container] | None:
     if containers is None:
         return None
     return [

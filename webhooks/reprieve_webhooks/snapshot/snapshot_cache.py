@@ -11,13 +11,21 @@ from typing import Generic, TypeVar
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.snapshot import Budget, Group, GroupKey, Preemptor, Room, Scene, Tenant
+from reprieve_policy.preemption.selection.snapshot import (
+    DisruptionBudget,
+    GangInfo,
+    GangKey,
+    NodeInfo,
+    Preemptor,
+    ScheduledPod,
+    Snapshot,
+)
 from reprieve_runtime.client.reflector import Key
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-_MOST_LEFT = 10_000
+_MAX_REMOVED_UIDS = 10_000
 """Pods; a scheduler that has not seen so many go has other troubles. Some 2 MB."""
 
 
@@ -25,107 +33,107 @@ class _Index(Generic[K, V]):
     """Values by what they are found under, each under a name of its own."""
 
     def __init__(self) -> None:
-        self._found: dict[K, dict[str, V]] = {}
+        self._values: dict[K, dict[str, V]] = {}
 
     def put(self, key: K, name: str, value: V) -> None:
-        self._found.setdefault(key, {})[name] = value
+        self._values.setdefault(key, {})[name] = value
 
-    def drop(self, key: K, name: str) -> None:
-        same = self._found.get(key, {})
+    def remove(self, key: K, name: str) -> None:
+        same = self._values.get(key, {})
         same.pop(name, None)
         if not same:
-            self._found.pop(key, None)
+            self._values.pop(key, None)
 
-    def of(self, key: K) -> Mapping[str, V]:
-        return self._found.get(key, {})
+    def get(self, key: K) -> Mapping[str, V]:
+        return self._values.get(key, {})
 
 
-class Seating:
+class SnapshotCache:
     """All pods by where they are, and the nodes and budgets."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Room] = {}
-        self._tenants: _Index[str, Tenant] = _Index()
-        self._nominees: _Index[str, Preemptor] = _Index()
-        self._members: _Index[GroupKey, Tenant] = _Index()
-        self._gangs: dict[str, GroupKey] = {}
+        self._nodes: dict[str, NodeInfo] = {}
+        self._pods_by_node: _Index[str, ScheduledPod] = _Index()
+        self._nominated_by_node: _Index[str, Preemptor] = _Index()
+        self._pods_by_gang: _Index[GangKey, ScheduledPod] = _Index()
+        self._gang_by_pod_uid: dict[str, GangKey] = {}
         """Of those that have room, by uid."""
-        self._mates: _Index[GroupKey, Preemptor] = _Index()
-        self._waiting: dict[str, Preemptor] = {}
-        self._left: dict[str, None] = {}
+        self._pending_by_gang: _Index[GangKey, Preemptor] = _Index()
+        self._pending: dict[str, Preemptor] = {}
+        self._removed_uids: dict[str, None] = {}
         """Who had room and has gone, by uid, the latest last."""
-        self._budgets: _Index[str, Budget] = _Index()
-        self._rooms: dict[str, Room] = {}
-        self._groups: dict[GroupKey, Group] = {}
-        self._budget_lists: dict[str, tuple[Budget, ...]] = {}
+        self._budgets: _Index[str, DisruptionBudget] = _Index()
+        self._node_infos: dict[str, NodeInfo] = {}
+        self._groups: dict[GangKey, GangInfo] = {}
+        self._budget_lists: dict[str, tuple[DisruptionBudget, ...]] = {}
         self._changed_nodes: set[str] = set()
-        self._changed_groups: set[GroupKey] = set()
+        self._changed_groups: set[GangKey] = set()
         self._changed_budgets: set[str] = set()
         """By namespace: of one event, nothing else is looked at."""
 
-    def seat(self, tenant: Tenant) -> None:
+    def add_pod(self, pod: ScheduledPod) -> None:
         """Add a pod that has room."""
-        self._left.pop(tenant.uid, None)
-        self._tenants.put(tenant.node, tenant.uid, tenant)
-        self._changed_nodes.add(tenant.node)
-        if tenant.group is not None:
-            self._members.put(tenant.group, tenant.uid, tenant)
-            self._gangs[tenant.uid] = tenant.group
-            self._changed_groups.add(tenant.group)
+        self._removed_uids.pop(pod.uid, None)
+        self._pods_by_node.put(pod.node, pod.uid, pod)
+        self._changed_nodes.add(pod.node)
+        if pod.gang is not None:
+            self._pods_by_gang.put(pod.gang, pod.uid, pod)
+            self._gang_by_pod_uid[pod.uid] = pod.gang
+            self._changed_groups.add(pod.gang)
 
-    def unseat(self, tenant: Tenant) -> None:
+    def remove_pod(self, pod: ScheduledPod) -> None:
         """Take away one that was seated."""
-        self._tenants.drop(tenant.node, tenant.uid)
-        self._changed_nodes.add(tenant.node)
-        if tenant.group is not None:
-            self._members.drop(tenant.group, tenant.uid)
-            self._gangs.pop(tenant.uid, None)
-            self._changed_groups.add(tenant.group)
-        self._left[tenant.uid] = None
-        if len(self._left) > _MOST_LEFT:
-            del self._left[next(iter(self._left))]
+        self._pods_by_node.remove(pod.node, pod.uid)
+        self._changed_nodes.add(pod.node)
+        if pod.gang is not None:
+            self._pods_by_gang.remove(pod.gang, pod.uid)
+            self._gang_by_pod_uid.pop(pod.uid, None)
+            self._changed_groups.add(pod.gang)
+        self._removed_uids[pod.uid] = None
+        if len(self._removed_uids) > _MAX_REMOVED_UIDS:
+            del self._removed_uids[next(iter(self._removed_uids))]
 
-    def queue(self, preemptor: Preemptor) -> None:
+    def add_pending_pod(self, preemptor: Preemptor) -> None:
         """Add a pod that waits for a node."""
-        uid = preemptor.guest.uid
-        self._waiting[uid] = preemptor
+        uid = preemptor.demand.uid
+        self._pending[uid] = preemptor
         if preemptor.nominated_node is not None:
-            self._nominees.put(preemptor.nominated_node, uid, preemptor)
+            self._nominated_by_node.put(preemptor.nominated_node, uid, preemptor)
             self._changed_nodes.add(preemptor.nominated_node)
-        if preemptor.group is not None:
-            self._mates.put(preemptor.group, uid, preemptor)
+        if preemptor.gang is not None:
+            self._pending_by_gang.put(preemptor.gang, uid, preemptor)
 
-    def unqueue(self, preemptor: Preemptor) -> None:
+    def remove_pending_pod(self, preemptor: Preemptor) -> None:
         """Take away one that was queued."""
-        uid = preemptor.guest.uid
-        self._waiting.pop(uid, None)
+        uid = preemptor.demand.uid
+        self._pending.pop(uid, None)
         if preemptor.nominated_node is not None:
-            self._nominees.drop(preemptor.nominated_node, uid)
+            self._nominated_by_node.remove(preemptor.nominated_node, uid)
             self._changed_nodes.add(preemptor.nominated_node)
-        if preemptor.group is not None:
-            self._mates.drop(preemptor.group, uid)
+        if preemptor.gang is not None:
+            self._pending_by_gang.remove(preemptor.gang, uid)
 
-    def put_node(self, room: Room) -> None:
+    def put_node(self, node_info: NodeInfo) -> None:
         """Add a node, or what it has become; who is on it stays."""
-        self._nodes[room.name] = room
-        self._changed_nodes.add(room.name)
+        self._nodes[node_info.name] = node_info
+        self._changed_nodes.add(node_info.name)
 
-    def drop_node(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         """Take a node away."""
         self._nodes.pop(name, None)
         self._changed_nodes.add(name)
 
-    def put_budget(self, name: str, budget: Budget) -> None:
+    def put_budget(self, name: str, budget: DisruptionBudget) -> None:
         """Add a budget, or what it has become."""
         self._budgets.put(budget.namespace, name, budget)
         self._changed_budgets.add(budget.namespace)
 
-    def drop_budget(self, key: Key) -> None:
+    def remove_budget(self, key: Key) -> None:
         """Take a budget away."""
-        self._budgets.drop(*key)
+        self._budgets.remove(*key)
         self._changed_budgets.add(key[0])
 
-    def knows(self, node: str, uids: Iterable[str]) -> bool:
+    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
         """True where all these pods are on that node, are in a gang with one that is, or have left.
 
         Who has left is known: the scheduler is behind, not this. Without this, a node from which the last of a gang's victims
@@ -134,31 +142,31 @@ class Seating:
         """
         if node not in self._nodes:
             return False
-        here = self._tenants.of(node)
-        away: set[GroupKey] = set()
+        here = self._pods_by_node.get(node)
+        away: set[GangKey] = set()
         # One look at each, and none after the first that nobody has seen. Without this, a call that names a million would take seconds
         # for each Job on the node.
         for uid in uids:
-            if uid in here or uid in self._left:
+            if uid in here or uid in self._removed_uids:
                 continue
-            gang = self._gangs.get(uid)
+            gang = self._gang_by_pod_uid.get(uid)
             if gang is None:
                 return False
             away.add(gang)
-        return not away or away <= {one.group for one in here.values()}
+        return not away or away <= {one.gang for one in here.values()}
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` where no such one does."""
-        found = self._waiting.get(uid)
-        if found is None or found.group is None:
+        found = self._pending.get(uid)
+        if found is None or found.gang is None:
             return found
-        mates, placed = self._mates.of(found.group), self._members.of(found.group)
+        mates, placed = self._pending_by_gang.get(found.gang), self._pods_by_gang.get(found.gang)
         return snapshot_builder.with_gang(found, mates.values(), placed.values())
 
-    def scene(self, now: datetime, settings: PolicySettings) -> Scene:
+    def snapshot(self, now: datetime, settings: PolicySettings) -> Snapshot:
         """Return all of it."""
         for name in self._changed_nodes:
-            self._rebuild_room(name)
+            self._rebuild_node_info(name)
         for key in self._changed_groups:
             self._rebuild_group(key)
         for namespace in self._changed_budgets:
@@ -166,31 +174,35 @@ class Seating:
         self._changed_nodes.clear()
         self._changed_groups.clear()
         self._changed_budgets.clear()
-        return Scene(
+        return Snapshot(
             now=now,
-            rooms=self._rooms.copy(),
-            groups=self._groups.copy(),
+            nodes=self._node_infos.copy(),
+            gangs=self._groups.copy(),
             budgets=self._budget_lists.copy(),
             settings=settings,
         )
 
-    def _rebuild_room(self, name: str) -> None:
+    def _rebuild_node_info(self, name: str) -> None:
         room = self._nodes.get(name)
         if room is None:
-            self._rooms.pop(name, None)
+            self._node_infos.pop(name, None)
             return
-        nominees = tuple(preemptor.guest for preemptor in self._nominees.of(name).values())
-        self._rooms[name] = replace(room, tenants=tuple(self._tenants.of(name).values()), nominees=nominees)
+        nominees = tuple(
+            preemptor.demand for preemptor in self._nominated_by_node.get(name).values()
+        )
+        self._node_infos[name] = replace(
+            room, pods=tuple(self._pods_by_node.get(name).values()), nominated_pods=nominees
+        )
 
-    def _rebuild_group(self, key: GroupKey) -> None:
-        members = self._members.of(key)
+    def _rebuild_group(self, key: GangKey) -> None:
+        members = self._pods_by_gang.get(key)
         if members:
-            self._groups[key] = snapshot_builder.group_of(key, members.values())
+            self._groups[key] = snapshot_builder.gang_info_of(key, members.values())
         else:
             self._groups.pop(key, None)
 
     def _rebuild_budgets(self, namespace: str) -> None:
-        budgets = self._budgets.of(namespace)
+        budgets = self._budgets.get(namespace)
         if budgets:
             self._budget_lists[namespace] = tuple(budgets.values())
         else:

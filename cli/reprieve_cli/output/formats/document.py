@@ -4,19 +4,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
-from reprieve_cli.output.finding import Finding, Tally
+from reprieve_cli.output.finding import Finding, Summary
 
 VERSION = 1
 BEGIN, BETWEEN = f'{{"version":{VERSION},"findings":[\n', ",\n"
 
 
-def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
+def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
     """Yield the document, a finding at a time."""
     before = BEGIN
     for finding in findings:
         yield before + json.dumps(render(finding), separators=(",", ":"))
         before = BETWEEN
-    yield (before if before == BEGIN else "") + build_end(asdict(tally))
+    yield (before if before == BEGIN else "") + build_end(asdict(summary))
 
 
 def build_end(summary: Mapping[str, int]) -> str:

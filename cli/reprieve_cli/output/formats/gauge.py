@@ -7,11 +7,11 @@ audit that did not run. Objects are no labels; a namespace is one where asked fo
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from reprieve_cli.output.finding import Finding, Level, Tally
+from reprieve_cli.output.finding import Finding, Level, Summary
 from reprieve_policy.admission.rules import RULES
 from reprieve_policy.config.namespace import ENFORCE
 
-from .report import Report
+from .report import ReportWriter
 
 _VIOLATIONS = "reprieve_audit_violations"
 _OBJECTS = "reprieve_audit_objects"
@@ -19,7 +19,7 @@ _UNREADABLE = "reprieve_audit_unreadable"
 Labels = tuple[tuple[str, str], ...]
 
 
-class Gauges(Report):
+class PrometheusReport(ReportWriter):
     """Counts, and says all of it at the end."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
@@ -29,35 +29,47 @@ class Gauges(Report):
 
     def page(self, findings: Sequence[Finding]) -> str:
         """Count, and print nothing yet."""
-        self._violations.update(self._labels(each) for each in findings if each.level is Level.VIOLATION)
+        self._violations.update(
+            self._labels(each) for each in findings if each.level is Level.VIOLATION
+        )
         return ""
 
-    def judged(self, kind: str, objects: int) -> None:
+    def count_checked(self, kind: str, objects: int) -> None:
         """Count the objects, and name the rules that they were judged by."""
         self._objects[(("kind", kind),)] += objects
         if not self.by_namespace:
             for rule in RULES:
                 if kind in rule.kinds:
-                    self._violations[("rule", rule.id), ("kind", kind), ("enforcement", ENFORCE)] += 0
+                    self._violations[
+                        ("rule", rule.id), ("kind", kind), ("enforcement", ENFORCE)
+                    ] += 0
 
-    def end(self, tally: Tally) -> str:
+    def end(self, summary: Summary) -> str:
         """Return all samples."""
         return "".join(
             (
-                *_family(_VIOLATIONS, "What rules would refuse if it were created now.", self._violations),
+                *_family(
+                    _VIOLATIONS, "What rules would refuse if it were created now.", self._violations
+                ),
                 *_family(_OBJECTS, "Objects that were judged.", self._objects),
-                *_family(_UNREADABLE, "What could not be read.", {(): tally.unreadable}),
+                *_family(_UNREADABLE, "What could not be read.", {(): summary.unreadable}),
             )
         )
 
     def _labels(self, finding: Finding) -> Labels:
         assert finding.object is not None
         kind, namespace, _ = finding.object
-        labels: Labels = (("rule", finding.rule), ("kind", kind), ("enforcement", finding.enforcement or ENFORCE))
+        labels: Labels = (
+            ("rule", finding.rule),
+            ("kind", kind),
+            ("enforcement", finding.enforcement or ENFORCE),
+        )
         return (*labels, ("namespace", namespace)) if self.by_namespace else labels
 
 
-def _family(name: str, help_text: str, samples: "Counter[Labels] | dict[Labels, int]") -> Iterator[str]:
+def _family(
+    name: str, help_text: str, samples: "Counter[Labels] | dict[Labels, int]"
+) -> Iterator[str]:
     yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
     for labels, value in sorted(samples.items()):
         said = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)

@@ -5,23 +5,27 @@ Escaped as the runner unescapes (actions/toolkit, `command.ts`): of a property a
 
 from collections.abc import Iterable, Iterator
 
-from reprieve_cli.output.finding import Finding, Level, Tally, printable
+from reprieve_cli.output.finding import Finding, Level, Summary, printable
 
 _OF_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _OF_PROPERTY = {**_OF_DATA, ":": "%3A", ",": "%2C"}
 _DATA, _PROPERTY = str.maketrans(_OF_DATA), str.maketrans(_OF_PROPERTY)
 
 
-def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
+def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
     """Yield a command for each finding, and the sum as a line of the log."""
     for finding in findings:
         yield _command(finding)
-    yield f"{tally}\n"
+    yield f"{summary}\n"
 
 
 def _command(finding: Finding) -> str:
     word = "warning" if finding.level is Level.WARNING else "error"
-    properties = {"file": finding.file, "line": finding.line or None, "title": finding.rule or finding.level.value}
+    properties = {
+        "file": finding.file,
+        "line": finding.line or None,
+        "title": finding.rule or finding.level.value,
+    }
     said = ",".join(f"{name}={_escape(str(value))}" for name, value in properties.items() if value)
     text = f"{finding.object}: {finding.text}" if finding.object else finding.text
     return f"::{word} {said}::{printable(text).translate(_DATA)}\n"

@@ -7,12 +7,12 @@ from dataclasses import asdict
 
 import click
 
-from reprieve_cli.output.finding import Finding, Level, Tally, printable
+from reprieve_cli.output.finding import Finding, Level, Summary, printable
 
 from . import document
 
 
-class Report(ABC):
+class ReportWriter(ABC):
     """How findings are written; every method returns what is to be printed next."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
@@ -23,14 +23,14 @@ class Report(ABC):
         """Return what the objects of one page have, or what could not be read."""
 
     @abstractmethod
-    def end(self, tally: Tally) -> str:
+    def end(self, summary: Summary) -> str:
         """Return what comes last."""
 
-    def judged(self, kind: str, objects: int) -> None:  # noqa: B027 - most have nothing to do
+    def count_checked(self, kind: str, objects: int) -> None:  # noqa: B027 - most have nothing to do
         """Hear that so many objects of a kind were read; most reports say only the sum."""
 
 
-class Table(Report):
+class TableReport(ReportWriter):
     """A row a finding. Columns are as wide as they had to be so far: what was printed stays."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
@@ -43,12 +43,14 @@ class Table(Report):
         if rows and not any(self._widths):
             rows.insert(0, _TITLES)
         for row in rows:
-            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+            self._widths = [
+                max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)
+            ]
         return "".join(map(self._line, rows))
 
-    def end(self, tally: Tally) -> str:
+    def end(self, summary: Summary) -> str:
         """Return the sum."""
-        return f"{tally}\n"
+        return f"{summary}\n"
 
     def _line(self, row: Sequence[str]) -> str:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], self._widths, strict=False)]
@@ -63,10 +65,17 @@ def _row(finding: Finding) -> tuple[str, ...]:
     assert finding.object is not None
     kind, namespace, name = finding.object
     said = finding.text if finding.level is Level.VIOLATION else f"warning: {finding.text}"
-    return namespace or "-", kind, name, finding.enforcement or "-", finding.rule or "-", printable(said)
+    return (
+        namespace or "-",
+        kind,
+        name,
+        finding.enforcement or "-",
+        finding.rule or "-",
+        printable(said),
+    )
 
 
-class Document(Report):
+class JsonReport(ReportWriter):
     """The document of `reprieve check -o json`, without files and lines."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
@@ -81,7 +90,7 @@ class Document(Report):
             self._before = document.BETWEEN
         return "".join(parts)
 
-    def end(self, tally: Tally) -> str:
+    def end(self, tally: Summary) -> str:
         """Return the end of the document, with its beginning where nothing was found."""
         begin = self._before if self._before == document.BEGIN else ""
         summary = {name: value for name, value in asdict(tally).items() if name != "files"}

@@ -11,41 +11,56 @@ from importlib.metadata import version
 from inspect import getdoc, getmodule
 from urllib.parse import quote
 
-from reprieve_cli.output.finding import Finding, Level, Tally
+from reprieve_cli.output.finding import Finding, Level, Summary
 from reprieve_policy.admission import manifest_form
 from reprieve_policy.admission.rules import RULES
 
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
 OTHER = "policy"
 """The rule of a finding that no rule of admission tells: the settings, and what a Namespace turned into a warning."""
 
 _LEVELS = {Level.VIOLATION: "error", Level.WARNING: "warning", Level.UNREADABLE: "error"}
 
 
-def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
+def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
     """Yield the document."""
     found = list(findings)
     results = [_result(finding) for finding in found if finding.level is not Level.UNREADABLE]
-    notifications = [_notification(finding) for finding in found if finding.level is Level.UNREADABLE]
+    notifications = [
+        _notification(finding) for finding in found if finding.level is Level.UNREADABLE
+    ]
     run = {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
         "invocations": [
-            {"executionSuccessful": not tally.unreadable, "toolExecutionNotifications": notifications},
+            {
+                "executionSuccessful": not summary.unreadable,
+                "toolExecutionNotifications": notifications,
+            },
         ],
         "results": results,
     }
-    yield json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, separators=(",", ":")) + "\n"
+    yield (
+        json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, separators=(",", ":"))
+        + "\n"
+    )
 
 
 def _driver() -> dict[str, object]:
-    rules = [{"id": name, "shortDescription": {"text": sentence}} for name, sentence in _descriptions().items()]
+    rules = [
+        {"id": name, "shortDescription": {"text": sentence}}
+        for name, sentence in _descriptions().items()
+    ]
     return {"name": "reprieve", "version": version("reprieve"), "rules": rules}
 
 
 @cache
 def _descriptions() -> dict[str, str]:
-    described = {rule.id: (getdoc(getmodule(rule.check)) or "").partition("\n")[0] for rule in RULES}
+    described = {
+        rule.id: (getdoc(getmodule(rule.check)) or "").partition("\n")[0] for rule in RULES
+    }
     return {
         **described,
         manifest_form.RULE: "The object has the form that the API server reads.",

@@ -1,5 +1,6 @@
-// Command controllerruntime is an admission webhook as a Go project starts out today: controller-runtime's own server,
-// decoder and handlers, one rule and one default and nothing else. It is what Reprieve's server is compared with.
+// Command controllerruntime is an admission webhook as a Go project would begin it today:
+// controller-runtime's own server, decoder and handlers, with one rule and one default. Reprieve's
+// server is compared with it.
 package main
 
 import (

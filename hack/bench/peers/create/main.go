@@ -1,7 +1,8 @@
-// Command create asks a real API server to create pods, as a dry run, for a while, and measures how long each takes.
+// Command create sends pod creations to a real API server, as dry runs, for some seconds, and
+// measures the latency of each.
 //
-// A client is a kept-alive connection with one request at a time on it, as one user or controller has. What is refused
-// ends the run: only creations that pass are compared.
+// A client is a kept-alive connection with one request at a time, like one user or controller. A
+// refused creation ends the run: only admitted ones are compared.
 package main
 
 import (
@@ -23,7 +24,7 @@ import (
 
 const answerTimeout = 30 * time.Second
 
-// result is what is printed: how often each latency was seen says all that percentiles need.
+// result is the output: the number of requests by latency, from which percentiles follow.
 type result struct {
 	Seconds      float64     `json:"seconds"`
 	CPUSeconds   float64     `json:"cpu_seconds"`
@@ -82,7 +83,7 @@ func newCreator(url, authority, tokenFile, pods string, clients int) (*creator, 
 	if err != nil {
 		return nil, err
 	}
-	// A transport with a TLS configuration of its own speaks HTTP/1.1: a connection for each client, none shared.
+	// A transport with its own TLS configuration uses HTTP/1.1: a connection for each client.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, MaxIdleConnsPerHost: clients}
 	made := &creator{
 		http:  &http.Client{Transport: transport, Timeout: answerTimeout},
@@ -93,7 +94,8 @@ func newCreator(url, authority, tokenFile, pods string, clients int) (*creator, 
 	return made, nil
 }
 
-// ask opens each client's connection by one request that is not measured, and then lets all begin together.
+// ask opens each client's connection with one request that is not measured, and then starts all
+// clients together.
 func (c *creator) ask(clients int, duration time.Duration) (*result, error) {
 	opened, begin, outcomes := make(chan error, clients), make(chan time.Time), make(chan outcome, clients)
 	for number := range clients {

@@ -1,8 +1,10 @@
-// Command load asks one admission webhook for a while, over kept-alive TLS connections, and checks every answer.
+// Command load sends reviews to one admission webhook for some seconds, over kept-alive TLS
+// connections, and checks every answer.
 //
-// It writes requests that were encoded beforehand and reads answers by hand, because it must cost less than any server
-// it measures: net/http's client alone costs as much as the fastest of them. It speaks just the HTTP/1.1 that a
-// webhook answers with: a status line, headers, a body of Content-Length bytes.
+// It writes requests that were encoded beforehand and reads answers by hand, because it must cost
+// less than any server it measures: net/http's client alone costs as much as the fastest of them.
+// It understands only the HTTP/1.1 that a webhook answers with: a status line, headers, and a body
+// of Content-Length bytes.
 package main
 
 import (
@@ -28,7 +30,7 @@ const (
 	maxAnswer     = 1 << 20
 )
 
-// review is one line of the file of bodies: what is sent and what must come back.
+// review is one line of the file of bodies: the request and its correct answer.
 type review struct {
 	Body    json.RawMessage `json:"body"`
 	UID     string          `json:"uid"`
@@ -49,7 +51,7 @@ type answer struct {
 	} `json:"response"`
 }
 
-// result is what is printed: how often each latency was seen says all that percentiles need.
+// result is the output: the number of requests by latency, from which percentiles follow.
 type result struct {
 	Seconds      float64     `json:"seconds"`
 	CPUSeconds   float64     `json:"cpu_seconds"`
@@ -122,7 +124,7 @@ func trusting(authority string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, NextProtos: []string{"http/1.1"}}, nil
 }
 
-// ask opens all connections first, so that handshakes are no part of what is measured.
+// ask opens all connections first, so that handshakes are not measured.
 func ask(address string, config *tls.Config, reviews []*review, count int, duration time.Duration) (*result, error) {
 	connections := make([]*connection, count)
 	for number := range connections {
@@ -193,7 +195,7 @@ func (c *connection) askUntil(deadline time.Time, reviews []*review, first int) 
 	}
 }
 
-// readAnswer returns the body of a 200; it is overwritten by the next call.
+// readAnswer returns the body of a 200; the next call overwrites it.
 func (c *connection) readAnswer() ([]byte, error) {
 	line, err := c.readLine()
 	if err != nil {
@@ -233,7 +235,7 @@ func (c *connection) readLine() ([]byte, error) {
 	return bytes.TrimRight(line, "\r\n"), err
 }
 
-// check returns an error unless the answer is to this review and decides as it must.
+// check returns an error unless the answer is for this review and has the correct decision.
 func (r *review) check(body []byte) error {
 	var got answer
 	if err := json.Unmarshal(body, &got); err != nil {

@@ -1,6 +1,6 @@
-// Command nethttp is an admission webhook written in Go without a framework: net/http, encoding/json, the API's own type
-// for the review, and of the object just the field that its one rule reads. It shows how much of a server's cost is the
-// language's and how much the framework's.
+// Command nethttp is an admission webhook in Go without a framework: net/http, encoding/json, the
+// API's own type for the review, and of the object only the field that its one rule reads. It shows
+// how much of a server's cost comes from the language and how much from the framework.
 package main
 
 import (
@@ -23,10 +23,11 @@ import (
 const (
 	label   = "reprieve.dev/preemption-class"
 	highest = 10
-	maxBody = 8 << 20 // bytes: above the 3 MiB that an API server takes of one object, twice (object and oldObject)
+	maxBody = 8 << 20 // bytes: more than object and oldObject, with at most 3 MiB each
 )
 
-// object is all that the rule reads. encoding/json skips the rest, as Reprieve's decoder does.
+// object has only the fields that the rule reads. encoding/json skips the rest, as Reprieve's
+// decoder does.
 type object struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`

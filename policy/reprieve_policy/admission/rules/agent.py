@@ -18,30 +18,30 @@ from collections.abc import Iterator
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import agent
-from reprieve_policy.checkpointing.agent import Place
+from reprieve_policy.checkpointing.agent import AgentPlacement
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import SILENT, Verdict, annotation_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, annotation_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check the wish of the pod or of the template, and what the agent needs."""
     verdicts = tuple(_check(view) for view in pod_views(resource) if keys.AGENT in view.annotations)
-    return Verdict.merged(verdicts) if verdicts else SILENT
+    return Verdict.merged(verdicts) if verdicts else NO_FINDINGS
 
 
 def _check(view: PodView) -> Verdict:
     path, wish = annotation_path(view.prefix, keys.AGENT), view.annotations[keys.AGENT]
-    bad = agent.WISH.check(wish, path)
+    bad = agent.ACCEPTED_VALUES.check(wish, path)
     if bad is not None:
         return Verdict(violations=(bad,))
     # What is there already, was found to work: its pod is the one that it was added to.
-    if wish != agent.ENABLED or agent.is_in(view.spec.initContainers):
-        return SILENT
-    if not agent.is_wanted(view):
+    if wish != agent.ENABLED or agent.has_agent(view.spec.initContainers):
+        return NO_FINDINGS
+    if not agent.wants_agent(view):
         return Verdict(warnings=tuple(_useless(view, path)))
-    place = agent.find_place(view) if view.spec.containers is not None else ()
-    return SILENT if isinstance(place, Place) else Verdict(violations=place)
+    place = agent.find_placement(view) if view.spec.containers is not None else ()
+    return NO_FINDINGS if isinstance(place, AgentPlacement) else Verdict(violations=place)
 
 
 def _useless(view: PodView, path: str) -> Iterator[str]:

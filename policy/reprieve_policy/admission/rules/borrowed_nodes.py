@@ -19,19 +19,36 @@ from reprieve_policy import facts as known
 from reprieve_policy.config.settings import WARN
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import HOME_NAMESPACE
-from reprieve_policy.kube.objects import NodeRequirement, NodeTerm, NodeToleration, PodView, Resource, Spec, pod_views
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation
+from reprieve_policy.kube.objects import (
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    NodeToleration,
+    PodView,
+    Resource,
+    Spec,
+    pod_views,
+)
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check where the pod, or the pods of the template, ask to run."""
     home = resource.metadata.namespace
-    paths = [path for view in pod_views(resource) if _may_ask(view.spec) for path in _check_view(view, home, facts)]
+    paths = [
+        path
+        for view in pod_views(resource)
+        if _may_select_borrowed_nodes(view.spec)
+        for path in _check_view(view, home, facts)
+    ]
     if not paths:
-        return SILENT
+        return NO_FINDINGS
     if facts.settings.non_preemptible_on_borrowed_nodes == WARN:
-        return Verdict(warnings=tuple(f"{path}: non-preemptible on borrowed nodes" for path in paths))
-    return Verdict(violations=tuple(Violation(path, Kind.FORBIDDEN, None, _DETAIL) for path in paths))
+        return Verdict(
+            warnings=tuple(f"{path}: non-preemptible on borrowed nodes" for path in paths)
+        )
+    return Verdict(
+        violations=tuple(Violation(path, ViolationKind.FORBIDDEN, None, _DETAIL) for path in paths)
+    )
 
 
 _TAINTS = ("", HOME_NAMESPACE)
@@ -39,7 +56,7 @@ _TAINTS = ("", HOME_NAMESPACE)
 _DETAIL = "a non-preemptible workload may not run on nodes that another namespace lent"
 
 
-def _may_ask(spec: Spec) -> bool:
+def _may_select_borrowed_nodes(spec: Spec) -> bool:
     """Tell at once, of nearly every pod, that it does not: all have the two tolerations that the API server gives them."""
     tolerated = any(found.key in _TAINTS for found in spec.tolerations or ())
     return tolerated or spec.nodeSelector is not None or spec.affinity is not None
@@ -54,38 +71,48 @@ def _check_view(view: PodView, home: str | None, facts: Facts) -> Iterator[str]:
 def _borrowed(spec: Spec, home: str | None) -> Iterator[str]:
     """Yield each field of a pod's spec that asks for borrowed nodes."""
     selected, terms = (spec.nodeSelector or {}).get(HOME_NAMESPACE), _terms(spec)
-    stays_home = selected is not None or (bool(terms) and all(_stays_home(term, home) for term in terms))
+    stays_home = selected is not None or (
+        bool(terms) and all(_stays_home(term, home) for term in terms)
+    )
     if selected is not None and _is_other(selected, home):
         yield f"nodeSelector[{HOME_NAMESPACE}]"
     if selected is None and any(_leaves_home(term, home) for term in terms):
         yield "affinity.nodeAffinity"
     if not stays_home:
         tolerations = enumerate(spec.tolerations or ())
-        yield from (f"tolerations[{index}]" for index, found in tolerations if _tolerates_other(found, home))
+        yield from (
+            f"tolerations[{index}]" for index, found in tolerations if _tolerates_other(found, home)
+        )
 
 
-def _terms(spec: Spec) -> Sequence[NodeTerm]:
+def _terms(spec: Spec) -> Sequence[NodeSelectorTerm]:
     affinity = spec.affinity.nodeAffinity if spec.affinity else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
     return (required.nodeSelectorTerms if required else None) or ()
 
 
-def _stays_home(term: NodeTerm, home: str | None) -> bool:
-    return any(found.operator == "In" and not _names_other(found, home) for found in _requirements(term))
+def _stays_home(term: NodeSelectorTerm, home: str | None) -> bool:
+    return any(
+        found.operator == "In" and not _names_other(found, home) for found in _requirements(term)
+    )
 
 
-def _leaves_home(term: NodeTerm, home: str | None) -> bool:
+def _leaves_home(term: NodeSelectorTerm, home: str | None) -> bool:
     """Whatever else it requires: a term that stays at home cannot leave it."""
-    asks = any(found.operator == "Exists" or _names_other(found, home) for found in _requirements(term))
+    asks = any(
+        found.operator == "Exists" or _names_other(found, home) for found in _requirements(term)
+    )
     return asks and not _stays_home(term, home)
 
 
-def _requirements(term: NodeTerm) -> list[NodeRequirement]:
+def _requirements(term: NodeSelectorTerm) -> list[NodeSelectorRequirement]:
     return [found for found in term.matchExpressions or () if found.key == HOME_NAMESPACE]
 
 
-def _names_other(requirement: NodeRequirement, home: str | None) -> bool:
-    return requirement.operator == "In" and any(_is_other(name, home) for name in requirement.values or ())
+def _names_other(requirement: NodeSelectorRequirement, home: str | None) -> bool:
+    return requirement.operator == "In" and any(
+        _is_other(name, home) for name in requirement.values or ()
+    )
 
 
 def _tolerates_other(toleration: NodeToleration, home: str | None) -> bool:

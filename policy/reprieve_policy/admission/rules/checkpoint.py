@@ -16,12 +16,12 @@ from collections.abc import Iterator
 
 from reprieve_policy import facts as known
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import Plan
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.config import preemption_class
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_HINT, PREEMPTION_CLASS
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import SILENT, Verdict, Violation, annotation_path, label_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, annotation_path, label_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
@@ -30,20 +30,22 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     warnings: list[str] = []
     for view in pod_views(resource):
         plan = checkpoint_plan.parse(view.annotations, facts.settings, view.prefix)
-        if isinstance(plan, Plan):
+        if isinstance(plan, CheckpointPlan):
             warnings.extend(_warn(view, plan, facts))
         else:
             violations.extend(plan)
     if not violations and not warnings:
-        return SILENT
+        return NO_FINDINGS
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 
-def _warn(view: PodView, plan: Plan, facts: Facts) -> Iterator[str]:
-    if not plan.waits and CHECKPOINT_HINT in view.annotations:
+def _warn(view: PodView, plan: CheckpointPlan, facts: Facts) -> Iterator[str]:
+    if not plan.gives_notice and CHECKPOINT_HINT in view.annotations:
         path = annotation_path(view.prefix, CHECKPOINT_HINT)
         yield f'{path}: has no effect with checkpoint "none"'
     value = known.effective_class(view, facts)
-    if value < preemption_class.HIGHEST and preemption_class.is_non_preemptible(value, has_checkpoint=plan.waits):
+    if value < preemption_class.HIGHEST and preemption_class.is_non_preemptible(
+        value, has_checkpoint=plan.gives_notice
+    ):
         path = label_path(view.prefix, PREEMPTION_CLASS)
         yield f"{path}: class {value} without a checkpoint is non-preemptible"

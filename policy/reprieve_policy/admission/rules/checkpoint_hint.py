@@ -16,12 +16,18 @@ Setting: none.
 from collections.abc import Iterator
 
 from reprieve_policy.checkpointing import agent
-from reprieve_policy.checkpointing.checkpoint_plan import DELIVERED, AnnotationHint, FileHint, Hint, SignalHint
+from reprieve_policy.checkpointing.checkpoint_plan import (
+    DELIVERED_BY_OPERATOR,
+    AnnotationHint,
+    FileHint,
+    Hint,
+    SignalHint,
+)
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_HINT
 from reprieve_policy.kube import processes
 from reprieve_policy.kube.objects import Container, PodView, Resource, Spec, pod_views
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, annotation_path
 
 _NO_PORT = "must be a port that a container of the pod declares"
 _NO_CONTAINER = "must name a container of the pod"
@@ -39,22 +45,24 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
             continue
         path, missing = annotation_path(view.prefix, CHECKPOINT_HINT), _missing_half(hint, view)
         if missing:
-            violations.append(Violation(path, Kind.INVALID, view.annotations[CHECKPOINT_HINT], missing))
+            violations.append(
+                Violation(path, ViolationKind.INVALID, view.annotations[CHECKPOINT_HINT], missing)
+            )
         if told := _warning(hint, view):
             warnings.append(f"{path}: {told}")
     if not violations and not warnings:
-        return SILENT
+        return NO_FINDINGS
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 
 def _warning(hint: Hint, view: PodView) -> str:
     """Return why nobody carries this hint, empty where somebody does."""
-    if agent.is_wanted(view):
+    if agent.wants_agent(view):
         return ""
     if isinstance(hint, SignalHint):
-        obstacle = processes.why_first_is_another(view.spec)
+        obstacle = processes.field_that_moves_pid_1(view.spec)
         return f"asked by annotation: has {obstacle}, and no agent" if obstacle else ""
-    return "" if type(hint) in DELIVERED else _NO_AGENT
+    return "" if type(hint) in DELIVERED_BY_OPERATOR else _NO_AGENT
 
 
 def _missing_half(hint: Hint, view: PodView) -> str:
@@ -65,10 +73,17 @@ def _missing_half(hint: Hint, view: PodView) -> str:
         return ""
     containers = tuple(_containers(spec))
     if isinstance(hint, SignalHint):
-        return "" if any(container.name == hint.container for container in containers) else _NO_CONTAINER
+        return (
+            ""
+            if any(container.name == hint.container for container in containers)
+            else _NO_CONTAINER
+        )
     if isinstance(hint, FileHint):
         return (
-            "" if agent.is_wanted(view) or any(_holds(container, hint.path) for container in containers) else _NO_MOUNT
+            ""
+            if agent.wants_agent(view)
+            or any(_holds(container, hint.path) for container in containers)
+            else _NO_MOUNT
         )
     ports = (port.containerPort for container in containers for port in container.ports or ())
     return "" if hint.port in ports else _NO_PORT
@@ -76,7 +91,9 @@ def _missing_half(hint: Hint, view: PodView) -> str:
 
 def _containers(spec: Spec) -> Iterator[Container]:
     yield from spec.containers or ()
-    yield from (container for container in spec.initContainers or () if container.restartPolicy == "Always")
+    yield from (
+        container for container in spec.initContainers or () if container.restartPolicy == "Always"
+    )
 
 
 def _holds(container: Container, path: str) -> bool:

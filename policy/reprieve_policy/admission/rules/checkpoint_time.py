@@ -14,12 +14,12 @@ Setting: `checkpointTimeout`, `gracePeriodCap`.
 from collections.abc import Iterator
 
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import Plan
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_TIMEOUT, ESTIMATED_CHECKPOINT_TIME
 from reprieve_policy.kube import duration
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import SILENT, Verdict, annotation_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, annotation_path
 
 _GRACE_SECONDS = 30
 """Kubernetes' own, for a pod that says nothing."""
@@ -28,24 +28,28 @@ _GRACE_SECONDS = 30
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Compare the estimate with the time that there is."""
     warnings = tuple(warning for view in pod_views(resource) for warning in _check(view, facts))
-    return Verdict(warnings=warnings) if warnings else SILENT
+    return Verdict(warnings=warnings) if warnings else NO_FINDINGS
 
 
 def _check(view: PodView, facts: Facts) -> Iterator[str]:
     if ESTIMATED_CHECKPOINT_TIME not in view.annotations:
         return
     plan = checkpoint_plan.parse(view.annotations, facts.settings, view.prefix)
-    if not isinstance(plan, Plan) or plan.estimated_seconds is None:
+    if not isinstance(plan, CheckpointPlan) or plan.estimated_seconds is None:
         return
     save = f"a {duration.render(plan.estimated_seconds)} save"
-    if not plan.waits:
-        yield from _check_grace(view, plan.estimated_seconds, save, facts.settings.grace_cap_seconds)
+    if not plan.gives_notice:
+        yield from _check_grace(
+            view, plan.estimated_seconds, save, facts.settings.grace_cap_seconds
+        )
     elif plan.estimated_seconds > plan.timeout_seconds:
         path = annotation_path(view.prefix, CHECKPOINT_TIMEOUT)
         yield f"{path}: {duration.render(plan.timeout_seconds)} cannot hold {save}"
 
 
-def _check_grace(view: PodView, estimated_seconds: int, save: str, cap_seconds: int) -> Iterator[str]:
+def _check_grace(
+    view: PodView, estimated_seconds: int, save: str, cap_seconds: int
+) -> Iterator[str]:
     own = view.spec.terminationGracePeriodSeconds
     own_seconds = _GRACE_SECONDS if own is None else own
     grace_seconds = max(0, min(own_seconds, cap_seconds))

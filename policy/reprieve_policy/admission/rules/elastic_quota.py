@@ -16,16 +16,26 @@ from collections.abc import Iterator
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube import quantity
 from reprieve_policy.kube.objects import Quantities, Resource, Spec
-from reprieve_policy.verdict import MAX_VALUE_SHOWN, SILENT, Kind, Verdict, Violation, quote
+from reprieve_policy.verdict import (
+    MAX_VALUE_SHOWN,
+    NO_FINDINGS,
+    Verdict,
+    Violation,
+    ViolationKind,
+    quote,
+)
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check both sets of quantities, and one against the other."""
     spec = resource.spec or Spec()
     found: list[Violation] = []
-    least, most = (_read(name, written or {}, found) for name, written in (("min", spec.min), ("max", spec.max)))
+    least, most = (
+        _read(name, written or {}, found)
+        for name, written in (("min", spec.min), ("max", spec.max))
+    )
     found.extend(_check_order(least, most))
-    return Verdict(violations=tuple(found)) if found else SILENT
+    return Verdict(violations=tuple(found)) if found else NO_FINDINGS
 
 
 def _read(name: str, written: Quantities, found: list[Violation]) -> dict[str, int]:
@@ -37,7 +47,7 @@ def _read(name: str, written: Quantities, found: list[Violation]) -> dict[str, i
         if isinstance(amount, Violation):
             found.append(amount)
         elif amount < 0:
-            found.append(Violation(path, Kind.INVALID, str(text), "must not be negative"))
+            found.append(Violation(path, ViolationKind.INVALID, str(text), "must not be negative"))
         else:
             read[resource] = amount
     return read
@@ -47,7 +57,9 @@ def _check_order(least: dict[str, int], most: dict[str, int]) -> Iterator[Violat
     for resource, amount in least.items():
         if amount > most.get(resource, amount):
             detail = f"must be at most {quantity.render(most[resource])}, its max"
-            yield Violation(_path("min", resource), Kind.INVALID, quantity.render(amount), detail)
+            yield Violation(
+                _path("min", resource), ViolationKind.INVALID, quantity.render(amount), detail
+            )
 
 
 def _path(name: str, resource: str) -> str:

@@ -22,13 +22,13 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.traits import Traits
-from reprieve_policy.verdict import SILENT, Verdict, Violation
+from reprieve_policy.traits import GangTraits
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Compare a pod with its gang, or the templates of one object with each other."""
-    first: dict[tuple[str, str], Traits] = {}
+    first: dict[tuple[str, str], GangTraits] = {}
     found: list[Violation] = []
     warnings: list[str] = []
     for view in pod_views(resource):
@@ -36,22 +36,34 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         if own is None or not (own.is_declared or view.is_template):
             continue
         traits = divergence.traits_of(view, own, facts)
-        rest = first.setdefault(own.key, traits) if view.is_template else facts.gang
+        rest = first.setdefault(own.key, traits) if view.is_template else facts.gang_traits
         if rest is not None and rest != traits and own.is_declared:
             found.extend(_differences(view, traits, rest, own.name))
         elif rest is not None and rest != traits:
             # Without this, installing the webhooks would refuse a driver whose priority is not its workers'.
             names = divergence.differences(traits, rest)
             warnings.extend(
-                f"{view.prefix}metadata: {divergence.WORDS[name]} differs within the gang" for name in names
+                f"{view.prefix}metadata: {divergence.TRAIT_LABELS[name]} differs within the gang"
+                for name in names
             )
         # A LeaderWorkerSet replaces a whole group at a time.
-        if own.is_declared and view.is_template and old is not None and _is_changed(view, own, traits, old, facts):
-            warnings.append(f"{view.prefix}metadata: new pods of the gang are refused while old ones live")
-    return Verdict(violations=tuple(found), warnings=tuple(warnings)) if found or warnings else SILENT
+        if (
+            own.is_declared
+            and view.is_template
+            and old is not None
+            and _is_changed(view, own, traits, old, facts)
+        ):
+            warnings.append(
+                f"{view.prefix}metadata: new pods of the gang are refused while old ones live"
+            )
+    return (
+        Verdict(violations=tuple(found), warnings=tuple(warnings))
+        if found or warnings
+        else NO_FINDINGS
+    )
 
 
-def _is_changed(view: PodView, own: Gang, traits: Traits, old: Resource, facts: Facts) -> bool:
+def _is_changed(view: PodView, own: Gang, traits: GangTraits, old: Resource, facts: Facts) -> bool:
     """True where a rollout would make pods that differ from those which it replaces one by one."""
     before = next((found for found in pod_views(old) if found.prefix == view.prefix), None)
     gang_before = None if before is None else _gang_of(before, old)
@@ -65,7 +77,10 @@ def _gang_of(view: PodView, resource: Resource) -> Gang | None:
     own = membership.read(view)
     if own is not None or not view.is_template:
         return own
-    dialect = next((dialect for prefix, dialect in _LABELLED_AS.items() if view.prefix.startswith(prefix)), None)
+    dialect = next(
+        (dialect for prefix, dialect in _LABELLED_AS.items() if view.prefix.startswith(prefix)),
+        None,
+    )
     name = resource.metadata.name or ""
     return None if dialect is None else Gang(dialect=dialect, name=name, is_declared=False)
 
@@ -77,6 +92,8 @@ _LABELLED_AS: Mapping[str, str] = {
 """By where a JobSet and a LeaderWorkerSet have their templates: rules don't see the kinds of other projects."""
 
 
-def _differences(view: PodView, traits: Traits, rest: Traits, gang_name: str) -> Iterator[Violation]:
+def _differences(
+    view: PodView, traits: GangTraits, rest: GangTraits, gang_name: str
+) -> Iterator[Violation]:
     for name in divergence.differences(traits, rest):
         yield divergence.violation(view, name, traits, rest, gang_name)

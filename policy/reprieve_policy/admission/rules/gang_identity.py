@@ -15,21 +15,23 @@ from collections.abc import Iterator
 
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
-from reprieve_policy.gangs.dialects import Dialect
-from reprieve_policy.gangs.membership import Said
+from reprieve_policy.gangs.dialects import GangDialect
+from reprieve_policy.gangs.membership import GangName
 from reprieve_policy.kube.objects import PodView, Resource, controller_of, pod_views
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind
 
 _DETAIL = "must be a name of at most 253 letters, digits, '-', '_' and '.'"
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check what the pod or the template says of its gang."""
-    views = [view for view in pod_views(resource) if membership.says_anything(view)]
+    views = [view for view in pod_views(resource) if membership.mentions_gang(view)]
     if not views:
-        return SILENT
+        return NO_FINDINGS
     is_controlled = resource.kind == "Pod" and controller_of(resource.metadata) is not None
-    violations = [found for view in views for found in _check_view(view, is_controlled=is_controlled)]
+    violations = [
+        found for view in views for found in _check_view(view, is_controlled=is_controlled)
+    ]
     warnings = [text for view in views for text in _warn(view)]
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
@@ -38,25 +40,29 @@ def _check_view(view: PodView, *, is_controlled: bool) -> Iterator[Violation]:
     for dialect in membership.dialects_in(view):
         name = dialect.name.read(view)
         if name and not membership.is_name(name):
-            yield Violation(dialect.name.path(view.prefix), Kind.INVALID, name, _DETAIL)
-    chosen = [said for said in membership.names(view) if _is_chosen(said.dialect, view, is_controlled=is_controlled)]
+            yield Violation(dialect.name.path(view.prefix), ViolationKind.INVALID, name, _DETAIL)
+    chosen = [
+        said
+        for said in membership.gang_names(view)
+        if _is_chosen(said.dialect, view, is_controlled=is_controlled)
+    ]
     for said in chosen[1:]:
         if said.name != chosen[0].name:
             yield _another(said, chosen[0])
 
 
-def _is_chosen(dialect: Dialect, view: PodView, *, is_controlled: bool) -> bool:
+def _is_chosen(dialect: GangDialect, view: PodView, *, is_controlled: bool) -> bool:
     if not dialect.is_declared or (dialect.may_be_generated and is_controlled):
         return False
     return not membership.is_generated(dialect, view)
 
 
-def _another(said: Said, first: Said) -> Violation:
+def _another(said: GangName, first: GangName) -> Violation:
     detail = f'must be "{first.name}", as in {first.path}: a pod is in one gang'
-    return Violation(said.path, Kind.INVALID, said.name, detail)
+    return Violation(said.path, ViolationKind.INVALID, said.name, detail)
 
 
 def _warn(view: PodView) -> Iterator[str]:
-    for said in membership.names(view):
-        if said.dialect.instead:
-            yield f"label {said.dialect.name.key} is old: use {said.dialect.instead}"
+    for said in membership.gang_names(view):
+        if said.dialect.replacement_key:
+            yield f"label {said.dialect.name.key} is old: use {said.dialect.replacement_key}"

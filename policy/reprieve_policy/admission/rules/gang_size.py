@@ -20,10 +20,10 @@ from reprieve_policy.config.annotation_values import OneOf
 from reprieve_policy.config.settings import REFUSE
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
-from reprieve_policy.gangs.membership import Number
+from reprieve_policy.gangs.membership import GangSize
 from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, annotation_path
 
 _STRICT = "Strict"
 _MODE = OneOf((_STRICT, "NonStrict"))
@@ -32,25 +32,37 @@ _MODE = OneOf((_STRICT, "NonStrict"))
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check what the pod or the template says of its gang's size."""
-    views = [view for view in pod_views(resource) if membership.says_anything(view)]
+    views = [view for view in pod_views(resource) if membership.mentions_gang(view)]
     if not views:
-        return SILENT
+        return NO_FINDINGS
     violations = [found for view in views for found in _check_view(view)]
     warnings = [text for view in views for text in _warn_unequal(view)]
     most = pod_requests.pods_of(resource)
-    unreachable = [number for view in views for number in membership.minimums(view) if most and _int(number) > most]
+    unreachable = [
+        number
+        for view in views
+        for number in membership.min_available_values(view)
+        if most and _int(number) > most
+    ]
     if facts.settings.unreachable_min_available == REFUSE:
         detail = f"must be at most {most}: the {resource.kind} runs no more pods at once"
-        violations.extend(Violation(path, Kind.INVALID, str(value), detail) for path, value in unreachable)
+        violations.extend(
+            Violation(path, ViolationKind.INVALID, str(value), detail)
+            for path, value in unreachable
+        )
     else:
         whose = f"the {resource.kind} runs at most {most} at once"
-        warnings.extend(f"min-available {value} is never reached: {whose}" for _, value in unreachable)
+        warnings.extend(
+            f"min-available {value} is never reached: {whose}" for _, value in unreachable
+        )
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 
 def _check_view(view: PodView) -> Iterator[Violation]:
-    minimums, sizes = list(membership.minimums(view)), list(membership.sizes(view))
-    unreadable = [number.value for number in (*minimums, *sizes) if isinstance(number.value, Violation)]
+    minimums, sizes = list(membership.min_available_values(view)), list(membership.gang_sizes(view))
+    unreadable = [
+        number.value for number in (*minimums, *sizes) if isinstance(number.value, Violation)
+    ]
     yield from unreadable or _contradictions(minimums, sizes)
     yield from _nameless(view)
     mode = view.annotations.get(keys.KOORDINATOR_MODE, _STRICT)
@@ -59,34 +71,39 @@ def _check_view(view: PodView) -> Iterator[Violation]:
         yield bad_mode
 
 
-def _contradictions(minimums: list[Number], sizes: list[Number]) -> Iterator[Violation]:
+def _contradictions(minimums: list[GangSize], sizes: list[GangSize]) -> Iterator[Violation]:
     """Yield what is wrong with numbers that are all readable."""
     for numbers in (minimums, sizes):
         for number in numbers[1:]:
             if number.value != numbers[0].value:
                 detail = f'must be "{numbers[0].value}", as in {numbers[0].path}'
-                yield Violation(number.path, Kind.INVALID, str(number.value), detail)
+                yield Violation(number.path, ViolationKind.INVALID, str(number.value), detail)
     for minimum, size in zip(minimums[:1], sizes[:1], strict=False):
         if _int(minimum) > _int(size):
             detail = f"must be at most {size.value}, as in {size.path}: the gang has no more pods"
-            yield Violation(minimum.path, Kind.INVALID, str(minimum.value), detail)
+            yield Violation(minimum.path, ViolationKind.INVALID, str(minimum.value), detail)
 
 
 def _nameless(view: PodView) -> Iterator[Violation]:
     """Yield a violation for a minimum of no gang: a scheduler would start the pod alone."""
-    if next(membership.names(view), None) is not None:
+    if next(membership.gang_names(view), None) is not None:
         return
     for dialect in membership.dialects_in(view):
         if dialect.minimum is not None and dialect.minimum.read(view):
-            yield Violation(dialect.name.path(view.prefix), Kind.REQUIRED, None, "the name of the gang")
+            yield Violation(
+                dialect.name.path(view.prefix), ViolationKind.REQUIRED, None, "the name of the gang"
+            )
 
 
 def _warn_unequal(view: PodView) -> Iterator[str]:
-    texts = (view.annotations.get(key, "") for key in (keys.KOORDINATOR_MIN_AVAILABLE, keys.KOORDINATOR_TOTAL))
+    texts = (
+        view.annotations.get(key, "")
+        for key in (keys.KOORDINATOR_MIN_AVAILABLE, keys.KOORDINATOR_TOTAL)
+    )
     minimum, total = (membership.SIZE.parse(text, "") for text in texts)
     if isinstance(minimum, int) and isinstance(total, int) and minimum < total:
         yield f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below {total}, but the gang is preempted as a whole"
 
 
-def _int(number: Number) -> int:
+def _int(number: GangSize) -> int:
     return number.value if isinstance(number.value, int) else 0

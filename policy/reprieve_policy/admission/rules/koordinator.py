@@ -19,7 +19,7 @@ from reprieve_policy.config import koordinator
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CAN_PREEMPT, PREEMPTIBLE
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, label_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, label_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
@@ -31,10 +31,17 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         found.extend(koordinator.check_labels(view.labels, view.prefix))
         if before is not None and not view.is_template and _is_raised(view, before, facts):
             path = label_path(view.prefix, PREEMPTIBLE)
-            found.append(Violation(path, Kind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation"))
+            found.append(
+                Violation(
+                    path,
+                    ViolationKind.FORBIDDEN,
+                    None,
+                    "a preemptible pod stays preemptible after creation",
+                )
+            )
         warnings.extend(_warn(view, facts))
     if not found and not warnings:
-        return SILENT
+        return NO_FINDINGS
     return Verdict(violations=tuple(found), warnings=tuple(warnings))
 
 

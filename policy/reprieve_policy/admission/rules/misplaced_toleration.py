@@ -17,16 +17,21 @@ from reprieve_policy.config import toleration
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import OLD_TOLERATION_PREFIX, TOLERATION_PREFIX
 from reprieve_policy.kube.objects import Resource, labels_of, pod_views
-from reprieve_policy.verdict import SILENT, Verdict
+from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
-_KEYS = frozenset((*toleration.annotation_keys(TOLERATION_PREFIX), *toleration.annotation_keys(OLD_TOLERATION_PREFIX)))
+_KEYS = frozenset(
+    (
+        *toleration.annotation_keys(TOLERATION_PREFIX),
+        *toleration.annotation_keys(OLD_TOLERATION_PREFIX),
+    )
+)
 _MISPLACED = "unread; set it on a PriorityClass"
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Warn of a toleration that nobody reads."""
     warnings = tuple(_slips(resource))
-    return Verdict(warnings=warnings) if warnings else SILENT
+    return Verdict(warnings=warnings) if warnings else NO_FINDINGS
 
 
 def _slips(resource: Resource) -> Iterator[str]:

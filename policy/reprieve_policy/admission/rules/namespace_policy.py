@@ -15,10 +15,10 @@ from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of
-from reprieve_policy.verdict import SILENT, Verdict
+from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check labels and annotations of a Namespace."""
     parsed = namespace.parse(labels_of(resource.metadata), annotations_of(resource.metadata))
-    return SILENT if isinstance(parsed, NamespacePolicy) else Verdict(violations=parsed)
+    return NO_FINDINGS if isinstance(parsed, NamespacePolicy) else Verdict(violations=parsed)

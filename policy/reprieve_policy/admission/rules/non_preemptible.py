@@ -17,7 +17,7 @@ from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTIBLE
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, label_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, label_path
 
 _NEEDS = (
     f'needs an ElasticQuota with a min, or verb "{CLAIM_NON_PREEMPTIBLE.verb}" on '
@@ -27,9 +27,18 @@ _NEEDS = (
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check that whoever claims it may."""
-    if not facts.is_offline and CLAIM_NON_PREEMPTIBLE not in facts.lacking:
-        return SILENT
-    paths = [label_path(view.prefix, PREEMPTIBLE) for view in permissions.non_preemptible_claims(resource, old, facts)]
+    if not facts.is_offline and CLAIM_NON_PREEMPTIBLE not in facts.missing_permissions:
+        return NO_FINDINGS
+    paths = [
+        label_path(view.prefix, PREEMPTIBLE)
+        for view in permissions.non_preemptible_claims(resource, old, facts)
+    ]
     if facts.is_offline:
-        return Verdict(warnings=tuple(f"{path}: needs a quota or a right" for path in paths)) if paths else SILENT
-    return Verdict(violations=tuple(Violation(path, Kind.FORBIDDEN, None, _NEEDS) for path in paths))
+        return (
+            Verdict(warnings=tuple(f"{path}: needs a quota or a right" for path in paths))
+            if paths
+            else NO_FINDINGS
+        )
+    return Verdict(
+        violations=tuple(Violation(path, ViolationKind.FORBIDDEN, None, _NEEDS) for path in paths)
+    )

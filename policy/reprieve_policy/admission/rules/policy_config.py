@@ -15,12 +15,12 @@ from reprieve_policy.config import settings
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.verdict import SILENT, Verdict
+from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check all settings."""
     if (resource.metadata.namespace, resource.metadata.name) != facts.policy_config_map:
-        return SILENT
+        return NO_FINDINGS
     parsed = settings.parse(resource.data or {})
-    return SILENT if isinstance(parsed, PolicySettings) else Verdict(violations=parsed)
+    return NO_FINDINGS if isinstance(parsed, PolicySettings) else Verdict(violations=parsed)

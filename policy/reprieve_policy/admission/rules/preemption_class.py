@@ -23,17 +23,23 @@ from reprieve_policy.config import preemption_class
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTION_CLASS
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, label_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, label_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check the class of the pod or of the template."""
     before = next(pod_views(old), None) if old else None
-    found = [violation for view in pod_views(resource) for violation in _check_view(view, before, facts)]
-    if CLAIM_SENSITIVE in facts.lacking:
+    found = [
+        violation for view in pod_views(resource) for violation in _check_view(view, before, facts)
+    ]
+    if CLAIM_SENSITIVE in facts.missing_permissions:
         found += [_lacking(view) for view in permissions.sensitive_claims(resource, old, facts)]
-    warnings = tuple(_warn_offline(resource)) if facts.is_offline and not facts.namespace.is_sensitive else ()
-    return Verdict(violations=tuple(found), warnings=warnings) if found or warnings else SILENT
+    warnings = (
+        tuple(_warn_offline(resource))
+        if facts.is_offline and not facts.namespace.is_sensitive
+        else ()
+    )
+    return Verdict(violations=tuple(found), warnings=warnings) if found or warnings else NO_FINDINGS
 
 
 def _check_view(view: PodView, before: PodView | None, facts: Facts) -> Iterator[Violation]:
@@ -44,16 +50,22 @@ def _check_view(view: PodView, before: PodView | None, facts: Facts) -> Iterator
         return
     allowed = facts.namespace.allowed_classes
     if text is not None and not allowed.may_be_claimed(value):
-        yield Violation(path, Kind.UNSUPPORTED, text, f"classes allowed in this namespace: {allowed}")
-    rises = before is not None and known.effective_class(view, facts) > known.effective_class(before, facts)
+        yield Violation(
+            path, ViolationKind.UNSUPPORTED, text, f"classes allowed in this namespace: {allowed}"
+        )
+    rises = before is not None and known.effective_class(view, facts) > known.effective_class(
+        before, facts
+    )
     if rises and not view.is_template:
-        yield Violation(path, Kind.FORBIDDEN, None, "may only be lowered after creation")
+        yield Violation(path, ViolationKind.FORBIDDEN, None, "may only be lowered after creation")
 
 
 def _lacking(view: PodView) -> Violation:
     needs = f'"{CLAIM_SENSITIVE.verb}" on {CLAIM_SENSITIVE.resource}.reprieve.dev, cluster-wide'
     path = label_path(view.prefix, PREEMPTION_CLASS)
-    return Violation(path, Kind.FORBIDDEN, None, f"class {preemption_class.HIGHEST} needs verb {needs}")
+    return Violation(
+        path, ViolationKind.FORBIDDEN, None, f"class {preemption_class.HIGHEST} needs verb {needs}"
+    )
 
 
 def _warn_offline(resource: Resource) -> Iterator[str]:

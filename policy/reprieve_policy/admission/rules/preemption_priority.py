@@ -20,50 +20,59 @@ from collections.abc import Iterator
 
 from reprieve_policy import facts as known
 from reprieve_policy.admission import preemption_priority
-from reprieve_policy.admission.preemption_priority import Claim
+from reprieve_policy.admission.preemption_priority import PriorityClaim
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
-from reprieve_policy.kube.objects import GroupTemplate, Resource, Spec
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
+from reprieve_policy.kube.objects import PodGroupTemplate, Resource, Spec
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, annotation_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check the annotation against every priority that it is for."""
     if (
         resource.kind == "Pod"
-        and preemption_priority.named_by(resource) is None
-        and (old is None or preemption_priority.named_by(old) is None)
+        and preemption_priority.preemption_priority_class_of(resource) is None
+        and (old is None or preemption_priority.preemption_priority_class_of(old) is None)
     ):
-        return SILENT  # Nearly every pod; its own PriorityClass the API server has checked.
-    found = [said for claim in preemption_priority.claims(resource) for said in _check_claim(claim, facts)]
+        return NO_FINDINGS  # Nearly every pod; its own PriorityClass the API server has checked.
+    found = [
+        said
+        for claim in preemption_priority.priority_claims(resource)
+        for said in _check_claim(claim, facts)
+    ]
     if (
         old is not None
         and resource.kind in _FIXED
-        and preemption_priority.named_by(resource) != preemption_priority.named_by(old)
+        and preemption_priority.preemption_priority_class_of(resource)
+        != preemption_priority.preemption_priority_class_of(old)
     ):
         path = annotation_path("", PREEMPTION_PRIORITY_CLASS)
-        found.insert(0, Violation(path, Kind.FORBIDDEN, None, "may not be changed after creation"))
+        found.insert(
+            0, Violation(path, ViolationKind.FORBIDDEN, None, "may not be changed after creation")
+        )
     if not found:
-        return SILENT
+        return NO_FINDINGS
     # The group templates of one Workload share a priority (1.37 refuses others), and so what is wrong with it.
     unique = dict.fromkeys(found)
     violations = tuple(said for said in unique if isinstance(said, Violation))
-    return Verdict(violations=violations, warnings=tuple(said for said in unique if isinstance(said, str)))
+    return Verdict(
+        violations=violations, warnings=tuple(said for said in unique if isinstance(said, str))
+    )
 
 
 _FIXED = frozenset({"Pod", "PodGroup", "Workload"})
 
 
-def _check_claim(claim: Claim, facts: Facts) -> Iterator[Violation | str]:
+def _check_claim(claim: PriorityClaim, facts: Facts) -> Iterator[Violation | str]:
     own_class = known.priority_class_named(claim.spec.priorityClassName, facts)
     priority = _priority(claim.spec, own_class)
     if priority is None:
-        yield f"{claim.spec_path}.priorityClassName: no such PriorityClass yet{claim.unmet}"
-    if claim.defence is None:
+        yield f"{claim.spec_path}.priorityClassName: no such PriorityClass yet{claim.missing_class_note}"
+    if claim.preemption_priority_class is None:
         return
-    named = facts.priority_classes.get(claim.defence)
-    if named is None and claim.is_needed_now:
-        yield Violation(claim.path, Kind.NOT_FOUND, claim.defence, "")
+    named = facts.priority_classes.get(claim.preemption_priority_class)
+    if named is None and claim.must_exist_now:
+        yield Violation(claim.path, ViolationKind.NOT_FOUND, claim.preemption_priority_class, "")
     elif named is None:
         yield f"{claim.path}: no such PriorityClass yet"
     elif priority is not None:
@@ -71,18 +80,21 @@ def _check_claim(claim: Claim, facts: Facts) -> Iterator[Violation | str]:
 
 
 def _check_bounds(
-    claim: Claim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
+    claim: PriorityClaim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
 ) -> Iterator[Violation]:
-    worth, given = named.value or 0, max(priority, known.preemption_priority(priority, own_class, facts))
+    worth, given = (
+        named.value or 0,
+        max(priority, known.class_preemption_priority(priority, own_class, facts)),
+    )
     may_lift = _may_lift(own_class, facts)
     highest = given + (facts.settings.max_preemption_priority_lift if may_lift else 0)
     if worth < priority:
         detail = f"its value {worth} is below the priority {priority}: must be {priority} or higher"
-        yield Violation(claim.path, Kind.INVALID, claim.defence, detail)
+        yield Violation(claim.path, ViolationKind.INVALID, claim.preemption_priority_class, detail)
     elif worth > highest:
         where = "here" if may_lift else "for its PriorityClass"
         detail = f"its value {worth} is above {highest}, the highest allowed {where}"
-        yield Violation(claim.path, Kind.FORBIDDEN, None, detail)
+        yield Violation(claim.path, ViolationKind.FORBIDDEN, None, detail)
 
 
 def _may_lift(own_class: Resource | None, facts: Facts) -> bool:
@@ -90,7 +102,7 @@ def _may_lift(own_class: Resource | None, facts: Facts) -> bool:
     return liftable is None or (own_class is not None and own_class.metadata.name in liftable)
 
 
-def _priority(spec: Spec | GroupTemplate, own_class: Resource | None) -> int | None:
+def _priority(spec: Spec | PodGroupTemplate, own_class: Resource | None) -> int | None:
     """Return the resolved priority; a template has what its PriorityClass will give it, `None` where that is unknown."""
     if spec.priority is not None:
         return spec.priority

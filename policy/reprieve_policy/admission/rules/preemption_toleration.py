@@ -14,11 +14,11 @@ Setting: none; what the annotations say is the admin's policy.
 from collections.abc import Iterator
 
 from reprieve_policy.config import toleration
-from reprieve_policy.config.toleration import MINIMUM, Toleration
+from reprieve_policy.config.toleration import MINIMUM, PreemptionToleration
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import TOLERATION_PREFIX
 from reprieve_policy.kube.objects import Resource, annotations_of
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, annotation_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
@@ -27,21 +27,28 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     older, warnings = toleration.check_prefixes(annotations)
     parsed = toleration.parse(annotations, value)
     too_low = tuple(_below(annotations.get(_KEY), value))
-    unreadable = () if isinstance(parsed, Toleration) else parsed
-    if isinstance(parsed, Toleration) and not too_low and _KEY in annotations and _tolerates_nobody(parsed, value):
+    unreadable = () if isinstance(parsed, PreemptionToleration) else parsed
+    if (
+        isinstance(parsed, PreemptionToleration)
+        and not too_low
+        and _KEY in annotations
+        and _tolerates_nobody(parsed, value)
+    ):
         warnings = (*warnings, f"{_PATH}: tolerates no preemptor")
     found = (*too_low, *unreadable, *older)
-    return Verdict(violations=found, warnings=warnings) if found or warnings else SILENT
+    return Verdict(violations=found, warnings=warnings) if found or warnings else NO_FINDINGS
 
 
 def _below(text: str | None, value: int) -> Iterator[Violation]:
     minimum = None if text is None else MINIMUM.parse(text, _PATH)
     if isinstance(minimum, int) and minimum < value:
-        detail = f"must not be below the class's own value {value}: only a higher priority preempts it"
-        yield Violation(_PATH, Kind.INVALID, text, detail)
+        detail = (
+            f"must not be below the class's own value {value}: only a higher priority preempts it"
+        )
+        yield Violation(_PATH, ViolationKind.INVALID, text, detail)
 
 
-def _tolerates_nobody(parsed: Toleration, value: int) -> bool:
+def _tolerates_nobody(parsed: PreemptionToleration, value: int) -> bool:
     """The value + 1 without seconds is what upstream assumes of a class that says nothing."""
     return parsed.minimum_preemptable_priority <= value + (parsed.seconds != 0)
 

@@ -13,20 +13,20 @@ Setting: none. Only admins write PriorityClasses, so the lift that one gives is 
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.kube.objects import Resource, annotations_of
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, annotation_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check the value of the PriorityClass that it names to be defended with."""
     name = annotations_of(resource.metadata).get(PREEMPTION_PRIORITY_CLASS)
     if name is None or name == resource.metadata.name:
-        return SILENT
+        return NO_FINDINGS
     path, value = annotation_path("", PREEMPTION_PRIORITY_CLASS), resource.value or 0
     named = facts.priority_classes.get(name)
     if named is None:
         return Verdict(warnings=(f"{path}: no such PriorityClass yet; defended with {value}",))
     defence = named.value or 0
     if defence >= value:
-        return SILENT
+        return NO_FINDINGS
     detail = f"its value {defence} is below this class's value {value}: must be {value} or higher"
-    return Verdict(violations=(Violation(path, Kind.INVALID, name, detail),))
+    return Verdict(violations=(Violation(path, ViolationKind.INVALID, name, detail),))

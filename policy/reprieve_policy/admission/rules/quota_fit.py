@@ -23,7 +23,7 @@ from reprieve_policy.keys import PREEMPTIBLE, QUOTA_NAME
 from reprieve_policy.kube import pod_requests, quantity
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
 from reprieve_policy.kube.quota import Quota
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, quote
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, quote
 
 
 class _Excess(NamedTuple):
@@ -46,7 +46,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     views = pod_views(resource) if old is None else ()
     found = [excess for view in views for excess in _check(resource, view, facts)]
     if not found:
-        return SILENT
+        return NO_FINDINGS
     if facts.settings.quota_fit == REFUSE:
         return Verdict(violations=tuple(map(_refuse, found)))
     return Verdict(warnings=tuple(map(_warn, found)))
@@ -65,20 +65,22 @@ def _check(resource: Resource, view: PodView, facts: Facts) -> Iterator[_Excess]
     for name, amount in pod_requests.of_pod(view.spec).items():
         for bound, taken, limit in _bounds(quota, name, is_preemptible=is_preemptible):
             if taken + pods * amount > limit and pods * amount > 0:
-                yield _Excess(f"{view.prefix}spec", name, bound, pods * amount, taken, limit, quota.name)
+                yield _Excess(
+                    f"{view.prefix}spec", name, bound, pods * amount, taken, limit, quota.name
+                )
 
 
 def _bounds(quota: Quota, name: str, *, is_preemptible: bool) -> Iterator[tuple[str, int, int]]:
     """Yield each bound on a resource: its name, what others have taken of it, and its amount."""
     used, non_preemptible_used = quota.used.get(name, 0), quota.non_preemptible_used.get(name, 0)
-    if not is_preemptible and name in quota.least:
-        yield "min", non_preemptible_used, quota.least[name]
-    if name not in quota.most:
+    if not is_preemptible and name in quota.min_amounts:
+        yield "min", non_preemptible_used, quota.min_amounts[name]
+    if name not in quota.max_amounts:
         return
     if is_preemptible:
-        reserved = min(quota.least.get(name, 0), quota.non_preemptible_request.get(name, 0))
+        reserved = min(quota.min_amounts.get(name, 0), quota.non_preemptible_request.get(name, 0))
         used = reserved + max(0, used - non_preemptible_used)
-    yield "max", used, quota.most[name]
+    yield "max", used, quota.max_amounts[name]
 
 
 def _refuse(excess: _Excess) -> Violation:
@@ -87,7 +89,7 @@ def _refuse(excess: _Excess) -> Violation:
         f"{quote(excess.resource)}: asks for {asked}, {taken} is taken, "
         f"the {excess.bound} of ElasticQuota {quote(excess.quota)} is {limit}"
     )
-    return Violation(excess.path, Kind.FORBIDDEN, None, detail)
+    return Violation(excess.path, ViolationKind.FORBIDDEN, None, detail)
 
 
 def _warn(excess: _Excess) -> str:

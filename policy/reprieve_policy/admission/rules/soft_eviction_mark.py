@@ -14,7 +14,14 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.keys import KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
 from reprieve_policy.lifecycle import mark
-from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path, label_path
+from reprieve_policy.verdict import (
+    NO_FINDINGS,
+    Verdict,
+    Violation,
+    ViolationKind,
+    annotation_path,
+    label_path,
+)
 
 _IN_TEMPLATE = "a mark in a template would evict every pod that it makes"
 
@@ -24,7 +31,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     found: list[Violation] = []
     for view in pod_views(resource):
         found.extend(_check_template(view) if view.is_template else _check_pod(view))
-    return Verdict(violations=tuple(found)) if found else SILENT
+    return Verdict(violations=tuple(found)) if found else NO_FINDINGS
 
 
 def _check_pod(view: PodView) -> tuple[Violation, ...]:
@@ -42,7 +49,7 @@ def _check_template(view: PodView) -> tuple[Violation, ...]:
         (KOORDINATOR_SOFT_EVICTION, view.annotations, annotation_path),
     )
     return tuple(
-        Violation(path_of(view.prefix, key), Kind.FORBIDDEN, None, _IN_TEMPLATE)
+        Violation(path_of(view.prefix, key), ViolationKind.FORBIDDEN, None, _IN_TEMPLATE)
         for key, holder, path_of in places
         if key in holder
     )

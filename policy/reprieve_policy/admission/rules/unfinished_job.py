@@ -20,31 +20,38 @@ from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodView, Resource, Spec, pod_views
-from reprieve_policy.kube.parts import FailureRule
-from reprieve_policy.verdict import SILENT, Verdict
+from reprieve_policy.kube.parts import PodFailurePolicyRule
+from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
 _DISRUPTED = "DisruptionTarget"
 _BY_SIGTERM = 143
 """The exit code of a program that SIGTERM has ended, as shells and container runtimes count."""
-_EXITS_WITH_0 = re.compile(r"""trap\s+(["'])[^"']{0,1000}\bexit\s+0\s*;?\s*\1\s[^\n;&|]{0,100}\b(SIG)?TERM\b""")
+_EXITS_WITH_0 = re.compile(
+    r"""trap\s+(["'])[^"']{0,1000}\bexit\s+0\s*;?\s*\1\s[^\n;&|]{0,100}\b(SIG)?TERM\b"""
+)
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Look for what makes a preempted pod a failed or a finished one."""
-    warnings = tuple(warning for view in pod_views(resource) for warning in _check(resource, view, facts))
-    return Verdict(warnings=warnings) if warnings else SILENT
+    warnings = tuple(
+        warning for view in pod_views(resource) for warning in _check(resource, view, facts)
+    )
+    return Verdict(warnings=warnings) if warnings else NO_FINDINGS
 
 
 def _check(resource: Resource, view: PodView, facts: Facts) -> Iterator[str]:
     if keys.CHECKPOINT_HINT not in view.annotations:
         return
-    if not checkpoint_plan.read_leniently(view.annotations, facts.settings).waits:
+    if not checkpoint_plan.read_leniently(view.annotations, facts.settings).gives_notice:
         return
-    if not _is_forgiven(_job_of(resource)):
+    if not _ignores_disruption(_job_of(resource)):
         path = view.prefix.removesuffix("template.") + "podFailurePolicy"
         yield f"{path}: preemptions are failures: ignore DisruptionTarget; on SIGTERM exit non-zero"
     for index, container in enumerate(view.spec.containers or ()):
-        if any(_EXITS_WITH_0.search(word) for word in (*(container.command or ()), *(container.args or ()))):
+        if any(
+            _EXITS_WITH_0.search(word)
+            for word in (*(container.command or ()), *(container.args or ()))
+        ):
             yield f"{view.prefix}spec.containers[{index}]: exits with 0 on SIGTERM: to its Job it has finished"
 
 
@@ -54,13 +61,17 @@ def _job_of(resource: Resource) -> Spec:
     return spec if spec.jobTemplate is None else spec.jobTemplate.spec or Spec()
 
 
-def _is_forgiven(job: Spec) -> bool:
+def _ignores_disruption(job: Spec) -> bool:
     """True where the first rule about a preempted pod ignores it."""
     rules = (job.podFailurePolicy.rules if job.podFailurePolicy else None) or ()
     return next((rule.action == "Ignore" for rule in rules if _concerns_preempted(rule)), False)
 
 
-def _concerns_preempted(rule: FailureRule) -> bool:
+def _concerns_preempted(rule: PodFailurePolicyRule) -> bool:
     if rule.onExitCodes is not None:
-        return (_BY_SIGTERM in (rule.onExitCodes.values or ())) == (rule.onExitCodes.operator == "In")
-    return any(found.type == _DISRUPTED and found.status != "False" for found in rule.onPodConditions or ())
+        return (_BY_SIGTERM in (rule.onExitCodes.values or ())) == (
+            rule.onExitCodes.operator == "In"
+        )
+    return any(
+        found.type == _DISRUPTED and found.status != "False" for found in rule.onPodConditions or ()
+    )

@@ -4,20 +4,20 @@ Pure, like all of the core: from a `scene.Scene`, which is what a watch, a live 
 The extender, the guard and the command line ask the same two functions, so that what is explained is what is done.
 """
 
-from .evaluator import Choice, Decision, decide, why_not
-from .node_status import OBSTACLES, WAITING_IS_ENOUGH, Obstacle
-from .reason_messages import SENTENCES, Refusal
-from .reasons import Ground
+from .evaluator import PreemptionCandidate, PreemptionDecision, decide, refusal_for
+from .node_status import STATUS_MESSAGES, WAITING_IS_ENOUGH, DryRunStatus
+from .reason_messages import REASON_MESSAGES, Refusal
+from .reasons import RefusalReason
 
 __all__ = [
-    "OBSTACLES",
-    "SENTENCES",
+    "REASON_MESSAGES",
+    "STATUS_MESSAGES",
     "WAITING_IS_ENOUGH",
-    "Choice",
-    "Decision",
-    "Ground",
-    "Obstacle",
+    "DryRunStatus",
+    "PreemptionCandidate",
+    "PreemptionDecision",
     "Refusal",
+    "RefusalReason",
     "decide",
-    "why_not",
+    "refusal_for",
 ]

@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_policy.kube import objects
-from reprieve_policy.kube.objects import NodeToleration, ObjectMeta, PodView, annotations_of, labels_of
+from reprieve_policy.kube.objects import (
+    NodeToleration,
+    ObjectMeta,
+    PodView,
+    annotations_of,
+    labels_of,
+)
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -37,14 +43,14 @@ class Tolerated(NodeToleration):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term(objects.NodeTerm):
+class Term(objects.NodeSelectorTerm):
     """A term of required node affinity."""
 
-    matchFields: Sequence[objects.NodeRequirement] | None = None
+    matchFields: Sequence[objects.NodeSelectorRequirement] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice(objects.NodeChoice):
+class Choice(objects.NodeSelector):
     """Terms of which a node must satisfy one."""
 
     nodeSelectorTerms: Sequence[Term] | None = None
@@ -58,18 +64,18 @@ class NodeAffinity(objects.NodeAffinity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
+class LabelSelector:
     """A label selector."""
 
     matchLabels: Mapping[str, str] | None = None
-    matchExpressions: Sequence[objects.NodeRequirement] | None = None
+    matchExpressions: Sequence[objects.NodeSelectorRequirement] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodTerm:
+class PodAffinityTerm:
     """Certain pods: near which, or far from which. That Namespaces are selected is all that is read of their selector."""
 
-    labelSelector: Selector | None = None
+    labelSelector: LabelSelector | None = None
     namespaces: Sequence[str] | None = None
     namespaceSelector: Mapping[str, object] | None = None
 
@@ -78,7 +84,7 @@ class PodTerm:
 class PodAffinity:
     """Near which pods, or far from which."""
 
-    requiredDuringSchedulingIgnoredDuringExecution: Sequence[PodTerm] | None = None
+    requiredDuringSchedulingIgnoredDuringExecution: Sequence[PodAffinityTerm] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +97,7 @@ class Affinity(objects.Affinity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class TopologySpreadConstraint:
     """A constraint on how pods are spread; `ScheduleAnyway` only prefers."""
 
     whenUnsatisfiable: str = ""
@@ -107,12 +113,12 @@ class PodSpec(objects.Spec):
     tolerations: Sequence[Tolerated] | None = None
     containers: Sequence[Container] | None = None
     initContainers: Sequence[Container] | None = None
-    topologySpreadConstraints: Sequence[Spread] | None = None
+    topologySpreadConstraints: Sequence[TopologySpreadConstraint] | None = None
     resourceClaims: Sequence[Mapping[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class PodCondition:
     """One of a pod's conditions."""
 
     type: str = ""
@@ -128,7 +134,7 @@ class PodStatus:
     phase: str = ""
     startTime: str | None = None
     nominatedNodeName: str | None = None
-    conditions: Sequence[Condition] | None = None
+    conditions: Sequence[PodCondition] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,17 +148,27 @@ class Pod:
     @property
     def view(self) -> PodView:
         """The pod as the rules see one."""
-        return PodView("", labels_of(self.metadata), annotations_of(self.metadata), self.spec, is_template=False)
+        return PodView(
+            "",
+            labels_of(self.metadata),
+            annotations_of(self.metadata),
+            self.spec,
+            is_template=False,
+        )
 
     @property
-    def has_room(self) -> bool:
+    def occupies_node(self) -> bool:
         """True for one that is on a node and has not ended, as kube-scheduler counts them."""
         return bool(self.spec.nodeName) and self.status.phase not in _ENDED
 
     @property
-    def wants_room(self) -> bool:
+    def is_pending(self) -> bool:
         """True for one that waits for a node."""
-        return not self.spec.nodeName and self.status.phase not in _ENDED and self.metadata.deletionTimestamp is None
+        return (
+            not self.spec.nodeName
+            and self.status.phase not in _ENDED
+            and self.metadata.deletionTimestamp is None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,15 +205,15 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetSpec:
+class PodDisruptionBudgetSpec:
     """Whom a budget protects."""
 
-    selector: Selector | None = None
+    selector: LabelSelector | None = None
     unhealthyPodEvictionPolicy: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetStatus:
+class PodDisruptionBudgetStatus:
     """What is left of it, as of which of its generations, and who was evicted already, by name."""
 
     disruptionsAllowed: int = 0
@@ -208,7 +224,7 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetMeta(ObjectMeta):
+class PodDisruptionBudgetMeta(ObjectMeta):
     """Metadata with the number of times that the spec was changed."""
 
     generation: int = 0
@@ -218,6 +234,6 @@ class BudgetMeta(ObjectMeta):
 class PodDisruptionBudget:
     """A budget of disruptions."""
 
-    metadata: BudgetMeta = field(default_factory=BudgetMeta)
-    spec: BudgetSpec = field(default_factory=BudgetSpec)
-    status: BudgetStatus = field(default_factory=BudgetStatus)
+    metadata: PodDisruptionBudgetMeta = field(default_factory=PodDisruptionBudgetMeta)
+    spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
+    status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)

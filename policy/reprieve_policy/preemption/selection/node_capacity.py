@@ -9,49 +9,51 @@ from dataclasses import dataclass, field
 from reprieve_policy.kube.quantity import NANOS
 
 from . import node_fit
-from .snapshot import Guest, Port, Room, Tenant
+from .snapshot import HostPortInfo, NodeInfo, PodDemand, ScheduledPod
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class CombinedDemand:
     """What is to fit on one node: a pod, or several of one gang."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)
-    ports: tuple[frozenset[Port], ...] = ()
+    ports: tuple[frozenset[HostPortInfo], ...] = ()
     uids: frozenset[str] = frozenset()
 
-    def plus(self, guest: Guest) -> "Load":
+    def plus(self, guest: PodDemand) -> "CombinedDemand":
         """Return the load with one more."""
         amounts = dict(self.amounts)
         for resource, amount in guest.amounts.items():
             if amount > 0:
                 amounts[resource] = amounts.get(resource, 0) + amount
         ports = (*self.ports, guest.ports) if guest.ports else self.ports
-        return Load(amounts, ports, self.uids | {guest.uid})
+        return CombinedDemand(amounts, ports, self.uids | {guest.uid})
 
 
-class Space:
+class RemainingCapacity:
     """What is left on a node beside a load. It may be less than nothing, while some who are in it have yet to go."""
 
     __slots__ = ("_collisions", "_left", "_pods", "_resources", "_wanted")
 
-    def __init__(self, room: Room, load: Load, priority: int) -> None:
+    def __init__(self, room: NodeInfo, load: CombinedDemand, priority: int) -> None:
         self._resources = tuple(enumerate(load.amounts))
-        self._left = [room.allocatable.get(name, 0) - amount for name, amount in load.amounts.items()]
+        self._left = [
+            room.allocatable.get(name, 0) - amount for name, amount in load.amounts.items()
+        ]
         self._pods = room.allocatable.get("pods", 0) // NANOS - len(load.uids)
         self._wanted = load.ports
         self._collisions = _collisions_within(load.ports)
-        for guest in room.nominees:
+        for guest in room.nominated_pods:
             # As kube-scheduler: whoever is no less important and has room coming here keeps it.
             if guest.priority >= priority and guest.uid not in load.uids:
-                self.occupy(guest)
+                self.add_pod(guest)
 
     @property
-    def is_enough(self) -> bool:
+    def fits(self) -> bool:
         """True where the load fits."""
         return self._pods >= 0 and not self._collisions and min(self._left, default=0) >= 0
 
-    def occupy(self, pod: Tenant | Guest) -> None:
+    def add_pod(self, pod: ScheduledPod | PodDemand) -> None:
         """Count a pod that stays."""
         amounts, left = pod.amounts, self._left
         for index, name in self._resources:
@@ -60,7 +62,7 @@ class Space:
         if self._wanted:
             self._collisions += self._count_collisions(pod)
 
-    def release(self, *pods: Tenant) -> None:
+    def remove_pods(self, *pods: ScheduledPod) -> None:
         """Count pods no longer."""
         for pod in pods:
             for index, name in self._resources:
@@ -69,19 +71,23 @@ class Space:
             if self._wanted:
                 self._collisions -= self._count_collisions(pod)
 
-    def admit(self, pods: Sequence[Tenant]) -> bool:
+    def try_add(self, pods: Sequence[ScheduledPod]) -> bool:
         """Let pods back, if the load still fits then."""
         for pod in pods:
-            self.occupy(pod)
+            self.add_pod(pod)
         # `is_enough`, spelled out: asked of each pod of each node, the call would be a tenth of a decision.
         if self._pods >= 0 and not self._collisions and (not self._left or min(self._left) >= 0):
             return True
-        self.release(*pods)
+        self.remove_pods(*pods)
         return False
 
-    def _count_collisions(self, pod: Tenant | Guest) -> int:
-        return sum(node_fit.collide(ports, pod.ports) for ports in self._wanted)
+    def _count_collisions(self, pod: ScheduledPod | PodDemand) -> int:
+        return sum(node_fit.ports_conflict(ports, pod.ports) for ports in self._wanted)
 
 
-def _collisions_within(ports: Sequence[frozenset[Port]]) -> int:
-    return sum(node_fit.collide(mine, its) for index, mine in enumerate(ports) for its in ports[:index])
+def _collisions_within(ports: Sequence[frozenset[HostPortInfo]]) -> int:
+    return sum(
+        node_fit.ports_conflict(mine, its)
+        for index, mine in enumerate(ports)
+        for its in ports[:index]
+    )

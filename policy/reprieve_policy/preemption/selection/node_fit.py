@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from reprieve_policy.kube import go_int
 
-from .snapshot import Port, Repulsion, Requirement, Room, Taint, Term, Toleration, Wish
+from .snapshot import (
+    AntiAffinity,
+    HostPortInfo,
+    NodeAffinityTerm,
+    NodeInfo,
+    Requirement,
+    SchedulingConstraints,
+    Taint,
+    TaintToleration,
+)
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """What a cordoned node is as if it were tainted with, for the scheduler."""
@@ -17,12 +26,15 @@ _KEEPS_OUT = frozenset({"NoSchedule", "NoExecute"})
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: it is what a pod's spec says
 
 
-def suits(wish: Wish, room: Room) -> bool:
+def satisfies_constraints(wish: SchedulingConstraints, room: NodeInfo) -> bool:
     """True where the pod may run on the node."""
     return (
         _tolerates_all(wish.tolerations, room)
-        and all(room.labels.get(key) == value for key, value in wish.selector.items())
-        and (wish.terms is None or any(_holds(term, room) for term in wish.terms))
+        and all(room.labels.get(key) == value for key, value in wish.node_selector.items())
+        and (
+            wish.node_affinity_terms is None
+            or any(_holds(term, room) for term in wish.node_affinity_terms)
+        )
     )
 
 
@@ -32,16 +44,20 @@ def satisfies(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return check is not None and check(labels.get(requirement.key), requirement.values)
 
 
-def is_meant(repulsion: Repulsion, namespace: str, labels: Mapping[str, str]) -> bool:
+def anti_affinity_matches(
+    repulsion: AntiAffinity, namespace: str, labels: Mapping[str, str]
+) -> bool:
     """True where a pod of this Namespace, with these labels, may be one of those that are kept away."""
     is_of_namespace = repulsion.namespaces is None or namespace in repulsion.namespaces
     return is_of_namespace and all(satisfies(one, labels) for one in repulsion.requirements)
 
 
-def collide(first: frozenset[Port], second: frozenset[Port]) -> bool:
+def ports_conflict(first: frozenset[HostPortInfo], second: frozenset[HostPortInfo]) -> bool:
     """True where both want one port of the node."""
     return any(
-        mine.number == its.number and mine.protocol == its.protocol and _overlap(mine.address, its.address)
+        mine.number == its.number
+        and mine.protocol == its.protocol
+        and _overlap(mine.address, its.address)
         for mine in first
         for its in second
     )
@@ -51,7 +67,7 @@ def _overlap(first: str, second: str) -> bool:
     return first == second or _EVERY_ADDRESS in (first, second)
 
 
-def _tolerates_all(tolerations: Sequence[Toleration], room: Room) -> bool:
+def _tolerates_all(tolerations: Sequence[TaintToleration], room: NodeInfo) -> bool:
     taints = [*room.taints, UNSCHEDULABLE] if room.is_unschedulable else room.taints
     return all(
         any(_tolerates(toleration, taint) for toleration in tolerations)
@@ -60,7 +76,7 @@ def _tolerates_all(tolerations: Sequence[Toleration], room: Room) -> bool:
     )
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: TaintToleration, taint: Taint) -> bool:
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator == "Exists":
@@ -68,11 +84,13 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
-def _holds(term: Term, room: Room) -> bool:
-    if not term.labels and not term.names:
+def _holds(term: NodeAffinityTerm, room: NodeInfo) -> bool:
+    if not term.label_requirements and not term.name_requirements:
         return False
     name = {"metadata.name": room.name}
-    return all(satisfies(one, room.labels) for one in term.labels) and all(satisfies(one, name) for one in term.names)
+    return all(satisfies(one, room.labels) for one in term.label_requirements) and all(
+        satisfies(one, name) for one in term.name_requirements
+    )
 
 
 def _compare(said: str | None, values: Sequence[str], sign: int) -> bool:

@@ -2,10 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
-from reprieve_policy.kube.objects import NodeRequirement
+from reprieve_policy.kube.objects import NodeSelectorRequirement
 
-from .api_objects import Container, PodAffinity, PodSpec, PodTerm, Selector
-from .snapshot import Port, Repulsion, Requirement, Term, Toleration, Wish
+from .api_objects import Container, LabelSelector, PodAffinity, PodAffinityTerm, PodSpec
+from .snapshot import (
+    AntiAffinity,
+    HostPortInfo,
+    NodeAffinityTerm,
+    Requirement,
+    SchedulingConstraints,
+    TaintToleration,
+)
 
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: an absent `hostIP` means it
 
@@ -13,62 +20,72 @@ _MOST_TERMS = 16
 """Of one pod's anti-affinity: nobody could look at more for every preemptor, so that whoever has more keeps everybody away."""
 
 
-_FROM_EVERYBODY = Repulsion(None, ())
+_REPELS_ALL = AntiAffinity(None, ())
 
 
-def wish_of(spec: PodSpec) -> Wish:
+def scheduling_constraints_of(spec: PodSpec) -> SchedulingConstraints:
     """Return which nodes the pod may run on at all."""
     affinity = None if spec.affinity is None else spec.affinity.nodeAffinity
     required = None if affinity is None else affinity.requiredDuringSchedulingIgnoredDuringExecution
-    return Wish(
-        selector=spec.nodeSelector or {},
-        terms=None
+    return SchedulingConstraints(
+        node_selector=spec.nodeSelector or {},
+        node_affinity_terms=None
         if required is None
         else tuple(
-            Term(_requirements(term.matchExpressions), _requirements(term.matchFields))
+            NodeAffinityTerm(_requirements(term.matchExpressions), _requirements(term.matchFields))
             for term in required.nodeSelectorTerms or ()
         ),
         tolerations=tuple(
-            Toleration(found.key, found.operator, found.value, found.effect) for found in spec.tolerations or ()
+            TaintToleration(found.key, found.operator, found.value, found.effect)
+            for found in spec.tolerations or ()
         ),
     )
 
 
-def ports_of(spec: PodSpec) -> frozenset[Port]:
+def host_ports_of(spec: PodSpec) -> frozenset[HostPortInfo]:
     """Return the node's ports that the pod takes: its containers' and its sidecars'."""
     return frozenset(
-        Port(port.hostIP or _EVERY_ADDRESS, port.protocol or "TCP", port.hostPort)
+        HostPortInfo(port.hostIP or _EVERY_ADDRESS, port.protocol or "TCP", port.hostPort)
         for container in _running(spec)
         for port in container.ports or ()
         if port.hostPort > 0
     )
 
 
-def depends_on_pods(spec: PodSpec) -> bool:
+def depends_on_other_pods(spec: PodSpec) -> bool:
     """True where a pod that there is room for may still not fit: beside whom it may be is not judged here."""
     affinity = spec.affinity
-    spreads = any(found.whenUnsatisfiable != "ScheduleAnyway" for found in spec.topologySpreadConstraints or ())
-    is_near = affinity is not None and bool(_required(affinity.podAffinity) or _required(affinity.podAntiAffinity))
+    spreads = any(
+        found.whenUnsatisfiable != "ScheduleAnyway"
+        for found in spec.topologySpreadConstraints or ()
+    )
+    is_near = affinity is not None and bool(
+        _required(affinity.podAffinity) or _required(affinity.podAntiAffinity)
+    )
     return spreads or is_near or bool(spec.resourceClaims)
 
 
-def repels(spec: PodSpec, namespace: str) -> tuple[Repulsion, ...]:
+def anti_affinity_of(spec: PodSpec, namespace: str) -> tuple[AntiAffinity, ...]:
     """Return which others a pod of this Namespace keeps away."""
     terms = () if spec.affinity is None else _required(spec.affinity.podAntiAffinity)
     if len(terms) > _MOST_TERMS:
-        return (_FROM_EVERYBODY,)
-    return tuple(_repulsion(term, namespace) for term in terms if term.labelSelector is not None)
+        return (_REPELS_ALL,)
+    return tuple(
+        _anti_affinity(term, namespace) for term in terms if term.labelSelector is not None
+    )
 
 
-def requirements_of(selector: Selector | None) -> tuple[Requirement, ...]:
+def requirements_of(selector: LabelSelector | None) -> tuple[Requirement, ...]:
     """Return a label selector's requirements; none where it selects nothing, or everything."""
     if selector is None:
         return ()
-    equal = (Requirement(key, "In", (value,)) for key, value in (selector.matchLabels or {}).items())
+    equal = (
+        Requirement(key, "In", (value,)) for key, value in (selector.matchLabels or {}).items()
+    )
     return (*equal, *_requirements(selector.matchExpressions))
 
 
-def _requirements(found: Sequence[NodeRequirement] | None) -> tuple[Requirement, ...]:
+def _requirements(found: Sequence[NodeSelectorRequirement] | None) -> tuple[Requirement, ...]:
     return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in found or ())
 
 
@@ -77,11 +94,13 @@ def _running(spec: PodSpec) -> Iterator[Container]:
     yield from (found for found in spec.initContainers or () if found.restartPolicy == "Always")
 
 
-def _required(affinity: PodAffinity | None) -> Sequence[PodTerm]:
+def _required(affinity: PodAffinity | None) -> Sequence[PodAffinityTerm]:
     return () if affinity is None else affinity.requiredDuringSchedulingIgnoredDuringExecution or ()
 
 
-def _repulsion(term: PodTerm, namespace: str) -> Repulsion:
+def _anti_affinity(term: PodAffinityTerm, namespace: str) -> AntiAffinity:
     # What Namespaces are labelled with is not known here: where that matters, any may be meant.
-    named = None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
-    return Repulsion(named, requirements_of(term.labelSelector))
+    named = (
+        None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
+    )
+    return AntiAffinity(named, requirements_of(term.labelSelector))

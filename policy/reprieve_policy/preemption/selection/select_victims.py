@@ -10,35 +10,35 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from . import node_fit, victim_units
-from .eligibility import Court
-from .node_capacity import Load, Space
-from .node_status import Obstacle
-from .pdb_usage import Spending
-from .reasons import Ground
-from .release import Departure
-from .snapshot import GroupKey, Room, Scene, Tenant
-from .victim_units import Rank, Unit
+from .eligibility import Eligibility
+from .node_capacity import CombinedDemand, RemainingCapacity
+from .node_status import DryRunStatus
+from .pdb_usage import PdbUsage
+from .reasons import RefusalReason
+from .release import ReleaseCertainty
+from .snapshot import GangKey, NodeInfo, ScheduledPod, Snapshot
+from .victim_units import SortKey, VictimUnit
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AlreadySelected:
     """What one decision has taken already, on other nodes."""
 
-    wholes: frozenset[GroupKey] = frozenset()
+    gangs: frozenset[GangKey] = frozenset()
     """Gangs that go as a whole: their pods are gone everywhere."""
-    lost: Mapping[GroupKey, int] = field(default_factory=Counter)
+    lost_members: Mapping[GangKey, int] = field(default_factory=Counter)
     """Of gangs that are disrupted one by one, so many."""
 
 
-NOTHING = Taken()
+NOTHING_SELECTED = AlreadySelected()
 
 
 _rank = itemgetter(0)
 # In this order: what is less sure must not be needed.
-_WAITING_FOR = {
-    Departure.HELD: Obstacle.CLEARING,
-    Departure.DELETED: Obstacle.CLEARING,
-    Departure.TOLD: Obstacle.WILL_HAVE_ROOM,
+_STATUS_BY_CERTAINTY = {
+    ReleaseCertainty.HELD_BY_BUDGET: DryRunStatus.ROOM_MAY_BE_RELEASED,
+    ReleaseCertainty.BEING_DELETED: DryRunStatus.ROOM_MAY_BE_RELEASED,
+    ReleaseCertainty.NOTIFIED: DryRunStatus.ROOM_BEING_RELEASED,
 }
 
 
@@ -46,131 +46,175 @@ _WAITING_FOR = {
 class Selection:
     """The victims that one node takes, most important first."""
 
-    units: tuple[Unit, ...]
+    units: tuple[VictimUnit, ...]
     violations: int
 
 
-def select(room: Room, load: Load, court: Court, taken: Taken = NOTHING) -> Selection | Obstacle:
+def select(
+    room: NodeInfo,
+    load: CombinedDemand,
+    court: Eligibility,
+    taken: AlreadySelected = NOTHING_SELECTED,
+) -> Selection | DryRunStatus:
     """Return the victims that make room for the load on the node."""
-    space = Space(room, load, court.preemptor.guest.priority)
-    possible: list[Tenant] = []
-    leaving: list[tuple[Departure, Tenant]] = []
-    for tenant in room.tenants:
-        if tenant.group is not None and tenant.group in taken.wholes:
+    space = RemainingCapacity(room, load, court.preemptor.demand.priority)
+    possible: list[ScheduledPod] = []
+    leaving: list[tuple[ReleaseCertainty, ScheduledPod]] = []
+    for tenant in room.pods:
+        if tenant.gang is not None and tenant.gang in taken.gangs:
             continue
-        ground = court.ground(tenant)
+        ground = court.reason(tenant)
         if ground is None:
             possible.append(tenant)
-        elif ground is Ground.NO_PRIORITY_CLASS:
-            return Obstacle.NO_PRIORITY_CLASS
-        elif (departure := court.departure(tenant)) is Departure.NOT_SOON:
-            space.occupy(tenant)
+        elif ground is RefusalReason.NO_PRIORITY_CLASS:
+            return DryRunStatus.NO_PRIORITY_CLASS
+        elif (departure := court.release_certainty(tenant)) is ReleaseCertainty.NOT_SOON:
+            space.add_pod(tenant)
         else:
             leaving.append((departure, tenant))
-    needed = _needed(possible, court, taken)
+    needed = _needed_by_gangs(possible, court, taken)
     for tenant in needed:
-        space.occupy(tenant)
+        space.add_pod(tenant)
     possible = [tenant for tenant in possible if tenant not in needed] if needed else possible
-    if not space.is_enough:
-        return Obstacle.TOO_SMALL if possible else Obstacle.NO_VICTIMS
-    found = _let_back(possible, load, space, court)
-    return found if found.units else _waiting_for(leaving, space)
+    if not space.fits:
+        return DryRunStatus.TOO_SMALL if possible else DryRunStatus.NO_VICTIMS
+    found = _minimize_victims(possible, load, space, court)
+    return found if found.units else _status_after_releases(leaving, space)
 
 
-def as_proposed(room: Room, uids: Collection[str], court: Court) -> Selection | Obstacle:
+def select_proposed(
+    room: NodeInfo, uids: Collection[str], court: Eligibility
+) -> Selection | DryRunStatus:
     """Return the scheduler's own victims, where it knows better than we what fits beside whom; all of them or none."""
-    if has_left(room, uids, court):
-        return Obstacle.OUTDATED
-    everyone = [tenant for tenant in room.tenants if tenant.uid in uids]
-    proposed = [tenant for tenant in everyone if court.ground(tenant) is not Ground.GOING]
-    departures = [court.departure(tenant) for tenant in everyone if court.ground(tenant) is Ground.GOING]
-    is_refused = Departure.NOT_SOON in departures or any(court.ground(tenant) is not None for tenant in proposed)
-    if is_refused or _needed(proposed, court, NOTHING):
-        return Obstacle.BESIDE_OTHERS
+    if is_proposal_outdated(room, uids, court):
+        return DryRunStatus.PROPOSAL_OUTDATED
+    everyone = [tenant for tenant in room.pods if tenant.uid in uids]
+    proposed = [
+        tenant for tenant in everyone if court.reason(tenant) is not RefusalReason.ALREADY_LEAVING
+    ]
+    departures = [
+        court.release_certainty(tenant)
+        for tenant in everyone
+        if court.reason(tenant) is RefusalReason.ALREADY_LEAVING
+    ]
+    is_refused = ReleaseCertainty.NOT_SOON in departures or any(
+        court.reason(tenant) is not None for tenant in proposed
+    )
+    if is_refused or _needed_by_gangs(proposed, court, NOTHING_SELECTED):
+        return DryRunStatus.PROPOSAL_REJECTED
     if not proposed:
-        return _WAITING_FOR[min(departures)]
+        return _STATUS_BY_CERTAINTY[min(departures)]
     now = court.scene.now
-    found = sorted(victim_units.of(proposed, court), key=lambda unit: victim_units.upstreams(unit, now))
-    spending = Spending(court.scene)
-    return Selection(tuple(found), sum(spending.violations(unit.members) for unit in found))
+    found = sorted(
+        victim_units.units_of(proposed, court),
+        key=lambda unit: victim_units.scheduler_order(unit, now),
+    )
+    spending = PdbUsage(court.scene)
+    return Selection(tuple(found), sum(spending.count_violations(unit.members) for unit in found))
 
 
-def has_left(room: Room, uids: Collection[str], court: Court) -> bool:
+def is_proposal_outdated(room: NodeInfo, uids: Collection[str], court: Eligibility) -> bool:
     """True where one of these pods is on the node no more, which who names it has yet to see.
 
     Of a native gang that goes whole, a scheduler names the pods on other nodes, too.
     """
-    missing = set(uids).difference(tenant.uid for tenant in room.tenants)
-    gangs = [gang for tenant in room.tenants if missing and (gang := court.whole(tenant)) is not None]
+    missing = set(uids).difference(tenant.uid for tenant in room.pods)
+    gangs = [
+        gang for tenant in room.pods if missing and (gang := court.evicted_gang(tenant)) is not None
+    ]
     return not missing <= {member.uid for gang in gangs for member in gang.members}
 
 
-def depends_on_pods(room: Room, court: Court) -> bool:
+def depends_on_other_pods(room: NodeInfo, court: Eligibility) -> bool:
     """True where whether the preemptor fits depends on who else is there."""
     own = court.preemptor
-    repulsions = (one for tenant in room.tenants for one in tenant.repels)
+    repulsions = (one for tenant in room.pods for one in tenant.anti_affinity)
     # Only of those that mean it. Without this, anybody's small pod that repels nobody there is would end all choice on its node.
-    return own.depends_on_pods or any(node_fit.is_meant(one, own.namespace, own.labels) for one in repulsions)
+    return own.depends_on_other_pods or any(
+        node_fit.anti_affinity_matches(one, own.namespace, own.labels) for one in repulsions
+    )
 
 
-def _let_back(possible: Sequence[Tenant], load: Load, space: Space, court: Court) -> Selection:
+def _minimize_victims(
+    possible: Sequence[ScheduledPod],
+    load: CombinedDemand,
+    space: RemainingCapacity,
+    court: Eligibility,
+) -> Selection:
     """Let back as many as possible; what is left may be nobody."""
-    now, found = court.scene.now, victim_units.of(possible, court)
-    speaks = any(tenant.speaks for tenant in possible)
-    by = victim_units.dearest if speaks else victim_units.upstreams
-    first = _reprieve([(by(unit, now), unit) for unit in found], space, court)
+    now, found = court.scene.now, victim_units.units_of(possible, court)
+    speaks = any(tenant.states_preferences for tenant in possible)
+    by = victim_units.costliest_first if speaks else victim_units.scheduler_order
+    first = _reprieve_units([(by(unit, now), unit) for unit in found], space, court)
     # Where nobody says anything, the choice is upstream's for as long as it may be.
     if len(first.units) <= (1 if speaks else court.scene.settings.max_victims):
         return first
     gone = {id(unit) for unit in first.units}
     for unit in found:
         if id(unit) not in gone:
-            space.release(*unit.here)
-    fewer = _reprieve([(victim_units.smallest(unit, load.amounts, now), unit) for unit in found], space, court)
+            space.remove_pods(*unit.on_node)
+    fewer = _reprieve_units(
+        [(victim_units.smallest_first(unit, load.amounts, now), unit) for unit in found],
+        space,
+        court,
+    )
     is_better = len(fewer.units) < len(first.units) and fewer.violations <= first.violations
     return fewer if is_better else first
 
 
-def _waiting_for(leaving: Sequence[tuple[Departure, Tenant]], space: Space) -> Obstacle:
+def _status_after_releases(
+    leaving: Sequence[tuple[ReleaseCertainty, ScheduledPod]], space: RemainingCapacity
+) -> DryRunStatus:
     """Return for whom it is enough to wait, once all that stay were let back."""
-    for departure, obstacle in _WAITING_FOR.items():
+    for departure, obstacle in _STATUS_BY_CERTAINTY.items():
         for tenant in (tenant for its, tenant in leaving if its is departure):
-            space.occupy(tenant)
-        if not space.is_enough:
+            space.add_pod(tenant)
+        if not space.fits:
             return obstacle
-    return Obstacle.HAS_ROOM
+    return DryRunStatus.HAS_ROOM
 
 
-def _reprieve(ranked: list[tuple[Rank, Unit]], space: Space, court: Court) -> Selection:
+def _reprieve_units(
+    ranked: list[tuple[SortKey, VictimUnit]], space: RemainingCapacity, court: Eligibility
+) -> Selection:
     """Let back as many as fit, in order of rank, those first whose eviction a budget does not allow."""
     ranked.sort(key=_rank)
-    broken = _broken(ranked, court.scene)
+    broken = _pdb_violations(ranked, court.scene)
     # Stable: in each part the order of rank holds.
     order = sorted(ranked, key=lambda pair: id(pair[1]) not in broken) if broken else ranked
-    victims = [pair for pair in order if not space.admit(pair[1].here)]
+    victims = [pair for pair in order if not space.try_add(pair[1].on_node)]
     victims.sort(key=_rank)
     chosen = tuple(unit for _, unit in victims)
     return Selection(chosen, sum(broken.get(id(unit), 0) for unit in chosen))
 
 
-def _broken(ranked: list[tuple[Rank, Unit]], scene: Scene) -> dict[int, int]:
+def _pdb_violations(ranked: list[tuple[SortKey, VictimUnit]], scene: Snapshot) -> dict[int, int]:
     """Return, by the unit's id, how many of its pods a budget does not let go."""
     if not scene.budgets:
         return {}
-    spending = Spending(scene)
-    return {id(unit): count for _, unit in ranked if (count := spending.violations(unit.members))}
+    spending = PdbUsage(scene)
+    return {
+        id(unit): count for _, unit in ranked if (count := spending.count_violations(unit.members))
+    }
 
 
-def _needed(possible: Sequence[Tenant], court: Court, taken: Taken) -> list[Tenant]:
+def _needed_by_gangs(
+    possible: Sequence[ScheduledPod], court: Eligibility, taken: AlreadySelected
+) -> list[ScheduledPod]:
     """Return the pods that their gangs cannot do without, though they could do without one: the most important ones."""
-    by_gang: dict[GroupKey, list[Tenant]] = {}
+    by_gang: dict[GangKey, list[ScheduledPod]] = {}
     for tenant in possible:
-        if tenant.group is not None and court.whole(tenant) is None:
-            by_gang.setdefault(tenant.group, []).append(tenant)
-    needed: list[Tenant] = []
+        if tenant.gang is not None and court.evicted_gang(tenant) is None:
+            by_gang.setdefault(tenant.gang, []).append(tenant)
+    needed: list[ScheduledPod] = []
     for key, members in by_gang.items():
-        surplus = len(members) - (court.spare(key) - taken.lost.get(key, 0))
+        surplus = len(members) - (court.spare_members(key) - taken.lost_members.get(key, 0))
         if surplus > 0:
-            members.sort(key=lambda tenant: (-tenant.defence, victim_units.age((tenant,), court.scene.now)))
+            members.sort(
+                key=lambda tenant: (
+                    -tenant.preemption_priority,
+                    victim_units.earliest_start((tenant,), court.scene.now),
+                )
+            )
             needed.extend(members[:surplus])
     return needed

@@ -10,83 +10,106 @@ from typing import NamedTuple
 
 from reprieve_policy.preemption import cost
 
-from .eligibility import Court
-from .snapshot import Group, GroupKey, Tenant
+from .eligibility import Eligibility
+from .snapshot import GangInfo, GangKey, ScheduledPod
 
-Rank = tuple[float | datetime | str, ...]
+SortKey = tuple[float | datetime | str, ...]
 """The most important first. At last a uid, so that whoever is asked the same says the same."""
 
 
-class Unit(NamedTuple):
+class VictimUnit(NamedTuple):
     """A victim, as a decision counts them."""
 
-    here: tuple[Tenant, ...]
+    on_node: tuple[ScheduledPod, ...]
     """Of it, on the node that is looked at."""
-    members: tuple[Tenant, ...]
+    members: tuple[ScheduledPod, ...]
     """All of it, wherever they run."""
-    group: GroupKey | None
+    gang: GangKey | None
     """Of a gang that goes as a whole."""
     priority: int
     """That it is defended with."""
 
 
-def of(tenants: Iterable[Tenant], court: Court) -> list[Unit]:
+def units_of(tenants: Iterable[ScheduledPod], court: Eligibility) -> list[VictimUnit]:
     """Return the units of pods on one node that may be victims."""
-    units: list[Unit] = []
-    wholes: dict[GroupKey, tuple[Group, list[Tenant]]] = {}
+    units: list[VictimUnit] = []
+    wholes: dict[GangKey, tuple[GangInfo, list[ScheduledPod]]] = {}
     for tenant in tenants:
-        group = None if tenant.group is None else court.whole(tenant)
+        group = None if tenant.gang is None else court.evicted_gang(tenant)
         if group is None:
-            units.append(Unit((tenant,), (tenant,), None, tenant.defence))
+            units.append(VictimUnit((tenant,), (tenant,), None, tenant.preemption_priority))
         else:
             wholes.setdefault(group.key, (group, []))[1].append(tenant)
     for group, here in wholes.values():
-        members = court.members(group)
-        priority = max(member.defence for member in members)
-        units.append(Unit(tuple(here), members, group.key, priority))
+        members = court.affected_members(group)
+        priority = max(member.preemption_priority for member in members)
+        units.append(VictimUnit(tuple(here), members, group.key, priority))
     return units
 
 
-def upstreams(unit: Unit, now: datetime) -> Rank:
+def scheduler_order(unit: VictimUnit, now: datetime) -> SortKey:
     """Rank a unit as kube-scheduler does."""
-    if unit.group is None:
+    if unit.gang is None:
         pod = unit.members[0]
-        return -unit.priority, 0, 0, pod.work.started_at or now, pod.uid
-    return -unit.priority, -1, -len(unit.members), age(unit.members, now), _uid(unit)
+        return -unit.priority, 0, 0, pod.progress.started_at or now, pod.uid
+    return -unit.priority, -1, -len(unit.members), earliest_start(unit.members, now), _uid(unit)
 
 
-def dearest(unit: Unit, now: datetime) -> Rank:
+def costliest_first(unit: VictimUnit, now: datetime) -> SortKey:
     """Rank the dearest of a class first, so that the cheapest go."""
-    stated, estimated = cost_of(unit.members, now)
-    return -unit.priority, -bool(unit.group), -_class(unit), -stated, -estimated, age(unit.members, now), _uid(unit)
+    stated, estimated = total_cost(unit.members, now)
+    return (
+        -unit.priority,
+        -bool(unit.gang),
+        -_class(unit),
+        -stated,
+        -estimated,
+        earliest_start(unit.members, now),
+        _uid(unit),
+    )
 
 
-def smallest(unit: Unit, wanted: Mapping[str, int], now: datetime) -> Rank:
+def smallest_first(unit: VictimUnit, wanted: Mapping[str, int], now: datetime) -> SortKey:
     """Rank the smallest of a class first, so that few large ones go rather than many small ones."""
-    share = sum([tenant.amounts.get(name, 0) / amount for tenant in unit.here for name, amount in wanted.items()])
-    return -unit.priority, -bool(unit.group), -_class(unit), share, age(unit.members, now), _uid(unit)
+    share = sum(
+        [
+            tenant.amounts.get(name, 0) / amount
+            for tenant in unit.on_node
+            for name, amount in wanted.items()
+        ]
+    )
+    return (
+        -unit.priority,
+        -bool(unit.gang),
+        -_class(unit),
+        share,
+        earliest_start(unit.members, now),
+        _uid(unit),
+    )
 
 
-def age(pods: Sequence[Tenant], now: datetime) -> datetime:
+def earliest_start(pods: Sequence[ScheduledPod], now: datetime) -> datetime:
     """Return when the first of the pods started; who has not yet starts now, as in kube-scheduler."""
     if len(pods) == 1:
-        return pods[0].work.started_at or now
-    return min(pod.work.started_at or now for pod in pods)
+        return pods[0].progress.started_at or now
+    return min(pod.progress.started_at or now for pod in pods)
 
 
-def cost_of(pods: Sequence[Tenant], now: datetime) -> tuple[int, float]:
+def total_cost(pods: Sequence[ScheduledPod], now: datetime) -> tuple[int, float]:
     """Return what the pods cost together; see `cost.order_of`."""
     if len(pods) == 1:
-        return cost.order_of(pods[0].stake, pods[0].work, now)
-    stated, estimated = zip(*(cost.order_of(pod.stake, pod.work, now) for pod in pods), strict=True)
+        return cost.sort_key_of(pods[0].cost_inputs, pods[0].progress, now)
+    stated, estimated = zip(
+        *(cost.sort_key_of(pod.cost_inputs, pod.progress, now) for pod in pods), strict=True
+    )
     return sum(stated), sum(estimated)
 
 
-def _class(unit: Unit) -> int:
+def _class(unit: VictimUnit) -> int:
     if len(unit.members) == 1:
         return unit.members[0].preemption_class
     return max(member.preemption_class for member in unit.members)
 
 
-def _uid(unit: Unit) -> str:
+def _uid(unit: VictimUnit) -> str:
     return min([member.uid for member in unit.members])

@@ -18,39 +18,41 @@ import grpc.aio
 import pytest
 
 from reprieve_operator.checkpointing import checkpoint_pb2 as wire
-from reprieve_operator.checkpointing.client import Switchboard, lines_of
-from reprieve_operator.checkpointing.endpoints import GrpcTarget
-from reprieve_operator.checkpointing.grpc_transport import GrpcLine
-from reprieve_operator.checkpointing.transport import Heard
+from reprieve_operator.checkpointing.client import CheckpointClient, transport_factories
+from reprieve_operator.checkpointing.endpoints import GrpcEndpoint
+from reprieve_operator.checkpointing.grpc_transport import GrpcTransport
+from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import AnswerState, Request
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
 from reprieve_testing.stub_api import stub_api
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[bytes, Context], Awaitable[bytes]]
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Serve = Callable[..., Awaitable[GrpcTarget]]
+Serve = Callable[..., Awaitable[GrpcEndpoint]]
 """With a handler, and the calls that it handles; the others are not there."""
-Listen = Callable[[Speak], Awaitable[GrpcTarget]]
+Listen = Callable[[Speak], Awaitable[GrpcEndpoint]]
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
-NOBODY = GrpcTarget(LOOPBACK, 1)
+NOBODY = GrpcEndpoint(LOOPBACK, 1)
 DEADLINE = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)
-REQUEST = Request(eviction_id="u-1", attempt=1, deadline=DEADLINE, reason="r", preemption_class=4, may_extend=True)
+REQUEST = CheckpointRequest(
+    eviction_id="u-1", attempt=1, deadline=DEADLINE, reason="r", preemption_class=4, may_extend=True
+)
 SETTINGS = bytes.fromhex("000000040000000000")
 """The first frame of every HTTP/2 server."""
 
 
 @pytest.fixture
-def line() -> GrpcLine:
-    return GrpcLine()
+def line() -> GrpcTransport:
+    return GrpcTransport()
 
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
     servers: list[grpc.aio.Server] = []
 
-    async def start(handler: Handler, *calls: str) -> GrpcTarget:
+    async def start(handler: Handler, *calls: str) -> GrpcEndpoint:
         method = grpc.unary_unary_rpc_method_handler(handler)
         service = grpc.method_handlers_generic_handler(
             "reprieve.checkpoint.v1.Checkpoint", dict.fromkeys(calls or ("Ask", "Look"), method)
@@ -59,7 +61,7 @@ async def serve() -> AsyncIterator[Serve]:
         servers.append(server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        return GrpcTarget(LOOPBACK, port)
+        return GrpcEndpoint(LOOPBACK, port)
 
     yield start
     for server in servers:
@@ -72,7 +74,9 @@ async def listen() -> AsyncIterator[Listen]:
     servers: list[asyncio.Server] = []
     talks: list[asyncio.Task[None]] = []
 
-    async def talk(speak: Speak, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def talk(
+        speak: Speak, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             await speak(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
@@ -82,13 +86,13 @@ async def listen() -> AsyncIterator[Listen]:
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    async def start(speak: Speak) -> GrpcTarget:
+    async def start(speak: Speak) -> GrpcEndpoint:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             talks.append(asyncio.create_task(talk(speak, reader, writer)))
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         servers.append(server)
-        return GrpcTarget(LOOPBACK, server.sockets[0].getsockname()[1])
+        return GrpcEndpoint(LOOPBACK, server.sockets[0].getsockname()[1])
 
     yield start
     for server in servers:
@@ -122,114 +126,171 @@ def an_answer(**fields: Any) -> Any:
 
 
 UNREADABLE = b"\xff\xff\xff\xff"
-ASKS: dict[str, tuple[Handler, Heard, AnswerState | None]] = {
+ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
     "an answer is heard": (
         saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.0)),
-        Heard.ANSWER,
+        ReplyKind.ANSWER,
         AnswerState.SAVING,
     ),
-    "an empty answer has heard": (saying(b""), Heard.ANSWER, AnswerState.ACCEPTED),
-    "what is no answer has heard": (saying(UNREADABLE), Heard.ANSWER, AnswerState.ACCEPTED),
-    "a state of a later version has heard": (saying(an_answer(state=99)), Heard.ANSWER, AnswerState.ACCEPTED),
+    "an empty answer has heard": (saying(b""), ReplyKind.ANSWER, AnswerState.ACCEPTED),
+    "what is no answer has heard": (saying(UNREADABLE), ReplyKind.ANSWER, AnswerState.ACCEPTED),
+    "a state of a later version has heard": (
+        saying(an_answer(state=99)),
+        ReplyKind.ANSWER,
+        AnswerState.ACCEPTED,
+    ),
     "progress beyond the end has heard, no more": (
         saying(an_answer(state="STATE_SAVED", progress=2.0)),
-        Heard.ANSWER,
+        ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
     ),
     "a step below zero has heard, no more": (
         saying(an_answer(state="STATE_SAVED", step=-1)),
-        Heard.ANSWER,
+        ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
     ),
     "an answer about another request is none to this": (
         saying(an_answer(state="STATE_SAVED", id="u-0")),
-        Heard.UNSURE,
+        ReplyKind.OUTCOME_UNKNOWN,
         None,
     ),
-    "idle is no acceptance": (saying(an_answer(state="STATE_IDLE")), Heard.UNSURE, None),
+    "idle is no acceptance": (
+        saying(an_answer(state="STATE_IDLE")),
+        ReplyKind.OUTCOME_UNKNOWN,
+        None,
+    ),
     "a method that is not there has accepted nothing": (
         refusing(grpc.StatusCode.UNIMPLEMENTED),
-        Heard.NOT_RECEIVED,
+        ReplyKind.NOT_RECEIVED,
         None,
     ),
     "a request that is refused was not accepted": (
         refusing(grpc.StatusCode.FAILED_PRECONDITION),
-        Heard.NOT_RECEIVED,
+        ReplyKind.NOT_RECEIVED,
         None,
     ),
-    "a server that fails may have begun to save": (refusing(grpc.StatusCode.INTERNAL), Heard.UNSURE, None),
-    "one that says it is unavailable may have begun": (refusing(grpc.StatusCode.UNAVAILABLE), Heard.UNSURE, None),
-    "one that says it is exhausted may have begun": (refusing(grpc.StatusCode.RESOURCE_EXHAUSTED), Heard.UNSURE, None),
+    "a server that fails may have begun to save": (
+        refusing(grpc.StatusCode.INTERNAL),
+        ReplyKind.OUTCOME_UNKNOWN,
+        None,
+    ),
+    "one that says it is unavailable may have begun": (
+        refusing(grpc.StatusCode.UNAVAILABLE),
+        ReplyKind.OUTCOME_UNKNOWN,
+        None,
+    ),
+    "one that says it is exhausted may have begun": (
+        refusing(grpc.StatusCode.RESOURCE_EXHAUSTED),
+        ReplyKind.OUTCOME_UNKNOWN,
+        None,
+    ),
     "an answer that is too long has heard, no more": (
         saying(an_answer(state="STATE_SAVED", message="x" * contract.MAX_ANSWER)),
-        Heard.ANSWER,
+        ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
     ),
-    "an answer that is far too long is none": (saying(bytes(1_000_000)), Heard.UNSURE, None),
+    "an answer that is far too long is none": (
+        saying(bytes(1_000_000)),
+        ReplyKind.OUTCOME_UNKNOWN,
+        None,
+    ),
 }
 
 
 @pytest.mark.parametrize(("handler", "want", "state"), ASKS.values(), ids=ASKS)
 async def test_what_a_reply_to_a_hint_means(
-    line: GrpcLine, serve: Serve, handler: Handler, want: Heard, state: AnswerState | None
+    line: GrpcTransport, serve: Serve, handler: Handler, want: ReplyKind, state: AnswerState | None
 ) -> None:
-    reply = await line.ask(await serve(handler), REQUEST, 5)
-    assert (reply.heard, reply.answer and reply.answer.state) == (want, state)
+    reply = await line.request_checkpoint(await serve(handler), REQUEST, 5)
+    assert (reply.kind, reply.answer and reply.answer.state) == (want, state)
 
 
 LOOKS = {
-    "its progress": (saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.5)), Heard.ANSWER),
-    "its progress, with whatever it was asked last": (saying(an_answer(state="STATE_SAVING")), Heard.UNNAMED),
-    "it knows of no request": (saying(an_answer(state="STATE_IDLE")), Heard.UNKNOWN_THERE),
-    "it knows of another request only": (saying(an_answer(state="STATE_SAVED", id="u-0")), Heard.UNKNOWN_THERE),
-    "it finds none": (refusing(grpc.StatusCode.NOT_FOUND), Heard.UNKNOWN_THERE),
-    "it says the same empty word to everything": (saying(b""), Heard.UNSUPPORTED),
-    "it says what is no answer": (saying(UNREADABLE), Heard.UNSUPPORTED),
-    "it cannot be asked": (refusing(grpc.StatusCode.UNIMPLEMENTED), Heard.UNSUPPORTED),
-    "it fails": (refusing(grpc.StatusCode.UNKNOWN), Heard.UNSURE),
+    "its progress": (
+        saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.5)),
+        ReplyKind.ANSWER,
+    ),
+    "its progress, with whatever it was asked last": (
+        saying(an_answer(state="STATE_SAVING")),
+        ReplyKind.UNATTRIBUTED,
+    ),
+    "it knows of no request": (saying(an_answer(state="STATE_IDLE")), ReplyKind.UNKNOWN_REQUEST),
+    "it knows of another request only": (
+        saying(an_answer(state="STATE_SAVED", id="u-0")),
+        ReplyKind.UNKNOWN_REQUEST,
+    ),
+    "it finds none": (refusing(grpc.StatusCode.NOT_FOUND), ReplyKind.UNKNOWN_REQUEST),
+    "it says the same empty word to everything": (saying(b""), ReplyKind.UNSUPPORTED),
+    "it says what is no answer": (saying(UNREADABLE), ReplyKind.UNSUPPORTED),
+    "it cannot be asked": (refusing(grpc.StatusCode.UNIMPLEMENTED), ReplyKind.UNSUPPORTED),
+    "it fails": (refusing(grpc.StatusCode.UNKNOWN), ReplyKind.OUTCOME_UNKNOWN),
 }
 
 
 @pytest.mark.parametrize(("handler", "want"), LOOKS.values(), ids=LOOKS)
-async def test_what_a_reply_to_a_question_means(line: GrpcLine, serve: Serve, handler: Handler, want: Heard) -> None:
-    assert (await line.look(await serve(handler), "u-1", 5)).heard is want
+async def test_what_a_reply_to_a_question_means(
+    line: GrpcTransport, serve: Serve, handler: Handler, want: ReplyKind
+) -> None:
+    assert (await line.poll(await serve(handler), "u-1", 5)).kind is want
 
 
-async def test_the_request_is_the_contracts_without_credentials(line: GrpcLine, serve: Serve) -> None:
+async def test_the_request_is_the_contracts_without_credentials(
+    line: GrpcTransport, serve: Serve
+) -> None:
     seen: list[tuple[Any, dict[str, Any]]] = []
 
     async def answer(message: bytes, context: Context) -> bytes:
         seen.append((wire.Request.FromString(message), dict(context.invocation_metadata() or ())))
         return an_answer(state="STATE_SAVED", step=7, path="/data/7").SerializeToString()  # type: ignore[no-any-return]
 
-    reply = await line.ask(await serve(answer), REQUEST, 5)
+    reply = await line.request_checkpoint(await serve(answer), REQUEST, 5)
     assert reply.answer is not None
-    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (AnswerState.SAVED, 7, "/data/7")
+    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (
+        AnswerState.SAVED,
+        7,
+        "/data/7",
+    )
     said, metadata = seen[0]
     assert (said.version, said.id, said.attempt, said.reason) == (1, "u-1", 1, "r")
-    assert (said.deadline.ToDatetime(UTC), said.preemption_class, said.may_extend) == (DEADLINE, 4, True)
+    assert (said.deadline.ToDatetime(UTC), said.preemption_class, said.may_extend) == (
+        DEADLINE,
+        4,
+        True,
+    )
     assert set(metadata) == {"user-agent"}
 
 
-async def test_a_question_names_the_request(line: GrpcLine, serve: Serve) -> None:
+async def test_a_question_names_the_request(line: GrpcTransport, serve: Serve) -> None:
     async def answer(message: bytes, _: Context) -> bytes:
         named = wire.LookRequest.FromString(message).id
         return an_answer(state="STATE_DEFER", id=named, defer_seconds=60).SerializeToString()  # type: ignore[no-any-return]
 
-    reply = await line.look(await serve(answer), "u-1", 5)
+    reply = await line.poll(await serve(answer), "u-1", 5)
     assert reply.answer is not None
-    assert (reply.answer.state, reply.answer.eviction_id, reply.answer.defer_seconds) == (AnswerState.DEFER, "u-1", 60)
+    assert (reply.answer.state, reply.answer.eviction_id, reply.answer.defer_seconds) == (
+        AnswerState.DEFER,
+        "u-1",
+        60,
+    )
 
 
-async def test_a_mistake_in_an_answer_is_said_to_its_author(line: GrpcLine, serve: Serve) -> None:
-    reply = await line.ask(await serve(saying(an_answer(state="STATE_SAVED", step=-1))), REQUEST, 5)
-    assert reply.complaint == "answer.step: must be a whole number, 0 or more"
+async def test_a_mistake_in_an_answer_is_said_to_its_author(
+    line: GrpcTransport, serve: Serve
+) -> None:
+    reply = await line.request_checkpoint(
+        await serve(saying(an_answer(state="STATE_SAVED", step=-1))), REQUEST, 5
+    )
+    assert reply.answer_error == "answer.step: must be a whole number, 0 or more"
 
 
-async def test_nobody_listening_has_certainly_not_received_and_costs_no_time(line: GrpcLine) -> None:
+async def test_nobody_listening_has_certainly_not_received_and_costs_no_time(
+    line: GrpcTransport,
+) -> None:
     async with asyncio.timeout(1.5):
         for _ in range(3):
-            assert (await line.ask(NOBODY, REQUEST, 5)).heard is Heard.NOT_RECEIVED
+            assert (
+                await line.request_checkpoint(NOBODY, REQUEST, 5)
+            ).kind is ReplyKind.NOT_RECEIVED
 
 
 async def silence(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
@@ -242,7 +303,9 @@ async def hanging_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
 
 async def http_1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(24)
-    writer.write(b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
+    writer.write(
+        b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
+    )
     await writer.drain()
 
 
@@ -250,14 +313,21 @@ async def garbage_for_ever(_: asyncio.StreamReader, writer: asyncio.StreamWriter
     await _pour(writer, b"\xde\xad\xbe\xef" * 4096)
 
 
-NO_GRPC = {"silence": silence, "hanging up": hanging_up, "HTTP/1.1": http_1, "garbage for ever": garbage_for_ever}
+NO_GRPC = {
+    "silence": silence,
+    "hanging up": hanging_up,
+    "HTTP/1.1": http_1,
+    "garbage for ever": garbage_for_ever,
+}
 
 
 @pytest.mark.parametrize("speak", NO_GRPC.values(), ids=NO_GRPC)
-async def test_what_speaks_no_http_2_has_certainly_not_received(line: GrpcLine, listen: Listen, speak: Speak) -> None:
+async def test_what_speaks_no_http_2_has_certainly_not_received(
+    line: GrpcTransport, listen: Listen, speak: Speak
+) -> None:
     target = await listen(speak)
     async with asyncio.timeout(5):
-        assert (await line.ask(target, REQUEST, 1)).heard is Heard.NOT_RECEIVED
+        assert (await line.request_checkpoint(target, REQUEST, 1)).kind is ReplyKind.NOT_RECEIVED
 
 
 async def settings_then_silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -271,7 +341,9 @@ async def settings_then_garbage(reader: asyncio.StreamReader, writer: asyncio.St
     await garbage_for_ever(reader, writer)
 
 
-async def settings_then_headers_for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def settings_then_headers_for_ever(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """Headers that never end: a CONTINUATION after another, each legal."""
     await _request(reader, writer)
     writer.write(_frame(1, 0, b"\x88"))
@@ -281,7 +353,9 @@ async def settings_then_headers_for_ever(reader: asyncio.StreamReader, writer: a
 async def an_answer_without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One message that says it has 4 GiB."""
     await _request(reader, writer)
-    writer.write(_frame(1, 4, b"\x88\x0f\x10\x10application/grpc") + _frame(0, 0, b"\x00\xff\xff\xff\xff"))
+    writer.write(
+        _frame(1, 4, b"\x88\x0f\x10\x10application/grpc") + _frame(0, 0, b"\x00\xff\xff\xff\xff")
+    )
     await _pour(writer, _frame(0, 0, bytes(4096)))
 
 
@@ -289,11 +363,18 @@ async def _pour(writer: asyncio.StreamWriter, data: bytes) -> NoReturn:
     while True:
         writer.write(data)
         await writer.drain()
-        await asyncio.sleep(0)  # without this, a reader that is quick enough leaves no turn to the test
+        await asyncio.sleep(
+            0
+        )  # without this, a reader that is quick enough leaves no turn to the test
 
 
 def _frame(kind: int, flags: int, payload: bytes, stream: int = 1) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )
 
 
 async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -313,7 +394,9 @@ async def greetings_for_ever(_: asyncio.StreamReader, writer: asyncio.StreamWrit
     await _pour(writer, SETTINGS * 100)
 
 
-async def one_header_named_a_thousand_times(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def one_header_named_a_thousand_times(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """A header of 3 KB that HPACK keeps, and then a byte for each of its repetitions."""
     await _request(reader, writer)
     kept = b"\x40\x01x" + b"\x7f\x81\x17" + b"y" * 3072
@@ -334,11 +417,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("speak", HOSTILE.values(), ids=HOSTILE)
 async def test_a_hostile_workload_costs_no_more_than_the_time_of_a_call(
-    line: GrpcLine, listen: Listen, speak: Speak
+    line: GrpcTransport, listen: Listen, speak: Speak
 ) -> None:
     target = await listen(speak)
     async with asyncio.timeout(5):
-        assert (await line.ask(target, REQUEST, 1)).heard is Heard.UNSURE
+        assert (await line.request_checkpoint(target, REQUEST, 1)).kind is ReplyKind.OUTCOME_UNKNOWN
 
 
 UNREAD = {
@@ -349,44 +432,58 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("frame", UNREAD.values(), ids=UNREAD)
-async def test_what_http_2_says_was_not_read_may_be_sent_again(line: GrpcLine, listen: Listen, frame: bytes) -> None:
+async def test_what_http_2_says_was_not_read_may_be_sent_again(
+    line: GrpcTransport, listen: Listen, frame: bytes
+) -> None:
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _request(reader, writer)
         writer.write(frame)
         await reader.read()
 
-    assert (await line.ask(await listen(say), REQUEST, 5)).heard is Heard.NOT_RECEIVED
+    assert (
+        await line.request_checkpoint(await listen(say), REQUEST, 5)
+    ).kind is ReplyKind.NOT_RECEIVED
 
 
-async def test_one_that_hangs_may_have_received(line: GrpcLine, serve: Serve) -> None:
-    assert (await line.ask(await serve(never_answering), REQUEST, 0.5)).heard is Heard.UNSURE
+async def test_one_that_hangs_may_have_received(line: GrpcTransport, serve: Serve) -> None:
+    assert (
+        await line.request_checkpoint(await serve(never_answering), REQUEST, 0.5)
+    ).kind is ReplyKind.OUTCOME_UNKNOWN
 
 
-async def test_a_small_answer_never_unfolds_to_a_large_one(line: GrpcLine, listen: Listen) -> None:
-    bomb = gzip.compress(wire.Answer(state="STATE_SAVED", message="x" * 8_000_000).SerializeToString())
+async def test_a_small_answer_never_unfolds_to_a_large_one(
+    line: GrpcTransport, listen: Listen
+) -> None:
+    bomb = gzip.compress(
+        wire.Answer(state="STATE_SAVED", message="x" * 8_000_000).SerializeToString()
+    )
     assert len(bomb) < contract.MAX_ANSWER
 
     async def explode(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _request(reader, writer)
         headers = b"\x88\x0f\x10\x10application/grpc\x00\x0dgrpc-encoding\x04gzip"
-        writer.write(_frame(1, 4, headers) + _frame(0, 0, b"\x01" + struct.pack(">I", len(bomb)) + bomb))
+        writer.write(
+            _frame(1, 4, headers) + _frame(0, 0, b"\x01" + struct.pack(">I", len(bomb)) + bomb)
+        )
         writer.write(_frame(1, 5, b"\x00\x0bgrpc-status\x010"))
         await reader.read()
 
-    reply = await line.ask(await listen(explode), REQUEST, 1)
-    assert (reply.heard, reply.answer) == (Heard.UNSURE, None)
+    reply = await line.request_checkpoint(await listen(explode), REQUEST, 1)
+    assert (reply.kind, reply.answer) == (ReplyKind.OUTCOME_UNKNOWN, None)
 
 
-async def test_a_pod_of_ipv6_is_called(line: GrpcLine) -> None:
+async def test_a_pod_of_ipv6_is_called(line: GrpcTransport) -> None:
     server = grpc.aio.server(handlers=[])
     try:
         port = server.add_insecure_port("[::1]:0")
     except RuntimeError:
         pytest.skip("this machine has no IPv6")
     await server.start()
-    reply = await line.ask(GrpcTarget(ipaddress.ip_address("::1"), port), REQUEST, 5)
+    reply = await line.request_checkpoint(
+        GrpcEndpoint(ipaddress.ip_address("::1"), port), REQUEST, 5
+    )
     await server.stop(None)
-    assert (reply.heard, reply.detail) == (Heard.NOT_RECEIVED, "answered UNIMPLEMENTED")
+    assert (reply.kind, reply.detail) == (ReplyKind.NOT_RECEIVED, "answered UNIMPLEMENTED")
 
 
 async def test_a_request_that_is_taken_back_is_named_to_the_workload_once(serve: Serve) -> None:
@@ -396,7 +493,9 @@ async def test_a_request_that_is_taken_back_is_named_to_the_workload_once(serve:
         heard.append(wire.CancelRequest.FromString(message).id)
         return b""
 
-    await Switchboard({GrpcTarget: GrpcLine}).take_back(await serve(answer, "Cancel"), "u-1", 5)
+    await CheckpointClient({GrpcEndpoint: GrpcTransport}).cancel(
+        await serve(answer, "Cancel"), "u-1", 5
+    )
     assert heard == ["u-1"]
 
 
@@ -409,17 +508,23 @@ DEAF = {
 
 
 @pytest.mark.parametrize("service", DEAF.values(), ids=DEAF)
-async def test_one_that_cannot_hear_that_it_stays_is_no_trouble(serve: Serve, service: tuple[Any, ...]) -> None:
+async def test_one_that_cannot_hear_that_it_stays_is_no_trouble(
+    serve: Serve, service: tuple[Any, ...]
+) -> None:
     target = await serve(*service)
     async with asyncio.timeout(5):
-        await Switchboard({GrpcTarget: GrpcLine}).take_back(target, "u-1", 0.5)
-        await GrpcLine().take_back(NOBODY, "u-1", 0.5)
+        await CheckpointClient({GrpcEndpoint: GrpcTransport}).cancel(target, "u-1", 0.5)
+        await GrpcTransport().cancel(NOBODY, "u-1", 0.5)
 
 
-async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(serve: Serve, tmp_path: Path) -> None:
+async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(
+    serve: Serve, tmp_path: Path
+) -> None:
     async with stub_api(tmp_path) as (_, api):
-        lines = Switchboard(lines_of(api))
-        assert (await lines.ask(await serve(saying(b"")), REQUEST, 5)).heard is Heard.ANSWER
+        lines = CheckpointClient(transport_factories(api))
+        assert (
+            await lines.request_checkpoint(await serve(saying(b"")), REQUEST, 5)
+        ).kind is ReplyKind.ANSWER
         await lines.close()
 
 

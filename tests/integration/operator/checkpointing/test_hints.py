@@ -9,18 +9,18 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from reprieve_operator.checkpointing.client import Switchboard
-from reprieve_operator.checkpointing.endpoints import HttpTarget
-from reprieve_operator.checkpointing.http_transport import HttpLine
-from reprieve_operator.checkpointing.transport import Heard, Reply
+from reprieve_operator.checkpointing.client import CheckpointClient
+from reprieve_operator.checkpointing.endpoints import HttpEndpoint
+from reprieve_operator.checkpointing.http_transport import HttpTransport
+from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import AnswerState, Request
-from reprieve_testing.chaos.villains import Villains
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
+from reprieve_testing.chaos.villains import HostileWorkloads
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Serve = Callable[[Handler], Awaitable[HttpTarget]]
+Serve = Callable[[Handler], Awaitable[HttpEndpoint]]
 
-REQUEST = Request(
+REQUEST = CheckpointRequest(
     eviction_id="u-1",
     attempt=1,
     deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
@@ -31,8 +31,8 @@ REQUEST = Request(
 
 
 @pytest.fixture
-async def line() -> AsyncIterator[HttpLine]:
-    line = HttpLine()
+async def line() -> AsyncIterator[HttpTransport]:
+    line = HttpTransport()
     yield line
     await line.close()
 
@@ -41,7 +41,7 @@ async def line() -> AsyncIterator[HttpLine]:
 async def serve() -> AsyncIterator[Serve]:
     runners: list[web.AppRunner] = []
 
-    async def start(handler: Handler) -> HttpTarget:
+    async def start(handler: Handler) -> HttpEndpoint:
         application = web.Application()
         application.router.add_route("*", "/checkpoint", handler)
         runner = web.AppRunner(application, shutdown_timeout=0.1)
@@ -49,7 +49,7 @@ async def serve() -> AsyncIterator[Serve]:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
-        return HttpTarget(URL(f"http://{host}:{port}/checkpoint"))
+        return HttpEndpoint(URL(f"http://{host}:{port}/checkpoint"))
 
     yield start
     for runner in runners:
@@ -64,55 +64,71 @@ def saying(text: str, status: int = 200) -> Handler:
 
 
 POSTS = {
-    "an answer is heard": ('{"state":"accepted","id":"u-1"}', 200, Heard.ANSWER),
-    "a plain handler that says ok has heard": ("ok", 200, Heard.ANSWER),
-    "a handler that says nothing has heard": ("", 204, Heard.ANSWER),
-    "an answer about another request is none to this": ('{"state":"saved","id":"u-0"}', 200, Heard.UNSURE),
-    "idle is no acceptance": ('{"state":"idle"}', 200, Heard.UNSURE),
-    "a redirect is not followed and nothing was accepted": ("", 307, Heard.NOT_RECEIVED),
-    "a path that is not there has accepted nothing": ("", 404, Heard.NOT_RECEIVED),
-    "a server that fails may have begun to save": ("", 500, Heard.UNSURE),
+    "an answer is heard": ('{"state":"accepted","id":"u-1"}', 200, ReplyKind.ANSWER),
+    "a plain handler that says ok has heard": ("ok", 200, ReplyKind.ANSWER),
+    "a handler that says nothing has heard": ("", 204, ReplyKind.ANSWER),
+    "an answer about another request is none to this": (
+        '{"state":"saved","id":"u-0"}',
+        200,
+        ReplyKind.OUTCOME_UNKNOWN,
+    ),
+    "idle is no acceptance": ('{"state":"idle"}', 200, ReplyKind.OUTCOME_UNKNOWN),
+    "a redirect is not followed and nothing was accepted": ("", 307, ReplyKind.NOT_RECEIVED),
+    "a path that is not there has accepted nothing": ("", 404, ReplyKind.NOT_RECEIVED),
+    "a server that fails may have begun to save": ("", 500, ReplyKind.OUTCOME_UNKNOWN),
 }
 
 
 @pytest.mark.parametrize(("text", "status", "want"), POSTS.values(), ids=POSTS)
-async def test_what_a_reply_to_a_hint_means(line: HttpLine, serve: Serve, text: str, status: int, want: Heard) -> None:
-    reply = await line.ask(await serve(saying(text, status)), REQUEST, 5)
-    assert reply.heard is want
+async def test_what_a_reply_to_a_hint_means(
+    line: HttpTransport, serve: Serve, text: str, status: int, want: ReplyKind
+) -> None:
+    reply = await line.request_checkpoint(await serve(saying(text, status)), REQUEST, 5)
+    assert reply.kind is want
 
 
 GETS = {
-    "its progress": ('{"state":"saving","id":"u-1","progress":0.5}', 200, Heard.ANSWER),
-    "its progress, with whatever it was asked last": ('{"state":"saving"}', 200, Heard.UNNAMED),
-    "it knows of no request": ('{"state":"idle"}', 200, Heard.UNKNOWN_THERE),
-    "it knows of another request only": ('{"state":"saved","id":"u-0"}', 200, Heard.UNKNOWN_THERE),
-    "it says ok to everything, so it cannot be asked": ("ok", 200, Heard.UNSUPPORTED),
-    "it has no GET": ("", 405, Heard.UNSUPPORTED),
-    "http.server's word for having no GET": ("", 501, Heard.UNSUPPORTED),
-    "it fails": ("", 503, Heard.UNSURE),
+    "its progress": ('{"state":"saving","id":"u-1","progress":0.5}', 200, ReplyKind.ANSWER),
+    "its progress, with whatever it was asked last": (
+        '{"state":"saving"}',
+        200,
+        ReplyKind.UNATTRIBUTED,
+    ),
+    "it knows of no request": ('{"state":"idle"}', 200, ReplyKind.UNKNOWN_REQUEST),
+    "it knows of another request only": (
+        '{"state":"saved","id":"u-0"}',
+        200,
+        ReplyKind.UNKNOWN_REQUEST,
+    ),
+    "it says ok to everything, so it cannot be asked": ("ok", 200, ReplyKind.UNSUPPORTED),
+    "it has no GET": ("", 405, ReplyKind.UNSUPPORTED),
+    "http.server's word for having no GET": ("", 501, ReplyKind.UNSUPPORTED),
+    "it fails": ("", 503, ReplyKind.OUTCOME_UNKNOWN),
 }
 
 
 @pytest.mark.parametrize(("text", "status", "want"), GETS.values(), ids=GETS)
 async def test_what_a_reply_to_a_question_means(
-    line: HttpLine, serve: Serve, text: str, status: int, want: Heard
+    line: HttpTransport, serve: Serve, text: str, status: int, want: ReplyKind
 ) -> None:
-    reply = await line.look(await serve(saying(text, status)), "u-1", 5)
-    assert reply.heard is want
+    reply = await line.poll(await serve(saying(text, status)), "u-1", 5)
+    assert reply.kind is want
 
 
-async def test_nobody_listening_has_certainly_not_received(line: HttpLine) -> None:
-    reply = await line.ask(HttpTarget(URL("http://127.0.0.1:1/checkpoint")), REQUEST, 5)
-    assert reply.heard is Heard.NOT_RECEIVED
+async def test_nobody_listening_has_certainly_not_received(line: HttpTransport) -> None:
+    reply = await line.request_checkpoint(
+        HttpEndpoint(URL("http://127.0.0.1:1/checkpoint")), REQUEST, 5
+    )
+    assert reply.kind is ReplyKind.NOT_RECEIVED
 
 
-async def test_one_that_hangs_may_have_received(line: HttpLine, serve: Serve) -> None:
+async def test_one_that_hangs_may_have_received(line: HttpTransport, serve: Serve) -> None:
     async def hang(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
 
-    reply = await line.ask(await serve(hang), REQUEST, 0.2)
-    assert reply.heard is Heard.UNSURE
+    reply = await line.request_checkpoint(await serve(hang), REQUEST, 0.2)
+    assert reply.kind is ReplyKind.OUTCOME_UNKNOWN
 
 
 async def test_workloads_that_hang_keep_nobody_else_waiting_for_ever(serve: Serve) -> None:
@@ -123,34 +139,45 @@ async def test_workloads_that_hang_keep_nobody_else_waiting_for_ever(serve: Serv
         await asyncio.Event().wait()
         raise AssertionError
 
-    lines, target = Switchboard({HttpTarget: HttpLine}, max_calls=1), await serve(hang)
-    hanging = asyncio.create_task(lines.ask(target, REQUEST, 30))
+    lines, target = CheckpointClient({HttpEndpoint: HttpTransport}, max_calls=1), await serve(hang)
+    hanging = asyncio.create_task(lines.request_checkpoint(target, REQUEST, 30))
     try:
         async with asyncio.timeout(5):
             await is_hanging.wait()
-            asked, looked = await lines.ask(target, REQUEST, 0.2), await lines.look(target, "u-1", 0.2)
-        assert asked == Reply(Heard.NOT_RECEIVED, detail="too many calls are under way")
-        assert looked == Reply(Heard.UNSURE, detail="too many calls are under way")
+            asked, looked = (
+                await lines.request_checkpoint(target, REQUEST, 0.2),
+                await lines.poll(target, "u-1", 0.2),
+            )
+        assert asked == WorkloadReply(ReplyKind.NOT_RECEIVED, detail="too many calls are under way")
+        assert looked == WorkloadReply(
+            ReplyKind.OUTCOME_UNKNOWN, detail="too many calls are under way"
+        )
     finally:
         hanging.cancel()
         await lines.close()
 
 
-async def test_the_request_is_the_contracts_document_without_credentials(line: HttpLine, serve: Serve) -> None:
+async def test_the_request_is_the_contracts_document_without_credentials(
+    line: HttpTransport, serve: Serve
+) -> None:
     seen: list[tuple[str, dict[str, str]]] = []
 
     async def answer(request: web.Request) -> web.Response:
         seen.append((await request.text(), dict(request.headers)))
         return web.json_response({"state": "saved", "step": 7, "path": "/data/7"})
 
-    reply = await line.ask(await serve(answer), REQUEST, 5)
+    reply = await line.request_checkpoint(await serve(answer), REQUEST, 5)
     assert reply.answer is not None
-    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (AnswerState.SAVED, 7, "/data/7")
+    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (
+        AnswerState.SAVED,
+        7,
+        "/data/7",
+    )
     assert seen[0][0] == contract.render_request(REQUEST)
     assert not {"Authorization", "Cookie", "Proxy-Authorization"} & set(seen[0][1])
 
 
-async def test_a_redirect_elsewhere_is_never_called(line: HttpLine, serve: Serve) -> None:
+async def test_a_redirect_elsewhere_is_never_called(line: HttpTransport, serve: Serve) -> None:
     called: list[str] = []
 
     async def elsewhere(request: web.Request) -> web.Response:
@@ -162,12 +189,14 @@ async def test_a_redirect_elsewhere_is_never_called(line: HttpLine, serve: Serve
     async def redirect(_: web.Request) -> web.Response:
         raise web.HTTPTemporaryRedirect(str(target.url))
 
-    await line.ask(await serve(redirect), REQUEST, 5)
-    await line.look(await serve(redirect), "u-1", 5)
+    await line.request_checkpoint(await serve(redirect), REQUEST, 5)
+    await line.poll(await serve(redirect), "u-1", 5)
     assert called == []
 
 
-async def test_an_answer_without_end_is_cut_and_is_no_answer(line: HttpLine, serve: Serve) -> None:
+async def test_an_answer_without_end_is_cut_and_is_no_answer(
+    line: HttpTransport, serve: Serve
+) -> None:
     sent = 0
 
     async def pour(request: web.Request) -> web.StreamResponse:
@@ -178,21 +207,29 @@ async def test_an_answer_without_end_is_cut_and_is_no_answer(line: HttpLine, ser
             await response.write(b" " * 4096)
             sent += 4096
 
-    reply = await line.ask(await serve(pour), REQUEST, 5)
-    assert reply.answer == contract.BARE_ACCEPTANCE
+    reply = await line.request_checkpoint(await serve(pour), REQUEST, 5)
+    assert reply.answer == contract.ACCEPTED_WITHOUT_DOCUMENT
     assert sent < 16 * 1024 * 1024, "the rest is not read"
 
 
-async def test_peers_that_announce_a_response_for_ever_keep_nobody_else_waiting(line: HttpLine) -> None:
-    async with Villains() as villains:
-        target = HttpTarget(URL(villains.hint("announces-for-ever").replace("http://:", "http://127.0.0.1:")))
+async def test_peers_that_announce_a_response_for_ever_keep_nobody_else_waiting(
+    line: HttpTransport,
+) -> None:
+    async with HostileWorkloads() as villains:
+        target = HttpEndpoint(
+            URL(villains.hint("announces-for-ever").replace("http://:", "http://127.0.0.1:"))
+        )
         begun = time.process_time()
-        replies = await asyncio.gather(*(line.look(target, "u-1", 1) for _ in range(20)))
+        replies = await asyncio.gather(*(line.poll(target, "u-1", 1) for _ in range(20)))
         spent = time.process_time() - begun
-    assert {reply.heard for reply in replies} == {Heard.UNSURE}
-    assert spent < 1.0, "twenty pieces of what they send, parsed whole, take several seconds of the event loop"
+    assert {reply.kind for reply in replies} == {ReplyKind.OUTCOME_UNKNOWN}
+    assert spent < 1.0, (
+        "twenty pieces of what they send, parsed whole, take several seconds of the event loop"
+    )
 
 
-async def test_a_mistake_in_an_answer_is_said_to_its_author(line: HttpLine, serve: Serve) -> None:
-    reply = await line.ask(await serve(saying('{"state":"done"}')), REQUEST, 5)
-    assert reply.complaint.startswith("answer.state: supported values")
+async def test_a_mistake_in_an_answer_is_said_to_its_author(
+    line: HttpTransport, serve: Serve
+) -> None:
+    reply = await line.request_checkpoint(await serve(saying('{"state":"done"}')), REQUEST, 5)
+    assert reply.answer_error.startswith("answer.state: supported values")

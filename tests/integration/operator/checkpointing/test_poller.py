@@ -6,19 +6,23 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from yarl import URL
 
-from reprieve_operator.checkpointing.client import Switchboard
-from reprieve_operator.checkpointing.endpoints import HttpTarget
-from reprieve_operator.checkpointing.poller import Asking
-from reprieve_operator.checkpointing.transport import Reply
+from reprieve_operator.checkpointing.client import CheckpointClient
+from reprieve_operator.checkpointing.endpoints import HttpEndpoint
+from reprieve_operator.checkpointing.poller import CheckpointPoller
+from reprieve_operator.checkpointing.transport import WorkloadReply
 from reprieve_operator.clock import Clock
 from reprieve_operator.settings import OperatorSettings
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 
-TARGET = HttpTarget(URL("http://10.0.0.1:8080/"))
+TARGET = HttpEndpoint(URL("http://10.0.0.1:8080/"))
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-STATE = Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5))
-REQUEST = Request(eviction_id="e", attempt=1, deadline=NOW, reason="", preemption_class=4, may_extend=False)
+STATE = Eviction(
+    eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5)
+)
+REQUEST = CheckpointRequest(
+    eviction_id="e", attempt=1, deadline=NOW, reason="", preemption_class=4, may_extend=False
+)
 
 
 class BadLine:
@@ -30,19 +34,25 @@ class BadLine:
         self.was_cancelled = False
         self._hangs = hangs
 
-    async def ask(self, target: HttpTarget, request: Request, timeout_seconds: float) -> Reply:  # noqa: ARG002
+    async def ask(
+        self, target: HttpEndpoint, request: CheckpointRequest, timeout_seconds: float
+    ) -> WorkloadReply:  # noqa: ARG002
         return await self._call("ask")
 
-    async def look(self, target: HttpTarget, eviction_id: str, timeout_seconds: float) -> Reply:  # noqa: ARG002
+    async def look(
+        self, target: HttpEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> WorkloadReply:  # noqa: ARG002
         return await self._call("look")
 
-    async def take_back(self, target: HttpTarget, eviction_id: str, timeout_seconds: float) -> None:  # noqa: ARG002
+    async def take_back(
+        self, target: HttpEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> None:  # noqa: ARG002
         await self._call("take back")
 
     async def close(self) -> None:
         pass
 
-    async def _call(self, name: str) -> Reply:
+    async def _call(self, name: str) -> WorkloadReply:
         self.calls.append(name)
         self.is_called.set()
         if not self._hangs:
@@ -54,20 +64,27 @@ class BadLine:
         raise AssertionError
 
 
-def asking(line: BadLine, woken: asyncio.Event) -> Asking:
-    return Asking(Switchboard({HttpTarget: lambda: line}), OperatorSettings(namespace="n"), Clock(), woken.set)
+def asking(line: BadLine, woken: asyncio.Event) -> CheckpointPoller:
+    return CheckpointPoller(
+        CheckpointClient({HttpEndpoint: lambda: line}),
+        OperatorSettings(namespace="n"),
+        Clock(),
+        woken.set,
+    )
 
 
-async def test_a_call_that_fails_is_not_taken_for_one_that_was_not_received(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_call_that_fails_is_not_taken_for_one_that_was_not_received(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     line, woken = BadLine(), asyncio.Event()
     caller = asking(line, woken)
     caller.begin_attempt()
-    caller.proceed(TARGET, STATE, REQUEST, NOW, "n")
+    caller.poll(TARGET, STATE, REQUEST, NOW, "n")
     async with asyncio.timeout(10):
         await woken.wait()
     assert [record.message for record in caplog.records] == ["call failed"]
     # The workload may have heard: whatever is said next, it is not told again.
-    caller.proceed(TARGET, STATE, REQUEST, NOW + timedelta(minutes=5), "n")
+    caller.poll(TARGET, STATE, REQUEST, NOW + timedelta(minutes=5), "n")
     await caller.close()
     assert line.calls[0] == "ask"
     assert "ask" not in line.calls[1:]
@@ -77,7 +94,7 @@ async def test_a_call_that_hangs_ends_with_the_conversation() -> None:
     line, woken = BadLine(hangs=True), asyncio.Event()
     caller = asking(line, woken)
     caller.begin_attempt()
-    caller.proceed(TARGET, STATE, REQUEST, NOW, "n")
+    caller.poll(TARGET, STATE, REQUEST, NOW, "n")
     async with asyncio.timeout(10):
         await line.is_called.wait()
         await caller.close()
@@ -87,6 +104,6 @@ async def test_a_call_that_hangs_ends_with_the_conversation() -> None:
 
 async def test_what_was_said_of_one_eviction_is_not_taken_for_the_word_on_the_next() -> None:
     caller = asking(BadLine(), asyncio.Event())
-    caller.answer = Answer(state=AnswerState.SAVED)
+    caller.answer = CheckpointAnswer(state=AnswerState.SAVED)
     await caller.close()
     assert caller.answer is None

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from reprieve_operator.checkpointing.endpoints import SignalTarget
-from reprieve_operator.checkpointing.signal_transport import SignalLine
-from reprieve_operator.checkpointing.transport import Heard
-from reprieve_policy.checkpointing.contract import Request
+from reprieve_operator.checkpointing.endpoints import SignalEndpoint
+from reprieve_operator.checkpointing.signal_transport import SignalTransport
+from reprieve_operator.checkpointing.transport import ReplyKind
+from reprieve_policy.checkpointing.contract import CheckpointRequest
 from reprieve_testing.stub_api import StubApi, stub_api
 
-TARGET = SignalTarget("team", "training-0", "u", "main", "USR1")
+TARGET = SignalEndpoint("team", "training-0", "u", "main", "USR1")
 PODS = "/api/v1/namespaces/team/pods"
-REQUEST = Request(
+REQUEST = CheckpointRequest(
     eviction_id="u-1",
     attempt=1,
     deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
@@ -34,12 +34,19 @@ KILL, SHELL = ["kill", "-USR1", "1"], ["/bin/sh", "-c", "kill -USR1 1"]
 
 DONE = {"status": "Success"}
 NO_FILE = 'unable to start container process: exec: "kill": executable file not found in $PATH'
-NO_SHELL = 'unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory'
+NO_SHELL = (
+    'unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory'
+)
 
 
 def failed(code: int) -> dict[str, Any]:
     causes = [{"reason": "ExitCode", "message": str(code)}]
-    return {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}, "message": f"exit {code}"}
+    return {
+        "status": "Failure",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": causes},
+        "message": f"exit {code}",
+    }
 
 
 def broken(message: str) -> dict[str, Any]:
@@ -74,20 +81,20 @@ class Node:
 
 
 @pytest.fixture
-async def stub(tmp_path: Path) -> AsyncIterator[tuple[StubApi, SignalLine]]:
+async def stub(tmp_path: Path) -> AsyncIterator[tuple[StubApi, SignalTransport]]:
     async with stub_api(tmp_path) as (stub, api):
         stub.collections[PODS] = {"training-0": {"metadata": {"name": "training-0", "uid": "u"}}}
-        yield stub, SignalLine(api)
+        yield stub, SignalTransport(api)
 
 
-ENDS: dict[str, tuple[tuple[Any, ...], Heard, list[list[str]]]] = {
-    "kill that ends well": ((DONE,), Heard.DELIVERED, [KILL]),
+ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
+    "kill that ends well": ((DONE,), ReplyKind.DELIVERED, [KILL]),
     "no kill, but a shell": (
         (
             broken(NO_FILE),
             DONE,
         ),
-        Heard.DELIVERED,
+        ReplyKind.DELIVERED,
         [KILL, SHELL],
     ),
     "no kill in the words of a shell": (
@@ -95,7 +102,7 @@ ENDS: dict[str, tuple[tuple[Any, ...], Heard, list[list[str]]]] = {
             failed(127),
             DONE,
         ),
-        Heard.DELIVERED,
+        ReplyKind.DELIVERED,
         [KILL, SHELL],
     ),
     "neither kill nor a shell": (
@@ -103,7 +110,7 @@ ENDS: dict[str, tuple[tuple[Any, ...], Heard, list[list[str]]]] = {
             broken(NO_FILE),
             broken(NO_SHELL),
         ),
-        Heard.BARRED,
+        ReplyKind.UNDELIVERABLE,
         [KILL, SHELL],
     ),
     "a kill that may not": (
@@ -111,40 +118,62 @@ ENDS: dict[str, tuple[tuple[Any, ...], Heard, list[list[str]]]] = {
             failed(1),
             failed(1),
         ),
-        Heard.BARRED,
+        ReplyKind.UNDELIVERABLE,
         [KILL, SHELL],
     ),
-    "a container that restarts": ((broken('container not found ("main")'),), Heard.NOT_RECEIVED, [KILL]),
-    "a node that broke meanwhile": ((broken("error reading from server: EOF"),), Heard.UNSURE, [KILL]),
-    "a connection that ended before the command": ((None,), Heard.UNSURE, [KILL]),
-    "a status that is none": ((b"\x03{]",), Heard.UNSURE, [KILL]),
-    "a status of another world": ((b'\x03{"status":"Failure","details":null}',), Heard.UNSURE, [KILL]),
-    "no end within the time": (("silence",), Heard.UNSURE, [KILL]),
-    "no right": ((403,), Heard.BARRED, [KILL]),
-    "a container that the pod has not": ((400,), Heard.NOT_RECEIVED, [KILL]),
-    "an API server with too much to do": ((429,), Heard.NOT_RECEIVED, [KILL]),
-    "an API server that fails": ((500,), Heard.UNSURE, [KILL]),
+    "a container that restarts": (
+        (broken('container not found ("main")'),),
+        ReplyKind.NOT_RECEIVED,
+        [KILL],
+    ),
+    "a node that broke meanwhile": (
+        (broken("error reading from server: EOF"),),
+        ReplyKind.OUTCOME_UNKNOWN,
+        [KILL],
+    ),
+    "a connection that ended before the command": ((None,), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "a status that is none": ((b"\x03{]",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "a status of another world": (
+        (b'\x03{"status":"Failure","details":null}',),
+        ReplyKind.OUTCOME_UNKNOWN,
+        [KILL],
+    ),
+    "no end within the time": (("silence",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "no right": ((403,), ReplyKind.UNDELIVERABLE, [KILL]),
+    "a container that the pod has not": ((400,), ReplyKind.NOT_RECEIVED, [KILL]),
+    "an API server with too much to do": ((429,), ReplyKind.NOT_RECEIVED, [KILL]),
+    "an API server that fails": ((500,), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
 }
 
 
 @pytest.mark.parametrize(("ends", "want", "ran"), ENDS.values(), ids=ENDS)
 async def test_what_the_end_of_kill_means(
-    stub: tuple[StubApi, SignalLine], ends: tuple[Any, ...], want: Heard, ran: list[list[str]]
+    stub: tuple[StubApi, SignalTransport],
+    ends: tuple[Any, ...],
+    want: ReplyKind,
+    ran: list[list[str]],
 ) -> None:
     server, line = stub
     server.exec = node = Node(*ends)
-    reply = await line.ask(TARGET, REQUEST, 1)
-    assert (reply.heard, node.ran) == (want, ran)
-    assert reply.heard in (Heard.DELIVERED, Heard.UNSURE) or reply.detail
+    reply = await line.request_checkpoint(TARGET, REQUEST, 1)
+    assert (reply.kind, node.ran) == (want, ran)
+    assert reply.kind in (ReplyKind.DELIVERED, ReplyKind.OUTCOME_UNKNOWN) or reply.detail
 
 
-async def test_the_declared_container_alone_is_entered_and_given_nothing(stub: tuple[StubApi, SignalLine]) -> None:
+async def test_the_declared_container_alone_is_entered_and_given_nothing(
+    stub: tuple[StubApi, SignalTransport],
+) -> None:
     server, line = stub
     server.exec = node = Node(DONE)
-    await line.ask(TARGET, REQUEST, 1)
+    await line.request_checkpoint(TARGET, REQUEST, 1)
     query = node.asked[0].query
     assert node.asked[0].path == f"{PODS}/training-0/exec"
-    assert dict(query) == {"container": "main", "stdout": "true", "stderr": "true", "command": "kill"}
+    assert dict(query) == {
+        "container": "main",
+        "stdout": "true",
+        "stderr": "true",
+        "command": "kill",
+    }
     assert query.getall("command") == KILL
 
 
@@ -158,15 +187,19 @@ GONE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
-async def test_nobody_is_signalled_in_its_place(stub: tuple[StubApi, SignalLine], pod: Any) -> None:
+async def test_nobody_is_signalled_in_its_place(
+    stub: tuple[StubApi, SignalTransport], pod: Any
+) -> None:
     server, line = stub
     server.exec = node = Node(DONE)
     server.collections[PODS] = {} if pod is None else {"training-0": pod}
-    reply = await line.ask(TARGET, REQUEST, 1)
-    assert (reply.heard, node.ran) == (Heard.NOT_RECEIVED, [])
+    reply = await line.request_checkpoint(TARGET, REQUEST, 1)
+    assert (reply.kind, node.ran) == (ReplyKind.NOT_RECEIVED, [])
 
 
-async def test_a_command_that_prints_without_end_is_left(stub: tuple[StubApi, SignalLine]) -> None:
+async def test_a_command_that_prints_without_end_is_left(
+    stub: tuple[StubApi, SignalTransport],
+) -> None:
     server, line = stub
 
     async def pour(request: web.BaseRequest) -> web.StreamResponse:
@@ -180,10 +213,10 @@ async def test_a_command_that_prints_without_end_is_left(stub: tuple[StubApi, Si
 
     server.exec = pour
     async with asyncio.timeout(10):
-        reply = await line.ask(TARGET, REQUEST, 9)
-    assert (reply.heard, reply.detail) == (Heard.UNSURE, "the command says too much")
+        reply = await line.request_checkpoint(TARGET, REQUEST, 9)
+    assert (reply.kind, reply.detail) == (ReplyKind.OUTCOME_UNKNOWN, "the command says too much")
 
 
-async def test_a_signal_is_not_answered(stub: tuple[StubApi, SignalLine]) -> None:
+async def test_a_signal_is_not_answered(stub: tuple[StubApi, SignalTransport]) -> None:
     _, line = stub
-    assert (await line.look(TARGET, "u-1", 1)).heard is Heard.UNSUPPORTED
+    assert (await line.poll(TARGET, "u-1", 1)).kind is ReplyKind.UNSUPPORTED

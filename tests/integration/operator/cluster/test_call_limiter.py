@@ -3,19 +3,21 @@
 import asyncio
 import contextlib
 
-from reprieve_operator.cluster.call_limiter import Slots, Urgency
+from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 
 
 class Desk:
     """Callers at slots; each is served until the test lets it go."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: CallLimiter) -> None:
         self.slots = slots
         self.served: list[str] = []
         self._leave: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def come(self, name: str, urgency: Urgency = Urgency.NOTE, tenant: str = "") -> None:
+    async def come(
+        self, name: str, urgency: CallPriority = CallPriority.RECORD, tenant: str = ""
+    ) -> None:
         self._leave[name] = asyncio.Event()
         self._tasks[name] = asyncio.create_task(self._call(name, urgency, tenant))
         await _turn_over()
@@ -37,8 +39,8 @@ class Desk:
             await self.leave(self.served[number])
         return self.served
 
-    async def _call(self, name: str, urgency: Urgency, tenant: str) -> None:
-        async with self.slots.hold(urgency, tenant):
+    async def _call(self, name: str, urgency: CallPriority, tenant: str) -> None:
+        async with self.slots.acquire(urgency, tenant):
             self.served.append(name)
             await self._leave[name].wait()
 
@@ -49,26 +51,31 @@ async def _turn_over() -> None:
 
 
 async def test_those_who_are_still_to_be_told_go_before_those_who_came_earlier() -> None:
-    desk = Desk(Slots(1))
+    desk = Desk(CallLimiter(1))
     await desk.come("busy")
-    for urgency in (Urgency.STORY, Urgency.NOTE, Urgency.END, Urgency.TELL):
+    for urgency in (
+        CallPriority.EVENT,
+        CallPriority.RECORD,
+        CallPriority.TERMINATE,
+        CallPriority.NOTIFY,
+    ):
         await desk.come(urgency.name, urgency)
 
     assert await desk.serve_all() == ["busy", "TELL", "END", "NOTE", "STORY"]
 
 
 async def test_slots_are_scarce_while_half_of_them_are_taken() -> None:
-    desk = Desk(Slots(4))
+    desk = Desk(CallLimiter(4))
     await desk.come("one")
-    assert not desk.slots.are_scarce
+    assert not desk.slots.is_busy
     await desk.come("another")
-    assert desk.slots.are_scarce
+    assert desk.slots.is_busy
     await desk.leave("one")
-    assert not desk.slots.are_scarce
+    assert not desk.slots.is_busy
 
 
 async def test_one_tenants_many_calls_do_not_come_before_anothers_one() -> None:
-    desk = Desk(Slots(1))
+    desk = Desk(CallLimiter(1))
     await desk.come("busy", tenant="many")
     for number in range(4):
         await desk.come(f"many {number}", tenant="many")
@@ -78,7 +85,7 @@ async def test_one_tenants_many_calls_do_not_come_before_anothers_one() -> None:
 
 
 async def test_within_a_tenant_the_first_to_come_goes_first() -> None:
-    desk = Desk(Slots(2))
+    desk = Desk(CallLimiter(2))
     for number in range(5):
         await desk.come(str(number))
 
@@ -87,7 +94,7 @@ async def test_within_a_tenant_the_first_to_come_goes_first() -> None:
 
 
 async def test_who_gives_up_loses_the_turn_and_no_slot_is_lost() -> None:
-    desk = Desk(Slots(1))
+    desk = Desk(CallLimiter(1))
     for name in ("busy", "impatient", "patient"):
         await desk.come(name)
     await desk.give_up("impatient")
@@ -101,7 +108,7 @@ async def test_who_gives_up_loses_the_turn_and_no_slot_is_lost() -> None:
 
 
 async def test_a_slot_that_is_handed_to_one_who_gives_up_in_that_moment_goes_to_the_next() -> None:
-    slots = Slots(1)
+    slots = CallLimiter(1)
     desk = Desk(slots)
     await desk.come("busy")
     impatient = asyncio.create_task(_hold(slots))
@@ -117,7 +124,7 @@ async def test_a_slot_that_is_handed_to_one_who_gives_up_in_that_moment_goes_to_
 
 
 async def test_a_tenant_whose_calls_hang_leaves_half_of_the_slots_to_others() -> None:
-    desk = Desk(Slots(4, share=2))
+    desk = Desk(CallLimiter(4, limit_per_namespace=2))
     for number in range(4):
         await desk.come(f"hangs {number}", tenant="hangs")
     await desk.come("other", tenant="other")
@@ -130,6 +137,6 @@ async def test_a_tenant_whose_calls_hang_leaves_half_of_the_slots_to_others() ->
         await desk.leave(name)
 
 
-async def _hold(slots: Slots) -> None:
-    async with slots.hold(Urgency.NOTE, ""):
+async def _hold(slots: CallLimiter) -> None:
+    async with slots.acquire(CallPriority.RECORD, ""):
         pass

@@ -8,46 +8,63 @@ import msgspec
 import pytest
 
 from reprieve_operator.checkpointing import delivery, endpoints
-from reprieve_operator.checkpointing.delivery import Knowledge
-from reprieve_operator.checkpointing.endpoints import HttpTarget
-from reprieve_operator.checkpointing.transport import Heard
+from reprieve_operator.checkpointing.delivery import DeliveryState
+from reprieve_operator.checkpointing.endpoints import HttpEndpoint
+from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_operator.cluster import event_messages, pod_state
 from reprieve_operator.cluster.event_recorder import REASONS
-from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy import keys
 from reprieve_policy.checkpointing.checkpoint_plan import FileHint, GrpcHint, HttpHint, SignalHint
-from reprieve_policy.checkpointing.contract import Answer, AnswerState
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import ClassSet
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import eviction, mark
-from reprieve_policy.lifecycle.eviction import Checkpoint, Device, Eviction, Outcome, Phase, Price, Source
+from reprieve_policy.lifecycle.eviction import (
+    Checkpoint,
+    CheckpointOutcome,
+    Device,
+    Eviction,
+    Phase,
+    RecordedCost,
+    Source,
+)
 from reprieve_policy.lifecycle.transitions import TABLE, Observation
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HINT = HttpHint(8080, "/checkpoint?x=%2F")
 
 
-def pod(**fields: Any) -> Pod:
-    document = {"metadata": {"name": "p", "namespace": "n", "uid": "u", **fields.pop("metadata", {})}, **fields}
-    return msgspec.convert(document, Pod)
+def pod(**fields: Any) -> VictimPod:
+    document = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", **fields.pop("metadata", {})},
+        **fields,
+    }
+    return msgspec.convert(document, VictimPod)
 
 
-def at(address: str, host: str = "10.0.0.1", **spec: Any) -> Pod:
+def at(address: str, host: str = "10.0.0.1", **spec: Any) -> VictimPod:
     return pod(status={"phase": "Running", "podIP": address, "hostIP": host}, spec=spec)
 
 
 TOLD = {
     "its label's": ("3", NamespacePolicy(), 3),
     "no more than its Namespace allows": ("9", NamespacePolicy(), 6),
-    "its label's, where the Namespace allows it": ("9", NamespacePolicy(allowed_classes=ClassSet(frozenset({9}))), 9),
+    "its label's, where the Namespace allows it": (
+        "9",
+        NamespacePolicy(allowed_classes=ClassSet(frozenset({9}))),
+        9,
+    ),
     "its Namespace's default, where it has none": ("none", NamespacePolicy(default_class=2), 2),
     "the cluster's default, where nobody says": ("none", NamespacePolicy(), 4),
 }
 
 
 @pytest.mark.parametrize(("label", "policy", "want"), TOLD.values(), ids=TOLD)
-def test_the_class_that_a_workload_is_told_is(label: str, policy: NamespacePolicy, want: int) -> None:
+def test_the_class_that_a_workload_is_told_is(
+    label: str, policy: NamespacePolicy, want: int
+) -> None:
     victim = pod(metadata={"labels": {keys.PREEMPTION_CLASS: label}})
     state = Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW)
     assert pod_state.request_of(victim, state, PolicySettings(), policy).preemption_class == want
@@ -62,23 +79,31 @@ EXTENSIONS = {
 
 
 @pytest.mark.parametrize(("fields", "settings", "want"), EXTENSIONS.values(), ids=EXTENSIONS)
-def test_a_workload_is_told_of_an_extension_where_there_may_be_one(fields: Any, settings: Any, *, want: bool) -> None:
+def test_a_workload_is_told_of_an_extension_where_there_may_be_one(
+    fields: Any, settings: Any, *, want: bool
+) -> None:
     state = Eviction(**{"eviction_id": "e", "phase": Phase.HINTED, "requested_at": NOW} | fields)
-    assert pod_state.request_of(pod(), state, PolicySettings(**settings), NamespacePolicy()).may_extend is want
+    assert (
+        pod_state.request_of(pod(), state, PolicySettings(**settings), NamespacePolicy()).may_extend
+        is want
+    )
 
 
 CALLED = {
     "a pod's own address": ("10.244.1.7", "http://10.244.1.7:8080/checkpoint?x=%2F"),
     "a public address": ("8.8.4.4", "http://8.8.4.4:8080/checkpoint?x=%2F"),
     "an IPv6 address, in brackets": ("fd00::7", "http://[fd00::7]:8080/checkpoint?x=%2F"),
-    "an IPv4 address in IPv6 clothes": ("::ffff:10.244.1.7", "http://10.244.1.7:8080/checkpoint?x=%2F"),
+    "an IPv4 address in IPv6 clothes": (
+        "::ffff:10.244.1.7",
+        "http://10.244.1.7:8080/checkpoint?x=%2F",
+    ),
 }
 
 
 @pytest.mark.parametrize(("address", "want"), CALLED.values(), ids=CALLED)
 def test_a_hint_goes_to_the_pods_own_address(address: str, want: str) -> None:
-    target = endpoints.find(at(address), HINT, allow_loopback=False)
-    assert isinstance(target, HttpTarget)
+    target = endpoints.resolve(at(address), HINT, allow_loopback=False)
+    assert isinstance(target, HttpEndpoint)
     assert str(target.url) == want
 
 
@@ -100,118 +125,159 @@ REFUSED = {
 
 @pytest.mark.parametrize("address", REFUSED.values(), ids=REFUSED)
 def test_a_hint_goes_nowhere_else(address: str) -> None:
-    assert isinstance(endpoints.find(at(address), HINT, allow_loopback=False), str)
-    assert isinstance(endpoints.find(at(address), GrpcHint(9000), allow_loopback=False), str)
+    assert isinstance(endpoints.resolve(at(address), HINT, allow_loopback=False), str)
+    assert isinstance(endpoints.resolve(at(address), GrpcHint(9000), allow_loopback=False), str)
 
 
 def test_over_grpc_it_goes_to_the_same_address() -> None:
-    found = endpoints.find(at("fd00::7"), GrpcHint(9000), allow_loopback=False)
-    assert found == endpoints.GrpcTarget(ip_address("fd00::7"), 9000)
+    found = endpoints.resolve(at("fd00::7"), GrpcHint(9000), allow_loopback=False)
+    assert found == endpoints.GrpcEndpoint(ip_address("fd00::7"), 9000)
 
 
 def test_a_pod_on_its_nodes_network_is_not_called() -> None:
-    assert isinstance(endpoints.find(at("10.0.0.1", hostNetwork=True), HINT, allow_loopback=True), str)
+    assert isinstance(
+        endpoints.resolve(at("10.0.0.1", hostNetwork=True), HINT, allow_loopback=True), str
+    )
 
 
 def test_loopback_is_called_where_nodes_are_simulated() -> None:
-    target = endpoints.find(at("127.1.0.5", host="127.0.0.1"), HINT, allow_loopback=True)
-    assert isinstance(target, HttpTarget)
+    target = endpoints.resolve(at("127.1.0.5", host="127.0.0.1"), HINT, allow_loopback=True)
+    assert isinstance(target, HttpEndpoint)
     assert str(target.url) == "http://127.1.0.5:8080/checkpoint?x=%2F"
 
 
 @pytest.mark.parametrize("hint", [FileHint("/run/x/request"), SignalHint("USR1", "main")])
-def test_a_pods_agent_is_called_at_its_own_port_for_what_it_carries(hint: FileHint | SignalHint) -> None:
-    target = endpoints.find(at("10.244.1.7", initContainers=[{"name": "reprieve-agent"}]), hint, allow_loopback=False)
-    assert isinstance(target, HttpTarget)
+def test_a_pods_agent_is_called_at_its_own_port_for_what_it_carries(
+    hint: FileHint | SignalHint,
+) -> None:
+    target = endpoints.resolve(
+        at("10.244.1.7", initContainers=[{"name": "reprieve-agent"}]), hint, allow_loopback=False
+    )
+    assert isinstance(target, HttpEndpoint)
     assert str(target.url) == "http://10.244.1.7:10473/"
 
 
 def test_a_file_of_a_pod_without_the_agent_is_nowhere_to_be_called() -> None:
     for containers in ([], [{"name": "init"}], None):
         found = at("10.244.1.7", initContainers=containers)
-        assert endpoints.find(found, FileHint("/run/x/request"), allow_loopback=False) is None
+        assert endpoints.resolve(found, FileHint("/run/x/request"), allow_loopback=False) is None
 
 
 def test_without_the_agent_a_signal_goes_to_the_declared_container_of_this_very_pod() -> None:
-    found = endpoints.find(at("10.244.1.7"), SignalHint("USR1", "main"), allow_loopback=False)
-    assert found == endpoints.SignalTarget("n", "p", "u", "main", "USR1")
+    found = endpoints.resolve(at("10.244.1.7"), SignalHint("USR1", "main"), allow_loopback=False)
+    assert found == endpoints.SignalEndpoint("n", "p", "u", "main", "USR1")
 
 
 @pytest.mark.parametrize("shared", ["hostPID", "shareProcessNamespace"])
 def test_a_process_1_that_is_not_the_containers_own_is_never_signalled(shared: str) -> None:
-    found = endpoints.find(at("10.244.1.7", **{shared: True}), SignalHint("INT", "main"), allow_loopback=False)
+    found = endpoints.resolve(
+        at("10.244.1.7", **{shared: True}), SignalHint("INT", "main"), allow_loopback=False
+    )
     assert found == f"process 1 of the container is not its own ({shared})"
 
 
 LEARNED = {
-    "an answer is an answer, whatever was known": [(known, Heard.ANSWER, Knowledge.HEARD) for known in Knowledge],
-    "a refused hint may be sent again": [(Knowledge.UNSENT, Heard.NOT_RECEIVED, Knowledge.UNSENT)],
-    "a hint that may have arrived is not sent again": [(Knowledge.UNSENT, Heard.UNSURE, Knowledge.UNSURE)],
-    "until the workload says that it knows of none": [(Knowledge.UNSURE, Heard.UNKNOWN_THERE, Knowledge.UNSENT)],
-    "a signal that was delivered is sent once": [(Knowledge.UNSENT, Heard.DELIVERED, Knowledge.SILENT)],
+    "an answer is an answer, whatever was known": [
+        (known, ReplyKind.ANSWER, DeliveryState.ANSWERED) for known in DeliveryState
+    ],
+    "a refused hint may be sent again": [
+        (DeliveryState.UNSENT, ReplyKind.NOT_RECEIVED, DeliveryState.UNSENT)
+    ],
+    "a hint that may have arrived is not sent again": [
+        (DeliveryState.UNSENT, ReplyKind.OUTCOME_UNKNOWN, DeliveryState.OUTCOME_UNKNOWN)
+    ],
+    "until the workload says that it knows of none": [
+        (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNKNOWN_REQUEST, DeliveryState.UNSENT)
+    ],
+    "a signal that was delivered is sent once": [
+        (DeliveryState.UNSENT, ReplyKind.DELIVERED, DeliveryState.CANNOT_POLL)
+    ],
     "a signal that may have been delivered is sent once": [
-        (Knowledge.UNSENT, Heard.UNSURE, Knowledge.UNSURE),
-        (Knowledge.UNSURE, Heard.UNSUPPORTED, Knowledge.SILENT),
-        (Knowledge.SILENT, Heard.UNSUPPORTED, Knowledge.SILENT),
+        (DeliveryState.UNSENT, ReplyKind.OUTCOME_UNKNOWN, DeliveryState.OUTCOME_UNKNOWN),
+        (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED, DeliveryState.CANNOT_POLL),
+        (DeliveryState.CANNOT_POLL, ReplyKind.UNSUPPORTED, DeliveryState.CANNOT_POLL),
     ],
-    "a way that leads nowhere is not tried again": [(Knowledge.UNSENT, Heard.BARRED, Knowledge.SILENT)],
-    "one that cannot be asked is not told again": [(Knowledge.UNSURE, Heard.UNSUPPORTED, Knowledge.SILENT)],
+    "a way that leads nowhere is not tried again": [
+        (DeliveryState.UNSENT, ReplyKind.UNDELIVERABLE, DeliveryState.CANNOT_POLL)
+    ],
+    "one that cannot be asked is not told again": [
+        (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED, DeliveryState.CANNOT_POLL)
+    ],
     "an inherited hint that nobody knows of was lost": [
-        (Knowledge.INHERITED, heard, Knowledge.LOST)
-        for heard in (Heard.UNKNOWN_THERE, Heard.UNNAMED, Heard.UNSUPPORTED, Heard.NOT_RECEIVED)
+        (DeliveryState.INHERITED, heard, DeliveryState.LOST)
+        for heard in (
+            ReplyKind.UNKNOWN_REQUEST,
+            ReplyKind.UNATTRIBUTED,
+            ReplyKind.UNSUPPORTED,
+            ReplyKind.NOT_RECEIVED,
+        )
     ],
-    "no word about an inherited hint changes nothing": [(Knowledge.INHERITED, Heard.UNSURE, Knowledge.INHERITED)],
+    "no word about an inherited hint changes nothing": [
+        (DeliveryState.INHERITED, ReplyKind.OUTCOME_UNKNOWN, DeliveryState.INHERITED)
+    ],
     "what answered once is asked, never told": [
-        (Knowledge.HEARD, heard, Knowledge.HEARD) for heard in Heard if heard is not Heard.UNKNOWN_THERE
+        (DeliveryState.ANSWERED, heard, DeliveryState.ANSWERED)
+        for heard in ReplyKind
+        if heard is not ReplyKind.UNKNOWN_REQUEST
     ],
     "until it knows of no request twice in a row": [
-        (Knowledge.HEARD, Heard.UNKNOWN_THERE, Knowledge.DOUBTED),
-        (Knowledge.DOUBTED, Heard.ANSWER, Knowledge.HEARD),
-        (Knowledge.DOUBTED, Heard.UNKNOWN_THERE, Knowledge.FORGOTTEN),
+        (DeliveryState.ANSWERED, ReplyKind.UNKNOWN_REQUEST, DeliveryState.RECHECKING),
+        (DeliveryState.RECHECKING, ReplyKind.ANSWER, DeliveryState.ANSWERED),
+        (DeliveryState.RECHECKING, ReplyKind.UNKNOWN_REQUEST, DeliveryState.FORGOTTEN),
     ],
     "or, after it did once, does not say what it answers": [
-        (Knowledge.DOUBTED, Heard.UNNAMED, Knowledge.FORGOTTEN),
+        (DeliveryState.RECHECKING, ReplyKind.UNATTRIBUTED, DeliveryState.FORGOTTEN),
     ],
     "while it is started it says nothing of either": [
-        (Knowledge.DOUBTED, heard, Knowledge.DOUBTED) for heard in (Heard.NOT_RECEIVED, Heard.UNSURE, Heard.UNSUPPORTED)
+        (DeliveryState.RECHECKING, heard, DeliveryState.RECHECKING)
+        for heard in (ReplyKind.NOT_RECEIVED, ReplyKind.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED)
     ],
     "an answer to nobody knows what makes no hint a heard one, and none of this attempt's again": [
-        (Knowledge.UNSENT, Heard.UNNAMED, Knowledge.UNSENT),
-        (Knowledge.UNSURE, Heard.UNNAMED, Knowledge.UNNAMED),
-        (Knowledge.SILENT, Heard.UNNAMED, Knowledge.SILENT),
+        (DeliveryState.UNSENT, ReplyKind.UNATTRIBUTED, DeliveryState.UNSENT),
+        (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNATTRIBUTED, DeliveryState.UNATTRIBUTED),
+        (DeliveryState.CANNOT_POLL, ReplyKind.UNATTRIBUTED, DeliveryState.CANNOT_POLL),
     ],
     "what is to be told in another attempt is, unless it answers this one": [
         (known, heard, known)
-        for known in (Knowledge.LOST, Knowledge.FORGOTTEN, Knowledge.UNNAMED)
-        for heard in Heard
-        if heard is not Heard.ANSWER
+        for known in (DeliveryState.LOST, DeliveryState.FORGOTTEN, DeliveryState.UNATTRIBUTED)
+        for heard in ReplyKind
+        if heard is not ReplyKind.ANSWER
     ],
 }
 
 
 @pytest.mark.parametrize("cases", LEARNED.values(), ids=LEARNED)
-def test_what_is_known_of_a_hint(cases: list[tuple[Knowledge, Heard, Knowledge]]) -> None:
+def test_what_is_known_of_a_hint(
+    cases: list[tuple[DeliveryState, ReplyKind, DeliveryState]],
+) -> None:
     for before, heard, after in cases:
-        assert delivery.learn(before, heard) is after
+        assert delivery.next_state(before, heard) is after
 
 
 def test_without_another_attempt_only_what_answered_this_one_is_still_asked() -> None:
-    assert delivery.give_up(Knowledge.FORGOTTEN) is Knowledge.DOUBTED
-    assert delivery.learn(Knowledge.DOUBTED, Heard.UNNAMED) is Knowledge.FORGOTTEN
-    assert delivery.give_up(Knowledge.LOST) is delivery.give_up(Knowledge.UNNAMED) is Knowledge.SILENT
+    assert delivery.state_without_attempts(DeliveryState.FORGOTTEN) is DeliveryState.RECHECKING
+    assert (
+        delivery.next_state(DeliveryState.RECHECKING, ReplyKind.UNATTRIBUTED)
+        is DeliveryState.FORGOTTEN
+    )
+    assert (
+        delivery.state_without_attempts(DeliveryState.LOST)
+        is delivery.state_without_attempts(DeliveryState.UNATTRIBUTED)
+        is DeliveryState.CANNOT_POLL
+    )
 
 
 def test_an_answered_eviction_is_never_hinted_anew_after_a_restart() -> None:
-    assert delivery.inherit(an_eviction(answered_at=NOW)) is Knowledge.HEARD
-    assert delivery.inherit(an_eviction()) is Knowledge.INHERITED
+    assert delivery.initial_state(an_eviction(answered_at=NOW)) is DeliveryState.ANSWERED
+    assert delivery.initial_state(an_eviction()) is DeliveryState.INHERITED
 
 
 def test_a_pod_that_has_not_started_has_nothing_to_save() -> None:
     annotations = {"reprieve.dev/checkpoint-hint": "http://:80/x"}
     waiting = pod(metadata={"annotations": annotations}, status={"phase": "Pending"})
     running = pod(metadata={"annotations": annotations}, status={"phase": "Running"})
-    assert not pod_state.plan_of(waiting, PolicySettings()).waits
-    assert pod_state.plan_of(running, PolicySettings()).waits
+    assert not pod_state.plan_of(waiting, PolicySettings()).gives_notice
+    assert pod_state.plan_of(running, PolicySettings()).gives_notice
 
 
 MARKED = {
@@ -223,7 +289,12 @@ MARKED = {
         Source.KOORDINATOR,
         True,
     ),
-    "Koordinator's mark taken away": ({"reprieve.dev/soft-eviction": "hinted"}, {}, Source.KOORDINATOR, False),
+    "Koordinator's mark taken away": (
+        {"reprieve.dev/soft-eviction": "hinted"},
+        {},
+        Source.KOORDINATOR,
+        False,
+    ),
     "Koordinator's mark taken away, and somebody asks by our label": (
         {"reprieve.dev/soft-eviction": "requested"},
         {},
@@ -252,8 +323,16 @@ BEGINS = {
     "our label asks by itself": ("requested", {}, Source.LABEL),
     "so does the guard's, for an eviction": ("evict", {}, Source.LABEL),
     "also beside a mark": ("evict", KOORDINATOR, Source.LABEL),
-    "our label asks beside a mark, and must be taken back itself": ("requested", KOORDINATOR, Source.LABEL),
-    "a mark in another dialect asks for as long as it stands": ("marked", KOORDINATOR, Source.KOORDINATOR),
+    "our label asks beside a mark, and must be taken back itself": (
+        "requested",
+        KOORDINATOR,
+        Source.LABEL,
+    ),
+    "a mark in another dialect asks for as long as it stands": (
+        "marked",
+        KOORDINATOR,
+        Source.KOORDINATOR,
+    ),
     "a mark taken back before anybody saw it evicts nobody": ("marked", {}, None),
     "a mark that says false is none": ("marked", {keys.KOORDINATOR_SOFT_EVICTION: "false"}, None),
     "a phase asks for nothing": ("cancelled", KOORDINATOR, None),
@@ -261,9 +340,11 @@ BEGINS = {
 
 
 @pytest.mark.parametrize(("label", "annotations", "want"), BEGINS.values(), ids=BEGINS)
-def test_an_eviction_begins_where_somebody_asks(label: str, annotations: dict[str, str], want: Source | None) -> None:
+def test_an_eviction_begins_where_somebody_asks(
+    label: str, annotations: dict[str, str], want: Source | None
+) -> None:
     marked = pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": annotations})
-    begun = pod_state.begin(marked, NOW)
+    begun = pod_state.initial_state(marked, NOW)
     assert (begun and begun.source) == want
     assert (begun is not None and begun.must_evict) is (label == "evict")
 
@@ -271,17 +352,21 @@ def test_an_eviction_begins_where_somebody_asks(label: str, annotations: dict[st
 def test_what_a_native_eviction_asks_for_ends_as_an_eviction_unless_somebody_insists() -> None:
     asked = {keys.EVICTION_REQUEST: mark.render_request("uid", ["acme.io/drainer"])}
     for label, want in (("marked", True), ("evict", True), ("requested", False)):
-        begun = pod_state.begin(pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": asked}), NOW)
+        begun = pod_state.initial_state(
+            pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": asked}), NOW
+        )
         assert begun is not None
         assert (begun.request_uid, begun.must_evict) == ("uid", want)
 
 
 def test_what_was_saved_before_an_eviction_that_was_taken_back_is_not_lost_with_the_next() -> None:
     saved = Checkpoint(saved_at=NOW, step=7, path="/ckpt/7")
-    before = an_eviction(phase=Phase.CANCELLED, outcome=Outcome.CANCELLED, checkpoint=saved)
+    before = an_eviction(
+        phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, checkpoint=saved
+    )
     annotations = {keys.EVICTION: eviction.render(before)}
     marked = pod(metadata={"labels": {keys.SOFT_EVICTION: "requested"}, "annotations": annotations})
-    begun = pod_state.begin(marked, NOW)
+    begun = pod_state.initial_state(marked, NOW)
     assert begun is not None
     assert (begun.phase, begun.outcome, begun.checkpoint) == (Phase.REQUESTED, None, saved)
 
@@ -297,10 +382,14 @@ def test_that_a_native_eviction_asked_is_not_forgotten_when_the_pod_is_asked_aga
     annotations: dict[str, str], want: str
 ) -> None:
     """Without this, a mark that is refused in between would make it the first one again."""
-    before = an_eviction(phase=Phase.CANCELLED, outcome=Outcome.CANCELLED, request_uid="first")
+    before = an_eviction(
+        phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, request_uid="first"
+    )
     state = {keys.EVICTION: eviction.render(before)}
-    marked = pod(metadata={"labels": {keys.SOFT_EVICTION: "marked"}, "annotations": {**state, **annotations}})
-    begun = pod_state.begin(marked, NOW)
+    marked = pod(
+        metadata={"labels": {keys.SOFT_EVICTION: "marked"}, "annotations": {**state, **annotations}}
+    )
+    begun = pod_state.initial_state(marked, NOW)
     assert begun is not None
     assert begun.request_uid == want
 
@@ -309,9 +398,16 @@ ENDED = {
     "a pod that failed": ({"phase": "Failed"}, {}, True),
     "a pod that never got a node": ({"phase": "Pending"}, {}, True),
     "a pod that a kubelet starts right now": ({"phase": "Pending"}, {"nodeName": "n"}, False),
-    "a running pod of which nothing is reported yet": ({"phase": "Running"}, {"nodeName": "n"}, False),
+    "a running pod of which nothing is reported yet": (
+        {"phase": "Running"},
+        {"nodeName": "n"},
+        False,
+    ),
     "one container of two still runs": (
-        {"phase": "Running", "containerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}]},
+        {
+            "phase": "Running",
+            "containerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}],
+        },
         {"nodeName": "n"},
         False,
     ),
@@ -324,18 +420,24 @@ ENDED = {
 
 
 @pytest.mark.parametrize(("status", "spec", "want"), ENDED.values(), ids=ENDED)
-def test_our_hold_ends_with_the_containers(status: dict[str, Any], spec: dict[str, str], *, want: bool) -> None:
+def test_our_hold_ends_with_the_containers(
+    status: dict[str, Any], spec: dict[str, str], *, want: bool
+) -> None:
     assert pod_state.have_containers_ended(pod(status=status, spec=spec)) is want
 
 
 def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
     state = an_eviction(deadline=NOW, attempt=1, grace_seconds=30)
     moves = [move for moves in TABLE.values() for move in moves.values()]
-    told = [found for found in (event_messages.tell(move, state) for move in moves) if found is not None]
+    told = [
+        found
+        for found in (event_messages.transition(move, state) for move in moves)
+        if found is not None
+    ]
     told += [
         event_messages.deleting(state),
         event_messages.completed(state),
-        event_messages.waiting_for(("example.com/x",)),
+        event_messages.waiting_for_finalizers(("example.com/x",)),
     ]
     assert {reason for reason, _ in told} <= set(REASONS)
     assert all("None" not in note and "Outcome." not in note for _, note in told)
@@ -350,23 +452,41 @@ def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
         ({"progress": 1, "message": "almost"}, '; it says 100%, "almost"'),
     ],
 )
-def test_what_a_workload_says_for_people_is_told_with_what_came_of_it(said: dict[str, Any], told: str) -> None:
-    move, state = TABLE[Phase.HINTED][Observation.ANSWERED], an_eviction(phase=Phase.CHECKPOINTING, deadline=NOW)
-    found = event_messages.tell(move, state, Answer(state=AnswerState.SAVING, **said))
-    assert found == ("CheckpointAcknowledged", f"the workload is saving; it has until 12:00:00Z{told}")
+def test_what_a_workload_says_for_people_is_told_with_what_came_of_it(
+    said: dict[str, Any], told: str
+) -> None:
+    move, state = (
+        TABLE[Phase.HINTED][Observation.ANSWERED],
+        an_eviction(phase=Phase.CHECKPOINTING, deadline=NOW),
+    )
+    found = event_messages.transition(
+        move, state, CheckpointAnswer(state=AnswerState.SAVING, **said)
+    )
+    assert found == (
+        "CheckpointAcknowledged",
+        f"the workload is saving; it has until 12:00:00Z{told}",
+    )
 
 
 @pytest.mark.parametrize("phase", [Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED])
 def test_one_that_is_asked_again_is_told_so_in_the_words_of_the_first_time(phase: Phase) -> None:
-    again, state = TABLE[phase][Observation.FORGOTTEN], an_eviction(phase=phase, deadline=NOW, attempt=2)
-    told = event_messages.tell(again, state, Answer(state=AnswerState.SAVING, message="of before"))
+    again, state = (
+        TABLE[phase][Observation.REQUEST_FORGOTTEN],
+        an_eviction(phase=phase, deadline=NOW, attempt=2),
+    )
+    told = event_messages.transition(
+        again, state, CheckpointAnswer(state=AnswerState.SAVING, message="of before")
+    )
     assert told == ("CheckpointRequested", "asked to save a checkpoint by 12:00:00Z (attempt 2)")
 
 
 def test_one_that_knows_of_no_request_has_said_nothing() -> None:
-    move, state = TABLE[Phase.HINTED][Observation.DEADLINE_UNANSWERED], an_eviction(phase=Phase.SETTLED)
-    idle = Answer(state=AnswerState.IDLE, message="ready")
-    assert event_messages.tell(move, state, idle) == event_messages.tell(move, state)
+    move, state = (
+        TABLE[Phase.HINTED][Observation.DEADLINE_UNANSWERED],
+        an_eviction(phase=Phase.SETTLED),
+    )
+    idle = CheckpointAnswer(state=AnswerState.IDLE, message="ready")
+    assert event_messages.transition(move, state, idle) == event_messages.transition(move, state)
 
 
 def test_a_grace_of_0_is_told_with_its_reason() -> None:
@@ -384,14 +504,21 @@ def test_a_grace_of_0_is_told_with_its_reason() -> None:
     ],
 )
 def test_what_a_preemption_costs_is_told_where_it_is_worth_a_word(hours: float, told: str) -> None:
-    _, note = event_messages.deleting(an_eviction(grace_seconds=30, cost=Price(hours=hours, device=Device.GPU)))
+    _, note = event_messages.deleting(
+        an_eviction(grace_seconds=30, cost=RecordedCost(hours=hours, device=Device.GPU))
+    )
     assert note == f"deleting the pod: SIGTERM now, SIGKILL after 30s{told}"
 
 
 def test_events_name_neither_initiator_nor_reason() -> None:
-    state = an_eviction(initiator="tenant-b/their-pod", reason="for their-pod", deadline=NOW, outcome=Outcome.SKIPPED)
+    state = an_eviction(
+        initiator="tenant-b/their-pod",
+        reason="for their-pod",
+        deadline=NOW,
+        outcome=CheckpointOutcome.SKIPPED,
+    )
     moves = [move for moves in TABLE.values() for move in moves.values()]
-    told = [event_messages.tell(move, state) for move in moves] + [
+    told = [event_messages.transition(move, state) for move in moves] + [
         event_messages.deleting(state),
         event_messages.completed(state),
     ]

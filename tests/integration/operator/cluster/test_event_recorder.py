@@ -9,9 +9,9 @@ import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_recorder
-from reprieve_operator.cluster.call_limiter import Slots, Urgency
-from reprieve_operator.cluster.event_recorder import Announcer, Regarding
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
+from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_runtime.client.api import Api
 
 DEADLINE_SECONDS = 20.0
@@ -40,26 +40,30 @@ class Written:
                 await asyncio.sleep(0.005)
 
 
-def pod(name: str) -> Regarding:
-    return Regarding("Pod", "team", name, f"uid-{name}")
+def pod(name: str) -> ObjectReference:
+    return ObjectReference("Pod", "team", name, f"uid-{name}")
 
 
-def announcer(written: Written, slots: Slots | None = None) -> tuple[Announcer, Metrics]:
-    metrics = Metrics()
-    return Announcer(cast("Api", written), slots or Slots(1), "holder", metrics, Clock()), metrics
+def announcer(
+    written: Written, slots: CallLimiter | None = None
+) -> tuple[EventRecorder, OperatorMetrics]:
+    metrics = OperatorMetrics()
+    return EventRecorder(
+        cast("Api", written), slots or CallLimiter(1), "holder", metrics, Clock()
+    ), metrics
 
 
 async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room_for_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_recorder, "_ROOM", 3)
-    monkeypatch.setattr(event_recorder, "_ROOM_FOR_NORMAL", 2)
+    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE", 3)
+    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE_FOR_NORMAL", 2)
     written = Written()
     told, metrics = announcer(written)
     for number in range(4):
-        told.announce(pod(str(number)), "CheckpointRequested", f"asked {number}")
-    told.announce(pod("4"), "CheckpointUnanswered", "unanswered")
-    told.announce(pod("5"), "CheckpointUnanswered", "unanswered too")
+        told.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
+    told.event(pod("4"), "CheckpointUnanswered", "unanswered")
+    told.event(pod("5"), "CheckpointUnanswered", "unanswered too")
     running = asyncio.create_task(told.run())
     await written.until(5)
     running.cancel()
@@ -80,12 +84,14 @@ async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room
     assert metrics.registry.get_sample_value("reprieve_events_dropped_total") == 3
 
 
-async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(event_recorder, "_EVENTS_PER_SECOND", 20)
     written = Written()
     told, _ = announcer(written)
     for number in range(5):
-        told.announce(pod(str(number)), "CheckpointRequested", f"asked {number}")
+        told.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
     running = asyncio.create_task(told.run())
     await written.until(5)
     running.cancel()
@@ -94,12 +100,14 @@ async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(mo
     assert min(pauses) > 0.049, "a twentieth of a second, less what the clock rounds"
 
 
-async def test_an_event_waits_for_calls_about_victims_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_recorder, "_PATIENCE_SECONDS", 0.05)
-    written, slots = Written(), Slots(1)
+async def test_an_event_waits_for_calls_about_victims_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_recorder, "_LIMITER_WAIT_SECONDS", 0.05)
+    written, slots = Written(), CallLimiter(1)
     told, _ = announcer(written, slots)
-    async with slots.hold(Urgency.TELL, "team"):
-        told.announce(pod("a"), "CheckpointRequested", "asked")
+    async with slots.acquire(CallPriority.NOTIFY, "team"):
+        told.event(pod("a"), "CheckpointRequested", "asked")
         running = asyncio.create_task(told.run())
         await written.until(1)
     running.cancel()

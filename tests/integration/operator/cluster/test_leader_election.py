@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import Slots
-from reprieve_operator.cluster.leader_election import Election, NotLeading
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.cluster.writes import Effects
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
-from reprieve_policy.lifecycle.eviction import Outcome
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.lease import Lease
 from reprieve_testing.builders import an_eviction
@@ -48,7 +48,10 @@ class Leases:
     async def put(self, path: str, body: object, decode_as: type[Lease]) -> Lease:
         del path
         lease = msgspec.convert(body, decode_as)
-        if self.lease is None or lease.metadata.resourceVersion != self.lease.metadata.resourceVersion:
+        if (
+            self.lease is None
+            or lease.metadata.resourceVersion != self.lease.metadata.resourceVersion
+        ):
             raise ApiError(409, "Conflict", "somebody was faster")
         return await self._write(lease)
 
@@ -86,7 +89,7 @@ class Replica:
         self.may_end = asyncio.Event()
         self.may_end.set()
         clock = Clock(lambda: datetime.now(UTC), lambda: self.monotonic, lambda: self.wall)
-        self.election = Election(cast("Api", leases), SETTINGS, clock)
+        self.election = LeaderElection(cast("Api", leases), SETTINGS, clock)
         self.task = asyncio.create_task(self.election.run(self._lead))
 
     def advance(self, seconds: float) -> None:
@@ -120,7 +123,9 @@ async def replica(leases: Leases) -> AsyncIterator[Replica]:
         await replica.task
 
 
-async def test_a_free_lease_is_taken_and_given_back_at_the_end(leases: Leases, replica: Replica) -> None:
+async def test_a_free_lease_is_taken_and_given_back_at_the_end(
+    leases: Leases, replica: Replica
+) -> None:
     await replica.leads()
     assert leases.lease is not None
     assert leases.lease.spec.holderIdentity == "a"
@@ -129,7 +134,9 @@ async def test_a_free_lease_is_taken_and_given_back_at_the_end(leases: Leases, r
     assert leases.lease.spec.holderIdentity == ""
 
 
-async def test_a_renewal_cut_short_by_the_end_does_not_keep_the_lease(leases: Leases, replica: Replica) -> None:
+async def test_a_renewal_cut_short_by_the_end_does_not_keep_the_lease(
+    leases: Leases, replica: Replica
+) -> None:
     await replica.leads()
     leases.gate.clear()
     async with asyncio.timeout(5):
@@ -148,13 +155,15 @@ CLOCKS = {
 
 
 @pytest.mark.parametrize(("monotonic", "wall"), CLOCKS.values(), ids=CLOCKS)
-async def test_a_leader_that_wakes_after_its_lease_may_not_act(replica: Replica, monotonic: float, wall: float) -> None:
+async def test_a_leader_that_wakes_after_its_lease_may_not_act(
+    replica: Replica, monotonic: float, wall: float
+) -> None:
     await replica.leads()
-    replica.election.check()
+    replica.election.require_leadership()
     replica.monotonic += monotonic
     replica.wall += wall
     with pytest.raises(NotLeading):
-        replica.election.check()
+        replica.election.require_leadership()
 
 
 class _Silent:
@@ -165,17 +174,21 @@ class _Silent:
         await asyncio.Event().wait()
 
 
-async def test_a_write_under_way_as_the_lease_ends_is_given_up(leases: Leases, replica: Replica) -> None:
+async def test_a_write_under_way_as_the_lease_ends_is_given_up(
+    leases: Leases, replica: Replica
+) -> None:
     await replica.leads()
     leases.gate.clear()
     async with asyncio.timeout(5):
         await leases.is_waiting.wait()
     replica.advance(SETTINGS.renew_deadline_seconds - 0.05)
-    effects = Effects(cast("Api", _Silent()), Slots(1), replica.election, Metrics(), Clock())
-    state = an_eviction().ended(Outcome.SKIPPED).build()
+    effects = Writes(
+        cast("Api", _Silent()), CallLimiter(1), replica.election, OperatorMetrics(), Clock()
+    )
+    state = an_eviction().ended(CheckpointOutcome.SKIPPED).build()
     async with asyncio.timeout(5):
         with pytest.raises(ApiError, match="LeaseOver"):
-            await effects.delete(Pod(), state)
+            await effects.delete_pod(VictimPod(), state)
 
 
 async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_begins_another(
@@ -189,10 +202,14 @@ async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_begins_another
     replica.began.clear()
     leases.gate.set()
     await replica.leads()
-    assert replica.terms == 2, "keepers that met a closed fence have ended; only a new term finds their victims again"
+    assert replica.terms == 2, (
+        "keepers that met a closed fence have ended; only a new term finds their victims again"
+    )
 
 
-async def test_a_stop_while_a_lost_term_ends_is_not_forgotten(leases: Leases, replica: Replica) -> None:
+async def test_a_stop_while_a_lost_term_ends_is_not_forgotten(
+    leases: Leases, replica: Replica
+) -> None:
     await replica.leads()
     replica.may_end.clear()
     replica.advance(PAST_DEADLINE)
@@ -205,7 +222,9 @@ async def test_a_stop_while_a_lost_term_ends_is_not_forgotten(leases: Leases, re
     assert replica.terms == 1
 
 
-async def test_anothers_lease_is_taken_only_after_it_was_seen_unchanged_for_its_duration(leases: Leases) -> None:
+async def test_anothers_lease_is_taken_only_after_it_was_seen_unchanged_for_its_duration(
+    leases: Leases,
+) -> None:
     first = Replica(leases)
     await first.leads()
     leases.give_to("b")

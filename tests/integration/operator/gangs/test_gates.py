@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import Slots
-from reprieve_operator.cluster.event_recorder import Announcer
-from reprieve_operator.cluster.leader_election import Election, NotLeading
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.event_recorder import EventRecorder
+from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
 from reprieve_operator.cluster.policy_source import PolicySource
-from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import gate_controller as gatekeepers
-from reprieve_operator.gangs.gate_controller import Gatekeeper
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.gangs.gate_controller import GateController
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_testing.builders import NOW
@@ -78,8 +78,8 @@ class Running:
     time: Time
     said: Said
     leadership: Leadership
-    metrics: Metrics
-    keeper: Gatekeeper
+    metrics: OperatorMetrics
+    keeper: GateController
 
     def show(self, *pods: Any) -> None:
         """Let the watch tell of pods."""
@@ -99,7 +99,9 @@ class Running:
     async def has_looked(self) -> None:
         """Wait until the gatekeeper has looked at all that it was told of so far: a pod in no gang is let go at once."""
         name = f"witness-{sum(self.stub.calls.values())}"
-        witness = self.stub.collections[TEAM][name] = a_pod(name, labels={keys.GANG_GATE_LABEL: "waiting"})
+        witness = self.stub.collections[TEAM][name] = a_pod(
+            name, labels={keys.GANG_GATE_LABEL: "waiting"}
+        )
         self.show(witness)
         await self.until(lambda: self.patches(name) == 1)
         self.stub.send("DELETED", witness, ALL)
@@ -110,13 +112,15 @@ class Running:
 async def gatekeeper(directory: Path, *pods: Any) -> AsyncIterator[Running]:
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={ALL: by_name, TEAM: dict(by_name)}) as (stub, api):
-        time, said, leadership, metrics = Time(), Said(), Leadership(), Metrics()
-        effects = Effects(api, Slots(32), cast("Election", leadership), metrics, time.clock())
-        keeper = Gatekeeper(
+        time, said, leadership, metrics = Time(), Said(), Leadership(), OperatorMetrics()
+        effects = Writes(
+            api, CallLimiter(32), cast("LeaderElection", leadership), metrics, time.clock()
+        )
+        keeper = GateController(
             api,
             effects,
             cast("PolicySource", Policy()),
-            cast("Announcer", said),
+            cast("EventRecorder", said),
             metrics,
             time.clock(),
             recount_seconds=RECOUNT_SECONDS,
@@ -134,20 +138,38 @@ async def gatekeeper(directory: Path, *pods: Any) -> AsyncIterator[Running]:
                 await running
 
 
-def a_pod(name: str, *, labels: dict[str, str], gates: tuple[str, ...] = (keys.GANG_GATE,), version: str = "1") -> Any:
-    metadata = {"name": name, "namespace": "team", "uid": f"of-{name}", "resourceVersion": version, "labels": labels}
+def a_pod(
+    name: str,
+    *,
+    labels: dict[str, str],
+    gates: tuple[str, ...] = (keys.GANG_GATE,),
+    version: str = "1",
+) -> Any:
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"of-{name}",
+        "resourceVersion": version,
+        "labels": labels,
+    }
     metadata["creationTimestamp"] = "2026-11-21T12:00:00Z"
     return {"metadata": metadata, "spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
 
 
 def members(*names: str, of: int = 4, version: str = "1") -> list[Any]:
-    labels = {keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: str(of), keys.GANG_GATE_LABEL: "waiting"}
+    labels = {
+        keys.OLD_POD_GROUP: "train",
+        keys.OLD_MIN_AVAILABLE: str(of),
+        keys.GANG_GATE_LABEL: "waiting",
+    }
     return [a_pod(name, labels=labels, version=version) for name in names]
 
 
 async def test_a_gang_that_is_complete_costs_one_patch_a_pod_and_no_list(tmp_path: Path):
     async with gatekeeper(tmp_path) as running:
-        running.stub.collections[TEAM] |= {pod["metadata"]["name"]: pod for pod in members("a", "b", "c", "d")}
+        running.stub.collections[TEAM] |= {
+            pod["metadata"]["name"]: pod for pod in members("a", "b", "c", "d")
+        }
         running.show(*members("a", "b", "c", "d"))
         await running.until(lambda: running.said.reasons == ["GangReleased"])
         # The watch has not shown yet that they are free.
@@ -179,22 +201,25 @@ async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_tim
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     minimum = {keys.OLD_MIN_AVAILABLE: "4", keys.GANG_GATE_LABEL: "waiting"}
-    held = [a_pod(f"p{number}", labels={keys.OLD_POD_GROUP: f"gang-{number}", **minimum}) for number in range(40)]
+    held = [
+        a_pod(f"p{number}", labels={keys.OLD_POD_GROUP: f"gang-{number}", **minimum})
+        for number in range(40)
+    ]
     async with gatekeeper(tmp_path, *held) as running:
         in_one_look = []
 
         async def look() -> float:
             before = running.stub.calls[TEAM]
-            seconds = await Gatekeeper._look(running.keeper)
+            seconds = await GateController._reconcile_all(running.keeper)
             in_one_look.append(running.stub.calls[TEAM] - before)
             return seconds
 
-        monkeypatch.setattr(running.keeper, "_look", look)
+        monkeypatch.setattr(running.keeper, "_reconcile_all", look)
         running.pass_time(1.1, *held)
         await running.until(lambda: running.stub.calls[TEAM] >= len(held))
         await running.has_looked()
 
-        assert max(in_one_look) == gatekeepers.COUNTS_AT_ONCE
+        assert max(in_one_look) == gatekeepers.MAX_COUNTS_PER_NAMESPACE
         assert sum(in_one_look) == len(held)
 
 
@@ -250,7 +275,9 @@ async def test_when_its_time_is_over_all_go_whatever_cannot_be_counted(
 
         messages = {record.message for record in caplog.records}
         assert "gang not counted" in messages
-        assert "the gatekeeper failed and begins anew" not in messages, "other gangs go on meanwhile"
+        assert "the gatekeeper failed and begins anew" not in messages, (
+            "other gangs go on meanwhile"
+        )
         assert [running.patches(name) for name in "ab"] == [1, 1]
 
 
@@ -273,7 +300,9 @@ async def test_a_replica_that_does_not_lead_releases_nothing_and_lives(
     caplog.set_level("DEBUG")
     async with gatekeeper(tmp_path) as running:
         running.leadership.is_leading = False
-        running.stub.collections[TEAM] |= {pod["metadata"]["name"]: pod for pod in members("a", "b", of=2)}
+        running.stub.collections[TEAM] |= {
+            pod["metadata"]["name"]: pod for pod in members("a", "b", of=2)
+        }
         running.show(*members("a", "b", of=2))
         await running.until(lambda: "no longer leading: nothing is released" in caplog.messages)
         assert [running.patches(name) for name in "ab"] == [0, 0]
@@ -283,6 +312,6 @@ async def test_a_replica_that_does_not_lead_releases_nothing_and_lives(
 
 async def test_what_waits_is_a_metric(tmp_path: Path):
     async with gatekeeper(tmp_path, *members("a", "b")) as running:
-        assert running.keeper.count_held() == 2
+        assert running.keeper.count_gated() == 2
         running.stub.send("DELETED", members("a")[0], ALL)
-        await running.until(lambda: running.keeper.count_held() == 1)
+        await running.until(lambda: running.keeper.count_gated() == 1)

@@ -11,19 +11,19 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.event_recorder import REASONS, Announcer, Regarding
-from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.event_recorder import REASONS, EventRecorder, ObjectReference
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policy_source import PolicySource
-from reprieve_operator.cluster.writes import Effects
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements import bare_pod_store
-from reprieve_operator.replacements.bare_pod_store import BareStore
-from reprieve_operator.replacements.bare_pods import Requeuer
+from reprieve_operator.replacements.bare_pod_store import BarePodStore
+from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube import timestamp
 from reprieve_policy.lifecycle import eviction
-from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Outcome, Phase
+from reprieve_policy.lifecycle.eviction import Checkpoint, CheckpointOutcome, Eviction, Phase
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import NOW, after, an_eviction
 from reprieve_testing.stub_api import until
@@ -76,7 +76,7 @@ class Cluster:
             assert self.objects[path]["metadata"]["uid"] == uid
         self.objects.pop(path, None)
 
-    def announce(self, regarding: Regarding, reason: str, note: str) -> None:
+    def announce(self, regarding: ObjectReference, reason: str, note: str) -> None:
         assert reason in REASONS
         self.told.append((regarding.name, reason, note))
 
@@ -84,34 +84,46 @@ class Cluster:
     def records(self) -> list[Any]:
         return [found for path, found in self.objects.items() if path.startswith(RECORDS)]
 
-    def store(self) -> BareStore:
-        return BareStore(cast("Effects", self), "reprieve-system")
+    def store(self) -> BarePodStore:
+        return BarePodStore(cast("Writes", self), "reprieve-system")
 
     async def preserve(
-        self, store: BareStore, name: str, checkpoint: Checkpoint | None = None, **annotations: str
+        self,
+        store: BarePodStore,
+        name: str,
+        checkpoint: Checkpoint | None = None,
+        **annotations: str,
     ) -> None:
         """Have the pod's end begin."""
         state = replace(an_eviction().build(), checkpoint=checkpoint)
         whole = a_bare_pod("team", name, **annotations)
         self.objects[f"{PODS}/{name}"] = whole
-        await self.requeuer(store).preserve(msgspec.convert(whole, Pod), state)
+        await self.requeuer(store).store_replacement(msgspec.convert(whole, VictimPod), state)
 
     def requeuer(
-        self, store: BareStore, now: datetime = NOW, monotonic: Callable[[], float] = time.monotonic
-    ) -> Requeuer:
-        return Requeuer(
-            cast("Effects", self),
+        self,
+        store: BarePodStore,
+        now: datetime = NOW,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> BarePodController:
+        return BarePodController(
+            cast("Writes", self),
             store,
             policy=cast("PolicySource", self),
-            announcer=cast("Announcer", self),
-            metrics=Metrics(),
+            announcer=cast("EventRecorder", self),
+            metrics=OperatorMetrics(),
             clock=Clock(now=lambda: now, monotonic=monotonic),
             interval_seconds=0.01,
         )
 
 
 def a_bare_pod(namespace: str, name: str, **annotations: str) -> Any:
-    metadata = {"namespace": namespace, "name": name, "uid": f"uid-{name}", "annotations": annotations}
+    metadata = {
+        "namespace": namespace,
+        "name": name,
+        "uid": f"uid-{name}",
+        "annotations": annotations,
+    }
     return {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "i"}]}}
 
 
@@ -123,13 +135,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster()
 
 
-async def keep(store: BareStore, *names: str) -> None:
+async def keep(store: BarePodStore, *names: str) -> None:
     for namespace, name in (found.split("/") for found in names):
         await store.put(f"uid-{name}", a_bare_pod(namespace, name))
 
 
-def refusal(store: BareStore, namespace: str) -> str:
-    return store.refuses(a_bare_pod(namespace, "next"))
+def refusal(store: BarePodStore, namespace: str) -> str:
+    return store.rejection_reason(a_bare_pod(namespace, "next"))
 
 
 KEPT = {
@@ -183,21 +195,29 @@ NOTES = {
 
 
 @pytest.mark.parametrize(("note", "is_refused"), NOTES.values(), ids=NOTES)
-def test_a_manifest_may_have_so_many_bytes_not_characters(cluster: Cluster, note: str, *, is_refused: bool) -> None:
-    why = cluster.store().refuses(a_bare_pod("a", "next", note=note))
+def test_a_manifest_may_have_so_many_bytes_not_characters(
+    cluster: Cluster, note: str, *, is_refused: bool
+) -> None:
+    why = cluster.store().rejection_reason(a_bare_pod("a", "next", note=note))
     assert why == ("its manifest has more than 2 KiB" if is_refused else "")
 
 
-async def test_one_for_which_there_is_no_room_goes_all_the_same_and_its_event_says_so(cluster: Cluster) -> None:
+async def test_one_for_which_there_is_no_room_goes_all_the_same_and_its_event_says_so(
+    cluster: Cluster,
+) -> None:
     store = cluster.store()
     for name in ("first", "second", "third"):
         await cluster.preserve(store, name)
     await cluster.preserve(store, "large", note="x" * 2048)
-    assert [place.name for place in store.places.values()] == ["first", "second"]
+    assert [place.name for place in store.pending.values()] == ["first", "second"]
     assert len(cluster.records) == 2
     assert cluster.told == [
         ("third", "SoftEvictionNotRequeued", f"the pod is not made anew: {FULL}"),
-        ("large", "SoftEvictionNotRequeued", "the pod is not made anew: its manifest has more than 2 KiB"),
+        (
+            "large",
+            "SoftEvictionNotRequeued",
+            "the pod is not made anew: its manifest has more than 2 KiB",
+        ),
     ]
 
 
@@ -218,21 +238,25 @@ RESUMED = {
 
 
 @pytest.mark.parametrize(("saved", "want"), RESUMED.values(), ids=RESUMED)
-async def test_what_takes_the_place_of(cluster: Cluster, saved: Checkpoint | None, want: str) -> None:
+async def test_what_takes_the_place_of(
+    cluster: Cluster, saved: Checkpoint | None, want: str
+) -> None:
     await cluster.preserve(cluster.store(), "train", saved, **TOLD)
     told = cluster.records[0]["data"]["pod"]["metadata"]["annotations"]
     assert told[keys.RESUME_FROM_CHECKPOINT] == want
     assert told[keys.PREEMPTED_COUNT] == "2"
 
 
-async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a_no(cluster: Cluster) -> None:
+async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a_no(
+    cluster: Cluster,
+) -> None:
     """Without this, what is preempted just after an admin has bound the right would be lost."""
     store, seconds = cluster.store(), [0.0]
     requeuer = cluster.requeuer(store, monotonic=lambda: seconds[0])
 
     async def preserve(name: str) -> None:
         whole = cluster.objects[f"{PODS}/{name}"] = a_bare_pod("team", name)
-        await requeuer.preserve(msgspec.convert(whole, Pod), an_eviction().build())
+        await requeuer.store_replacement(msgspec.convert(whole, VictimPod), an_eviction().build())
 
     cluster.allows = False
     await preserve("before")
@@ -244,18 +268,22 @@ async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a
     seconds[0] += 59
     await preserve("later")
     assert cluster.asked == 2
-    assert [place.name for place in store.places.values()] == ["after", "later"]
+    assert [place.name for place in store.pending.values()] == ["after", "later"]
 
 
-async def test_what_was_made_before_does_not_come_back_for_what_it_has_become(cluster: Cluster) -> None:
+async def test_what_was_made_before_does_not_come_back_for_what_it_has_become(
+    cluster: Cluster,
+) -> None:
     """That it was made could not be noted."""
     store = cluster.store()
     await cluster.preserve(store, "train")
     made = a_bare_pod("team", "train", **{keys.REQUEUED_FROM: "uid-train"})
     made["metadata"]["uid"] = "uid-second"
     cluster.objects[f"{PODS}/train"] = made
-    await cluster.requeuer(store).preserve(msgspec.convert(made, Pod), an_eviction().build())
-    assert list(store.places) == ["uid-second"]
+    await cluster.requeuer(store).store_replacement(
+        msgspec.convert(made, VictimPod), an_eviction().build()
+    )
+    assert list(store.pending) == ["uid-second"]
     assert len(cluster.records) == 1
 
 
@@ -263,7 +291,7 @@ async def test_whoever_says_it_took_anothers_place_takes_nothing_from_it(cluster
     store = cluster.store()
     await cluster.preserve(store, "train")
     await cluster.preserve(store, "liar", **{keys.REQUEUED_FROM: "uid-train"})
-    assert [place.name for place in store.places.values()] == ["train", "liar"]
+    assert [place.name for place in store.pending.values()] == ["train", "liar"]
 
 
 async def test_one_that_cannot_be_read_keeps_no_other_from_being_made(cluster: Cluster) -> None:
@@ -273,22 +301,44 @@ async def test_one_that_cannot_be_read_keeps_no_other_from_being_made(cluster: C
     cluster.objects[f"{PODS}/broken"] |= {"status": {"conditions": "none"}}
     del cluster.objects[f"{PODS}/train"]
     await attend(cluster, lambda: "train" in {name for name, *_ in cluster.told})
-    assert cluster.objects[f"{PODS}/train"]["metadata"]["annotations"][keys.REQUEUED_FROM] == "uid-train"
+    assert (
+        cluster.objects[f"{PODS}/train"]["metadata"]["annotations"][keys.REQUEUED_FROM]
+        == "uid-train"
+    )
 
 
 TRAIN = f"{PODS}/train"
-FINISHED = replace(an_eviction().hinted(deadline=after(600)).build(), phase=Phase.FINISHED, outcome=Outcome.FINISHED)
+FINISHED = replace(
+    an_eviction().hinted(deadline=after(600)).build(),
+    phase=Phase.FINISHED,
+    outcome=CheckpointOutcome.FINISHED,
+)
 UNTOLD = replace(FINISHED, hinted_at=None)
-STAYS = replace(FINISHED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED)
+STAYS = replace(FINISHED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
 STILL_THERE: dict[str, tuple[Eviction, str, dict[str, str], str]] = {
-    "one that failed after it was told is made anew in its name": (FINISHED, "Failed", {}, "made anew"),
+    "one that failed after it was told is made anew in its name": (
+        FINISHED,
+        "Failed",
+        {},
+        "made anew",
+    ),
     "one that failed and is being deleted is waited for": (FINISHED, "Failed", DELETED, "waits"),
     "one that finished has finished": (FINISHED, "Succeeded", {}, "forgotten"),
-    "one that failed without having been told failed by itself": (UNTOLD, "Failed", {}, "forgotten"),
+    "one that failed without having been told failed by itself": (
+        UNTOLD,
+        "Failed",
+        {},
+        "forgotten",
+    ),
     "one that stays, stays": (STAYS, "Running", {}, "forgotten"),
     "one that was to stay and failed later, failed by itself": (STAYS, "Failed", {}, "forgotten"),
-    "one that was to stay and is being deleted goes for good": (STAYS, "Running", DELETED, "forgotten"),
+    "one that was to stay and is being deleted goes for good": (
+        STAYS,
+        "Running",
+        DELETED,
+        "forgotten",
+    ),
 }
 
 
@@ -306,11 +356,13 @@ async def attend(cluster: Cluster, until_it_is: Callable[[], bool], now: datetim
     task = asyncio.create_task(requeuer.run())
     await until(lambda: store.is_loaded and until_it_is())
     task.cancel()
-    for uid in list(store.places):
-        await requeuer._attend(uid)
+    for uid in list(store.pending):
+        await requeuer._reconcile(uid)
 
 
-@pytest.mark.parametrize(("state", "phase", "metadata", "want"), STILL_THERE.values(), ids=STILL_THERE)
+@pytest.mark.parametrize(
+    ("state", "phase", "metadata", "want"), STILL_THERE.values(), ids=STILL_THERE
+)
 async def test_of_victims_that_are_still_there(
     cluster: Cluster, state: Eviction, phase: str, metadata: dict[str, str], want: str
 ) -> None:

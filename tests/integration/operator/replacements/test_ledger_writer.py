@@ -13,38 +13,49 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import Slots
-from reprieve_operator.cluster.leader_election import Election
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.cluster.writes import Effects
-from reprieve_operator.metrics import Metrics
-from reprieve_operator.replacements.ledger_writer import LedgerKeeper
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.leader_election import LeaderElection
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.context import Tools
-from reprieve_operator.victims.termination import Departure
+from reprieve_operator.victims.termination import Termination
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import ledger
-from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Outcome, Phase
-from reprieve_policy.lifecycle.machine import Decision
-from reprieve_policy.lifecycle.transitions import Move
+from reprieve_policy.lifecycle.eviction import Checkpoint, CheckpointOutcome, Eviction, Phase
+from reprieve_policy.lifecycle.machine import LifecycleDecision
+from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import NOW, after, an_eviction
 from reprieve_testing.stub_api import StubApi, stub_api
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 HINTED = an_eviction().hinted(deadline=after(600)).build()
-SAVED = replace(HINTED, phase=Phase.SAVED, outcome=Outcome.SAVED, checkpoint=Checkpoint(saved_at=after(60)))
+SAVED = replace(
+    HINTED,
+    phase=Phase.SAVED,
+    outcome=CheckpointOutcome.SAVED,
+    checkpoint=Checkpoint(saved_at=after(60)),
+)
 GOING = replace(SAVED, phase=Phase.TERMINATING, grace_seconds=30)
 ENDED = replace(SAVED, phase=Phase.FINISHED)
-STAYS = replace(SAVED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED)
+STAYS = replace(SAVED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 
 
-def a_pod(*, phase: str = "Running", owned: bool = True, **fields: Any) -> Pod:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-of-train", "controller": True}
+def a_pod(*, phase: str = "Running", owned: bool = True, **fields: Any) -> VictimPod:
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "train",
+        "uid": "uid-of-train",
+        "controller": True,
+    }
     identity = {"name": "train-0", "namespace": "team", "uid": "u", "resourceVersion": "7"}
     metadata = {**identity, **fields, "ownerReferences": [owner] if owned else []}
-    return msgspec.convert({"metadata": metadata, "status": {"phase": phase}}, Pod)
+    return msgspec.convert({"metadata": metadata, "status": {"phase": phase}}, VictimPod)
 
 
 NEVER = {"annotations": {keys.REQUEUE: "never"}}
@@ -58,7 +69,9 @@ class Leading:
 
 
 @asynccontextmanager
-async def a_ledger(directory: Path, **annotations: str) -> AsyncIterator[tuple[StubApi, LedgerKeeper]]:
+async def a_ledger(
+    directory: Path, **annotations: str
+) -> AsyncIterator[tuple[StubApi, LedgerWriter]]:
     job = {
         "name": "train",
         "namespace": "team",
@@ -67,14 +80,20 @@ async def a_ledger(directory: Path, **annotations: str) -> AsyncIterator[tuple[S
         "annotations": annotations,
     }
     async with stub_api(directory, collections={JOBS: {"train": {"metadata": job}}}) as (stub, api):
-        effects = Effects(api, Slots(32), cast("Election", Leading()), Metrics(), Clock(now=lambda: NOW))
-        yield stub, LedgerKeeper(effects)
+        effects = Writes(
+            api,
+            CallLimiter(32),
+            cast("LeaderElection", Leading()),
+            OperatorMetrics(),
+            Clock(now=lambda: NOW),
+        )
+        yield stub, LedgerWriter(effects)
 
 
-def publish(directory: Path, pod: Pod, saved_at: datetime, **annotations: str) -> StubApi:
+def publish(directory: Path, pod: VictimPod, saved_at: datetime, **annotations: str) -> StubApi:
     async def run() -> StubApi:
         async with a_ledger(directory, **annotations) as (stub, keeper):
-            await keeper.publish(pod, saved_at)
+            await keeper.publish_checkpoint(pod, saved_at)
             return stub
 
     return asyncio.run(run())
@@ -108,15 +127,22 @@ def test_a_pod_without_an_owner_costs_no_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", ["2026-11-21T12:00:30Z", "2026-11-21T12:01:30Z"])
-def test_a_pod_that_is_counted_costs_one_write_and_turns_no_time_back(tmp_path: Path, known: str) -> None:
+def test_a_pod_that_is_counted_costs_one_write_and_turns_no_time_back(
+    tmp_path: Path, known: str
+) -> None:
     async def run() -> None:
         async with a_ledger(tmp_path, **{keys.LAST_CHECKPOINT_AT: known}) as (stub, keeper):
             await keeper.record(a_pod(), GOING, NOW)
             ((_, body),) = stub.patches
             annotations = body["metadata"]["annotations"]
-            assert ledger.parse(annotations[keys.LEDGER])[ledger.SHARED_SLOT].checkpoint == SAVED.checkpoint
+            assert (
+                ledger.parse(annotations[keys.LEDGER])[ledger.SHARED_SLOT].checkpoint
+                == SAVED.checkpoint
+            )
             is_news = known < "2026-11-21T12:01:00Z"
-            assert annotations.get(keys.LAST_CHECKPOINT_AT) == ("2026-11-21T12:01:00Z" if is_news else None)
+            assert annotations.get(keys.LAST_CHECKPOINT_AT) == (
+                "2026-11-21T12:01:00Z" if is_news else None
+            )
 
     asyncio.run(run())
 
@@ -134,21 +160,23 @@ class World:
     told: list[str] = field(default_factory=list)
     current: PolicySettings = field(default_factory=PolicySettings)
 
-    def departure(self) -> Departure:
+    def departure(self) -> Termination:
         tools: Any = SimpleNamespace(
             settings=OperatorSettings(identity="a"),
             clock=Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds),
-            **dict.fromkeys(("effects", "ledger", "requeuer", "policy", "tally", "announcer"), self),
+            **dict.fromkeys(
+                ("effects", "ledger", "requeuer", "policy", "tally", "announcer"), self
+            ),
         )
-        return Departure(cast("Tools", tools), lambda _: None, lambda *_: None)
+        return Termination(cast("Tools", tools), lambda _: None, lambda *_: None)
 
-    async def record(self, pod: Pod, state: Eviction, now: datetime) -> None:  # noqa: ARG002 - the ledger's interface
+    async def record(self, pod: VictimPod, state: Eviction, now: datetime) -> None:  # noqa: ARG002 - the ledger's interface
         self._write_owner("record")
 
-    async def retract(self, pod: Pod, state: Eviction) -> None:  # noqa: ARG002
+    async def retract(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
         self._write_owner("retract")
 
-    async def publish(self, pod: Pod, saved_at: datetime) -> None:  # noqa: ARG002
+    async def publish(self, pod: VictimPod, saved_at: datetime) -> None:  # noqa: ARG002
         assert saved_at == after(60)
         self._write_owner("publish")
 
@@ -160,52 +188,59 @@ class World:
     def announce(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
         self.told.append(reason)
 
-    async def write_finished(self, pod: Pod, state: Eviction) -> Pod:  # noqa: ARG002 - the effects' interface
+    async def write_finished(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002 - the effects' interface
         return self._write("finished", pod)
 
-    async def write_cancelled(self, pod: Pod, state: Eviction) -> Pod:  # noqa: ARG002
+    async def write_cancelled(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002
         return self._write("cancelled", pod)
 
-    async def write_disruption(self, pod: Pod, state: Eviction | None) -> Pod:
+    async def write_disruption(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
         return self._write("disruption" if state is not None else "condition", pod)
 
-    async def write_state(self, pod: Pod, *_: object, **__: object) -> Pod:
+    async def write_state(self, pod: VictimPod, *_: object, **__: object) -> VictimPod:
         return self._write("state", pod)
 
-    async def delete(self, pod: Pod, state: Eviction) -> bool:  # noqa: ARG002
+    async def delete(self, pod: VictimPod, state: Eviction) -> bool:  # noqa: ARG002
         return bool(self._write("delete", pod))
 
-    def _write(self, what: str, pod: Pod) -> Pod:
+    def _write(self, what: str, pod: VictimPod) -> VictimPod:
         self.done.append(what)
         if what in self.refuses:
             raise self.refuses[what]
         return pod
 
-    async def preserve(self, pod: Pod, state: Eviction) -> None:  # noqa: ARG002
+    async def preserve(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
         if not pod.metadata.ownerReferences:
             self.done.append("preserve")
 
     def ended(self, uid: str) -> None:
         """Bare pods are another test's."""
 
-    def deleted(self, pod: Pod, state: Eviction) -> None:
+    def deleted(self, pod: VictimPod, state: Eviction) -> None:
         """What is counted is another test's."""
 
 
-async def proceed(departure: Departure, pod: Pod, state: Eviction) -> None:
-    await departure.proceed(pod, Decision(state))
+async def proceed(departure: Termination, pod: VictimPod, state: Eviction) -> None:
+    await departure.terminate(pod, LifecycleDecision(state))
 
 
-async def overtake(departure: Departure, pod: Pod, state: Eviction) -> None:
-    await departure.proceed(pod, Decision(state, (Move(Phase.TERMINATING, Outcome.SAVED),)))
+async def overtake(departure: Termination, pod: VictimPod, state: Eviction) -> None:
+    await departure.terminate(
+        pod, LifecycleDecision(state, (Transition(Phase.TERMINATING, CheckpointOutcome.SAVED),))
+    )
 
 
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
-UNSAVED = {"checkpoint": None, "outcome": Outcome.TIMED_OUT}
+UNSAVED = {"checkpoint": None, "outcome": CheckpointOutcome.TIMED_OUT}
 BARE = a_pod(phase="Failed", owned=False)
-WAYS: dict[str, tuple[Any, Pod, Eviction, list[str]]] = {
+WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
     "it is deleted": (proceed, a_pod(), GOING, ["record", "disruption", "delete"]),
-    "it is deleted, and not requeued": (proceed, a_pod(**NEVER), GOING, ["publish", "disruption", "delete"]),
+    "it is deleted, and not requeued": (
+        proceed,
+        a_pod(**NEVER),
+        GOING,
+        ["publish", "disruption", "delete"],
+    ),
     "it is deleted unsaved, and not requeued": (
         proceed,
         a_pod(**NEVER),
@@ -213,40 +248,70 @@ WAYS: dict[str, tuple[Any, Pod, Eviction, list[str]]] = {
         ["disruption", "delete"],
     ),
     "somebody else deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
-    "somebody else deletes it unsaved": (overtake, a_pod(**DELETED), replace(GOING, **UNSAVED), ["state"]),
-    "it finishes": (Departure.finish, a_pod(phase="Succeeded"), ENDED, ["publish", "finished"]),
-    "it finishes unsaved": (Departure.finish, a_pod(phase="Succeeded"), replace(ENDED, **UNSAVED), ["finished"]),
-    "it fails": (Departure.finish, a_pod(phase="Failed"), ENDED, ["record", "finished"]),
-    "it fails, and is not requeued": (Departure.finish, a_pod(phase="Failed", **NEVER), ENDED, ["publish", "finished"]),
+    "somebody else deletes it unsaved": (
+        overtake,
+        a_pod(**DELETED),
+        replace(GOING, **UNSAVED),
+        ["state"],
+    ),
+    "it finishes": (
+        Termination.write_finished,
+        a_pod(phase="Succeeded"),
+        ENDED,
+        ["publish", "finished"],
+    ),
+    "it finishes unsaved": (
+        Termination.write_finished,
+        a_pod(phase="Succeeded"),
+        replace(ENDED, **UNSAVED),
+        ["finished"],
+    ),
+    "it fails": (Termination.write_finished, a_pod(phase="Failed"), ENDED, ["record", "finished"]),
+    "it fails, and is not requeued": (
+        Termination.write_finished,
+        a_pod(phase="Failed", **NEVER),
+        ENDED,
+        ["publish", "finished"],
+    ),
     "it fails untold, and has an owner": (
-        Departure.finish,
+        Termination.write_finished,
         a_pod(phase="Failed"),
         replace(ENDED, hinted_at=None),
         ["publish", "finished"],
     ),
-    "it fails, and has no owner": (Departure.finish, BARE, ENDED, ["record", "preserve", "finished"]),
+    "it fails, and has no owner": (
+        Termination.write_finished,
+        BARE,
+        ENDED,
+        ["record", "preserve", "finished"],
+    ),
     "it fails without an owner, and is not requeued": (
-        Departure.finish,
+        Termination.write_finished,
         a_pod(phase="Failed", owned=False, **NEVER),
         ENDED,
         ["publish", "finished"],
     ),
     "it fails untold, and has no owner": (
-        Departure.finish,
+        Termination.write_finished,
         BARE,
         replace(ENDED, hinted_at=None),
         ["publish", "finished"],
     ),
     "it finishes, and has no owner": (
-        Departure.finish,
+        Termination.write_finished,
         a_pod(phase="Succeeded", owned=False),
         ENDED,
         ["publish", "finished"],
     ),
-    "it stays": (Departure.stay, a_pod(), STAYS, ["publish", "cancelled"]),
-    "it stays unsaved": (Departure.stay, a_pod(), replace(STAYS, **UNSAVED), ["cancelled"]),
+    "it stays": (Termination.write_cancelled, a_pod(), STAYS, ["publish", "cancelled"]),
+    "it stays unsaved": (
+        Termination.write_cancelled,
+        a_pod(),
+        replace(STAYS, **UNSAVED),
+        ["cancelled"],
+    ),
     "it stays after it was counted": (
-        Departure.stay,
+        Termination.write_cancelled,
         a_pod(),
         replace(STAYS, grace_seconds=30),
         ["retract", "publish", "cancelled"],
@@ -256,7 +321,7 @@ WAYS: dict[str, tuple[Any, Pod, Eviction, list[str]]] = {
 
 @pytest.mark.parametrize(("way", "pod", "state", "want"), WAYS.values(), ids=WAYS)
 def test_however_a_victim_ends_its_owner_is_told_before_when_it_saved(
-    way: Any, pod: Pod, state: Eviction, want: list[str]
+    way: Any, pod: VictimPod, state: Eviction, want: list[str]
 ) -> None:
     world = World()
     asyncio.run(way(world.departure(), pod, state))
@@ -269,7 +334,7 @@ def test_it_is_told_once_in_a_departure() -> None:
 
     async def run() -> None:
         for _ in range(2):
-            departure.looked()
+            departure.on_reread()
             await proceed(departure, a_pod(**NEVER), GOING)
 
     asyncio.run(run())
@@ -281,26 +346,36 @@ def test_one_that_stays_and_is_asked_anew_tells_anew() -> None:
     departure = world.departure()
 
     async def run() -> None:
-        await departure.stay(a_pod(), STAYS)
-        await departure.stay(a_pod(), STAYS)
+        await departure.write_cancelled(a_pod(), STAYS)
+        await departure.write_cancelled(a_pod(), STAYS)
         await proceed(departure, a_pod(), GOING)
 
     asyncio.run(run())
-    assert world.done == ["publish", "cancelled", "publish", "cancelled", "record", "disruption", "delete"]
+    assert world.done == [
+        "publish",
+        "cancelled",
+        "publish",
+        "cancelled",
+        "record",
+        "disruption",
+        "delete",
+    ]
 
 
 @pytest.mark.parametrize("status", [403, 422, 500])
 def test_an_owner_that_cannot_be_told_keeps_nobody(status: int) -> None:
     world = World(refusal=status)
-    asyncio.run(world.departure().stay(a_pod(), STAYS))
+    asyncio.run(world.departure().write_cancelled(a_pod(), STAYS))
     assert world.done == ["publish", "cancelled"]
 
 
 @pytest.mark.parametrize("status", [0, 409])
-def test_an_owner_that_somebody_else_has_changed_is_told_again_before_anything_is_written(status: int) -> None:
+def test_an_owner_that_somebody_else_has_changed_is_told_again_before_anything_is_written(
+    status: int,
+) -> None:
     world = World(refusal=status)
     with pytest.raises(ApiError):
-        asyncio.run(world.departure().stay(a_pod(), STAYS))
+        asyncio.run(world.departure().write_cancelled(a_pod(), STAYS))
     assert world.done == ["publish"]
 
 
@@ -309,9 +384,9 @@ FULL = ApiError(500, "", "etcdserver: request is too large")
 GONE_SOON = a_pod(**DELETED)
 
 
-async def again(departure: Departure, pod: Pod, state: Eviction) -> None:
+async def again(departure: Termination, pod: VictimPod, state: Eviction) -> None:
     with pytest.raises(ApiError):
-        await departure.proceed(pod, Decision(state))
+        await departure.terminate(pod, LifecycleDecision(state))
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
@@ -354,7 +429,16 @@ def test_an_api_server_that_was_broken_as_a_whole_comes_back_to_an_owner_that_is
         await proceed(departure, a_pod(), GOING)
 
     asyncio.run(run())
-    assert world.done == ["record", "record", "disruption", "record", "disruption", "record", "disruption", "delete"]
+    assert world.done == [
+        "record",
+        "record",
+        "disruption",
+        "record",
+        "disruption",
+        "record",
+        "disruption",
+        "delete",
+    ]
 
 
 def test_a_minute_of_refusals_begins_anew_with_each_answer() -> None:
@@ -367,7 +451,7 @@ def test_a_minute_of_refusals_begins_anew_with_each_answer() -> None:
         await again(departure, a_pod(), GOING)
         world.refusal, world.refuses, world.seconds = 500, {}, 70.0
         with pytest.raises(ApiError):
-            await departure.stay(a_pod(), replace(STAYS, grace_seconds=30))
+            await departure.write_cancelled(a_pod(), replace(STAYS, grace_seconds=30))
 
     asyncio.run(run())
     assert world.done[-1] == "retract"
@@ -381,7 +465,9 @@ def test_a_pod_that_is_full_goes_with_nothing_written() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "goes"), [(1859.0, False), (1860.0, True)])
-def test_a_pod_whose_writes_are_refused_goes_a_minute_beyond_the_ceiling(seconds: float, *, goes: bool) -> None:
+def test_a_pod_whose_writes_are_refused_goes_a_minute_beyond_the_ceiling(
+    seconds: float, *, goes: bool
+) -> None:
     world = World(refuses={"disruption": BROKEN, "condition": BROKEN}, seconds=seconds)
     if goes:
         asyncio.run(proceed(world.departure(), a_pod(), GOING))
@@ -397,7 +483,7 @@ def test_one_that_was_to_stay_and_went_before_that_was_written_is_counted_after_
     async def run() -> None:
         await proceed(departure, a_pod(), GOING)
         with pytest.raises(ApiError):
-            await departure.stay(a_pod(), replace(STAYS, grace_seconds=30))
+            await departure.write_cancelled(a_pod(), replace(STAYS, grace_seconds=30))
         for _ in range(2):
             await proceed(departure, GONE_SOON, GOING)
 

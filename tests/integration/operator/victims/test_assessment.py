@@ -8,15 +8,23 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from reprieve_operator.cluster.call_limiter import Urgency
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.victims.assessment import Assessment
+from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_operator.victims.context import Tools
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.lifecycle.eviction import Cause, Device, Eviction, Ground, Phase, Price, Source
-from reprieve_policy.preemption.protection import Reprieve
+from reprieve_policy.lifecycle.eviction import (
+    Device,
+    Eviction,
+    Phase,
+    PreemptionCause,
+    ProtectionReason,
+    RecordedCost,
+    Source,
+)
+from reprieve_policy.preemption.protection import Protection
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import NOW, a_pod, after, an_eviction
 
@@ -37,8 +45,8 @@ class World:
     namespaces_by_name: dict[str, NamespacePolicy] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
 
-    async def find(self, path: str, kind: type[Any], urgency: Urgency) -> Any:
-        assert urgency is Urgency.TELL, "the workload is told only after it"
+    async def find(self, path: str, kind: type[Any], urgency: CallPriority) -> Any:
+        assert urgency is CallPriority.NOTIFY, "the workload is told only after it"
         self.reads.append(path)
         if self.error is not None:
             raise self.error
@@ -50,9 +58,9 @@ class World:
     def now(self) -> datetime:
         return NOW
 
-    def assessment(self) -> Assessment:
+    def assessment(self) -> VictimAssessor:
         tools = SimpleNamespace(clock=self, policy=self, namespaces=self, effects=self)
-        return Assessment(cast("Tools", tools))
+        return VictimAssessor(cast("Tools", tools))
 
 
 def a_victim(
@@ -61,40 +69,60 @@ def a_victim(
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
     **spec: Any,
-) -> Pod:
+) -> VictimPod:
     pod = a_pod() if owner is None else a_pod().owned_by(owner, "train")
-    metadata = msgspec.to_builtins(pod.build().metadata) | {"labels": labels, "annotations": annotations}
+    metadata = msgspec.to_builtins(pod.build().metadata) | {
+        "labels": labels,
+        "annotations": annotations,
+    }
     started = {"startTime": "2026-11-21T11:00:00Z", "phase": "Running"}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": started}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": started}, VictimPod)
 
 
 def a_job(
-    seconds: int | None = 3600 + 120, uid: str = "uid-of-train", began: str | None = "2026-11-21T11:00:00Z"
+    seconds: int | None = 3600 + 120,
+    uid: str = "uid-of-train",
+    began: str | None = "2026-11-21T11:00:00Z",
 ) -> Any:
-    return {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": seconds}, "status": {"startTime": began}}
+    return {
+        "metadata": {"uid": uid},
+        "spec": {"activeDeadlineSeconds": seconds},
+        "status": {"startTime": began},
+    }
 
 
-async def judge(world: World, pod: Pod, state: Eviction = BY_SCHEDULER) -> Reprieve | None:
-    _, reprieve = await world.assessment().of(pod, state)
+async def judge(world: World, pod: VictimPod, state: Eviction = BY_SCHEDULER) -> Protection | None:
+    _, reprieve = await world.assessment().assess(pod, state)
     return reprieve
 
 
 async def test_a_jobs_walltime_counts_from_the_jobs_own_start() -> None:
     world = World(job=a_job())
-    assert await judge(world, a_victim()) == Reprieve(Ground.NEAR_COMPLETION, after(120))
+    assert await judge(world, a_victim()) == Protection(
+        ProtectionReason.NEAR_COMPLETION, after(120)
+    )
     assert world.reads == [JOB]
 
 
 async def test_the_earlier_of_pod_and_job_counts() -> None:
-    assert await judge(World(job=a_job()), a_victim(activeDeadlineSeconds=3660)) == Reprieve(
-        Ground.NEAR_COMPLETION, after(60)
+    assert await judge(World(job=a_job()), a_victim(activeDeadlineSeconds=3660)) == Protection(
+        ProtectionReason.NEAR_COMPLETION, after(60)
     )
 
 
-REPRIEVED = replace(BY_SCHEDULER, phase=Phase.REPRIEVED, refused_on=Ground.NEAR_COMPLETION, deadline=after(60))
+REPRIEVED = replace(
+    BY_SCHEDULER,
+    phase=Phase.REPRIEVED,
+    refused_on=ProtectionReason.NEAR_COMPLETION,
+    deadline=after(60),
+)
 UNREAD = {
     "a person asks": (a_victim(), BY_PERSON, PolicySettings()),
-    "somebody insists": (a_victim(labels={keys.SOFT_EVICTION: "requested"}), REPRIEVED, PolicySettings()),
+    "somebody insists": (
+        a_victim(labels={keys.SOFT_EVICTION: "requested"}),
+        REPRIEVED,
+        PolicySettings(),
+    ),
     "it was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
     "nobody is reprieved": (a_victim(), BY_SCHEDULER, PolicySettings(near_completion_seconds=0)),
     "it has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
@@ -103,7 +131,9 @@ UNREAD = {
 
 
 @pytest.mark.parametrize(("pod", "state", "settings"), UNREAD.values(), ids=UNREAD)
-async def test_no_job_is_read_where(pod: Pod, state: Eviction, settings: PolicySettings) -> None:
+async def test_no_job_is_read_where(
+    pod: VictimPod, state: Eviction, settings: PolicySettings
+) -> None:
     world = World(job=a_job(), current=settings)
     assert await judge(world, pod, state) is None
     assert world.reads == []
@@ -125,7 +155,7 @@ async def test_nobody_is_reprieved_for_a_job_that(job: Any) -> None:
 async def test_a_job_is_read_once_a_victim() -> None:
     world = World(job=a_job())
     assessment = world.assessment()
-    first, again = [await assessment.of(a_victim(), BY_SCHEDULER) for _ in range(2)]
+    first, again = [await assessment.assess(a_victim(), BY_SCHEDULER) for _ in range(2)]
     assert first == again
     assert world.reads == [JOB]
 
@@ -139,34 +169,45 @@ async def test_a_right_that_is_lacking_holds_up_no_victim_and_an_outage_is_waite
 async def test_a_person_is_not_refused_what_nobody_may_preempt() -> None:
     world = World(namespaces_by_name={"team": SENSITIVE})
     assert await judge(world, a_victim(), BY_PERSON) is None
-    assert await judge(world, a_victim()) == Reprieve(Ground.NON_PREEMPTIBLE, None)
+    assert await judge(world, a_victim()) == Protection(ProtectionReason.NON_PREEMPTIBLE, None)
 
 
 async def test_cost_and_cause_are_settled_as_the_eviction_begins() -> None:
     eight = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
     pod = a_victim(owner=None, containers=[eight])
     world = World()
-    begun, _ = await world.assessment().of(pod, BY_SCHEDULER)
-    assert (begun.cause, begun.cost) == (Cause.PRIORITY, Price(hours=8, device=Device.GPU))
+    begun, _ = await world.assessment().assess(pod, BY_SCHEDULER)
+    assert (begun.cause, begun.cost) == (
+        PreemptionCause.PRIORITY,
+        RecordedCost(hours=8, device=Device.GPU),
+    )
     later = replace(begun, source=Source.LABEL)
-    assert await world.assessment().of(pod, later) == (later, None)
+    assert await world.assessment().assess(pod, later) == (later, None)
 
 
 async def test_what_was_saved_before_is_not_computed_again() -> None:
-    pod = a_victim(owner=None, annotations={keys.LAST_CHECKPOINT_AT: "2026-11-21T11:30:00Z"}, containers=[TWO_CPUS])
-    begun, _ = await World().assessment().of(pod, BY_PERSON)
-    assert begun.cost == Price(hours=1, device=Device.CPU)
+    pod = a_victim(
+        owner=None,
+        annotations={keys.LAST_CHECKPOINT_AT: "2026-11-21T11:30:00Z"},
+        containers=[TWO_CPUS],
+    )
+    begun, _ = await World().assessment().assess(pod, BY_PERSON)
+    assert begun.cost == RecordedCost(hours=1, device=Device.CPU)
 
 
 async def test_a_sidecar_is_counted_and_what_runs_before_is_not_added() -> None:
     before = [TWO_CPUS | {"restartPolicy": "Always"}, TWO_CPUS]
     begun, _ = (
-        await World().assessment().of(a_victim(owner=None, containers=[TWO_CPUS], initContainers=before), BY_PERSON)
+        await World()
+        .assessment()
+        .assess(a_victim(owner=None, containers=[TWO_CPUS], initContainers=before), BY_PERSON)
     )
-    assert begun.cost == Price(hours=4, device=Device.CPU)
+    assert begun.cost == RecordedCost(hours=4, device=Device.CPU)
 
 
 async def test_a_claim_from_a_sensitive_namespace_is_counted_as_one() -> None:
     world = World(namespaces_by_name={"clinic": SENSITIVE})
-    begun, _ = await world.assessment().of(a_victim(), replace(BY_SCHEDULER, initiator="clinic/study"))
-    assert begun.cause is Cause.SENSITIVE
+    begun, _ = await world.assessment().assess(
+        a_victim(), replace(BY_SCHEDULER, initiator="clinic/study")
+    )
+    assert begun.cause is PreemptionCause.SENSITIVE

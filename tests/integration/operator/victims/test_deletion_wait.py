@@ -5,16 +5,21 @@ from typing import Any
 
 import msgspec
 
-from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.deletion_wait import Ending
+from reprieve_operator.victims.deletion_wait import DeletionWait
 
 HELD = msgspec.convert(
     {
-        "metadata": {"name": "p", "namespace": "team", "uid": "u", "finalizers": ["example.com/disk"]},
+        "metadata": {
+            "name": "p",
+            "namespace": "team",
+            "uid": "u",
+            "finalizers": ["example.com/disk"],
+        },
         "status": {"phase": "Succeeded"},
     },
-    Pod,
+    VictimPod,
 )
 
 
@@ -25,8 +30,8 @@ def test_other_cleaners_are_named_again_each_minute_however_often_it_is_looked()
         clock=SimpleNamespace(monotonic=lambda: now),
         announcer=SimpleNamespace(announce=lambda *_: told.append(now)),
     )
-    ending = Ending(tools)
+    ending = DeletionWait(tools)
     for second in range(185):
         now = float(second)
-        assert ending.wait(HELD) > 0
+        assert ending.report_finalizers(HELD) > 0
     assert told == [3, 63, 123, 183]

@@ -12,14 +12,14 @@ import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
-from reprieve_operator.cluster.call_limiter import Slots
-from reprieve_operator.cluster.leader_election import Election
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.cluster.writes import Effects
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.leader_election import LeaderElection
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.victims.context import Tools
-from reprieve_operator.victims.gang_eviction import Muster
-from reprieve_operator.victims.gang_registry import Gangs
+from reprieve_operator.victims.gang_eviction import GangEviction
+from reprieve_operator.victims.gang_registry import GangRegistry
 from reprieve_policy import keys
 from reprieve_policy.gangs import disruption
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
@@ -27,7 +27,10 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import NOW, an_eviction
 from reprieve_testing.stub_api import StubApi, stub_api, until
 
-TEAM, GROUPS = "/api/v1/namespaces/team/pods", "/apis/scheduling.k8s.io/v1beta1/namespaces/team/podgroups"
+TEAM, GROUPS = (
+    "/api/v1/namespaces/team/pods",
+    "/apis/scheduling.k8s.io/v1beta1/namespaces/team/podgroups",
+)
 BEGUN = an_eviction().build()
 
 
@@ -47,7 +50,7 @@ class FakeTools:
 
     announcer: Said
     clock: Clock
-    effects: Effects
+    effects: Writes
 
 
 @dataclass
@@ -56,18 +59,20 @@ class Running:
 
     stub: StubApi
     said: Said
-    gangs: Gangs
+    gangs: GangRegistry
     reached: list[str]
     seconds: float = 0.0
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
 
     def calls(self, verb: str) -> float:
         """Return how many calls were counted that worked."""
-        found = self.metrics.registry.get_sample_value("reprieve_api_calls_total", {"verb": verb, "outcome": "ok"})
+        found = self.metrics.registry.get_sample_value(
+            "reprieve_api_calls_total", {"verb": verb, "outcome": "ok"}
+        )
         return found or 0
 
-    async def muster(self, document: Any, state: Eviction = BEGUN) -> Muster | None:
-        return await self.gangs.muster(a_pod_of(document), state)
+    async def muster(self, document: Any, state: Eviction = BEGUN) -> GangEviction | None:
+        return await self.gangs.find_eviction(a_pod_of(document), state)
 
 
 @asynccontextmanager
@@ -76,23 +81,34 @@ async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> Asyn
     async with stub_api(directory, collections={TEAM: pods, GROUPS: groups or {}}) as (stub, api):
         stub.lists_released.set()
         said, reached = Said(), cast("list[str]", [])
-        running = Running(stub, said, cast("Gangs", None), reached)
-        clock = Clock(now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds)
-        effects = Effects(api, Slots(32), cast("Election", None), running.metrics, clock)
+        running = Running(stub, said, cast("GangRegistry", None), reached)
+        clock = Clock(
+            now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds
+        )
+        effects = Writes(api, CallLimiter(32), cast("LeaderElection", None), running.metrics, clock)
         tools = cast("Tools", FakeTools(said, clock, effects))
-        running.gangs = Gangs(tools, lambda pod, _: reached.append(pod.metadata.name or ""))
+        running.gangs = GangRegistry(tools, lambda pod, _: reached.append(pod.metadata.name or ""))
         yield running
 
 
 def a_document(name: str, gang: str = "train", *, native: bool = False, **metadata: Any) -> Any:
     labels = {} if native or not gang else {keys.POD_GROUP: gang}
-    identity = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-11-21T09:00:00Z"}
+    identity = {
+        "name": name,
+        "namespace": "team",
+        "uid": name,
+        "creationTimestamp": "2026-11-21T09:00:00Z",
+    }
     spec = {"schedulingGroup": {"podGroupName": gang}} if native else {}
-    return {"metadata": identity | {"labels": labels} | metadata, "spec": spec, "status": {"phase": "Running"}}
+    return {
+        "metadata": identity | {"labels": labels} | metadata,
+        "spec": spec,
+        "status": {"phase": "Running"},
+    }
 
 
-def a_pod_of(document: Any) -> Pod:
-    return msgspec.convert(document, Pod)
+def a_pod_of(document: Any) -> VictimPod:
+    return msgspec.convert(document, VictimPod)
 
 
 @pytest.mark.parametrize("labels", [{}, {keys.JOB: "train"}])
@@ -107,17 +123,20 @@ def test_a_pod_that_goes_alone_costs_no_call(tmp_path: Path, labels: dict[str, s
 
 def test_however_many_are_marked_at_once_the_gang_is_looked_at_once(tmp_path: Path) -> None:
     async def run() -> None:
-        documents = [a_document(name) for name in "abc"] + [a_document("d", "other"), a_document("e", "")]
+        documents = [a_document(name) for name in "abc"] + [
+            a_document("d", "other"),
+            a_document("e", ""),
+        ]
         async with gangs_of(tmp_path, *documents) as running:
             found = await asyncio.gather(*(running.muster(document) for document in documents[:3]))
             (muster,) = {id(one): one for one in found}.values()
             assert muster is not None
             assert running.stub.calls[TEAM] == 1
-            assert (muster.size, muster.is_under_way) == (3, False)
+            assert (muster.pod_count, muster.is_in_progress) == (3, False)
             assert running.calls("list") == 1
             assert running.reached == []
-            running.gangs.begin(muster)
-            running.gangs.begin(muster)
+            running.gangs.start(muster)
+            running.gangs.start(muster)
             assert running.reached == ["a", "b", "c"]
 
     asyncio.run(run())
@@ -168,7 +187,9 @@ NATIVE = {
 def test_a_native_group_is_asked(tmp_path: Path, group: Any, *, is_whole: bool) -> None:
     async def run() -> None:
         documents = [a_document(name, native=True) for name in "ab"]
-        async with gangs_of(tmp_path, *documents, groups={"train": group} if group else {}) as running:
+        async with gangs_of(
+            tmp_path, *documents, groups={"train": group} if group else {}
+        ) as running:
             found = await running.muster(documents[0])
             assert (found is not None) is is_whole
             assert running.stub.calls[f"{GROUPS}/train"] == 1
@@ -188,14 +209,14 @@ def test_a_group_that_is_served_only_later_counts_from_then_on(tmp_path: Path) -
             running.stub.absent.clear()
             found = await running.muster(documents[0])
             assert found is not None
-            assert found.size == 2
+            assert found.pod_count == 2
 
     asyncio.run(run())
 
 
 def test_what_was_decided_of_a_native_group_is_not_asked_again(tmp_path: Path) -> None:
     async def run() -> None:
-        resumed = disruption.join(BEGUN, "train", BEGUN)
+        resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
         async with gangs_of(tmp_path, a_document("a", native=True)) as running:
             assert await running.muster(a_document("a", native=True), resumed) is not None
             assert running.stub.calls[f"{GROUPS}/train"] == 0
@@ -221,21 +242,23 @@ def told(phase: Phase) -> Eviction:
     return an_eviction().in_phase(phase).build()
 
 
-def test_a_mark_that_comes_while_a_gang_is_taken_back_waits_until_that_is_done(tmp_path: Path) -> None:
+def test_a_mark_that_comes_while_a_gang_is_taken_back_waits_until_that_is_done(
+    tmp_path: Path,
+) -> None:
     async def run() -> None:
         documents = [a_document(name) for name in "ab"]
         async with gangs_of(tmp_path, *documents) as running:
             first = await running.muster(documents[0])
             assert first is not None
             for uid in "ab":
-                first.enter(uid, lambda: None)
-            first.moved("a", told(Phase.CANCELLED))
-            first.leave("a")
+                first.add_member(uid, lambda: None)
+            first.on_state_written("a", told(Phase.CANCELLED))
+            first.remove_member("a")
             again = asyncio.create_task(running.muster(documents[0]))
             await asyncio.sleep(0)
-            resumed = disruption.join(BEGUN, "train", BEGUN)
-            first.leave("b")
-            running.gangs.forget(first)
+            resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
+            first.remove_member("b")
+            running.gangs.remove(first)
             second = await again
             assert second is not None
             assert second is not first
@@ -244,37 +267,37 @@ def test_a_mark_that_comes_while_a_gang_is_taken_back_waits_until_that_is_done(t
     asyncio.run(run())
 
 
-def a_muster(*uids: str) -> tuple[Muster, list[str]]:
+def a_muster(*uids: str) -> tuple[GangEviction, list[str]]:
     pods = {uid: a_pod_of(a_document(uid)) for uid in uids}
-    roll = disruption.call_roll("train", BEGUN, map(pod_state.member_of, pods.values()))
-    muster, woken = Muster("train", roll, pods), cast("list[str]", [])
+    roll = disruption.decide_gang("train", BEGUN, map(pod_state.member_of, pods.values()))
+    muster, woken = GangEviction("train", roll, pods), cast("list[str]", [])
     for uid in uids:
-        muster.enter(uid, lambda uid=uid: woken.append(uid))
+        muster.add_member(uid, lambda uid=uid: woken.append(uid))
     return muster, woken
 
 
 def test_all_are_woken_when_the_last_has_answered_and_not_before() -> None:
     muster, woken = a_muster("a", "b", "c")
-    muster.moved("a", told(Phase.SETTLED))
-    muster.moved("b", told(Phase.CHECKPOINTING))
-    muster.leave("b")
-    assert (woken, muster.may_go("a"), muster.may_go("c")) == ([], False, True)
-    muster.moved("c", told(Phase.SAVED))
+    muster.on_state_written("a", told(Phase.SETTLED))
+    muster.on_state_written("b", told(Phase.CHECKPOINTING))
+    muster.remove_member("b")
+    assert (woken, muster.may_terminate("a"), muster.may_terminate("c")) == ([], False, True)
+    muster.on_state_written("c", told(Phase.SAVED))
     assert sorted(woken) == ["a", "c"]
-    assert muster.may_go("a")
-    assert not muster.is_open
+    assert muster.may_terminate("a")
+    assert not muster.accepts_members
 
 
 def test_once_all_have_answered_nobody_takes_it_back_for_all() -> None:
     muster, _ = a_muster("a", "b")
-    muster.moved("a", told(Phase.SETTLED))
-    muster.moved("b", told(Phase.TERMINATING))
-    muster.moved("a", told(Phase.CANCELLED))
+    muster.on_state_written("a", told(Phase.SETTLED))
+    muster.on_state_written("b", told(Phase.TERMINATING))
+    muster.on_state_written("a", told(Phase.CANCELLED))
     assert not muster.is_cancelled
 
 
 def test_what_one_takes_back_wakes_all() -> None:
     muster, woken = a_muster("a", "b")
-    muster.moved("b", told(Phase.CANCELLED))
+    muster.on_state_written("b", told(Phase.CANCELLED))
     assert muster.is_cancelled
     assert sorted(woken) == ["a", "b"]

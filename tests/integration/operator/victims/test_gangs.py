@@ -11,14 +11,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from reprieve_operator.cluster.event_recorder import Announcer, Regarding
+from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.pods import Versioned, VersionedMeta
+from reprieve_operator.cluster.pods import VersionedMeta, VersionedObject
 from reprieve_operator.cluster.policy_source import PolicySource
-from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import pod_groups
-from reprieve_operator.gangs.divergence import GangCensus
-from reprieve_operator.gangs.pod_groups import CONDITION, PodGroup
+from reprieve_operator.gangs.divergence import DivergenceMonitor
+from reprieve_operator.gangs.pod_groups import CONDITION, VersionedPodGroup
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_runtime.client.api import ApiError
@@ -28,7 +28,9 @@ from reprieve_testing.stub_api import StubApi, stub_api
 PODS = "/api/v1/namespaces/team/pods"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
-DIFFERS = 'differs from other pods of gang "a" in class; a gang is preempted as a whole or not at all'
+DIFFERS = (
+    'differs from other pods of gang "a" in class; a gang is preempted as a whole or not at all'
+)
 Said = tuple[str, str, str]
 
 
@@ -37,18 +39,22 @@ class Count:
     """A count, the API server that it reads, and what it said and wrote."""
 
     stub: StubApi
-    census: GangCensus
+    census: DivergenceMonitor
     told: list[Said]
     written: list[Any]
     refusal: list[ApiError]
 
     async def sweep(self, *pods: PodBuilder, **status: str) -> list[Said]:
         """Show the metadata of pods as a sweep does, and return what is said of them."""
-        self.stub.collections[PODS] = {str(number): as_json(pod, status) for number, pod in enumerate(pods)}
+        self.stub.collections[PODS] = {
+            str(number): as_json(pod, status) for number, pod in enumerate(pods)
+        }
         for document in self.stub.collections[PODS].values():
-            self.census.see(msgspec.convert({"metadata": document["metadata"]}, Versioned).metadata)
+            self.census.add_pod(
+                msgspec.convert({"metadata": document["metadata"]}, VersionedObject).metadata
+            )
         self.told.clear()
-        await self.census.finish()
+        await self.census.check_changed_namespaces()
         return list(self.told)
 
     @property
@@ -61,27 +67,31 @@ class _Effects:
     written: list[Any]
     refusal: list[ApiError] = field(default_factory=list)
 
-    async def write_conditions(self, path: str, metadata: VersionedMeta, conditions: list[Any]) -> None:
+    async def write_conditions(
+        self, path: str, metadata: VersionedMeta, conditions: list[Any]
+    ) -> None:
         if self.refusal:
             raise self.refusal.pop()
         self.written.append((path, metadata.resourceVersion, conditions))
 
 
 @asynccontextmanager
-async def counting(directory: Path, *groups: Any, policy: NamespacePolicy | None = None) -> AsyncIterator[Count]:
+async def counting(
+    directory: Path, *groups: Any, policy: NamespacePolicy | None = None
+) -> AsyncIterator[Count]:
     known = {CLASSES: {}, GROUPS: {str(number): group for number, group in enumerate(groups)}}
     async with stub_api(directory, collections=known) as (stub, api):
         stub.lists_released.set()
         told: list[Said] = []
         effects = _Effects([])
 
-        def announce(about: Regarding, reason: str, note: str) -> None:
+        def announce(about: ObjectReference, reason: str, note: str) -> None:
             told.append((about.name, reason, note))
 
-        census = GangCensus(
+        census = DivergenceMonitor(
             api,
-            cast("Effects", effects),
-            cast("Announcer", SimpleNamespace(announce=announce)),
+            cast("Writes", effects),
+            cast("EventRecorder", SimpleNamespace(announce=announce)),
             cast("PolicySource", SimpleNamespace(current=PolicySettings())),
             cast("NamespacePolicies", SimpleNamespace(of=lambda _: policy or NamespacePolicy())),
             SimpleNamespace(now=lambda: NOW),  # type: ignore[arg-type]  # the part of a clock that is asked
@@ -101,11 +111,17 @@ def member(name: str, gang: str = "a") -> PodBuilder:
 
 def a_group(name: str = "g", priority: int | None = 0, conditions: Any = None) -> Any:
     metadata = {"name": name, "namespace": "team", "uid": f"uid-of-{name}", "resourceVersion": "7"}
-    return {"metadata": metadata, "spec": {"priority": priority}, "status": {"conditions": conditions}}
+    return {
+        "metadata": metadata,
+        "spec": {"priority": priority},
+        "status": {"conditions": conditions},
+    }
 
 
 def native(name: str, priority: int) -> PodBuilder:
-    return a_pod().named(name).with_uid(f"uid-of-{name}").in_native_gang("g").with_priority(priority)
+    return (
+        a_pod().named(name).with_uid(f"uid-of-{name}").in_native_gang("g").with_priority(priority)
+    )
 
 
 async def test_a_gang_that_does_not_agree_is_told_once_and_counted_until_it_does(tmp_path: Path):
@@ -148,7 +164,7 @@ async def test_a_namespace_that_is_gone_is_forgotten(tmp_path: Path):
         await count.sweep(member("p1"), member("p2").in_class(5))
         await count.sweep()
         assert count.census.count_diverging() == 0
-        assert len(count.census._read) == 0
+        assert len(count.census._checked_fingerprints) == 0
 
 
 async def test_pods_that_have_ended_or_are_leaving_are_no_part_of_it(tmp_path: Path):
@@ -171,7 +187,10 @@ async def test_pods_of_another_priority_are_a_condition_of_their_group(tmp_path:
     async with counting(tmp_path, a_group()) as count:
         await count.sweep(native("p1", 0), native("p2", 9))
         ((path, version, (condition,)),) = count.written
-        assert (path, version) == (f"{GROUPS.replace('podgroups', 'namespaces/team/podgroups')}/g/status", "7")
+        assert (path, version) == (
+            f"{GROUPS.replace('podgroups', 'namespaces/team/podgroups')}/g/status",
+            "7",
+        )
         assert condition == {
             "type": CONDITION,
             "status": "True",
@@ -181,11 +200,15 @@ async def test_pods_of_another_priority_are_a_condition_of_their_group(tmp_path:
         }
 
 
-async def test_groups_that_are_not_served_cost_one_question_a_sweep_and_count_once_they_are(tmp_path: Path):
+async def test_groups_that_are_not_served_cost_one_question_a_sweep_and_count_once_they_are(
+    tmp_path: Path,
+):
     async with counting(tmp_path, a_group()) as count:
         count.stub.absent.add(GROUPS)
         for sweeps in (1, 2, 3):
-            assert await count.sweep(native("p1", 9), a_pod().named("alone").with_uid("alone")) == []
+            assert (
+                await count.sweep(native("p1", 9), a_pod().named("alone").with_uid("alone")) == []
+            )
             assert count.stub.calls[GROUPS] == sweeps
         assert count.written == []
         count.stub.absent.clear()
@@ -220,7 +243,9 @@ async def test_a_write_that_fails_hides_no_other_and_is_tried_again(tmp_path: Pa
 
 
 async def test_a_group_without_pods_or_whose_pods_match_says_nothing(tmp_path: Path):
-    async with counting(tmp_path, a_group(), a_group("empty"), a_group("without", priority=None)) as count:
+    async with counting(
+        tmp_path, a_group(), a_group("empty"), a_group("without", priority=None)
+    ) as count:
         await count.sweep(native("p1", 0))
         assert count.written == []
 
@@ -262,5 +287,5 @@ CONDITIONS: dict[str, tuple[Any, int, Any]] = {
 
 @pytest.mark.parametrize(("before", "misfits", "after"), CONDITIONS.values(), ids=CONDITIONS)
 def test_conditions(before: Any, misfits: int, after: Any) -> None:
-    group = msgspec.convert(a_group(conditions=before), PodGroup)
-    assert pod_groups._conditions(group, misfits, NOW_TEXT) == after
+    group = msgspec.convert(a_group(conditions=before), VersionedPodGroup)
+    assert pod_groups._desired_conditions(group, misfits, NOW_TEXT) == after

@@ -16,20 +16,20 @@ import pytest
 from aiohttp import web
 
 from reprieve_agent import exchange
-from reprieve_agent.desk import Desk
-from reprieve_agent.mailbox import Mailbox
-from reprieve_operator.checkpointing.client import Switchboard
-from reprieve_operator.checkpointing.endpoints import HttpTarget
-from reprieve_operator.checkpointing.http_transport import HttpLine
+from reprieve_agent.desk import CheckpointHandler
+from reprieve_agent.mailbox import RequestFiles
+from reprieve_operator.checkpointing.client import CheckpointClient
+from reprieve_operator.checkpointing.endpoints import HttpEndpoint
+from reprieve_operator.checkpointing.http_transport import HttpTransport
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import Slots
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.cluster.writes import Effects
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.context import Tools
-from reprieve_operator.victims.registry import Keepers
-from reprieve_operator.victims.reporter import Tally
+from reprieve_operator.victims.registry import ReconcilerRegistry
+from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
@@ -91,14 +91,14 @@ class Workload:
 class Behind:
     """A workload behind the agent."""
 
-    desk: Desk
+    desk: CheckpointHandler
     attempts: list[int] = field(default_factory=list)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
         if request.method == "POST":
             self.attempts.append(json.loads(body)["attempt"])
-        said = self.desk.handle(exchange.Request(request.method, body))
+        said = self.desk.handle(exchange.HttpRequest(request.method, body))
         return web.Response(status=said.status, body=said.body)
 
 
@@ -110,17 +110,19 @@ class Cluster:
     events: list[str] = field(default_factory=list)
     are_many: bool = False
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
-    keepers: Keepers | None = None
+    keepers: ReconcilerRegistry | None = None
 
-    async def read(self, *_: object) -> Pod | None:
+    async def read(self, *_: object) -> VictimPod | None:
         assert self.keepers is not None
         return self.keepers.pod("uid")
 
-    async def write_state(self, pod: Pod, state: Eviction, *_: object, **__: bool) -> Pod:
+    async def write_state(
+        self, pod: VictimPod, state: Eviction, *_: object, **__: bool
+    ) -> VictimPod:
         self.states.append(state)
         return with_state(pod, state)
 
-    async def write_disruption(self, pod: Pod, state: Eviction) -> Pod:
+    async def write_disruption(self, pod: VictimPod, state: Eviction) -> VictimPod:
         self.states.append(state)
         await self.may_end.wait()
         return pod
@@ -132,17 +134,24 @@ class Cluster:
     @property
     def end(self) -> Checkpoint | None:
         """What was saved, once the victim is to go."""
-        return next((state.checkpoint for state in self.states if state.phase is Phase.TERMINATING), None)
+        return next(
+            (state.checkpoint for state in self.states if state.phase is Phase.TERMINATING), None
+        )
 
 
-def with_state(pod: Pod, state: Eviction) -> Pod:
+def with_state(pod: VictimPod, state: Eviction) -> VictimPod:
     annotations = {**annotations_of(pod.metadata), keys.EVICTION: eviction.render(state)}
     version = str(int(pod.metadata.resourceVersion) + 1)
     labels = {keys.SOFT_EVICTION: state.phase.value}
-    return replace(pod, metadata=replace(pod.metadata, resourceVersion=version, labels=labels, annotations=annotations))
+    return replace(
+        pod,
+        metadata=replace(
+            pod.metadata, resourceVersion=version, labels=labels, annotations=annotations
+        ),
+    )
 
 
-def a_pod(port: int, state: Eviction | None = None) -> Pod:
+def a_pod(port: int, state: Eviction | None = None) -> VictimPod:
     metadata = {
         "namespace": "team",
         "name": "train",
@@ -152,7 +161,7 @@ def a_pod(port: int, state: Eviction | None = None) -> Pod:
         "annotations": {keys.CHECKPOINT_HINT: f"http://:{port}/checkpoint"},
     }
     status = {"phase": "Running", "podIP": "127.0.0.1", "hostIP": "10.0.0.1"}
-    pod = msgspec.convert({"metadata": metadata, "status": status}, Pod)
+    pod = msgspec.convert({"metadata": metadata, "status": status}, VictimPod)
     return pod if state is None else with_state(pod, state)
 
 
@@ -176,10 +185,14 @@ async def play() -> AsyncIterator[Play]:
         runner = web.ServerRunner(web.Server(workload.handle), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        cluster, lines = Cluster(), Switchboard({HttpTarget: HttpLine})
-        announcer: Any = SimpleNamespace(announce=lambda _, reason, *__, **___: cluster.events.append(reason))
+        cluster, lines = Cluster(), CheckpointClient({HttpEndpoint: HttpTransport})
+        announcer: Any = SimpleNamespace(
+            announce=lambda _, reason, *__, **___: cluster.events.append(reason)
+        )
         namespaces: Any = SimpleNamespace(of=lambda _: NamespacePolicy())
-        settings = OperatorSettings(identity="a", allow_loopback_pod_ips=True, poll_interval_seconds=POLL)
+        settings = OperatorSettings(
+            identity="a", allow_loopback_pod_ips=True, poll_interval_seconds=POLL
+        )
         tools: Any = SimpleNamespace(
             settings=replace(settings, resync_interval_seconds=5 * POLL),
             clock=Clock(),
@@ -191,12 +204,12 @@ async def play() -> AsyncIterator[Play]:
             requeuer=None,
             lines=lines,
             announcer=announcer,
-            tally=Tally(announcer, Metrics(), namespaces),
+            tally=Reporter(announcer, OperatorMetrics(), namespaces),
         )
         pod = a_pod(runner.addresses[0][1], state)
-        cluster.keepers = keepers = Keepers(cast("Tools", tools))
+        cluster.keepers = keepers = ReconcilerRegistry(cast("Tools", tools))
         closing.extend([keepers.close, lines.close, runner.cleanup])
-        keepers.see(pod)
+        keepers.on_pod_update(pod)
         return cluster
 
     yield play
@@ -204,13 +217,19 @@ async def play() -> AsyncIterator[Play]:
         await close()
 
 
-async def test_an_answer_to_the_eviction_before_ends_none_that_was_never_heard_of(play: Play) -> None:
+async def test_an_answer_to_the_eviction_before_ends_none_that_was_never_heard_of(
+    play: Play,
+) -> None:
     """The first POST reaches nobody who remembers it."""
     workload = Workload(posts=saying(FAILS, SAVING), gets=saying(OLD, SAVING, NEW))
     cluster = await play(workload)
     await until(lambda: cluster.end)
     assert workload.attempts == [1, 2]
-    assert [state.phase for state in cluster.states][:3] == [Phase.HINTED, Phase.HINTED, Phase.CHECKPOINTING]
+    assert [state.phase for state in cluster.states][:3] == [
+        Phase.HINTED,
+        Phase.HINTED,
+        Phase.CHECKPOINTING,
+    ]
     assert cluster.end is not None
     assert cluster.end.step == 700
 
@@ -226,7 +245,9 @@ async def test_an_answer_to_the_eviction_before_ends_none_of_an_operator_that_wa
     assert cluster.end.step == 700
 
 
-async def test_one_that_saved_and_gives_no_id_is_asked_again_by_the_next_operator_and_says_so(play: Play) -> None:
+async def test_one_that_saved_and_gives_no_id_is_asked_again_by_the_next_operator_and_says_so(
+    play: Play,
+) -> None:
     """Between its answer and the write of that, an operator was killed."""
     workload = Workload(posts=saying(NEW), gets=saying(NEW))
     cluster = await play(workload, hinted())
@@ -250,15 +271,21 @@ async def test_one_that_never_gives_an_id_is_heard_by_whom_it_answered(play: Pla
     assert (workload.attempts, workload.looks) == ([1], 3)
 
 
-async def test_and_by_the_next_operator_where_it_is_written_down_that_it_answered(play: Play) -> None:
+async def test_and_by_the_next_operator_where_it_is_written_down_that_it_answered(
+    play: Play,
+) -> None:
     workload = Workload(posts=saying(FAILS), gets=saying(SAVING, NEW))
     state = hinted()
-    cluster = await play(workload, replace(state, phase=Phase.CHECKPOINTING, answered_at=state.hinted_at))
+    cluster = await play(
+        workload, replace(state, phase=Phase.CHECKPOINTING, answered_at=state.hinted_at)
+    )
     await until(lambda: cluster.end)
     assert (workload.attempts, workload.looks) == ([], 2)
 
 
-async def test_one_that_takes_no_hint_and_shows_an_old_answer_is_told_three_times_and_gains_no_time(play: Play) -> None:
+async def test_one_that_takes_no_hint_and_shows_an_old_answer_is_told_three_times_and_gains_no_time(
+    play: Play,
+) -> None:
     workload = Workload(posts=saying(FAILS), gets=saying(OLD))
     cluster = await play(workload)
     await until(lambda: workload.looks >= 6)
@@ -268,7 +295,9 @@ async def test_one_that_takes_no_hint_and_shows_an_old_answer_is_told_three_time
 
 
 async def test_a_container_that_was_started_anew_while_it_saved_is_told_again(play: Play) -> None:
-    workload = Workload(posts=saying(named(SAVING)), gets=saying(named(SAVING), IDLE, IDLE, named(NEW)))
+    workload = Workload(
+        posts=saying(named(SAVING)), gets=saying(named(SAVING), IDLE, IDLE, named(NEW))
+    )
     cluster = await play(workload)
     await until(lambda: cluster.end)
     assert workload.attempts == [1, 2]
@@ -281,7 +310,10 @@ async def test_a_container_that_was_started_anew_while_it_saved_is_told_again(pl
 
 @pytest.mark.parametrize("phase", [Phase.EXTENDED, Phase.DEFERRED])
 async def test_in_whatever_phase_it_is(play: Play, phase: Phase) -> None:
-    workload = Workload(posts=saying(named(SAVING)), gets=saying(IDLE, {"state": "saved", "id": "other"}, named(NEW)))
+    workload = Workload(
+        posts=saying(named(SAVING)),
+        gets=saying(IDLE, {"state": "saved", "id": "other"}, named(NEW)),
+    )
     state = hinted()
     cluster = await play(workload, replace(state, phase=phase, answered_at=state.hinted_at))
     await until(lambda: cluster.end)
@@ -307,7 +339,9 @@ async def test_one_that_was_started_anew_and_gives_no_id_then_is_told_again(play
     assert cluster.end.step == 700
 
 
-async def test_one_that_always_forgets_is_told_three_times_and_still_heard_where_it_names_this_one(play: Play) -> None:
+async def test_one_that_always_forgets_is_told_three_times_and_still_heard_where_it_names_this_one(
+    play: Play,
+) -> None:
     gets = saying(*[IDLE] * 20, OLD, OLD, OLD, named(NEW))
     workload = Workload(posts=saying(SAVING), gets=gets)
     cluster = await play(workload)
@@ -318,14 +352,18 @@ async def test_one_that_always_forgets_is_told_three_times_and_still_heard_where
     assert cluster.end.step == 700
 
 
-def deliver(desk: Desk, eviction_id: str) -> None:
+def deliver(desk: CheckpointHandler, eviction_id: str) -> None:
     body = json.dumps({"version": 1, "id": eviction_id, "attempt": 1}).encode()
-    desk.handle(exchange.Request("POST", body))
+    desk.handle(exchange.HttpRequest("POST", body))
 
 
-async def test_a_file_with_an_answer_to_the_eviction_before_ends_none_of_this(play: Play, tmp_path: Path) -> None:
+async def test_a_file_with_an_answer_to_the_eviction_before_ends_none_of_this(
+    play: Play, tmp_path: Path
+) -> None:
     """That it was taken back has never reached the agent."""
-    workload = Behind(Desk(Mailbox(str(tmp_path / "request")), None, lambda *_, **__: None))
+    workload = Behind(
+        CheckpointHandler(RequestFiles(str(tmp_path / "request")), None, lambda *_, **__: None)
+    )
     answer = tmp_path / "request.answer"
     deliver(workload.desk, "before")
     answer.write_text(json.dumps(OLD))
@@ -337,9 +375,13 @@ async def test_a_file_with_an_answer_to_the_eviction_before_ends_none_of_this(pl
     assert (cluster.end.step, workload.attempts) == (700, [2])
 
 
-async def test_a_file_with_an_answer_to_this_ends_it_for_an_operator_that_follows(play: Play, tmp_path: Path) -> None:
+async def test_a_file_with_an_answer_to_this_ends_it_for_an_operator_that_follows(
+    play: Play, tmp_path: Path
+) -> None:
     """The agent knows what it is to, whether it says so or not."""
-    workload = Behind(Desk(Mailbox(str(tmp_path / "request")), None, lambda *_, **__: None))
+    workload = Behind(
+        CheckpointHandler(RequestFiles(str(tmp_path / "request")), None, lambda *_, **__: None)
+    )
     deliver(workload.desk, ID)
     (tmp_path / "request.answer").write_text(json.dumps(NEW))
     cluster = await play(workload, hinted())
@@ -359,10 +401,14 @@ class Server:
         return a_pod(1)
 
 
-async def test_an_annotation_that_was_there_before_is_removed_with_the_first_write_and_only_then() -> None:
+async def test_an_annotation_that_was_there_before_is_removed_with_the_first_write_and_only_then() -> (
+    None
+):
     """At the version that was seen: what is written in between is removed too, or the write is refused."""
     server, leader = Server(), SimpleNamespace(check=lambda: 5.0)
-    effects = Effects(cast("Any", server), Slots(1), cast("Any", leader), Metrics(), Clock())
+    effects = Writes(
+        cast("Any", server), CallLimiter(1), cast("Any", leader), OperatorMetrics(), Clock()
+    )
     for begins in (True, False):
         await effects.write_state(a_pod(1), hinted(), None, begins=begins)
     first, later = (body["metadata"] for body in server.bodies)

@@ -7,38 +7,57 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from reprieve_operator.cluster.event_recorder import Announcer, Regarding
+from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.metrics import Metrics
-from reprieve_operator.victims.reporter import Tally
-from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, Plan, Strategy
-from reprieve_policy.checkpointing.contract import Answer, AnswerState
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.victims.reporter import Reporter
+from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import machine
-from reprieve_policy.lifecycle.eviction import Cause, Device, Eviction, Ground, Outcome, Phase, Price
-from reprieve_policy.lifecycle.machine import Decision, Seen
-from reprieve_policy.lifecycle.transitions import Move
+from reprieve_policy.lifecycle.eviction import (
+    CheckpointOutcome,
+    Device,
+    Eviction,
+    Phase,
+    PreemptionCause,
+    ProtectionReason,
+    RecordedCost,
+)
+from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
+from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_testing.builders import after, an_eviction
 
-POD = msgspec.convert({"metadata": {"name": "p", "namespace": "team", "uid": "u"}}, Pod)
-ENDED = replace(an_eviction().build(), phase=Phase.TERMINATING, grace_seconds=30, outcome=Outcome.SAVED)
+POD = msgspec.convert({"metadata": {"name": "p", "namespace": "team", "uid": "u"}}, VictimPod)
+ENDED = replace(
+    an_eviction().build(),
+    phase=Phase.TERMINATING,
+    grace_seconds=30,
+    outcome=CheckpointOutcome.SAVED,
+)
 HINTED = an_eviction().hinted(deadline=after(600)).build()
 SAVING = an_eviction().answered(Phase.CHECKPOINTING, deadline=after(600)).build()
-PLAN = Plan(strategy=Strategy.AUTO, hint=AnnotationHint(), timeout_seconds=600, max_deferral_seconds=300)
-REFUSED = replace(an_eviction().asked_by_scheduler().build(), refused_on=Ground.NEAR_COMPLETION, deadline=after(60))
+PLAN = CheckpointPlan(
+    strategy=Strategy.AUTO, hint=AnnotationHint(), timeout_seconds=600, max_deferral_seconds=300
+)
+REFUSED = replace(
+    an_eviction().asked_by_scheduler().build(),
+    refused_on=ProtectionReason.NEAR_COMPLETION,
+    deadline=after(60),
+)
 
 
 @dataclass
 class World:
     """A registry, and what is said beside it."""
 
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     policy: NamespacePolicy = field(default_factory=NamespacePolicy)
     told: list[tuple[str, bool]] = field(default_factory=list)
 
-    def announce(self, _: Regarding, reason: str, note: str, *, once: bool = False) -> None:
+    def announce(self, _: ObjectReference, reason: str, note: str, *, once: bool = False) -> None:
         assert note
         self.told.append((reason, once))
 
@@ -46,25 +65,30 @@ class World:
         assert name == "team"
         return self.policy
 
-    def tally(self) -> Tally:
-        return Tally(cast("Announcer", self), self.metrics, cast("NamespacePolicies", self))
+    def tally(self) -> Reporter:
+        return Reporter(cast("EventRecorder", self), self.metrics, cast("NamespacePolicies", self))
 
     def value(self, name: str, **labels: str) -> Any:
         return self.metrics.registry.get_sample_value(name, labels)
 
     def ends(self, **fields: Any) -> "World":
-        self.tally().deleted(POD, replace(ENDED, **fields))
+        self.tally().report_deleted(POD, replace(ENDED, **fields))
         return self
 
     def refuses(self, phase: Phase) -> "World":
         state = replace(REFUSED, phase=phase)
-        self.tally().moved(POD, Decision(state, (Move(phase),)))
+        self.tally().report_transitions(POD, LifecycleDecision(state, (Transition(phase),)))
         return self
 
 
-@pytest.mark.parametrize("cause", Cause)
-def test_a_deletion_is_counted_by_namespace_and_cause(cause: Cause) -> None:
-    assert World().ends(cause=cause).value("reprieve_preemptions_total", namespace="team", reason=cause) == 1
+@pytest.mark.parametrize("cause", PreemptionCause)
+def test_a_deletion_is_counted_by_namespace_and_cause(cause: PreemptionCause) -> None:
+    assert (
+        World()
+        .ends(cause=cause)
+        .value("reprieve_preemptions_total", namespace="team", reason=cause)
+        == 1
+    )
 
 
 def test_one_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
@@ -74,32 +98,44 @@ def test_one_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
 
 
 FAILURES = {
-    Outcome.SAVED: (None, 0),
-    Outcome.SKIPPED: (None, 0),
-    Outcome.REFUSED: (1, 0),
-    Outcome.TIMED_OUT: (1, 0),
-    Outcome.UNRESPONSIVE: (1, 1),
+    CheckpointOutcome.SAVED: (None, 0),
+    CheckpointOutcome.SKIPPED: (None, 0),
+    CheckpointOutcome.REFUSED: (1, 0),
+    CheckpointOutcome.TIMED_OUT: (1, 0),
+    CheckpointOutcome.UNRESPONSIVE: (1, 1),
 }
 
 
-@pytest.mark.parametrize(("outcome", "want"), FAILURES.items(), ids=[outcome.value for outcome in FAILURES])
-def test_only_lost_work_is_a_failure_and_only_silence_escalates(outcome: Outcome, want: tuple[int | None, int]) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "want"), FAILURES.items(), ids=[outcome.value for outcome in FAILURES]
+)
+def test_only_lost_work_is_a_failure_and_only_silence_escalates(
+    outcome: CheckpointOutcome, want: tuple[int | None, int]
+) -> None:
     world = World().ends(outcome=outcome)
     assert world.value("reprieve_preemption_outcomes_total", outcome=outcome) == 1
-    failed = world.value("reprieve_preemption_failed_checkpoint_total", namespace="team", reason=outcome)
+    failed = world.value(
+        "reprieve_preemption_failed_checkpoint_total", namespace="team", reason=outcome
+    )
     assert (failed, world.value("reprieve_preemption_escalations_total")) == want
 
 
-@pytest.mark.parametrize(("workload_type", "shown"), [("ml-training", "ml-training"), (None, "unsaid")])
-def test_a_cost_is_observed_under_the_namespaces_workload_type(workload_type: str | None, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("workload_type", "shown"), [("ml-training", "ml-training"), (None, "unsaid")]
+)
+def test_a_cost_is_observed_under_the_namespaces_workload_type(
+    workload_type: str | None, shown: str
+) -> None:
     world = World(policy=NamespacePolicy(workload_type=workload_type))
-    world.ends(cost=Price(hours=12.5, device=Device.GPU))
+    world.ends(cost=RecordedCost(hours=12.5, device=Device.GPU))
     assert world.value("reprieve_preemption_cost_sum", workload_type=shown) == 12.5
     assert world.told == [("SoftEvictionDeleting", False)]
 
 
 @pytest.mark.parametrize(("phase", "once"), [(Phase.REPRIEVED, False), (Phase.SPARED, True)])
-def test_a_refusal_is_counted_each_time_and_one_for_good_is_told_once(phase: Phase, *, once: bool) -> None:
+def test_a_refusal_is_counted_each_time_and_one_for_good_is_told_once(
+    phase: Phase, *, once: bool
+) -> None:
     world = World().refuses(phase).refuses(phase)
     assert world.value("reprieve_preemption_refusals_total", ground="near-completion") == 2
     assert world.told == [("PreemptionRefused", once)] * 2
@@ -108,12 +144,16 @@ def test_a_refusal_is_counted_each_time_and_one_for_good_is_told_once(phase: Pha
 def test_an_eviction_that_goes_on_is_no_refusal() -> None:
     world = World()
     hinted: Eviction = replace(REFUSED, phase=Phase.HINTED, attempt=1)
-    world.tally().moved(POD, Decision(hinted, (Move(Phase.REQUESTED), Move(Phase.HINTED))))
+    world.tally().report_transitions(
+        POD, LifecycleDecision(hinted, (Transition(Phase.REQUESTED), Transition(Phase.HINTED)))
+    )
     assert world.value("reprieve_preemption_refusals_total", ground="near-completion") is None
 
 
-def answering(state: AnswerState, **fields: Any) -> Seen:
-    return Seen(answer=Answer(state=state, eviction_id=HINTED.eviction_id, **fields))
+def answering(state: AnswerState, **fields: Any) -> ObservedVictim:
+    return ObservedVictim(
+        answer=CheckpointAnswer(state=state, eviction_id=HINTED.eviction_id, **fields)
+    )
 
 
 @dataclass(frozen=True)
@@ -132,20 +172,45 @@ class Counts:
 CEILING = after(PolicySettings().ceiling_seconds)
 STEPS = {
     "a hint that is answered": (HINTED, answering(AnswerState.SAVING), after(1), Counts()),
-    "a deadline that is put off, once": (SAVING, Seen(), after(600), Counts(extensions=1)),
-    "not one that is put off to no later moment": (replace(SAVING, deadline=CEILING), Seen(), CEILING, Counts()),
-    "one that was put off before": (replace(SAVING, phase=Phase.EXTENDED), Seen(), after(600), Counts()),
-    "a deferral": (HINTED, answering(AnswerState.DEFER, defer_seconds=60), after(1), Counts(deferrals=1)),
+    "a deadline that is put off, once": (
+        SAVING,
+        ObservedVictim(),
+        after(600),
+        Counts(extensions=1),
+    ),
+    "not one that is put off to no later moment": (
+        replace(SAVING, deadline=CEILING),
+        ObservedVictim(),
+        CEILING,
+        Counts(),
+    ),
+    "one that was put off before": (
+        replace(SAVING, phase=Phase.EXTENDED),
+        ObservedVictim(),
+        after(600),
+        Counts(),
+    ),
+    "a deferral": (
+        HINTED,
+        answering(AnswerState.DEFER, defer_seconds=60),
+        after(1),
+        Counts(deferrals=1),
+    ),
     "one that is asked again in its extension": (
         replace(SAVING, phase=Phase.EXTENDED, answered_at=after(5)),
-        Seen(is_forgotten=True),
+        ObservedVictim(request_forgotten=True),
         after(1),
         Counts(),
     ),
-    "a mark that is taken back": (HINTED, Seen(is_marked=False), after(1), Counts(cancellations=1)),
+    "a mark that is taken back": (
+        HINTED,
+        ObservedVictim(is_marked=False),
+        after(1),
+        Counts(cancellations=1),
+    ),
     "one that is taken back after the deletion": (
         ENDED,
-        Seen(is_marked=False, is_being_deleted=True),
+        ObservedVictim(is_marked=False, is_being_deleted=True),
         after(1),
         Counts(),
     ),
@@ -162,10 +227,15 @@ STEPS = {
         Counts(saved=1, saved_within=590.0),
     ),
     "one that cannot be made": (HINTED, answering(AnswerState.CANNOT), after(1), Counts()),
-    "a victim that is gone, and was the last": (ENDED, Seen(is_gone=True), after(31), Counts()),
+    "a victim that is gone, and was the last": (
+        ENDED,
+        ObservedVictim(is_gone=True),
+        after(31),
+        Counts(),
+    ),
     "one in whose place its owner makes another": (
         ENDED,
-        Seen(is_gone=True, is_replaced=True),
+        ObservedVictim(is_gone=True, is_replaced=True),
         after(31),
         Counts(requeued_by_owner=1),
     ),
@@ -174,15 +244,17 @@ STEPS = {
 
 @pytest.mark.parametrize(("state", "seen", "now", "want"), STEPS.values(), ids=STEPS)
 def test_each_step_on_the_way_is_counted_once_and_as_what_it_is(
-    state: Eviction, seen: Seen, now: datetime, want: Counts
+    state: Eviction, seen: ObservedVictim, now: datetime, want: Counts
 ) -> None:
     world = World()
-    world.tally().moved(POD, machine.decide(state, seen, PLAN, PolicySettings(), now))
+    world.tally().report_transitions(POD, machine.decide(state, seen, PLAN, PolicySettings(), now))
     assert want == Counts(
         extensions=world.value("reprieve_preemption_extensions_total"),
         deferrals=world.value("reprieve_preemption_deferrals_total"),
         cancellations=world.value("reprieve_preemption_cancellations_total"),
-        requeued_by_owner=world.value("reprieve_preemption_victim_requeue_total", namespace="team", by="owner"),
+        requeued_by_owner=world.value(
+            "reprieve_preemption_victim_requeue_total", namespace="team", by="owner"
+        ),
         saved=world.value("reprieve_preemption_checkpoint_duration_seconds_count"),
         saved_within=world.value("reprieve_preemption_checkpoint_duration_seconds_sum"),
     )

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from reprieve_operator.background import beside
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.victims.watch import PodWatch
+from reprieve_operator.background import background
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.victims.watch import VictimWatch
 from reprieve_testing.stub_api import StubApi, stub_api, until
 
 ALL = "/api/v1/pods"
@@ -21,7 +21,7 @@ class Told:
         self.seen: list[str] = []
         self.lost: list[str] = []
 
-    def see(self, pod: Pod) -> None:
+    def see(self, pod: VictimPod) -> None:
         self.seen.append(f"{pod.metadata.uid} {pod.status.phase}")
 
     def lose(self, uid: str) -> None:
@@ -36,12 +36,14 @@ def pod(name: str, uid: str, phase: str = "Running") -> dict[str, Any]:
 @asynccontextmanager
 async def watched(directory: Path, *pods: dict[str, Any]) -> AsyncIterator[tuple[StubApi, Told]]:
     told = Told()
-    async with stub_api(directory, collections={ALL: {found["metadata"]["name"]: found for found in pods}}) as (
+    async with stub_api(
+        directory, collections={ALL: {found["metadata"]["name"]: found for found in pods}}
+    ) as (
         stub,
         api,
     ):
         stub.lists_released.set()
-        async with beside(PodWatch(api, told.see, told.lose).run):
+        async with background(VictimWatch(api, told.see, told.lose).run):
             await until(lambda: stub.open_watches == 1)
             yield stub, told
 

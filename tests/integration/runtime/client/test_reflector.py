@@ -27,7 +27,10 @@ class Thing:
 
 
 def thing(name: str, size: Any, version: str = "2") -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "team", "resourceVersion": version}, "size": size}
+    return {
+        "metadata": {"name": name, "namespace": "team", "resourceVersion": version},
+        "size": size,
+    }
 
 
 @dataclass
@@ -51,7 +54,9 @@ async def kept(directory: Path, *things: dict[str, Any], page: int = 20) -> Asyn
     by_name = {found["metadata"]["name"]: found for found in things}
     async with stub_api(directory, collections={ALL: by_name}) as (stub, api):
         forgotten: list[Key] = []
-        found = Reflector(api, ALL, Thing, lambda thing: thing.size, forget=forgotten.append, page=page)
+        found = Reflector(
+            api, ALL, Thing, lambda thing: thing.size, on_delete=forgotten.append, page=page
+        )
         stub.lists_released.set()
         task = asyncio.create_task(found.run())
         try:
@@ -120,7 +125,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
-async def test_the_watch_goes_on_from_what_it_saw_last(tmp_path: Path, refusal: tuple[int, str]) -> None:
+async def test_the_watch_goes_on_from_what_it_saw_last(
+    tmp_path: Path, refusal: tuple[int, str]
+) -> None:
     async with kept(tmp_path, thing("a", 1)) as made:
         made.stub.send("ADDED", thing("b", 2, "5"))
         await until(lambda: made.sizes == {"a": 1, "b": 2})
@@ -139,7 +146,9 @@ STALE = {
 
 
 @pytest.mark.parametrize("refusal", STALE.values(), ids=STALE)
-async def test_a_version_that_is_none_is_listed_anew(tmp_path: Path, refusal: tuple[int, str]) -> None:
+async def test_a_version_that_is_none_is_listed_anew(
+    tmp_path: Path, refusal: tuple[int, str]
+) -> None:
     async with kept(tmp_path, thing("a", 1), thing("b", 2)) as made:
         del made.stub.collections[ALL]["b"]
         made.stub.watches_refused = [refusal]
@@ -166,8 +175,10 @@ async def test_a_watch_that_ends_at_once_each_time_is_not_begun_without_end(
     paused: list[float] = []
     monkeypatch.setattr(backoff, "_LAST_SECONDS", 0.4)
     async with kept(tmp_path, thing("a", 1)) as made:
-        pause = made.reflector._backoff.pause
-        monkeypatch.setattr(made.reflector._backoff, "pause", lambda: paused.append(pause()) or paused[-1])
+        pause = made.reflector._backoff.next_delay
+        monkeypatch.setattr(
+            made.reflector._backoff, "next_delay", lambda: paused.append(pause()) or paused[-1]
+        )
         for watch in range(2, 6):
             made.stub.end_watches()
             await made.follows(watch)
@@ -176,8 +187,10 @@ async def test_a_watch_that_ends_at_once_each_time_is_not_begun_without_end(
     assert all(seconds >= 0.1 for seconds in paused)
 
 
-async def test_one_that_ends_after_a_while_is_begun_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "_SHORT_SECONDS", -1.0)
+async def test_one_that_ends_after_a_while_is_begun_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "_MIN_WATCH_SECONDS", -1.0)
     monkeypatch.setattr(backoff, "_FIRST_SECONDS", 1000.0)
     async with kept(tmp_path, thing("a", 1)) as made:
         made.stub.end_watches()
@@ -196,9 +209,9 @@ async def test_what_is_no_event_at_all_does_not_end_the_watch_for_good(tmp_path:
 
 async def test_an_api_server_that_refuses_is_heard_though_it_tells_nothing(tmp_path: Path) -> None:
     async with kept(tmp_path, thing("a", 1)) as made:
-        told = made.reflector._heard_at
+        told = made.reflector._last_event_at
         made.stub.watches_refused = [(403, "")]
         made.stub.end_watches()
         await made.follows(3)
-        assert made.reflector._heard_at == told < made.reflector._answered_at
-        assert 0 <= made.reflector.silent_seconds <= made.reflector.age_seconds
+        assert made.reflector._last_event_at == told < made.reflector._last_response_at
+        assert 0 <= made.reflector.seconds_since_response <= made.reflector.age_seconds

@@ -10,7 +10,7 @@ from reprieve_policy.kube.objects import TemplatedResource, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_testing.reviews import a_review, running_server
 from reprieve_webhooks.admission import review
-from reprieve_webhooks.admission.review import Malformed, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 
 LABEL = "reprieve.dev/preemption-class"
 JOB_SET = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
@@ -29,21 +29,23 @@ def a_job(*templates: Any, **fields: Any) -> dict[str, Any]:
     }
 
 
-def parsed(document: Any, kind: Any = VOLCANO_JOB, old: Any = None, **listed: Any) -> Request:
+def parsed(
+    document: Any, kind: Any = VOLCANO_JOB, old: Any = None, **listed: Any
+) -> AdmissionRequest:
     sent = a_review(document, old=old, kind=kind)
     found = review.parse(json.dumps(sent).encode(), **listed)
-    assert isinstance(found, Request)
+    assert isinstance(found, AdmissionRequest)
     return found
 
 
-def classes(found: Request) -> list[str]:
+def classes(found: AdmissionRequest) -> list[str]:
     assert isinstance(found.object, TemplatedResource)
     return [view.labels.get(LABEL, "") for view in pod_views(found.object)]
 
 
 def test_a_namesake_of_a_built_in_kind_is_read_by_its_own_paths() -> None:
     found = parsed(a_job(a_template("3"), a_template("4"), template=a_template("5")))
-    assert review.concerns_rules(found)
+    assert review.has_rules(found)
     assert found.object is not None
     assert found.object.kind == kinds.CUSTOM
     assert found.object.metadata.namespace == "team-a"
@@ -81,16 +83,16 @@ def test_an_update_is_read_on_both_sides() -> None:
 
 def test_nobodys_kind_is_nobodys_business() -> None:
     found = parsed(a_job(a_template("11")), kind=JOB_SET | {"kind": "Other"})
-    assert not review.concerns_rules(found)
+    assert not review.has_rules(found)
 
 
 def test_a_kind_that_takes_our_word_for_a_name_is_nobodys_business() -> None:
     found = parsed({"spec": {"template": a_template("11")}}, kind=JOB_SET | {"kind": kinds.CUSTOM})
-    assert not review.concerns_rules(found)
+    assert not review.has_rules(found)
 
 
 def test_a_kind_that_is_no_longer_listed_is_not_read() -> None:
-    assert not review.concerns_rules(parsed(a_job(a_template("11")), listed=TemplateKinds(())))
+    assert not review.has_rules(parsed(a_job(a_template("11")), listed=TemplateKinds(())))
 
 
 def test_a_kind_that_an_admin_lists_is_read() -> None:
@@ -101,20 +103,26 @@ def test_a_kind_that_an_admin_lists_is_read() -> None:
 
 def test_a_deletion_has_nothing_to_judge() -> None:
     found = parsed(None, old=a_job(a_template("11")))
-    assert not review.concerns_rules(found)
+    assert not review.has_rules(found)
 
 
 @pytest.mark.parametrize("document", ["text", 7, [1], {"spec": 7}, {"metadata": "x"}], ids=str)
 def test_an_object_of_any_form_is_an_object_without_templates(document: object) -> None:
     body = json.dumps(a_review({}, kind=VOLCANO_JOB, object=document)).encode()
     found = review.parse(body)
-    assert isinstance(found, Request)
+    assert isinstance(found, AdmissionRequest)
     assert classes(found) == []
 
 
-@pytest.mark.parametrize("inside", [b'"\xff"', b"[" * 100_000, b"nope"], ids=["not UTF-8", "too deep", "not JSON"])
+@pytest.mark.parametrize(
+    "inside", [b'"\xff"', b"[" * 100_000, b"nope"], ids=["not UTF-8", "too deep", "not JSON"]
+)
 def test_what_is_no_json_is_said(inside: bytes) -> None:
-    body = json.dumps(a_review(a_job(), kind=VOLCANO_JOB)).encode().replace(b'"tasks": []', b'"tasks": ' + inside)
+    body = (
+        json.dumps(a_review(a_job(), kind=VOLCANO_JOB))
+        .encode()
+        .replace(b'"tasks": []', b'"tasks": ' + inside)
+    )
     assert isinstance(review.parse(body), Malformed)
 
 
@@ -123,5 +131,7 @@ async def test_the_server_refuses_with_the_whole_path_and_never_the_same_twice()
         refused = await server.ask("/validate", a_review(a_job(a_template("11")), kind=VOLCANO_JOB))
         assert refused["status"]["message"] == BAD
         bad = a_job(a_template("11"))
-        assert (await server.ask("/validate", a_review(bad | {"status": {}}, old=bad, kind=VOLCANO_JOB)))["allowed"]
+        assert (
+            await server.ask("/validate", a_review(bad | {"status": {}}, old=bad, kind=VOLCANO_JOB))
+        )["allowed"]
         assert (await server.ask("/mutate", a_review(bad, kind=VOLCANO_JOB)))["allowed"]

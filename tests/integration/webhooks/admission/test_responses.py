@@ -17,9 +17,17 @@ from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.lifecycle.eviction import Checkpoint
-from reprieve_policy.lifecycle.ledger import Entry
+from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.reviews import Document, FixedFacts, RunningServer, a_pod, a_review, patch_of, running_server
+from reprieve_testing.reviews import (
+    Document,
+    FixedFacts,
+    RunningServer,
+    a_pod,
+    a_review,
+    patch_of,
+    running_server,
+)
 
 
 @pytest_asyncio.fixture
@@ -31,7 +39,10 @@ async def server() -> AsyncIterator[RunningServer]:
 async def test_a_class_above_10_is_refused_with_400_and_its_cause(server: RunningServer):
     response = await server.ask("/validate", a_review(a_pod(labels={keys.PREEMPTION_CLASS: "11"})))
 
-    path, message = "metadata.labels[reprieve.dev/preemption-class]", 'Invalid value: "11": must be between 0 and 10'
+    path, message = (
+        "metadata.labels[reprieve.dev/preemption-class]",
+        'Invalid value: "11": must be between 0 and 10',
+    )
     assert response["allowed"] is False
     assert response["status"] == {
         "status": "Failure",
@@ -44,7 +55,9 @@ async def test_a_class_above_10_is_refused_with_400_and_its_cause(server: Runnin
 
 async def test_all_mistakes_come_back_at_once(server: RunningServer):
     labels = {keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "maybe"}
-    response = await server.ask("/validate", a_review(a_pod(labels=labels, annotations={keys.CHECKPOINT: "x"})))
+    response = await server.ask(
+        "/validate", a_review(a_pod(labels=labels, annotations={keys.CHECKPOINT: "x"}))
+    )
 
     causes = response["status"]["details"]["causes"]
     assert [cause["reason"] for cause in causes] == [
@@ -52,11 +65,16 @@ async def test_all_mistakes_come_back_at_once(server: RunningServer):
         "FieldValueNotSupported",
         "FieldValueNotSupported",
     ]
-    assert all(f"{cause['field']}: {cause['message']}" in response["status"]["message"] for cause in causes)
+    assert all(
+        f"{cause['field']}: {cause['message']}" in response["status"]["message"] for cause in causes
+    )
 
 
 async def test_what_only_may_not_be_is_403(server: RunningServer):
-    low, high = a_pod(labels={keys.PREEMPTION_CLASS: "2"}), a_pod(labels={keys.PREEMPTION_CLASS: "5"})
+    low, high = (
+        a_pod(labels={keys.PREEMPTION_CLASS: "2"}),
+        a_pod(labels={keys.PREEMPTION_CLASS: "5"}),
+    )
 
     response = await server.ask("/validate", a_review(high, old=low))
 
@@ -93,8 +111,12 @@ CASES = {
     "labels are absent": Case({}),
     "labels are null": Case({"labels": None}),
     "labels are empty": Case({"labels": {}}),
-    "labels are there": Case({"labels": {"a~b/c": "d"}}, {"a~b/c": "d", keys.PREEMPTION_CLASS: "4"}),
-    "the class is said": Case({"labels": {keys.PREEMPTION_CLASS: "3"}}, {keys.PREEMPTION_CLASS: "3"}),
+    "labels are there": Case(
+        {"labels": {"a~b/c": "d"}}, {"a~b/c": "d", keys.PREEMPTION_CLASS: "4"}
+    ),
+    "the class is said": Case(
+        {"labels": {keys.PREEMPTION_CLASS: "3"}}, {keys.PREEMPTION_CLASS: "3"}
+    ),
 }
 
 
@@ -110,7 +132,7 @@ async def test_the_patch_applies_where(server: RunningServer, case: Case):
 
 async def test_a_replacement_gets_several_annotations_though_it_had_none(server: RunningServer):
     entry = _ledger_entry()
-    server.source.facts = Facts(inherited=entry)
+    server.source.facts = Facts(ledger_entry=entry)
     pod = a_pod()
     pod["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
@@ -137,29 +159,45 @@ ENVIRONMENTS = {
 
 def a_replacement(**container: Any) -> Document:
     pod = a_pod(annotations={keys.REQUEUE_ENV: "true"})
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "train",
+        "uid": "1",
+        "controller": True,
+    }
     pod["metadata"]["ownerReferences"] = [owner]
-    pod["spec"]["containers"] = [{"name": "train", "image": "train"}, {"name": "other", "image": "x", **container}]
+    pod["spec"]["containers"] = [
+        {"name": "train", "image": "train"},
+        {"name": "other", "image": "x", **container},
+    ]
     pod["spec"]["initContainers"] = [{"name": "fetch", "image": "x", **copy.deepcopy(container)}]
     return pod
 
 
 @pytest.mark.parametrize(("container", "names"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
-async def test_the_environment_is_filled_in_where(server: RunningServer, container: Document, names: list[str]):
-    server.source.facts = Facts(inherited=_ledger_entry())
+async def test_the_environment_is_filled_in_where(
+    server: RunningServer, container: Document, names: list[str]
+):
+    server.source.facts = Facts(ledger_entry=_ledger_entry())
     pod = a_replacement(**container)
 
     filled = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
 
     spec = filled["spec"]
-    shown = [[variable["name"] for variable in found["env"]] for found in spec["initContainers"] + spec["containers"]]
+    shown = [
+        [variable["name"] for variable in found["env"]]
+        for found in spec["initContainers"] + spec["containers"]
+    ]
     assert shown == [names, VARIABLES, names]
-    reference = {"fieldRef": {"fieldPath": "metadata.annotations['reprieve.dev/resume-from-checkpoint']"}}
+    reference = {
+        "fieldRef": {"fieldPath": "metadata.annotations['reprieve.dev/resume-from-checkpoint']"}
+    }
     assert {"name": VARIABLES[2], "valueFrom": reference} in spec["containers"][0]["env"]
 
 
 async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServer):
-    server.source.facts = Facts(inherited=_ledger_entry())
+    server.source.facts = Facts(ledger_entry=_ledger_entry())
     pod = a_replacement()
     once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
 
@@ -168,7 +206,9 @@ async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServ
     assert again == once
 
 
-async def test_who_asks_for_the_agent_gets_one_however_often_the_pod_is_asked_about(server: RunningServer):
+async def test_who_asks_for_the_agent_gets_one_however_often_the_pod_is_asked_about(
+    server: RunningServer,
+):
     pod = a_pod(annotations={keys.CHECKPOINT_HINT: "file:///run/app/x", keys.AGENT: "enabled"})
 
     once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
@@ -176,15 +216,23 @@ async def test_who_asks_for_the_agent_gets_one_however_often_the_pod_is_asked_ab
 
     assert again == once
     assert [container["name"] for container in once["spec"]["initContainers"]] == ["reprieve-agent"]
-    assert [volume["name"] for volume in once["spec"]["volumes"]] == ["reprieve-agent", "reprieve-agent-no-token"]
-    assert [mount["mountPath"] for mount in once["spec"]["containers"][0]["volumeMounts"]] == ["/run/app"]
+    assert [volume["name"] for volume in once["spec"]["volumes"]] == [
+        "reprieve-agent",
+        "reprieve-agent-no-token",
+    ]
+    assert [mount["mountPath"] for mount in once["spec"]["containers"][0]["volumeMounts"]] == [
+        "/run/app"
+    ]
 
 
 UNCONCERNED = {
-    "a deletion": a_review(None, old=a_pod(labels={keys.PREEMPTION_CLASS: "11"}), operation="DELETE"),
+    "a deletion": a_review(
+        None, old=a_pod(labels={keys.PREEMPTION_CLASS: "11"}), operation="DELETE"
+    ),
     "a connection": a_review({"kind": "PodExecOptions", "command": ["sh"]}, operation="CONNECT"),
     "an eviction": a_review(
-        {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "train"}}, subResource="eviction"
+        {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "train"}},
+        subResource="eviction",
     ),
     "a kind without rules, of any form": a_review(
         {"kind": "Thing", "metadata": {"labels": 7}, "spec": [], "value": "text"}
@@ -250,7 +298,14 @@ class Faulty(FixedFacts):
         raise RuntimeError("broken")
 
 
-FAULTS = (RuntimeError("broken"), RecursionError(), MemoryError(), KeyError("x"), AssertionError(), TimeoutError())
+FAULTS = (
+    RuntimeError("broken"),
+    RecursionError(),
+    MemoryError(),
+    KeyError("x"),
+    AssertionError(),
+    TimeoutError(),
+)
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
@@ -267,10 +322,15 @@ async def test_a_rule_that_raises_is_500_named_in_the_log_counted_and_the_next_r
     server.source.facts = Facts()
 
     assert text == "internal error at review 705ab4f5-6393-11e8-b7cc-42010a800002; see the log\n"
-    told = [(vars(record)["uid"], vars(record)["webhook"], record.exc_info is not None) for record in caplog.records]
+    told = [
+        (vars(record)["uid"], vars(record)["webhook"], record.exc_info is not None)
+        for record in caplog.records
+    ]
     assert told == [("705ab4f5-6393-11e8-b7cc-42010a800002", path[1:], True)]
     assert (await server.ask(path, a_review(a_pod())))["allowed"] is True
-    counted = f'reprieve_admission_reviews_total{{kind="Pod",outcome="error",webhook="{path[1:]}"}} 1.0'
+    counted = (
+        f'reprieve_admission_reviews_total{{kind="Pod",outcome="error",webhook="{path[1:]}"}} 1.0'
+    )
     assert counted in (await server.get("/metrics"))[1]
 
 
@@ -285,13 +345,18 @@ async def test_a_fault_before_the_uid_is_known_is_500_and_counted_too(
 
     assert [record.exc_info is not None for record in caplog.records] == [True]
     assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
-    counted = 'reprieve_admission_reviews_total{kind="unknown",outcome="error",webhook="validate"} 1.0'
+    counted = (
+        'reprieve_admission_reviews_total{kind="unknown",outcome="error",webhook="validate"} 1.0'
+    )
     assert counted in (await server.get("/metrics"))[1]
 
 
 async def test_one_review_that_fails_takes_no_other_with_it(server: RunningServer):
     server.source.facts = Facts(priority_classes=Raising(RuntimeError("broken")))
-    failing, good = a_review(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "high"})), a_review(a_pod())
+    failing, good = (
+        a_review(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "high"})),
+        a_review(a_pod()),
+    )
     good["request"]["kind"] = {"group": "apps", "version": "v1", "kind": "Deployment"}
 
     async def status(review: Document) -> int:
@@ -313,7 +378,9 @@ async def test_what_could_not_be_looked_up_is_503_and_not_guessed(
     assert not any(record.exc_info for record in caplog.records)
 
 
-def _ledger_entry() -> Entry:
+def _ledger_entry() -> LedgerEntry:
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
     saved = Checkpoint(saved_at=now, step=7, path="/data/7")
-    return Entry(preempted_count=2, first_submitted_at=now, eviction_ids=("e",), checkpoint=saved)
+    return LedgerEntry(
+        preempted_count=2, first_submitted_at=now, eviction_ids=("e",), checkpoint=saved
+    )

@@ -13,17 +13,23 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.gangs.disruption import Mode
-from reprieve_policy.preemption.selection.snapshot import GroupKey
+from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
-from reprieve_testing.stages import NOW, FixedStage, a_call, a_preemptor, a_tenant
+from reprieve_testing.stages import (
+    NOW,
+    FixedClusterView,
+    a_preemptor,
+    a_scheduled_pod,
+    an_extender_call,
+)
 from reprieve_testing.stub_api import until
 from reprieve_webhooks.extender import api
-from reprieve_webhooks.extender.metrics import FALLBACKS, ExtenderMetrics, Outcome
+from reprieve_webhooks.extender.metrics import FALLBACKS, CallOutcome, ExtenderMetrics
 from reprieve_webhooks.extender.route import PATH, routes
 from reprieve_webhooks.extender.service import Extender
-from reprieve_webhooks.http.request_body import Bodies
-from reprieve_webhooks.snapshot.recent_choices import RememberedChoices
+from reprieve_webhooks.http.request_body import RequestBodyReader
+from reprieve_webhooks.snapshot.recent_choices import RecentVictimSets
 
 LIMIT = 100_000
 DEADLINE_SECONDS = 20.0
@@ -36,13 +42,17 @@ class Called:
     """A server with an extender, and what it counts and remembers."""
 
     server: RunningServer
-    stage: FixedStage
-    choices: RememberedChoices
+    stage: FixedClusterView
+    choices: RecentVictimSets
     extender: Extender
     registry: CollectorRegistry
 
-    async def call(self, proposed: Mapping[str, Iterable[str]], uid: str = "p", *, whole: bool = False) -> Any:
-        status, text = await self.server.send(PATH, a_call(dict(proposed), uid, whole=whole))
+    async def call(
+        self, proposed: Mapping[str, Iterable[str]], uid: str = "p", *, whole: bool = False
+    ) -> Any:
+        status, text = await self.server.send(
+            PATH, an_extender_call(dict(proposed), uid, whole=whole)
+        )
         assert status == 200, text
         return json.loads(text)["NodeNameToMetaVictims"]
 
@@ -52,7 +62,7 @@ class Called:
         assert text.count("\n") == 1
         return status, text
 
-    def counted(self, outcome: Outcome) -> float:
+    def counted(self, outcome: CallOutcome) -> float:
         return self.value("reprieve_extender_calls_total", outcome=outcome)
 
     def value(self, name: str, **labels: str) -> float:
@@ -61,18 +71,22 @@ class Called:
 
 @asynccontextmanager
 async def serving(
-    stage: FixedStage | None = None,
+    stage: FixedClusterView | None = None,
     *,
     timeout_seconds: float = 4.0,
     read_seconds: float = 4.0,
     schedulers: Sequence[str] = (),
 ) -> AsyncIterator[Called]:
-    stage = stage or FixedStage([a_tenant("a", "one")])
-    registry, choices = CollectorRegistry(), RememberedChoices()
+    stage = stage or FixedClusterView([a_scheduled_pod("a", "one")])
+    registry, choices = CollectorRegistry(), RecentVictimSets()
     extender = Extender(
-        stage, choices, ExtenderMetrics(registry), timeout_seconds=timeout_seconds, schedulers=schedulers
+        stage,
+        choices,
+        ExtenderMetrics(registry),
+        timeout_seconds=timeout_seconds,
+        schedulers=schedulers,
     )
-    bodies = Bodies("call", max_bytes=LIMIT, timeout_seconds=read_seconds)
+    bodies = RequestBodyReader("call", max_bytes=LIMIT, timeout_seconds=read_seconds)
     async with running_server(further_routes=routes(extender, bodies)) as server:
         yield Called(server, stage, choices, extender, registry)
         # Whatever the test sent: a review is answered.
@@ -83,7 +97,7 @@ async def _send_half(server: RunningServer) -> int:
     """Send the beginning of a call and no more; return the status."""
 
     async def half() -> AsyncIterator[bytes]:
-        yield a_call({"one": "a"})[:10]
+        yield an_extender_call({"one": "a"})[:10]
         await asyncio.sleep(DEADLINE_SECONDS)
 
     async with server.session.post(server.url + PATH, data=half(), headers=JSON) as reply:
@@ -96,57 +110,69 @@ def victims(*uids: str, violations: int = 0) -> Any:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["uids", "whole pods"])
 async def test_the_best_node_is_answered_with_its_victims_both_ways(whole: bool) -> None:  # noqa: FBT001
-    stage = FixedStage([a_tenant("a", "one", priority=5), a_tenant("b", "two", priority=3)])
+    stage = FixedClusterView(
+        [a_scheduled_pod("a", "one", priority=5), a_scheduled_pod("b", "two", priority=3)]
+    )
     async with serving(stage) as called:
         assert await called.call({"one": "a", "two": "b"}, whole=whole) == {"two": victims("b")}
-        assert called.counted(Outcome.CHOSEN) == 1
+        assert called.counted(CallOutcome.CHOSEN) == 1
         assert called.value("reprieve_extender_candidates_sum") == 2
 
 
 async def test_other_victims_than_the_schedulers_own_are_answered() -> None:
-    protected = a_tenant("a", "one", cpu=4, is_non_preemptible=True)
+    protected = a_scheduled_pod("a", "one", cpu=4, is_non_preemptible=True)
     async with serving(
-        FixedStage([protected, a_tenant("b", "one", cpu=4, priority=9)], [a_preemptor(cpu=4)])
+        FixedClusterView(
+            [protected, a_scheduled_pod("b", "one", cpu=4, priority=9)], [a_preemptor(cpu=4)]
+        )
     ) as called:
         assert await called.call({"one": "a"}) == {"one": victims("b")}
 
 
 async def test_where_nobody_may_be_taken_the_answer_is_no_node() -> None:
-    async with serving(FixedStage([a_tenant("a", "one", is_non_preemptible=True)])) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one", is_non_preemptible=True)])
+    ) as called:
         assert await called.call({"one": "a"}) == {}
-        assert called.counted(Outcome.NOTHING) == 1
+        assert called.counted(CallOutcome.NOTHING) == 1
         assert called.value("reprieve_extender_passed_over_total", obstacle="no-victims") == 1
 
 
 async def test_a_scheduler_that_was_told_of_room_and_asks_again_gets_its_own_victims() -> None:
     """It knows of limits that are not judged here; when it first asks, a pod may just have ended."""
-    stage = FixedStage([a_tenant("a", "one", cpu=1)], [a_preemptor(cpu=1), a_preemptor("q", cpu=1)])
+    stage = FixedClusterView(
+        [a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1), a_preemptor("q", cpu=1)]
+    )
     async with serving(stage) as called:
         assert await called.call({"one": "a"}) == {}
-        assert called.counted(Outcome.NOTHING) == 1
+        assert called.counted(CallOutcome.NOTHING) == 1
         assert await called.call({"one": "a"}, "q") == {}
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
 async def test_who_was_not_answered_was_not_told_of_room() -> None:
-    stage = FixedStage([a_tenant("a", "one", cpu=1)], [a_preemptor(cpu=1)])
+    stage = FixedClusterView([a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1)])
     async with serving(stage) as called:
         # It begins, looks what is known, looks at the node; and then it is too late.
         looks = iter([0.0, 0.0, 0.0])
         called.extender._monotonic = lambda: next(looks, 4.5)
-        await called.refused(a_call({"one": "a"}))
+        await called.refused(an_extender_call({"one": "a"}))
         called.extender._monotonic = time.monotonic
         assert await called.call({"one": "a"}) == {}
 
 
-async def test_where_the_last_victim_has_just_left_the_rest_of_a_gang_takes_nobody_on_another_node() -> None:
+async def test_where_the_last_victim_has_just_left_the_rest_of_a_gang_takes_nobody_on_another_node() -> (
+    None
+):
     """The scheduler has not seen it yet. Without this, a second gang would go for the preemptor's."""
-    stays = a_tenant("stays", "one", cpu=4)
-    last = a_preemptor(cpu=4, group=GroupKey("default", "mine"))
-    stage = FixedStage([stays, a_tenant("b", "two")], [last], left=frozenset({"gone"}))
+    stays = a_scheduled_pod("stays", "one", cpu=4)
+    last = a_preemptor(cpu=4, gang=GangKey("default", "mine"))
+    stage = FixedClusterView(
+        [stays, a_scheduled_pod("b", "two")], [last], removed=frozenset({"gone"})
+    )
     async with serving(stage) as called:
         assert await called.call({"one": ["gone"], "two": ["b"]}) == {}
-        assert called.counted(Outcome.NOTHING) == 1
+        assert called.counted(CallOutcome.NOTHING) == 1
         assert called.value("reprieve_extender_passed_over_total", obstacle="outdated") == 1
 
 
@@ -158,136 +184,189 @@ async def test_no_candidates_are_answered_with_no_node() -> None:
 async def test_the_guard_finds_what_was_answered() -> None:
     async with serving() as called:
         await called.call({"one": "a"})
-        choice = called.choices.of("one", "a", by="p")
+        choice = called.choices.find("one", "a", by="p")
         assert choice is not None
-        assert (choice.preemptor.name, [victim.name for victim in choice.victims]) == ("pod-p", ["pod-a"])
+        assert (choice.preemptor.name, [victim.name for victim in choice.victims]) == (
+            "pod-p",
+            ["pod-a"],
+        )
 
 
-async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_of_it_is_known_to_go() -> None:
-    key = GroupKey("default", "g")
-    gang = [a_tenant(uid, node, cpu=4, group=key, mode=Mode.ALL, is_guarded=True) for uid, node in ("a1", "b1", "c2")]
-    async with serving(FixedStage(gang)) as called:
+async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_of_it_is_known_to_go() -> (
+    None
+):
+    key = GangKey("default", "g")
+    gang = [
+        a_scheduled_pod(
+            uid, node, cpu=4, gang=key, disruption_mode=DisruptionMode.ALL, is_guarded=True
+        )
+        for uid, node in ("a1", "b1", "c2")
+    ]
+    async with serving(FixedClusterView(gang)) as called:
         assert await called.call({"1": "ab"}) == {"1": victims("a")}
-        assert called.stage.expected == [("pod-p", "1", ["a", "b", "c"])]
-        choice = called.choices.of("1", "b", by="p")
+        assert called.stage.assumed == [("pod-p", "1", ["a", "b", "c"])]
+        choice = called.choices.find("1", "b", by="p")
         assert choice is not None
 
 
-@pytest.mark.parametrize(("guarded", "want"), [("", "abd"), ("c", "abd"), ("d", "abd"), ("bd", "ab")])
+@pytest.mark.parametrize(
+    ("guarded", "want"), [("", "abd"), ("c", "abd"), ("d", "abd"), ("bd", "ab")]
+)
 async def test_where_nobody_asks_the_guard_the_scheduler_is_given_all_of_a_gang_that_are_on_the_node(
     guarded: str, want: str
 ) -> None:
     """Nobody would take the others. Without this, a preemption would take one a round, and none of them made enough room."""
-    key = GroupKey("default", "g")
+    key = GangKey("default", "g")
     gang = [
-        a_tenant(uid, node, cpu=3, group=key, mode=Mode.ALL, is_guarded=uid in guarded)
+        a_scheduled_pod(
+            uid,
+            node,
+            cpu=3,
+            gang=key,
+            disruption_mode=DisruptionMode.ALL,
+            is_guarded=uid in guarded,
+        )
         for uid, node in ("a1", "b1", "d1", "c2")
     ]
-    async with serving(FixedStage(gang)) as called:
+    async with serving(FixedClusterView(gang)) as called:
         assert await called.call({"1": "abd"}) == {"1": victims(*want)}
 
 
 @pytest.mark.parametrize(("held", "want"), [("abdc", "abd"), ("b", "ab"), ("c", "a")])
 async def test_of_one_that_budgets_hold_it_is_given_each_that_is_held(held: str, want: str) -> None:
     """The operator only evicts them. Without this, a preemption would take one a round. The others go with one of them."""
-    key, stays = GroupKey("default", "g"), {"is_going": True, "is_held": True, "goes_at": NOW - 2 * CEILING}
+    key, stays = (
+        GangKey("default", "g"),
+        {"is_going": True, "is_held": True, "goes_at": NOW - 2 * CEILING},
+    )
     gang = [
-        a_tenant(uid, node, cpu=3, group=key, mode=Mode.ALL, is_guarded=True, **(stays if uid in held else {}))
+        a_scheduled_pod(
+            uid,
+            node,
+            cpu=3,
+            gang=key,
+            disruption_mode=DisruptionMode.ALL,
+            is_guarded=True,
+            **(stays if uid in held else {}),
+        )
         for uid, node in ("a1", "b1", "d1", "c2")
     ]
-    async with serving(FixedStage(gang)) as called:
+    async with serving(FixedClusterView(gang)) as called:
         assert await called.call({"1": "abd"}) == {"1": victims(*want)}
 
 
-async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_is_answered() -> None:
+async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_is_answered() -> (
+    None
+):
     async with serving() as called:
         await called.call({"one": "a"})
-        called.stage.tenants[:] = [a_tenant("a", "one", is_going=True)]
+        called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", is_leaving=True)]
         assert await called.call({"one": "a"}) == {}
-        assert called.choices.of("one", "a", by="p") is not None
+        assert called.choices.find("one", "a", by="p") is not None
 
 
 async def test_while_the_watches_are_behind_the_scheduler_is_left_to_its_own_choice() -> None:
-    async with serving(FixedStage(is_behind=True)) as called:
-        status, _ = await called.refused(a_call({"one": "a"}))
+    async with serving(FixedClusterView(is_stale=True)) as called:
+        status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
-        assert called.counted(Outcome.BEHIND) == 1
+        assert called.counted(CallOutcome.BEHIND) == 1
 
 
 async def test_while_pods_are_judged_by_a_policy_that_holds_no_more_so_it_is() -> None:
-    async with serving(FixedStage([a_tenant("a", "one")], is_settled=False)) as called:
-        status, _ = await called.refused(a_call({"one": "a"}))
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], is_up_to_date=False)
+    ) as called:
+        status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
 
 
 async def test_a_watch_that_is_a_moment_behind_is_waited_for() -> None:
-    async with serving(FixedStage([a_tenant("a", "one")], looks_until_known=3)) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=3)
+    ) as called:
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
 async def test_a_pod_that_nobody_has_seen_takes_no_victims_whatever_it_says_of_itself() -> None:
     async with serving() as called:
-        status, _ = await called.refused(a_call({"one": "a"}, "stranger"))
+        status, _ = await called.refused(an_extender_call({"one": "a"}, "stranger"))
         assert status == 503
-        assert called.counted(Outcome.BEHIND) == 1
-        assert called.choices.of("one", "a", by="p") is None
+        assert called.counted(CallOutcome.BEHIND) == 1
+        assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_no_node_is_looked_at_while_nobody_has_seen_the_preemptor_and_each_once_at_last() -> None:
+async def test_no_node_is_looked_at_while_nobody_has_seen_the_preemptor_and_each_once_at_last() -> (
+    None
+):
     async with serving() as called:
-        await called.refused(a_call({"one": "x", "two": "x"}, "stranger"))
-        assert called.stage.looks == 2
+        await called.refused(an_extender_call({"one": "x", "two": "x"}, "stranger"))
+        assert called.stage.lookups == 2
 
 
 async def test_a_node_with_victims_that_nobody_has_seen_is_passed_over() -> None:
     async with serving() as called:
         assert await called.call({"one": "a", "two": "x"}) == {"one": victims("a")}
-        status, _ = await called.refused(a_call({"two": "x"}))
+        status, _ = await called.refused(an_extender_call({"two": "x"}))
         assert status == 503
 
 
 async def test_what_was_not_looked_at_in_time_is_left_out() -> None:
-    async with serving(FixedStage([a_tenant("a", "one")]), timeout_seconds=0.0) as called:
-        status, _ = await called.refused(a_call({"one": "a"}))
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")]), timeout_seconds=0.0
+    ) as called:
+        status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
-        assert called.counted(Outcome.LATE) == 1
+        assert called.counted(CallOutcome.LATE) == 1
 
 
 async def test_of_the_nodes_that_there_was_time_for_the_best_is_answered() -> None:
-    stage = FixedStage([a_tenant(f"v{priority}", f"n{priority}", priority=priority) for priority in (5, 3, 1)])
+    stage = FixedClusterView(
+        [
+            a_scheduled_pod(f"v{priority}", f"n{priority}", priority=priority)
+            for priority in (5, 3, 1)
+        ]
+    )
     async with serving(stage) as called:
         # It begins, looks what is known, looks at two nodes; and then the time is over.
         looks = iter([0.0, 0.0, 0.0, 0.0])
         called.extender._monotonic = lambda: next(looks, 4.0)
-        assert await called.call({"n5": ["v5"], "n3": ["v3"], "n1": ["v1"]}) == {"n3": victims("v3")}
-        assert (called.counted(Outcome.PARTIAL), called.counted(Outcome.CHOSEN)) == (1, 0)
-        assert called.stage.expected == [("pod-p", "n3", ["v3"])]
-        assert called.choices.of("n3", "v3", by="p") is not None
+        assert await called.call({"n5": ["v5"], "n3": ["v3"], "n1": ["v1"]}) == {
+            "n3": victims("v3")
+        }
+        assert (called.counted(CallOutcome.PARTIAL), called.counted(CallOutcome.CHOSEN)) == (1, 0)
+        assert called.stage.assumed == [("pod-p", "n3", ["v3"])]
+        assert called.choices.find("n3", "v3", by="p") is not None
 
 
 async def test_what_is_needed_to_run_a_cluster_takes_whom_the_scheduler_chooses() -> None:
-    async with serving(FixedStage([a_tenant("a", "one")], [a_preemptor(is_exempt=True)])) as called:
-        status, _ = await called.refused(a_call({"one": "a"}))
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], [a_preemptor(is_exempt=True)])
+    ) as called:
+        status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
-        assert called.counted(Outcome.EXEMPT) == 1
-        assert called.stage.expected == []
+        assert called.counted(CallOutcome.EXEMPT) == 1
+        assert called.stage.assumed == []
 
 
 async def test_an_answer_that_comes_too_late_is_neither_expected_nor_remembered() -> None:
-    async with serving(FixedStage([a_tenant("a", "one")])) as called:
+    async with serving(FixedClusterView([a_scheduled_pod("a", "one")])) as called:
         # It begins, looks what is known, looks at the node; and then it is too late.
         looks = iter([0.0, 0.0, 0.0])
         called.extender._monotonic = lambda: next(looks, 4.5)
-        status, _ = await called.refused(a_call({"one": "a"}))
+        status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
-        assert called.counted(Outcome.LATE) == 1
-        assert called.stage.expected == []
-        assert called.choices.of("one", "a", by="p") is None
+        assert called.counted(CallOutcome.LATE) == 1
+        assert called.stage.assumed == []
+        assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_a_call_whose_scheduler_has_hung_up_is_counted_as_late_and_nobody_is_expected_to_go() -> None:
+async def test_a_call_whose_scheduler_has_hung_up_is_counted_as_late_and_nobody_is_expected_to_go() -> (
+    None
+):
     """Of a process that stood still, the scheduler has long chosen itself: what is said then is no set that goes."""
-    async with serving(FixedStage([a_tenant("a", "one")], looks_until_known=10**9)) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)
+    ) as called:
         asked, answer = list[Callable[[], bool]](), called.extender.answer
 
         async def answering(read: Any, hung_up: Callable[[], bool]) -> Any:
@@ -297,22 +376,26 @@ async def test_a_call_whose_scheduler_has_hung_up_is_counted_as_late_and_nobody_
         called.extender.answer = answering  # type: ignore[method-assign]
         # The time does not pass: what ends is the scheduler's patience.
         called.extender._monotonic = lambda: 0.0
-        call = asyncio.create_task(called.server.send(PATH, a_call({"one": "a"})))
+        call = asyncio.create_task(called.server.send(PATH, an_extender_call({"one": "a"})))
         await until(lambda: bool(asked))
         assert not asked[0]()
         call.cancel()
         await until(asked[0])
-        called.stage.looks_until_known = 0
-        await until(lambda: called.counted(Outcome.LATE) == 1)
-        assert called.stage.expected == []
-        assert called.choices.of("one", "a", by="p") is None
+        called.stage.lookups_until_seen = 0
+        await until(lambda: called.counted(CallOutcome.LATE) == 1)
+        assert called.stage.assumed == []
+        assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(FixedStage([a_tenant("a", "one")], failure=ValueError("of a test"))) as called:
-        status, text = await called.refused(a_call({"one": "a"}))
+async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], failure=ValueError("of a test"))
+    ) as called:
+        status, text = await called.refused(an_extender_call({"one": "a"}))
         assert (status, text) == (500, "internal error; see the log\n")
-        assert called.counted(Outcome.ERROR) == 1
+        assert called.counted(CallOutcome.ERROR) == 1
         assert "of a test" in caplog.text
         called.stage.failure = None
         assert await called.call({"one": "a"}) == {"one": victims("a")}
@@ -321,19 +404,19 @@ async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(caplog: p
 DEEP = 14_000
 HOSTILE = {
     "nothing": (b"", 400),
-    "half a call": (a_call({"one": "a"})[:30], 400),
+    "half a call": (an_extender_call({"one": "a"})[:30], 400),
     "a review": (json.dumps(a_review(a_pod())).encode(), 400),
     "arrays within arrays": (b"[" * 40_000, 400),
     "objects within objects": (b'{"Pod":' * DEEP, 400),
     "more than the limit": (b" " * (LIMIT + 1), 413),
-    "a uid of any length": (a_call({}, "u" * 40_000), 503),
-    "nodes without end": (a_call({f"n{index}": "" for index in range(2_000)}), 503),
+    "a uid of any length": (an_extender_call({}, "u" * 40_000), 503),
+    "nodes without end": (an_extender_call({f"n{index}": "" for index in range(2_000)}), 503),
 }
 
 
 @pytest.mark.parametrize(("body", "status"), HOSTILE.values(), ids=HOSTILE)
 async def test_hostile_bodies_are_answered_in_one_sentence(body: bytes, status: int) -> None:
-    async with serving(FixedStage([], [])) as called:
+    async with serving(FixedClusterView([], [])) as called:
         found, text = await called.refused(body)
         assert found == status
         assert len(text) < 300
@@ -342,32 +425,36 @@ async def test_hostile_bodies_are_answered_in_one_sentence(body: bytes, status: 
 async def test_a_call_about_more_nodes_than_any_cluster_has_is_counted_as_malformed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(api, "_MOST_NODES", 1)
+    monkeypatch.setattr(api, "_MAX_NODES", 1)
     async with serving() as called:
-        status, text = await called.refused(a_call({"one": "a", "two": "a"}))
+        status, text = await called.refused(an_extender_call({"one": "a", "two": "a"}))
         assert (status, text) == (400, "not ExtenderPreemptionArgs: 2 nodes: must be at most 1\n")
-        assert called.counted(Outcome.MALFORMED) == 1
-        assert called.stage.looks == 0
+        assert called.counted(CallOutcome.MALFORMED) == 1
+        assert called.stage.lookups == 0
 
 
 async def test_slow_calls_are_cut_off_and_keep_nobody_out() -> None:
     async with serving(read_seconds=1.0) as called:
         slow = [asyncio.create_task(_send_half(called.server)) for _ in range(8)]
-        await until(lambda: len(called.extender._read) == 8)
+        await until(lambda: len(called.extender._body_reads) == 8)
         assert await called.call({"one": "a"}) == {"one": victims("a")}
         # Whoever had sent for longest made way for it.
         assert sorted(await asyncio.gather(*slow)) == [408] * 7 + [503]
-        assert called.counted(Outcome.BUSY) == 1
-        assert called.extender._read == []
+        assert called.counted(CallOutcome.BUSY) == 1
+        assert called.extender._body_reads == []
 
 
 async def test_a_third_call_at_once_is_turned_away() -> None:
-    async with serving(FixedStage([a_tenant("a", "one")], looks_until_known=10**9)) as called:
-        two = [asyncio.create_task(called.refused(a_call({"one": "a"}))) for _ in range(2)]
-        await until(lambda: called.extender._under_way == 2)
-        status, _ = await called.refused(a_call({"one": "a"}))
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)
+    ) as called:
+        two = [
+            asyncio.create_task(called.refused(an_extender_call({"one": "a"}))) for _ in range(2)
+        ]
+        await until(lambda: called.extender._in_flight == 2)
+        status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
-        assert called.counted(Outcome.BUSY) == 1
+        assert called.counted(CallOutcome.BUSY) == 1
         assert [status for status, _ in await asyncio.gather(*two)] == [503, 503]
 
 
@@ -379,11 +466,13 @@ NOBODYS = {
 
 @pytest.mark.parametrize("fields", NOBODYS.values(), ids=NOBODYS)
 async def test_nobody_goes_for(fields: dict[str, Any]) -> None:
-    stage = FixedStage([a_tenant("a", "one")], [a_preemptor(**{"scheduler": "ours", **fields})])
+    stage = FixedClusterView(
+        [a_scheduled_pod("a", "one")], [a_preemptor(**{"scheduler": "ours", **fields})]
+    )
     async with serving(stage, schedulers=["ours"]) as called:
-        status, _ = await called.refused(a_call({"one": "a"}))
+        status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
-        assert called.stage.expected == []
+        assert called.stage.assumed == []
         called.stage.preemptors[:] = [a_preemptor(scheduler="ours")]
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
@@ -391,9 +480,15 @@ async def test_nobody_goes_for(fields: dict[str, Any]) -> None:
 async def test_only_posts_of_json_are_calls() -> None:
     async with serving() as called:
         assert (await called.server.get(PATH))[0] == 405
-        status, _ = await called.server.send(PATH, a_call({"one": "a"}), headers={"Content-Type": "text/plain"})
+        status, _ = await called.server.send(
+            PATH, an_extender_call({"one": "a"}), headers={"Content-Type": "text/plain"}
+        )
         assert status == 415
 
 
 def test_every_outcome_but_an_answer_lets_the_scheduler_choose() -> None:
-    assert set(Outcome) - FALLBACKS == {Outcome.CHOSEN, Outcome.PARTIAL, Outcome.NOTHING}
+    assert set(CallOutcome) - FALLBACKS == {
+        CallOutcome.CHOSEN,
+        CallOutcome.PARTIAL,
+        CallOutcome.NOTHING,
+    }

@@ -9,31 +9,41 @@ from typing import Any
 
 import pytest
 
-from reprieve_policy.gangs.disruption import Mode
-from reprieve_policy.preemption.selection.snapshot import Scene
-from reprieve_testing.guard_scene import NODE, PODS, Known, a_fellow
+from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.preemption.selection.snapshot import Snapshot
+from reprieve_testing.guard_scene import NODE, PODS, FixedGuardFacts, another_victim
 from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.snapshot import informers
-from reprieve_webhooks.snapshot.informers import WatchedStage
+from reprieve_webhooks.snapshot.informers import ClusterInformers
 
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
-ALL = {"metadata": {"name": "train", "namespace": "team-a"}, "spec": {"disruptionMode": {"all": {}}}}
+ALL = {
+    "metadata": {"name": "train", "namespace": "team-a"},
+    "spec": {"disruptionMode": {"all": {}}},
+}
 INTERVAL_SECONDS = 0.1
 
 
 @asynccontextmanager
-async def without_groups(directory: Path) -> AsyncIterator[tuple[StubApi, WatchedStage]]:
+async def without_groups(directory: Path) -> AsyncIterator[tuple[StubApi, ClusterInformers]]:
     """Watch an API server of two pods that name a group, which it does not serve."""
     node = {"metadata": {"name": NODE}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
     pods = {name: a_member(name) for name in ("one", "two")}
-    async with stub_api(directory, collections={PODS: pods, "/api/v1/nodes": {NODE: node}}) as (stub, api):
+    async with stub_api(directory, collections={PODS: pods, "/api/v1/nodes": {NODE: node}}) as (
+        stub,
+        api,
+    ):
         stub.lists_released.set()
         stub.absent.add(GROUPS)
-        stage = WatchedStage(api, Known())
+        stage = ClusterInformers(api, FixedGuardFacts())
         running = asyncio.create_task(stage.run())
         try:
             await until(
-                lambda: not stage.is_behind and stage.is_settled and stub.open_watches >= len(stage.watches()) - 1
+                lambda: (
+                    not stage.is_stale
+                    and stage.is_up_to_date
+                    and stub.open_watches >= len(stage.watches()) - 1
+                )
             )
             yield stub, stage
         finally:
@@ -42,21 +52,23 @@ async def without_groups(directory: Path) -> AsyncIterator[tuple[StubApi, Watche
 
 
 def a_member(name: str) -> Any:
-    pod = a_fellow(name)
+    pod = another_victim(name)
     pod["spec"] |= {"nodeName": NODE, "schedulingGroup": {"podGroupName": "train"}}
     return pod
 
 
-def modes(scene: Scene) -> list[Mode]:
-    return [group.mode for group in scene.groups.values()]
+def modes(scene: Snapshot) -> list[DisruptionMode]:
+    return [group.disruption_mode for group in scene.gangs.values()]
 
 
 async def test_where_they_are_not_served_one_question_is_all_that_they_cost(tmp_path: Path) -> None:
     async with without_groups(tmp_path) as (stub, stage):
         for number in range(50):
             stub.send("ADDED", a_member(f"further-{number}"), PODS)
-        await until(lambda: sum(map(len, (room.tenants for room in stage.scene().rooms.values()))) == 52)
-        assert modes(stage.scene()) == [Mode.SINGLE]
+        await until(
+            lambda: sum(map(len, (room.pods for room in stage.snapshot().nodes.values()))) == 52
+        )
+        assert modes(stage.snapshot()) == [DisruptionMode.SINGLE]
         assert (stub.calls[GROUPS], stub.calls[f"{GROUPS}?watch"]) == (1, 0)
 
 
@@ -70,11 +82,13 @@ async def test_once_they_are_they_count_and_until_then_one_question_is_asked_an_
         assert stub.calls[GROUPS] <= 1 + (time.monotonic() - began) / INTERVAL_SECONDS
         stub.collections[GROUPS] = {"train": ALL}
         stub.absent.clear()
-        await until(lambda: modes(stage.scene()) == [Mode.ALL])
-        assert {member.uid for group in stage.scene().groups.values() for member in group.members} == {
+        await until(lambda: modes(stage.snapshot()) == [DisruptionMode.ALL])
+        assert {
+            member.uid for group in stage.snapshot().gangs.values() for member in group.members
+        } == {
             "uid-of-one",
             "uid-of-two",
         }
         await until(lambda: stub.open_watches == len(stage.watches()))
         stub.send("DELETED", ALL, GROUPS)
-        await until(lambda: modes(stage.scene()) == [Mode.SINGLE])
+        await until(lambda: modes(stage.snapshot()) == [DisruptionMode.SINGLE])

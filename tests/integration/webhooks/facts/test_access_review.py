@@ -14,7 +14,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.stub_api import ACCESS_REVIEWS, StubApi, stub_api, until
-from reprieve_webhooks.admission.review import GroupVersionKind, Request, UserInfo
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind, UserInfo
 from reprieve_webhooks.facts import access_review, quotas
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 from reprieve_webhooks.lookups import single_flight
@@ -22,7 +22,9 @@ from reprieve_webhooks.lookups import single_flight
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
 NAMESPACES = "/api/v1/namespaces"
 TEAM = {"kind": "Namespace", "metadata": {"name": "team"}}
-ALICE = UserInfo(username="alice", uid="7", groups=("ml", "system:authenticated"), extra={"scopes": ("a", "b")})
+ALICE = UserInfo(
+    username="alice", uid="7", groups=("ml", "system:authenticated"), extra={"scopes": ("a", "b")}
+)
 JOB_CONTROLLER = UserInfo(username="system:serviceaccount:kube-system:job-controller")
 
 
@@ -33,11 +35,15 @@ class Cluster:
         self.stub, self.facts = stub, facts
 
     async def is_refused(
-        self, user: UserInfo = ALICE, preemptible: str = "false", old: Resource | None = None, **metadata: Any
+        self,
+        user: UserInfo = ALICE,
+        preemptible: str = "false",
+        old: Resource | None = None,
+        **metadata: Any,
     ) -> bool:
         pod = a_pod(preemptible, **metadata)
         operation = "UPDATE" if old else "CREATE"
-        request = Request(
+        request = AdmissionRequest(
             uid="1",
             operation=operation,
             kind=GroupVersionKind("Pod"),
@@ -48,7 +54,7 @@ class Cluster:
         )
         facts = await self.facts.facts_for(request, pod)
         verdict = decide_admission(pod, old, facts, user=user.username)
-        assert (CLAIM_NON_PREEMPTIBLE in facts.lacking) is not verdict.is_allowed
+        assert (CLAIM_NON_PREEMPTIBLE in facts.missing_permissions) is not verdict.is_allowed
         return not verdict.is_allowed
 
     until = staticmethod(until)
@@ -56,24 +62,40 @@ class Cluster:
 
 def a_pod(preemptible: str, **metadata: Any) -> Resource:
     labels = {keys.PREEMPTIBLE: preemptible}
-    return Resource(kind="Pod", metadata=ObjectMeta(name="p", namespace="team", labels=labels, **metadata), spec=Spec())
+    return Resource(
+        kind="Pod",
+        metadata=ObjectMeta(name="p", namespace="team", labels=labels, **metadata),
+        spec=Spec(),
+    )
 
 
 def a_quota(name: str = "team", *, least: str = "4") -> Any:
     metadata = {"name": name, "namespace": "team", "resourceVersion": "5"}
-    return {"kind": "ElasticQuota", "metadata": metadata, "spec": {"min": {"cpu": least}}, "status": {"used": {}}}
+    return {
+        "kind": "ElasticQuota",
+        "metadata": metadata,
+        "spec": {"min": {"cpu": least}},
+        "status": {"used": {}},
+    }
 
 
 @asynccontextmanager
-async def cluster(directory: Path, *, absent: bool = False, **stored: Any) -> AsyncIterator[Cluster]:
+async def cluster(
+    directory: Path, *, absent: bool = False, **stored: Any
+) -> AsyncIterator[Cluster]:
     known = {NAMESPACES: {"team": TEAM}, QUOTAS: stored}
-    async with stub_api(directory, collections=known, absent={QUOTAS} if absent else set()) as (stub, api):
+    async with stub_api(directory, collections=known, absent={QUOTAS} if absent else set()) as (
+        stub,
+        api,
+    ):
         facts = ClusterFacts(api, "reprieve-system", "reprieve-policy", lookup_timeout_seconds=5.0)
         running = asyncio.create_task(facts.run())
         stub.lists_released.set()
         made = Cluster(stub, facts)
         try:
-            await made.until(lambda: facts.is_synced and stub.open_watches == len(facts.watches()) - absent)
+            await made.until(
+                lambda: facts.is_synced and stub.open_watches == len(facts.watches()) - absent
+            )
             yield made
         finally:
             running.cancel()
@@ -81,9 +103,11 @@ async def cluster(directory: Path, *, absent: bool = False, **stored: Any) -> As
 
 
 @contextmanager
-def passing(monkeypatch: pytest.MonkeyPatch, facts: ClusterFacts) -> Iterator[Callable[[float], None]]:
+def passing(
+    monkeypatch: pytest.MonkeyPatch, facts: ClusterFacts
+) -> Iterator[Callable[[float], None]]:
     """Let time pass for what is remembered, without waiting."""
-    asked: Any = facts._rights._questions
+    asked: Any = facts._access_reviewer._single_flight
     now = asked._monotonic()
     ahead = 0.0
 
@@ -113,7 +137,11 @@ async def test_the_api_server_is_asked_about_the_whole_user_and_no_namespace(tmp
                 "uid": "7",
                 "groups": ["ml", "system:authenticated"],
                 "extra": {"scopes": ["a", "b"]},
-                "resourceAttributes": {"group": "reprieve.dev", "resource": "nonpreemptiblepods", "verb": "claim"},
+                "resourceAttributes": {
+                    "group": "reprieve.dev",
+                    "resource": "nonpreemptiblepods",
+                    "verb": "claim",
+                },
             }
         ]
 
@@ -133,12 +161,14 @@ async def test_a_user_who_says_to_be_made_by_a_controller_is_asked_about(tmp_pat
         assert await asked.is_refused(ownerReferences=(owner,))
 
 
-async def test_an_answer_is_remembered_for_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_an_answer_is_remembered_for_ten_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     async with cluster(tmp_path) as asked:
         with passing(monkeypatch, asked.facts) as go:
             assert await asked.is_refused()
             asked.stub.granted = {"alice"}
-            go(access_review.REMEMBERED_SECONDS - 1)
+            go(access_review.TTL_SECONDS - 1)
             assert await asked.is_refused()
             assert asked.stub.calls[ACCESS_REVIEWS] == 1
             go(2)
@@ -172,8 +202,8 @@ async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_opens_nothing(
 
         calls = asked.stub.calls[ACCESS_REVIEWS]
         assert calls <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
-        kept: Any = asked.facts._rights._questions
-        assert len(kept._asked) <= single_flight._MAX_REMEMBERED
+        kept: Any = asked.facts._access_reviewer._single_flight
+        assert len(kept._asked) <= single_flight._MAX_ENTRIES
 
 
 async def test_a_user_of_any_size_is_refused_without_a_call(tmp_path: Path):
@@ -208,7 +238,9 @@ async def test_where_quotas_are_not_installed_there_are_none_and_nobody_waits(tm
         assert await asked.is_refused()
 
 
-async def test_quotas_that_are_installed_later_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_quotas_that_are_installed_later_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     assert quotas.ABSENT_RETRY_SECONDS <= 60
     monkeypatch.setattr(quotas, "ABSENT_RETRY_SECONDS", 0.05)
     async with cluster(tmp_path, absent=True, team=a_quota()) as asked:
@@ -219,7 +251,9 @@ async def test_quotas_that_are_installed_later_are_noticed(tmp_path: Path, monke
         assert not await asked.is_refused(UserInfo(username="bob"))
 
 
-async def test_quotas_that_are_removed_leave_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_quotas_that_are_removed_leave_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(quotas, "ABSENT_RETRY_SECONDS", 0.05)
     async with cluster(tmp_path, team=a_quota()) as asked:
         asked.stub.absent.add(QUOTAS)

@@ -15,11 +15,11 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_testing import builders
 from reprieve_testing.builders import a_pod, a_pod_group, a_workload
 from reprieve_testing.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
-from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts import cluster_facts
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 from reprieve_webhooks.lookups import single_flight
-from reprieve_webhooks.metrics import Metrics
+from reprieve_webhooks.metrics import WebhookMetrics
 
 NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
 POLICY = "/api/v1/namespaces/reprieve-system/configmaps"
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 0.3
 class Cluster:
     """The stub, and the facts that are read from it."""
 
-    def __init__(self, stub: StubApi, facts: ClusterFacts, metrics: Metrics) -> None:
+    def __init__(self, stub: StubApi, facts: ClusterFacts, metrics: WebhookMetrics) -> None:
         self.stub, self.facts, self.metrics = stub, facts, metrics
 
     async def facts_of(self, namespace: str, **annotations: str) -> Facts:
@@ -40,25 +40,27 @@ class Cluster:
 
     async def facts_for(self, resource: Resource, namespace: str = "team") -> Facts:
         kind = GroupVersionKind(resource.kind)
-        request = Request(uid="1", operation="CREATE", kind=kind, namespace=namespace)
+        request = AdmissionRequest(uid="1", operation="CREATE", kind=kind, namespace=namespace)
         return await self.facts.facts_for(request, resource)
 
     until = staticmethod(until)
 
 
 @asynccontextmanager
-async def cluster(directory: Path, *, released: bool = True, **collections: Any) -> AsyncIterator[Cluster]:
+async def cluster(
+    directory: Path, *, released: bool = True, **collections: Any
+) -> AsyncIterator[Cluster]:
     known = {NAMESPACES: {"team": a_namespace("team")}, CLASSES: {}, **collections}
     async with stub_api(directory, collections=known) as (stub, api):
-        metrics = Metrics()
+        metrics = WebhookMetrics()
         facts = ClusterFacts(
             api,
             "reprieve-system",
             "reprieve-policy",
             lookup_timeout_seconds=PATIENCE_SECONDS,
-            show_policy=metrics.show_policy,
+            show_policy=metrics.observe_policy,
         )
-        metrics.show_watches(facts.watches)
+        metrics.register_watches(facts.watches)
         running = asyncio.create_task(facts.run())
         made = Cluster(stub, facts, metrics)
         try:
@@ -73,11 +75,19 @@ async def cluster(directory: Path, *, released: bool = True, **collections: Any)
 
 def a_namespace(name: str, **annotations: str) -> Any:
     said = {f"{keys.PREFIX}{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return {"kind": "Namespace", "metadata": {"name": name, "resourceVersion": "7", "annotations": said}}
+    return {
+        "kind": "Namespace",
+        "metadata": {"name": name, "resourceVersion": "7", "annotations": said},
+    }
 
 
 def a_policy(**data: str) -> Mapping[str, Any]:
-    metadata = {"name": "reprieve-policy", "namespace": "reprieve-system", "uid": "of-policy", "resourceVersion": "8"}
+    metadata = {
+        "name": "reprieve-policy",
+        "namespace": "reprieve-system",
+        "uid": "of-policy",
+        "resourceVersion": "8",
+    }
     return {"kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
@@ -100,7 +110,14 @@ async def test_a_review_that_comes_a_moment_too_early_waits_for_the_lists(tmp_pa
 async def test_once_ready_the_first_answer_is_the_right_one(tmp_path: Path):
     known = {
         NAMESPACES: {"team": a_namespace("team", workload_type="sensitive")},
-        CLASSES: {"high": {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7, "globalDefault": True}},
+        CLASSES: {
+            "high": {
+                "kind": "PriorityClass",
+                "metadata": {"name": "high"},
+                "value": 7,
+                "globalDefault": True,
+            }
+        },
         POLICY: {"reprieve-policy": a_policy(defaultPreemptionClass="2")},
     }
     async with cluster(tmp_path, **known) as ready:
@@ -112,7 +129,22 @@ async def test_once_ready_the_first_answer_is_the_right_one(tmp_path: Path):
         assert ready.stub.calls[f"{NAMESPACES}/team"] == 0
 
 
-HOSTILE = ["..", ".", "../../apis/x", "a/b", "a?b=c", "a#b", "%2e%2e", "A", "ü", "a" * 300, " ", "-a", "a\n", "a\0b"]
+HOSTILE = [
+    "..",
+    ".",
+    "../../apis/x",
+    "a/b",
+    "a?b=c",
+    "a#b",
+    "%2e%2e",
+    "A",
+    "ü",
+    "a" * 300,
+    " ",
+    "-a",
+    "a\n",
+    "a\0b",
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -141,7 +173,11 @@ async def test_a_flood_of_new_names_is_not_passed_on_to_the_api_server(tmp_path:
         floods = (ready.facts_of(f"new-{number}") for number in range(3000))
         answers = await asyncio.gather(*floods, return_exceptions=True)
         seconds = asyncio.get_running_loop().time() - started
-        asked = sum(count for path, count in ready.stub.calls.items() if path.startswith(f"{NAMESPACES}/new-"))
+        asked = sum(
+            count
+            for path, count in ready.stub.calls.items()
+            if path.startswith(f"{NAMESPACES}/new-")
+        )
 
         assert asked <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
         refused = [answer for answer in answers if isinstance(answer, ApiError)]
@@ -154,7 +190,12 @@ async def test_a_flood_of_new_names_is_not_passed_on_to_the_api_server(tmp_path:
 def a_priority_class(name: str, value: int, defended_as: str = "") -> Any:
     annotations = {f"{keys.PREFIX}preemption-priority-class": defended_as} if defended_as else {}
     metadata = {"name": name, "annotations": annotations}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": value,
+    }
 
 
 NAMING: dict[str, Resource] = {
@@ -177,29 +218,40 @@ async def test_a_priority_class_that_no_watch_has_seen_is_read_with_what_it_is_d
         ready.stub.collections[CLASSES] |= {found["metadata"]["name"]: found for found in made}
         facts = await ready.facts_for(resource)
 
-        assert (facts.priority_classes["new"].value, facts.priority_classes["above"].value) == (7, 9)
+        assert (facts.priority_classes["new"].value, facts.priority_classes["above"].value) == (
+            7,
+            9,
+        )
 
 
-async def test_an_object_with_any_number_of_unknown_priority_classes_is_judged_after_a_few_calls(tmp_path: Path):
+async def test_an_object_with_any_number_of_unknown_priority_classes_is_judged_after_a_few_calls(
+    tmp_path: Path,
+):
     async with cluster(tmp_path) as ready:
         for _ in range(3):
             many = a_workload().with_templates(*(f"new-{number}" for number in range(250))).build()
             assert not (await ready.facts_for(many)).priority_classes
 
-        asked = sum(count for path, count in ready.stub.calls.items() if path.startswith(f"{CLASSES}/new-"))
-        assert asked <= cluster_facts._MOST_READ
+        asked = sum(
+            count for path, count in ready.stub.calls.items() if path.startswith(f"{CLASSES}/new-")
+        )
+        assert asked <= cluster_facts._MAX_PRIORITY_CLASS_READS
 
 
 async def test_a_flood_of_unknown_priority_classes_leaves_every_object_judged(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         for number in range(3 * single_flight.BURST_CALLS):
-            assert not (await ready.facts_for(a_pod().defended_as(f"new-{number}").build())).priority_classes
+            assert not (
+                await ready.facts_for(a_pod().defended_as(f"new-{number}").build())
+            ).priority_classes
         ready.stub.collections[NAMESPACES]["new"] = a_namespace("new", workload_type="sensitive")
 
         assert (await ready.facts_of("new")).namespace.is_sensitive
 
 
-async def test_what_a_known_priority_class_is_defended_with_is_read_where_no_watch_has_seen_it(tmp_path: Path):
+async def test_what_a_known_priority_class_is_defended_with_is_read_where_no_watch_has_seen_it(
+    tmp_path: Path,
+):
     known = {CLASSES: {"old": a_priority_class("old", 7, "above")}}
     async with cluster(tmp_path, **known) as ready:
         assert "above" not in (await ready.facts_of("team")).priority_classes
@@ -247,13 +299,19 @@ async def test_while_the_api_server_is_away_what_was_known_holds_and_its_age_sho
         with pytest.raises(ApiError):
             await ready.facts_of("new")
         assert ready.facts.is_synced
-        await ready.until(lambda: all(ready.facts.watches()[name].age_seconds > age for name, age in before.items()))
+        await ready.until(
+            lambda: all(
+                ready.facts.watches()[name].age_seconds > age for name, age in before.items()
+            )
+        )
 
 
 async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         lines = ready.metrics.render().decode().splitlines()
-        shown = [line.rpartition(" ") for line in lines if line.startswith("reprieve_facts_age_seconds{")]
+        shown = [
+            line.rpartition(" ") for line in lines if line.startswith("reprieve_facts_age_seconds{")
+        ]
 
         collections = [
             "namespaces",
@@ -280,7 +338,9 @@ async def test_what_went_away_while_nobody_watched_is_forgotten_with_the_next_li
         ready.stub.collections[POLICY].clear()
         ready.stub.collections[NAMESPACES]["team"] = a_namespace("team", workload_type="sensitive")
         # "Too old": the API server has forgotten what came after the last list.
-        ready.stub.send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+        ready.stub.send(
+            "ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+        )
         ready.stub.end_watches()
 
         await ready.until(lambda: ready.stub.calls[POLICY] == ready.stub.calls[NAMESPACES] == 2)
@@ -289,11 +349,16 @@ async def test_what_went_away_while_nobody_watched_is_forgotten_with_the_next_li
         assert (facts.settings.default_class, facts.namespace.is_sensitive) == (4, True)
 
 
-async def test_a_broken_policy_shows_and_the_last_good_one_holds_until_it_is_deleted(tmp_path: Path):
+async def test_a_broken_policy_shows_and_the_last_good_one_holds_until_it_is_deleted(
+    tmp_path: Path,
+):
     async with cluster(tmp_path) as ready:
 
         async def holds(default_class: int, is_good: int, *, errors: int) -> None:
-            want = {f"reprieve_policy_is_good {is_good}.0", f"reprieve_policy_config_errors_total {errors}.0"}
+            want = {
+                f"reprieve_policy_is_good {is_good}.0",
+                f"reprieve_policy_config_errors_total {errors}.0",
+            }
             await ready.until(lambda: want <= set(ready.metrics.render().decode().splitlines()))
             assert (await ready.facts_of("team")).settings.default_class == default_class
 

@@ -18,7 +18,7 @@ from reprieve_runtime.client.api import Api
 from reprieve_testing.builders import PodBuilder, a_pod
 from reprieve_testing.stub_api import StubApi, stub_api
 from reprieve_webhooks.facts import gang_records
-from reprieve_webhooks.facts.gang_records import Gangs
+from reprieve_webhooks.facts.gang_records import GangRecords
 from reprieve_webhooks.lookups import single_flight
 
 PODS = "/api/v1/namespaces/team/pods"
@@ -40,7 +40,7 @@ class Replica:
 
     def restart(self) -> None:
         """Forget everything, as a new process does."""
-        self.gangs = Gangs(
+        self.gangs = GangRecords(
             self.api,
             timeout_seconds=5.0,
             count=lambda outcome: self.found.update([outcome]),
@@ -50,8 +50,8 @@ class Replica:
 
     async def is_admitted(self, pod: PodBuilder, *, dry_run: bool = False) -> bool:
         new = pod.build()
-        rest = await self.gangs.rest_of(new, "team", FACTS, is_dry_run=dry_run)
-        return decide_admission(new, None, replace(FACTS, gang=rest)).is_allowed
+        rest = await self.gangs.other_members_traits(new, "team", FACTS, is_dry_run=dry_run)
+        return decide_admission(new, None, replace(FACTS, gang_traits=rest)).is_allowed
 
     async def creates(self, pod: PodBuilder) -> bool:
         """Create a pod where that is admitted, and say whether it was."""
@@ -109,7 +109,9 @@ async def test_a_thousand_pods_of_one_gang_cost_one_call_and_one_record(tmp_path
 async def test_a_thousand_pods_at_once_cost_one_call(tmp_path: Path):
     async with replica(tmp_path) as one:
         one.store(member("a"))
-        admitted = await asyncio.gather(*(one.is_admitted(member(f"p{number}")) for number in range(1000)))
+        admitted = await asyncio.gather(
+            *(one.is_admitted(member(f"p{number}")) for number in range(1000))
+        )
         assert all(admitted)
         assert one.calls == 1
 
@@ -117,7 +119,10 @@ async def test_a_thousand_pods_at_once_cost_one_call(tmp_path: Path):
 async def test_of_two_that_differ_and_come_at_once_one_is_refused(tmp_path: Path):
     async with replica(tmp_path) as one:
         pods = (member("a"), member("b").in_class(5))
-        assert sorted(await asyncio.gather(*(one.is_admitted(pod) for pod in pods))) == [False, True]
+        assert sorted(await asyncio.gather(*(one.is_admitted(pod) for pod in pods))) == [
+            False,
+            True,
+        ]
 
 
 async def test_a_restart_in_between_does_not_matter(tmp_path: Path):
@@ -248,13 +253,17 @@ async def test_a_job_s_pods_cost_nothing(tmp_path: Path):
 async def test_no_namespace_chooses_another_path(tmp_path: Path):
     async with replica(tmp_path) as one:
         for namespace in ("..", "a/b", "", "A"):
-            assert await one.gangs.rest_of(member("a").build(), namespace, FACTS) is None
+            assert (
+                await one.gangs.other_members_traits(member("a").build(), namespace, FACTS) is None
+            )
         assert one.stub.calls.total() == 0
 
 
 async def test_a_pod_without_a_name_is_no_witness(tmp_path: Path):
     async with replica(tmp_path) as one:
-        nameless = Resource(kind="Pod", metadata=ObjectMeta(annotations={keys.KOORDINATOR_GANG: "train"}))
-        await one.gangs.rest_of(nameless, "team", FACTS)
+        nameless = Resource(
+            kind="Pod", metadata=ObjectMeta(annotations={keys.KOORDINATOR_GANG: "train"})
+        )
+        await one.gangs.other_members_traits(nameless, "team", FACTS)
         assert await one.is_admitted(unselectable("b"))
         assert one.calls == 0

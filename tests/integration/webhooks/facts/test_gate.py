@@ -15,7 +15,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_testing.reviews import a_pod, a_review, patch_of, running_server
 from reprieve_testing.stub_api import StubApi, stub_api, until
-from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts import gate_facts
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
@@ -33,26 +33,36 @@ class Cluster:
     async def facts_of(self, *, labels: dict[str, str] | None = None, **owner: str) -> Facts:
         said = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "of-train"} | owner
         reference = OwnerReference(**said, controller=True)
-        gang = {keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: "4"} if labels is None else labels
+        gang = (
+            {keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: "4"} if labels is None else labels
+        )
         metadata = ObjectMeta(name="p", labels=gang, ownerReferences=(reference,))
-        request = Request(uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace="team")
-        return await self.facts.facts_for(request, Resource(kind="Pod", metadata=metadata, spec=Spec()))
+        request = AdmissionRequest(
+            uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace="team"
+        )
+        return await self.facts.facts_for(
+            request, Resource(kind="Pod", metadata=metadata, spec=Spec())
+        )
 
     async def renew(self) -> None:
         """Renew the Lease twice: the first that is seen says nothing."""
         for second in range(2):
             self.stub.send("MODIFIED", a_lease(f"2026-11-21T12:00:0{second}Z"), LEASES)
-        await self.until(lambda: self.facts._gate.operator_is_there)
+        await self.until(lambda: self.facts._gate.has_leader)
 
     until = staticmethod(until)
 
 
 @asynccontextmanager
-async def cluster(directory: Path, *, gate: str = "true", **collections: Any) -> AsyncIterator[Cluster]:
+async def cluster(
+    directory: Path, *, gate: str = "true", **collections: Any
+) -> AsyncIterator[Cluster]:
     metadata = {"name": "reprieve-policy", "namespace": "reprieve-system", "resourceVersion": "8"}
     known = {
         "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
-        "/api/v1/namespaces/reprieve-system/configmaps": {"p": {"metadata": metadata, "data": {"gangGate": gate}}},
+        "/api/v1/namespaces/reprieve-system/configmaps": {
+            "p": {"metadata": metadata, "data": {"gangGate": gate}}
+        },
         JOBS: {"train": a_job(4)},
         SETS: {"train": a_set("Parallel")},
         **collections,
@@ -72,16 +82,28 @@ async def cluster(directory: Path, *, gate: str = "true", **collections: Any) ->
 
 def a_lease(renewed: str) -> Any:
     metadata = {"name": "reprieve-operator", "namespace": "reprieve-system", "resourceVersion": "9"}
-    return {"metadata": metadata, "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": renewed}}
+    return {
+        "metadata": metadata,
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": renewed},
+    }
 
 
 def a_job(parallelism: int) -> Any:
-    return {"kind": "Job", "metadata": {"name": "train", "uid": "of-train"}, "spec": {"parallelism": parallelism}}
+    return {
+        "kind": "Job",
+        "metadata": {"name": "train", "uid": "of-train"},
+        "spec": {"parallelism": parallelism},
+    }
 
 
 def a_set(policy: str, **status: str) -> Any:
     spec = {"replicas": 4, "podManagementPolicy": policy}
-    return {"kind": "StatefulSet", "metadata": {"name": "train", "uid": "of-train"}, "spec": spec, "status": status}
+    return {
+        "kind": "StatefulSet",
+        "metadata": {"name": "train", "uid": "of-train"},
+        "spec": spec,
+        "status": status,
+    }
 
 
 async def test_all_pods_of_a_burst_cost_one_look_at_their_owner(tmp_path: Path):
@@ -89,7 +111,9 @@ async def test_all_pods_of_a_burst_cost_one_look_at_their_owner(tmp_path: Path):
         await ready.renew()
         found = await asyncio.gather(*(ready.facts_of() for _ in range(200)))
 
-        assert {(facts.operator_is_there, facts.made_together) for facts in found} == {(True, 4)}
+        assert {(facts.operator_is_live, facts.pods_created_together) for facts in found} == {
+            (True, 4)
+        }
         assert ready.stub.calls[f"{JOBS}/train"] == 1
 
 
@@ -97,19 +121,21 @@ async def test_a_stateful_set_is_asked_how_it_makes_its_pods(tmp_path: Path):
     kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
     async with cluster(tmp_path) as ready:
         await ready.renew()
-        assert (await ready.facts_of(**kind)).made_together == 4
+        assert (await ready.facts_of(**kind)).pods_created_together == 4
     async with cluster(tmp_path, **{SETS: {"train": a_set("OrderedReady")}}) as ready:
         await ready.renew()
-        assert (await ready.facts_of(**kind)).made_together == 1
+        assert (await ready.facts_of(**kind)).pods_created_together == 1
 
 
 async def test_a_rollout_that_has_just_begun_is_seen(tmp_path: Path):
     kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
     async with cluster(tmp_path) as ready:
         await ready.renew()
-        assert (await ready.facts_of(**kind)).made_together == 4
-        ready.stub.collections[SETS]["train"] = a_set("Parallel", currentRevision="1", updateRevision="2")
-        assert (await ready.facts_of(**kind)).made_together == 1
+        assert (await ready.facts_of(**kind)).pods_created_together == 4
+        ready.stub.collections[SETS]["train"] = a_set(
+            "Parallel", currentRevision="1", updateRevision="2"
+        )
+        assert (await ready.facts_of(**kind)).pods_created_together == 1
 
 
 NOT_ASKED = {
@@ -128,7 +154,7 @@ async def test_no_owner_is_asked_where(tmp_path: Path, setting: Any, pod: Any):
         await ready.renew()
         before = ready.stub.calls.copy()
 
-        assert (await ready.facts_of(**pod)).made_together == 1
+        assert (await ready.facts_of(**pod)).pods_created_together == 1
         assert ready.stub.calls == before
 
 
@@ -136,35 +162,39 @@ async def test_without_an_operator_no_owner_is_asked(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         facts = await ready.facts_of()
 
-        assert not facts.operator_is_there
+        assert not facts.operator_is_live
         assert ready.stub.calls[f"{JOBS}/train"] == 0
 
 
-async def test_while_one_operator_follows_another_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_while_one_operator_follows_another_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """What was begun goes on: nobody else is taken in between."""
     async with cluster(tmp_path) as ready:
-        assert ready.facts.known("team").operator_is_there
-        monkeypatch.setattr(gate_facts, "_LONGEST_CHANGE_SECONDS", 0.0)
-        assert not ready.facts.known("team").operator_is_there
-        monkeypatch.setattr(gate_facts, "_LONGEST_CHANGE_SECONDS", 1e-9)
+        assert ready.facts.watched_facts("team").operator_is_live
+        monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
+        assert not ready.facts.watched_facts("team").operator_is_live
+        monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 1e-9)
         await ready.renew()
-        assert ready.facts.known("team").operator_is_there
+        assert ready.facts.watched_facts("team").operator_is_live
 
 
-async def test_an_owner_that_cannot_be_read_is_a_pod_that_does_not_wait_not_a_review_that_fails(tmp_path: Path):
+async def test_an_owner_that_cannot_be_read_is_a_pod_that_does_not_wait_not_a_review_that_fails(
+    tmp_path: Path,
+):
     async with cluster(tmp_path) as ready:
         await ready.renew()
         ready.stub.is_failing = True
         facts = await ready.facts_of()
 
-        assert (facts.operator_is_there, facts.made_together) == (True, 1)
+        assert (facts.operator_is_live, facts.pods_created_together) == (True, 1)
 
 
 async def test_an_owner_made_anew_under_an_old_name_is_another(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         await ready.renew()
-        assert (await ready.facts_of(uid="of-the-one-before")).made_together == 1
-        assert (await ready.facts_of(name="gone")).made_together == 1
+        assert (await ready.facts_of(uid="of-the-one-before")).pods_created_together == 1
+        assert (await ready.facts_of(name="gone")).pods_created_together == 1
 
 
 GATES = {
@@ -180,10 +210,17 @@ async def test_the_gate_is_added_where(spec: Any):
     pod = a_pod(labels={keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: "4"})
     pod["spec"] |= spec
     async with running_server() as server:
-        server.source.facts = Facts(settings=PolicySettings(gang_gate=True), operator_is_there=True, made_together=4)
+        server.source.facts = Facts(
+            settings=PolicySettings(gang_gate=True), operator_is_live=True, pods_created_together=4
+        )
         patched = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
-        again = jsonpatch.apply_patch(patched, patch_of(await server.ask("/mutate", a_review(patched))))
+        again = jsonpatch.apply_patch(
+            patched, patch_of(await server.ask("/mutate", a_review(patched)))
+        )
 
-    assert patched["spec"]["schedulingGates"] == [*(spec.get("schedulingGates") or []), {"name": keys.GANG_GATE}]
+    assert patched["spec"]["schedulingGates"] == [
+        *(spec.get("schedulingGates") or []),
+        {"name": keys.GANG_GATE},
+    ]
     assert patched["metadata"]["labels"][keys.GANG_GATE_LABEL] == "waiting"
     assert again == patched, "reinvoked, it adds nothing"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing.guard_scene import MARKED, a_fellow, a_victim, scene, seconds_of
+from reprieve_testing.guard_scene import MARKED, a_victim, another_victim, guard_fixture, seconds_of
 
 TRIES = {"deleteOptions": {"dryRun": ["All"]}}
 EVICTED = {
@@ -21,9 +21,9 @@ async def test_a_preemptor_that_insists_is_known_for_one_however_often_the_pod_i
     tmp_path: Path, stored: Any, body: Any, preempted: Any
 ) -> None:
     """Without this, the owner of a pod could have a scheduler ask 50 times a second for as long as it is protected."""
-    async with scene(tmp_path, a_victim(**stored)) as here:
+    async with guard_fixture(tmp_path, a_victim(**stored)) as here:
         await here.nominate("waits")
-        here.guard._memory._monotonic = lambda: here.seconds
+        here.guard._refusal_history._monotonic = lambda: here.clock_seconds
         times = []
         for _ in range(6):
             times.append(seconds_of(await here.delete(a_victim(**preempted))))
@@ -31,9 +31,11 @@ async def test_a_preemptor_that_insists_is_known_for_one_however_often_the_pod_i
         assert times == [None, None, None, None, None, 4]
 
 
-async def test_the_pods_of_a_drain_are_not_victims_that_a_preemptor_waits_for(tmp_path: Path) -> None:
-    drained = [a_fellow(f"drained-{number}") for number in range(15)]
-    async with scene(tmp_path, *drained) as here:
+async def test_the_pods_of_a_drain_are_not_victims_that_a_preemptor_waits_for(
+    tmp_path: Path,
+) -> None:
+    drained = [another_victim(f"drained-{number}") for number in range(15)]
+    async with guard_fixture(tmp_path, *drained) as here:
         for pod in drained:
             assert (await here.evict(pod["metadata"]["name"]))["allowed"] is False
         await here.nominate("mine", ago=0.9)

@@ -20,29 +20,32 @@ from reprieve_testing.guard_scene import (
     OPERATOR,
     PODS,
     TEAM,
-    Chosen,
-    Known,
-    Scene,
-    a_fellow,
+    FixedGuardFacts,
+    FixedVictimSets,
+    GuardFixture,
     a_nominee,
+    another_victim,
     seconds_of,
     watching,
 )
 from reprieve_testing.reviews import running_server
-from reprieve_testing.stages import a_call
+from reprieve_testing.stages import an_extender_call
 from reprieve_testing.stub_api import stub_api, until
 from reprieve_webhooks.extender.metrics import ExtenderMetrics
 from reprieve_webhooks.extender.service import Extender
 from reprieve_webhooks.guard.handler import Guard
-from reprieve_webhooks.snapshot.informers import WatchedStage
-from reprieve_webhooks.snapshot.recent_choices import RememberedChoices
+from reprieve_webhooks.snapshot.informers import ClusterInformers
+from reprieve_webhooks.snapshot.recent_choices import RecentVictimSets
 
 GROUPS = "/apis/scheduling.k8s.io/v1beta1"
 NODES = {
     name: {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
     for name in (NODE, "node-2")
 }
-FEW = {"metadata": {"name": "few", "namespace": "team-a"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+FEW = {
+    "metadata": {"name": "few", "namespace": "team-a"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+}
 PACES = {
     "asynchronous: nominated meanwhile": ("auto", False),
     "asynchronous: nominated a moment ago": ("auto", True),
@@ -55,13 +58,13 @@ PACES = {
 class Beside:
     """A guard and an extender that share what watches have seen."""
 
-    scene: Scene
+    scene: GuardFixture
     extender: Extender
     pods: Mapping[str, Any]
 
     async def ask(self, proposed: str) -> Any:
         """Ask for victims as a scheduler does that proposes this one; return those on each node."""
-        body = a_call({NODE: [f"uid-of-{proposed}"]}, "uid-of-high")
+        body = an_extender_call({NODE: [f"uid-of-{proposed}"]}, "uid-of-high")
         said = await self.extender.answer(lambda: asyncio.sleep(0, body))
         return json.loads(said.body)["NodeNameToMetaVictims"]
 
@@ -72,7 +75,7 @@ class Beside:
     async def delete(self, name: str, *, is_nominated: bool) -> Any:
         if not is_nominated:
             return await self.scene.delete_and_nominate(self.pods[name], **_asking("8"))
-        found = self.scene.guard.nominees.reflector.items
+        found = self.scene.guard.nominated_pods.reflector.items
         self.scene.stub.send("MODIFIED", a_nominee("high", 1000, **_asking("8")), PODS)
         await until(lambda: any(one.nominee.node == NODE for one in found.values()))
         return await self.scene.delete(self.pods[name])
@@ -83,24 +86,46 @@ async def beside(directory: Path, said: str, *pods: Any) -> AsyncIterator[Beside
     stored = {pod["metadata"]["name"]: pod for pod in pods}
     waiting = a_nominee("high", 1000, **_asking("8"))
     del waiting["status"]["nominatedNodeName"]
-    groups = {f"{GROUPS}/podgroups": {"few": FEW}, f"{GROUPS}/namespaces/team-a/podgroups": {"few": FEW}}
-    collections = {TEAM: stored, PODS: {**stored, "high": waiting}, "/api/v1/nodes": NODES, **groups}
+    groups = {
+        f"{GROUPS}/podgroups": {"few": FEW},
+        f"{GROUPS}/namespaces/team-a/podgroups": {"few": FEW},
+    }
+    collections = {
+        TEAM: stored,
+        PODS: {**stored, "high": waiting},
+        "/api/v1/nodes": NODES,
+        **groups,
+    }
     async with stub_api(directory, collections=collections) as (stub, api):
         stub.lists_released.set()
         settings = PolicySettings(scheduler_preemption=said, max_victims=9)
-        known, choices = Known(Facts(operator_is_there=True, settings=settings)), RememberedChoices()
-        stage = WatchedStage(api, known)
-        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, choices=choices, stage=stage)
-        extender = Extender(stage, choices, ExtenderMetrics(CollectorRegistry()), timeout_seconds=5.0)
+        known, choices = (
+            FixedGuardFacts(Facts(operator_is_live=True, settings=settings)),
+            RecentVictimSets(),
+        )
+        stage = ClusterInformers(api, known)
+        guard = Guard(
+            api,
+            known,
+            operator=OPERATOR,
+            timeout_seconds=5.0,
+            victim_sets=choices,
+            cluster_view=stage,
+        )
+        extender = Extender(
+            stage, choices, ExtenderMetrics(CollectorRegistry()), timeout_seconds=5.0
+        )
         async with watching(guard, stub), seeing(stage), running_server(guard=guard) as server:
-            yield Beside(Scene(server, stub, known, Chosen(), guard), extender, stored)
+            yield Beside(
+                GuardFixture(server, stub, known, FixedVictimSets(), guard), extender, stored
+            )
 
 
 @asynccontextmanager
-async def seeing(stage: WatchedStage) -> AsyncIterator[None]:
+async def seeing(stage: ClusterInformers) -> AsyncIterator[None]:
     running = asyncio.create_task(stage.run())
     try:
-        await until(lambda: not stage.is_behind and stage.is_settled)
+        await until(lambda: not stage.is_stale and stage.is_up_to_date)
         yield
     finally:
         running.cancel()
@@ -108,7 +133,7 @@ async def seeing(stage: WatchedStage) -> AsyncIterator[None]:
 
 
 def a_chosen(name: str, cpu: str, *, node: str = NODE, group: str = "", **metadata: Any) -> Any:
-    pod = a_fellow(name, **metadata)
+    pod = another_victim(name, **metadata)
     pod["spec"] |= {"nodeName": node, **_asking(cpu)}
     if group:
         pod["spec"] |= {"schedulingGroup": {"podGroupName": group}}
@@ -138,7 +163,9 @@ async def test_a_gang_that_goes_as_a_whole_is_marked_for_the_preemptor_that_it_w
 
 
 @pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
-async def test_so_are_all_that_a_gang_can_spare(tmp_path: Path, said: str, *, is_nominated: bool) -> None:
+async def test_so_are_all_that_a_gang_can_spare(
+    tmp_path: Path, said: str, *, is_nominated: bool
+) -> None:
     here = [a_chosen(name, "4", group="few") for name in "ab"]
     far = [a_chosen(name, "4", node="node-2", group="few") for name in "cd"]
     async with beside(tmp_path, said, *here, *far) as ours:
@@ -171,7 +198,10 @@ WANTING: Mapping[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(("here", "there"), WANTING.values(), ids=WANTING)
 async def test_also_where(tmp_path: Path, here: Any, there: Any) -> None:
     """Without this, a scheduler would take those that are here, and the others would run on below their minimum."""
-    gang = [a_chosen("a", "8", group="few", **here), a_chosen("far", "8", node="node-2", group="few", **there)]
+    gang = [
+        a_chosen("a", "8", group="few", **here),
+        a_chosen("far", "8", node="node-2", group="few", **there),
+    ]
     async with beside(tmp_path, "auto", *gang) as ours:
         await ours.choose("a")
         response = await ours.delete("a", is_nominated=False)
@@ -187,7 +217,9 @@ async def test_one_beside_them_that_wants_no_notice_gets_none(tmp_path: Path) ->
         assert ours.scene.marked() == []
 
 
-@pytest.mark.parametrize(("status", "tries"), [(409, 3), (503, 3), (0, 1)], ids=["changed", "refused", "no answer"])
+@pytest.mark.parametrize(
+    ("status", "tries"), [(409, 3), (503, 3), (0, 1)], ids=["changed", "refused", "no answer"]
+)
 async def test_where_one_elsewhere_cannot_be_marked_it_is_tried_again_unless_nobody_answers(
     tmp_path: Path, status: int, tries: int
 ) -> None:
@@ -210,16 +242,21 @@ async def test_of_a_gang_that_is_marked_by_now_nobody_goes_for_another(tmp_path:
         assert ours.scene.marked() == []
 
 
-async def test_a_mark_holds_nobody_up_where_no_operator_is_there_to_take_it_up(tmp_path: Path) -> None:
+async def test_a_mark_holds_nobody_up_where_no_operator_is_there_to_take_it_up(
+    tmp_path: Path,
+) -> None:
     marked = a_chosen("a", "8", labels={"reprieve.dev/soft-eviction": "requested"})
     async with beside(tmp_path, "auto", marked) as ours:
         assert not await ours.ask("a")
-        ours.scene.known.facts = replace(ours.scene.known.facts, operator_is_there=False)
+        ours.scene.facts.facts = replace(ours.scene.facts.facts, operator_is_live=False)
         assert await ours.ask("a")
 
 
 def _marked(pod: Any) -> Any:
-    return {"metadata": pod["metadata"] | {"labels": {**GANG, "reprieve.dev/soft-eviction": "requested"}}}
+    return {
+        "metadata": pod["metadata"]
+        | {"labels": {**GANG, "reprieve.dev/soft-eviction": "requested"}}
+    }
 
 
 async def test_a_chosen_victim_of_a_synchronous_scheduler_is_told_no_time(tmp_path: Path) -> None:

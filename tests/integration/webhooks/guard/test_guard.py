@@ -17,22 +17,24 @@ from reprieve_testing.guard_scene import (
     OPERATOR,
     SCHEDULER,
     TEAM,
-    Scene,
-    a_fellow,
+    GuardFixture,
     a_victim,
-    scene,
+    another_victim,
+    guard_fixture,
 )
 from reprieve_testing.reviews import a_review
 from reprieve_webhooks.lookups.single_flight import BURST_CALLS
 
 
 @pytest_asyncio.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path, a_victim()) as found:
+async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
+    async with guard_fixture(tmp_path, a_victim()) as found:
         yield found
 
 
-async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_that_was_judged(here: Scene) -> None:
+async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_that_was_judged(
+    here: GuardFixture,
+) -> None:
     response = await here.delete_and_nominate(a_victim())
     assert response["allowed"] is False
     assert (response["status"]["code"], response["status"]["reason"]) == (429, "TooManyRequests")
@@ -48,14 +50,16 @@ async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_that_
 
 
 @pytest.mark.parametrize("status", [403, 500])
-async def test_where_the_mark_cannot_be_written_it_is_as_if_there_were_no_guard(here: Scene, status: int) -> None:
+async def test_where_the_mark_cannot_be_written_it_is_as_if_there_were_no_guard(
+    here: GuardFixture, status: int
+) -> None:
     here.stub.refuses = {f"{TEAM}/train": status}
     review = a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)
     answered, _ = await here.server.send("/guard", json.dumps(review).encode())
     assert answered == 503
 
 
-async def test_nothing_is_written_on_a_dry_run(here: Scene) -> None:
+async def test_nothing_is_written_on_a_dry_run(here: GuardFixture) -> None:
     assert (await here.delete(a_victim(), dryRun=True))["allowed"] is False
     tried = await here.evict(body={"deleteOptions": {"dryRun": ["All"]}})
     assert tried["allowed"] is True
@@ -63,7 +67,7 @@ async def test_nothing_is_written_on_a_dry_run(here: Scene) -> None:
     assert here.stub.patches == []
 
 
-async def test_an_eviction_is_put_off_without_a_time_and_marked_as_one(here: Scene) -> None:
+async def test_an_eviction_is_put_off_without_a_time_and_marked_as_one(here: GuardFixture) -> None:
     response = await here.evict()
     assert response["status"]["code"] == 429
     assert "retryAfterSeconds" not in response["status"]["details"]
@@ -84,7 +88,7 @@ async def test_an_eviction_is_put_off_without_a_time_and_marked_as_one(here: Sce
     ],
 )
 async def test_an_eviction_of_another_pod_of_that_name_marks_nobody(
-    here: Scene, preconditions: Any, *, is_about: bool
+    here: GuardFixture, preconditions: Any, *, is_about: bool
 ) -> None:
     response = await here.evict(body={"deleteOptions": {"preconditions": preconditions}})
     # The API server refuses it then, by itself.
@@ -92,33 +96,42 @@ async def test_an_eviction_of_another_pod_of_that_name_marks_nobody(
     assert bool(here.stub.patches) is is_about
 
 
-def have_no_time_pass(here: Scene) -> None:
+def have_no_time_pass(here: GuardFixture) -> None:
     """For what is asked: what is spent stays spent."""
-    asked: list[Any] = [*here.guard._pods._pods.values(), *here.guard._pods._groups.values()]
+    asked: list[Any] = [
+        *here.guard._reader._pod_getters.values(),
+        *here.guard._reader._pod_group_getters.values(),
+    ]
     for lookups in asked:
         now = lookups._questions._monotonic()
         lookups._questions._monotonic = lambda now=now: now
 
 
-async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_could_look(here: Scene) -> None:
+async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_could_look(
+    here: GuardFixture,
+) -> None:
     have_no_time_pass(here)
-    answers = await asyncio.gather(*(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20)))
+    answers = await asyncio.gather(
+        *(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20))
+    )
     assert {answered["status"]["code"] for answered in answers if not answered["allowed"]} == {429}
     assert any("too many evictions" in json.dumps(answered) for answered in answers)
 
 
-async def test_a_bulk_of_evictions_is_its_own_namespaces_affair(here: Scene) -> None:
+async def test_a_bulk_of_evictions_is_its_own_namespaces_affair(here: GuardFixture) -> None:
     have_no_time_pass(here)
-    answers = await asyncio.gather(*(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20)))
+    answers = await asyncio.gather(
+        *(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20))
+    )
     assert not all(answered["allowed"] for answered in answers)
     assert (await here.evict(namespace="team-b"))["allowed"]
 
 
 async def test_nor_has_it_preempted_pods_go_without_notice(tmp_path: Path) -> None:
-    pods = [a_fellow(f"pod-{number}") for number in range(BURST_CALLS + 20)]
+    pods = [another_victim(f"pod-{number}") for number in range(BURST_CALLS + 20)]
     for number, pod in enumerate(pods):
         pod["spec"]["schedulingGroup"] = {"podGroupName": f"group-{number}"}
-    async with scene(tmp_path, *pods) as here:
+    async with guard_fixture(tmp_path, *pods) as here:
         have_no_time_pass(here)
         answers = await asyncio.gather(*(here.evict(pod["metadata"]["name"]) for pod in pods))
         assert any("too many evictions" in json.dumps(answered) for answered in answers)
@@ -127,7 +140,7 @@ async def test_nor_has_it_preempted_pods_go_without_notice(tmp_path: Path) -> No
         assert here.marked()[-1] == pods[-1]["metadata"]["name"]
 
 
-async def test_whom_the_guard_never_touches(here: Scene) -> None:
+async def test_whom_the_guard_never_touches(here: GuardFixture) -> None:
     by_a_person = {"userInfo": {"username": "jane"}}
     by_the_operator = {"userInfo": {"username": OPERATOR}}
     assert (await here.delete(a_victim(), **by_a_person))["allowed"]
@@ -137,13 +150,13 @@ async def test_whom_the_guard_never_touches(here: Scene) -> None:
     assert (await here.evict("../../secrets"))["allowed"]
     assert (await here.delete(a_victim(deletionTimestamp="2026-11-21T12:00:00Z")))["allowed"]
     assert (await here.server.ask("/guard", a_review(a_victim())))["allowed"]
-    here.known.facts = Facts(operator_is_there=False)
+    here.facts.facts = Facts(operator_is_live=False)
     assert (await here.delete(a_victim()))["allowed"]
     assert here.stub.patches == []
 
 
-async def test_where_enforcement_only_warns_the_pod_goes(here: Scene) -> None:
-    here.known.facts = Facts(operator_is_there=True, namespace=NamespacePolicy(enforcement="warn"))
+async def test_where_enforcement_only_warns_the_pod_goes(here: GuardFixture) -> None:
+    here.facts.facts = Facts(operator_is_live=True, namespace=NamespacePolicy(enforcement="warn"))
     response = await here.evict()
     assert response["allowed"] is True
     assert "asked to save a checkpoint first" in response["warnings"][0]
@@ -163,12 +176,17 @@ async def test_where_enforcement_only_warns_the_pod_goes(here: Scene) -> None:
     ],
     ids=["nothing", "half", "a list", "null", "another kind", "no request", "not UTF-8", "deep"],
 )
-async def test_what_is_no_review_is_refused(here: Scene, body: bytes) -> None:
+async def test_what_is_no_review_is_refused(here: GuardFixture, body: bytes) -> None:
     assert (await here.server.send("/guard", body))[0] == 400
 
 
-async def test_a_pod_of_any_form_is_no_harm(here: Scene) -> None:
-    for broken in ({"spec": None}, {"metadata": {"labels": 5}}, {"spec": {"priority": "high"}}, {"status": []}):
+async def test_a_pod_of_any_form_is_no_harm(here: GuardFixture) -> None:
+    for broken in (
+        {"spec": None},
+        {"metadata": {"labels": 5}},
+        {"spec": {"priority": "high"}},
+        {"status": []},
+    ):
         review = a_review(None, old=a_victim() | broken, operation="DELETE", userInfo=SCHEDULER)
         assert (await here.server.send("/guard", json.dumps(review).encode()))[0] == 400
     odd = a_victim(annotations=HINT | {keys.EVICTION: "[" * 5000})

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from reprieve_testing.guard_scene import MARKED, Scene, a_victim, scene, seconds_of
+from reprieve_testing.guard_scene import MARKED, GuardFixture, a_victim, guard_fixture, seconds_of
 
 
 @pytest_asyncio.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path, a_victim()) as found:
+async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
+    async with guard_fixture(tmp_path, a_victim()) as found:
         yield found
 
 
@@ -35,7 +35,9 @@ GROUPED = {
 
 
 @pytest.mark.parametrize(("spec", "is_allowed"), GROUPED.values(), ids=GROUPED)
-async def test_one_of_a_native_group_that_wants_no_checkpoint(here: Scene, spec: Any, *, is_allowed: bool) -> None:
+async def test_one_of_a_native_group_that_wants_no_checkpoint(
+    here: GuardFixture, spec: Any, *, is_allowed: bool
+) -> None:
     here.stub.collections[GROUPS] = {} if spec is None else {"train": {"spec": spec}}
     pod = a_victim(annotations={})
     pod["spec"] |= {"schedulingGroup": {"podGroupName": "train"}}
@@ -43,12 +45,14 @@ async def test_one_of_a_native_group_that_wants_no_checkpoint(here: Scene, spec:
     assert bool(here.stub.patches) is not is_allowed
 
 
-async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_served(here: Scene) -> None:
+async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_served(
+    here: GuardFixture,
+) -> None:
     here.stub.collections[GROUPS] = {"later": {"spec": {"disruptionMode": {"all": {}}}}}
     here.stub.absent.add(f"{GROUPS}/later")
     seconds = time.monotonic()
-    for lookups in here.guard._pods._groups.values():
-        lookups._questions._monotonic = lambda: seconds
+    for lookups in here.guard._reader._pod_group_getters.values():
+        lookups._single_flight._monotonic = lambda: seconds
     alone, named = a_victim(annotations={}), a_victim(annotations={})
     named["spec"] |= {"schedulingGroup": {"podGroupName": "later"}}
     assert (await here.delete(alone))["allowed"] is True
@@ -61,7 +65,9 @@ async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_
     assert here.marked() == ["train"]
 
 
-async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(here: Scene) -> None:
+async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(
+    here: GuardFixture,
+) -> None:
     here.stub.collections[GROUPS] = {"train": {"spec": {"priority": 5000}}}
     pod = a_victim()
     pod["spec"] |= {"schedulingGroup": {"podGroupName": "train"}}
@@ -70,7 +76,9 @@ async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(here: S
     assert here.stub.patches == []
 
 
-async def test_one_that_only_its_own_priority_protects_goes_for_whoever_outranks_its_group(here: Scene) -> None:
+async def test_one_that_only_its_own_priority_protects_goes_for_whoever_outranks_its_group(
+    here: GuardFixture,
+) -> None:
     """Without this, its scheduler would be taken for one that nominates nobody, and storm."""
     here.stub.collections[GROUPS] = {"train": {"spec": {"priority": 0}}}
     pod = a_victim()
@@ -83,7 +91,7 @@ async def test_one_that_only_its_own_priority_protects_goes_for_whoever_outranks
     assert times[-1] == 4
 
 
-async def test_one_of_a_group_preempts_by_its_groups_priority(here: Scene) -> None:
+async def test_one_of_a_group_preempts_by_its_groups_priority(here: GuardFixture) -> None:
     here.stub.collections[THEIRS] = {"theirs": {"spec": {"priority": 1000}}}
     victim = a_victim()
     victim["spec"] |= {"priority": 10}
@@ -91,37 +99,62 @@ async def test_one_of_a_group_preempts_by_its_groups_priority(here: Scene) -> No
     assert "uid-of-high" in json.dumps(here.stub.patches)
 
 
-async def test_nothing_goes_for_one_of_a_group_that_does_not_outrank_it_but_its_scheduler_is_known(here: Scene) -> None:
+async def test_nothing_goes_for_one_of_a_group_that_does_not_outrank_it_but_its_scheduler_is_known(
+    here: GuardFixture,
+) -> None:
     here.stub.collections[THEIRS] = {"theirs": {"spec": {"priority": 10}}}
     victim = a_victim()
     victim["spec"] |= {"priority": 10}
-    response = await here.delete_and_nominate(victim, priority=5000, schedulingGroup={"podGroupName": "theirs"})
+    response = await here.delete_and_nominate(
+        victim, priority=5000, schedulingGroup={"podGroupName": "theirs"}
+    )
     assert here.marked() == ["train"]
     assert "uid-of-high" not in json.dumps(here.stub.patches)
     assert seconds_of(response) is not None
 
 
-async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(here: Scene) -> None:
+async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(
+    here: GuardFixture,
+) -> None:
     began = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=1000)
     status = {"startTime": f"{began:%Y-%m-%dT%H:%M:%SZ}"}
     # Names of one Job: what is read of a name is remembered for a second.
     bounds = {"job": 1200, "same-job": 1290, "still-the-same": None, "and-again": 1290}
     here.stub.collections["/apis/batch/v1/namespaces/team-a/jobs"] = {
-        name: {"metadata": {"uid": "uid"}, "spec": {"activeDeadlineSeconds": seconds}, "status": status}
+        name: {
+            "metadata": {"uid": "uid"},
+            "spec": {"activeDeadlineSeconds": seconds},
+            "status": status,
+        }
         for name, seconds in bounds.items()
     }
     told = []
     for name in bounds:
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "uid", "controller": True}
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": name,
+            "uid": "uid",
+            "controller": True,
+        }
         told.append((await here.delete(a_victim(ownerReferences=[owner])))["status"]["message"])
     until_then = f"is let finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
     assert [until_then in message for message in told] == [True, True, False, True]
 
 
 def a_budget(allowed: int, **selector: str) -> Any:
-    status = {"disruptionsAllowed": allowed, "observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1}
+    status = {
+        "disruptionsAllowed": allowed,
+        "observedGeneration": 1,
+        "currentHealthy": 1,
+        "desiredHealthy": 1,
+    }
     spec = {"selector": {"matchLabels": {"reprieve.dev/preemption-class": "4"} | selector}}
-    return {"metadata": {"name": "db", "namespace": "team-a", "generation": 1}, "spec": spec, "status": status}
+    return {
+        "metadata": {"name": "db", "namespace": "team-a", "generation": 1},
+        "spec": spec,
+        "status": status,
+    }
 
 
 def ready(**metadata: Any) -> Any:
@@ -140,18 +173,22 @@ BY_BUDGET = {
 
 
 @pytest.mark.parametrize(("budgets", "is_held"), BY_BUDGET.values(), ids=BY_BUDGET)
-async def test_an_eviction_of_one_of_a_budget(tmp_path: Path, budgets: Any, *, is_held: bool) -> None:
-    async with scene(tmp_path, ready()) as here:
+async def test_an_eviction_of_one_of_a_budget(
+    tmp_path: Path, budgets: Any, *, is_held: bool
+) -> None:
+    async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = budgets
         response = await here.evict()
         # Never allowed: the API server, which looks later, may find that the budget allows one, and nobody would have been told.
         assert response["status"]["code"] == 429
-        assert ("PodDisruptionBudget allows no eviction" in response["status"]["message"]) is is_held
+        assert (
+            "PodDisruptionBudget allows no eviction" in response["status"]["message"]
+        ) is is_held
         assert bool(here.stub.patches) is not is_held
 
 
 async def test_where_the_budgets_cannot_be_read_the_pod_is_told(tmp_path: Path) -> None:
-    async with scene(tmp_path, ready()) as here:
+    async with guard_fixture(tmp_path, ready()) as here:
         here.stub.barred.add(BUDGETS)
         assert "asked to save a checkpoint first" in (await here.evict())["status"]["message"]
         assert len(here.stub.patches) == 1
@@ -160,15 +197,15 @@ async def test_where_the_budgets_cannot_be_read_the_pod_is_told(tmp_path: Path) 
 async def test_that_budgets_are_not_read_is_said_once_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with scene(tmp_path, ready()) as here:
+    async with guard_fixture(tmp_path, ready()) as here:
         here.stub.barred.add(BUDGETS)
-        pods, seconds = here.guard._pods, time.monotonic()
-        pods._budgets._monotonic = lambda: seconds
+        pods, seconds = here.guard._reader, time.monotonic()
+        pods._budget_lists._monotonic = lambda: seconds
         for passing in (0, 2, 2):
             seconds += passing
             await here.evict()
         assert here.stub.calls[BUDGETS] == 3
-        pods._said_at = {what: at - 60 for what, at in pods._said_at.items()}
+        pods._logged_at = {what: at - 60 for what, at in pods._logged_at.items()}
         seconds += 2
         await here.evict()
     said = [vars(record) for record in caplog.records if "budgets not read" in record.getMessage()]
@@ -180,30 +217,36 @@ async def test_that_budgets_are_not_read_is_said_once_a_minute(
 async def test_nothing_is_said_of_budgets_that_are_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, items: Any
 ) -> None:
-    async with scene(tmp_path, ready()) as here:
+    async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = items
         await here.evict()
     assert "budgets not read" not in caplog.text
 
 
-async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_told(tmp_path: Path) -> None:
+async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_told(
+    tmp_path: Path,
+) -> None:
     values = [f"{number:063}" for number in range(1000)]
     large = a_budget(0)
-    large["spec"]["selector"]["matchExpressions"] = [{"key": "tier", "operator": "NotIn", "values": values}]
-    async with scene(tmp_path, ready()) as here:
+    large["spec"]["selector"]["matchExpressions"] = [
+        {"key": "tier", "operator": "NotIn", "values": values}
+    ]
+    async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = {"db": large}
         assert "PodDisruptionBudget allows no eviction" in (await here.evict())["status"]["message"]
     values *= 20
-    async with scene(tmp_path, ready()) as here:
+    async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = {"db": large}
         assert "asked to save a checkpoint first" in (await here.evict())["status"]["message"]
 
 
-async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_without_an_answer(tmp_path: Path) -> None:
+async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_without_an_answer(
+    tmp_path: Path,
+) -> None:
     pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(5)]
-    async with scene(tmp_path, *pods) as here:
+    async with guard_fixture(tmp_path, *pods) as here:
         here.stub.lists_released.clear()
-        asked = here.guard._pods._budgets
+        asked = here.guard._reader._budget_lists
         asked._monotonic = partial(float, asked._monotonic())
         for pod in pods:
             async with asyncio.timeout(API_SERVER_SECONDS):
@@ -214,7 +257,7 @@ async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_withou
 
 
 async def test_a_drain_that_only_tries_is_told_what_holds_the_pod(tmp_path: Path) -> None:
-    async with scene(tmp_path, ready()) as here:
+    async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = {"db": a_budget(0)}
         tried = await here.evict(body={"deleteOptions": {"dryRun": ["All"]}})
         # The API server refuses it then, by itself.
@@ -226,7 +269,7 @@ async def test_of_a_drain_the_budgets_of_a_namespace_are_read_once_and_only_wher
     tmp_path: Path,
 ) -> None:
     pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(20)]
-    async with scene(tmp_path, *pods, ready(name="plain", annotations={})) as here:
+    async with guard_fixture(tmp_path, *pods, ready(name="plain", annotations={})) as here:
         assert (await here.evict("plain"))["allowed"]
         assert here.stub.calls[BUDGETS] == 0
         here.stub.collections[BUDGETS] = {"db": a_budget(0)}

@@ -15,10 +15,10 @@ from reprieve_testing.guard_scene import (
     NODE,
     PODS,
     TEAM,
-    Scene,
-    a_fellow,
+    GuardFixture,
     a_victim,
-    scene,
+    another_victim,
+    guard_fixture,
     seconds_of,
 )
 
@@ -29,8 +29,8 @@ GOES = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-high"}}
 
 
 @pytest_asyncio.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path, a_victim(), grouped(a_fellow("mate"), NODE)) as found:
+async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
+    async with guard_fixture(tmp_path, a_victim(), grouped(another_victim("mate"), NODE)) as found:
         found.stub.collections[GROUPS] = {"train": {"spec": WHOLE}}
         yield found
 
@@ -40,37 +40,43 @@ def grouped(pod: Any, node: str = "node-2") -> Any:
     return pod
 
 
-async def test_on_a_node_to_which_nobody_is_nominated_its_scheduler_is_known_to_go_on(here: Scene) -> None:
+async def test_on_a_node_to_which_nobody_is_nominated_its_scheduler_is_known_to_go_on(
+    here: GuardFixture,
+) -> None:
     response = await here.delete_and_nominate(grouped(a_victim()))
     assert response["status"]["reason"] == "NotFound"
     assert "uid-of-high" in json.dumps(here.stub.patches)
 
 
-async def test_one_whose_mark_nobody_takes_up_is_not_said_to_be_gone_for_ever(here: Scene) -> None:
+async def test_one_whose_mark_nobody_takes_up_is_not_said_to_be_gone_for_ever(
+    here: GuardFixture,
+) -> None:
     seconds = 0.0
-    here.guard._memory._monotonic = lambda: seconds
+    here.guard._refusal_history._monotonic = lambda: seconds
     await here.delete_and_nominate(grouped(a_victim()))
-    asked = grouped(a_fellow("mate", labels=MARKED))
+    asked = grouped(another_victim("mate", labels=MARKED))
     assert (await here.delete(asked))["status"]["reason"] == "NotFound"
     seconds += 60
     assert (await here.delete(asked))["allowed"] is True
 
 
-async def test_of_one_that_nobody_may_preempt_it_is_told_when_to_come_back(here: Scene) -> None:
+async def test_of_one_that_nobody_may_preempt_it_is_told_when_to_come_back(
+    here: GuardFixture,
+) -> None:
     # The nomination comes while that is under review, or is there by then.
     assert seconds_of(await here.delete_and_nominate(grouped(a_victim(labels=KEPT)))) in (4, 5)
     assert here.stub.patches == []
 
 
-async def test_all_that_one_preemptor_waits_for_count_wherever_they_run(here: Scene) -> None:
+async def test_all_that_one_preemptor_waits_for_count_wherever_they_run(here: GuardFixture) -> None:
     await here.delete_and_nominate(grouped(a_victim(labels=KEPT)))
-    mate = grouped(a_fellow("mate", labels=KEPT), "node-3")
+    mate = grouped(another_victim("mate", labels=KEPT), "node-3")
     assert seconds_of(await here.delete(mate)) == 8
 
 
 @pytest.mark.parametrize("runs_there", [True, False])
 async def test_kubernetes_own_takes_one_that_nobody_may_preempt_only_where_some_of_it_runs(
-    here: Scene, *, runs_there: bool
+    here: GuardFixture, *, runs_there: bool
 ) -> None:
     if not runs_there:
         del here.stub.collections[TEAM]["mate"]
@@ -81,7 +87,7 @@ async def test_kubernetes_own_takes_one_that_nobody_may_preempt_only_where_some_
 
 
 async def test_where_nobody_can_say_where_it_runs_it_may_go_for_any_of_them_and_that_is_asked_once(
-    here: Scene,
+    here: GuardFixture,
 ) -> None:
     here.stub.barred.add(TEAM)
     await here.nominate("never", 2000, preemptionPolicy="Never")
@@ -91,11 +97,15 @@ async def test_where_nobody_can_say_where_it_runs_it_may_go_for_any_of_them_and_
     assert here.stub.calls[TEAM] == 1
 
 
-async def test_however_many_are_nominated_elsewhere_those_count_where_some_of_it_runs(here: Scene) -> None:
+async def test_however_many_are_nominated_elsewhere_those_count_where_some_of_it_runs(
+    here: GuardFixture,
+) -> None:
     for number in range(3, 15):
         await here.nominate(f"elsewhere-{number}", 2000, node=f"node-{number}")
     await here.nominate("never", preemptionPolicy="Never")
-    assert "preemptionPolicy is Never" in (await here.delete(grouped(a_victim())))["status"]["message"]
+    assert (
+        "preemptionPolicy is Never" in (await here.delete(grouped(a_victim())))["status"]["message"]
+    )
     assert here.stub.patches == []
 
 
@@ -106,7 +116,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("group", "spec"), OTHERS.values(), ids=OTHERS)
-async def test_nobody_on_another_node_is_suspected_where_the_group(here: Scene, group: Any, spec: Any) -> None:
+async def test_nobody_on_another_node_is_suspected_where_the_group(
+    here: GuardFixture, group: Any, spec: Any
+) -> None:
     here.stub.collections[GROUPS] = {"train": {"spec": group}}
     victim = grouped(a_victim())
     victim["spec"] |= spec
@@ -115,28 +127,48 @@ async def test_nobody_on_another_node_is_suspected_where_the_group(here: Scene, 
 
 
 SETS = {
-    "asked for elsewhere, after the one beside the preemptor": (a_fellow("mate", **GOES), NODE, "node-2"),
-    "asked for beside the preemptor, after the one elsewhere": (a_fellow("mate", **GOES), "node-2", NODE),
+    "asked for elsewhere, after the one beside the preemptor": (
+        another_victim("mate", **GOES),
+        NODE,
+        "node-2",
+    ),
+    "asked for beside the preemptor, after the one elsewhere": (
+        another_victim("mate", **GOES),
+        "node-2",
+        NODE,
+    ),
 }
 
 
 @pytest.mark.parametrize(("mate", "its", "node"), SETS.values(), ids=SETS)
-async def test_no_pod_of_it_is_of_a_second_set(here: Scene, mate: Any, its: str, node: str) -> None:
+async def test_no_pod_of_it_is_of_a_second_set(
+    here: GuardFixture, mate: Any, its: str, node: str
+) -> None:
     here.stub.collections[PODS] = {"mate": grouped(mate, its)}
-    assert (await here.delete_and_nominate(grouped(a_victim(), node)))["status"]["reason"] == "NotFound"
+    assert (await here.delete_and_nominate(grouped(a_victim(), node)))["status"][
+        "reason"
+    ] == "NotFound"
     assert here.marked() == ["train"]
 
 
-async def test_nor_is_a_pod_beside_one_of_it(here: Scene) -> None:
-    goes = {"mate": grouped(a_fellow("mate", **GOES)), "near": grouped(a_fellow("near", **GOES), NODE)}
+async def test_nor_is_a_pod_beside_one_of_it(here: GuardFixture) -> None:
+    goes = {
+        "mate": grouped(another_victim("mate", **GOES)),
+        "near": grouped(another_victim("near", **GOES), NODE),
+    }
     here.stub.collections[PODS] = goes
     assert "asked to save" in (await here.delete_and_nominate(a_victim()))["status"]["message"]
     del goes["near"]
     assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
 
 
-async def test_what_goes_of_it_for_another_preemptor_makes_no_two_sets_one(here: Scene) -> None:
+async def test_what_goes_of_it_for_another_preemptor_makes_no_two_sets_one(
+    here: GuardFixture,
+) -> None:
     others = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-other"}}
-    goes = {"mate": grouped(a_fellow("mate", **GOES)), "near": grouped(a_fellow("near", **others), NODE)}
+    goes = {
+        "mate": grouped(another_victim("mate", **GOES)),
+        "near": grouped(another_victim("near", **others), NODE),
+    }
     here.stub.collections[PODS] = goes
     assert "not gone yet" in (await here.delete_and_nominate(a_victim()))["status"]["message"]

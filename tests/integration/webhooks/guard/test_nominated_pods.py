@@ -10,17 +10,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reprieve_testing.guard_scene import PODS, a_victim, scene
+from reprieve_testing.guard_scene import PODS, a_victim, guard_fixture
 from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.guard import nominated_pods
-from reprieve_webhooks.guard.nominated_pods import Nominees
+from reprieve_webhooks.guard.nominated_pods import NominatedPods
 from reprieve_webhooks.snapshot import pod_pruning
 
 
 @asynccontextmanager
-async def watching(directory: Path, **stub: set[str]) -> AsyncIterator[tuple[StubApi, Nominees]]:
+async def watching(
+    directory: Path, **stub: set[str]
+) -> AsyncIterator[tuple[StubApi, NominatedPods]]:
     async with stub_api(directory, **stub) as (cluster, api):
-        found = Nominees(api)
+        found = NominatedPods(api)
         running = asyncio.create_task(found.reflector.run())
         try:
             yield cluster, found
@@ -33,26 +35,34 @@ async def test_before_the_list_and_once_nothing_was_heard_for_too_long_nobody_kn
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with watching(tmp_path) as (stub, found):
-        assert not found.is_known
+        assert not found.is_fresh
         stub.lists_released.set()
-        await until(lambda: found.is_known)
-        monkeypatch.setattr(nominated_pods, "_LONGEST_SILENCE_SECONDS", -1.0)
-        assert not found.is_known
+        await until(lambda: found.is_fresh)
+        monkeypatch.setattr(nominated_pods, "_MAX_SILENCE_SECONDS", -1.0)
+        assert not found.is_fresh
 
 
-async def test_who_does_without_the_guard_waits_for_no_list_and_none_is_known(tmp_path: Path) -> None:
+async def test_who_does_without_the_guard_waits_for_no_list_and_none_is_known(
+    tmp_path: Path,
+) -> None:
     async with watching(tmp_path, barred={PODS}) as (_, found):
         await until(lambda: found.reflector.is_synced)
-        assert not found.is_known
+        assert not found.is_fresh
 
 
-async def test_of_a_pod_as_large_as_etcd_takes_so_much_is_kept_as_a_victim_may_go_for(tmp_path: Path) -> None:
+async def test_of_a_pod_as_large_as_etcd_takes_so_much_is_kept_as_a_victim_may_go_for(
+    tmp_path: Path,
+) -> None:
     values = [f"{number:063}" for number in range(15_000)]
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}]
-    wish = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    async with scene(tmp_path, a_victim()) as here:
+    wish = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+        }
+    }
+    async with guard_fixture(tmp_path, a_victim()) as here:
         await here.nominate("large", affinity=wish)
-        (kept,) = here.guard.nominees.reflector.items.values()
-        assert len(msgspec.msgpack.encode(kept.nominee.pod)) < pod_pruning.LARGEST
+        (kept,) = here.guard.nominated_pods.reflector.items.values()
+        assert len(msgspec.msgpack.encode(kept.nominee.pod)) < pod_pruning.MAX_ENCODED_BYTES
         assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
         assert "uid-of-large" in json.dumps(here.stub.patches)

@@ -12,16 +12,31 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_testing.guard_scene import HINT, MARKED, NOW, PODS, Scene, a_fellow, a_victim, scene, seconds_of
+from reprieve_testing.guard_scene import (
+    HINT,
+    MARKED,
+    NOW,
+    PODS,
+    GuardFixture,
+    a_victim,
+    another_victim,
+    guard_fixture,
+    seconds_of,
+)
 
 REPRIEVED = eviction.render(
-    Eviction(eviction_id="e", phase=Phase.REPRIEVED, requested_at=NOW, deadline=NOW + timedelta(minutes=5))
+    Eviction(
+        eviction_id="e",
+        phase=Phase.REPRIEVED,
+        requested_at=NOW,
+        deadline=NOW + timedelta(minutes=5),
+    )
 )
 
 
 @pytest_asyncio.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path, a_victim()) as found:
+async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
+    async with guard_fixture(tmp_path, a_victim()) as found:
         yield found
 
 
@@ -33,7 +48,7 @@ PROTECTED = {
 
 
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
-async def test_kubernetes_own_is_put_off_for_one(here: Scene, metadata: Any) -> None:
+async def test_kubernetes_own_is_put_off_for_one(here: GuardFixture, metadata: Any) -> None:
     await here.nominate("mine")
     assert "asked to save" not in (await here.delete(a_victim(**metadata)))["status"]["message"]
     assert here.stub.patches == []
@@ -45,9 +60,11 @@ async def test_kubernetes_own_is_put_off_for_one(here: Scene, metadata: Any) -> 
 
 
 async def test_kubernetes_own_may_have_a_second_set(tmp_path: Path) -> None:
-    elsewhere = a_fellow("elsewhere", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-critical"})
+    elsewhere = another_victim(
+        "elsewhere", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-critical"}
+    )
     elsewhere["spec"]["nodeName"] = "node-2"
-    async with scene(tmp_path, a_victim()) as here:
+    async with guard_fixture(tmp_path, a_victim()) as here:
         here.stub.collections[PODS] = {"elsewhere": elsewhere}
         await here.delete_and_nominate(a_victim(), "critical", priority=CRITICAL)
         assert here.marked() == ["train"]
@@ -63,31 +80,36 @@ HIDDEN_BY = {
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
 @pytest.mark.parametrize(("ago", "is_chosen"), HIDDEN_BY.values(), ids=HIDDEN_BY)
 async def test_kubernetes_own_that_waits_there_is_not_hidden_by(
-    here: Scene, metadata: Any, ago: float, *, is_chosen: bool
+    here: GuardFixture, metadata: Any, ago: float, *, is_chosen: bool
 ) -> None:
     await here.nominate("critical", CRITICAL)
     await here.nominate("mine", ago=ago)
     if is_chosen:
-        here.chosen.choose("mine", "train")
-    assert "asked to save a checkpoint first" in (await here.delete(a_victim(**metadata)))["status"]["message"]
+        here.victim_sets.choose("mine", "train")
+    assert (
+        "asked to save a checkpoint first"
+        in (await here.delete(a_victim(**metadata)))["status"]["message"]
+    )
     ((_, patch),) = here.stub.patches
     assert patch["metadata"]["annotations"][keys.PREEMPTOR] == "uid-of-critical"
 
 
-async def test_nor_by_many_who_may_not_have_it(here: Scene) -> None:
+async def test_nor_by_many_who_may_not_have_it(here: GuardFixture) -> None:
     await here.nominate("critical", CRITICAL)
     for number in range(12):
         await here.nominate(f"never-{number}", ago=0.01, preemptionPolicy="Never")
-    assert "asked to save a checkpoint first" in (await here.delete(a_victim()))["status"]["message"]
+    assert (
+        "asked to save a checkpoint first" in (await here.delete(a_victim()))["status"]["message"]
+    )
     assert "uid-of-critical" in json.dumps(here.stub.patches)
 
 
-async def test_but_whoever_is_more_probable_goes_before_it(here: Scene) -> None:
+async def test_but_whoever_is_more_probable_goes_before_it(here: GuardFixture) -> None:
     await here.nominate("critical", CRITICAL)
     await here.nominate("mine", ago=0.1)
     await here.delete(a_victim())
     assert "uid-of-mine" in json.dumps(here.stub.patches)
-    here.seconds += 60
+    here.clock_seconds += 60
     await here.delete_and_nominate(a_victim(), "later")
     assert "uid-of-later" in json.dumps(here.stub.patches[1:])
 
@@ -98,7 +120,7 @@ BINDING = {"for long": 60.0, "since a moment ago": 0.1}
 @pytest.mark.parametrize("ago", BINDING.values(), ids=BINDING)
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
 async def test_a_protected_pod_does_not_go_for_kubernetes_own_that_is_being_bound_there(
-    here: Scene, metadata: Any, ago: float
+    here: GuardFixture, metadata: Any, ago: float
 ) -> None:
     await here.nominate("mine")
     await here.nominate("critical", CRITICAL, is_binding=True, ago=ago)
@@ -109,7 +131,9 @@ async def test_a_protected_pod_does_not_go_for_kubernetes_own_that_is_being_boun
 
 
 @pytest.mark.parametrize("ago", BINDING.values(), ids=BINDING)
-async def test_whoever_is_being_bound_there_is_not_whom_a_victim_goes_for(here: Scene, ago: float) -> None:
+async def test_whoever_is_being_bound_there_is_not_whom_a_victim_goes_for(
+    here: GuardFixture, ago: float
+) -> None:
     await here.nominate("mine")
     await here.nominate("binds", 2000, is_binding=True, ago=ago)
     # Nor does its nomination show that somebody goes on while the deletion is under review.
@@ -117,13 +141,18 @@ async def test_whoever_is_being_bound_there_is_not_whom_a_victim_goes_for(here: 
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_nor_is_one_that_is_nominated_to_be_bound_meanwhile(here: Scene) -> None:
+async def test_nor_is_one_that_is_nominated_to_be_bound_meanwhile(here: GuardFixture) -> None:
     await here.nominate("mine")
-    assert seconds_of(await here.delete_and_nominate(a_victim(), "binds", 2000, is_binding=True)) is None
+    assert (
+        seconds_of(await here.delete_and_nominate(a_victim(), "binds", 2000, is_binding=True))
+        is None
+    )
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_where_only_kubernetes_own_is_being_bound_it_is_as_if_nobody_were_nominated(here: Scene) -> None:
+async def test_where_only_kubernetes_own_is_being_bound_it_is_as_if_nobody_were_nominated(
+    here: GuardFixture,
+) -> None:
     await here.nominate("critical", CRITICAL, is_binding=True)
     assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
     ((_, patch),) = here.stub.patches

@@ -14,7 +14,7 @@ from aiohttp import web
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.preemption.selection.snapshot import GroupKey, Preemptor
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor
 from reprieve_testing import stages
 from reprieve_testing.guard_scene import (
     GANG,
@@ -24,36 +24,40 @@ from reprieve_testing.guard_scene import (
     NODE,
     PODS,
     TEAM,
-    Scene,
-    a_fellow,
+    GuardFixture,
     a_nominee,
     a_victim,
-    scene,
+    another_victim,
+    guard_fixture,
     seconds_of,
 )
-from reprieve_testing.stages import FixedStage, a_tenant
+from reprieve_testing.stages import FixedClusterView, a_scheduled_pod
 from reprieve_testing.stub_api import StubApi, until
 from reprieve_webhooks.guard import reader
 
 
 @pytest_asyncio.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path, a_victim()) as found:
+async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
+    async with guard_fixture(tmp_path, a_victim()) as found:
         yield found
 
 
-async def test_a_nomination_that_is_on_its_way_is_waited_for(here: Scene) -> None:
+async def test_a_nomination_that_is_on_its_way_is_waited_for(here: GuardFixture) -> None:
     response = await here.delete_and_nominate(a_victim(), preemptionPolicy="Never")
     assert "preemptionPolicy is Never" in response["status"]["message"]
     assert here.stub.patches == []
 
 
-async def test_a_scheduler_whose_preemptor_was_nominated_meanwhile_is_known_to_go_on(here: Scene) -> None:
+async def test_a_scheduler_whose_preemptor_was_nominated_meanwhile_is_known_to_go_on(
+    here: GuardFixture,
+) -> None:
     await here.delete_and_nominate(a_victim())
     assert seconds_of(await here.delete(a_victim(labels=MARKED))) == 4
 
 
-async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_however_many_ask(here: Scene) -> None:
+async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_however_many_ask(
+    here: GuardFixture,
+) -> None:
     """Each pod of a Job asks for the same victim, one right after the other."""
     assert seconds_of(await here.delete(a_victim())) is None
     assert len(here.stub.patches) == 1
@@ -61,14 +65,18 @@ async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_howeve
         assert seconds_of(await here.delete(a_victim(labels=MARKED))) is None
 
 
-async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_short_time(here: Scene) -> None:
+async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_short_time(
+    here: GuardFixture,
+) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     await here.nominate("mine", ago=0.9)
     assert seconds_of(await here.delete(a_victim())) == 4
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_one_that_is_refused_to_whom_was_nominated_a_moment_ago_is_told_the_shortest_time(here: Scene) -> None:
+async def test_one_that_is_refused_to_whom_was_nominated_a_moment_ago_is_told_the_shortest_time(
+    here: GuardFixture,
+) -> None:
     await here.nominate("mine", ago=0.9, preemptionPolicy="Never")
     assert seconds_of(await here.delete(a_victim())) == 4
 
@@ -82,24 +90,24 @@ ACCEPTED = {
 
 @pytest.mark.parametrize(("node", "ago", "seconds"), ACCEPTED.values(), ids=ACCEPTED)
 async def test_a_nomination_that_follows_an_accepted_deletion_shows_nothing(
-    here: Scene, node: str, ago: float, seconds: int | None
+    here: GuardFixture, node: str, ago: float, seconds: int | None
 ) -> None:
     """A synchronous scheduler asks for the next pod of the same Job: it must not wait."""
-    plain = a_fellow("plain", annotations={})
+    plain = another_victim("plain", annotations={})
     plain["spec"] |= {"nodeName": node}
     assert (await here.delete(plain))["allowed"]
     await here.nominate("before", ago=ago)
-    here.seconds += 0.01
+    here.clock_seconds += 0.01
     assert seconds_of(await here.delete(a_victim())) == seconds
     assert "uid-of-before" in json.dumps(here.stub.patches)
 
 
 @pytest.mark.parametrize("spec", [{}, {"preemptionPolicy": "Never"}], ids=["put off", "refused"])
 async def test_one_that_was_nominated_a_moment_ago_and_chosen_for_is_told_the_shortest_time(
-    here: Scene, spec: Any
+    here: GuardFixture, spec: Any
 ) -> None:
     await here.nominate("mine", ago=0.9, **spec)
-    here.chosen.choose("mine", "train")
+    here.victim_sets.choose("mine", "train")
     assert seconds_of(await here.delete(a_victim())) == 4
 
 
@@ -107,60 +115,66 @@ CHOSEN_FOR = {"was nominated long ago": 60.0, "a moment ago": 0.1}
 
 
 @pytest.mark.parametrize("ago", CHOSEN_FOR.values(), ids=CHOSEN_FOR)
-async def test_whom_the_victim_was_chosen_for_goes_before_all_that_are_nominated_later(here: Scene, ago: float) -> None:
+async def test_whom_the_victim_was_chosen_for_goes_before_all_that_are_nominated_later(
+    here: GuardFixture, ago: float
+) -> None:
     await here.nominate("mine", ago=ago)
     await here.nominate("later", priority=2000, ago=0.0, preemptionPolicy="Never")
-    here.chosen.choose("mine", "train")
+    here.victim_sets.choose("mine", "train")
     assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_the_nomination_of_whom_the_victim_was_chosen_for_is_waited_for(here: Scene) -> None:
+async def test_the_nomination_of_whom_the_victim_was_chosen_for_is_waited_for(
+    here: GuardFixture,
+) -> None:
     """Another's, of a moment ago or while that is waited for, is none of it."""
     await here.nominate("before", ago=0.1, preemptionPolicy="Never")
-    here.chosen.choose("mine", "train")
-    asked = here.known.asked
+    here.victim_sets.choose("mine", "train")
+    asked = here.facts.reads
     deletion = asyncio.create_task(here.delete(a_victim()))
-    await until(lambda: here.known.asked > asked)
+    await until(lambda: here.facts.reads > asked)
     here.stub.send("ADDED", a_nominee("other", 2000, preemptionPolicy="Never"), PODS)
-    await until(lambda: len(here.guard.nominees.reflector.items) == 2)
+    await until(lambda: len(here.guard.nominated_pods.reflector.items) == 2)
     here.stub.send("ADDED", a_nominee("mine", 1000), PODS)
     assert "asked to save" in (await deletion)["status"]["message"]
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_where_whom_it_was_chosen_for_is_not_nominated_it_may_go_for_any_that_is(here: Scene) -> None:
+async def test_where_whom_it_was_chosen_for_is_not_nominated_it_may_go_for_any_that_is(
+    here: GuardFixture,
+) -> None:
     await here.nominate("mine")
     await here.nominate("fresh", priority=2000, ago=0.1, preemptionPolicy="Never")
-    here.chosen.choose("late", "train")
+    here.victim_sets.choose("late", "train")
     assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
 async def test_the_victims_under_way_are_listed_once_and_nobody_is_looked_at_beyond_the_first_that_may_have_it(
-    here: Scene,
+    here: GuardFixture,
 ) -> None:
     goes = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-busy"}}
-    away = a_fellow("away", **goes)
+    away = another_victim("away", **goes)
     away["spec"] |= {"nodeName": "node-2"}
     here.stub.collections[PODS] = {"away": away}
     for name, priority in (("busy", 9000), ("mine", 8000), ("third", 7000), ("fourth", 6000)):
         await here.nominate(name, priority)
-    listed, asked = here.stub.calls[PODS], here.known.asked
+    listed, asked = here.stub.calls[PODS], here.facts.reads
     assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
     assert "uid-of-mine" in json.dumps(here.stub.patches)
     assert here.stub.calls[PODS] - listed == 1
     # The victim, and the two that were looked at.
-    assert here.known.asked - asked == 3
+    assert here.facts.reads - asked == 3
 
 
 async def test_victims_that_are_too_many_to_be_read_leave_nobody_without_notice(
-    here: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    here: GuardFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever may mark pods of his own may mark as many, and as large, as he likes: what the API server's cache lists has no limit."""
-    monkeypatch.setattr(reader, "_MOST_BYTES_OF_VICTIMS", 1000)
+    monkeypatch.setattr(reader, "_MAX_VICTIM_LIST_BYTES", 1000)
     here.stub.collections[PODS] = {
-        "large": a_fellow("large", labels=MARKED, annotations={"example.com/pad": "x" * 1000})
+        "large": another_victim("large", labels=MARKED, annotations={"example.com/pad": "x" * 1000})
     }
     await here.nominate("mine")
     assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
@@ -170,42 +184,49 @@ async def test_victims_that_are_too_many_to_be_read_leave_nobody_without_notice(
     ) == 1
 
 
-async def test_reviews_at_the_same_time_share_one_list_of_the_victims_under_way(here: Scene) -> None:
+async def test_reviews_at_the_same_time_share_one_list_of_the_victims_under_way(
+    here: GuardFixture,
+) -> None:
     """Without this, those of one scheduler would wait for each other's, and the last for longer than the API server does."""
     await here.nominate("mine")
-    listed, asked = here.stub.calls[PODS], here.known.asked
+    listed, asked = here.stub.calls[PODS], here.facts.reads
     here.stub.lists_released.clear()
-    deletions = [asyncio.create_task(here.delete(a_fellow(f"pod-{number}"))) for number in range(16)]
+    deletions = [
+        asyncio.create_task(here.delete(another_victim(f"pod-{number}"))) for number in range(16)
+    ]
     # Each has looked at its victim and at the preemptor: the list is what comes next.
-    await until(lambda: here.known.asked - asked == 32 and here.stub.calls[PODS] > listed)
+    await until(lambda: here.facts.reads - asked == 32 and here.stub.calls[PODS] > listed)
     here.stub.lists_released.set()
-    assert all("asked to save" in response["status"]["message"] for response in await asyncio.gather(*deletions))
+    assert all(
+        "asked to save" in response["status"]["message"]
+        for response in await asyncio.gather(*deletions)
+    )
     assert here.stub.calls[PODS] - listed == 1
 
 
-async def test_a_mark_of_a_moment_ago_is_seen(here: Scene) -> None:
+async def test_a_mark_of_a_moment_ago_is_seen(here: GuardFixture) -> None:
     await here.nominate("mine")
-    await here.delete(a_fellow("first"))
-    away = a_fellow("away", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-mine"})
+    await here.delete(another_victim("first"))
+    away = another_victim("away", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-mine"})
     away["spec"] |= {"nodeName": "node-2"}
     here.stub.collections[PODS] = {"away": away}
     assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
 
 
-def forbidden(here: Scene) -> None:
+def forbidden(here: GuardFixture) -> None:
     here.stub.barred.add(PODS)
 
 
-def unanswered(here: Scene) -> None:
+def unanswered(here: GuardFixture) -> None:
     here.stub.lists_released.clear()
-    here.guard._pods._timeout_seconds = 0.2
+    here.guard._reader._timeout_seconds = 0.2
 
 
-def in_no_form(here: Scene) -> None:
+def in_no_form(here: GuardFixture) -> None:
     here.stub.collections[PODS] = {"odd": {"spec": 7}}
 
 
-def too_deep(here: Scene) -> None:
+def too_deep(here: GuardFixture) -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path != PODS:
             return await StubApi.answer(here.stub, request)
@@ -217,17 +238,19 @@ def too_deep(here: Scene) -> None:
 
 @pytest.mark.parametrize("is_made", [forbidden, unanswered, in_no_form, too_deep])
 async def test_where_the_victims_under_way_cannot_be_read_the_pod_is_told(
-    here: Scene, is_made: Callable[[Scene], None], caplog: pytest.LogCaptureFixture
+    here: GuardFixture, is_made: Callable[[GuardFixture], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     await here.nominate("mine")
     is_made(here)
     for name in ("one", "two"):
-        assert "asked to save" in (await here.delete(a_fellow(name)))["status"]["message"]
+        assert "asked to save" in (await here.delete(another_victim(name)))["status"]["message"]
     assert here.marked() == ["one", "two"]
     assert caplog.text.count("victims under way not read") == 1
 
 
-async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(here: Scene) -> None:
+async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(
+    here: GuardFixture,
+) -> None:
     await here.nominate("waits")
     assert seconds_of(await here.delete(a_victim())) is None
     times = [seconds_of(await here.delete(a_victim(labels=MARKED))) for _ in range(6)]
@@ -236,15 +259,21 @@ async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(
 
 
 @pytest.mark.parametrize(("said", "is_timed"), [("asynchronous", True), ("synchronous", False)])
-async def test_an_admin_may_say_how_the_scheduler_preempts(here: Scene, said: str, *, is_timed: bool) -> None:
-    here.known.facts = Facts(operator_is_there=True, settings=PolicySettings(scheduler_preemption=said))
+async def test_an_admin_may_say_how_the_scheduler_preempts(
+    here: GuardFixture, said: str, *, is_timed: bool
+) -> None:
+    here.facts.facts = Facts(
+        operator_is_live=True, settings=PolicySettings(scheduler_preemption=said)
+    )
     response = await (here.delete(a_victim()) if is_timed else here.delete_and_nominate(a_victim()))
     assert ("retryAfterSeconds" in response["status"]["details"]) is is_timed
 
 
-async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is_left(tmp_path: Path) -> None:
-    async with scene(tmp_path, *map(a_fellow, ("train", "two", "three"))) as here:
-        here.chosen.choose("high", "train", "two", "three")
+async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is_left(
+    tmp_path: Path,
+) -> None:
+    async with guard_fixture(tmp_path, *map(another_victim, ("train", "two", "three"))) as here:
+        here.victim_sets.choose("high", "train", "two", "three")
         here.stub.refuses = {f"{TEAM}/two": 403}
         await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train", "two", "three"]
@@ -254,41 +283,45 @@ async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is
 
 async def test_each_of_a_set_is_ruled_on_as_if_it_were_asked_for_itself(tmp_path: Path) -> None:
     fellows = [
-        a_fellow("protected", labels={keys.PREEMPTIBLE: "false"}),
-        a_fellow("replaced", uid="another"),
-        a_fellow("leaves", deletionTimestamp="2026-11-21T12:00:00Z"),
-        a_fellow("plain", annotations={}),
-        a_fellow("told", annotations=HINT | {keys.EVICTION: HINTED}),
-        a_fellow("last"),
+        another_victim("protected", labels={keys.PREEMPTIBLE: "false"}),
+        another_victim("replaced", uid="another"),
+        another_victim("leaves", deletionTimestamp="2026-11-21T12:00:00Z"),
+        another_victim("plain", annotations={}),
+        another_victim("told", annotations=HINT | {keys.EVICTION: HINTED}),
+        another_victim("last"),
     ]
-    async with scene(tmp_path, a_victim(), *fellows) as here:
-        here.chosen.choose("high", "train", *(one["metadata"]["name"] for one in fellows), "gone")
+    async with guard_fixture(tmp_path, a_victim(), *fellows) as here:
+        here.victim_sets.choose(
+            "high", "train", *(one["metadata"]["name"] for one in fellows), "gone"
+        )
         await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train", "last"]
 
 
 async def test_nobody_is_marked_for_another_preemptors_set(tmp_path: Path) -> None:
-    async with scene(tmp_path, a_victim(), a_fellow("bystander")) as here:
-        here.chosen.choose("stranger", "train", "bystander")
+    async with guard_fixture(tmp_path, a_victim(), another_victim("bystander")) as here:
+        here.victim_sets.choose("stranger", "train", "bystander")
         response = await here.delete_and_nominate(a_victim())
         # Nor is it told that one is gone whom others follow.
         assert response["status"]["code"] == 429
         assert here.marked() == ["train"]
 
 
-async def test_of_several_nominated_the_one_that_the_victim_was_chosen_for_counts(here: Scene) -> None:
+async def test_of_several_nominated_the_one_that_the_victim_was_chosen_for_counts(
+    here: GuardFixture,
+) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     await here.nominate("mine")
-    here.chosen.choose("mine", "train")
+    here.victim_sets.choose("mine", "train")
     await here.delete(a_victim())
     assert here.marked() == ["train"]
     assert "uid-of-mine" in json.dumps(here.stub.patches)
-    here.chosen.choose("stuck", "train")
+    here.victim_sets.choose("stuck", "train")
     response = await here.delete(a_victim())
     assert "preemptionPolicy is Never" in response["status"]["message"]
 
 
-async def test_of_several_nominated_all_have_to_be_refused(here: Scene) -> None:
+async def test_of_several_nominated_all_have_to_be_refused(here: GuardFixture) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     assert "preemptionPolicy is Never" in (await here.delete(a_victim()))["status"]["message"]
     assert here.marked() == []
@@ -297,82 +330,96 @@ async def test_of_several_nominated_all_have_to_be_refused(here: Scene) -> None:
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the_others(here: Scene) -> None:
+async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the_others(
+    here: GuardFixture,
+) -> None:
     await here.delete_and_nominate(a_victim())
     for victims, code in ((("train", "two"), 404), (("two", "train"), 429)):
-        here.chosen.choose("high", *victims)
+        here.victim_sets.choose("high", *victims)
         status = (await here.delete(a_victim()))["status"]
         assert (status["code"], "retryAfterSeconds" in status["details"]) == (code, code == 429)
-    here.chosen.choice = None
+    here.victim_sets.victim_set = None
     assert (await here.delete(a_victim(labels=GANG)))["status"]["reason"] == "NotFound"
 
 
-async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_again_soon(here: Scene) -> None:
+async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_again_soon(
+    here: GuardFixture,
+) -> None:
     here.stub.refuses = {f"{TEAM}/train": 409}
-    here.chosen.choose("high", "train", "two")
+    here.victim_sets.choose("high", "train", "two")
     response = await here.delete_and_nominate(a_victim())
     assert (response["status"]["code"], seconds_of(response)) == (429, 4)
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 429
 
 
-async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gone(here: Scene) -> None:
+async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gone(
+    here: GuardFixture,
+) -> None:
     """Its scheduler looks at its preemptor whenever a pod ends anywhere."""
-    here.guard._memory._monotonic = lambda: here.seconds
+    here.guard._refusal_history._monotonic = lambda: here.clock_seconds
     await here.delete_and_nominate(a_victim())
     codes = []
     for _ in range(8):
-        here.seconds += 1
+        here.clock_seconds += 1
         response = await here.delete(a_victim(labels=GANG))
         codes.append(response["status"]["code"])
     assert codes == [404] * 6 + [429] * 2
     assert seconds_of(response) == 4
-    here.seconds += 60
+    here.clock_seconds += 60
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 
-GOING = a_tenant("going", "node-2", is_going=True, is_told=True, goes_at=stages.NOW)
-MINE = GroupKey("team-b", "mine")
+GOING = a_scheduled_pod(
+    "going", "node-2", is_leaving=True, notified=True, release_expected_at=stages.NOW
+)
+MINE = GangKey("team-b", "mine")
 
 
 def a_mate(**fields: Any) -> Preemptor:
-    return stages.a_preemptor("uid-of-high", group=MINE, **fields)
+    return stages.a_preemptor("uid-of-high", gang=MINE, **fields)
 
 
 COMING = {"on any node": a_mate(), "where it is nominated": a_mate(nominated_node="node-2")}
 
 
 @pytest.mark.parametrize("mate", COMING.values(), ids=COMING)
-async def test_a_gang_gets_no_second_set_while_it_has_room_coming(tmp_path: Path, mate: Preemptor) -> None:
+async def test_a_gang_gets_no_second_set_while_it_has_room_coming(
+    tmp_path: Path, mate: Preemptor
+) -> None:
     """Its scheduler may have chosen by itself: the extender did not answer."""
-    async with scene(tmp_path, a_victim(), stage=FixedStage([GOING], [mate])) as here:
+    async with guard_fixture(tmp_path, a_victim(), stage=FixedClusterView([GOING], [mate])) as here:
         response = await here.delete_and_nominate(a_victim())
         assert "victims on another node are not gone yet" in response["status"]["message"]
         assert here.stub.patches == []
 
 
 OTHERS = {
-    "has no gang": FixedStage([GOING], [stages.a_preemptor("uid-of-high")]),
-    "asks for more room than is coming": FixedStage([GOING], [a_mate(cpu=9)]),
-    "may not be beside everybody": FixedStage([GOING], [a_mate(depends_on_pods=True)]),
-    "has victims that go on this very node": FixedStage([replace(GOING, node=NODE)], [a_mate(nominated_node=NODE)]),
-    "is not known to the extender": FixedStage([GOING], []),
-    "is known by watches that are behind": FixedStage([GOING], [a_mate()], is_behind=True),
+    "has no gang": FixedClusterView([GOING], [stages.a_preemptor("uid-of-high")]),
+    "asks for more room than is coming": FixedClusterView([GOING], [a_mate(cpu=9)]),
+    "may not be beside everybody": FixedClusterView([GOING], [a_mate(depends_on_other_pods=True)]),
+    "has victims that go on this very node": FixedClusterView(
+        [replace(GOING, node=NODE)], [a_mate(nominated_node=NODE)]
+    ),
+    "is not known to the extender": FixedClusterView([GOING], []),
+    "is known by watches that are behind": FixedClusterView([GOING], [a_mate()], is_stale=True),
 }
 
 
 @pytest.mark.parametrize("stage", OTHERS.values(), ids=OTHERS)
-async def test_victims_are_marked_for_a_preemptor_that(tmp_path: Path, stage: FixedStage) -> None:
-    async with scene(tmp_path, a_victim(), stage=stage) as here:
+async def test_victims_are_marked_for_a_preemptor_that(
+    tmp_path: Path, stage: FixedClusterView
+) -> None:
+    async with guard_fixture(tmp_path, a_victim(), stage=stage) as here:
         await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train"]
 
 
 async def test_what_the_extenders_watches_know_is_copied_once_for_a_review(tmp_path: Path) -> None:
-    stage = FixedStage([GOING], [a_mate(cpu=9)])
-    async with scene(tmp_path, a_victim(), stage=stage) as here:
+    stage = FixedClusterView([GOING], [a_mate(cpu=9)])
+    async with guard_fixture(tmp_path, a_victim(), stage=stage) as here:
         for name in ("one", "two", "three"):
             await here.nominate(name, 2000, preemptionPolicy="Never")
         await here.nominate("high")
         await here.delete(a_victim())
         assert "uid-of-high" in json.dumps(here.stub.patches)
-        assert stage.scenes == 1
+        assert stage.snapshots_taken == 1

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest_asyncio
 
-from reprieve_testing.guard_scene import SCHEDULER, Scene, a_victim, scene
+from reprieve_testing.guard_scene import SCHEDULER, GuardFixture, a_victim, guard_fixture
 from reprieve_testing.reviews import a_review
 from reprieve_testing.stub_api import stub_api
-from reprieve_webhooks.guard.secret_path import SecretPaths, path_of
+from reprieve_webhooks.guard.secret_path import GuardPathAnchors, path_of
 
 
 @pytest_asyncio.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path, a_victim()) as found:
+async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
+    async with guard_fixture(tmp_path, a_victim()) as found:
         yield found
 
 
@@ -39,11 +39,16 @@ class Stored:
 
 
 def a_configuration(*configs: Any) -> Any:
-    webhooks = [{"name": f"{number}.reprieve.dev", "clientConfig": config} for number, config in enumerate(configs)]
+    webhooks = [
+        {"name": f"{number}.reprieve.dev", "clientConfig": config}
+        for number, config in enumerate(configs)
+    ]
     return {"metadata": {"name": "reprieve-webhooks"}, "webhooks": webhooks}
 
 
-async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_are_not_served(tmp_path: Path) -> None:
+async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_are_not_served(
+    tmp_path: Path,
+) -> None:
     where = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     secret = path_of(b"key")
     told = a_configuration(
@@ -56,7 +61,7 @@ async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_ar
     served: list[Sequence[str]] = []
     async with stub_api(tmp_path, collections={where: {"reprieve-webhooks": told}}) as (stub, api):
         store: Any = Stored({"ca.key": b"key"})
-        paths = SecretPaths(store, store, api, "reprieve-webhooks", served.append)
+        paths = GuardPathAnchors(store, store, api, "reprieve-webhooks", served.append)
         await paths.inject(b"pem")
         ((_, patch),) = stub.patches
         store.data = {"ca.key": b"next", "next-ca.key": b"after"}
@@ -74,9 +79,11 @@ async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_ar
     assert store.injected == [b"pem"] * 3
 
 
-async def test_at_another_path_nobody_is_heard(here: Scene) -> None:
+async def test_at_another_path_nobody_is_heard(here: GuardFixture) -> None:
     here.server.webhooks.serve_guard_at([path_of(b"key")])
-    review = json.dumps(a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)).encode()
+    review = json.dumps(
+        a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)
+    ).encode()
     assert (await here.server.send("/guard", review))[0] == 404
     assert (await here.server.send(path_of(b"another"), review))[0] == 404
     assert (await here.server.send(path_of(b"key"), review))[0] == 200

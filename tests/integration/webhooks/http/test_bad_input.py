@@ -57,7 +57,8 @@ CASES = {
     "two documents": Case(GOOD + GOOD, "not JSON"),
     "not UTF-8": Case(_with_labels({"a": "b"}).replace(b'"b"', b'"\xff\xfe"'), "not JSON"),
     "no object, and then not UTF-8": Case(
-        b'{"request":{"object":"x","uid":"\xc0","operation":"CREATE","kind":{"kind":"Pod"}}}', "not an AdmissionReview"
+        b'{"request":{"object":"x","uid":"\xc0","operation":"CREATE","kind":{"kind":"Pod"}}}',
+        "not an AdmissionReview",
     ),
     "NaN": Case(_with_labels({"a": "b"}).replace(b'"b"', b"NaN"), "not JSON"),
     "NaN where nothing is read": Case(GOOD.replace(UNREAD, b'"fieldManager": NaN'), "not JSON"),
@@ -71,14 +72,19 @@ CASES = {
     "no object at creation": Case(_without("object"), "object must not be null"),
     "labels of numbers": Case(_with_labels({"a": 1}), "labels"),
     "labels in an array": Case(_with_labels(["a"]), "labels"),
-    "another API version": Case(GOOD.replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"), "apiVersion"),
-    "no API version": Case(b'{"request":{"uid":"1","operation":"CREATE","kind":{"kind":"Pod"}}}', "apiVersion"),
+    "another API version": Case(
+        GOOD.replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"), "apiVersion"
+    ),
+    "no API version": Case(
+        b'{"request":{"uid":"1","operation":"CREATE","kind":{"kind":"Pod"}}}', "apiVersion"
+    ),
     "arrays within arrays": Case(b"[" * 40_000, "not"),
     "objects within objects where nothing is read": Case(
         GOOD.replace(UNREAD, b'"fieldManager": ' + b'{"a":' * DEEP + b"1" + b"}" * DEEP), "not JSON"
     ),
     "templates within templates": Case(
-        _with_labels({}).replace(b'"spec": {', b'"spec": {' + b'"template": {"spec": {' * 3_000), "not JSON"
+        _with_labels({}).replace(b'"spec": {', b'"spec": {' + b'"template": {"spec": {' * 3_000),
+        "not JSON",
     ),
     "compressed": Case(gzip.compress(GOOD), "not JSON"),
     "more than the limit": Case(b" " * (LIMIT + 1), "must not be larger than 100000 bytes", 413),
@@ -174,15 +180,24 @@ async def test_tls_below_1_2_is_refused(server: RunningServer):
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = ssl.TLSVersion.TLSv1
         context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with pytest.raises((ssl.SSLError, ConnectionResetError)):  # OpenSSL 3.0 and later ones tell it differently
+    with pytest.raises(
+        (ssl.SSLError, ConnectionResetError)
+    ):  # OpenSSL 3.0 and later ones tell it differently
         await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/mutate", 405), ("POST", "/healthz", 405), ("GET", "/", 404), ("POST", "/validate/", 404)],
+    [
+        ("GET", "/mutate", 405),
+        ("POST", "/healthz", 405),
+        ("GET", "/", 404),
+        ("POST", "/validate/", 404),
+    ],
 )
-async def test_other_paths_and_methods_are_refused(server: RunningServer, method: str, path: str, status: int):
+async def test_other_paths_and_methods_are_refused(
+    server: RunningServer, method: str, path: str, status: int
+):
     async with server.session.request(method, server.url + path) as reply:
         assert reply.status == status
 

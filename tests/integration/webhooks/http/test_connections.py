@@ -57,7 +57,7 @@ async def port() -> AsyncIterator[Port]:
             max_connections=MOST,
             handshake_seconds=0.3,
         )
-        opened = Port(server, listening.number)
+        opened = Port(server, listening.port)
         try:
             yield opened
         finally:

@@ -29,7 +29,10 @@ def test_a_violation_has_file_line_object_path_and_rule_and_is_1(tmp_path: Path)
 
 
 def test_all_violations_of_an_object_are_said_in_the_order_of_lines(tmp_path: Path) -> None:
-    text = pod(annotations="{reprieve.dev/checkpoint-timeout: soon}", labels='{reprieve.dev/preemption-class: "x"}')
+    text = pod(
+        annotations="{reprieve.dev/checkpoint-timeout: soon}",
+        labels='{reprieve.dev/preemption-class: "x"}',
+    )
     lines = run(write(tmp_path, "a.yaml", text)).lines
     assert [line.split(":")[1] for line in lines] == ["6", "7"]
 
@@ -103,7 +106,9 @@ data: {templateKinds: "example.com/Sweep: spec.trials[*].template"}
 """
 
 
-def test_a_kind_of_another_project_is_checked_where_its_templates_are_known_to_stand(tmp_path: Path) -> None:
+def test_a_kind_of_another_project_is_checked_where_its_templates_are_known_to_stand(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path, "a.yaml", JOB_SET)
     assert run(path).lines == [
         f"{path}:12: error: JobSet team/train: spec.replicatedJobs[0].template.spec.template.{REFUSED}"
@@ -114,14 +119,22 @@ def test_a_kind_is_checked_where_the_policy_lists_it_wherever_that_stands(tmp_pa
     sweep = write(tmp_path, "a.yaml", SWEEP)
     assert run(sweep).status == 0
     listing = write(tmp_path, "b.yaml", LISTING)
-    assert run(sweep, listing).lines == [f"{sweep}:9: error: Sweep team/s: spec.trials[0].template.{REFUSED}"]
+    assert run(sweep, listing).lines == [
+        f"{sweep}:9: error: Sweep team/s: spec.trials[0].template.{REFUSED}"
+    ]
 
 
 UNREADABLE: dict[str, tuple[str | bytes, str]] = {
     "a list that does not end": ("a: [\n", "2: unreadable: did not find expected node content"),
     "a text": ("just words", "1: unreadable: no Kubernetes object: needs apiVersion and kind"),
-    "a list of texts": ("- a\n- b", "1: unreadable: no Kubernetes object: needs apiVersion and kind"),
-    "a mapping without a kind": ("\n\na: 1", "3: unreadable: no Kubernetes object: needs apiVersion and kind"),
+    "a list of texts": (
+        "- a\n- b",
+        "1: unreadable: no Kubernetes object: needs apiVersion and kind",
+    ),
+    "a mapping without a kind": (
+        "\n\na: 1",
+        "3: unreadable: no Kubernetes object: needs apiVersion and kind",
+    ),
     "a kind that is a list": (
         "apiVersion: v1\nkind: [Pod]",
         "1: unreadable: no Kubernetes object: needs apiVersion and kind",
@@ -140,13 +153,17 @@ UNREADABLE: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("sentence", UNREADABLE)
-def test_what_cannot_be_read_is_one_sentence_with_its_line_and_is_2(tmp_path: Path, sentence: str) -> None:
+def test_what_cannot_be_read_is_one_sentence_with_its_line_and_is_2(
+    tmp_path: Path, sentence: str
+) -> None:
     content, said = UNREADABLE[sentence]
     path = write(tmp_path, "a.yaml", content)
     checked = run(path)
     assert checked.status == 2
     assert checked.lines == [f"{path}:{said}"]
-    assert checked.output.endswith("0 objects checked: 0 violations, 0 warnings; 1 could not be read\n")
+    assert checked.output.endswith(
+        "0 objects checked: 0 violations, 0 warnings; 1 could not be read\n"
+    )
 
 
 def test_the_rest_is_checked_where_something_cannot_be_read(tmp_path: Path) -> None:
@@ -167,14 +184,19 @@ def test_a_file_without_a_document_is_nothing_and_no_fault(tmp_path: Path) -> No
     assert (checked.status, checked.output) == (0, "0 objects checked: 0 violations, 0 warnings\n")
 
 
-def test_a_file_that_is_too_large_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_too_large_is_not_read_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "MAX_BYTES", 1024 * 1024)
     path = write(tmp_path, "a.yaml", "# " + "x" * 1024 * 1024)
     assert run(path).lines == [f"{path}: unreadable: larger than 1 MiB: split it"]
 
 
 def test_ten_megabytes_in_one_text_are_read(tmp_path: Path) -> None:
-    text = pod(annotations="{other: " + "x" * 10_000_000 + "}", labels='{reprieve.dev/preemption-class: "11"}')
+    text = pod(
+        annotations="{other: " + "x" * 10_000_000 + "}",
+        labels='{reprieve.dev/preemption-class: "11"}',
+    )
     path = write(tmp_path, "a.yaml", text)
     assert run(path).lines == [f"{path}:7: error: Pod team/p: {REFUSED}"]
 
@@ -229,7 +251,9 @@ def test_no_file_is_bad_usage() -> None:
 
 
 def test_kinds_without_rules_are_counted_and_no_more(tmp_path: Path) -> None:
-    text = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: 5\n---\n" + BAD.replace("v1", "other.io/v1")
+    text = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: 5\n---\n" + BAD.replace(
+        "v1", "other.io/v1"
+    )
     checked = run(write(tmp_path, "a.yaml", text))
     assert (checked.status, checked.output) == (0, "2 objects checked: 0 violations, 0 warnings\n")
 
@@ -282,7 +306,10 @@ kind: PriorityClass
 metadata: {name: high}
 value: 9000
 """
-DEFENDED = pod(annotations="{reprieve.dev/preemption-priority-class: high}") + "spec: {priorityClassName: %s}\n"
+DEFENDED = (
+    pod(annotations="{reprieve.dev/preemption-priority-class: high}")
+    + "spec: {priorityClassName: %s}\n"
+)
 DEFENCE = "metadata.annotations[reprieve.dev/preemption-priority-class]"
 
 
@@ -322,7 +349,9 @@ def test_a_policy_that_cannot_be_read_is_a_violation_where_it_stands(tmp_path: P
     path = write(tmp_path, "policy/map.yaml", text)
     checked = run(write(tmp_path, "a.yaml", GOOD), "--policy", path.parent)
     assert checked.status == 1
-    assert checked.lines[0].startswith(f"{path}:5: error: ConfigMap reprieve-system/reprieve-policy: data[ceiling]: ")
+    assert checked.lines[0].startswith(
+        f"{path}:5: error: ConfigMap reprieve-system/reprieve-policy: data[ceiling]: "
+    )
 
 
 def test_the_policys_settings_hold(tmp_path: Path) -> None:
@@ -338,7 +367,8 @@ def test_the_policys_settings_hold(tmp_path: Path) -> None:
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: team\n  annotations: {%s}\n---\n"
 CLASS_8 = pod(
-    labels='{reprieve.dev/preemption-class: "8"}', annotations="{reprieve.dev/checkpoint-hint: 'http://:80/x'}"
+    labels='{reprieve.dev/preemption-class: "8"}',
+    annotations="{reprieve.dev/checkpoint-hint: 'http://:80/x'}",
 )
 
 
@@ -359,19 +389,27 @@ def test_a_namespace_that_is_not_known_refuses_nothing(tmp_path: Path) -> None:
     )
     assert run("--strict", path).status == 1
     assert (
-        run(write(tmp_path, "b.yaml", CLASS_8.replace("  namespace: team\n", ""))).output.count("without its Namespace")
+        run(write(tmp_path, "b.yaml", CLASS_8.replace("  namespace: team\n", ""))).output.count(
+            "without its Namespace"
+        )
         == 1
     )
 
 
 def test_an_object_without_a_namespace_goes_where_n_says(tmp_path: Path) -> None:
-    text = NAMESPACE % "reprieve.dev/allowed-preemption-classes: 0-6" + CLASS_8.replace("  namespace: team\n", "")
+    text = NAMESPACE % "reprieve.dev/allowed-preemption-classes: 0-6" + CLASS_8.replace(
+        "  namespace: team\n", ""
+    )
     assert run("-n", "team", write(tmp_path, "a.yaml", text)).status == 1
 
 
 def test_a_namespace_that_only_warns_or_is_left_alone_is_so_here_too(tmp_path: Path) -> None:
     def said(enforcement: str) -> tuple[int, int]:
-        checked = run(write(tmp_path, "a.yaml", NAMESPACE % f"reprieve.dev/enforcement: '{enforcement}'" + BAD))
+        checked = run(
+            write(
+                tmp_path, "a.yaml", NAMESPACE % f"reprieve.dev/enforcement: '{enforcement}'" + BAD
+            )
+        )
         return checked.status, len(checked.lines)
 
     assert said("enforce") == (1, 1)
@@ -388,7 +426,12 @@ def test_the_clusters_default_priority_class_counts(tmp_path: Path) -> None:
     text = DEFENDED.replace("spec: {priorityClassName: %s}\n", "") + "---\n" + CLASSES
     assert "the cluster's default PriorityClass" in run(write(tmp_path, "a.yaml", text)).output
     known = text + "globalDefault: true\n"
-    assert run("--strict", "-R", write(tmp_path, "b.yaml", known), "--policy", tmp_path / "none").status == 2
+    assert (
+        run(
+            "--strict", "-R", write(tmp_path, "b.yaml", known), "--policy", tmp_path / "none"
+        ).status
+        == 2
+    )
     assert "not judged" not in run(write(tmp_path, "b.yaml", known)).output
 
 
@@ -435,14 +478,26 @@ def test_a_job_that_never_fits_into_its_quota_is_warned_of(tmp_path: Path) -> No
 def test_what_is_in_the_policys_folder_and_among_the_files_is_checked_once(tmp_path: Path) -> None:
     write(tmp_path, "policy/all.yaml", CLASSES + "---\n" + BAD)
     document = run(tmp_path / "policy", "--policy", tmp_path / "policy", "-o", "json").document
-    assert document["summary"] == {"files": 1, "objects": 3, "violations": 1, "warnings": 0, "unreadable": 0}
+    assert document["summary"] == {
+        "files": 1,
+        "objects": 3,
+        "violations": 1,
+        "warnings": 0,
+        "unreadable": 0,
+    }
 
 
 def test_json_output_is_one_document(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", f"{BAD}---\na: [\n---\n{CLASS_8}")
     document = run(path, "-o", "json").document
     assert document["version"] == 1
-    assert document["summary"] == {"files": 1, "objects": 2, "violations": 1, "warnings": 1, "unreadable": 1}
+    assert document["summary"] == {
+        "files": 1,
+        "objects": 2,
+        "violations": 1,
+        "warnings": 1,
+        "unreadable": 1,
+    }
     assert document["findings"][0] == {
         "level": "violation",
         "file": str(path),
@@ -452,7 +507,11 @@ def test_json_output_is_one_document(tmp_path: Path) -> None:
         "rule": "preemption-class",
         "message": 'Invalid value: "11": must be between 0 and 10',
     }
-    assert [finding["level"] for finding in document["findings"]] == ["violation", "unreadable", "warning"]
+    assert [finding["level"] for finding in document["findings"]] == [
+        "violation",
+        "unreadable",
+        "warning",
+    ]
 
 
 def test_json_output_of_nothing_is_a_document_too(tmp_path: Path) -> None:
@@ -463,7 +522,9 @@ def test_github_commands_are_escaped(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b:c%.yaml", BAD.replace('"11"', r'"1%1\n::error::x"'))
     (line,) = run(path, "-o", "github").lines
     shown = str(path).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
-    assert line.startswith(f"::error file={shown},line=6,title=preemption-class::Pod team/p: {LABEL}: Invalid value: ")
+    assert line.startswith(
+        f"::error file={shown},line=6,title=preemption-class::Pod team/p: {LABEL}: Invalid value: "
+    )
     assert r'"1%251\n::error::x"' in line
 
 

@@ -5,19 +5,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from reprieve_cli.cluster.suspended_jobs import HeldJob
+from reprieve_cli.cluster.suspended_jobs import SuspendedJob
 from reprieve_cli.commands.cleanup import build_job_patch, build_owner_patch, build_pod_patch
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.lifecycle import suspension
-from reprieve_policy.lifecycle.suspension import Hold
+from reprieve_policy.lifecycle.suspension import SuspensionRecord
 from reprieve_policy.preemption import guard, reclaim
-from reprieve_policy.preemption.guard import Door
+from reprieve_policy.preemption.guard import RequestKind
 from reprieve_testing.builders import NOW, after
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
-GUARDED = {change.key: change.value for change in guard.changes_for(Door.PREEMPTION, "uid-of-high", NOW)}
-STATE = {keys.EVICTION: "{}", keys.EVICTION_REQUEST: "{}", keys.CHECKPOINT_REQUEST: "{}", keys.CHECKPOINT_ANSWER: "{}"}
+GUARDED = {
+    change.key: change.value
+    for change in guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW)
+}
+STATE = {
+    keys.EVICTION: "{}",
+    keys.EVICTION_REQUEST: "{}",
+    keys.CHECKPOINT_REQUEST: "{}",
+    keys.CHECKPOINT_ANSWER: "{}",
+}
 SAVED = {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:00Z"}
 OTHERS = {
     keys.PREEMPTION_CLASS: "3",
@@ -37,7 +45,10 @@ def gone(*names: str) -> dict[str, None]:
 
 
 PODS: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
-    "one without a trace": (metadata(labels=OTHERS, annotations=OTHERS, finalizers=["example.com/own"]), None),
+    "one without a trace": (
+        metadata(labels=OTHERS, annotations=OTHERS, finalizers=["example.com/own"]),
+        None,
+    ),
     "one that says nothing": (metadata(), None),
     "a victim": (
         metadata(labels={keys.SOFT_EVICTION: "hinted", **OTHERS}, annotations={**STATE, **OTHERS}),
@@ -52,20 +63,33 @@ PODS: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
         {"annotations": gone(keys.PREEMPTOR, KOORDINATOR)},
     ),
     "the mark of `reprieve reclaim`": (
-        metadata(labels={keys.SOFT_EVICTION: "marked"}, annotations={KOORDINATOR: reclaim.build_mark(NOW)}),
+        metadata(
+            labels={keys.SOFT_EVICTION: "marked"},
+            annotations={KOORDINATOR: reclaim.build_mark(NOW)},
+        ),
         {"labels": gone(keys.SOFT_EVICTION), "annotations": gone(KOORDINATOR)},
     ),
     "another's mark is theirs": (
-        metadata(labels={keys.SOFT_EVICTION: "marked"}, annotations={KOORDINATOR: '{"initiator":"koord-descheduler"}'}),
+        metadata(
+            labels={keys.SOFT_EVICTION: "marked"},
+            annotations={KOORDINATOR: '{"initiator":"koord-descheduler"}'},
+        ),
         {"labels": gone(keys.SOFT_EVICTION)},
     ),
-    "for whom it was to go": (metadata(annotations={keys.PREEMPTOR: ""}), {"annotations": gone(keys.PREEMPTOR)}),
+    "for whom it was to go": (
+        metadata(annotations={keys.PREEMPTOR: ""}),
+        {"annotations": gone(keys.PREEMPTOR)},
+    ),
 }
 
 
 @pytest.mark.parametrize(("found", "want"), PODS.values(), ids=PODS)
-def test_a_pod_loses_what_reprieve_has_written_and_nothing_else(found: ObjectMeta, want: dict[str, Any] | None) -> None:
-    assert build_pod_patch(found) == (None if want is None else {"metadata": {"uid": "uid-of-n", **want}})
+def test_a_pod_loses_what_reprieve_has_written_and_nothing_else(
+    found: ObjectMeta, want: dict[str, Any] | None
+) -> None:
+    assert build_pod_patch(found) == (
+        None if want is None else {"metadata": {"uid": "uid-of-n", **want}}
+    )
 
 
 def test_a_pod_that_waits_at_the_gate_may_be_scheduled() -> None:
@@ -77,24 +101,36 @@ def test_a_pod_that_waits_at_the_gate_may_be_scheduled() -> None:
 
 
 OWNED: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
-    "one without a trace": (metadata(labels={"app": "x"}, annotations={"example.com/own": "x"}), None),
+    "one without a trace": (
+        metadata(labels={"app": "x"}, annotations={"example.com/own": "x"}),
+        None,
+    ),
     "a ledger, and when it last saved": (
         metadata(
-            labels={keys.LEDGER: "true", "app": "x"}, annotations={keys.LEDGER: "{}", **SAVED, "example.com/own": "x"}
+            labels={keys.LEDGER: "true", "app": "x"},
+            annotations={keys.LEDGER: "{}", **SAVED, "example.com/own": "x"},
         ),
         {"labels": gone(keys.LEDGER), "annotations": gone(keys.LEDGER, *SAVED)},
     ),
-    "when it last saved, without a ledger": (metadata(annotations=SAVED), {"annotations": gone(*SAVED)}),
-    "a ledger without its label": (metadata(annotations={keys.LEDGER: "{}"}), {"annotations": gone(keys.LEDGER)}),
+    "when it last saved, without a ledger": (
+        metadata(annotations=SAVED),
+        {"annotations": gone(*SAVED)},
+    ),
+    "a ledger without its label": (
+        metadata(annotations={keys.LEDGER: "{}"}),
+        {"annotations": gone(keys.LEDGER)},
+    ),
 }
 
 
 @pytest.mark.parametrize(("found", "want"), OWNED.values(), ids=OWNED)
 def test_an_owner_loses_what_was_kept_on_it(found: ObjectMeta, want: dict[str, Any] | None) -> None:
-    assert build_owner_patch(found) == (None if want is None else {"metadata": {"uid": "uid-of-n", **want}})
+    assert build_owner_patch(found) == (
+        None if want is None else {"metadata": {"uid": "uid-of-n", **want}}
+    )
 
 
-HOLD = suspension.render(Hold(since=NOW, until=after(300), generation=2))
+HOLD = suspension.render(SuspensionRecord(since=NOW, until=after(300), generation=2))
 JOBS: dict[str, tuple[dict[str, Any], bool]] = {
     "as we have suspended it": ({}, True),
     "changed meanwhile in something else": ({"generation": 3}, True),
@@ -119,10 +155,28 @@ def test_a_job_that_we_suspended_runs_again_unless_somebody_else_has_decided_sin
 
 
 def a_job(
-    *, generation: int = 2, hold: str = HOLD, is_suspended: bool = True, since: str = "2026-11-21T12:00:01Z"
-) -> HeldJob:
-    named = {"name": "n", "namespace": "team", "uid": "uid-of-n", "resourceVersion": "7", "generation": generation}
+    *,
+    generation: int = 2,
+    hold: str = HOLD,
+    is_suspended: bool = True,
+    since: str = "2026-11-21T12:00:01Z",
+) -> SuspendedJob:
+    named = {
+        "name": "n",
+        "namespace": "team",
+        "uid": "uid-of-n",
+        "resourceVersion": "7",
+        "generation": generation,
+    }
     ours = {"labels": {keys.SUSPENDED: "true"}, "annotations": {keys.SUSPENDED: hold}}
-    condition = {"type": "Suspended", "status": "True" if is_suspended else "False", "lastTransitionTime": since}
-    document = {"metadata": named | ours, "spec": {"suspend": is_suspended}, "status": {"conditions": [condition]}}
-    return msgspec.convert(document, HeldJob)
+    condition = {
+        "type": "Suspended",
+        "status": "True" if is_suspended else "False",
+        "lastTransitionTime": since,
+    }
+    document = {
+        "metadata": named | ours,
+        "spec": {"suspend": is_suspended},
+        "status": {"conditions": [condition]},
+    }
+    return msgspec.convert(document, SuspendedJob)

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve_cli.checking.checker import judge
-from reprieve_cli.checking.known_objects import Knowledge
+from reprieve_cli.checking.checker import check_manifest
+from reprieve_cli.checking.known_objects import KnownObjects
 from reprieve_cli.manifests import documents, subjects
 from reprieve_cli.manifests.unreadable import Unreadable
 from reprieve_policy import keys
@@ -18,13 +18,17 @@ KEYS = st.sampled_from(
      "priorityClassName", "containers", "resources", "requests", "cpu", "value", "data", "items", "replicatedJobs",
      keys.PREEMPTION_CLASS, keys.CHECKPOINT_HINT, keys.PREEMPTION_PRIORITY_CLASS, keys.PREEMPTIBLE],
 )  # fmt: skip
-API_VERSIONS = sorted({f"{row.group}/{version}".lstrip("/") for row in KINDS.values() for version in row.versions})
+API_VERSIONS = sorted(
+    {f"{row.group}/{version}".lstrip("/") for row in KINDS.values() for version in row.versions}
+)
 
 
 def objects(texts: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
     scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | texts
     values: st.SearchStrategy[Any] = st.recursive(
-        scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=20
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+        max_leaves=20,
     )
     types = {
         "apiVersion": st.sampled_from([*API_VERSIONS, "jobset.x-k8s.io/v1alpha2"]),
@@ -39,7 +43,7 @@ YAML = st.text(alphabet="ab:-[]{}&*!|>'\"#%@,?~ \t\n\r0<\\\x00\ufeff\x85", max_s
 
 def judged(text: str, name: str) -> list[str]:
     """Read and judge a file as `reprieve check` does; return what is said."""
-    knowledge, said, found = Knowledge(), [], []
+    knowledge, said, found = KnownObjects(), [], []
     for item in documents.read(name, text):
         if isinstance(item, Unreadable):
             assert item.line >= 1
@@ -47,9 +51,9 @@ def judged(text: str, name: str) -> list[str]:
         else:
             found.append((item[0], subjects.build(item[1])))
     for _, subject in found:
-        knowledge.learn(subject)
+        knowledge.add(subject)
     for document, subject in found:
-        for finding in judge(subject, document, knowledge):
+        for finding in check_manifest(subject, document, knowledge):
             assert 1 <= finding.line <= text.count("\n") + 1
             said.append(finding.text)
     return said

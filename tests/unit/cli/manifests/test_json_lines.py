@@ -49,7 +49,11 @@ def test_nothing_is_no_document() -> None:
 
 
 UNREADABLE = {
-    "a comma too many": ('{"a": 1,\n}', "not JSON: expecting property name enclosed in double quotes", 1),
+    "a comma too many": (
+        '{"a": 1,\n}',
+        "not JSON: expecting property name enclosed in double quotes",
+        1,
+    ),
     "a document that does not end": ('{"a":\n', "not JSON: expecting value", 1),
     "a text behind the document": ('{"a": 1}\nx', "not JSON: expecting value", 1),
     "no number": ('{"a": NaN}', "NaN is no JSON number", 0),

@@ -43,19 +43,39 @@ SCALARS: dict[str, object] = {
 
 UNREADABLE = {
     "a list that does not end": ("a: [1,\n", "did not find expected node content", 1),
-    "a tab as indentation": ("a:\n\tb: 1\n", "a tab or another character that cannot start a value", 1),
+    "a tab as indentation": (
+        "a:\n\tb: 1\n",
+        "a tab or another character that cannot start a value",
+        1,
+    ),
     "a colon too many": ("a: b: c", "mapping values are not allowed in this context", 0),
     "an alias of nothing": ("a: *b", "found undefined alias", 0),
-    "one anchor twice": ("a: &x 1\nb: &x 2", "an anchor of the same name stands twice in one document", 1),
-    "a key that stands twice": ("a: 1\nb:\n  c: 1\n  c: 2", 'the key "c" stands twice in one mapping', 3),
+    "one anchor twice": (
+        "a: &x 1\nb: &x 2",
+        "an anchor of the same name stands twice in one document",
+        1,
+    ),
+    "a key that stands twice": (
+        "a: 1\nb:\n  c: 1\n  c: 2",
+        'the key "c" stands twice in one mapping',
+        3,
+    ),
     "an anchor in itself": ("a: &x [*x]", "its aliases nest too deeply, or lead to themselves", 0),
-    "a mapping in itself": ("a: &x {b: *x}", "its aliases nest too deeply, or lead to themselves", 0),
+    "a mapping in itself": (
+        "a: &x {b: *x}",
+        "its aliases nest too deeply, or lead to themselves",
+        0,
+    ),
     "a template of another language": (
         "a: 1\n{{ .Values.x }}: 1",
         "a key that is no text (unquoted braces of a template?)",
         1,
     ),
-    "a mapping as a key": ("? {a: 1}\n: 1", "a key that is no text (unquoted braces of a template?)", 0),
+    "a mapping as a key": (
+        "? {a: 1}\n: 1",
+        "a key that is no text (unquoted braces of a template?)",
+        0,
+    ),
     "nothing as a key": ("~: 1", "a key that is no text (unquoted braces of a template?)", 0),
     "a merge of a text": ("a: 1\n<<: text", "a merge key whose value is no mapping", 1),
     "a control character": ("a: 1\nb: \x01", "a control character", 1),
@@ -66,7 +86,8 @@ UNREADABLE = {
 }
 
 BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -91,17 +112,27 @@ def test_aliases_that_would_fill_all_memory_are_refused() -> None:
 
 
 def test_keys_are_texts_as_in_json() -> None:
-    assert yaml_lines.read("1: a\ntrue: b\n1.5: c\nd: e") == {"1": "a", "true": "b", "1.5": "c", "d": "e"}
+    assert yaml_lines.read("1: a\ntrue: b\n1.5: c\nd: e") == {
+        "1": "a",
+        "true": "b",
+        "1.5": "c",
+        "d": "e",
+    }
 
 
 def test_merge_keys_fill_what_a_mapping_lacks() -> None:
-    document = yaml_lines.read("base: &b {v: 1, w: 2}\none: {<<: *b, w: 3}\ntwo: {<<: [*b, {v: 9, z: 4}]}")
+    document = yaml_lines.read(
+        "base: &b {v: 1, w: 2}\none: {<<: *b, w: 3}\ntwo: {<<: [*b, {v: 9, z: 4}]}"
+    )
     assert document["one"] == {"v": 1, "w": 3}
     assert document["two"] == {"v": 1, "w": 2, "z": 4}
 
 
 def test_aliases_are_followed() -> None:
-    assert yaml_lines.read("a: &x {b: 1}\nc: [*x, *x]") == {"a": {"b": 1}, "c": [{"b": 1}, {"b": 1}]}
+    assert yaml_lines.read("a: &x {b: 1}\nc: [*x, *x]") == {
+        "a": {"b": 1},
+        "c": [{"b": 1}, {"b": 1}],
+    }
 
 
 SPLITS: dict[str, tuple[str, list[int]]] = {
@@ -184,7 +215,10 @@ def test_paths_are_read_as_violations_write_them(path: str) -> None:
 
 
 def test_the_path_of_a_warning_is_what_it_begins_with() -> None:
-    assert field_paths.path_in("metadata.labels[a.b/c]: has no effect: at all") == "metadata.labels[a.b/c]"
+    assert (
+        field_paths.path_in("metadata.labels[a.b/c]: has no effect: at all")
+        == "metadata.labels[a.b/c]"
+    )
     assert field_paths.path_in("the cluster: is fine") == ""
 
 
@@ -195,5 +229,7 @@ def test_without_the_c_library_it_reads_the_same() -> None:
         f"print(yaml_lines.read({SOURCE!r})); print(yaml_lines.line_of({SOURCE!r}, ('spec', 'containers', 1, 'ports')))"
     )
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
     assert done.stdout.splitlines() == [str(yaml_lines.read(SOURCE)), "11"]

@@ -9,45 +9,64 @@ import pytest
 
 from reprieve_cli import main
 from reprieve_cli.output import progress
-from reprieve_cli.output.finding import Finding, Level, ObjectName, Tally
-from reprieve_cli.output.formats.gauge import Gauges
-from reprieve_cli.output.formats.report import Document, Table
+from reprieve_cli.output.finding import Finding, Level, ObjectName, Summary
+from reprieve_cli.output.formats.gauge import PrometheusReport
+from reprieve_cli.output.formats.report import JsonReport, TableReport
 
-TALLY = Tally(objects=2, violations=2)
+TALLY = Summary(objects=2, violations=2)
 
 
-def a_finding(name: str = "p", namespace: str = "team", rule: str = "checkpoint", **fields: str) -> Finding:
+def a_finding(
+    name: str = "p", namespace: str = "team", rule: str = "checkpoint", **fields: str
+) -> Finding:
     level = Level(fields.pop("level", "violation"))
     placed = ObjectName("Pod", namespace, name)
-    return Finding(level=level, message="no", path="spec", object=placed, rule=rule, enforcement="enforce", **fields)
+    return Finding(
+        level=level,
+        message="no",
+        path="spec",
+        object=placed,
+        rule=rule,
+        enforcement="enforce",
+        **fields,
+    )
 
 
 def test_a_table_has_titles_once_and_columns_that_fit() -> None:
-    table = Table()
-    first, second = table.page([a_finding(), a_finding("longer-name")]), table.page([a_finding("x")])
+    table = TableReport()
+    first, second = (
+        table.page([a_finding(), a_finding("longer-name")]),
+        table.page([a_finding("x")]),
+    )
     titles, *rows = click.unstyle(first).splitlines()
     assert titles.split() == ["NAMESPACE", "KIND", "NAME", "ENFORCEMENT", "RULE", "SAID"]
-    assert {line.index("spec: no") for line in (*rows, *second.splitlines())} == {titles.index("SAID")}
+    assert {line.index("spec: no") for line in (*rows, *second.splitlines())} == {
+        titles.index("SAID")
+    }
     assert table.end(TALLY) == "2 objects checked: 2 violations, 0 warnings\n"
 
 
 def test_a_table_of_nothing_has_no_titles() -> None:
-    table = Table()
+    table = TableReport()
     assert table.page([]) == ""
     assert table.page([Finding(level=Level.UNREADABLE, message="no")]) == ""
 
 
 def test_a_cell_that_says_nothing_is_a_dash_and_a_warning_says_that_it_is_one() -> None:
-    row = Table().page([a_finding(namespace="", rule="", level="warning")]).splitlines()[1]
+    row = TableReport().page([a_finding(namespace="", rule="", level="warning")]).splitlines()[1]
     assert row.split() == ["-", "Pod", "p", "enforce", "-", "warning:", "spec:", "no"]
 
 
 @pytest.mark.parametrize("pages", [[], [[]], [["a"]], [["a", "b"], [], ["c"]]])
 def test_a_document_is_one_whatever_the_pages_are(pages: list[list[str]]) -> None:
-    report = Document()
-    text = "".join(report.page([a_finding(name) for name in page]) for page in pages) + report.end(TALLY)
+    report = JsonReport()
+    text = "".join(report.page([a_finding(name) for name in page]) for page in pages) + report.end(
+        TALLY
+    )
     document = json.loads(text)
-    assert [each["object"]["name"] for each in document["findings"]] == [name for page in pages for name in page]
+    assert [each["object"]["name"] for each in document["findings"]] == [
+        name for page in pages for name in page
+    ]
     assert document["summary"] == {"objects": 2, "violations": 2, "warnings": 0, "unreadable": 0}
 
 
@@ -56,19 +75,24 @@ def samples(text: str) -> dict[str, str]:
 
 
 def test_gauges_are_zero_where_nothing_is_wrong() -> None:
-    gauges = Gauges()
-    gauges.judged("Namespace", 3)
+    gauges = PrometheusReport()
+    gauges.count_checked("Namespace", 3)
     assert gauges.page([]) == ""
-    found = samples(gauges.end(Tally()))
-    assert found['reprieve_audit_violations{rule="namespace-policy",kind="Namespace",enforcement="enforce"}'] == "0"
+    found = samples(gauges.end(Summary()))
+    assert (
+        found[
+            'reprieve_audit_violations{rule="namespace-policy",kind="Namespace",enforcement="enforce"}'
+        ]
+        == "0"
+    )
     assert found['reprieve_audit_objects{kind="Namespace"}'] == "3"
 
 
 def test_gauges_count_violations_only_and_by_namespace_where_asked_for() -> None:
     findings = [a_finding(), a_finding("q"), a_finding("r", 'a"b\\'), a_finding(level="warning")]
-    usual, by_namespace = Gauges(), Gauges(by_namespace=True)
+    usual, by_namespace = PrometheusReport(), PrometheusReport(by_namespace=True)
     for gauges in (usual, by_namespace):
-        gauges.judged("Namespace", 1)
+        gauges.count_checked("Namespace", 1)
         assert gauges.page(findings) == ""
     labels = 'rule="checkpoint",kind="Pod",enforcement="enforce"'
     assert samples(usual.end(TALLY))[f"reprieve_audit_violations{{{labels}}}"] == "3"
@@ -99,9 +123,11 @@ def test_progress_is_not_for_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.stderr.getvalue() == ""
 
 
-def test_a_fault_of_ours_is_no_violation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_ours_is_no_violation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["reprieve", "check", "-"])
-    monkeypatch.setattr("reprieve_cli.commands.check._known", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("reprieve_cli.commands.check._known_objects", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     with pytest.raises(SystemExit) as end:
         main.main()

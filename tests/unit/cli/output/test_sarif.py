@@ -10,7 +10,9 @@ from reprieve_policy.admission.rules import RULES
 from reprieve_testing.checking import pod, run, write
 
 BAD = pod(labels='{reprieve.dev/preemption-class: "11"}')
-WARNED = pod(annotations="{reprieve.dev/checkpoint: none, reprieve.dev/checkpoint-hint: 'http://:80/x'}")
+WARNED = pod(
+    annotations="{reprieve.dev/checkpoint: none, reprieve.dev/checkpoint-hint: 'http://:80/x'}"
+)
 LEVELS = {"none", "note", "warning", "error"}
 
 
@@ -20,7 +22,9 @@ def log_of(*words: object) -> Any:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Any:
-    return log_of(write(tmp_path, "a b.yaml", f"{BAD}---\n{WARNED}---\na: [\n"), tmp_path / "none.yaml")
+    return log_of(
+        write(tmp_path, "a b.yaml", f"{BAD}---\n{WARNED}---\na: [\n"), tmp_path / "none.yaml"
+    )
 
 
 def test_it_is_one_run_of_version_2_1_0(log: Any) -> None:
@@ -55,10 +59,13 @@ def test_each_result_names_its_rule_level_message_and_place(log: Any) -> None:
 def test_what_cannot_be_read_is_a_notification_of_a_run_that_failed(log: Any) -> None:
     (invocation,) = log["runs"][0]["invocations"]
     assert invocation["executionSuccessful"] is False
-    texts = [notification["message"]["text"] for notification in invocation["toolExecutionNotifications"]]
+    texts = [
+        notification["message"]["text"] for notification in invocation["toolExecutionNotifications"]
+    ]
     assert texts == ["did not find expected node content", "no such file or directory"]
     lines = [
-        note["locations"][0]["physicalLocation"].get("region") for note in invocation["toolExecutionNotifications"]
+        note["locations"][0]["physicalLocation"].get("region")
+        for note in invocation["toolExecutionNotifications"]
     ]
     assert lines[1] is None
 
@@ -78,9 +85,9 @@ def test_relative_files_stay_relative_so_that_they_match_the_checkout(
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "deploy/a.yaml"
 
 
-def test_a_violation_that_a_namespace_turns_into_a_warning_is_one_of_the_policy(tmp_path: Path) -> None:
-    namespace = (
-        "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {reprieve.dev/enforcement: warn}}\n---\n"
-    )
+def test_a_violation_that_a_namespace_turns_into_a_warning_is_one_of_the_policy(
+    tmp_path: Path,
+) -> None:
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {reprieve.dev/enforcement: warn}}\n---\n"
     (result,) = log_of(write(tmp_path, "a.yaml", namespace + BAD))["runs"][0]["results"]
     assert (result["ruleId"], result["level"]) == ("policy", "warning")

@@ -37,7 +37,9 @@ class Simulated:
         return choice["node"], {victim["name"] for victim in choice["victims"]}
 
 
-def run(preemptor: object, *dumps: object, words: tuple[str, ...] = ("-o", "json"), stdin: str = "") -> Simulated:
+def run(
+    preemptor: object, *dumps: object, words: tuple[str, ...] = ("-o", "json"), stdin: str = ""
+) -> Simulated:
     files = [word for dump in dumps for word in ("--from", str(dump))]
     command = ["simulate", "--preemptor", str(preemptor), *files, *AT, *words]
     result = CliRunner().invoke(reprieve, command, input=stdin, catch_exceptions=False)
@@ -51,7 +53,11 @@ def cluster() -> Json:
 
 def write(folder: Path, name: str, *documents: Any) -> Path:
     path = folder / name
-    dumped = yaml.safe_dump_all(documents) if name.endswith("yaml") else "\n".join(map(json.dumps, documents))
+    dumped = (
+        yaml.safe_dump_all(documents)
+        if name.endswith("yaml")
+        else "\n".join(map(json.dumps, documents))
+    )
     path.write_text(dumped, encoding="utf-8")
     return path
 
@@ -61,11 +67,17 @@ def preemptor(**fields: Any) -> Json:
         "priority": 10000,
         "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "60"}}}],
     }
-    metadata = {"name": "urgent", "namespace": "research", "labels": {"reprieve.dev/preemption-class": "7"}}
+    metadata = {
+        "name": "urgent",
+        "namespace": "research",
+        "labels": {"reprieve.dev/preemption-class": "7"},
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **fields}
 
 
-def test_a_dump_says_the_same_in_yaml_and_in_json_in_one_file_or_several_and_from_a_pipe(tmp_path: Path) -> None:
+def test_a_dump_says_the_same_in_yaml_and_in_json_in_one_file_or_several_and_from_a_pipe(
+    tmp_path: Path,
+) -> None:
     items = cluster()["items"]
     urgent = DOCS / "urgent.yaml"
     wanted = run(urgent, DOCS / "cluster.yaml")
@@ -74,7 +86,9 @@ def test_a_dump_says_the_same_in_yaml_and_in_json_in_one_file_or_several_and_fro
     one_list = write(tmp_path, "list.json", cluster())
     several = [write(tmp_path, f"{number}.json", item) for number, item in enumerate(items)]
     pods = [
-        {key: item[key] for key in item if key not in ("kind", "apiVersion")} for item in items if item["kind"] == "Pod"
+        {key: item[key] for key in item if key not in ("kind", "apiVersion")}
+        for item in items
+        if item["kind"] == "Pod"
     ]
     typed = write(tmp_path, "pods.json", {"kind": "PodList", "apiVersion": "v1", "items": pods})
     others = write(tmp_path, "others.yaml", *(item for item in items if item["kind"] != "Pod"))
@@ -90,10 +104,18 @@ def test_the_text_and_the_document_agree() -> None:
     text = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=())
     told = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml").document
     for refused in told["refused"]:
-        (line,) = [line for line in text.output.splitlines() if f"/{refused['name']} on {refused['node']} " in line]
+        (line,) = [
+            line
+            for line in text.output.splitlines()
+            if f"/{refused['name']} on {refused['node']} " in line
+        ]
         assert refused["ground"] in line.split()
         assert line.endswith(refused["detail"])
-    assert {refused["ground"] for refused in told["refused"]} == {"non-preemptible", "home", "toleration"}
+    assert {refused["ground"] for refused in told["refused"]} == {
+        "non-preemptible",
+        "home",
+        "toleration",
+    }
     assert told["nodes"] == {"gpu-3": "too-small"}
 
 
@@ -123,7 +145,10 @@ def test_one_that_never_preempts_takes_nobody(tmp_path: Path) -> None:
 def test_what_is_long_is_counted(tmp_path: Path) -> None:
     items = [item for item in cluster()["items"] if item["kind"] != "Pod"]
     pod = next(item for item in cluster()["items"] if item["metadata"]["name"] == "ledger-0")
-    pods = [{**pod, "metadata": {**pod["metadata"], "name": f"p-{number}", "uid": str(number)}} for number in range(60)]
+    pods = [
+        {**pod, "metadata": {**pod["metadata"], "name": f"p-{number}", "uid": str(number)}}
+        for number in range(60)
+    ]
     dump = write(tmp_path, "c.json", {"kind": "List", "apiVersion": "v1", "items": [*items, *pods]})
     done = run(DOCS / "urgent.yaml", dump, words=("--node", "gpu-2"))
     assert "  and 40 non-preemptible: --node narrows it, -o json has all" in done.output
@@ -138,25 +163,47 @@ def mate(name: str, **labels: str) -> Json:
 
 
 def workload(kind: str, group: str, spec: Json, **labels: str) -> Json:
-    template = {"metadata": {"labels": {"reprieve.dev/preemption-class": "7", **labels}}, "spec": preemptor()["spec"]}
+    template = {
+        "metadata": {"labels": {"reprieve.dev/preemption-class": "7", **labels}},
+        "spec": preemptor()["spec"],
+    }
     metadata = {"name": "w", "namespace": "research"}
-    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": {**spec, "template": template}}
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "spec": {**spec, "template": template},
+    }
 
 
 ASKED = {
     "one pod": ([preemptor()], None, 0),
     "a gang's pods": ([mate("a", **GANG), mate("b", **GANG), mate("c", **GANG)], "g", 2),
-    "a Job makes a gang": ([workload("Job", "batch", {"parallelism": 3, "activeDeadlineSeconds": 60})], "job/w", 2),
+    "a Job makes a gang": (
+        [workload("Job", "batch", {"parallelism": 3, "activeDeadlineSeconds": 60})],
+        "job/w",
+        2,
+    ),
     "a Job of one": ([workload("Job", "batch", {})], "job/w", 0),
-    "a Deployment's pods preempt one by one": ([workload("Deployment", "apps", {"replicas": 5})], None, 0),
+    "a Deployment's pods preempt one by one": (
+        [workload("Deployment", "apps", {"replicas": 5})],
+        None,
+        0,
+    ),
     "unless they are a gang": ([workload("StatefulSet", "apps", {"replicas": 5}, **GANG)], "g", 4),
     "a DaemonSet's pod": ([workload("DaemonSet", "apps", {})], None, 0),
-    "what makes no pods stands beside": ([{"apiVersion": "v1", "kind": "Service"}, preemptor()], None, 0),
+    "what makes no pods stands beside": (
+        [{"apiVersion": "v1", "kind": "Service"}, preemptor()],
+        None,
+        0,
+    ),
 }
 
 
 @pytest.mark.parametrize(("documents", "gang", "rest"), ASKED.values(), ids=ASKED)
-def test_who_is_asked_for(documents: list[Json], gang: str | None, rest: int, tmp_path: Path) -> None:
+def test_who_is_asked_for(
+    documents: list[Json], gang: str | None, rest: int, tmp_path: Path
+) -> None:
     done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml")
     told = done.document["preemptor"]
     assert (told["gang"], told["restOfGang"], told["priority"]) == (gang, rest, 10000)
@@ -174,24 +221,46 @@ def test_of_what_overlapping_dumps_have_twice_the_last_counts(tmp_path: Path) ->
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "b", "namespace": "research"},
-        "spec": {"selector": {"matchExpressions": [{"key": "reprieve.dev/preemption-class", "operator": "Exists"}]}},
+        "spec": {
+            "selector": {
+                "matchExpressions": [{"key": "reprieve.dev/preemption-class", "operator": "Exists"}]
+            }
+        },
         "status": {"disruptionsAllowed": 0},
     }
-    once, again = write(tmp_path, "once.json", budget, *pods), write(tmp_path, "again.json", *pods, budget)
+    once, again = (
+        write(tmp_path, "once.json", budget, *pods),
+        write(tmp_path, "again.json", *pods, budget),
+    )
     assert run(urgent, whole, once, again) == run(urgent, whole, once)
     assert run(urgent, whole, whole) == run(urgent, whole)
     for pod in pods:
         del pod["metadata"]["uid"]
     unnamed = write(tmp_path, "unnamed.json", *pods)
     assert run(urgent, whole, unnamed).best == ("gpu-1", {"sweep-1"})
-    later = [{**pod, "status": {"phase": "Succeeded"}} for pod in pods if pod["metadata"]["name"] == "sweep-0"]
+    later = [
+        {**pod, "status": {"phase": "Succeeded"}}
+        for pod in pods
+        if pod["metadata"]["name"] == "sweep-0"
+    ]
     done = run(urgent, whole, write(tmp_path, "later.json", *later))
     assert done.document["nodes"]["gpu-1"] == "has-room"
 
 
-def made(name: str, kind: str = "Job", owner: str = "w", node: str = "", nominated: str = "", **metadata: Any) -> Json:
+def made(
+    name: str,
+    kind: str = "Job",
+    owner: str = "w",
+    node: str = "",
+    nominated: str = "",
+    **metadata: Any,
+) -> Json:
     """Return a pod that a workload has in the cluster: with room, or nominated, or waiting."""
-    found = preemptor(status={"phase": "Running"} if node else {"phase": "Pending", "nominatedNodeName": nominated})
+    found = preemptor(
+        status={"phase": "Running"}
+        if node
+        else {"phase": "Pending", "nominatedNodeName": nominated}
+    )
     reference = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": "its", "controller": True}
     labels = {**found["metadata"]["labels"], **metadata.pop("labels", {})}
     if kind == "Job":
@@ -235,7 +304,11 @@ THERE = {
 def test_who_is_in_the_cluster_already_is_not_counted_twice(
     asked: list[Json], there: list[Json], name: str, rest: int, tmp_path: Path
 ) -> None:
-    done = run(write(tmp_path, "p.json", *asked), DOCS / "cluster.yaml", write(tmp_path, "c.json", dump(*there)))
+    done = run(
+        write(tmp_path, "p.json", *asked),
+        DOCS / "cluster.yaml",
+        write(tmp_path, "c.json", dump(*there)),
+    )
     told = done.document["preemptor"]
     assert (told["name"], told["restOfGang"]) == (name, rest)
 
@@ -244,14 +317,25 @@ def grouped(own: int, **spec: Any) -> list[Json]:
     pod = preemptor()
     pod["spec"] = {**pod["spec"], "priority": own, "schedulingGroup": {"podGroupName": "g"}}
     metadata = {"name": "g", "namespace": "research"}
-    return [{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}, pod]
+    return [
+        {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "metadata": metadata,
+            "spec": spec,
+        },
+        pod,
+    ]
 
 
 GROUPED = {
     "its group's": (grouped(10000, priority=10000), ""),
     "that of its group's class": (grouped(10000, priorityClassName="urgent"), ""),
     "another": (grouped(0, priority=10000), "Invalid value: 0: must be 10000, as its PodGroup's"),
-    "one, and its group none": (grouped(10000), "Invalid value: 10000: must be 0, as its PodGroup's"),
+    "one, and its group none": (
+        grouped(10000),
+        "Invalid value: 10000: must be 0, as its PodGroup's",
+    ),
 }
 
 
@@ -288,7 +372,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("documents", "told"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_preemptor_is_refused_in_one_sentence(documents: list[Any], told: str, tmp_path: Path) -> None:
+def test_what_is_no_preemptor_is_refused_in_one_sentence(
+    documents: list[Any], told: str, tmp_path: Path
+) -> None:
     there = write(tmp_path, "c.json", *(made(f"w-{number}", node="gpu-9") for number in range(3)))
     done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml", there)
     assert (done.status, done.output) == (2, "")
@@ -298,7 +384,8 @@ def test_what_is_no_preemptor_is_refused_in_one_sentence(documents: list[Any], t
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"a":', "a: [", "\x00", "- b\n- a: {", "[" * 100_000, '{"kind":"List","items":5}']
+    "text",
+    ["{", '{"a":', "a: [", "\x00", "- b\n- a: {", "[" * 100_000, '{"kind":"List","items":5}'],
 )
 def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
@@ -325,20 +412,29 @@ def test_what_cannot_be_read_of_a_dump_is_told_and_the_rest_is_judged(tmp_path: 
     assert done.best == ("gpu-1", {"sweep-1"})
     lines = done.told.splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith(f"unreadable: {tmp_path}/c.json: items.17: Expected `object`, got `str`")
-    assert lines[1].startswith(f"unreadable: {tmp_path}/c.json: items.16: Pod: Expected `str | null`, got `int`")
+    assert lines[0].startswith(
+        f"unreadable: {tmp_path}/c.json: items.17: Expected `object`, got `str`"
+    )
+    assert lines[1].startswith(
+        f"unreadable: {tmp_path}/c.json: items.16: Pod: Expected `str | null`, got `int`"
+    )
 
 
 def test_what_a_dump_lacks_is_said(tmp_path: Path) -> None:
     bare = [item for item in cluster()["items"] if item["kind"] in ("Node", "Pod")]
     done = run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.yaml", *bare))
     assert done.status in (0, 1)
-    assert [line.split(" in ")[0] for line in done.told.splitlines()] == ["no Namespace", "no PriorityClass"]
+    assert [line.split(" in ")[0] for line in done.told.splitlines()] == [
+        "no Namespace",
+        "no PriorityClass",
+    ]
 
 
 def test_what_pods_name_and_a_dump_lacks_is_said_once_of_each_kind(tmp_path: Path) -> None:
     def told(asked: Json, *more: Json) -> list[str]:
-        lines = run(write(tmp_path, "p.json", asked), write(tmp_path, "c.json", dump(*more))).told.splitlines()
+        lines = run(
+            write(tmp_path, "p.json", asked), write(tmp_path, "c.json", dump(*more))
+        ).told.splitlines()
         return [line.replace(f"{tmp_path}/", "") for line in lines]
 
     def naming(name: str, group: str, quota: str) -> Json:
@@ -347,7 +443,11 @@ def test_what_pods_name_and_a_dump_lacks_is_said_once_of_each_kind(tmp_path: Pat
 
     metadata = {"name": "g", "namespace": "research"}
     group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata}
-    quota = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": metadata}
+    quota = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": metadata,
+    }
     no_quota = "no ElasticQuota like q in c.json: pods that name one are judged without it"
     no_group = "no PodGroup like research/h in c.json: pods that name one go one by one, by their own priority"
     known, unknown = naming("a", "g", "g"), [naming("b", "h", "q"), naming("c", "i", "r")]
@@ -361,8 +461,14 @@ def test_what_pods_name_and_a_dump_lacks_is_said_once_of_each_kind(tmp_path: Pat
 def test_yaml_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_BYTES", 1024)
     done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml")
-    assert "cluster.yaml: larger than 0 MiB, and not one list in JSON: use kubectl's -o json" in done.told
-    assert run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.json", cluster())).status == 0
+    assert (
+        "cluster.yaml: larger than 0 MiB, and not one list in JSON: use kubectl's -o json"
+        in done.told
+    )
+    assert (
+        run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.json", cluster())).status
+        == 0
+    )
 
 
 def test_a_moment_that_is_none_is_bad_usage() -> None:
@@ -372,13 +478,17 @@ def test_a_moment_that_is_none_is_bad_usage() -> None:
 
 
 def test_no_name_in_a_dump_can_write_to_the_terminal(tmp_path: Path) -> None:
-    hostile = json.loads(json.dumps(cluster()).replace("gpu-3", "\\u001b[2Jgpu").replace("ledger-0", "\\u202eledger"))
+    hostile = json.loads(
+        json.dumps(cluster()).replace("gpu-3", "\\u001b[2Jgpu").replace("ledger-0", "\\u202eledger")
+    )
     text = run(DOCS / "gang.yaml", write(tmp_path, "c.json", hostile), words=()).output
     assert is_showable(text.replace("\n", " "))
     assert "ledger" in text
 
 
-def test_a_long_reading_says_how_far_it_is_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_reading_says_how_far_it_is_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -387,7 +497,7 @@ def test_a_long_reading_says_how_far_it_is_on_a_terminal_only(monkeypatch: pytes
     monkeypatch.setenv("TERM", "xterm")
     for stream, is_shown in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with progress.Counter("objects read") as counter:
+        with progress.ProgressCounter("objects read") as counter:
             counter.count(99)
             counter.count(2)
             counter.count(100)

@@ -11,7 +11,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.lifecycle.eviction import Checkpoint
-from reprieve_policy.lifecycle.ledger import Entry
+from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_testing.builders import NOW, a_namespace, a_pod, a_priority_class, after
 
 MINIMUM = keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY
@@ -21,8 +21,10 @@ KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
 A_POD = a_pod().in_class(4)
 """It has said its class, so that only what the sentence names is filled in."""
 
-KOORDINATOR_DEFAULTS = Facts(settings=PolicySettings(default_preemptible=True, default_can_preempt=False))
-PREEMPTED_TWICE = Entry(
+KOORDINATOR_DEFAULTS = Facts(
+    settings=PolicySettings(default_preemptible=True, default_can_preempt=False)
+)
+PREEMPTED_TWICE = LedgerEntry(
     preempted_count=2,
     first_submitted_at=NOW,
     eviction_ids=("uid-2",),
@@ -54,24 +56,35 @@ CASES = {
     "a pod that says nothing gets the cluster's class": Case(
         resource=a_pod().build(), labels={keys.PREEMPTION_CLASS: "4"}
     ),
-    "a pod that says its class keeps it, even a bad one": Case(resource=a_pod().in_class(11).build()),
+    "a pod that says its class keeps it, even a bad one": Case(
+        resource=a_pod().in_class(11).build()
+    ),
     "a pod gets its class at creation only": Case(resource=a_pod().build(), old=a_pod().build()),
-    "a pod gets nothing where enforcement is off": Case(resource=a_pod().build(), facts=Facts(namespace=OFF)),
-    "a pod that is being deleted gets nothing": Case(resource=a_pod().marked_by("a").being_deleted().build()),
+    "a pod gets nothing where enforcement is off": Case(
+        resource=a_pod().build(), facts=Facts(namespace=OFF)
+    ),
+    "a pod that is being deleted gets nothing": Case(
+        resource=a_pod().marked_by("a").being_deleted().build()
+    ),
     "Koordinator's labels are written where an admin set a default": Case(
         resource=A_POD.build(),
         facts=KOORDINATOR_DEFAULTS,
         labels={keys.PREEMPTIBLE: "true", keys.CAN_PREEMPT: "false"},
     ),
     "Koordinator's labels stay as they are where a pod has them": Case(
-        resource=A_POD.labelled(keys.PREEMPTIBLE, "false").labelled(keys.CAN_PREEMPT, "true").build(),
+        resource=A_POD.labelled(keys.PREEMPTIBLE, "false")
+        .labelled(keys.CAN_PREEMPT, "true")
+        .build(),
         facts=KOORDINATOR_DEFAULTS,
     ),
     "a replacement inherits what its predecessor left": Case(
-        resource=A_POD.owned_by("ReplicaSet").build(), facts=Facts(inherited=PREEMPTED_TWICE), annotations=STAMPS
+        resource=A_POD.owned_by("ReplicaSet").build(),
+        facts=Facts(ledger_entry=PREEMPTED_TWICE),
+        annotations=STAMPS,
     ),
     "a template is never changed": Case(
-        resource=a_pod().marked_by("somebody").in_template_of("Deployment"), facts=KOORDINATOR_DEFAULTS
+        resource=a_pod().marked_by("somebody").in_template_of("Deployment"),
+        facts=KOORDINATOR_DEFAULTS,
     ),
     "a Namespace is never changed": Case(resource=a_namespace().for_workloads("service").build()),
     "a new mark of Koordinator's gets our label, whenever it comes": Case(
@@ -90,20 +103,26 @@ CASES = {
         labels=MARKED,
     ),
     "an old mark whose label was taken away stays without": Case(
-        resource=A_POD.marked_by("descheduler").build(), old=A_POD.marked_by("descheduler").marked().build()
+        resource=A_POD.marked_by("descheduler").build(),
+        old=A_POD.marked_by("descheduler").marked().build(),
     ),
-    "a mark beside our label needs no other": Case(resource=A_POD.marked_by("descheduler").marked().build()),
+    "a mark beside our label needs no other": Case(
+        resource=A_POD.marked_by("descheduler").marked().build()
+    ),
     "a pod in a later phase keeps it": Case(
-        resource=A_POD.marked_by("descheduler").labelled(keys.SOFT_EVICTION, "hinted").build(), old=A_POD.build()
+        resource=A_POD.marked_by("descheduler").labelled(keys.SOFT_EVICTION, "hinted").build(),
+        old=A_POD.build(),
     ),
     "a mark that is taken back needs no label": Case(
         resource=A_POD.build(), old=A_POD.labelled(KOORDINATOR, "true").build()
     ),
     "a PriorityClass that tolerates for a time gets the minimum that upstream assumes": Case(
-        resource=a_priority_class().worth(8000).tolerating(seconds="600").build(), annotations={MINIMUM: "8001"}
+        resource=a_priority_class().worth(8000).tolerating(seconds="600").build(),
+        annotations={MINIMUM: "8001"},
     ),
     "a PriorityClass that has a minimum gets the seconds that upstream assumes": Case(
-        resource=a_priority_class().worth(8000).tolerating(below="10000").build(), annotations={SECONDS: "0"}
+        resource=a_priority_class().worth(8000).tolerating(below="10000").build(),
+        annotations={SECONDS: "0"},
     ),
     "a PriorityClass that says both keeps both": Case(
         resource=a_priority_class().tolerating(seconds="600", below="10000").build()
@@ -118,8 +137,12 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_defaults(case: Case) -> None:
     changes = decide_defaults(case.resource, case.old, case.facts)
-    assert {change.key: change.value for change in changes if change.field == "labels"} == case.labels
-    assert {change.key: change.value for change in changes if change.field == "annotations"} == case.annotations
+    assert {
+        change.key: change.value for change in changes if change.field == "labels"
+    } == case.labels
+    assert {
+        change.key: change.value for change in changes if change.field == "annotations"
+    } == case.annotations
     assert len(changes) == len(case.labels) + len(case.annotations)
 
 

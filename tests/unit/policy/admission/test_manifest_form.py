@@ -11,8 +11,14 @@ DROPPED = "Forbidden: the field is {0}: the API server drops one that it does no
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an object that says nothing": ({"kind": "Pod"}, []),
     "metadata that is no mapping is for the decoder to say": ({"kind": "Pod", "metadata": []}, []),
-    "maps that are absent, null and empty": ({"kind": "Pod", "metadata": {"labels": None, "annotations": {}}}, []),
-    "texts, and null, which is an empty one": ({"kind": "Pod", "metadata": {"labels": {"a": "4", "b": None}}}, []),
+    "maps that are absent, null and empty": (
+        {"kind": "Pod", "metadata": {"labels": None, "annotations": {}}},
+        [],
+    ),
+    "texts, and null, which is an empty one": (
+        {"kind": "Pod", "metadata": {"labels": {"a": "4", "b": None}}},
+        [],
+    ),
     "annotation for annotations": (
         {"kind": "Pod", "metadata": {"annotation": {"a": "b"}}},
         ["metadata.annotation: " + DROPPED.format("annotations")],
@@ -24,7 +30,15 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a template that is no mapping": ({"kind": "Job", "spec": {"template": "x"}}, []),
     "a spec that is no mapping": ({"kind": "Job", "spec": []}, []),
     "in each of several templates": (
-        {"spec": {"tasks": [{"metadata": {"label": {}}}, {"metadata": {}}, {"metadata": {"Annotations": {}}}]}},
+        {
+            "spec": {
+                "tasks": [
+                    {"metadata": {"label": {}}},
+                    {"metadata": {}},
+                    {"metadata": {"Annotations": {}}},
+                ]
+            }
+        },
         [
             "spec.tasks[0].metadata.label: " + DROPPED.format("labels"),
             "spec.tasks[2].metadata.Annotations: " + DROPPED.format("annotations"),
@@ -32,7 +46,9 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a class that is a number": (
         {"kind": "Pod", "metadata": {"labels": {"reprieve.dev/preemption-class": 4}}},
-        ['metadata.labels[reprieve.dev/preemption-class]: Invalid value: "4": must be a string: "4"'],
+        [
+            'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "4": must be a string: "4"'
+        ],
     ),
     "a boolean": (
         {"kind": "Pod", "metadata": {"annotations": {"a": True}}},

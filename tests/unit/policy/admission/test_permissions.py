@@ -14,16 +14,19 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.quota import Quotas
-from reprieve_policy.verdict import Kind
+from reprieve_policy.verdict import ViolationKind
 from reprieve_testing.builders import a_pod, a_quota
 
 PATH = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
 NEEDS = 'Forbidden: needs an ElasticQuota with a min, or verb "claim" on nonpreemptiblepods.reprieve.dev, cluster-wide'
 CLASS = "metadata.labels[reprieve.dev/preemption-class]"
 OF_TEN = 'class 10 needs verb "claim-sensitive" on preemptionclasses.reprieve.dev, cluster-wide'
-CLAIMING, MODEST = a_pod().labelled(keys.PREEMPTIBLE, "false"), a_pod().labelled(keys.PREEMPTIBLE, "true")
-BOUNDED = Facts(quotas=Quotas([replace(a_quota("team", "team"), least={"cpu": 1})]))
-UNBOUNDED = Facts(quotas=Quotas([replace(a_quota("team", "team"), most={"cpu": 1})]))
+CLAIMING, MODEST = (
+    a_pod().labelled(keys.PREEMPTIBLE, "false"),
+    a_pod().labelled(keys.PREEMPTIBLE, "true"),
+)
+BOUNDED = Facts(quotas=Quotas([replace(a_quota("team", "team"), min_amounts={"cpu": 1})]))
+UNBOUNDED = Facts(quotas=Quotas([replace(a_quota("team", "team"), max_amounts={"cpu": 1})]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,9 @@ CASES = {
     "a pod that is not preemptible needs it": Case(resource=CLAIMING.build(), needs=True),
     "a template too": Case(resource=CLAIMING.in_template_of("Deployment"), needs=True),
     "a quota with a min is instead of it": Case(resource=CLAIMING.build(), facts=BOUNDED),
-    "a quota without a min bounds nothing": Case(resource=CLAIMING.build(), facts=UNBOUNDED, needs=True),
+    "a quota without a min bounds nothing": Case(
+        resource=CLAIMING.build(), facts=UNBOUNDED, needs=True
+    ),
     "a quota that is not there is none": Case(
         resource=CLAIMING.labelled(keys.QUOTA_NAME, "imagined").build(), facts=BOUNDED, needs=True
     ),
@@ -55,7 +60,9 @@ CASES = {
     "a template that leaves its quota needs it": Case(
         resource=CLAIMING.labelled(keys.QUOTA_NAME, "imagined").in_template_of("Job"),
         old=replace(CLAIMING.in_template_of("Job")),
-        facts=Facts(quotas=Quotas([replace(a_quota("all", "admin", "team"), least={"cpu": 1})])),
+        facts=Facts(
+            quotas=Quotas([replace(a_quota("all", "admin", "team"), min_amounts={"cpu": 1})])
+        ),
         needs=True,
     ),
     "where the admin made it the default nobody needs it": Case(
@@ -71,32 +78,41 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_only_a_new_claim_needs_a_right(case: Case) -> None:
     want = {CLAIM_NON_PREEMPTIBLE} if case.needs else set()
-    assert permissions.needed(case.resource, case.old, case.facts) == want
+    assert permissions.required_permissions(case.resource, case.old, case.facts) == want
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_who_lacks_it_is_refused_where_it_is_needed(case: Case) -> None:
-    lacking = replace(case.facts, lacking=permissions.needed(case.resource, case.old, case.facts))
+    lacking = replace(
+        case.facts,
+        missing_permissions=permissions.required_permissions(case.resource, case.old, case.facts),
+    )
     verdict = decide_admission(case.resource, case.old, lacking)
     prefix = "" if case.resource.kind == "Pod" else "spec.template."
-    assert [str(violation) for violation in verdict.violations] == ([f"{prefix}{PATH}: {NEEDS}"] if case.needs else [])
+    assert [str(violation) for violation in verdict.violations] == (
+        [f"{prefix}{PATH}: {NEEDS}"] if case.needs else []
+    )
     assert verdict.status == (403 if case.needs else 200)
 
 
 def test_who_has_it_is_not_refused() -> None:
-    assert decide_admission(CLAIMING.build(), None, Facts()).is_silent
+    assert decide_admission(CLAIMING.build(), None, Facts()).is_empty
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_offline_where_nobody_can_be_asked_it_is_said(case: Case) -> None:
     verdict = decide_admission(case.resource, case.old, replace(case.facts, is_offline=True))
     prefix = "" if case.resource.kind == "Pod" else "spec.template."
-    assert verdict.warnings == ((f"{prefix}{PATH}: needs a quota or a right",) if case.needs else ())
+    assert verdict.warnings == (
+        (f"{prefix}{PATH}: needs a quota or a right",) if case.needs else ()
+    )
     assert verdict.is_allowed
 
 
 def test_what_is_said_offline_fits_into_a_line() -> None:
-    (warning,) = decide_admission(CLAIMING.in_template_of("CronJob"), None, Facts(is_offline=True)).warnings
+    (warning,) = decide_admission(
+        CLAIMING.in_template_of("CronJob"), None, Facts(is_offline=True)
+    ).warnings
     assert len(warning) < 120
 
 
@@ -119,13 +135,19 @@ CLAIMS_OF_TEN = {
 }
 
 
-@pytest.mark.parametrize(("resource", "old", "policy", "needs"), CLAIMS_OF_TEN.values(), ids=CLAIMS_OF_TEN)
+@pytest.mark.parametrize(
+    ("resource", "old", "policy", "needs"), CLAIMS_OF_TEN.values(), ids=CLAIMS_OF_TEN
+)
 def test_whoever_lacks_the_right_may_not_claim(
     resource: Resource, old: Resource | None, policy: NamespacePolicy, *, needs: bool
 ) -> None:
     facts = Facts(namespace=policy)
-    needed = permissions.needed(resource, old, facts)
+    needed = permissions.required_permissions(resource, old, facts)
     assert needed == ({CLAIM_SENSITIVE} if needs else set())
-    verdict = decide_admission(resource, old, replace(facts, lacking=needed))
-    said = [str(violation) for violation in verdict.violations if violation.kind is Kind.FORBIDDEN]
+    verdict = decide_admission(resource, old, replace(facts, missing_permissions=needed))
+    said = [
+        str(violation)
+        for violation in verdict.violations
+        if violation.kind is ViolationKind.FORBIDDEN
+    ]
     assert said == ([f"spec.jobs[0].template.{CLASS}: Forbidden: {OF_TEN}"] if needs else [])

@@ -12,12 +12,18 @@ NAMES = {
     "a pod names its own and that of its defence": (POD.build(), ["own", "other"]),
     "so does a template": (POD.in_template_of("CronJob"), ["own", "other"]),
     "and the template of a listed kind": (POD.in_listed_kind(), ["own", "other"]),
-    "and a native group": (a_pod_group().in_priority_class("own").defended_as("other").build(), ["own", "other"]),
+    "and a native group": (
+        a_pod_group().in_priority_class("own").defended_as("other").build(),
+        ["own", "other"],
+    ),
     "a native workload names those of its groups": (
         a_workload().with_templates("one", None, "two").build(),
         ["one", "two"],
     ),
-    "a PriorityClass names its defence": (a_priority_class("own").defended_as("other").build(), ["other"]),
+    "a PriorityClass names its defence": (
+        a_priority_class("own").defended_as("other").build(),
+        ["other"],
+    ),
     "not itself": (a_priority_class("own").defended_as("own").build(), []),
     "and mostly none": (a_priority_class("own").build(), []),
     "a pod that says nothing names none": (a_pod().build(), []),

@@ -28,13 +28,19 @@ DEFAULT_CLASS = "metadata.annotations[reprieve.dev/default-preemption-class]"
 ALLOWED = "metadata.annotations[reprieve.dev/allowed-preemption-classes]"
 DEFENCE = "metadata.annotations[reprieve.dev/preemption-priority-class]"
 MARK = "metadata.annotations[scheduling.koordinator.sh/soft-eviction]"
-MINIMUM = "metadata.annotations[preemption-toleration.scheduling.x-k8s.io/minimum-preemptable-priority]"
+MINIMUM = (
+    "metadata.annotations[preemption-toleration.scheduling.x-k8s.io/minimum-preemptable-priority]"
+)
 TOLERATION_SECONDS = "preemption-toleration.scheduling.x-k8s.io/toleration-seconds"
 SECONDS = f"metadata.annotations[{TOLERATION_SECONDS}]"
-OLD_SECONDS = "metadata.annotations[preemption-toleration.scheduling.sigs.k8s.io/toleration-seconds]"
+OLD_SECONDS = (
+    "metadata.annotations[preemption-toleration.scheduling.sigs.k8s.io/toleration-seconds]"
+)
 
 BAD_CLASS = f'{CLASS}: Invalid value: "11": must be between 0 and 10'
-BAD_SECONDS = f'{SECONDS}: Invalid value: "1h": must be whole seconds, like "3600"; "-1" tolerates forever'
+BAD_SECONDS = (
+    f'{SECONDS}: Invalid value: "1h": must be whole seconds, like "3600"; "-1" tolerates forever'
+)
 OLD_TOLERATION_SECONDS = keys.OLD_TOLERATION_PREFIX + keys.TOLERATION_SECONDS
 OLD_MINIMUM = keys.OLD_TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY
 AN_INT32 = "must be a whole number between -2147483648 and 2147483647"
@@ -50,7 +56,9 @@ CLASSES_LIKE = 'like "0-6" or "0-2,5"'
 
 ALL_CLASSES = ClassSet(frozenset(range(11)))
 ANY_CLASS = Facts(namespace=NamespacePolicy(allowed_classes=ALL_CLASSES))
-SENSITIVE = Facts(namespace=NamespacePolicy(workload_type="sensitive", allowed_classes=ClassSet(frozenset({10}))))
+SENSITIVE = Facts(
+    namespace=NamespacePolicy(workload_type="sensitive", allowed_classes=ClassSet(frozenset({10})))
+)
 NOT_PREEMPTIBLE_BY_DEFAULT = Facts(settings=PolicySettings(default_preemptible=False))
 
 
@@ -79,7 +87,9 @@ class Case:
 PODS = {
     "a pod that says nothing is admitted": Case(resource=a_pod().build()),
     "a pod of class 6 is admitted": Case(resource=a_pod().in_class(6).build()),
-    "a pod of class 11 is refused": Case(resource=a_pod().in_class(11).build(), refused=(BAD_CLASS,)),
+    "a pod of class 11 is refused": Case(
+        resource=a_pod().in_class(11).build(), refused=(BAD_CLASS,)
+    ),
     "a pod of class 7 is refused where nobody allowed it": Case(
         resource=a_pod().in_class(7).with_hint().build(),
         refused=(f'{CLASS}: Unsupported value: "7": classes allowed in this namespace: 0-6',),
@@ -120,7 +130,9 @@ PODS = {
         resource=a_pod().in_class(8).with_hint().annotated("colour", "red").build(),
         old=a_pod().in_class(8).with_hint().build(),
     ),
-    "a pod of class 10 is not told so": Case(resource=a_pod().in_class(10).build(), facts=ANY_CLASS),
+    "a pod of class 10 is not told so": Case(
+        resource=a_pod().in_class(10).build(), facts=ANY_CLASS
+    ),
     "a pod of class 5 is refused where workloads are sensitive": Case(
         resource=a_pod().in_class(5).build(),
         facts=SENSITIVE,
@@ -129,9 +141,13 @@ PODS = {
     "a pod that says nothing is admitted where workloads are sensitive": Case(
         resource=a_pod().build(), facts=SENSITIVE
     ),
-    "a class that falls is admitted": Case(resource=a_pod().in_class(3).build(), old=a_pod().in_class(5).build()),
+    "a class that falls is admitted": Case(
+        resource=a_pod().in_class(3).build(), old=a_pod().in_class(5).build()
+    ),
     "a class that rises is forbidden": Case(
-        resource=a_pod().in_class(5).build(), old=a_pod().in_class(3).build(), refused=(LOWERED_ONLY,)
+        resource=a_pod().in_class(5).build(),
+        old=a_pod().in_class(3).build(),
+        refused=(LOWERED_ONLY,),
     ),
     "a class that is taken away does not make it the higher default": Case(
         resource=a_pod().build(), old=a_pod().in_class(3).build(), refused=(LOWERED_ONLY,)
@@ -140,7 +156,9 @@ PODS = {
         resource=a_pod().in_class(5).build(), old=a_pod().build(), refused=(LOWERED_ONLY,)
     ),
     "a class that replaces an unreadable one does not rise above the default": Case(
-        resource=a_pod().in_class(5).build(), old=a_pod().in_class("high").build(), refused=(LOWERED_ONLY,)
+        resource=a_pod().in_class(5).build(),
+        old=a_pod().in_class("high").build(),
+        refused=(LOWERED_ONLY,),
     ),
     "a preemptible label that Koordinator would not read is refused": Case(
         resource=a_pod().labelled(keys.PREEMPTIBLE, "no").build(),
@@ -151,7 +169,9 @@ PODS = {
         old=a_pod().labelled(keys.PREEMPTIBLE, "false").build(),
     ),
     "a pod that stops being preemptible is forbidden": Case(
-        resource=a_pod().labelled(keys.PREEMPTIBLE, "false").build(), old=a_pod().build(), refused=(STAYS_PREEMPTIBLE,)
+        resource=a_pod().labelled(keys.PREEMPTIBLE, "false").build(),
+        old=a_pod().build(),
+        refused=(STAYS_PREEMPTIBLE,),
     ),
     "a pod that stops being preemptible by losing its label is forbidden": Case(
         resource=a_pod().build(),
@@ -164,15 +184,23 @@ PODS = {
         warned=(f"{CAN_PREEMPT}: preemptionPolicy is Never",),
     ),
     "a pod that may preempt is not": Case(
-        resource=a_pod().labelled(keys.CAN_PREEMPT, "true").preempting("PreemptLowerPriority").build()
+        resource=a_pod()
+        .labelled(keys.CAN_PREEMPT, "true")
+        .preempting("PreemptLowerPriority")
+        .build()
     ),
     "a toleration on a pod is warned of, once for both prefixes": Case(
-        resource=a_pod().annotated(TOLERATION_SECONDS, "60").annotated(OLD_TOLERATION_SECONDS, "60").build(),
+        resource=a_pod()
+        .annotated(TOLERATION_SECONDS, "60")
+        .annotated(OLD_TOLERATION_SECONDS, "60")
+        .build(),
         warned=(f"metadata.annotations[*/toleration-seconds]: {ON_A_PRIORITY_CLASS}",),
     ),
     "an unknown strategy is refused": Case(
         resource=a_pod().with_checkpoint("maybe").build(),
-        refused=(f'{CHECKPOINT}: Unsupported value: "maybe": supported values: "auto", "manual", "none"',),
+        refused=(
+            f'{CHECKPOINT}: Unsupported value: "maybe": supported values: "auto", "manual", "none"',
+        ),
     ),
     "a hint that none makes useless is warned of": Case(
         resource=a_pod().with_checkpoint("none").with_hint().build(),
@@ -183,14 +211,19 @@ PODS = {
         resource=a_pod().annotated(keys.KOORDINATOR_SOFT_EVICTION, '{"initiator":7}').build(),
         refused=(f'{MARK}.initiator: Invalid value: "7": must be a string',),
     ),
-    "an empty mark is none": Case(resource=a_pod().annotated(keys.KOORDINATOR_SOFT_EVICTION, "").build()),
+    "an empty mark is none": Case(
+        resource=a_pod().annotated(keys.KOORDINATOR_SOFT_EVICTION, "").build()
+    ),
     "a pod defended with what it is scheduled with is admitted": Case(
-        resource=a_pod().with_priority(9000, "high").defended_as("high").build(), facts=knowing(HIGH)
+        resource=a_pod().with_priority(9000, "high").defended_as("high").build(),
+        facts=knowing(HIGH),
     ),
     "a pod defended lower than it is scheduled is refused": Case(
         resource=a_pod().with_priority(9000, "high").defended_as("low").build(),
         facts=knowing(LOW, HIGH),
-        refused=(f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: {NINE_THOUSAND}',),
+        refused=(
+            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: {NINE_THOUSAND}',
+        ),
     ),
     "a pod defended higher than it is scheduled is forbidden": Case(
         resource=a_pod().with_priority(100, "low").defended_as("high").build(),
@@ -198,10 +231,12 @@ PODS = {
         refused=(f"{DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here",),
     ),
     "unless the admin allows the lift": Case(
-        resource=a_pod().with_priority(100, "low").defended_as("high").build(), facts=knowing(LOW, HIGH, lift=8900)
+        resource=a_pod().with_priority(100, "low").defended_as("high").build(),
+        facts=knowing(LOW, HIGH, lift=8900),
     ),
     "or its PriorityClass gives it": Case(
-        resource=a_pod().with_priority(100, "defended").defended_as("high").build(), facts=knowing(DEFENDED, HIGH)
+        resource=a_pod().with_priority(100, "defended").defended_as("high").build(),
+        facts=knowing(DEFENDED, HIGH),
     ),
     "a pod defended with what does not exist is refused": Case(
         resource=a_pod().defended_as("gold").build(), refused=(f'{DEFENCE}: Not found: "gold"',)
@@ -219,7 +254,11 @@ PODS = {
         refused=(f"{DEFENCE}: Forbidden: may not be changed after creation",),
     ),
     "three mistakes are refused at once, in the order of the fields": Case(
-        resource=a_pod().in_class(11).labelled(keys.PREEMPTIBLE, "no").with_checkpoint("maybe").build(),
+        resource=a_pod()
+        .in_class(11)
+        .labelled(keys.PREEMPTIBLE, "no")
+        .with_checkpoint("maybe")
+        .build(),
         refused=(
             BAD_CLASS,
             f'{PREEMPTIBLE}: Unsupported value: "no": supported values: "true", "false"',
@@ -230,10 +269,15 @@ PODS = {
 
 TEMPLATES = {
     "a Deployment whose pods would be of class 11 is refused": Case(
-        resource=a_pod().in_class(11).in_template_of("Deployment"), refused=(f"spec.template.{BAD_CLASS}",)
+        resource=a_pod().in_class(11).in_template_of("Deployment"),
+        refused=(f"spec.template.{BAD_CLASS}",),
     ),
     "a Job whose pods would say three things wrong is told all three": Case(
-        resource=a_pod().in_class(11).with_checkpoint("maybe").with_hint("tcp://").in_template_of("Job"),
+        resource=a_pod()
+        .in_class(11)
+        .with_checkpoint("maybe")
+        .with_hint("tcp://")
+        .in_template_of("Job"),
         refused=(
             f"spec.template.{BAD_CLASS}",
             f'spec.template.{CHECKPOINT}: Unsupported value: "maybe": supported values: "auto", "manual", "none"',
@@ -241,16 +285,25 @@ TEMPLATES = {
         ),
     ),
     "a template may rise: its pods are new": Case(
-        resource=a_pod().in_class(5).labelled(keys.PREEMPTIBLE, "false").in_template_of("Deployment"),
+        resource=a_pod()
+        .in_class(5)
+        .labelled(keys.PREEMPTIBLE, "false")
+        .in_template_of("Deployment"),
         old=a_pod().in_class(3).in_template_of("Deployment"),
     ),
     "a template that claims to preempt, and whose PriorityClass never does, is warned": Case(
-        resource=a_pod().labelled(keys.CAN_PREEMPT, "true").in_priority_class("meek").in_template_of("Job"),
+        resource=a_pod()
+        .labelled(keys.CAN_PREEMPT, "true")
+        .in_priority_class("meek")
+        .in_template_of("Job"),
         facts=knowing(MEEK),
         warned=(f"spec.template.{CAN_PREEMPT}: preemptionPolicy is Never",),
     ),
     "a toleration in a template is warned of, each half": Case(
-        resource=a_pod().annotated(TOLERATION_SECONDS, "60").annotated(OLD_MINIMUM, "7").in_template_of("CronJob"),
+        resource=a_pod()
+        .annotated(TOLERATION_SECONDS, "60")
+        .annotated(OLD_MINIMUM, "7")
+        .in_template_of("CronJob"),
         warned=tuple(
             f"spec.jobTemplate.spec.template.metadata.annotations[*/{name}]: {ON_A_PRIORITY_CLASS}"
             for name in ("minimum-preemptable-priority", "toleration-seconds")
@@ -290,9 +343,13 @@ TEMPLATES = {
     "a template without any has priority 0": Case(
         resource=a_pod().defended_as("low").in_template_of("Job"),
         facts=knowing(LOW),
-        refused=(f"spec.template.{DEFENCE}: Forbidden: its value 100 is above 0, the highest allowed here",),
+        refused=(
+            f"spec.template.{DEFENCE}: Forbidden: its value 100 is above 0, the highest allowed here",
+        ),
     ),
-    "a Deployment without a template is the API server's to refuse": Case(resource=Resource(kind="Deployment")),
+    "a Deployment without a template is the API server's to refuse": Case(
+        resource=Resource(kind="Deployment")
+    ),
 }
 
 PRIORITY_CLASSES = {
@@ -306,7 +363,9 @@ PRIORITY_CLASSES = {
     ),
     "a minimum below the class's own value is refused": Case(
         resource=a_priority_class().worth(1000).tolerating(seconds="60", below="999").build(),
-        refused=(f'{MINIMUM}: Invalid value: "999": must not be below the class\'s own value 1000: {NEVER_BELOW}',),
+        refused=(
+            f'{MINIMUM}: Invalid value: "999": must not be below the class\'s own value 1000: {NEVER_BELOW}',
+        ),
     ),
     "a minimum that no preemptor is below is warned of": Case(
         resource=a_priority_class().worth(1000).tolerating(seconds="60", below="1001").build(),
@@ -334,7 +393,9 @@ PRIORITY_CLASSES = {
         warned=(f"metadata.labels[*/toleration-seconds]: {ON_A_PRIORITY_CLASS}",),
     ),
     "the older prefix is warned of": Case(
-        resource=a_priority_class().annotated(keys.OLD_TOLERATION_PREFIX + keys.TOLERATION_SECONDS, "60").build(),
+        resource=a_priority_class()
+        .annotated(keys.OLD_TOLERATION_PREFIX + keys.TOLERATION_SECONDS, "60")
+        .build(),
         warned=(f"{OLD_SECONDS}: unread; use *.x-k8s.io",),
     ),
     "two prefixes that differ are refused": Case(
@@ -351,7 +412,9 @@ PRIORITY_CLASSES = {
     "one defended higher than its value is admitted: it is an admin's to give": Case(
         resource=DEFENDED, facts=knowing(HIGH)
     ),
-    "one defended with itself is admitted": Case(resource=a_priority_class("self").defended_as("self").build()),
+    "one defended with itself is admitted": Case(
+        resource=a_priority_class("self").defended_as("self").build()
+    ),
     "one defended lower than its value is refused": Case(
         resource=a_priority_class().worth(1000).defended_as("low").build(),
         facts=knowing(LOW),
@@ -363,7 +426,9 @@ PRIORITY_CLASSES = {
         resource=a_priority_class().worth(1000).defended_as("gold").build(),
         warned=(f"{DEFENCE}: no such PriorityClass yet; defended with 1000",),
     ),
-    "a default class in range is admitted": Case(resource=a_priority_class().giving_class(7).build()),
+    "a default class in range is admitted": Case(
+        resource=a_priority_class().giving_class(7).build()
+    ),
     "a default class out of range is refused": Case(
         resource=a_priority_class().giving_class(11).build(),
         refused=(f'{DEFAULT_CLASS}: Invalid value: "11": must be between 0 and 10',),
@@ -372,10 +437,14 @@ PRIORITY_CLASSES = {
 
 NAMESPACES = {
     "a Namespace that says nothing is admitted": Case(resource=a_namespace().build()),
-    "a readable policy is admitted": Case(resource=a_namespace().for_workloads("service").giving_class(6).build()),
+    "a readable policy is admitted": Case(
+        resource=a_namespace().for_workloads("service").giving_class(6).build()
+    ),
     "an unreadable policy is refused": Case(
         resource=a_namespace().allowing_classes("all").build(),
-        refused=(f'{ALLOWED}: Invalid value: "all": must be classes or ranges between 0 and 10, {CLASSES_LIKE}',),
+        refused=(
+            f'{ALLOWED}: Invalid value: "all": must be classes or ranges between 0 and 10, {CLASSES_LIKE}',
+        ),
     ),
 }
 
@@ -383,7 +452,9 @@ REFUSING_LOANS = Facts(settings=PolicySettings(non_preemptible_on_borrowed_nodes
 PLACES = {
     "a pod that nobody may preempt is warned of where it selects another Namespace's nodes": Case(
         resource=a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build(),
-        warned=("spec.nodeSelector[reprieve.dev/home-namespace]: non-preemptible on borrowed nodes",),
+        warned=(
+            "spec.nodeSelector[reprieve.dev/home-namespace]: non-preemptible on borrowed nodes",
+        ),
     ),
     "or refused, by setting": Case(
         resource=a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build(),
@@ -410,19 +481,26 @@ POLICIES = {
             'data[extensionPercent]: Invalid value: "101": must be a whole number between 0 and 100',
         ),
     ),
-    "another ConfigMap may say what it likes": Case(resource=a_policy_map("somebody-elses", ceiling="soon")),
+    "another ConfigMap may say what it likes": Case(
+        resource=a_policy_map("somebody-elses", ceiling="soon")
+    ),
     "another ConfigMap is the policy where the program was told so": Case(
         resource=a_policy_map("somebody-elses", extensionPercent="101"),
         facts=Facts(policy_config_map=("reprieve-system", "somebody-elses")),
-        refused=('data[extensionPercent]: Invalid value: "101": must be a whole number between 0 and 100',),
+        refused=(
+            'data[extensionPercent]: Invalid value: "101": must be a whole number between 0 and 100',
+        ),
     ),
 }
 
-OTHERS = {"an object of another kind is nobody's business": Case(resource=Resource(kind="ConfigMap"))}
+OTHERS = {
+    "an object of another kind is nobody's business": Case(resource=Resource(kind="ConfigMap"))
+}
 
 RATCHET = {
     "an old violation does not block an update": Case(
-        resource=a_pod().in_class(11).annotated("colour", "red").build(), old=a_pod().in_class(11).build()
+        resource=a_pod().in_class(11).annotated("colour", "red").build(),
+        old=a_pod().in_class(11).build(),
     ),
     "another bad value is a new violation": Case(
         resource=a_pod().in_class(12).build(),
@@ -432,13 +510,17 @@ RATCHET = {
     "a new violation is refused beside an old one": Case(
         resource=a_pod().in_class(11).with_checkpoint("maybe").build(),
         old=a_pod().in_class(11).build(),
-        refused=(f'{CHECKPOINT}: Unsupported value: "maybe": supported values: "auto", "manual", "none"',),
+        refused=(
+            f'{CHECKPOINT}: Unsupported value: "maybe": supported values: "auto", "manual", "none"',
+        ),
     ),
     "a template that asks for yet more is refused": Case(
         resource=a_pod().in_priority_class("low").defended_as("high").in_template_of("Job"),
         old=a_pod().in_priority_class("low").defended_as("middle").in_template_of("Job"),
         facts=knowing(LOW, HIGH, a_priority_class("middle").worth(500).build()),
-        refused=(f"spec.template.{DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here",),
+        refused=(
+            f"spec.template.{DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here",
+        ),
     ),
     "a class that is no longer allowed does not block an update": Case(
         resource=a_pod().in_class(4).annotated("colour", "red").build(),
@@ -450,7 +532,16 @@ RATCHET = {
     ),
 }
 
-CASES = {**PODS, **TEMPLATES, **PRIORITY_CLASSES, **NAMESPACES, **PLACES, **POLICIES, **OTHERS, **RATCHET}
+CASES = {
+    **PODS,
+    **TEMPLATES,
+    **PRIORITY_CLASSES,
+    **NAMESPACES,
+    **PLACES,
+    **POLICIES,
+    **OTHERS,
+    **RATCHET,
+}
 
 
 def decide(case: Case) -> Verdict:
@@ -477,8 +568,12 @@ def test_every_violation_names_its_rule() -> None:
 def test_warnings_fit_into_a_line() -> None:
     warnings = [warning for case in CASES.values() for warning in decide(case).warnings]
     longest = keys.OLD_TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY
-    warnings.extend(decide(Case(resource=a_priority_class().annotated(longest, "2000").build())).warnings)
-    deepest = a_pod().labelled(keys.CAN_PREEMPT, "true").preempting("Never").in_template_of("CronJob")
+    warnings.extend(
+        decide(Case(resource=a_priority_class().annotated(longest, "2000").build())).warnings
+    )
+    deepest = (
+        a_pod().labelled(keys.CAN_PREEMPT, "true").preempting("Never").in_template_of("CronJob")
+    )
     warnings.extend(decide(Case(resource=deepest)).warnings)
     assert all(len(warning) < 120 for warning in warnings)
 
@@ -514,7 +609,7 @@ def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out
     many = a_policy_map(**{f"unknown{number}": "x" for number in range(5000)})
     verdict = decide_admission(many, None, Facts())
     assert not verdict.is_allowed
-    assert len(verdict.violations) == review.MOST_TOLD
+    assert len(verdict.violations) == review.MAX_MESSAGES
     assert verdict.warnings == ("there is more to say than can be shown: 4900 are left out",)
 
 
@@ -523,4 +618,4 @@ def test_what_is_left_out_still_refuses_nothing_where_it_is_only_warned_of() -> 
     many = a_policy_map(**{f"unknown{number}": "x" for number in range(200)})
     verdict = decide_admission(many, None, warned)
     assert verdict.is_allowed
-    assert len(verdict.warnings) == review.MOST_TOLD + 1
+    assert len(verdict.warnings) == review.MAX_MESSAGES + 1

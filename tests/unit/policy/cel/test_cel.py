@@ -10,10 +10,14 @@ from reprieve_policy.cel import check, policies
 from reprieve_policy.config.annotation_values import Value
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.kinds import CUSTOM, POD_KINDS
-from reprieve_policy.verdict import MAX_VALUE_SHOWN, Kind
+from reprieve_policy.verdict import MAX_VALUE_SHOWN, ViolationKind
 
 DOCUMENTS = policies.render(PolicySettings())
-BINDINGS = {item["spec"]["policyName"]: item["spec"] for item in DOCUMENTS if item["kind"].endswith("Binding")}
+BINDINGS = {
+    item["spec"]["policyName"]: item["spec"]
+    for item in DOCUMENTS
+    if item["kind"].endswith("Binding")
+}
 VALIDATING = [item for item in DOCUMENTS if item["kind"] == "ValidatingAdmissionPolicy"]
 EACH = [pytest.param(item, id=item["metadata"]["name"]) for item in VALIDATING]
 MAX_MESSAGE = 5 * 1024
@@ -22,7 +26,11 @@ MAX_MESSAGE = 5 * 1024
 
 def named(name: str, settings: PolicySettings | None = None) -> Any:
     documents = policies.render(settings or PolicySettings())
-    (found,) = [item for item in documents if item["metadata"]["name"] == name and not item["kind"].endswith("Binding")]
+    (found,) = [
+        item
+        for item in documents
+        if item["metadata"]["name"] == name and not item["kind"].endswith("Binding")
+    ]
     return found
 
 
@@ -37,15 +45,25 @@ def test_what_is_refused_is_said_in_one_answer(policy: Any) -> None:
 @pytest.mark.parametrize("policy", EACH)
 def test_a_mistake_of_ours_refuses_nothing_and_an_object_that_goes_is_let_go(policy: Any) -> None:
     assert policy["spec"]["failurePolicy"] == "Ignore"
-    assert policy["spec"]["matchConditions"][0]["expression"] == "!has(object.metadata.deletionTimestamp)"
+    assert (
+        policy["spec"]["matchConditions"][0]["expression"]
+        == "!has(object.metadata.deletionTimestamp)"
+    )
 
 
 @pytest.mark.parametrize("policy", EACH)
-def test_what_says_nothing_new_about_preemption_costs_no_more_than_that_question(policy: Any) -> None:
-    conditions = {condition["name"]: condition["expression"] for condition in policy["spec"]["matchConditions"]}
+def test_what_says_nothing_new_about_preemption_costs_no_more_than_that_question(
+    policy: Any,
+) -> None:
+    conditions = {
+        condition["name"]: condition["expression"]
+        for condition in policy["spec"]["matchConditions"]
+    }
     told = conditions["says-something-new-about-preemption"]
-    table = fields.of_pods(PolicySettings())
-    expected = fields.OF_PRIORITY_CLASSES if "priority-classes" in policy["metadata"]["name"] else table
+    table = fields.pod_fields(PolicySettings())
+    expected = (
+        fields.PRIORITY_CLASS_FIELDS if "priority-classes" in policy["metadata"]["name"] else table
+    )
     assert all(f"'{field.key}'" in told for field in expected)
 
 
@@ -56,20 +74,26 @@ def test_every_kind_that_makes_pods_is_asked_about() -> None:
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]
         for resource in rule["resources"]
     }
-    assert {f"{kind.lower()}s" for kind in POD_KINDS - {CUSTOM}} | {"priorityclasses"} == without_subresources
+    assert {f"{kind.lower()}s" for kind in POD_KINDS - {CUSTOM}} | {
+        "priorityclasses"
+    } == without_subresources
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_koordinators_defaults_are_written_where_an_admin_set_them(value: str) -> None:
-    settings = PolicySettings(default_preemptible=value == "true", default_can_preempt=value == "true")
-    patch = named("reprieve-defaults-pods", settings)["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    settings = PolicySettings(
+        default_preemptible=value == "true", default_can_preempt=value == "true"
+    )
+    patch = named("reprieve-defaults-pods", settings)["spec"]["mutations"][0]["jsonPatch"][
+        "expression"
+    ]
     for key in (keys.PREEMPTIBLE, keys.CAN_PREEMPT):
         assert f"path: '/metadata/labels/{key.replace('/', '~1')}', value: '{value}'" in patch
 
 
 def test_a_value_that_cel_does_not_know_is_our_fault() -> None:
     with pytest.raises(NotImplementedError):
-        check.demands(Value[str](), "t")
+        check.text_requirements(Value[str](), "t")
 
 
 def test_the_longest_message_fits() -> None:
@@ -77,8 +101,11 @@ def test_the_longest_message_fits() -> None:
     prefix = "spec.jobTemplate.spec.template."
     shown = 4 * (MAX_VALUE_SHOWN + 1)
     lengths = [
-        len(field.path(prefix)) + len(Kind.UNSUPPORTED.words) + (63 if field.part == "labels" else shown) + 110
-        for field in fields.of_pods(PolicySettings())
+        len(field.path(prefix))
+        + len(ViolationKind.UNSUPPORTED.text)
+        + (63 if field.part == "labels" else shown)
+        + 110
+        for field in fields.pod_fields(PolicySettings())
     ]
     marks = 3 * (len(prefix) + 140)
     assert sum(lengths) + marks < MAX_MESSAGE

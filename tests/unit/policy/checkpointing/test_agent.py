@@ -9,19 +9,24 @@ from reprieve_policy import keys
 from reprieve_policy.admission import defaults
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.checkpointing import agent, checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, FileHint, HttpHint, SignalHint
+from reprieve_policy.checkpointing.checkpoint_plan import (
+    AnnotationHint,
+    FileHint,
+    HttpHint,
+    SignalHint,
+)
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
-    Named,
-    Requirements,
+    NameOnly,
     Resource,
+    ResourceRequirements,
     VolumeMount,
 )
 from reprieve_policy.kube.parts import EmptyDir, SecurityContext, Volume
-from reprieve_policy.verdict import Entry
+from reprieve_policy.verdict import ListAddition
 from reprieve_testing.builders import PodBuilder, a_pod
 
 HINT = "metadata.annotations[reprieve.dev/checkpoint-hint]"
@@ -58,18 +63,26 @@ USER_TEXT = "must be the user to signal, not root, here or for the whole pod"
 
 WORKS = {
     "a file where nothing is mounted": with_file(),
-    "a file where an emptyDir is mounted": with_file(mounting(at("/run/reprieve/")), volumes=(SHARED,)),
+    "a file where an emptyDir is mounted": with_file(
+        mounting(at("/run/reprieve/")), volumes=(SHARED,)
+    ),
     "a file where two containers mount the same": with_file(
-        mounting(at("/run/reprieve")), mounting(at("/run/reprieve"), name="other"), volumes=(SHARED,)
+        mounting(at("/run/reprieve")),
+        mounting(at("/run/reprieve"), name="other"),
+        volumes=(SHARED,),
     ),
     "a file in a folder of the system that is mounted": with_file(
         mounting(at("/dev/shm")), hint="file:///dev/shm/x", volumes=(SHARED,)
     ),
     "a file below a folder of the system": with_file(hint="file:///var/lib/app/x"),
     "a signal to the pod's user": with_signal(),
-    "a signal to the container's user": with_signal(replace(ALONE, securityContext=USER), securityContext=ROOT),
-    "a signal where something else is mounted": with_signal(mounting(at("/data")), volumes=(SHARED,)),
-    "on Linux, said": with_file(os=Named(name="linux")),
+    "a signal to the container's user": with_signal(
+        replace(ALONE, securityContext=USER), securityContext=ROOT
+    ),
+    "a signal where something else is mounted": with_signal(
+        mounting(at("/data")), volumes=(SHARED,)
+    ),
+    "on Linux, said": with_file(os=NameOnly(name="linux")),
 }
 
 FAILS = {
@@ -82,7 +95,7 @@ FAILS = {
         'spec.hostNetwork: Invalid value: "true": must be false with the agent, whose port would be the node\'s',
     ),
     "on Windows": (
-        with_file(os=Named(name="windows")),
+        with_file(os=NameOnly(name="windows")),
         'spec.os.name: Invalid value: "windows": must be linux with the agent',
     ),
     "a port of its own on the agent's": (
@@ -114,7 +127,7 @@ FAILS = {
         NOT_ONE,
     ),
     "a file where a sidecar that is no agent's is on Windows and on the node's network": (
-        with_file(os=Named(name="windows"), hostNetwork=True, hint="file:///tmp/x"),
+        with_file(os=NameOnly(name="windows"), hostNetwork=True, hint="file:///tmp/x"),
         (
             '[spec.hostNetwork: Invalid value: "true": must be false with the agent, whose port would be the node\'s, '
             'spec.os.name: Invalid value: "windows": must be linux with the agent, '
@@ -125,8 +138,14 @@ FAILS = {
         with_signal(shareProcessNamespace=None),
         'spec.shareProcessNamespace: Invalid value: "false": must be true for the agent to send signals',
     ),
-    "a signal to nobody knows whom": (with_signal(securityContext=None), f"{USER_PATH}: Required value: {USER_TEXT}"),
-    "a signal to root": (with_signal(securityContext=ROOT), f'{USER_PATH}: Invalid value: "0": {USER_TEXT}'),
+    "a signal to nobody knows whom": (
+        with_signal(securityContext=None),
+        f"{USER_PATH}: Required value: {USER_TEXT}",
+    ),
+    "a signal to root": (
+        with_signal(securityContext=ROOT),
+        f'{USER_PATH}: Invalid value: "0": {USER_TEXT}',
+    ),
     "a signal to a container whose root overrides the pod's user": (
         with_signal(replace(ALONE, securityContext=ROOT)),
         f'{USER_PATH}: Invalid value: "0": {USER_TEXT}',
@@ -136,11 +155,25 @@ FAILS = {
         f'{HINT}: Invalid value: "{SIGNAL}": what is mounted at /run/reprieve must be the agent\'s own volume',
     ),
     "a signal to a sidecar": (
-        with_signal(Container(name="other"), initContainers=(Container(name="main", restartPolicy="Always"),)),
+        with_signal(
+            Container(name="other"),
+            initContainers=(Container(name="main", restartPolicy="Always"),),
+        ),
         f'{HINT}: Invalid value: "{SIGNAL}": must name a container of the pod, no sidecar, for the agent',
     ),
 }
-SYSTEM_FOLDERS = ("", "/tmp", "/etc", "/etc/app", "/usr/lib", "/var/run", "/dev", "/dev/shm", "/proc/1", "/sys/fs/x")
+SYSTEM_FOLDERS = (
+    "",
+    "/tmp",
+    "/etc",
+    "/etc/app",
+    "/usr/lib",
+    "/var/run",
+    "/dev",
+    "/dev/shm",
+    "/proc/1",
+    "/sys/fs/x",
+)
 
 
 @pytest.mark.parametrize("pod", WORKS.values(), ids=WORKS)
@@ -152,7 +185,9 @@ def test_an_agent_that_works_is_added_and_nothing_is_said(pod: PodBuilder) -> No
 
 
 @pytest.mark.parametrize(("pod", "message"), FAILS.values(), ids=FAILS)
-def test_an_agent_that_could_not_work_is_refused_and_never_added(pod: PodBuilder, message: str) -> None:
+def test_an_agent_that_could_not_work_is_refused_and_never_added(
+    pod: PodBuilder, message: str
+) -> None:
     assert decide_admission(pod.build(), None, Facts()).message == message
     assert not entries(pod.build())
 
@@ -185,7 +220,9 @@ def test_a_hint_that_cannot_be_read_is_said_once() -> None:
     assert verdict.warnings == ()
 
 
-@pytest.mark.parametrize("pod", [with_file().annotated(keys.AGENT, "disabled"), a_pod().with_hint(FILE)])
+@pytest.mark.parametrize(
+    "pod", [with_file().annotated(keys.AGENT, "disabled"), a_pod().with_hint(FILE)]
+)
 def test_who_does_not_ask_gets_no_agent(pod: PodBuilder) -> None:
     assert not entries(pod.build())
 
@@ -200,7 +237,11 @@ def test_asked_again_nothing_is_added_and_nothing_is_wrong() -> None:
         mounting(at("/run/reprieve", "reprieve-agent")),
         volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),),
         initContainers=(
-            Container(name="reprieve-agent", restartPolicy="Always", ports=(ContainerPort(containerPort=agent.PORT),)),
+            Container(
+                name="reprieve-agent",
+                restartPolicy="Always",
+                ports=(ContainerPort(containerPort=agent.PORT),),
+            ),
         ),
     ).build()
     assert not entries(injected)
@@ -215,27 +256,44 @@ def test_a_template_is_never_changed() -> None:
 def test_all_containers_get_the_volume_of_a_file() -> None:
     given = entries(with_file(ALONE, Container(name="other")).build())
     mount = {"name": "reprieve-agent", "mountPath": "/run/reprieve"}
-    assert value(given, "/spec/containers/0/volumeMounts") == value(given, "/spec/containers/1/volumeMounts") == mount
+    assert (
+        value(given, "/spec/containers/0/volumeMounts")
+        == value(given, "/spec/containers/1/volumeMounts")
+        == mount
+    )
     assert value(given, "/spec/volumes")["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Mi"}
 
 
 def test_only_the_container_to_signal_gets_the_volume_of_a_signal() -> None:
     given = entries(with_signal(Container(name="other"), ALONE).build())
-    assert [entry.path for entry in given if "volumeMounts" in entry.path] == ["/spec/containers/1/volumeMounts"]
+    assert [entry.path for entry in given if "volumeMounts" in entry.path] == [
+        "/spec/containers/1/volumeMounts"
+    ]
     sidecar = value(given, "/spec/initContainers")
-    assert sidecar["command"] == ["reprieve-agent", "--request", "/run/reprieve/request", "--signal", "USR1"]
+    assert sidecar["command"] == [
+        "reprieve-agent",
+        "--request",
+        "/run/reprieve/request",
+        "--signal",
+        "USR1",
+    ]
     assert sidecar["securityContext"]["runAsUser"] == 1000
 
 
 def test_an_emptydir_that_the_containers_mount_is_the_agents_too() -> None:
     given = entries(WORKS["a file where an emptyDir is mounted"].build())
     assert [entry.path for entry in given] == ["/spec/volumes", "/spec/initContainers"]
-    assert value(given, "/spec/initContainers")["volumeMounts"][0] == {"name": "shared", "mountPath": "/run/reprieve"}
+    assert value(given, "/spec/initContainers")["volumeMounts"][0] == {
+        "name": "shared",
+        "mountPath": "/run/reprieve",
+    }
 
 
 def test_the_agent_has_no_token_where_kubernetes_would_mount_one() -> None:
     given = entries(with_file().build())
-    mounts = {mount["mountPath"]: mount for mount in value(given, "/spec/initContainers")["volumeMounts"]}
+    mounts = {
+        mount["mountPath"]: mount for mount in value(given, "/spec/initContainers")["volumeMounts"]
+    }
     token = mounts["/var/run/secrets/kubernetes.io/serviceaccount"]
     volumes = {entry.value["name"]: entry.value for entry in given if entry.path == "/spec/volumes"}
     assert "emptyDir" in volumes[token["name"]]  # type: ignore[operator]
@@ -268,20 +326,27 @@ def test_no_pod_loses_its_quality_of_service() -> None:
 
 
 def test_in_a_pod_that_bounds_itself_as_a_whole_the_agent_asks_for_nothing() -> None:
-    bounded = Requirements(requests={"cpu": "1"}, limits={"cpu": "1"})
-    assert "resources" not in value(entries(with_file(resources=bounded).build()), "/spec/initContainers")
+    bounded = ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "1"})
+    assert "resources" not in value(
+        entries(with_file(resources=bounded).build()), "/spec/initContainers"
+    )
 
 
 def test_its_image_is_the_admins_to_choose() -> None:
     facts = Facts(settings=PolicySettings(agent_image="registry.example.com/agent:2"))
     given = [
-        change for change in defaults.decide_defaults(with_file().build(), None, facts) if isinstance(change, Entry)
+        change
+        for change in defaults.decide_defaults(with_file().build(), None, facts)
+        if isinstance(change, ListAddition)
     ]
     assert value(given, "/spec/initContainers")["image"] == "registry.example.com/agent:2"
 
 
 def test_the_agent_of_a_pod_is_asked_for_what_it_carries_and_for_nothing_else() -> None:
-    there, absent = (Named(name="init"), Named(name="reprieve-agent")), (Named(name="init"),)
+    there, absent = (
+        (NameOnly(name="init"), NameOnly(name="reprieve-agent")),
+        (NameOnly(name="init"),),
+    )
     for text in (FILE, SIGNAL):
         hint = checkpoint_plan.parse_hint(text, "")
         assert isinstance(hint, FileHint | SignalHint)
@@ -290,9 +355,13 @@ def test_the_agent_of_a_pod_is_asked_for_what_it_carries_and_for_nothing_else() 
     assert agent.endpoint(AnnotationHint(), there) is None
 
 
-def entries(pod: Resource) -> list[Entry]:
-    return [change for change in defaults.decide_defaults(pod, None, Facts()) if isinstance(change, Entry)]
+def entries(pod: Resource) -> list[ListAddition]:
+    return [
+        change
+        for change in defaults.decide_defaults(pod, None, Facts())
+        if isinstance(change, ListAddition)
+    ]
 
 
-def value(given: list[Entry], path: str) -> Any:
+def value(given: list[ListAddition], path: str) -> Any:
     return next(entry.value for entry in given if entry.path == path)

@@ -8,25 +8,25 @@ from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.checkpointing.checkpoint_plan import (
     AnnotationHint,
+    CheckpointPlan,
     FileHint,
     GrpcHint,
     Hint,
     HttpHint,
-    Plan,
     Requeue,
     SignalHint,
     Strategy,
 )
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 DEFAULTS = PolicySettings()
 HINT = {keys.CHECKPOINT_HINT: "http://:8080/checkpoint"}
 
 
-def plan_of(annotations: dict[str, str], settings: PolicySettings = DEFAULTS) -> Plan:
+def plan_of(annotations: dict[str, str], settings: PolicySettings = DEFAULTS) -> CheckpointPlan:
     plan = checkpoint_plan.parse(annotations, settings)
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CheckpointPlan)
     return plan
 
 
@@ -43,11 +43,11 @@ STRATEGIES = {
 def test_strategies(annotations: dict[str, str], strategy: Strategy) -> None:
     plan = plan_of(annotations)
     assert plan.strategy is strategy
-    assert plan.waits is (strategy is not Strategy.NONE)
+    assert plan.gives_notice is (strategy is not Strategy.NONE)
 
 
 def test_a_plan_has_the_specifications_defaults() -> None:
-    assert plan_of({keys.CHECKPOINT: "auto"}) == Plan(
+    assert plan_of({keys.CHECKPOINT: "auto"}) == CheckpointPlan(
         strategy=Strategy.AUTO,
         hint=AnnotationHint(),
         timeout_seconds=600,
@@ -67,14 +67,14 @@ def test_everything_can_be_said() -> None:
         keys.REQUEUE: "never",
         keys.REQUEUE_ENV: "true",
     }
-    assert plan_of(annotations) == Plan(
+    assert plan_of(annotations) == CheckpointPlan(
         strategy=Strategy.MANUAL,
         hint=HttpHint(9000, "/save?kind=full"),
         timeout_seconds=300,
         max_deferral_seconds=60,
         estimated_seconds=90,
         requeue=Requeue.NEVER,
-        tells_by_env=True,
+        sets_environment=True,
     )
 
 
@@ -140,7 +140,7 @@ def test_hints_go_to_the_pod_itself(text: str, want: Hint) -> None:
 def test_hints_go_nowhere_else(text: str) -> None:
     found = checkpoint_plan.parse_hint(text, "path")
     detail = 'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"'
-    assert found == Violation("path", Kind.UNSUPPORTED, text, detail)
+    assert found == Violation("path", ViolationKind.UNSUPPORTED, text, detail)
 
 
 def test_no_workload_gets_more_time_than_the_admin_allows() -> None:
@@ -172,7 +172,9 @@ def test_all_mistakes_are_said_at_once() -> None:
     }
     found = checkpoint_plan.parse(annotations, DEFAULTS)
     assert isinstance(found, tuple)
-    assert {violation.path for violation in found} == {f"metadata.annotations[{key}]" for key in annotations}
+    assert {violation.path for violation in found} == {
+        f"metadata.annotations[{key}]" for key in annotations
+    }
     assert str(found[0]) == (
         "metadata.annotations[reprieve.dev/checkpoint]: "
         'Unsupported value: "maybe": supported values: "auto", "manual", "none"'
@@ -196,7 +198,9 @@ LENIENT = {
 
 
 @pytest.mark.parametrize(("annotations", "timeout_seconds"), LENIENT.values(), ids=LENIENT)
-def test_a_plan_that_no_webhook_checked_is_read_leniently(annotations: dict[str, str], timeout_seconds: int) -> None:
+def test_a_plan_that_no_webhook_checked_is_read_leniently(
+    annotations: dict[str, str], timeout_seconds: int
+) -> None:
     plan = checkpoint_plan.read_leniently(annotations, DEFAULTS)
     assert plan.timeout_seconds == timeout_seconds
     assert plan.hint == HttpHint(8080, "/checkpoint")

@@ -15,11 +15,11 @@ from reprieve_policy.config.annotation_values import Duration, Matches, OneOf, V
 from reprieve_policy.config.preemption_class import CLASSES
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube import duration
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
-FIELDS = (*fields.of_pods(PolicySettings()), *fields.OF_PRIORITY_CLASSES)
+FIELDS = (*fields.pod_fields(PolicySettings()), *fields.PRIORITY_CLASS_FIELDS)
 COLOUR = OneOf(("red", "green"))
-NAME = Matches("[a-z]+", "must be lower case", Kind.UNSUPPORTED, 5)
+NAME = Matches("[a-z]+", "must be lower case", ViolationKind.UNSUPPORTED, 5)
 PERCENT = WholeNumber(0, 100)
 CAPPED = WholeNumber(-1, 100, detail="must be a share", too_high="must be at most all")
 BRIEF = Duration(90, ", says the test")
@@ -32,19 +32,49 @@ READ: dict[str, tuple[Value[Any], str, object]] = {
     "a duration without a limit": (Duration(), "999999h", 999_999 * 3600),
 }
 
-REFUSED: dict[str, tuple[Value[Any], str, Kind, str]] = {
-    "another word": (COLOUR, "Red", Kind.UNSUPPORTED, 'supported values: "red", "green"'),
-    "a text beside the pattern": (NAME, "ab1", Kind.UNSUPPORTED, "must be lower case"),
-    "a line end behind the pattern": (NAME, "ab\n", Kind.UNSUPPORTED, "must be lower case"),
-    "a text longer than may be": (NAME, "abcdef", Kind.UNSUPPORTED, "must be lower case"),
-    "a number too low": (PERCENT, "-1", Kind.INVALID, "must be a whole number between 0 and 100"),
-    "a number too high": (PERCENT, "101", Kind.INVALID, "must be a whole number between 0 and 100"),
-    "a number too high, in its own words": (CAPPED, "101", Kind.INVALID, "must be at most all"),
-    "a number too low, in its own words": (CAPPED, "-2", Kind.INVALID, "must be a share"),
-    "a number beyond int64": (CAPPED, "9223372036854775808", Kind.INVALID, "must be a share"),
-    "no duration": (BRIEF, "soon", Kind.INVALID, duration.EXPECTED),
-    "no time at all": (BRIEF, "0h", Kind.INVALID, "must be longer than 0s"),
-    "a longer duration": (BRIEF, "91s", Kind.INVALID, "must be at most 1m30s, says the test"),
+REFUSED: dict[str, tuple[Value[Any], str, ViolationKind, str]] = {
+    "another word": (COLOUR, "Red", ViolationKind.UNSUPPORTED, 'supported values: "red", "green"'),
+    "a text beside the pattern": (NAME, "ab1", ViolationKind.UNSUPPORTED, "must be lower case"),
+    "a line end behind the pattern": (
+        NAME,
+        "ab\n",
+        ViolationKind.UNSUPPORTED,
+        "must be lower case",
+    ),
+    "a text longer than may be": (NAME, "abcdef", ViolationKind.UNSUPPORTED, "must be lower case"),
+    "a number too low": (
+        PERCENT,
+        "-1",
+        ViolationKind.INVALID,
+        "must be a whole number between 0 and 100",
+    ),
+    "a number too high": (
+        PERCENT,
+        "101",
+        ViolationKind.INVALID,
+        "must be a whole number between 0 and 100",
+    ),
+    "a number too high, in its own words": (
+        CAPPED,
+        "101",
+        ViolationKind.INVALID,
+        "must be at most all",
+    ),
+    "a number too low, in its own words": (CAPPED, "-2", ViolationKind.INVALID, "must be a share"),
+    "a number beyond int64": (
+        CAPPED,
+        "9223372036854775808",
+        ViolationKind.INVALID,
+        "must be a share",
+    ),
+    "no duration": (BRIEF, "soon", ViolationKind.INVALID, duration.EXPECTED),
+    "no time at all": (BRIEF, "0h", ViolationKind.INVALID, "must be longer than 0s"),
+    "a longer duration": (
+        BRIEF,
+        "91s",
+        ViolationKind.INVALID,
+        "must be at most 1m30s, says the test",
+    ),
 }
 
 
@@ -55,7 +85,9 @@ def test_what_is_accepted_is_read(value: Value[Any], text: str, want: object) ->
 
 
 @pytest.mark.parametrize(("value", "text", "kind", "detail"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_is_a_violation(value: Value[Any], text: str, kind: Kind, detail: str) -> None:
+def test_what_is_not_is_a_violation(
+    value: Value[Any], text: str, kind: ViolationKind, detail: str
+) -> None:
     want = Violation("path", kind, text, detail)
     assert value.parse(text, "path") == want
     assert value.check(text, "path") == want
@@ -88,6 +120,9 @@ def test_every_field_belongs_to_a_rule() -> None:
 
 
 def test_a_field_knows_its_path() -> None:
-    label, annotation = FIELDS[0], fields.OF_PRIORITY_CLASSES[-1]
-    assert label.path("spec.template.") == "spec.template.metadata.labels[reprieve.dev/preemption-class]"
+    label, annotation = FIELDS[0], fields.PRIORITY_CLASS_FIELDS[-1]
+    assert (
+        label.path("spec.template.")
+        == "spec.template.metadata.labels[reprieve.dev/preemption-class]"
+    )
     assert annotation.path() == "metadata.annotations[reprieve.dev/default-preemption-class]"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from reprieve_policy.config.effective import InForce, decide_in_force
+from reprieve_policy.config.effective import EffectivePolicy, decide_effective_policy
 
 Data = Mapping[str, str] | None
 NONE: Data = None
@@ -27,35 +27,44 @@ CASES = {
     "what it says holds": Case([TWO], 2),
     "what it leaves out is the default, not what it said before": Case([TWO, {}], 4),
     "a broken one changes nothing": Case([TWO, BROKEN], 2, is_as_written=False),
-    "a second broken one changes nothing either": Case([TWO, BROKEN, {"ceiling": "x"}], 2, is_as_written=False),
+    "a second broken one changes nothing either": Case(
+        [TWO, BROKEN, {"ceiling": "x"}], 2, is_as_written=False
+    ),
     "a broken one from the start leaves the defaults": Case([BROKEN], 4, is_as_written=False),
     "a key that nobody knows breaks it": Case([TWO, {"defaultClass": "3"}], 2, is_as_written=False),
     "one that is mended holds": Case([TWO, BROKEN, THREE], 3),
     "deleted, the defaults hold": Case([TWO, NONE], 4),
     "deleted while it was broken, the defaults hold": Case([TWO, BROKEN, NONE], 4),
-    "what was deleted does not come back with a broken one": Case([TWO, NONE, BROKEN], 4, is_as_written=False),
+    "what was deleted does not come back with a broken one": Case(
+        [TWO, NONE, BROKEN], 4, is_as_written=False
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_in_force(case: Case) -> None:
-    held = InForce()
+    held = EffectivePolicy()
     for data in case.story:
-        held = decide_in_force(held, data)
+        held = decide_effective_policy(held, data)
 
-    assert (held.settings.default_class, held.is_as_written) == (case.default_class, case.is_as_written)
-    assert bool(held.complaint) is not case.is_as_written
+    assert (held.settings.default_class, held.is_config_map_valid) == (
+        case.default_class,
+        case.is_as_written,
+    )
+    assert bool(held.error_message) is not case.is_as_written
 
 
 def test_a_complaint_names_what_is_wrong_without_repeating_values() -> None:
-    held = decide_in_force(InForce(), {"defaultPreemptionClass": "secret"})
+    held = decide_effective_policy(EffectivePolicy(), {"defaultPreemptionClass": "secret"})
 
-    assert held.complaint == "data[defaultPreemptionClass]: must be between 0 and 10"
+    assert held.error_message == "data[defaultPreemptionClass]: must be between 0 and 10"
 
 
 def test_a_complaint_stays_short_however_much_is_wrong() -> None:
-    held = decide_in_force(InForce(), {f"{number}" * 200: "x" for number in range(5000)})
+    held = decide_effective_policy(
+        EffectivePolicy(), {f"{number}" * 200: "x" for number in range(5000)}
+    )
 
     assert len(held.violations) == 5000
-    assert len(held.complaint) < 4000
-    assert held.complaint.endswith("; and 4995 more")
+    assert len(held.error_message) < 4000
+    assert held.error_message.endswith("; and 4995 more")

@@ -4,7 +4,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.config import koordinator
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 PREEMPTIBLE = {
     "says true": ("true", False, True),
@@ -41,7 +41,9 @@ COSTS = {
 
 
 @pytest.mark.parametrize(("text", "want"), COSTS.items(), ids=[text[:12] for text in COSTS])
-def test_an_eviction_cost_is_an_int32_as_upstream_writes_one_and_else_nothing(text: str, want: int) -> None:
+def test_an_eviction_cost_is_an_int32_as_upstream_writes_one_and_else_nothing(
+    text: str, want: int
+) -> None:
     assert koordinator.eviction_cost({keys.EVICTION_COST: text}) == want
 
 
@@ -60,21 +62,31 @@ CAN_PREEMPT = {
 }
 
 
-@pytest.mark.parametrize(("label", "policy", "disabled", "want"), CAN_PREEMPT.values(), ids=CAN_PREEMPT)
-def test_a_pod_can_preempt_when_it(*, label: str | None, policy: str | None, disabled: bool, want: bool) -> None:
+@pytest.mark.parametrize(
+    ("label", "policy", "disabled", "want"), CAN_PREEMPT.values(), ids=CAN_PREEMPT
+)
+def test_a_pod_can_preempt_when_it(
+    *, label: str | None, policy: str | None, disabled: bool, want: bool
+) -> None:
     labels = {} if label is None else {keys.CAN_PREEMPT: label}
-    assert koordinator.can_preempt(labels, policy, disable_default_trigger_preemption=disabled) is want
+    assert (
+        koordinator.can_preempt(labels, policy, disable_default_trigger_preemption=disabled) is want
+    )
 
 
 @pytest.mark.parametrize("text", ["True", "1", "yes", "", " true"])
 def test_what_koordinator_would_not_understand_is_refused(text: str) -> None:
     path = f"metadata.labels[{keys.CAN_PREEMPT}]"
-    want = Violation(path, Kind.UNSUPPORTED, text, 'supported values: "true", "false"')
-    assert koordinator.check_labels({keys.CAN_PREEMPT: text, keys.PREEMPTIBLE: "true"}, "") == (want,)
+    want = Violation(path, ViolationKind.UNSUPPORTED, text, 'supported values: "true", "false"')
+    assert koordinator.check_labels({keys.CAN_PREEMPT: text, keys.PREEMPTIBLE: "true"}, "") == (
+        want,
+    )
 
 
 def test_both_labels_are_checked_at_once() -> None:
-    found = koordinator.check_labels({keys.PREEMPTIBLE: "no", keys.CAN_PREEMPT: "no"}, "spec.template.")
+    found = koordinator.check_labels(
+        {keys.PREEMPTIBLE: "no", keys.CAN_PREEMPT: "no"}, "spec.template."
+    )
     assert [violation.path for violation in found] == [
         f"spec.template.metadata.labels[{keys.PREEMPTIBLE}]",
         f"spec.template.metadata.labels[{keys.CAN_PREEMPT}]",

@@ -9,7 +9,7 @@ from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
 from reprieve_policy.config.preemption_class import UNLISTED, ClassSet
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_testing.builders import NamespaceBuilder, a_namespace
 
 TEN = ClassSet(frozenset({10}))
@@ -21,15 +21,27 @@ def parse(resource: Resource) -> NamespacePolicy | tuple[Violation, ...]:
 
 
 READ = {
-    "one that says nothing allows 0 to 6": (a_namespace(), NamespacePolicy(allowed_classes=UNLISTED)),
-    "a workload type": (a_namespace().for_workloads("ml-training"), NamespacePolicy(workload_type="ml-training")),
-    "allowed classes": (a_namespace().allowing_classes("0-10"), NamespacePolicy(allowed_classes=ALL)),
+    "one that says nothing allows 0 to 6": (
+        a_namespace(),
+        NamespacePolicy(allowed_classes=UNLISTED),
+    ),
+    "a workload type": (
+        a_namespace().for_workloads("ml-training"),
+        NamespacePolicy(workload_type="ml-training"),
+    ),
+    "allowed classes": (
+        a_namespace().allowing_classes("0-10"),
+        NamespacePolicy(allowed_classes=ALL),
+    ),
     "a default class": (a_namespace().giving_class(3), NamespacePolicy(default_class=3)),
     "a default class that the list allows": (
         a_namespace().allowing_classes("0-10").giving_class(9),
         NamespacePolicy(allowed_classes=ALL, default_class=9),
     ),
-    "enforcement as an annotation": (a_namespace().enforcing("warn"), NamespacePolicy(enforcement="warn")),
+    "enforcement as an annotation": (
+        a_namespace().enforcing("warn"),
+        NamespacePolicy(enforcement="warn"),
+    ),
     "enforcement as a label": (
         a_namespace().labelled(keys.ENFORCEMENT, "off"),
         NamespacePolicy(enforcement="off"),
@@ -55,7 +67,9 @@ def test_policies_are_read(builder: NamespaceBuilder, want: NamespacePolicy) -> 
 
 
 def test_only_a_sensitive_namespace_is_sensitive() -> None:
-    sensitive = {name for name in WORKLOAD_TYPE_CLASS if NamespacePolicy(workload_type=name).is_sensitive}
+    sensitive = {
+        name for name in WORKLOAD_TYPE_CLASS if NamespacePolicy(workload_type=name).is_sensitive
+    }
     assert sensitive == {"sensitive"}
 
 
@@ -74,11 +88,15 @@ REFUSED = {
     ),
     "an unknown enforcement": (
         a_namespace().enforcing("audit"),
-        [f'{ENFORCEMENT_PATH}: Unsupported value: "audit": supported values: "enforce", "warn", "off"'],
+        [
+            f'{ENFORCEMENT_PATH}: Unsupported value: "audit": supported values: "enforce", "warn", "off"'
+        ],
     ),
     "an unreadable enforcement beside a label that holds": (
         a_namespace().enforcing("audit").labelled(keys.ENFORCEMENT, "off"),
-        [f'{ENFORCEMENT_PATH}: Unsupported value: "audit": supported values: "enforce", "warn", "off"'],
+        [
+            f'{ENFORCEMENT_PATH}: Unsupported value: "audit": supported values: "enforce", "warn", "off"'
+        ],
     ),
     "a default class above what it may claim": (
         a_namespace().giving_class(7),
@@ -108,7 +126,9 @@ REFUSED = {
 def test_slips_are_refused(builder: NamespaceBuilder, texts: list[str]) -> None:
     found = parse(builder.build())
     assert isinstance(found, tuple)
-    assert [str(violation)[: len(text)] for violation, text in zip(found, texts, strict=True)] == texts
+    assert [
+        str(violation)[: len(text)] for violation, text in zip(found, texts, strict=True)
+    ] == texts
 
 
 LENIENT = {
@@ -140,7 +160,12 @@ def test_a_policy_written_while_no_webhook_watched_is_read_leniently(
 
 
 POLICY_KEYS = st.sampled_from(
-    [keys.WORKLOAD_TYPE, keys.ALLOWED_PREEMPTION_CLASSES, keys.DEFAULT_PREEMPTION_CLASS, keys.ENFORCEMENT]
+    [
+        keys.WORKLOAD_TYPE,
+        keys.ALLOWED_PREEMPTION_CLASSES,
+        keys.DEFAULT_PREEMPTION_CLASS,
+        keys.ENFORCEMENT,
+    ]
 )
 POLICY_TEXTS = st.sampled_from(["sensitive", "service", "off", "0-6", "10", "11", "3"]) | st.text(
     st.characters(exclude_categories=()), max_size=5
@@ -164,4 +189,6 @@ def test_no_type_but_sensitive_gives_a_class_that_must_be_allowed_first() -> Non
 
 def test_kinds_of_violations_are_the_api_servers() -> None:
     found = parse(a_namespace().giving_class("x").build())
-    assert found == (Violation(DEFAULT_PATH, Kind.INVALID, "x", "must be between 0 and 10"),)
+    assert found == (
+        Violation(DEFAULT_PATH, ViolationKind.INVALID, "x", "must be between 0 and 10"),
+    )

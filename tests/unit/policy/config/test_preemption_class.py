@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reprieve_policy.config import preemption_class
 from reprieve_policy.config.preemption_class import BANDED, STRICT, ClassSet
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 CLASSES = range(11)
 
@@ -18,9 +18,11 @@ def test_every_class_is_read(value: int) -> None:
     assert preemption_class.parse(str(value), "path") == value
 
 
-@pytest.mark.parametrize("text", ["11", "-1", "100", "04", "+4", "4.0", " 4", "4\n", "٤", "high", ""])
+@pytest.mark.parametrize(
+    "text", ["11", "-1", "100", "04", "+4", "4.0", " 4", "4\n", "٤", "high", ""]
+)
 def test_what_is_no_class_is_refused(text: str) -> None:
-    want = Violation("path", Kind.INVALID, text, "must be between 0 and 10")
+    want = Violation("path", ViolationKind.INVALID, text, "must be between 0 and 10")
     assert preemption_class.parse(text, "path") == want
 
 
@@ -44,7 +46,9 @@ def test_allowed_classes_are_read_and_shown(text: str, classes: set[int], shown:
     assert all((value in found) is (value in classes) for value in CLASSES)
 
 
-@pytest.mark.parametrize("text", ["", ",", "3,", "6-0", "0-11", "11", "0–6", "0 - 6", "a", "0-6-8", "-1"])
+@pytest.mark.parametrize(
+    "text", ["", ",", "3,", "6-0", "0-11", "11", "0–6", "0 - 6", "a", "0-6-8", "-1"]
+)
 def test_what_allows_nothing_is_refused(text: str) -> None:
     found = preemption_class.parse_set(text, "path")
     assert isinstance(found, Violation)
@@ -85,13 +89,17 @@ def test_nobody_takes_its_own_class_or_a_higher_one(rule: str) -> None:
 def test_whom_one_may_take_all_above_it_may_take(rule: str) -> None:
     for one, victim in product(CLASSES, CLASSES):
         if preemption_class.may_preempt(one, victim, rule):
-            assert all(preemption_class.may_preempt(higher, victim, rule) for higher in range(one, 11))
+            assert all(
+                preemption_class.may_preempt(higher, victim, rule) for higher in range(one, 11)
+            )
 
 
 @pytest.mark.parametrize("rule", [STRICT, BANDED])
 def test_a_victims_victim_may_be_taken_directly(rule: str) -> None:
     for one, middle, last in product(CLASSES, CLASSES, CLASSES):
-        chain = preemption_class.may_preempt(one, middle, rule) and preemption_class.may_preempt(middle, last, rule)
+        chain = preemption_class.may_preempt(one, middle, rule) and preemption_class.may_preempt(
+            middle, last, rule
+        )
         assert preemption_class.may_preempt(one, last, rule) or not chain
 
 

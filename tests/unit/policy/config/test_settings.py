@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reprieve_policy.config import settings
 from reprieve_policy.config.settings import FIELDS, PolicySettings
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKind, TemplateKinds
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_testing.texts import is_showable
 
 SWEEP = TemplateKind("example.com", "Sweep", ("spec.trials[*].template",))
@@ -76,14 +76,18 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         class_rule="strict",
         max_victims=3,
         preemptor_worth_seconds=None,
-        schedulers=frozenset({"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}),
+        schedulers=frozenset(
+            {"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}
+        ),
         scheduler_preemption="auto",
     )
 
 
 def test_every_field_can_be_set() -> None:
     assert set(ALL) == set(FIELDS)
-    assert {field.attribute for field in FIELDS.values()} == set(PolicySettings.__dataclass_fields__)
+    assert {field.attribute for field in FIELDS.values()} == set(
+        PolicySettings.__dataclass_fields__
+    )
     assert settings.parse(ALL) == PolicySettings(
         default_class=5,
         default_preemptible=False,
@@ -120,7 +124,9 @@ def test_every_field_can_be_set() -> None:
 
 def test_what_the_configmap_lacks_comes_from_the_base() -> None:
     base = PolicySettings(ceiling_seconds=60, default_class=2)
-    assert settings.parse({"ceiling": "2m"}, base) == PolicySettings(ceiling_seconds=120, default_class=2)
+    assert settings.parse({"ceiling": "2m"}, base) == PolicySettings(
+        ceiling_seconds=120, default_class=2
+    )
 
 
 def test_space_around_a_value_is_a_configmaps_line_end() -> None:
@@ -131,103 +137,129 @@ BAD = {
     "a kind that is no line of its own": (
         "templateKinds",
         "Sweep",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         'must be lines like "example.com/Sweep: spec.trials[*].template"',
     ),
     "a default class that Namespaces do not have by default": (
         "defaultPreemptionClass",
         "7",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be between 0 and 6: higher ones are for Namespaces and PriorityClasses to give",
     ),
     "names that no PriorityClass can have": (
         "liftablePriorityClasses",
         "training,,",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be names of PriorityClasses, separated by commas",
     ),
     "whoever is no user": (
         "schedulers",
         "system:kube-scheduler,,",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
     ),
     "names of which none may be lifted": (
         "liftablePriorityClasses",
         "training",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "has no effect unless maxPreemptionPriorityLift is above 0",
     ),
     "a word that is none of the two": (
         "nonPreemptibleOnBorrowedNodes",
         "forbid",
-        Kind.UNSUPPORTED,
+        ViolationKind.UNSUPPORTED,
         'supported values: "warn", "refuse"',
     ),
     "a checkpoint that may take longer than a victim waits": (
         "checkpointTimeout",
         "31m",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be at most 30m, the ceiling",
     ),
     "a deferral that may take longer than a victim waits": (
         "maxDeferral",
         "1h",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be at most 30m, the ceiling",
     ),
     "a reprieve that is longer than a victim waits": (
         "nearCompletion",
         "1h",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be at most 30m, the ceiling",
     ),
-    "a class out of range": ("defaultPreemptionClass", "11", Kind.INVALID, "must be between 0 and 10"),
+    "a class out of range": (
+        "defaultPreemptionClass",
+        "11",
+        ViolationKind.INVALID,
+        "must be between 0 and 10",
+    ),
     "a boolean that Koordinator would not read": (
         "disableDefaultPreemptiable",
         "yes",
-        Kind.UNSUPPORTED,
+        ViolationKind.UNSUPPORTED,
         'supported values: "true", "false"',
     ),
     "a negative lift": (
         "maxPreemptionPriorityLift",
         "-1",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be a whole number between 0 and 2000000000",
     ),
-    "a share above the whole": ("extensionPercent", "101", Kind.INVALID, "must be a whole number between 0 and 100"),
-    "no number": ("extensionPercent", "half", Kind.INVALID, "must be a whole number between 0 and 100"),
+    "a share above the whole": (
+        "extensionPercent",
+        "101",
+        ViolationKind.INVALID,
+        "must be a whole number between 0 and 100",
+    ),
+    "no number": (
+        "extensionPercent",
+        "half",
+        ViolationKind.INVALID,
+        "must be a whole number between 0 and 100",
+    ),
     "a number without a unit": (
         "ceiling",
         "600",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         'must be a duration in whole hours, minutes and seconds, like "10m", "90s" or "1h30m"',
     ),
-    "more than a week": ("ceiling", "169h", Kind.INVALID, "must be at most 168h"),
+    "more than a week": ("ceiling", "169h", ViolationKind.INVALID, "must be at most 168h"),
 }
 
 
 @pytest.mark.parametrize(("key", "text", "kind", "detail"), BAD.values(), ids=BAD)
-def test_bad_values_are_refused(key: str, text: str, kind: Kind, detail: str) -> None:
+def test_bad_values_are_refused(key: str, text: str, kind: ViolationKind, detail: str) -> None:
     assert settings.parse({key: text}) == (Violation(f"data[{key}]", kind, text, detail),)
 
 
 def test_a_key_that_nobody_reads_is_refused() -> None:
     (found,) = settings.parse({"checkpointTimeOut": "5m"})
-    assert str(found).startswith('data[checkpointTimeOut]: Unsupported value: "checkpointTimeOut": supported keys: ')
+    assert str(found).startswith(
+        'data[checkpointTimeOut]: Unsupported value: "checkpointTimeOut": supported keys: '
+    )
     assert '"checkpointTimeout"' in found.detail
 
 
 def test_a_ceiling_is_held_against_what_is_said_beside_it_not_against_a_default() -> None:
     assert settings.parse({"ceiling": "2m"}) == PolicySettings(ceiling_seconds=120)
     (found,) = settings.parse({"ceiling": "2m", "checkpointTimeout": "3m", "maxDeferral": "1m"})
-    assert str(found) == 'data[checkpointTimeout]: Invalid value: "3m": must be at most 2m, the ceiling'
+    assert (
+        str(found)
+        == 'data[checkpointTimeout]: Invalid value: "3m": must be at most 2m, the ceiling'
+    )
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
-    found = settings.parse({"extensionPercent": "half", "ceiling": "1h", "nonsense": "", "maxDeferral": "soon"})
+    found = settings.parse(
+        {"extensionPercent": "half", "ceiling": "1h", "nonsense": "", "maxDeferral": "soon"}
+    )
     assert isinstance(found, tuple)
-    assert [violation.path for violation in found] == ["data[extensionPercent]", "data[nonsense]", "data[maxDeferral]"]
+    assert [violation.path for violation in found] == [
+        "data[extensionPercent]",
+        "data[nonsense]",
+        "data[maxDeferral]",
+    ]
 
 
 # A ConfigMap's keys are letters, digits, `-`, `_` and `.`; its values are any text.
@@ -237,11 +269,19 @@ KEYS = st.sampled_from(sorted(FIELDS)) | st.text("aZ0-_.", min_size=1, max_size=
 @given(st.dictionaries(KEYS, st.text(st.characters(exclude_categories=()), max_size=10)))
 def test_any_configmap_is_either_a_policy_or_violations(data: dict[str, str]) -> None:
     found = settings.parse(data)
-    assert isinstance(found, PolicySettings) or all(is_showable(str(violation)) for violation in found)
+    assert isinstance(found, PolicySettings) or all(
+        is_showable(str(violation)) for violation in found
+    )
 
 
 def test_every_setting_has_a_reader() -> None:
     root = Path(settings.__file__).parents[3]
-    sources = [path for folder in ("policy", "operator", "webhooks") for path in (root / folder).rglob("*.py")]
-    text = "".join(path.read_text(encoding="utf-8") for path in sources if path.name != "settings.py")
+    sources = [
+        path
+        for folder in ("policy", "operator", "webhooks")
+        for path in (root / folder).rglob("*.py")
+    ]
+    text = "".join(
+        path.read_text(encoding="utf-8") for path in sources if path.name != "settings.py"
+    )
     assert [name for name in PolicySettings.__dataclass_fields__ if f".{name}" not in text] == []

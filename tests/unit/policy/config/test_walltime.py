@@ -16,7 +16,9 @@ READ = {
 
 
 @pytest.mark.parametrize(("started_at", "seconds", "want"), READ.values(), ids=READ)
-def test_a_walltime_is_known_where(started_at: str | None, seconds: int | None, want: Walltime | None) -> None:
+def test_a_walltime_is_known_where(
+    started_at: str | None, seconds: int | None, want: Walltime | None
+) -> None:
     assert walltime.read(started_at, seconds) == want
 
 
@@ -39,12 +41,18 @@ COUNTS = {
     "of one that was lengthened, what it was": (FIRST, LATER, FIRST),
     "of one that was shortened, what it is": (LATER, FIRST, FIRST),
     "nothing of one that is bounded no more": (FIRST, None, None),
-    "of one that was begun anew, what it is": (FIRST, Walltime(after(-5), 900), Walltime(after(-5), 900)),
+    "of one that was begun anew, what it is": (
+        FIRST,
+        Walltime(after(-5), 900),
+        Walltime(after(-5), 900),
+    ),
 }
 
 
 @pytest.mark.parametrize(("first", "found", "want"), COUNTS.values(), ids=COUNTS)
-def test_what_counts_is(first: Walltime | None, found: Walltime | None, want: Walltime | None) -> None:
+def test_what_counts_is(
+    first: Walltime | None, found: Walltime | None, want: Walltime | None
+) -> None:
     assert walltime.as_known(first, found) == want
 
 

@@ -10,17 +10,17 @@ from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.eviction_requests import objects
 from reprieve_policy.eviction_requests.objects import (
-    NAME,
-    Asked,
+    RESPONDER_NAME,
     EvictionSpec,
     EvictionStatus,
     PodReference,
-    Said,
-    Turn,
+    ReportedStatus,
+    ResponderAssignment,
+    ResponderTurn,
 )
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import Named
-from reprieve_policy.verdict import Entry
+from reprieve_policy.kube.objects import NameOnly
+from reprieve_policy.verdict import ListAddition
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
 POD = {"name": "train", "uid": "pod-uid"}
@@ -29,11 +29,24 @@ WANTS = {"name": "acme.io/drainer", "intent": "Eviction"}
 WITHDRAWN = {"name": "acme.io/drainer", "intent": "Withdrawn"}
 
 
-def read(state: str = "Active", *, pod: Any = POD, own: Any = None, name: str = NAME, **status: Any) -> Asked | None:
+def read(
+    state: str = "Active",
+    *,
+    pod: Any = POD,
+    own: Any = None,
+    name: str = RESPONDER_NAME,
+    **status: Any,
+) -> ResponderAssignment | None:
     spec = {"target": {} if pod is None else {"pod": pod}}
     document = {
-        "targetResponders": [{"name": "other.io/first", "state": "Completed"}, {"name": name, "state": state}],
-        "responders": [{"name": "other.io/first"}, {"name": name, "startTime": STARTED, **(own or {})}],
+        "targetResponders": [
+            {"name": "other.io/first", "state": "Completed"},
+            {"name": name, "state": state},
+        ],
+        "responders": [
+            {"name": "other.io/first"},
+            {"name": name, "startTime": STARTED, **(own or {})},
+        ],
         "requesters": [WANTS],
         **status,
     }
@@ -44,7 +57,7 @@ def read(state: str = "Active", *, pod: Any = POD, own: Any = None, name: str = 
     )
 
 
-def turn_of(*args: Any, **kwargs: Any) -> Turn:
+def turn_of(*args: Any, **kwargs: Any) -> ResponderTurn:
     found = read(*args, **kwargs)
     assert found is not None
     return found.turn
@@ -54,28 +67,40 @@ def condition(kind: str, reason: str, status: str = "True") -> Any:
     return {"conditions": [{"type": kind, "status": status, "reason": reason}]}
 
 
-TURNS: dict[str, tuple[Turn, Turn]] = {
-    "active": (turn_of("Active"), Turn.OURS),
-    "not yet": (turn_of("Inactive"), Turn.NOT_OURS),
-    "handed on for want of a heartbeat": (turn_of("Interrupted"), Turn.NOT_OURS),
-    "done, as the controller has seen": (turn_of("Completed"), Turn.NOT_OURS),
-    "done, as the controller has not seen yet": (turn_of(own={"completionTime": STARTED}), Turn.NOT_OURS),
-    "cancelled": (turn_of("Canceled"), Turn.CANCELLED),
+TURNS: dict[str, tuple[ResponderTurn, ResponderTurn]] = {
+    "active": (turn_of("Active"), ResponderTurn.ACTIVE),
+    "not yet": (turn_of("Inactive"), ResponderTurn.INACTIVE),
+    "handed on for want of a heartbeat": (turn_of("Interrupted"), ResponderTurn.INACTIVE),
+    "done, as the controller has seen": (turn_of("Completed"), ResponderTurn.INACTIVE),
+    "done, as the controller has not seen yet": (
+        turn_of(own={"completionTime": STARTED}),
+        ResponderTurn.INACTIVE,
+    ),
+    "cancelled": (turn_of("Canceled"), ResponderTurn.CANCELLED),
     "cancelled, by its condition": (
         turn_of("Interrupted", **condition("Failed", "CanceledDueToNoRequesters")),
-        Turn.CANCELLED,
+        ResponderTurn.CANCELLED,
     ),
-    "withdrawn by all who asked": (turn_of(requesters=[WITHDRAWN]), Turn.CANCELLED),
-    "withdrawn by one of two": (turn_of(requesters=[WITHDRAWN, WANTS]), Turn.OURS),
-    "of nobody": (turn_of(requesters=[]), Turn.OURS),
-    "over: the pod is evicted": (turn_of(**condition("TargetEvicted", "PodDeleted")), Turn.NOT_OURS),
-    "over: it failed": (turn_of(**condition("Failed", "NoFurtherResponder")), Turn.NOT_OURS),
-    "under way, as its conditions say": (turn_of(**condition("Failed", "AwaitingEviction", "False")), Turn.OURS),
+    "withdrawn by all who asked": (turn_of(requesters=[WITHDRAWN]), ResponderTurn.CANCELLED),
+    "withdrawn by one of two": (turn_of(requesters=[WITHDRAWN, WANTS]), ResponderTurn.ACTIVE),
+    "of nobody": (turn_of(requesters=[]), ResponderTurn.ACTIVE),
+    "over: the pod is evicted": (
+        turn_of(**condition("TargetEvicted", "PodDeleted")),
+        ResponderTurn.INACTIVE,
+    ),
+    "over: it failed": (
+        turn_of(**condition("Failed", "NoFurtherResponder")),
+        ResponderTurn.INACTIVE,
+    ),
+    "under way, as its conditions say": (
+        turn_of(**condition("Failed", "AwaitingEviction", "False")),
+        ResponderTurn.ACTIVE,
+    ),
 }
 
 
 @pytest.mark.parametrize(("found", "want"), TURNS.values(), ids=TURNS)
-def test_whose_turn_it_is(found: Turn, want: Turn) -> None:
+def test_whose_turn_it_is(found: ResponderTurn, want: ResponderTurn) -> None:
     assert found is want
 
 
@@ -85,12 +110,14 @@ def test_what_is_asked_and_what_was_said() -> None:
         "expectedCompletionTime": "2026-11-21T12:10:00Z",
         "message": "saving",
     }
-    assert read(own=own) == Asked(
+    assert read(own=own) == ResponderAssignment(
         uid="uid",
         pod=PodReference(name="train", uid="pod-uid"),
-        turn=Turn.OURS,
+        turn=ResponderTurn.ACTIVE,
         requesters=("acme.io/drainer",),
-        said=Said(started_at=NOW, heartbeat_at=after(5), expected_at=after(600), message="saving"),
+        reported=ReportedStatus(
+            started_at=NOW, heartbeat_at=after(5), expected_at=after(600), message="saving"
+        ),
     )
 
 
@@ -103,47 +130,57 @@ def test_who_has_withdrawn_asks_no_more() -> None:
 def test_one_without_our_part_of_the_status_has_said_nothing() -> None:
     found = read(responders=None)
     assert found is not None
-    assert found.said == Said()
+    assert found.reported == ReportedStatus()
 
 
-@pytest.mark.parametrize("found", [read(pod=None), read(name="other.io/x"), objects.read("uid", None, None)])
-def test_what_does_not_concern_us_asks_nothing(found: Asked | None) -> None:
+@pytest.mark.parametrize(
+    "found", [read(pod=None), read(name="other.io/x"), objects.read("uid", None, None)]
+)
+def test_what_does_not_concern_us_asks_nothing(found: ResponderAssignment | None) -> None:
     assert found is None
 
 
-SERVED = Facts(settings=PolicySettings(eviction_responder=True), serves_evictions=True)
-OURS = {"name": NAME, "priority": 20_000}
-ADDED = Entry("/spec/evictionResponders", OURS, list_is_there=False)
-MORE = Entry("/spec/evictionResponders", OURS, list_is_there=True)
+SERVED = Facts(settings=PolicySettings(eviction_responder=True), eviction_api_served=True)
+OURS = {"name": RESPONDER_NAME, "priority": 20_000}
+ADDED = ListAddition("/spec/evictionResponders", OURS, list_exists=False)
+MORE = ListAddition("/spec/evictionResponders", OURS, list_exists=True)
 
 
 def with_responders(*names: str) -> PodBuilder:
-    return a_pod().with_hint().with_containers(evictionResponders=tuple(Named(name=name) for name in names))
+    return (
+        a_pod()
+        .with_hint()
+        .with_containers(evictionResponders=tuple(NameOnly(name=name) for name in names))
+    )
 
 
-CREATED: dict[str, tuple[PodBuilder, Facts, Entry | None]] = {
+CREATED: dict[str, tuple[PodBuilder, Facts, ListAddition | None]] = {
     "one with a hint gets us": (a_pod().with_hint(), SERVED, ADDED),
     "one that polls gets us": (a_pod().with_checkpoint("auto"), SERVED, ADDED),
     "one that wants no checkpoint does not": (a_pod(), SERVED, None),
     "nor one that says so": (a_pod().with_hint().with_checkpoint("none"), SERVED, None),
     "nor one of a native group": (a_pod().with_hint().in_native_gang("train"), SERVED, None),
-    "nor one that has us": (with_responders(NAME), SERVED, None),
+    "nor one that has us": (with_responders(RESPONDER_NAME), SERVED, None),
     "beside others": (with_responders("a.io/x"), SERVED, MORE),
     "to an empty list": (with_responders(), SERVED, MORE),
-    "not beside ten others": (with_responders(*(f"a.io/{number}" for number in range(10))), SERVED, None),
-    "not where nobody wants that": (a_pod().with_hint(), Facts(serves_evictions=True), None),
+    "not beside ten others": (
+        with_responders(*(f"a.io/{number}" for number in range(10))),
+        SERVED,
+        None,
+    ),
+    "not where nobody wants that": (a_pod().with_hint(), Facts(eviction_api_served=True), None),
     "not where they are not served": (a_pod().with_hint(), Facts(settings=SERVED.settings), None),
 }
 
 
 @pytest.mark.parametrize(("pod", "facts", "want"), CREATED.values(), ids=CREATED)
-def test_which_new_pods_name_us(pod: PodBuilder, facts: Facts, want: Entry | None) -> None:
+def test_which_new_pods_name_us(pod: PodBuilder, facts: Facts, want: ListAddition | None) -> None:
     changes = decide_defaults(pod.build(), None, facts)
-    found = [change for change in changes if isinstance(change, Entry)]
+    found = [change for change in changes if isinstance(change, ListAddition)]
     assert found == ([] if want is None else [want])
 
 
 def test_only_new_pods_do() -> None:
     pod = a_pod().with_hint().build()
     assert decide_defaults(pod, pod, SERVED) == ()
-    assert not objects.is_wanted(a_pod().with_hint().in_template_of("Job"), SERVED.settings)
+    assert not objects.wants_responder(a_pod().with_hint().in_template_of("Job"), SERVED.settings)

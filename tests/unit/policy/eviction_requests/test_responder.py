@@ -8,118 +8,197 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.eviction_requests import responder
-from reprieve_policy.eviction_requests.objects import Asked, PodReference, Said, Turn
-from reprieve_policy.eviction_requests.responder import NOTHING, Report, Seen, Step
-from reprieve_policy.lifecycle.eviction import TIMED, Outcome, Phase, Source
+from reprieve_policy.eviction_requests.objects import (
+    PodReference,
+    ReportedStatus,
+    ResponderAssignment,
+    ResponderTurn,
+)
+from reprieve_policy.eviction_requests.responder import (
+    NO_ACTION,
+    ObservedPod,
+    ResponderAction,
+    ResponderReport,
+)
+from reprieve_policy.lifecycle.eviction import WITH_DEADLINE, CheckpointOutcome, Phase, Source
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_testing.builders import NOW, after, an_eviction
 
-ASKED = Asked(uid="uid", pod=PodReference(name="p", uid="pod-uid"), turn=Turn.OURS, said=Said(started_at=NOW))
+ASKED = ResponderAssignment(
+    uid="uid",
+    pod=PodReference(name="p", uid="pod-uid"),
+    turn=ResponderTurn.ACTIVE,
+    reported=ReportedStatus(started_at=NOW),
+)
 ABOUT_TO = "the workload is about to be asked to save its work"
-HINTED = replace(an_eviction().hinted(deadline=after(600)).build(), source=Source.EVICTION_REQUEST, request_uid="uid")
-VICTIM = Seen(mark="uid", is_asked=True, state=HINTED)
+HINTED = replace(
+    an_eviction().hinted(deadline=after(600)).build(),
+    source=Source.EVICTION_REQUEST,
+    request_uid="uid",
+)
+VICTIM = ObservedPod(mark_request_uid="uid", is_marked=True, state=HINTED)
 SAYS = "the workload was asked to save its work, and has not answered yet"
-CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED, deadline=None)
+CANCELLED = replace(
+    HINTED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, deadline=None
+)
 
 
-def completed(message: str) -> Step:
-    return Step(report=Report(heartbeat_at=after(1), completed_at=after(1), message=message))
+def completed(message: str) -> ResponderAction:
+    return ResponderAction(
+        report=ResponderReport(heartbeat_at=after(1), completed_at=after(1), message=message)
+    )
 
 
-CASES: dict[str, tuple[Asked, Seen | None, Step]] = {
+CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]] = {
     "a pod that nobody has asked is asked": (
         ASKED,
-        Seen(),
-        Step(marks=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+        ObservedPod(),
+        ResponderAction(
+            sets_mark=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
+        ),
     ),
     "one that is asked already is not asked again": (
         ASKED,
-        Seen(is_asked=True),
-        Step(report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+        ObservedPod(is_marked=True),
+        ResponderAction(report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)),
     ),
     "one whose earlier eviction is over is asked": (
         ASKED,
-        Seen(state=replace(CANCELLED, source=Source.LABEL, request_uid="")),
-        Step(marks=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+        ObservedPod(state=replace(CANCELLED, source=Source.LABEL, request_uid="")),
+        ResponderAction(
+            sets_mark=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
+        ),
     ),
     "one that was asked before by a request that was withdrawn is asked for good": (
         ASKED,
-        Seen(state=replace(CANCELLED, request_uid="another")),
-        Step(marks=True, insists=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+        ObservedPod(state=replace(CANCELLED, request_uid="another")),
+        ResponderAction(
+            sets_mark=True,
+            sets_own_label=True,
+            report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO),
+        ),
     ),
     "so is one that a scheduler was refused since": (
         ASKED,
-        Seen(state=replace(CANCELLED, phase=Phase.SPARED, source=Source.KOORDINATOR, request_uid="another")),
-        Step(marks=True, insists=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+        ObservedPod(
+            state=replace(
+                CANCELLED, phase=Phase.SPARED, source=Source.KOORDINATOR, request_uid="another"
+            )
+        ),
+        ResponderAction(
+            sets_mark=True,
+            sets_own_label=True,
+            report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO),
+        ),
     ),
     "that one goes": (
         ASKED,
         replace(VICTIM, state=replace(HINTED, source=Source.LABEL)),
-        Step(report=Report(heartbeat_at=after(1), message=SAYS, expected_at=after(600))),
+        ResponderAction(
+            report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))
+        ),
     ),
     "how far it is, and until when, is said": (
         ASKED,
         VICTIM,
-        Step(report=Report(heartbeat_at=after(1), message=SAYS, expected_at=after(600))),
+        ResponderAction(
+            report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))
+        ),
     ),
     "a victim for another reason is as good": (
         ASKED,
-        replace(VICTIM, mark="", state=replace(HINTED, source=Source.LABEL, request_uid="")),
-        Step(report=Report(heartbeat_at=after(1), message=SAYS, expected_at=after(600))),
+        replace(
+            VICTIM, mark_request_uid="", state=replace(HINTED, source=Source.LABEL, request_uid="")
+        ),
+        ResponderAction(
+            report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))
+        ),
     ),
     "one that is being deleted is gone when its grace is over": (
         ASKED,
-        replace(VICTIM, state=replace(HINTED, phase=Phase.TERMINATING), leaves_at=after(31)),
-        Step(report=Report(heartbeat_at=after(1), message="the pod is being ended", expected_at=after(31))),
+        replace(VICTIM, state=replace(HINTED, phase=Phase.TERMINATING), deletion_ends_at=after(31)),
+        ResponderAction(
+            report=ResponderReport(
+                heartbeat_at=after(1), message="the pod is being ended", expected_at=after(31)
+            )
+        ),
     ),
     "what is past is no expectation": (
         ASKED,
-        replace(VICTIM, leaves_at=NOW),
-        Step(report=Report(heartbeat_at=after(1), message=SAYS)),
+        replace(VICTIM, deletion_ends_at=NOW),
+        ResponderAction(report=ResponderReport(heartbeat_at=after(1), message=SAYS)),
     ),
     "a pod that is gone is the end of it": (ASKED, None, completed("the pod is gone")),
-    "so is one that has ended": (ASKED, replace(VICTIM, has_ended=True), completed("the pod has ended")),
+    "so is one that has ended": (
+        ASKED,
+        replace(VICTIM, has_ended=True),
+        completed("the pod has ended"),
+    ),
     "one that does not name us is left alone": (
         ASKED,
-        Seen(names_us=False),
+        ObservedPod(names_responder=False),
         completed("the pod does not name this responder: left to the next one"),
     ),
     "one whose soft eviction somebody took back is left to the next": (
         ASKED,
-        Seen(state=CANCELLED),
+        ObservedPod(state=CANCELLED),
         completed("the soft eviction was taken back: left to the next one"),
     ),
     "one that its budget held until the ceiling is left to the next, who may be able to make room for it": (
         ASKED,
-        Seen(state=replace(CANCELLED, outcome=Outcome.HELD_BY_BUDGET)),
+        ObservedPod(state=replace(CANCELLED, outcome=CheckpointOutcome.HELD_BY_BUDGET)),
         completed("the pod could not be evicted yet, see its Events: left to the next one"),
     ),
     "one that was held before it was asked by this request is asked for good": (
         ASKED,
-        Seen(state=replace(CANCELLED, outcome=Outcome.HELD_BY_BUDGET, request_uid="another")),
-        Step(marks=True, insists=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+        ObservedPod(
+            state=replace(
+                CANCELLED, outcome=CheckpointOutcome.HELD_BY_BUDGET, request_uid="another"
+            )
+        ),
+        ResponderAction(
+            sets_mark=True,
+            sets_own_label=True,
+            report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO),
+        ),
     ),
     "a cancelled request stands its victim down": (
-        replace(ASKED, turn=Turn.CANCELLED),
+        replace(ASKED, turn=ResponderTurn.CANCELLED),
         VICTIM,
-        Step(stands_down=True),
+        ResponderAction(removes_mark=True),
     ),
-    "but not one that another request asked": (replace(ASKED, turn=Turn.CANCELLED), replace(VICTIM, mark="x"), NOTHING),
-    "nor one that is gone": (replace(ASKED, turn=Turn.CANCELLED), None, NOTHING),
-    "when it is not our turn, nothing is done": (replace(ASKED, turn=Turn.NOT_OURS), Seen(), NOTHING),
-    "nor is what was begun given up": (replace(ASKED, turn=Turn.NOT_OURS), VICTIM, NOTHING),
+    "but not one that another request asked": (
+        replace(ASKED, turn=ResponderTurn.CANCELLED),
+        replace(VICTIM, mark_request_uid="x"),
+        NO_ACTION,
+    ),
+    "nor one that is gone": (replace(ASKED, turn=ResponderTurn.CANCELLED), None, NO_ACTION),
+    "when it is not our turn, nothing is done": (
+        replace(ASKED, turn=ResponderTurn.INACTIVE),
+        ObservedPod(),
+        NO_ACTION,
+    ),
+    "nor is what was begun given up": (
+        replace(ASKED, turn=ResponderTurn.INACTIVE),
+        VICTIM,
+        NO_ACTION,
+    ),
 }
 
 
 @pytest.mark.parametrize(("asked", "seen", "want"), CASES.values(), ids=CASES)
-def test_what_follows(asked: Asked, seen: Seen | None, want: Step) -> None:
+def test_what_follows(
+    asked: ResponderAssignment, seen: ObservedPod | None, want: ResponderAction
+) -> None:
     assert responder.decide(asked, seen, after(1)) == want
 
 
-def said(seconds: float, message: str = SAYS, expected: float | None = 600) -> Asked:
+def said(seconds: float, message: str = SAYS, expected: float | None = 600) -> ResponderAssignment:
     expected_at = None if expected is None else after(expected)
-    heartbeat = Said(started_at=NOW, heartbeat_at=after(seconds), expected_at=expected_at, message=message)
-    return replace(ASKED, said=heartbeat)
+    heartbeat = ReportedStatus(
+        started_at=NOW, heartbeat_at=after(seconds), expected_at=expected_at, message=message
+    )
+    return replace(ASKED, reported=heartbeat)
 
 
 BEATS = {
@@ -134,19 +213,21 @@ BEATS = {
 
 
 @pytest.mark.parametrize(("asked", "now", "want"), BEATS.values(), ids=BEATS)
-def test_a_heartbeat_comes_when_something_is_new_and_never_too_often(asked: Asked, now: datetime, want: bool) -> None:  # noqa: FBT001 - a table's
+def test_a_heartbeat_comes_when_something_is_new_and_never_too_often(
+    asked: ResponderAssignment, now: datetime, want: bool
+) -> None:
     assert (responder.decide(asked, VICTIM, now).report is not None) is want
 
 
 def test_the_end_is_said_at_once() -> None:
-    assert responder.decide(said(0), None, after(1)).report == Report(
+    assert responder.decide(said(0), None, after(1)).report == ResponderReport(
         heartbeat_at=after(1), completed_at=after(1), message="the pod is gone"
     )
 
 
 def test_no_time_is_before_what_is_written() -> None:
     """The API server refuses a heartbeat before the start, or before the last one; its clock may be ahead of ours."""
-    ahead = replace(ASKED, said=Said(started_at=after(10), heartbeat_at=after(12)))
+    ahead = replace(ASKED, reported=ReportedStatus(started_at=after(10), heartbeat_at=after(12)))
     report = responder.decide(ahead, None, after(1)).report
     assert report is not None
     assert report.completed_at == report.heartbeat_at == after(12)
@@ -154,11 +235,13 @@ def test_no_time_is_before_what_is_written() -> None:
 
 def test_every_phase_that_lasts_has_a_sentence() -> None:
     for phase in set(Phase) - set(TERMINAL):
-        state = replace(HINTED, phase=phase, deadline=after(600) if phase in TIMED else None)
+        state = replace(
+            HINTED, phase=phase, deadline=after(600) if phase in WITH_DEADLINE else None
+        )
         report = responder.decide(ASKED, replace(VICTIM, state=state), NOW).report
         assert report is not None
         assert report.message
-        assert (report.expected_at is not None) == (phase in TIMED)
+        assert (report.expected_at is not None) == (phase in WITH_DEADLINE)
 
 
 @given(st.integers(0, 7200), st.integers(0, 7200))
@@ -170,6 +253,6 @@ def test_it_is_heard_of_in_time_however_often_it_looks(beat: int, look: int) -> 
 
 
 def test_a_mark_of_an_eviction_that_is_gone_is_abandoned() -> None:
-    assert responder.is_abandoned("uid", frozenset({"other"}))
-    assert not responder.is_abandoned("uid", frozenset({"uid"}))
-    assert not responder.is_abandoned("", frozenset())
+    assert responder.is_orphaned_mark("uid", frozenset({"other"}))
+    assert not responder.is_orphaned_mark("uid", frozenset({"uid"}))
+    assert not responder.is_orphaned_mark("", frozenset())

@@ -7,9 +7,15 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.gangs import disruption, membership
-from reprieve_policy.gangs.disruption import Member, Mode, RollCall
+from reprieve_policy.gangs.disruption import DisruptionMode, GangDecision, GangMemberState
 from reprieve_policy.kube.objects import pod_views
-from reprieve_policy.lifecycle.eviction import WAITING, Eviction, Outcome, Phase, Source
+from reprieve_policy.lifecycle.eviction import (
+    AWAITING_WORKLOAD,
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    Source,
+)
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_testing.builders import PodBuilder, a_pod, after, an_eviction
 
@@ -17,54 +23,78 @@ LEADER = a_pod().labelled(keys.LEADER_WORKER_SET, "llm").labelled(keys.LEADER_WO
 OWN_UID = "podgroup-pod-uid"
 
 MODES = {
-    "a label gang is all or nothing": (a_pod().in_gang("train"), Mode.ALL),
-    "so is Koordinator's": (a_pod().in_koordinators_gang("train"), Mode.ALL),
-    "and Kueue's": (a_pod().labelled(keys.KUEUE_GROUP, "train"), Mode.ALL),
-    "and what a JobSet made": (a_pod().labelled(keys.JOBSET, "train"), Mode.ALL),
-    "and one replica of a LeaderWorkerSet": (LEADER, Mode.ALL),
-    "a Job's pods are replaced one by one": (a_pod().labelled(keys.JOB, "train"), Mode.SINGLE),
-    "unless they declare a gang": (a_pod().labelled(keys.JOB, "train").in_gang("train"), Mode.ALL),
-    "or belong to a JobSet": (a_pod().labelled(keys.JOB, "train-0").labelled(keys.JOBSET, "train"), Mode.ALL),
-    "a native PodGroup says it itself": (a_pod().in_native_gang("train"), Mode.AS_ITS_GROUP_SAYS),
-    "whatever labels say beside it": (a_pod().in_native_gang("train").in_gang("train"), Mode.AS_ITS_GROUP_SAYS),
-    "Volcano's gang is all or nothing": (a_pod().annotated(keys.VOLCANO_GROUP, "train"), Mode.ALL),
+    "a label gang is all or nothing": (a_pod().in_gang("train"), DisruptionMode.ALL),
+    "so is Koordinator's": (a_pod().in_koordinators_gang("train"), DisruptionMode.ALL),
+    "and Kueue's": (a_pod().labelled(keys.KUEUE_GROUP, "train"), DisruptionMode.ALL),
+    "and what a JobSet made": (a_pod().labelled(keys.JOBSET, "train"), DisruptionMode.ALL),
+    "and one replica of a LeaderWorkerSet": (LEADER, DisruptionMode.ALL),
+    "a Job's pods are replaced one by one": (
+        a_pod().labelled(keys.JOB, "train"),
+        DisruptionMode.SINGLE,
+    ),
+    "unless they declare a gang": (
+        a_pod().labelled(keys.JOB, "train").in_gang("train"),
+        DisruptionMode.ALL,
+    ),
+    "or belong to a JobSet": (
+        a_pod().labelled(keys.JOB, "train-0").labelled(keys.JOBSET, "train"),
+        DisruptionMode.ALL,
+    ),
+    "a native PodGroup says it itself": (
+        a_pod().in_native_gang("train"),
+        DisruptionMode.FROM_POD_GROUP,
+    ),
+    "whatever labels say beside it": (
+        a_pod().in_native_gang("train").in_gang("train"),
+        DisruptionMode.FROM_POD_GROUP,
+    ),
+    "Volcano's gang is all or nothing": (
+        a_pod().annotated(keys.VOLCANO_GROUP, "train"),
+        DisruptionMode.ALL,
+    ),
     "the group that Volcano gives a pod that declared none is not": (
         a_pod().annotated(keys.VOLCANO_GROUP, OWN_UID),
-        Mode.SINGLE,
+        DisruptionMode.SINGLE,
     ),
     "nor what it gives the pods of one controller": (
         a_pod().owned_by("ReplicaSet", "web").annotated(keys.VOLCANO_GROUP, "podgroup-uid-of-web"),
-        Mode.SINGLE,
+        DisruptionMode.SINGLE,
     ),
-    "a group of that name that somebody else declared is all or nothing": (a_pod().in_gang(OWN_UID), Mode.ALL),
+    "a group of that name that somebody else declared is all or nothing": (
+        a_pod().in_gang(OWN_UID),
+        DisruptionMode.ALL,
+    ),
 }
 
 
 @pytest.mark.parametrize(("pod", "mode"), MODES.values(), ids=MODES)
-def test_the_mode_of_a_gang(pod: PodBuilder, mode: Mode) -> None:
+def test_the_mode_of_a_gang(pod: PodBuilder, mode: DisruptionMode) -> None:
     resource = pod.build()
     (view,) = pod_views(resource)
     found = membership.read(view)
     assert found is not None
-    assert disruption.mode_of(found, resource.metadata) is mode
+    assert disruption.disruption_mode_of(found, resource.metadata) is mode
 
 
 SAID = {
-    "nothing": (None, Mode.SINGLE),
-    "an empty union": ({}, Mode.SINGLE),
-    "single": ({"single": {}}, Mode.SINGLE),
-    "all": ({"all": {}}, Mode.ALL),
-    "a mode of a later version": ({"some": {}}, Mode.SINGLE),
+    "nothing": (None, DisruptionMode.SINGLE),
+    "an empty union": ({}, DisruptionMode.SINGLE),
+    "single": ({"single": {}}, DisruptionMode.SINGLE),
+    "all": ({"all": {}}, DisruptionMode.ALL),
+    "a mode of a later version": ({"some": {}}, DisruptionMode.SINGLE),
 }
 
 
 @pytest.mark.parametrize(("said", "mode"), SAID.values(), ids=SAID)
-def test_the_mode_of_a_native_group(said: dict[str, object] | None, mode: Mode) -> None:
-    assert disruption.read_mode(said) is mode
+def test_the_mode_of_a_native_group(said: dict[str, object] | None, mode: DisruptionMode) -> None:
+    assert disruption.read_disruption_mode(said) is mode
 
 
 IDENTITIES = {
-    "a declared gang is one, whatever the dialect": ((a_pod().in_gang("a"), a_pod().in_koordinators_gang("a")), "a"),
+    "a declared gang is one, whatever the dialect": (
+        (a_pod().in_gang("a"), a_pod().in_koordinators_gang("a")),
+        "a",
+    ),
     "a JobSet's is another": ((a_pod().labelled(keys.JOBSET, "a"),), "jobset/a"),
     "as is each replica of a LeaderWorkerSet": ((LEADER,), "leader-worker-set/llm-0"),
 }
@@ -78,33 +108,37 @@ def test_a_gang_is_known_by_one_word(pods: Sequence[PodBuilder], identity: str) 
 
 
 def test_whoever_waits_for_its_workload_is_not_heard() -> None:
-    unheard = {phase for phase in Phase if not disruption.is_heard(phase)}
-    assert unheard == {Phase.REQUESTED, Phase.REPRIEVED, *WAITING}
+    unheard = {phase for phase in Phase if not disruption.is_ready_to_delete(phase)}
+    assert unheard == {Phase.REQUESTED, Phase.REPRIEVED, *AWAITING_WORKLOAD}
 
 
 FIRST = replace(an_eviction().build(), eviction_id="first", initiator="ops")
 """The state of a pod that was just marked, not part of anything yet."""
 
 
-def a_state(phase: Phase, *, decision: str = "first", gang: str = "train", seconds: float = 0) -> Eviction:
+def a_state(
+    phase: Phase, *, decision: str = "first", gang: str = "train", seconds: float = 0
+) -> Eviction:
     state = an_eviction().in_phase(phase, deadline=after(600)).build()
     return replace(state, gang=gang, decision_id=decision, requested_at=after(seconds))
 
 
-def a_member(uid: str, state: Eviction | None = None, *, age: float = 3600, is_leaving: bool = False) -> Member:
-    return Member(uid=uid, created_at=after(-age), is_leaving=is_leaving, state=state)
+def a_member(
+    uid: str, state: Eviction | None = None, *, age: float = 3600, is_leaving: bool = False
+) -> GangMemberState:
+    return GangMemberState(uid=uid, created_at=after(-age), is_terminating=is_leaving, state=state)
 
 
 A, B, C = a_member("a"), a_member("b"), a_member("c")
 HINTED, SETTLED, SAVED = a_state(Phase.HINTED), a_state(Phase.SETTLED), a_state(Phase.SAVED)
 CANCELLED, TERMINATING = a_state(Phase.CANCELLED), a_state(Phase.TERMINATING)
-OVERTAKEN = replace(TERMINATING, outcome=Outcome.OVERTAKEN)
+OVERTAKEN = replace(TERMINATING, outcome=CheckpointOutcome.OVERTAKEN)
 REPRIEVED = replace(a_state(Phase.REPRIEVED), source=Source.KOORDINATOR)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    members: Sequence[Member]
+    members: Sequence[GangMemberState]
     begun: Eviction = FIRST
     reached: str = ""
     """Uids, a letter each."""
@@ -119,17 +153,29 @@ CASES = {
         members=(A, a_member("b", age=-5)), reached="ab", unheard="ab"
     ),
     "a pod whose age nobody knows is reached": Case(
-        members=(a_member("a", HINTED), Member(uid="b")), reached="b", unheard="ab", is_under_way=True
+        members=(a_member("a", HINTED), GangMemberState(uid="b")),
+        reached="b",
+        unheard="ab",
+        is_under_way=True,
     ),
     "but none that has ended or is being deleted": Case(
         members=(A, a_member("b", is_leaving=True)), reached="a", unheard="a"
     ),
     "an operator that was killed goes on with those that were not told": Case(
-        members=(a_member("a", HINTED), B, C), begun=HINTED, reached="bc", unheard="abc", is_under_way=True
+        members=(a_member("a", HINTED), B, C),
+        begun=HINTED,
+        reached="bc",
+        unheard="abc",
+        is_under_way=True,
     ),
-    "also where the first is gone": Case(members=(B,), begun=HINTED, reached="b", unheard="b", is_under_way=True),
+    "also where the first is gone": Case(
+        members=(B,), begun=HINTED, reached="b", unheard="b", is_under_way=True
+    ),
     "what was made after the gang was asked to go belongs to what comes next": Case(
-        members=(a_member("a", HINTED), a_member("b", age=-1)), begun=HINTED, unheard="a", is_under_way=True
+        members=(a_member("a", HINTED), a_member("b", age=-1)),
+        begun=HINTED,
+        unheard="a",
+        is_under_way=True,
     ),
     "what was made in the second in which it was asked belongs to it": Case(
         members=(a_member("a", HINTED), a_member("b", age=0)),
@@ -145,10 +191,14 @@ CASES = {
         is_under_way=True,
     ),
     "nor for who is leaving": Case(
-        members=(a_member("a", SETTLED), a_member("b", HINTED, is_leaving=True)), begun=SETTLED, is_under_way=True
+        members=(a_member("a", SETTLED), a_member("b", HINTED, is_leaving=True)),
+        begun=SETTLED,
+        is_under_way=True,
     ),
     "once the first was deleted, nobody else is reached": Case(
-        members=(a_member("a", TERMINATING), a_member("b", SETTLED), C), begun=SETTLED, is_under_way=True
+        members=(a_member("a", TERMINATING), a_member("b", SETTLED), C),
+        begun=SETTLED,
+        is_under_way=True,
     ),
     "one that somebody else deletes ends nothing": Case(
         members=(a_member("a", OVERTAKEN), a_member("b", SETTLED), C),
@@ -167,7 +217,9 @@ CASES = {
     "what was taken back before does not count against a new mark": Case(
         members=(a_member("a", CANCELLED), B), reached="ab", unheard="ab"
     ),
-    "nor does what went before": Case(members=(a_member("a", TERMINATING), B), reached="b", unheard="b"),
+    "nor does what went before": Case(
+        members=(a_member("a", TERMINATING), B), reached="b", unheard="b"
+    ),
     "one that finished its part is not asked again": Case(
         members=(a_member("a", HINTED), a_member("b", a_state(Phase.FINISHED))),
         begun=HINTED,
@@ -175,16 +227,23 @@ CASES = {
         is_under_way=True,
     ),
     "one that was spared in an earlier decision goes now": Case(
-        members=(A, a_member("b", a_state(Phase.SPARED, decision="earlier"))), reached="ab", unheard="ab"
+        members=(A, a_member("b", a_state(Phase.SPARED, decision="earlier"))),
+        reached="ab",
+        unheard="ab",
     ),
     "one that goes alone is nobody's business": Case(
-        members=(A, a_member("b", a_state(Phase.HINTED, gang="", decision=""))), reached="a", unheard="a"
+        members=(A, a_member("b", a_state(Phase.HINTED, gang="", decision=""))),
+        reached="a",
+        unheard="a",
     ),
     "one of another gang neither": Case(
         members=(A, a_member("b", a_state(Phase.HINTED, gang="other"))), reached="a", unheard="a"
     ),
     "a gang that was reprieved was not told": Case(
-        members=(a_member("a", REPRIEVED), a_member("b", age=-5)), begun=REPRIEVED, reached="b", unheard="ab"
+        members=(a_member("a", REPRIEVED), a_member("b", age=-5)),
+        begun=REPRIEVED,
+        reached="b",
+        unheard="ab",
     ),
     "a second mark joins what the first began": Case(
         members=(a_member("a", HINTED), B), reached="b", unheard="ab", is_under_way=True
@@ -221,19 +280,21 @@ EVICTED = {
 
 
 @pytest.mark.parametrize(("members", "begun", "want"), EVICTED.values(), ids=EVICTED)
-def test_all_of_a_gang_are_evicted_for(members: Sequence[Member], begun: Eviction, *, want: bool) -> None:
-    assert disruption.call_roll("train", begun, members).origin.must_evict is want
+def test_all_of_a_gang_are_evicted_for(
+    members: Sequence[GangMemberState], begun: Eviction, *, want: bool
+) -> None:
+    assert disruption.decide_gang("train", begun, members).origin.must_evict is want
 
 
-def call(case: Case) -> RollCall:
-    return disruption.call_roll("train", case.begun, case.members)
+def call(case: Case) -> GangDecision:
+    return disruption.decide_gang("train", case.begun, case.members)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_one_look_at_a_gang_says(case: Case) -> None:
     roll = call(case)
-    assert (roll.reached, roll.unheard) == (frozenset(case.reached), frozenset(case.unheard))
-    assert (roll.is_under_way, roll.is_cancelled) == (case.is_under_way, case.is_cancelled)
+    assert (roll.newly_included, roll.awaited) == (frozenset(case.reached), frozenset(case.unheard))
+    assert (roll.is_in_progress, roll.is_cancelled) == (case.is_under_way, case.is_cancelled)
 
 
 def test_whoever_asked_first_asked_for_all() -> None:
@@ -244,14 +305,18 @@ def test_whoever_asked_first_asked_for_all() -> None:
 
 
 def test_a_state_says_with_whom_it_goes() -> None:
-    joined = disruption.join(FIRST, "train", FIRST)
+    joined = disruption.as_gang_member(FIRST, "train", FIRST)
     assert (joined.gang, joined.decision_id) == ("train", "first")
-    second = disruption.join(replace(FIRST, eviction_id="second"), "train", joined)
+    second = disruption.as_gang_member(replace(FIRST, eviction_id="second"), "train", joined)
     assert (second.eviction_id, second.decision_id) == ("second", "first")
     assert joined.phase not in TERMINAL
 
 
-@pytest.mark.parametrize(("own", "gangs"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(
+    ("own", "gangs"), [(True, True), (True, False), (False, True), (False, False)]
+)
 def test_of_a_gang_that_may_be_deleted_none_is_evicted(*, own: bool, gangs: bool) -> None:
-    joined = disruption.join(replace(FIRST, must_evict=own), "train", replace(FIRST, must_evict=gangs))
+    joined = disruption.as_gang_member(
+        replace(FIRST, must_evict=own), "train", replace(FIRST, must_evict=gangs)
+    )
     assert joined.must_evict is (own and gangs)

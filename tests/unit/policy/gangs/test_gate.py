@@ -12,24 +12,29 @@ from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import gate
-from reprieve_policy.gangs.gate import Owner, OwnerStatus, Release, Waiting
-from reprieve_policy.kube.objects import Named, ObjectMeta, Resource, SchedulingGroup, Spec
-from reprieve_policy.verdict import Change, Gate
+from reprieve_policy.gangs.gate import GatedPod, GateReleaseReason, PodController, StatefulSetStatus
+from reprieve_policy.kube.objects import NameOnly, ObjectMeta, Resource, SchedulingGroup, Spec
+from reprieve_policy.verdict import GateAddition, MetadataChange
 from reprieve_testing.builders import NOW, PodBuilder, a_namespace, a_pod, after
 
 ON = PolicySettings(gang_gate=True, gang_gate_timeout_seconds=600)
-READY = Facts(settings=ON, operator_is_there=True, made_together=4)
+READY = Facts(settings=ON, operator_is_live=True, pods_created_together=4)
 """The gate is on, an operator leads, and the owner makes four pods at once."""
-LABEL = Change("labels", keys.GANG_GATE_LABEL, "waiting")
-HELD = (LABEL, Gate("reprieve.dev/gang"))
+LABEL = MetadataChange("labels", keys.GANG_GATE_LABEL, "waiting")
+HELD = (LABEL, GateAddition("reprieve.dev/gang"))
 
 
 def a_member(of: int | str = 4) -> PodBuilder:
-    return a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train").labelled(keys.OLD_MIN_AVAILABLE, str(of))
+    return (
+        a_pod()
+        .in_class(4)
+        .labelled(keys.OLD_POD_GROUP, "train")
+        .labelled(keys.OLD_MIN_AVAILABLE, str(of))
+    )
 
 
 def with_gates(pod: PodBuilder, *names: str) -> PodBuilder:
-    return pod._with_spec(schedulingGates=tuple(Named(name=name) for name in names))
+    return pod._with_spec(schedulingGates=tuple(NameOnly(name=name) for name in names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +43,14 @@ class Created:
 
     pod: PodBuilder = field(default_factory=a_member)
     facts: Facts = READY
-    want: tuple[Change | Gate, ...] = ()
+    want: tuple[MetadataChange | GateAddition, ...] = ()
 
 
 CREATED = {
     "a member of a gang that its owner makes at once waits": Created(want=HELD),
-    "a gang of which the owner makes more than it needs waits": Created(pod=a_member(of=3), want=HELD),
+    "a gang of which the owner makes more than it needs waits": Created(
+        pod=a_member(of=3), want=HELD
+    ),
     "a gang that says so by annotations waits": Created(
         pod=a_pod()
         .in_class(4)
@@ -54,15 +61,25 @@ CREATED = {
     "the gates of others are no reason not to wait": Created(
         pod=with_gates(a_member(), "example.com/quota"), want=HELD
     ),
-    "nobody waits where the gate is switched off": Created(facts=replace(READY, settings=PolicySettings())),
-    "nobody waits for an operator that is away": Created(facts=replace(READY, operator_is_there=False)),
+    "nobody waits where the gate is switched off": Created(
+        facts=replace(READY, settings=PolicySettings())
+    ),
+    "nobody waits for an operator that is away": Created(
+        facts=replace(READY, operator_is_live=False)
+    ),
     "nobody waits for more than the owner makes": Created(pod=a_member(of=5)),
-    "nobody waits where the owner makes one after another": Created(facts=replace(READY, made_together=1)),
+    "nobody waits where the owner makes one after another": Created(
+        facts=replace(READY, pods_created_together=1)
+    ),
     "a gang of one waits for nobody": Created(pod=a_member(of=1)),
     "a number that cannot be read is none": Created(pod=a_member(of="many")),
-    "a gang without a number waits for nobody": Created(pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train")),
+    "a gang without a number waits for nobody": Created(
+        pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train")
+    ),
     "a pod in no gang waits for nobody": Created(pod=a_pod().in_class(4)),
-    "a pod that has its node already cannot wait": Created(pod=a_member()._with_spec(nodeName="node-1")),
+    "a pod that has its node already cannot wait": Created(
+        pod=a_member()._with_spec(nodeName="node-1")
+    ),
     "a native group is the scheduler's": Created(
         pod=a_member()._with_spec(schedulingGroup=SchedulingGroup(podGroupName="train"))
     ),
@@ -82,8 +99,10 @@ def test_at_creation(case: Created) -> None:
 
 @pytest.mark.parametrize("case", CREATED.values(), ids=CREATED)
 def test_the_owner_is_asked_for_only_where_its_answer_decides(case: Created) -> None:
-    asks = gate.may_wait(case.pod.build(), case.facts.settings)
-    assert asks or keys.GANG_GATE not in {change.name for change in case.want if isinstance(change, Gate)}
+    asks = gate.may_be_gated(case.pod.build(), case.facts.settings)
+    assert asks or keys.GANG_GATE not in {
+        change.name for change in case.want if isinstance(change, GateAddition)
+    }
 
 
 def test_a_pod_that_exists_never_gets_the_gate() -> None:
@@ -92,37 +111,46 @@ def test_a_pod_that_exists_never_gets_the_gate() -> None:
 
 
 def test_only_pods_wait() -> None:
-    assert not gate.may_wait(a_namespace().build(), ON)
-    assert not gate.may_wait(a_member().in_template_of("Job"), ON)
+    assert not gate.may_be_gated(a_namespace().build(), ON)
+    assert not gate.may_be_gated(a_member().in_template_of("Job"), ON)
 
 
 def test_a_pod_without_a_spec_is_read_as_an_empty_one() -> None:
-    assert not gate.may_wait(Resource(kind="Pod"), ON)
-    assert not gate.is_gated(None)
-    assert not gate.is_gated(Spec())
+    assert not gate.may_be_gated(Resource(kind="Pod"), ON)
+    assert not gate.has_gang_gate(None)
+    assert not gate.has_gang_gate(Spec())
 
 
 PARALLEL, ORDERED = "Parallel", "OrderedReady"
 OWNERS = {
-    "a Job makes as many as its parallelism": (Owner(kind="Job", spec=Spec(parallelism=4)), 4),
-    "a Job without parallelism makes one": (Owner(kind="Job"), 1),
-    "a Job makes no more than it completes": (Owner(kind="Job", spec=Spec(parallelism=8, completions=3)), 3),
-    "a ReplicaSet makes all": (Owner(kind="ReplicaSet", spec=Spec(replicas=4)), 4),
-    "a ReplicaSet that does not say makes one": (Owner(kind="ReplicaSet"), 1),
+    "a Job makes as many as its parallelism": (
+        PodController(kind="Job", spec=Spec(parallelism=4)),
+        4,
+    ),
+    "a Job without parallelism makes one": (PodController(kind="Job"), 1),
+    "a Job makes no more than it completes": (
+        PodController(kind="Job", spec=Spec(parallelism=8, completions=3)),
+        3,
+    ),
+    "a ReplicaSet makes all": (PodController(kind="ReplicaSet", spec=Spec(replicas=4)), 4),
+    "a ReplicaSet that does not say makes one": (PodController(kind="ReplicaSet"), 1),
     "a StatefulSet that is Parallel makes all": (
-        Owner(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=PARALLEL)),
+        PodController(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=PARALLEL)),
         4,
     ),
     "a StatefulSet that is OrderedReady waits for each": (
-        Owner(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=ORDERED)),
+        PodController(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=ORDERED)),
         1,
     ),
-    "a StatefulSet that does not say is OrderedReady": (Owner(kind="StatefulSet", spec=Spec(replicas=4)), 1),
+    "a StatefulSet that does not say is OrderedReady": (
+        PodController(kind="StatefulSet", spec=Spec(replicas=4)),
+        1,
+    ),
     "a StatefulSet in a rollout waits for each": (
-        Owner(
+        PodController(
             kind="StatefulSet",
             spec=Spec(replicas=4, podManagementPolicy=PARALLEL),
-            status=OwnerStatus(currentRevision="set-1", updateRevision="set-2"),
+            status=StatefulSetStatus(currentRevision="set-1", updateRevision="set-2"),
         ),
         1,
     ),
@@ -130,8 +158,8 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(("owner", "want"), OWNERS.values(), ids=OWNERS)
-def test_what_is_made_together(owner: Owner, want: int) -> None:
-    assert gate.count_made_together(owner) == want
+def test_what_is_made_together(owner: PodController, want: int) -> None:
+    assert gate.count_created_together(owner) == want
 
 
 MEMBERS = {
@@ -145,50 +173,76 @@ MEMBERS = {
 
 @pytest.mark.parametrize(("phase", "deleted_at", "want"), MEMBERS.values(), ids=MEMBERS)
 def test_who_counts(phase: str, deleted_at: str | None, *, want: bool) -> None:
-    assert gate.is_member(ObjectMeta(deletionTimestamp=deleted_at), phase) is want
+    assert gate.counts_towards_minimum(ObjectMeta(deletionTimestamp=deleted_at), phase) is want
 
 
-def members(number: int, of: int | None = 4, *, waiting_since: datetime = NOW) -> list[Waiting]:
-    return [Waiting(waiting_since, of)] * number
+def members(number: int, of: int | None = 4, *, waiting_since: datetime = NOW) -> list[GatedPod]:
+    return [GatedPod(waiting_since, of)] * number
 
 
 RELEASED = {
     "three of four wait on": (members(3), 0, ON, NOW, None),
-    "four of four go": (members(4), 0, ON, NOW, Release.COMPLETE),
-    "more than enough go": (members(6), 0, ON, NOW, Release.COMPLETE),
-    "one that is made anew joins three that run": (members(1), 3, ON, NOW, Release.COMPLETE),
+    "four of four go": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
+    "more than enough go": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
+    "one that is made anew joins three that run": (
+        members(1),
+        3,
+        ON,
+        NOW,
+        GateReleaseReason.COMPLETE,
+    ),
     "one that is made anew waits while two of the others are gone": (members(1), 1, ON, NOW, None),
-    "of several numbers the lowest holds": ([*members(1, of=2), *members(1, of=4)], 0, ON, NOW, Release.COMPLETE),
+    "of several numbers the lowest holds": (
+        [*members(1, of=2), *members(1, of=4)],
+        0,
+        ON,
+        NOW,
+        GateReleaseReason.COMPLETE,
+    ),
     "just before its time is over, it waits": (members(3), 0, ON, after(599), None),
-    "when its time is over, it goes": (members(3), 0, ON, after(600), Release.TIMED_OUT),
+    "when its time is over, it goes": (members(3), 0, ON, after(600), GateReleaseReason.TIMED_OUT),
     "the time counts from the one that waits longest": (
         [*members(1), *members(1, waiting_since=after(599))],
         0,
         ON,
         after(600),
-        Release.TIMED_OUT,
+        GateReleaseReason.TIMED_OUT,
     ),
     "a complete gang that waited for the operator's return is complete": (
         members(4),
         0,
         ON,
         after(6000),
-        Release.COMPLETE,
+        GateReleaseReason.COMPLETE,
     ),
-    "one that waits for nobody goes": (members(1, of=None), 0, ON, NOW, Release.UNWANTED),
-    "a gang of one goes": (members(1, of=1), 0, ON, NOW, Release.UNWANTED),
-    "switched off, all go": (members(3), 0, PolicySettings(), NOW, Release.UNWANTED),
+    "one that waits for nobody goes": (
+        members(1, of=None),
+        0,
+        ON,
+        NOW,
+        GateReleaseReason.NOT_NEEDED,
+    ),
+    "a gang of one goes": (members(1, of=1), 0, ON, NOW, GateReleaseReason.NOT_NEEDED),
+    "switched off, all go": (members(3), 0, PolicySettings(), NOW, GateReleaseReason.NOT_NEEDED),
 }
 
 
-@pytest.mark.parametrize(("waiting", "others", "settings", "now", "want"), RELEASED.values(), ids=RELEASED)
+@pytest.mark.parametrize(
+    ("waiting", "others", "settings", "now", "want"), RELEASED.values(), ids=RELEASED
+)
 def test_release(
-    waiting: list[Waiting], others: int, settings: PolicySettings, now: datetime, want: Release | None
+    waiting: list[GatedPod],
+    others: int,
+    settings: PolicySettings,
+    now: datetime,
+    want: GateReleaseReason | None,
 ) -> None:
     assert gate.decide_release(waiting, others, settings, now) is want
 
 
-@given(st.integers(1, 20), st.integers(0, 20), st.none() | st.integers(-1, 30), st.integers(-600, 3600))
+@given(
+    st.integers(1, 20), st.integers(0, 20), st.none() | st.integers(-1, 30), st.integers(-600, 3600)
+)
 def test_nothing_waits_for_ever(number: int, others: int, wanted: int | None, now: int) -> None:
     waiting = members(number, of=wanted)
     end = gate.deadline(waiting, ON)

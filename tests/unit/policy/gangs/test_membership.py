@@ -33,7 +33,10 @@ READ = {
     "a pod that says nothing is in none": (a_pod(), None),
     "a native PodGroup": (a_pod().in_native_gang("a"), declared("native")),
     "no native PodGroup where none is named": (a_pod().in_native_gang(None), None),
-    "scheduler-plugins": (a_pod().in_gang("a"), declared("pod-group", selector=f"{keys.POD_GROUP}=a")),
+    "scheduler-plugins": (
+        a_pod().in_gang("a"),
+        declared("pod-group", selector=f"{keys.POD_GROUP}=a"),
+    ),
     "an empty name is none, as upstream reads it": (a_pod().in_gang(""), None),
     "document 000": (
         a_pod().labelled(keys.KOORDINATOR_POD_GROUP, "a"),
@@ -59,7 +62,10 @@ READ = {
     "a name that is too long counts as unsaid": (a_pod().in_koordinators_gang("a" * 254), None),
     "Volcano": (a_pod().annotated(keys.VOLCANO_GROUP, "a"), declared("volcano")),
     "Volcano's own key": (a_pod().annotated(keys.VOLCANO_OWN_GROUP, "a"), declared("volcano")),
-    "Kueue": (KUEUE.annotated(keys.KUEUE_TOTAL, "4"), declared("kueue", size=4, selector=f"{keys.KUEUE_GROUP}=a")),
+    "Kueue": (
+        KUEUE.annotated(keys.KUEUE_TOTAL, "4"),
+        declared("kueue", size=4, selector=f"{keys.KUEUE_GROUP}=a"),
+    ),
     "a JobSet": (a_pod().labelled(keys.JOBSET, "a"), member("jobset", selector=f"{keys.JOBSET}=a")),
     "a JobSet's Job is the JobSet": (
         a_pod().labelled(keys.JOB, "a-worker-0").labelled(keys.JOBSET, "a"),
@@ -93,9 +99,17 @@ def test_the_gang_is_read(pod: PodBuilder, expected: Gang | None) -> None:
 
 
 def test_declared_names_are_of_one_kind_and_membership_of_its_own() -> None:
-    dialects = [a_pod().in_gang("a"), a_pod().in_koordinators_gang("a"), a_pod().in_native_gang("a")]
+    dialects = [
+        a_pod().in_gang("a"),
+        a_pod().in_koordinators_gang("a"),
+        a_pod().in_native_gang("a"),
+    ]
     assert {found.key for pod in dialects if (found := membership.read(view(pod)))} == {("", "a")}
-    memberships = [a_pod().labelled(keys.JOB, "a"), a_pod().labelled(keys.JOBSET, "a"), a_pod().in_gang("a")]
+    memberships = [
+        a_pod().labelled(keys.JOB, "a"),
+        a_pod().labelled(keys.JOBSET, "a"),
+        a_pod().in_gang("a"),
+    ]
     assert len({found.key for pod in memberships if (found := membership.read(view(pod)))}) == 3
 
 
@@ -111,5 +125,5 @@ def test_declared_dialects_stand_before_membership() -> None:
 
 def test_a_place_is_named_as_in_the_object() -> None:
     (template,) = pod_views(a_pod().in_native_gang("a").in_template_of("Job"))
-    (said,) = membership.names(template)
+    (said,) = membership.gang_names(template)
     assert said.path == "spec.template.spec.schedulingGroup.podGroupName"

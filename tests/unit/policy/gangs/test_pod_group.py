@@ -7,26 +7,38 @@ import msgspec
 import pytest
 
 from reprieve_policy.gangs import pod_group
-from reprieve_policy.gangs.disruption import Mode
-from reprieve_policy.gangs.pod_group import Group, NativeGroup
+from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
 
 SAYS = {
-    "nothing": ({}, NativeGroup()),
-    "an empty spec": ({"spec": {}}, NativeGroup()),
-    "a gang of four": ({"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}, NativeGroup(min_count=4)),
-    "placed one by one": ({"spec": {"schedulingPolicy": {"basic": {}}}}, NativeGroup()),
-    "disrupted as a whole": ({"spec": {"disruptionMode": {"all": {}}}}, NativeGroup(mode=Mode.ALL)),
-    "disrupted pod by pod": ({"spec": {"disruptionMode": {"single": {}}}}, NativeGroup(mode=Mode.SINGLE)),
-    "its priority": ({"spec": {"priority": -7, "priorityClassName": "low"}}, NativeGroup(priority=-7)),
+    "nothing": ({}, PodGroupInfo()),
+    "an empty spec": ({"spec": {}}, PodGroupInfo()),
+    "a gang of four": (
+        {"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}},
+        PodGroupInfo(min_count=4),
+    ),
+    "placed one by one": ({"spec": {"schedulingPolicy": {"basic": {}}}}, PodGroupInfo()),
+    "disrupted as a whole": (
+        {"spec": {"disruptionMode": {"all": {}}}},
+        PodGroupInfo(disruption_mode=DisruptionMode.ALL),
+    ),
+    "disrupted pod by pod": (
+        {"spec": {"disruptionMode": {"single": {}}}},
+        PodGroupInfo(disruption_mode=DisruptionMode.SINGLE),
+    ),
+    "its priority": (
+        {"spec": {"priority": -7, "priorityClassName": "low"}},
+        PodGroupInfo(priority=-7),
+    ),
 }
 
 
 @pytest.mark.parametrize(("document", "want"), SAYS.values(), ids=SAYS)
-def test_what_a_group_says(document: Any, want: NativeGroup) -> None:
-    assert pod_group.read(msgspec.json.decode(json.dumps(document), type=Group)) == want
+def test_what_a_group_says(document: Any, want: PodGroupInfo) -> None:
+    assert pod_group.read(msgspec.json.decode(json.dumps(document), type=PodGroup)) == want
 
 
 def test_a_pod_has_the_priority_of_its_group() -> None:
-    assert pod_group.priority_of(100, NativeGroup(priority=7)) == 7
+    assert pod_group.priority_of(100, PodGroupInfo(priority=7)) == 7
     assert pod_group.priority_of(100, None) == 100
     assert pod_group.priority_of(None, None) == 0

@@ -40,14 +40,14 @@ from reprieve_policy.kube.kinds import KINDS as KINDS_BY_NAME
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
-    GroupTemplate,
     NodeToleration,
     ObjectMeta,
     OwnerReference,
+    PodGroupTemplate,
     PodTemplate,
     Quantities,
-    Requirements,
     Resource,
+    ResourceRequirements,
     Spec,
     VolumeMount,
 )
@@ -56,36 +56,127 @@ from reprieve_policy.lifecycle import eviction, ledger, mark
 from reprieve_testing.texts import is_showable
 
 KEYS = [
-    *(PREEMPTION_CLASS, PREEMPTIBLE, CAN_PREEMPT, CHECKPOINT, CHECKPOINT_HINT, CHECKPOINT_TIMEOUT, MAX_DEFERRAL),
-    *(SOFT_EVICTION, KOORDINATOR_SOFT_EVICTION, PREEMPTION_PRIORITY_CLASS, COMPLETION_INDEX, QUOTA_NAME),
+    *(
+        PREEMPTION_CLASS,
+        PREEMPTIBLE,
+        CAN_PREEMPT,
+        CHECKPOINT,
+        CHECKPOINT_HINT,
+        CHECKPOINT_TIMEOUT,
+        MAX_DEFERRAL,
+    ),
+    *(
+        SOFT_EVICTION,
+        KOORDINATOR_SOFT_EVICTION,
+        PREEMPTION_PRIORITY_CLASS,
+        COMPLETION_INDEX,
+        QUOTA_NAME,
+    ),
     *(ESTIMATED_CHECKPOINT_TIME, REQUEUE_ENV),
     *(WORKLOAD_TYPE, ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT),
-    *(place.key for place in sorted(dialects.PLACES) if place.holder != "spec"),
+    *(place.key for place in sorted(dialects.GANG_FIELDS) if place.holder != "spec"),
     TOLERATION_PREFIX + MINIMUM_PREEMPTABLE_PRIORITY,
     TOLERATION_PREFIX + TOLERATION_SECONDS,
     OLD_TOLERATION_PREFIX + TOLERATION_SECONDS,
 ]
 TEXTS = [
-    *("", "true", "false", "requested", "none", "auto", "sensitive", "off", "warn", "low", "0", "4", "10", "11", "-1"),
-    *("0-6", "6-0", "5m", "0s", "9" * 5000 + "h", "999999h", "http://:8080/x", "http://:99999/x", "annotation:"),
-    *("2147483648", "9223372037", "9" * 5000, "0" * 5000, "٣", "\0", "\n", "\ud800", "\u2028", "x" * 20_480),
-    *("{", "[]", "{}", "null", "NaN", '{"timestamp":Infinity}', '{"timestamp":true}', '{"timestamp":1e999}'),
-    *('{"timestamp":"9999-12-31T23:59:59-12:00"}', '{"timestamp":99999999999999999999}', '{"initiator":"\\ud800"}'),
-    *('{"deleteOptions":{"gracePeriodSeconds":1e3}}', '{"reason":1,"reason":{}}', "[" * 200 + "]" * 200),
-    *("[" * 9000, '{"a":' * 2000, '{"timestamp":' + "[" * 970 + "]" * 970 + "}", '{"state":"saved","path":"\\ud800"}'),
-    *("grpc://:1", "signal://USR1?container=low", "file:///low/x", "file://" + "/x" * 9000, "1e99", "-1m", "1.5Gi"),
-    *('{"v":1}', '{"v":1,"slots":{"":{"count":1e9,"first":0}}}', '{"slots":[[]]}', '{"v":1,"id":"","phase":"saved"}'),
+    *(
+        "",
+        "true",
+        "false",
+        "requested",
+        "none",
+        "auto",
+        "sensitive",
+        "off",
+        "warn",
+        "low",
+        "0",
+        "4",
+        "10",
+        "11",
+        "-1",
+    ),
+    *(
+        "0-6",
+        "6-0",
+        "5m",
+        "0s",
+        "9" * 5000 + "h",
+        "999999h",
+        "http://:8080/x",
+        "http://:99999/x",
+        "annotation:",
+    ),
+    *(
+        "2147483648",
+        "9223372037",
+        "9" * 5000,
+        "0" * 5000,
+        "٣",
+        "\0",
+        "\n",
+        "\ud800",
+        "\u2028",
+        "x" * 20_480,
+    ),
+    *(
+        "{",
+        "[]",
+        "{}",
+        "null",
+        "NaN",
+        '{"timestamp":Infinity}',
+        '{"timestamp":true}',
+        '{"timestamp":1e999}',
+    ),
+    *(
+        '{"timestamp":"9999-12-31T23:59:59-12:00"}',
+        '{"timestamp":99999999999999999999}',
+        '{"initiator":"\\ud800"}',
+    ),
+    *(
+        '{"deleteOptions":{"gracePeriodSeconds":1e3}}',
+        '{"reason":1,"reason":{}}',
+        "[" * 200 + "]" * 200,
+    ),
+    *(
+        "[" * 9000,
+        '{"a":' * 2000,
+        '{"timestamp":' + "[" * 970 + "]" * 970 + "}",
+        '{"state":"saved","path":"\\ud800"}',
+    ),
+    *(
+        "grpc://:1",
+        "signal://USR1?container=low",
+        "file:///low/x",
+        "file://" + "/x" * 9000,
+        "1e99",
+        "-1m",
+        "1.5Gi",
+    ),
+    *(
+        '{"v":1}',
+        '{"v":1,"slots":{"":{"count":1e9,"first":0}}}',
+        '{"slots":[[]]}',
+        '{"v":1,"id":"","phase":"saved"}',
+    ),
 ]
 KINDS = [*KINDS_BY_NAME, CUSTOM]
 
 
 def texts(chance: Random) -> dict[str, str] | None:
-    return None if chance.random() < 0.1 else {chance.choice(KEYS): chance.choice(TEXTS) for _ in range(4)}
+    return (
+        None
+        if chance.random() < 0.1
+        else {chance.choice(KEYS): chance.choice(TEXTS) for _ in range(4)}
+    )
 
 
 def metadata(chance: Random) -> ObjectMeta:
     owner = OwnerReference(
-        kind=chance.choice(["Job", "StatefulSet", "ReplicaSet", ""]), controller=chance.choice([True, None])
+        kind=chance.choice(["Job", "StatefulSet", "ReplicaSet", ""]),
+        controller=chance.choice([True, None]),
     )
     return ObjectMeta(
         name=chance.choice([None, "low", "\ud800"]),
@@ -105,9 +196,13 @@ def a_container(chance: Random) -> Container:
     mounts = (VolumeMount(mountPath=chance.choice(["", "/", "low", "/low", "/low//"])),)
     return Container(
         name=chance.choice(["", "low"]),
-        ports=chance.choice([None, (ContainerPort(containerPort=chance.choice([-1, 0, 1, 8080])),)]),
+        ports=chance.choice(
+            [None, (ContainerPort(containerPort=chance.choice([-1, 0, 1, 8080])),)]
+        ),
         volumeMounts=chance.choice([None, mounts]),
-        resources=chance.choice([None, Requirements(requests=amounts(chance), limits=amounts(chance))]),
+        resources=chance.choice(
+            [None, ResourceRequirements(requests=amounts(chance), limits=amounts(chance))]
+        ),
         restartPolicy=chance.choice([None, "Always", ""]),
     )
 
@@ -133,10 +228,17 @@ def quotas(chance: Random) -> Quotas:
 
 def spec(chance: Random) -> Spec | None:
     template = PodTemplate(
-        metadata=chance.choice([None, metadata(chance)]), spec=chance.choice([None, a_pods_spec(chance)])
+        metadata=chance.choice([None, metadata(chance)]),
+        spec=chance.choice([None, a_pods_spec(chance)]),
     )
     names = chance.choice([None, "", "low", "unknown"])
-    groups = chance.choice([None, (), (GroupTemplate(priorityClassName=names, podGroupTemplates=(GroupTemplate(),)),)])
+    groups = chance.choice(
+        [
+            None,
+            (),
+            (PodGroupTemplate(priorityClassName=names, podGroupTemplates=(PodGroupTemplate(),)),),
+        ]
+    )
     selector = chance.choice([None, {}, {HOME_NAMESPACE: chance.choice(TEXTS)}])
     tolerations = chance.choice([None, (), (NodeToleration(), NodeToleration(operator="Exists"))])
     said = Spec(
@@ -151,7 +253,9 @@ def spec(chance: Random) -> Spec | None:
 
 def an_object(chance: Random) -> Resource:
     value = chance.choice([None, -(2**31), 0, 1000, 2**31 - 1])
-    return Resource(kind=chance.choice(KINDS), metadata=metadata(chance), spec=spec(chance), value=value)
+    return Resource(
+        kind=chance.choice(KINDS), metadata=metadata(chance), spec=spec(chance), value=value
+    )
 
 
 def facts(chance: Random) -> Facts:
@@ -161,10 +265,12 @@ def facts(chance: Random) -> Facts:
     return Facts(
         namespace=policy,
         priority_classes=dict(zip(("low", "10"), known, strict=True)),
-        inherited=slots.get(""),
+        ledger_entry=slots.get(""),
         quotas=quotas(chance),
-        lacking=chance.choice([frozenset(), frozenset({CLAIM_NON_PREEMPTIBLE})]),
-        settings=chance.choice([settings.PolicySettings(), settings.PolicySettings(quota_fit="refuse")]),
+        missing_permissions=chance.choice([frozenset(), frozenset({CLAIM_NON_PREEMPTIBLE})]),
+        settings=chance.choice(
+            [settings.PolicySettings(), settings.PolicySettings(quota_fit="refuse")]
+        ),
     )
 
 

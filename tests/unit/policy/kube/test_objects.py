@@ -14,14 +14,20 @@ def class_of(resource: Resource) -> list[str | None]:
 def test_views_are_of_the_object_that_is_asked_about_in_any_order():
     first, second = a_pod().in_class(1).build(), a_pod().in_class(2).build()
 
-    assert [class_of(resource) for resource in (first, second, second, first)] == [["1"], ["2"], ["2"], ["1"]]
+    assert [class_of(resource) for resource in (first, second, second, first)] == [
+        ["1"],
+        ["2"],
+        ["2"],
+        ["1"],
+    ]
 
 
 def test_views_can_be_asked_for_twice_at_once():
     resource = a_pod().in_class(3).in_template_of("Deployment")
 
     assert [
-        first.prefix == second.prefix for first, second in zip(pod_views(resource), pod_views(resource), strict=True)
+        first.prefix == second.prefix
+        for first, second in zip(pod_views(resource), pod_views(resource), strict=True)
     ]
     assert class_of(resource) == ["3"]
 

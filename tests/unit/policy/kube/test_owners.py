@@ -24,7 +24,9 @@ GROUPS = {
 
 def a_reference(kind: str, name: str = "it", api_version: str | None = None) -> OwnerReference:
     group = GROUPS[kind] if api_version is None else api_version
-    return OwnerReference(apiVersion=group, kind=kind, name=name, uid=f"{kind}-{name}", controller=True)
+    return OwnerReference(
+        apiVersion=group, kind=kind, name=name, uid=f"{kind}-{name}", controller=True
+    )
 
 
 KEEPERS = {
@@ -42,7 +44,7 @@ KEEPERS = {
 
 @pytest.mark.parametrize(("reference", "resource"), KEEPERS.values(), ids=KEEPERS)
 def test_who_keeps_a_ledger(reference: OwnerReference | None, resource: str | None) -> None:
-    row = owners.owner_of(reference)
+    row = owners.ledger_kind_of(reference)
     assert (row.resource if row else None) == resource
 
 
@@ -64,7 +66,7 @@ class Cluster:
         return ObjectMeta(name=name, uid=uid, ownerReferences=(controller,) if controller else None)
 
     def whole_of(self, reference: OwnerReference) -> OwnerReference | None:
-        return asyncio.run(lineage.find_whole(reference, self.look_up))
+        return asyncio.run(lineage.find_root_owner(reference, self.look_up))
 
 
 LWS = a_reference("LeaderWorkerSet", "lws")
@@ -89,14 +91,20 @@ class Case:
 
 
 WHOLES = {
-    "a Job of a JobSet is a part of it": Case(of=JOB, among={("jobs", "set-a-0"): JOB_SET}, want=JOB_SET),
+    "a Job of a JobSet is a part of it": Case(
+        of=JOB, among={("jobs", "set-a-0"): JOB_SET}, want=JOB_SET
+    ),
     "a Job that nobody made stands for itself": Case(of=JOB, among={("jobs", "set-a-0"): None}),
-    "a CronJob makes no Job anew": Case(of=JOB, among={("jobs", "set-a-0"): a_reference("CronJob")}),
+    "a CronJob makes no Job anew": Case(
+        of=JOB, among={("jobs", "set-a-0"): a_reference("CronJob")}
+    ),
     "a namesake's JobSet is none": Case(
         of=JOB, among={("jobs", "set-a-0"): a_reference("JobSet", api_version="example.com/v1")}
     ),
     "a JobSet makes no StatefulSet": Case(of=LEADERS, among={("statefulsets", "lws"): JOB_SET}),
-    "leaders of a LeaderWorkerSet are a part of it": Case(of=LEADERS, among=OF_A_LEADER_WORKER_SET, want=LWS),
+    "leaders of a LeaderWorkerSet are a part of it": Case(
+        of=LEADERS, among=OF_A_LEADER_WORKER_SET, want=LWS
+    ),
     "so are its workers, whose StatefulSet is the leader's": Case(
         of=WORKERS, among=OF_A_LEADER_WORKER_SET, want=LWS, looks=3
     ),
@@ -105,11 +113,13 @@ WHOLES = {
     ),
     "a Job that is gone is a part of nothing": Case(of=JOB, among={}),
     "a ReplicaSet is not even looked at": Case(of=a_reference("ReplicaSet"), among={}, looks=0),
-    "nor is another group's Job": Case(of=a_reference("Job", api_version="batch.volcano.sh/v1"), among={}, looks=0),
+    "nor is another group's Job": Case(
+        of=a_reference("Job", api_version="batch.volcano.sh/v1"), among={}, looks=0
+    ),
     "pods that own each other are followed only so far": Case(
         of=WORKERS,
         among={("statefulsets", "lws-0"): a_reference("Pod", "lws-0"), ("pods", "lws-0"): WORKERS},
-        looks=owners.MOST_LINKS,
+        looks=owners.MAX_OWNER_DEPTH,
     ),
 }
 

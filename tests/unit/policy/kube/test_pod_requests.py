@@ -3,21 +3,34 @@
 import pytest
 
 from reprieve_policy.kube import pod_requests
-from reprieve_policy.kube.objects import Container, JobTemplate, Quantities, Requirements, Resource, Spec
+from reprieve_policy.kube.objects import (
+    Container,
+    JobTemplate,
+    Quantities,
+    Resource,
+    ResourceRequirements,
+    Spec,
+)
 from reprieve_policy.kube.quantity import NANOS
 
 
-def a_container(cpu: Quantities | str, *, is_sidecar: bool = False, limit: str | None = None) -> Container:
+def a_container(
+    cpu: Quantities | str, *, is_sidecar: bool = False, limit: str | None = None
+) -> Container:
     requests = {"cpu": cpu} if isinstance(cpu, str) else cpu
     limits = {"cpu": limit} if limit else None
     return Container(
-        resources=Requirements(requests=requests, limits=limits), restartPolicy="Always" if is_sidecar else None
+        resources=ResourceRequirements(requests=requests, limits=limits),
+        restartPolicy="Always" if is_sidecar else None,
     )
 
 
 PODS = {
     "nothing": (Spec(), 0),
-    "containers that say nothing": (Spec(containers=(Container(), Container(resources=Requirements()))), 0),
+    "containers that say nothing": (
+        Spec(containers=(Container(), Container(resources=ResourceRequirements()))),
+        0,
+    ),
     "its containers together": (Spec(containers=(a_container("1"), a_container("500m"))), 1500),
     "an init container that asks for less than they do": (
         Spec(containers=(a_container("2"),), initContainers=(a_container("1"),)),
@@ -44,7 +57,7 @@ PODS = {
     ),
     "a request before a limit": (Spec(containers=(a_container("1", limit="8"),)), 1000),
     "what the pod says as a whole": (
-        Spec(containers=(a_container("1"),), resources=Requirements(requests={"cpu": "3"})),
+        Spec(containers=(a_container("1"),), resources=ResourceRequirements(requests={"cpu": "3"})),
         3000,
     ),
     "its overhead too": (Spec(containers=(a_container("1"),), overhead={"cpu": "250m"}), 1250),
@@ -70,7 +83,10 @@ def test_resources_are_told_apart() -> None:
 WORKLOADS = {
     "a pod is no workload": (Resource(kind="Pod", spec=Spec()), None),
     "a Job is its parallelism": (Resource(kind="Job", spec=Spec(parallelism=4)), 4),
-    "a Job makes no more than it completes": (Resource(kind="Job", spec=Spec(parallelism=4, completions=3)), 3),
+    "a Job makes no more than it completes": (
+        Resource(kind="Job", spec=Spec(parallelism=4, completions=3)),
+        3,
+    ),
     "a Job makes one where it says nothing": (Resource(kind="Job", spec=Spec()), 1),
     "a Job may be held back": (Resource(kind="Job", spec=Spec(parallelism=0)), 0),
     "a CronJob is each of its Jobs": (
@@ -78,10 +94,16 @@ WORKLOADS = {
         5,
     ),
     "a CronJob without any is one": (Resource(kind="CronJob", spec=Spec()), 1),
-    "a CronJob with an empty one is one": (Resource(kind="CronJob", spec=Spec(jobTemplate=JobTemplate())), 1),
+    "a CronJob with an empty one is one": (
+        Resource(kind="CronJob", spec=Spec(jobTemplate=JobTemplate())),
+        1,
+    ),
     "a Deployment is its replicas": (Resource(kind="Deployment", spec=Spec(replicas=7)), 7),
     "a Deployment is one where it says nothing": (Resource(kind="Deployment", spec=Spec()), 1),
-    "a Deployment may be scaled to nothing": (Resource(kind="Deployment", spec=Spec(replicas=0)), 0),
+    "a Deployment may be scaled to nothing": (
+        Resource(kind="Deployment", spec=Spec(replicas=0)),
+        0,
+    ),
     "less than none is none": (Resource(kind="StatefulSet", spec=Spec(replicas=-3)), 0),
     "a DaemonSet's are the nodes' to say": (Resource(kind="DaemonSet", spec=Spec()), None),
     "an object without a spec is one": (Resource(kind="Deployment"), 1),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from reprieve_policy.kube import quantity
 from reprieve_policy.kube.quantity import NANOS
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 READ = {
     "nothing": ("0", 0),
@@ -97,7 +97,9 @@ def test_is_read_exactly(text: str | float, nanos: int) -> None:
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_what_kubernetes_would_not_read_is_refused(text: str | float) -> None:
-    assert quantity.parse(text, "path") == Violation("path", Kind.INVALID, str(text), quantity.EXPECTED)
+    assert quantity.parse(text, "path") == Violation(
+        "path", ViolationKind.INVALID, str(text), quantity.EXPECTED
+    )
 
 
 @pytest.mark.parametrize(("text", "shown"), SHOWN.values(), ids=SHOWN)

@@ -15,7 +15,11 @@ from reprieve_testing.builders import a_quota
 GPU = {keys.QUOTA_NAME: "gpu"}
 
 QUOTAS = {
-    "a named quota is used, in whatever namespace it is": ([a_quota("gpu", "admin")], GPU, "admin/gpu"),
+    "a named quota is used, in whatever namespace it is": (
+        [a_quota("gpu", "admin")],
+        GPU,
+        "admin/gpu",
+    ),
     "of two of a name, the one in the pod's namespace is": (
         [a_quota("gpu", "admin"), a_quota("gpu", "team")],
         GPU,
@@ -26,22 +30,38 @@ QUOTAS = {
         GPU,
         "a/gpu",
     ),
-    "a named quota goes before the namespace's": ([a_quota("team", "team"), a_quota("gpu", "admin")], GPU, "admin/gpu"),
+    "a named quota goes before the namespace's": (
+        [a_quota("team", "team"), a_quota("gpu", "admin")],
+        GPU,
+        "admin/gpu",
+    ),
     "a quota that is not there is the default one": (
         [a_quota("team", "team"), a_quota(quota.DEFAULT, "admin")],
         GPU,
         f"admin/{quota.DEFAULT}",
     ),
-    "a quota that is not there is none where there is no default": ([a_quota("team", "team")], GPU, None),
+    "a quota that is not there is none where there is no default": (
+        [a_quota("team", "team")],
+        GPU,
+        None,
+    ),
     "an empty name is no name": ([a_quota("team", "team")], {keys.QUOTA_NAME: ""}, "team/team"),
     "without a name it is the one named like the namespace": (
         [a_quota("team", "team"), a_quota("other", "team")],
         {},
         "team/team",
     ),
-    "or the one that lists the namespace": ([a_quota("shared", "admin", "a", "team")], {}, "admin/shared"),
+    "or the one that lists the namespace": (
+        [a_quota("shared", "admin", "a", "team")],
+        {},
+        "admin/shared",
+    ),
     "another one in the namespace is not used": ([a_quota("gpu", "team")], {}, None),
-    "without any it is the default one": ([a_quota(quota.DEFAULT, "admin")], {}, f"admin/{quota.DEFAULT}"),
+    "without any it is the default one": (
+        [a_quota(quota.DEFAULT, "admin")],
+        {},
+        f"admin/{quota.DEFAULT}",
+    ),
     "where there are no quotas there is none": ([], GPU, None),
 }
 
@@ -55,7 +75,9 @@ def test_a_pods_quota_is_found_as_koordinator_finds_it(
 
 
 def test_a_quota_that_is_gone_is_not_found_by_any_way() -> None:
-    quotas = Quotas([a_quota("team", "team"), a_quota("shared", "admin", "team"), a_quota("shared", "other")])
+    quotas = Quotas(
+        [a_quota("team", "team"), a_quota("shared", "admin", "team"), a_quota("shared", "other")]
+    )
     for key in (("team", "team"), ("admin", "shared"), ("admin", "shared")):
         quotas.remove(key)
     assert quotas.find({}, "team") is None
@@ -73,11 +95,11 @@ def test_a_quota_that_changed_is_found_as_it_is_now() -> None:
 
 def test_which_quotas_there_are_for_whom_does_not_change_with_what_they_have_used() -> None:
     quotas = Quotas([a_quota("shared", "admin", "team")])
-    before = quotas.shape
+    before = quotas.namespaces_by_quota
     quotas.put(replace(a_quota("shared", "admin", "team"), used={"cpu": 1}))
-    assert quotas.shape == before
+    assert quotas.namespaces_by_quota == before
     quotas.put(a_quota("shared", "admin", "team", "other"))
-    assert quotas.shape != before
+    assert quotas.namespaces_by_quota != before
 
 
 def metadata(**annotations: str) -> ObjectMeta:
@@ -95,8 +117,8 @@ def test_what_koordinator_writes_is_read() -> None:
     assert found == Quota(
         namespace="team",
         name="gpu",
-        least={"cpu": 4 * NANOS},
-        most={"cpu": 8 * NANOS},
+        min_amounts={"cpu": 4 * NANOS},
+        max_amounts={"cpu": 8 * NANOS},
         used={"cpu": 13 * NANOS // 2},
         non_preemptible_used={"cpu": 2 * NANOS, "memory": 2**30 * NANOS},
         non_preemptible_request={"cpu": 3 * NANOS},
@@ -104,23 +126,43 @@ def test_what_koordinator_writes_is_read() -> None:
     )
 
 
-UNREADABLE = ["", "{", "[]", "null", "7", '{"cpu":[]}', '{"cpu":"many"}', "[" * 9000, '{"a":' * 5000, "9" * 5000]
+UNREADABLE = [
+    "",
+    "{",
+    "[]",
+    "null",
+    "7",
+    '{"cpu":[]}',
+    '{"cpu":"many"}',
+    "[" * 9000,
+    '{"a":' * 5000,
+    "9" * 5000,
+]
 
 
 @pytest.mark.parametrize("text", [*UNREADABLE, '{"cpu":"1"}' + " " * 70_000])
 def test_what_is_unreadable_counts_as_unsaid(text: str) -> None:
-    found = quota.read_leniently(metadata(non_preemptible_used=text, quota_namespaces=text), {"cpu": "x"}, {}, {})
+    found = quota.read_leniently(
+        metadata(non_preemptible_used=text, quota_namespaces=text), {"cpu": "x"}, {}, {}
+    )
     assert found == a_quota("gpu", "team")
 
 
 def test_names_that_are_no_texts_are_left_out() -> None:
-    assert quota.read_leniently(metadata(quota_namespaces='["a",7,null]'), {}, {}, {}).namespaces == ("a",)
+    assert quota.read_leniently(
+        metadata(quota_namespaces='["a",7,null]'), {}, {}, {}
+    ).namespaces == ("a",)
 
 
 def test_a_quota_of_any_size_is_kept_in_little() -> None:
     many = {f"resource-{number}": "1" for number in range(5000)}
-    found = quota.read_leniently(metadata(quota_namespaces=json.dumps([*many][:3000])), many, many, many)
-    assert max(len(found.least), len(found.most), len(found.used), len(found.namespaces)) == 1000
+    found = quota.read_leniently(
+        metadata(quota_namespaces=json.dumps([*many][:3000])), many, many, many
+    )
+    assert (
+        max(len(found.min_amounts), len(found.max_amounts), len(found.used), len(found.namespaces))
+        == 1000
+    )
 
 
 def test_an_object_without_names_is_survived() -> None:

@@ -28,7 +28,9 @@ def places(document: object, *paths: str) -> list[str]:
 def test_a_listed_kind_comes_beside_the_well_known_ones() -> None:
     found = listed("\n  example.com/Sweep: spec.trials[*].template , spec.final\n\n")
     assert found.paths_of("example.com", "Sweep") == ("spec.trials[*].template", "spec.final")
-    assert found.paths_of("jobset.x-k8s.io", "JobSet") == ("spec.replicatedJobs[*].template.spec.template",)
+    assert found.paths_of("jobset.x-k8s.io", "JobSet") == (
+        "spec.replicatedJobs[*].template.spec.template",
+    )
     assert found.paths_of("example.com", "JobSet") == ()
 
 
@@ -65,21 +67,31 @@ def test_a_kind_that_is_read_anyway_may_not_be_listed() -> None:
 
 
 def test_more_kinds_than_can_be_meant_are_refused() -> None:
-    found = template_kinds.parse("\n".join(f"example.com/Kind{index}: spec.template" for index in range(200)), AT)
+    found = template_kinds.parse(
+        "\n".join(f"example.com/Kind{index}: spec.template" for index in range(200)), AT
+    )
     assert isinstance(found, Violation)
     assert found.detail == f"must be at most {100 - len(WELL_KNOWN.rows)} kinds"
 
 
 def test_a_bad_list_is_refused_where_the_policy_is() -> None:
-    (found,) = decide_admission(a_policy_map(templateKinds="apps/Deployment: spec"), None, Facts()).violations
+    (found,) = decide_admission(
+        a_policy_map(templateKinds="apps/Deployment: spec"), None, Facts()
+    ).violations
     assert (found.path, found.rule) == (AT, "policy-config")
 
 
 JOB_SET = {
     "spec": {
         "replicatedJobs": [
-            {"name": "driver", "template": {"spec": {"template": {"metadata": {"labels": {"a": "1"}}}}}},
-            {"name": "workers", "template": {"spec": {"template": {"metadata": {"labels": {"a": "2"}}}}}},
+            {
+                "name": "driver",
+                "template": {"spec": {"template": {"metadata": {"labels": {"a": "1"}}}}},
+            },
+            {
+                "name": "workers",
+                "template": {"spec": {"template": {"metadata": {"labels": {"a": "2"}}}}},
+            },
         ]
     }
 }
@@ -94,7 +106,9 @@ def test_each_item_of_a_list_is_found_and_named() -> None:
 
 
 def test_each_value_of_a_map_is_found_and_named() -> None:
-    job = {"spec": {"pytorchReplicaSpecs": {"Master": {"template": {}}, "Worker": {"template": {}}}}}
+    job = {
+        "spec": {"pytorchReplicaSpecs": {"Master": {"template": {}}, "Worker": {"template": {}}}}
+    }
     assert places(job, *WELL_KNOWN.paths_of("kubeflow.org", "PyTorchJob")) == [
         "spec.pytorchReplicaSpecs[Master].template.",
         "spec.pytorchReplicaSpecs[Worker].template.",
@@ -108,8 +122,22 @@ def test_a_key_that_would_not_fit_in_a_line_is_shown_shortened() -> None:
     assert len(shown) < 120
 
 
-FORMS = [None, "spec", 7, [], {}, {"spec": None}, {"spec": []}, {"spec": "x"}, {"spec": {"tasks": None}}]
-FORMS += [{"spec": {"tasks": "abc"}}, {"spec": {"tasks": [None, 1, "x", []]}}, {"spec": {"tasks": [{"template": "x"}]}}]
+FORMS = [
+    None,
+    "spec",
+    7,
+    [],
+    {},
+    {"spec": None},
+    {"spec": []},
+    {"spec": "x"},
+    {"spec": {"tasks": None}},
+]
+FORMS += [
+    {"spec": {"tasks": "abc"}},
+    {"spec": {"tasks": [None, 1, "x", []]}},
+    {"spec": {"tasks": [{"template": "x"}]}},
+]
 
 
 @pytest.mark.parametrize("document", FORMS, ids=str)

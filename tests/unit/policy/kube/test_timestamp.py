@@ -16,8 +16,14 @@ READ = {
     "RFC 3339 west of Greenwich": ("2026-11-21T04:00:00-08:00", MOMENT),
     "RFC 3339 in lower case": ("2026-11-21t12:00:00z", MOMENT),
     "one digit of a second": ("2026-11-21T12:00:00.5Z", MOMENT + timedelta(milliseconds=500)),
-    "six digits of a second": ("2026-11-21T12:00:00.123456Z", MOMENT + timedelta(microseconds=123_456)),
-    "nine digits of a second, cut to six": ("2026-11-21T12:00:00.123456789Z", MOMENT + timedelta(microseconds=123_456)),
+    "six digits of a second": (
+        "2026-11-21T12:00:00.123456Z",
+        MOMENT + timedelta(microseconds=123_456),
+    ),
+    "nine digits of a second, cut to six": (
+        "2026-11-21T12:00:00.123456789Z",
+        MOMENT + timedelta(microseconds=123_456),
+    ),
     "an epoch": (1795262400, MOMENT),
     "an epoch as a text": ("1795262400", MOMENT),
     "the epoch itself": (0, datetime(1970, 1, 1, tzinfo=UTC)),
@@ -67,5 +73,7 @@ def test_what_is_rendered_is_read_back(moment: datetime) -> None:
 
 @pytest.mark.parametrize("microsecond", [0, 7, 999_999])
 def test_a_micro_time_always_has_six_digits_of_a_second(microsecond: int) -> None:
-    text = timestamp.render_micro(datetime(2026, 11, 21, 12, 0, tzinfo=UTC).replace(microsecond=microsecond))
+    text = timestamp.render_micro(
+        datetime(2026, 11, 21, 12, 0, tzinfo=UTC).replace(microsecond=microsecond)
+    )
     assert text == f"2026-11-21T12:00:00.{microsecond:06}Z"

@@ -10,21 +10,32 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import bare_pod
 from reprieve_policy.lifecycle.eviction import Checkpoint
-from reprieve_policy.lifecycle.ledger import Entry
+from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_testing.builders import NOW, after
 
 Json = dict[str, Any]
 SETTINGS = PolicySettings()
-ENTRY = Entry(
+ENTRY = LedgerEntry(
     preempted_count=3,
     first_submitted_at=NOW,
     eviction_ids=("e",),
     checkpoint=Checkpoint(saved_at=after(60), path="/ckpt/7"),
 )
-TOKEN = {"name": "kube-api-access-t46gg", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
-TOKEN_MOUNT = {"name": "kube-api-access-t46gg", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+TOKEN = {
+    "name": "kube-api-access-t46gg",
+    "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
+}
+TOKEN_MOUNT = {
+    "name": "kube-api-access-t46gg",
+    "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+}
 ADDED_TOLERATIONS = [
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    {
+        "key": f"node.kubernetes.io/{key}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
     for key in ("not-ready", "unreachable")
 ]
 
@@ -52,17 +63,38 @@ def replacement_of(pod: Json) -> Json:
 
 RECREATABLE = {
     "a pod that somebody made": (a_pod(), True),
-    "one whose maps are null": (described(a_pod(), labels=None, annotations=None, ownerReferences=None), True),
-    "one that somebody else looks after": (described(a_pod(), ownerReferences=[{"kind": "Job"}]), False),
-    "one that merely goes with something": (described(a_pod(), ownerReferences=[{"kind": "ConfigMap"}]), False),
-    "the mirror of a static pod": (described(a_pod(), annotations={"kubernetes.io/config.mirror": "x"}), False),
-    "a debugger": (described(a_pod(), labels={"app.kubernetes.io/managed-by": "kubectl-debug"}), False),
-    "what Helm manages": (described(a_pod(), labels={"app.kubernetes.io/managed-by": "Helm"}), True),
+    "one whose maps are null": (
+        described(a_pod(), labels=None, annotations=None, ownerReferences=None),
+        True,
+    ),
+    "one that somebody else looks after": (
+        described(a_pod(), ownerReferences=[{"kind": "Job"}]),
+        False,
+    ),
+    "one that merely goes with something": (
+        described(a_pod(), ownerReferences=[{"kind": "ConfigMap"}]),
+        False,
+    ),
+    "the mirror of a static pod": (
+        described(a_pod(), annotations={"kubernetes.io/config.mirror": "x"}),
+        False,
+    ),
+    "a debugger": (
+        described(a_pod(), labels={"app.kubernetes.io/managed-by": "kubectl-debug"}),
+        False,
+    ),
+    "what Helm manages": (
+        described(a_pod(), labels={"app.kubernetes.io/managed-by": "Helm"}),
+        True,
+    ),
     "one that somebody sat in front of": (
         a_pod(containers=[{"name": "sh", "stdin": True, "stdinOnce": True, "tty": True}]),
         False,
     ),
-    "one that reads its input again and again": (a_pod(containers=[{"name": "sh", "stdin": True}]), True),
+    "one that reads its input again and again": (
+        a_pod(containers=[{"name": "sh", "stdin": True}]),
+        True,
+    ),
 }
 
 
@@ -98,8 +130,15 @@ def test_what_its_author_said_stays_and_what_it_went_through_does_not() -> None:
         keys.PREEMPTED_COUNT: "2",
         keys.REQUEUED_FROM: "an-earlier-one",
     }
-    life = {"resourceVersion": "7", "generateName": "train-", "finalizers": ["x"], "managedFields": [{}]}
-    metadata = replacement_of(described(a_pod(), labels=labels, annotations=annotations, **life))["metadata"]
+    life = {
+        "resourceVersion": "7",
+        "generateName": "train-",
+        "finalizers": ["x"],
+        "managedFields": [{}],
+    }
+    metadata = replacement_of(described(a_pod(), labels=labels, annotations=annotations, **life))[
+        "metadata"
+    ]
     assert set(metadata) == {"name", "namespace", "labels", "annotations"}
     assert metadata["labels"] == {"app": "train"}
     told = metadata["annotations"]
@@ -113,7 +152,13 @@ def test_what_its_author_said_stays_and_what_it_went_through_does_not() -> None:
 
 SPECS: dict[str, tuple[Json, Json]] = {
     "what was chosen for it is chosen anew": (
-        {"nodeName": "n", "priority": 7, "preemptionPolicy": "Never", "overhead": {}, "priorityClassName": "low"},
+        {
+            "nodeName": "n",
+            "priority": 7,
+            "preemptionPolicy": "Never",
+            "overhead": {},
+            "priorityClassName": "low",
+        },
         {"priorityClassName": "low"},
     ),
     "its ServiceAccount is named once": (
@@ -140,7 +185,10 @@ SPECS: dict[str, tuple[Json, Json]] = {
         {"schedulingGates": [{"name": "example.com/hold"}]},
     ),
     "what nobody here has heard of stays": ({"aFieldOfTomorrow": [1]}, {"aFieldOfTomorrow": [1]}),
-    "lists that are null are none": ({"volumes": None, "tolerations": None, "initContainers": None}, {}),
+    "lists that are null are none": (
+        {"volumes": None, "tolerations": None, "initContainers": None},
+        {},
+    ),
 }
 
 
@@ -156,14 +204,18 @@ def test_mounts_of_the_token_go_with_it_in_every_container() -> None:
         {"name": "main", "volumeMounts": [own, TOKEN_MOUNT]},
         {"name": "other", "volumeMounts": [TOKEN_MOUNT]},
     ]
-    made = replacement_of(a_pod(volumes=[TOKEN], containers=containers, initContainers=containers))["spec"]
+    made = replacement_of(a_pod(volumes=[TOKEN], containers=containers, initContainers=containers))[
+        "spec"
+    ]
     assert made["containers"] == [{"name": "main", "volumeMounts": [own]}, {"name": "other"}]
     assert made["initContainers"] == made["containers"]
 
 
 def test_variables_are_added_where_they_are_asked_for_and_stay_what_they_are() -> None:
     own = {"name": "REPRIEVE_LAST_CHECKPOINT_AT", "value": "never"}
-    pod = described(a_pod(containers=[{"name": "main", "env": [own]}]), annotations={keys.REQUEUE_ENV: "true"})
+    pod = described(
+        a_pod(containers=[{"name": "main", "env": [own]}]), annotations={keys.REQUEUE_ENV: "true"}
+    )
     once = replacement_of(pod)
     names = [found["name"] for found in once["spec"]["containers"][0]["env"]]
     assert names == [

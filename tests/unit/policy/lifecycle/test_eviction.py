@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import Answer
+from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.kube import text as texts
 from reprieve_policy.lifecycle import eviction, machine, mark
 from reprieve_policy.lifecycle.eviction import (
     MAX_ANNOTATION,
-    TIMED,
-    Cause,
+    WITH_DEADLINE,
     Checkpoint,
+    CheckpointOutcome,
     Device,
     Eviction,
-    Ground,
-    Outcome,
     Phase,
-    Price,
+    PreemptionCause,
+    ProtectionReason,
+    RecordedCost,
     Source,
 )
 from reprieve_policy.lifecycle.mark import Mark
@@ -42,11 +42,11 @@ FULL = Eviction(
     answered_at=after(2),
     deadline=after(600),
     checkpoint=Checkpoint(saved_at=after(3), step=4200, path="/ckpt/4200"),
-    outcome=Outcome.SAVED,
+    outcome=CheckpointOutcome.SAVED,
     grace_seconds=20,
-    cause=Cause.PRIORITY,
-    cost=Price(hours=12.5, device=Device.GPU),
-    refused_on=Ground.NEAR_COMPLETION,
+    cause=PreemptionCause.PRIORITY,
+    cost=RecordedCost(hours=12.5, device=Device.GPU),
+    refused_on=ProtectionReason.NEAR_COMPLETION,
     must_evict=True,
 )
 
@@ -80,7 +80,9 @@ MOMENTS = st.datetimes(max_value=datetime(8999, 12, 31), timezones=st.just(UTC))
 COUNTS = st.integers(min_value=0, max_value=2**63 - 1)
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
 TEXTS = ANY_TEXT.map(texts.clip)
-CHECKPOINTS = st.builds(Checkpoint, saved_at=MOMENTS, step=st.none() | COUNTS, path=st.none() | TEXTS)
+CHECKPOINTS = st.builds(
+    Checkpoint, saved_at=MOMENTS, step=st.none() | COUNTS, path=st.none() | TEXTS
+)
 HOURS = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
 EVICTIONS = st.builds(
     Eviction,
@@ -96,11 +98,11 @@ EVICTIONS = st.builds(
     answered_at=st.none() | MOMENTS,
     deadline=MOMENTS,
     checkpoint=st.none() | CHECKPOINTS,
-    outcome=st.none() | st.sampled_from(Outcome),
+    outcome=st.none() | st.sampled_from(CheckpointOutcome),
     grace_seconds=st.none() | COUNTS,
-    cause=st.none() | st.sampled_from(Cause),
-    cost=st.none() | st.builds(Price, hours=HOURS, device=st.sampled_from(Device)),
-    refused_on=st.none() | st.sampled_from(Ground),
+    cause=st.none() | st.sampled_from(PreemptionCause),
+    cost=st.none() | st.builds(RecordedCost, hours=HOURS, device=st.sampled_from(Device)),
+    refused_on=st.none() | st.sampled_from(ProtectionReason),
     gang=TEXTS,
     decision_id=TEXTS,
     must_evict=st.booleans(),
@@ -112,7 +114,7 @@ def test_what_is_rendered_is_read_back(state: Eviction) -> None:
     assert eviction.parse(eviction.render(state)) == state
 
 
-DEAREST = Price(hours=1.2345678901234567e-300, device=Device.GPU)
+DEAREST = RecordedCost(hours=1.2345678901234567e-300, device=Device.GPU)
 WORST = {
     "the longest in two bytes": "é",
     "the longest in three bytes": "再",
@@ -125,23 +127,41 @@ WORST = {
 
 
 @pytest.mark.parametrize("character", WORST.values(), ids=WORST)
-def test_the_largest_state_that_strangers_can_cause_fits_into_a_container_label(character: str) -> None:
+def test_the_largest_state_that_strangers_can_cause_fits_into_a_container_label(
+    character: str,
+) -> None:
     text = json.dumps(character * 600)
     asked = mark.parse_annotation(f'{{"initiator":{text},"reason":{text}}}', "path")
     path = json.dumps(texts.clip(character * 600))
-    answer = contract.parse_answer(f'{{"state":"saved","id":{text},"step":{2**53},"path":{path}}}', "path")
+    answer = contract.parse_answer(
+        f'{{"state":"saved","id":{text},"step":{2**53},"path":{path}}}', "path"
+    )
     assert isinstance(asked, Mark)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, CheckpointAnswer)
     saved = Checkpoint(saved_at=after(0.000001), step=answer.step, path=answer.path)
-    begun = machine.begin(
-        replace(asked, grace_seconds=2**63 - 1), Source.KOORDINATOR, FULL.eviction_id, after(0.000001)
+    begun = machine.begin_eviction(
+        replace(asked, grace_seconds=2**63 - 1),
+        Source.KOORDINATOR,
+        FULL.eviction_id,
+        after(0.000001),
     )
     times = dict.fromkeys(("hinted_at", "answered_at", "deadline"), after(0.000001))
-    largest = replace(begun, phase=Phase.CHECKPOINTING, outcome=Outcome.UNRESPONSIVE, checkpoint=saved, **times)
+    largest = replace(
+        begun,
+        phase=Phase.CHECKPOINTING,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
+        checkpoint=saved,
+        **times,
+    )
     largest = replace(largest, gang="leader-worker-set/" + "g" * 264, decision_id=FULL.eviction_id)
     rendered = eviction.render(
         replace(
-            largest, grace_seconds=30, attempt=3, refused_on=Ground.NON_PREEMPTIBLE, cost=DEAREST, cause=Cause.SENSITIVE
+            largest,
+            grace_seconds=30,
+            attempt=3,
+            refused_on=ProtectionReason.NON_PREEMPTIBLE,
+            cost=DEAREST,
+            cause=PreemptionCause.SENSITIVE,
         )
     )
     assert len(rendered.encode()) < MAX_ANNOTATION * 3 // 4
@@ -174,7 +194,9 @@ GARBAGE = {
     "a negative grace": changed(graceSeconds=-1),
     "a text as checkpoint": changed(checkpoint="yes"),
     "a checkpoint without a time": changed(checkpoint={"step": 1}),
-    "a checkpoint with a text as step": changed(checkpoint={"at": "2026-11-21T12:00:03Z", "step": "1"}),
+    "a checkpoint with a text as step": changed(
+        checkpoint={"at": "2026-11-21T12:00:03Z", "step": "1"}
+    ),
     "a number as cost": changed(cost=12.5),
     "a cost of nothing known": changed(cost={"tpuHours": 1}),
     "a boolean as hours": changed(cost={"gpuHours": True}),
@@ -195,7 +217,7 @@ def test_what_is_no_state_is_none(text: str) -> None:
     assert eviction.parse(text) is None
 
 
-@pytest.mark.parametrize("phase", TIMED)
+@pytest.mark.parametrize("phase", WITH_DEADLINE)
 def test_a_state_that_would_wait_for_ever_is_none(phase: Phase) -> None:
     assert eviction.parse(eviction.render(replace(FULL, phase=phase, deadline=None))) is None
 
@@ -210,13 +232,20 @@ def test_unknown_fields_are_ignored_so_that_an_older_operator_can_go_on() -> Non
 
 
 def test_only_lost_work_is_a_failure() -> None:
-    failures = {outcome for outcome in Outcome if outcome.is_failure}
-    assert failures == {Outcome.UNRESPONSIVE, Outcome.TIMED_OUT, Outcome.REFUSED}
+    failures = {outcome for outcome in CheckpointOutcome if outcome.is_failure}
+    assert failures == {
+        CheckpointOutcome.UNRESPONSIVE,
+        CheckpointOutcome.TIMED_OUT,
+        CheckpointOutcome.REFUSED,
+    }
 
 
 def test_what_is_read_again_is_what_was_read_and_a_changed_text_is_read_anew() -> None:
     state = an_eviction().hinted(deadline=after(600)).build()
     later = replace(state, deadline=after(601))
     for _ in range(2):
-        assert (eviction.parse(eviction.render(state)), eviction.parse(eviction.render(later))) == (state, later)
+        assert (eviction.parse(eviction.render(state)), eviction.parse(eviction.render(later))) == (
+            state,
+            later,
+        )
     assert eviction.parse(eviction.render(state)) is eviction.parse(eviction.render(state))

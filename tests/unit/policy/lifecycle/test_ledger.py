@@ -12,7 +12,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube.objects import OwnerReference, controller_of
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction
-from reprieve_policy.lifecycle.ledger import MAX_BYTES, SHARED_SLOT, Entry, Ledger
+from reprieve_policy.lifecycle.ledger import MAX_BYTES, SHARED_SLOT, Ledger, LedgerEntry
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
 
 SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
@@ -29,8 +29,14 @@ def record(known: Ledger, slot: str, eviction: Eviction, pod: PodBuilder | None 
 
 SLOTS = {
     "a pod of a StatefulSet has its name": (a_pod().named("db-0").owned_by("StatefulSet"), "db-0"),
-    "a pod of an Indexed Job has its index": (a_pod().owned_by("Job").annotated(keys.COMPLETION_INDEX, "7"), "7"),
-    "the index may stand in the label": (a_pod().owned_by("Job").labelled(keys.COMPLETION_INDEX, "7"), "7"),
+    "a pod of an Indexed Job has its index": (
+        a_pod().owned_by("Job").annotated(keys.COMPLETION_INDEX, "7"),
+        "7",
+    ),
+    "the index may stand in the label": (
+        a_pod().owned_by("Job").labelled(keys.COMPLETION_INDEX, "7"),
+        "7",
+    ),
     "a pod of an ordinary Job shares": (a_pod().owned_by("Job"), SHARED_SLOT),
     "an index that no controller wrote counts for nothing": (
         a_pod().owned_by("Job").annotated(keys.COMPLETION_INDEX, "x" * 200_000),
@@ -51,13 +57,18 @@ def test_slots(pod: PodBuilder, slot: str) -> None:
     assert ledger.slot_of(metadata, owner, owner) == slot
 
 
-WHOLE = OwnerReference(apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="set", uid="u", controller=True)
+WHOLE = OwnerReference(
+    apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="set", uid="u", controller=True
+)
 SLOTS_IN_A_WHOLE = {
     "a pod of an Indexed Job has the Job's name and its index": (
         a_pod().owned_by("Job", "set-workers-0").annotated(keys.COMPLETION_INDEX, "7"),
         "set-workers-0/7",
     ),
-    "pods of an ordinary Job share its name": (a_pod().owned_by("Job", "set-workers-0"), "set-workers-0/"),
+    "pods of an ordinary Job share its name": (
+        a_pod().owned_by("Job", "set-workers-0"),
+        "set-workers-0/",
+    ),
     "a pod of a StatefulSet has its name, which is nobody else's": (
         a_pod().named("lws-0-1").owned_by("StatefulSet", "lws-0"),
         "lws-0-1",
@@ -82,7 +93,7 @@ def test_a_nameless_pod_of_a_statefulset_shares() -> None:
 
 def test_the_first_eviction_counts_one_since_the_pod_was_created() -> None:
     assert record({}, "0", evicted(1)) == {
-        "0": Entry(preempted_count=1, first_submitted_at=CREATED_AT, eviction_ids=("uid-1",))
+        "0": LedgerEntry(preempted_count=1, first_submitted_at=CREATED_AT, eviction_ids=("uid-1",))
     }
 
 
@@ -98,7 +109,12 @@ def test_a_pod_of_which_nobody_knows_when_it_came_came_now() -> None:
 
 
 def test_each_eviction_counts_and_the_first_submission_stays() -> None:
-    known = record(record({}, "0", evicted(1)), "0", evicted(2), a_pod().annotated(keys.FIRST_SUBMITTED_AT, "0"))
+    known = record(
+        record({}, "0", evicted(1)),
+        "0",
+        evicted(2),
+        a_pod().annotated(keys.FIRST_SUBMITTED_AT, "0"),
+    )
     assert known["0"].preempted_count == 2
     assert known["0"].first_submitted_at == CREATED_AT
 
@@ -158,7 +174,9 @@ def test_nor_does_one_that_was_saved_before_it_and_whose_pod_goes_after() -> Non
     assert known[""].preempted_count == 2
 
 
-def test_where_there_is_one_pod_at_a_time_the_later_eviction_saved_last_whatever_a_clock_says() -> None:
+def test_where_there_is_one_pod_at_a_time_the_later_eviction_saved_last_whatever_a_clock_says() -> (
+    None
+):
     ahead = replace(SAVED, saved_at=after(300 * 86400))
     known = record(record({}, "0", evicted(1, ahead)), "0", evicted(2, SAVED))
     assert known["0"].checkpoint == SAVED
@@ -179,7 +197,9 @@ def test_slots_do_not_touch_each_other() -> None:
 
 def test_the_ledger_stays_bounded_and_keeps_the_newest() -> None:
     longest = replace(SAVED, path='"' * 512)
-    entry = Entry(preempted_count=1, first_submitted_at=NOW, eviction_ids=("uid-0",), checkpoint=longest)
+    entry = LedgerEntry(
+        preempted_count=1, first_submitted_at=NOW, eviction_ids=("uid-0",), checkpoint=longest
+    )
     full = {f"slot-{number}": entry for number in range(1000)}
     known = record(full, "slot-7", evicted(1))
     assert len(ledger.render(known).encode()) <= MAX_BYTES
@@ -199,14 +219,18 @@ def test_a_slot_of_its_own_remembers_one_eviction() -> None:
 
 
 def test_a_count_never_leaves_what_can_be_read_back() -> None:
-    most = {"0": Entry(preempted_count=2**31 - 1, first_submitted_at=NOW, eviction_ids=())}
+    most = {"0": LedgerEntry(preempted_count=2**31 - 1, first_submitted_at=NOW, eviction_ids=())}
     known = record(most, "0", evicted(1))
     assert known["0"].preempted_count == 2**31 - 1
     assert ledger.parse(ledger.render(known)) == known
 
 
 def test_a_ledger_is_read_back() -> None:
-    known = record(record({}, "0", evicted(1, SAVED)), SHARED_SLOT, evicted(2, replace(SAVED, step=None, path=None)))
+    known = record(
+        record({}, "0", evicted(1, SAVED)),
+        SHARED_SLOT,
+        evicted(2, replace(SAVED, step=None, path=None)),
+    )
     assert ledger.parse(ledger.render(known)) == known
 
 
@@ -236,13 +260,21 @@ UNREADABLE_CHECKPOINTS = {
     "no object": ("yes", None),
     "no time": ({"step": 1}, None),
     "a text as step": ({"at": "2026-11-21T12:01:00Z", "step": "1"}, Checkpoint(saved_at=after(60))),
-    "a boolean as step": ({"at": "2026-11-21T12:01:00Z", "step": True}, Checkpoint(saved_at=after(60))),
+    "a boolean as step": (
+        {"at": "2026-11-21T12:01:00Z", "step": True},
+        Checkpoint(saved_at=after(60)),
+    ),
     "a number as path": ({"at": "2026-11-21T12:01:00Z", "path": 1}, Checkpoint(saved_at=after(60))),
-    "a path that no label holds": ({"at": "2026-11-21T12:01:00Z", "path": "x" * 9000}, Checkpoint(saved_at=after(60))),
+    "a path that no label holds": (
+        {"at": "2026-11-21T12:01:00Z", "path": "x" * 9000},
+        Checkpoint(saved_at=after(60)),
+    ),
 }
 
 
-@pytest.mark.parametrize(("value", "want"), UNREADABLE_CHECKPOINTS.values(), ids=UNREADABLE_CHECKPOINTS)
+@pytest.mark.parametrize(
+    ("value", "want"), UNREADABLE_CHECKPOINTS.values(), ids=UNREADABLE_CHECKPOINTS
+)
 def test_of_a_checkpoint_what_can_be_read_is_read(value: object, want: Checkpoint | None) -> None:
     text = json.dumps({"slots": {"0": {**GOOD, "saved": value}}})
     assert ledger.parse(text)["0"].checkpoint == want
@@ -253,7 +285,9 @@ UNREADABLE_IDS = {"no list": "uid-1", "numbers": [1], "nothing": None, "a line e
 
 @pytest.mark.parametrize("value", UNREADABLE_IDS.values(), ids=UNREADABLE_IDS)
 def test_unreadable_evictions_are_forgotten(value: object) -> None:
-    assert ledger.parse(json.dumps({"slots": {"0": {**GOOD, "ids": value}}}))["0"].eviction_ids == ()
+    assert (
+        ledger.parse(json.dumps({"slots": {"0": {**GOOD, "ids": value}}}))["0"].eviction_ids == ()
+    )
 
 
 GARBAGE = {
@@ -274,8 +308,12 @@ def test_what_is_no_ledger_is_an_empty_one(text: str) -> None:
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-SLOT_VALUES = st.dictionaries(st.sampled_from(["count", "first", "ids", "saved"]), SCALARS) | SCALARS
-LEDGERS = st.dictionaries(st.text(max_size=3), SLOT_VALUES).map(lambda slots: json.dumps({"slots": slots}))
+SLOT_VALUES = (
+    st.dictionaries(st.sampled_from(["count", "first", "ids", "saved"]), SCALARS) | SCALARS
+)
+LEDGERS = st.dictionaries(st.text(max_size=3), SLOT_VALUES).map(
+    lambda slots: json.dumps({"slots": slots})
+)
 
 
 @given(LEDGERS | st.text(st.characters(exclude_categories=())))

@@ -6,44 +6,62 @@ import pytest
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import lost_node
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase
-from reprieve_policy.lifecycle.lost_node import OUT_OF_SERVICE, Node
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
+from reprieve_policy.lifecycle.lost_node import OUT_OF_SERVICE, NodeHealth
 from reprieve_testing.builders import after, an_eviction
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 NODES = {
     "one that there is no object of is gone": (None, True),
-    "one that is ready is there": (Node(is_ready=True, taints=set()), False),
-    "one that does not answer may run on": (Node(is_ready=False, taints=set()), False),
-    "one that is cut off may run on": (Node(is_ready=False, taints={UNREACHABLE}), False),
-    "one that an admin says is off is gone": (Node(is_ready=False, taints={UNREACHABLE, OUT_OF_SERVICE}), True),
-    "one that is ready is there, whatever is said": (Node(is_ready=True, taints={OUT_OF_SERVICE}), False),
+    "one that is ready is there": (NodeHealth(is_ready=True, taints=set()), False),
+    "one that does not answer may run on": (NodeHealth(is_ready=False, taints=set()), False),
+    "one that is cut off may run on": (NodeHealth(is_ready=False, taints={UNREACHABLE}), False),
+    "one that an admin says is off is gone": (
+        NodeHealth(is_ready=False, taints={UNREACHABLE, OUT_OF_SERVICE}),
+        True,
+    ),
+    "one that is ready is there, whatever is said": (
+        NodeHealth(is_ready=True, taints={OUT_OF_SERVICE}),
+        False,
+    ),
 }
 
 
 @pytest.mark.parametrize(("node", "want"), NODES.values(), ids=NODES)
-def test_of_nodes(node: Node | None, want: bool) -> None:  # noqa: FBT001 - a table's
+def test_of_nodes(node: NodeHealth | None, want: bool) -> None:  # noqa: FBT001 - a table's
     assert lost_node.is_lost(node) is want
 
 
 HINTED = an_eviction().hinted(deadline=after(60)).build()
-ENDED = replace(HINTED, phase=Phase.TERMINATING, outcome=Outcome.SAVED)
+ENDED = replace(HINTED, phase=Phase.TERMINATING, outcome=CheckpointOutcome.SAVED)
 
 MOMENTS = {
     "where the victim is to go": (HINTED, ENDED, True),
     "not while it has time": (HINTED, HINTED, False),
     "not once its grace is chosen": (ENDED, ENDED, False),
-    "not where somebody else has deleted it": (HINTED, replace(ENDED, outcome=Outcome.OVERTAKEN), False),
+    "not where somebody else has deleted it": (
+        HINTED,
+        replace(ENDED, outcome=CheckpointOutcome.OVERTAKEN),
+        False,
+    ),
 }
 
 
 @pytest.mark.parametrize(("before", "then", "want"), MOMENTS.values(), ids=MOMENTS)
 def test_a_node_is_looked_at(before: Eviction, then: Eviction, want: bool) -> None:  # noqa: FBT001 - a table's
-    assert lost_node.matters(before, then, PolicySettings(force_delete_on_lost_nodes=True)) is want
-    assert not lost_node.matters(before, then, PolicySettings())
+    assert (
+        lost_node.needs_node_check(before, then, PolicySettings(force_delete_on_lost_nodes=True))
+        is want
+    )
+    assert not lost_node.needs_node_check(before, then, PolicySettings())
 
 
 def test_no_node_is_called_by_a_path() -> None:
-    assert all(lost_node.is_name(name) for name in ("a", "node-1", "ip-10-0-0-1.eu.example.com"))
-    assert not any(lost_node.is_name(name) for name in ("", "..", ".", "a/proxy", "a?b", "A", "a\n", "x" * 254))
+    assert all(
+        lost_node.is_node_name(name) for name in ("a", "node-1", "ip-10-0-0-1.eu.example.com")
+    )
+    assert not any(
+        lost_node.is_node_name(name)
+        for name in ("", "..", ".", "a/proxy", "a?b", "A", "a\n", "x" * 254)
+    )

@@ -7,45 +7,57 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import Plan
-from reprieve_policy.checkpointing.contract import BARE_ACCEPTANCE, Answer, AnswerState
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
+from reprieve_policy.checkpointing.contract import (
+    ACCEPTED_WITHOUT_DOCUMENT,
+    AnswerState,
+    CheckpointAnswer,
+)
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import (
-    TIMED,
-    WAITING,
-    Cause,
+    AWAITING_WORKLOAD,
+    WITH_DEADLINE,
     Checkpoint,
+    CheckpointOutcome,
     Eviction,
-    Ground,
-    Outcome,
     Phase,
+    PreemptionCause,
+    ProtectionReason,
     Source,
 )
-from reprieve_policy.lifecycle.machine import Seen
+from reprieve_policy.lifecycle.machine import ObservedVictim
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.lifecycle.transitions import TABLE, TERMINAL, Observation
-from reprieve_policy.preemption.protection import Reprieve
+from reprieve_policy.preemption.protection import Protection
 from reprieve_testing.builders import NOW, after, an_eviction
 
 SETTINGS = PolicySettings()  # 10 min, 50 %, 5 min of deferral, 30 s of grace, a ceiling of 30 min
-NOTHING = Seen()
-UNMARKED = Seen(is_marked=False)
-DELETED = Seen(is_being_deleted=True)
-ENDED = Seen(containers_ended=True)
-GONE = Seen(is_gone=True)
-HELD = Seen(is_held=True)
-REPLACED = Seen(is_gone=True, is_replaced=True)
-LOST = Seen(hint_was_lost=True)
-FORGOTTEN = Seen(is_forgotten=True)
-PROTECTED = Seen(reprieve=Reprieve(Ground.NON_PREEMPTIBLE, None))
-ALMOST_COMPLETE = Seen(reprieve=Reprieve(Ground.NEAR_COMPLETION, after(300)))
+NOTHING = ObservedVictim()
+UNMARKED = ObservedVictim(is_marked=False)
+DELETED = ObservedVictim(is_being_deleted=True)
+ENDED = ObservedVictim(containers_ended=True)
+GONE = ObservedVictim(is_gone=True)
+HELD = ObservedVictim(eviction_blocked=True)
+REPLACED = ObservedVictim(is_gone=True, is_replaced=True)
+LOST = ObservedVictim(hint_lost=True)
+FORGOTTEN = ObservedVictim(request_forgotten=True)
+PROTECTED = ObservedVictim(protection=Protection(ProtectionReason.NON_PREEMPTIBLE, None))
+ALMOST_COMPLETE = ObservedVictim(
+    protection=Protection(ProtectionReason.NEAR_COMPLETION, after(300))
+)
 
 
-def plan_of(**annotations: str) -> Plan:
-    known = {"checkpoint": keys.CHECKPOINT, "timeout": keys.CHECKPOINT_TIMEOUT, "max_deferral": keys.MAX_DEFERRAL}
-    plan = checkpoint_plan.parse({known[name]: text for name, text in annotations.items()}, SETTINGS)
-    assert isinstance(plan, Plan)
+def plan_of(**annotations: str) -> CheckpointPlan:
+    known = {
+        "checkpoint": keys.CHECKPOINT,
+        "timeout": keys.CHECKPOINT_TIMEOUT,
+        "max_deferral": keys.MAX_DEFERRAL,
+    }
+    plan = checkpoint_plan.parse(
+        {known[name]: text for name, text in annotations.items()}, SETTINGS
+    )
+    assert isinstance(plan, CheckpointPlan)
     return plan
 
 
@@ -53,18 +65,18 @@ AUTO = plan_of(checkpoint="auto")
 NONE = plan_of(checkpoint="none")
 
 
-def says(state: AnswerState, *, may_go: bool = True, **said: object) -> Seen:
-    return Seen(answer=Answer(state=state, **said), may_go=may_go)  # type: ignore[arg-type]  # named by the tests
+def says(state: AnswerState, *, may_go: bool = True, **said: object) -> ObservedVictim:
+    return ObservedVictim(answer=CheckpointAnswer(state=state, **said), may_terminate=may_go)  # type: ignore[arg-type]  # named by the tests
 
 
 SAVING = says(AnswerState.SAVING)
 SAVED = says(AnswerState.SAVED, step=4200, path="/ckpt/4200")
 CANNOT = says(AnswerState.CANNOT)
 IDLE = says(AnswerState.IDLE)
-OTHERS_SAVE = Seen(may_go=False)
+OTHERS_SAVE = ObservedVictim(may_terminate=False)
 
 
-def defers(seconds: int | None) -> Seen:
+def defers(seconds: int | None) -> ObservedVictim:
     return says(AnswerState.DEFER, defer_seconds=seconds)
 
 
@@ -72,10 +84,10 @@ def defers(seconds: int | None) -> Seen:
 class Story:
     """What is seen at which second; the phases that the victim enters; how its checkpoint ended."""
 
-    seen: tuple[tuple[float, Seen], ...]
+    seen: tuple[tuple[float, ObservedVictim], ...]
     phases: tuple[Phase, ...]
-    outcome: Outcome | None = None
-    plan: Plan = AUTO
+    outcome: CheckpointOutcome | None = None
+    plan: CheckpointPlan = AUTO
     settings: PolicySettings = field(default_factory=PolicySettings)
     deadline: datetime | None = None
     source: Source = Source.LABEL
@@ -85,29 +97,45 @@ class Story:
 REQUESTED_AND_HINTED = (0, NOTHING)
 HINTED, CHECKPOINTING, TERMINATING = Phase.HINTED, Phase.CHECKPOINTING, Phase.TERMINATING
 EXTENDED, DEFERRED, CANCELLED = Phase.EXTENDED, Phase.DEFERRED, Phase.CANCELLED
-SPARED, REPRIEVED, REQUESTED, SETTLED = Phase.SPARED, Phase.REPRIEVED, Phase.REQUESTED, Phase.SETTLED
+SPARED, REPRIEVED, REQUESTED, SETTLED = (
+    Phase.SPARED,
+    Phase.REPRIEVED,
+    Phase.REQUESTED,
+    Phase.SETTLED,
+)
 SCHEDULER = Source.KOORDINATOR
 
 STORIES = {
     "a victim is told, saves, goes, and is replaced": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), (60, SAVED), (61, NOTHING), (90, GONE), (91, REPLACED)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVING),
+            (60, SAVED),
+            (61, NOTHING),
+            (90, GONE),
+            (91, REPLACED),
+        ),
         phases=(HINTED, CHECKPOINTING, Phase.SAVED, TERMINATING, Phase.GONE, Phase.REQUEUED),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that saves at once is not made to say that it begins": Story(
         seen=(REQUESTED_AND_HINTED, (1, SAVED)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that has heard is given until its deadline": Story(
-        seen=(REQUESTED_AND_HINTED, (5, Seen(answer=BARE_ACCEPTANCE)), (599, NOTHING)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, ObservedVictim(answer=ACCEPTED_WITHOUT_DOCUMENT)),
+            (599, NOTHING),
+        ),
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
     "one that never answers goes at its deadline, as failed": Story(
         seen=(REQUESTED_AND_HINTED, (599, NOTHING), (600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "one that answers but is slow is given 50 % more": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (899, SAVING)),
@@ -117,12 +145,12 @@ STORIES = {
     "once only": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (900, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "in its extension it may still save": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (890, SAVED)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that answers for the first time at its deadline is extended": Story(
         seen=(REQUESTED_AND_HINTED, (600, SAVING)),
@@ -133,17 +161,17 @@ STORIES = {
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         settings=PolicySettings(extension_percent=0),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "an operator that was away beyond the extension ends it at once": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (5000, NOTHING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "what it has saved by then counts, however late it is seen": Story(
         seen=(REQUESTED_AND_HINTED, (5000, SAVED)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "a deferral never shortens the time it has": Story(
         seen=(REQUESTED_AND_HINTED, (5, defers(60))),
@@ -166,24 +194,36 @@ STORIES = {
         deadline=after(890),
     ),
     "a deferral that was granted is forced at its end": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), (590, defers(60)), (640, defers(60)), (650, defers(60))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVING),
+            (590, defers(60)),
+            (640, defers(60)),
+            (650, defers(60)),
+        ),
         phases=(HINTED, CHECKPOINTING, DEFERRED, SETTLED, TERMINATING),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "a deferred victim may save": Story(
         seen=(REQUESTED_AND_HINTED, (590, defers(60)), (640, SAVED)),
         phases=(HINTED, DEFERRED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "an extended victim is not deferred too": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (890, defers(60)), (900, defers(60))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVING),
+            (600, NOTHING),
+            (890, defers(60)),
+            (900, defers(60)),
+        ),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "one that cannot save goes at once": Story(
         seen=(REQUESTED_AND_HINTED, (5, CANNOT)),
         phases=(HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.REFUSED,
+        outcome=CheckpointOutcome.REFUSED,
     ),
     "one without a checkpoint goes at once": Story(
         seen=((0, NOTHING),),
@@ -192,144 +232,175 @@ STORIES = {
             TERMINATING,
         ),
         plan=NONE,
-        outcome=Outcome.SKIPPED,
+        outcome=CheckpointOutcome.SKIPPED,
     ),
     "a mark that is taken back before the hint cancels": Story(
-        seen=((0, UNMARKED),), phases=(CANCELLED,), outcome=Outcome.CANCELLED
+        seen=((0, UNMARKED),), phases=(CANCELLED,), outcome=CheckpointOutcome.CANCELLED
     ),
     "a mark that is taken back while it saves cancels": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, UNMARKED)),
         phases=(HINTED, CHECKPOINTING, CANCELLED),
-        outcome=Outcome.CANCELLED,
+        outcome=CheckpointOutcome.CANCELLED,
     ),
     "a mark that is taken back at the deadline still cancels": Story(
-        seen=(REQUESTED_AND_HINTED, (600, UNMARKED)), phases=(HINTED, CANCELLED), outcome=Outcome.CANCELLED
+        seen=(REQUESTED_AND_HINTED, (600, UNMARKED)),
+        phases=(HINTED, CANCELLED),
+        outcome=CheckpointOutcome.CANCELLED,
     ),
     "a mark that is taken back while others save cancels": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (6, replace(UNMARKED, may_go=False))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, replace(SAVED, may_terminate=False)),
+            (6, replace(UNMARKED, may_terminate=False)),
+        ),
         phases=(HINTED, Phase.SAVED, CANCELLED),
-        outcome=Outcome.CANCELLED,
+        outcome=CheckpointOutcome.CANCELLED,
     ),
     "a mark that is taken back after the DELETE changes nothing": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, replace(UNMARKED, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "a mark that is taken back while a budget holds up the eviction spares the pod": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, UNMARKED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.CANCELLED),
-        outcome=Outcome.CANCELLED,
+        outcome=CheckpointOutcome.CANCELLED,
     ),
     "one that an eviction asked for is stood down where a budget holds it at the ceiling": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, HELD), (1799, HELD), (1800, HELD)),
         phases=(HINTED, Phase.SAVED, TERMINATING, CANCELLED),
-        outcome=Outcome.HELD_BY_BUDGET,
+        outcome=CheckpointOutcome.HELD_BY_BUDGET,
         must_evict=True,
     ),
     "not before its eviction was tried": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (1800, NOTHING), (1801, NOTHING)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, replace(SAVED, may_terminate=False)),
+            (1800, NOTHING),
+            (1801, NOTHING),
+        ),
         phases=(HINTED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
         must_evict=True,
     ),
     "nor one that is going": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, replace(HELD, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
         must_evict=True,
     ),
     "nor what may be deleted then": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, HELD)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that ends by itself while a budget holds up its eviction has finished as it was": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, ENDED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.FINISHED),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that somebody else deletes is overtaken": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, DELETED), (9, GONE)),
         phases=(HINTED, CHECKPOINTING, TERMINATING, Phase.GONE),
-        outcome=Outcome.OVERTAKEN,
+        outcome=CheckpointOutcome.OVERTAKEN,
     ),
     "one that is deleted after it has saved has saved": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (6, replace(DELETED, may_go=False))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, replace(SAVED, may_terminate=False)),
+            (6, replace(DELETED, may_terminate=False)),
+        ),
         phases=(HINTED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that is gone before anybody looked is overtaken": Story(
-        seen=(REQUESTED_AND_HINTED, (5, GONE)), phases=(HINTED, Phase.GONE), outcome=Outcome.OVERTAKEN
+        seen=(REQUESTED_AND_HINTED, (5, GONE)),
+        phases=(HINTED, Phase.GONE),
+        outcome=CheckpointOutcome.OVERTAKEN,
     ),
     "one that is gone after it has saved has saved": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (6, GONE)),
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (6, GONE)),
         phases=(HINTED, Phase.SAVED, Phase.GONE),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one whose containers ended by themselves is finished": Story(
-        seen=(REQUESTED_AND_HINTED, (5, ENDED)), phases=(HINTED, Phase.FINISHED), outcome=Outcome.FINISHED
+        seen=(REQUESTED_AND_HINTED, (5, ENDED)),
+        phases=(HINTED, Phase.FINISHED),
+        outcome=CheckpointOutcome.FINISHED,
     ),
     "one whose containers ended after it has saved has saved": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (6, ENDED)),
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (6, ENDED)),
         phases=(HINTED, Phase.SAVED, Phase.FINISHED),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that has saved waits for others": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (1799, Seen(may_go=False))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, replace(SAVED, may_terminate=False)),
+            (1799, ObservedVictim(may_terminate=False)),
+        ),
         phases=(HINTED, Phase.SAVED),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
         deadline=after(1800),
     ),
     "but not beyond the ceiling": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (1800, Seen(may_go=False))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, replace(SAVED, may_terminate=False)),
+            (1800, ObservedVictim(may_terminate=False)),
+        ),
         phases=(HINTED, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that never answered waits for others too, until the ceiling": Story(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (1799, OTHERS_SAVE)),
         phases=(HINTED, SETTLED),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
         deadline=after(1800),
     ),
     "and goes with them": Story(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (601, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "or at the ceiling": Story(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (1800, OTHERS_SAVE)),
         phases=(HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "one that cannot save waits for others": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(CANNOT, may_go=False))),
+        seen=(REQUESTED_AND_HINTED, (5, replace(CANNOT, may_terminate=False))),
         phases=(HINTED, SETTLED),
-        outcome=Outcome.REFUSED,
+        outcome=CheckpointOutcome.REFUSED,
         deadline=after(1800),
     ),
     "one that was slow waits for others": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, OTHERS_SAVE), (900, OTHERS_SAVE)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
         deadline=after(1800),
     ),
     "one without a checkpoint waits for others": Story(
         seen=((0, OTHERS_SAVE), (60, OTHERS_SAVE)),
         phases=(SETTLED,),
         plan=NONE,
-        outcome=Outcome.SKIPPED,
+        outcome=CheckpointOutcome.SKIPPED,
         deadline=after(1800),
     ),
     "a mark that is taken back while it waits for others cancels": Story(
-        seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (601, replace(UNMARKED, may_go=False))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (600, OTHERS_SAVE),
+            (601, replace(UNMARKED, may_terminate=False)),
+        ),
         phases=(HINTED, SETTLED, CANCELLED),
-        outcome=Outcome.CANCELLED,
+        outcome=CheckpointOutcome.CANCELLED,
     ),
     "one that finishes while it waits for others is finished": Story(
-        seen=((0, OTHERS_SAVE), (1, replace(ENDED, may_go=False))),
+        seen=((0, OTHERS_SAVE), (1, replace(ENDED, may_terminate=False))),
         phases=(SETTLED, Phase.FINISHED),
         plan=NONE,
-        outcome=Outcome.FINISHED,
+        outcome=CheckpointOutcome.FINISHED,
     ),
     "a lost hint is given again, with a whole timeout": Story(
         seen=(REQUESTED_AND_HINTED, (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
@@ -345,15 +416,17 @@ STORIES = {
     "then time just runs": Story(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, LOST), (620, LOST)),
         phases=(HINTED, HINTED, HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "a workload that knows of no request is told again": Story(
-        seen=(REQUESTED_AND_HINTED, (10, replace(IDLE, hint_was_lost=True))),
+        seen=(REQUESTED_AND_HINTED, (10, replace(IDLE, hint_lost=True))),
         phases=(HINTED, HINTED),
         deadline=after(610),
     ),
     "a workload that has answered has not lost the hint": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), (10, LOST)), phases=(HINTED, CHECKPOINTING), deadline=after(600)
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (10, LOST)),
+        phases=(HINTED, CHECKPOINTING),
+        deadline=after(600),
     ),
     "one that has answered and was started anew is told again, and gains no time by that": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVING)),
@@ -363,7 +436,7 @@ STORIES = {
     "so it may still save": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVED)),
         phases=(HINTED, CHECKPOINTING, CHECKPOINTING, Phase.SAVED, TERMINATING),
-        outcome=Outcome.SAVED,
+        outcome=CheckpointOutcome.SAVED,
     ),
     "in its extension, too, which is no longer for it": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (700, FORGOTTEN), (899, SAVING)),
@@ -371,14 +444,33 @@ STORIES = {
         deadline=after(900),
     ),
     "and while it is deferred, which is done once": Story(
-        seen=(REQUESTED_AND_HINTED, (5, defers(700)), (60, FORGOTTEN), (70, defers(700)), (600, NOTHING)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, defers(700)),
+            (60, FORGOTTEN),
+            (70, defers(700)),
+            (600, NOTHING),
+        ),
         phases=(HINTED, DEFERRED, DEFERRED, SETTLED, TERMINATING),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "one that forgets again and again is told three times in all": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), *((10 * turn, FORGOTTEN) for turn in range(1, 9)), (900, NOTHING)),
-        phases=(HINTED, CHECKPOINTING, CHECKPOINTING, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
-        outcome=Outcome.TIMED_OUT,
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVING),
+            *((10 * turn, FORGOTTEN) for turn in range(1, 9)),
+            (900, NOTHING),
+        ),
+        phases=(
+            HINTED,
+            CHECKPOINTING,
+            CHECKPOINTING,
+            CHECKPOINTING,
+            EXTENDED,
+            SETTLED,
+            TERMINATING,
+        ),
+        outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "of a lost hint and forgetting, too": Story(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, SAVING), (30, FORGOTTEN), (40, FORGOTTEN)),
@@ -393,7 +485,7 @@ STORIES = {
     "and goes at its last, as there is no time to be told": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (900, FORGOTTEN)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
-        outcome=Outcome.TIMED_OUT,
+        outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "one that never said that it heard this request is told again, and gains no time by that": Story(
         seen=(REQUESTED_AND_HINTED, (400, FORGOTTEN)), phases=(HINTED, HINTED), deadline=after(600)
@@ -401,7 +493,7 @@ STORIES = {
     "nor at its deadline": Story(
         seen=(REQUESTED_AND_HINTED, (600, FORGOTTEN)),
         phases=(HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "what is seen of the last eviction's workload takes nothing from the first notice of this": Story(
         seen=((0, FORGOTTEN),), phases=(HINTED,), deadline=after(600)
@@ -409,29 +501,43 @@ STORIES = {
     "an idle workload is not one that answers": Story(
         seen=(REQUESTED_AND_HINTED, (5, IDLE), (600, IDLE)),
         phases=(HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "an answer to another eviction is no answer": Story(
-        seen=(REQUESTED_AND_HINTED, (5, says(AnswerState.SAVED, eviction_id="another")), (600, NOTHING)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, says(AnswerState.SAVED, eviction_id="another")),
+            (600, NOTHING),
+        ),
         phases=(HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "an answer that is there before the hint is not one to it": Story(
         seen=((0, SAVED), (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
     ),
     "one that is not preemptible is spared where a scheduler asks": Story(
-        seen=((0, PROTECTED),), phases=(SPARED,), outcome=Outcome.SPARED, source=SCHEDULER
+        seen=((0, PROTECTED),), phases=(SPARED,), outcome=CheckpointOutcome.SPARED, source=SCHEDULER
     ),
     "and goes where a person asks": Story(
-        seen=((0, PROTECTED), (600, PROTECTED)), phases=(HINTED, SETTLED, TERMINATING), outcome=Outcome.UNRESPONSIVE
+        seen=((0, PROTECTED), (600, PROTECTED)),
+        phases=(HINTED, SETTLED, TERMINATING),
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "what becomes protected later was told already": Story(
-        seen=(REQUESTED_AND_HINTED, (5, PROTECTED)), phases=(HINTED,), deadline=after(600), source=SCHEDULER
+        seen=(REQUESTED_AND_HINTED, (5, PROTECTED)),
+        phases=(HINTED,),
+        deadline=after(600),
+        source=SCHEDULER,
     ),
     "one that is almost complete is reprieved where a scheduler asks": Story(
-        seen=((0, ALMOST_COMPLETE), (299, ALMOST_COMPLETE)), phases=(REPRIEVED,), deadline=after(300), source=SCHEDULER
+        seen=((0, ALMOST_COMPLETE), (299, ALMOST_COMPLETE)),
+        phases=(REPRIEVED,),
+        deadline=after(300),
+        source=SCHEDULER,
     ),
-    "and told where a person asks": Story(seen=((0, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(600)),
+    "and told where a person asks": Story(
+        seen=((0, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(600)
+    ),
     "one that is not complete by then is asked, with a whole timeout": Story(
         seen=((0, ALMOST_COMPLETE), (300, NOTHING)),
         phases=(REPRIEVED, REQUESTED, HINTED),
@@ -439,7 +545,13 @@ STORIES = {
         source=SCHEDULER,
     ),
     "nobody is reprieved twice": Story(
-        seen=((0, ALMOST_COMPLETE), (300, Seen(reprieve=Reprieve(Ground.NEAR_COMPLETION, after(600))))),
+        seen=(
+            (0, ALMOST_COMPLETE),
+            (
+                300,
+                ObservedVictim(protection=Protection(ProtectionReason.NEAR_COMPLETION, after(600))),
+            ),
+        ),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(900),
         source=SCHEDULER,
@@ -457,17 +569,17 @@ STORIES = {
     "one that completes is finished": Story(
         seen=((0, ALMOST_COMPLETE), (100, ENDED)),
         phases=(REPRIEVED, Phase.FINISHED),
-        outcome=Outcome.FINISHED,
+        outcome=CheckpointOutcome.FINISHED,
         source=SCHEDULER,
     ),
     "a mark that is taken back from one that is reprieved cancels": Story(
         seen=((0, ALMOST_COMPLETE), (5, UNMARKED)),
         phases=(REPRIEVED, CANCELLED),
-        outcome=Outcome.CANCELLED,
+        outcome=CheckpointOutcome.CANCELLED,
         source=SCHEDULER,
     ),
     "somebody who asks for one that is reprieved is heard": Story(
-        seen=((0, ALMOST_COMPLETE), (5, replace(ALMOST_COMPLETE, is_insisted_on=True))),
+        seen=((0, ALMOST_COMPLETE), (5, replace(ALMOST_COMPLETE, is_requested_again=True))),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(605),
         source=SCHEDULER,
@@ -475,7 +587,7 @@ STORIES = {
     "one that is not preemptible any more when its reprieve is over is spared": Story(
         seen=((0, ALMOST_COMPLETE), (300, PROTECTED)),
         phases=(REPRIEVED, REQUESTED, SPARED),
-        outcome=Outcome.SPARED,
+        outcome=CheckpointOutcome.SPARED,
         source=SCHEDULER,
     ),
     "the ceiling bounds the timeout": Story(
@@ -513,17 +625,20 @@ STORIES = {
     "a clock that goes forward an hour ends the wait": Story(
         seen=(REQUESTED_AND_HINTED, (3600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
-        outcome=Outcome.UNRESPONSIVE,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
 }
 
 
 def live(story: Story) -> tuple[Eviction, list[Phase]]:
-    eviction, phases = replace(an_eviction().build(), source=story.source, must_evict=story.must_evict), []
+    eviction, phases = (
+        replace(an_eviction().build(), source=story.source, must_evict=story.must_evict),
+        [],
+    )
     for second, seen in story.seen:
         decision = machine.decide(eviction, seen, story.plan, story.settings, after(second))
         eviction = decision.eviction
-        phases.extend(move.to for move in decision.moves)
+        phases.extend(move.to for move in decision.transitions)
     return eviction, phases
 
 
@@ -533,51 +648,72 @@ def test_a_victims_life(story: Story) -> None:
     assert tuple(phases) == story.phases
     assert eviction.phase is story.phases[-1]
     assert eviction.outcome is story.outcome
-    if eviction.phase in TIMED:
+    if eviction.phase in WITH_DEADLINE:
         assert eviction.deadline == story.deadline == machine.next_wake(eviction)
     else:
         assert machine.next_wake(eviction) is None
-    assert machine.is_waiting(eviction.phase) is (eviction.phase in WAITING)
+    assert machine.awaits_workload(eviction.phase) is (eviction.phase in AWAITING_WORKLOAD)
 
 
 def test_whoever_insists_is_the_one_who_asks() -> None:
     story = STORIES["somebody who asks for one that is reprieved is heard"]
     state, _ = live(story)
-    assert (state.source, state.cause, state.refused_on) == (Source.LABEL, Cause.REQUEST, Ground.NEAR_COMPLETION)
+    assert (state.source, state.cause, state.refused_on) == (
+        Source.LABEL,
+        PreemptionCause.REQUEST,
+        ProtectionReason.NEAR_COMPLETION,
+    )
 
 
 def test_an_eviction_of_one_that_a_scheduler_was_refused_waits_and_changes_nothing() -> None:
     """It is not deleted before its protection is over, and then no budget holds it."""
     reprieved = an_eviction().asked_by_scheduler().in_phase(REPRIEVED, deadline=after(60)).build()
-    seen = machine.Seen(is_insisted_on=True, must_evict=True)
-    assert machine.decide(reprieved, seen, AUTO, PolicySettings(), after(59)).moves == ()
+    seen = machine.ObservedVictim(is_requested_again=True, must_evict=True)
+    assert machine.decide(reprieved, seen, AUTO, PolicySettings(), after(59)).transitions == ()
     later = machine.decide(reprieved, seen, AUTO, PolicySettings(), after(60)).eviction
-    assert (later.phase, later.source, later.must_evict) == (Phase.HINTED, Source.KOORDINATOR, False)
+    assert (later.phase, later.source, later.must_evict) == (
+        Phase.HINTED,
+        Source.KOORDINATOR,
+        False,
+    )
 
 
-def test_what_an_eviction_request_asks_for_is_evicted_and_what_a_person_or_a_scheduler_asks_for_need_not_be() -> None:
+def test_what_an_eviction_request_asks_for_is_evicted_and_what_a_person_or_a_scheduler_asks_for_need_not_be() -> (
+    None
+):
     """Whoever may only write an EvictionRequest may not thereby delete what a budget holds."""
-    assert [source for source in Source if machine.begin(Mark(), source, "uid", NOW).must_evict] == [
-        Source.EVICTION_REQUEST
-    ]
+    assert [
+        source for source in Source if machine.begin_eviction(Mark(), source, "uid", NOW).must_evict
+    ] == [Source.EVICTION_REQUEST]
 
 
 def test_what_goes_with_one_that_is_to_be_evicted_is_evicted() -> None:
     origin = replace(an_eviction().build(), must_evict=True)
-    assert machine.join(origin, "second", after(7)).must_evict
+    assert machine.begin_as_gang_member(origin, "second", after(7)).must_evict
 
 
-def test_one_that_goes_because_of_another_has_been_asked_for_by_its_own_native_eviction_and_no_other() -> None:
+def test_one_that_goes_because_of_another_has_been_asked_for_by_its_own_native_eviction_and_no_other() -> (
+    None
+):
     """Without the first, two of a gang could be stood down in turn for ever; with the second, one that is asked for beside it, for good."""
     origin, own = (
-        machine.begin(Mark(request_uid=uid), Source.EVICTION_REQUEST, uid, NOW) for uid in ("first", "second")
+        machine.begin_eviction(Mark(request_uid=uid), Source.EVICTION_REQUEST, uid, NOW)
+        for uid in ("first", "second")
     )
-    assert [machine.join(origin, "second", after(7), before).request_uid for before in (own, None)] == ["second", ""]
+    assert [
+        machine.begin_as_gang_member(origin, "second", after(7), before).request_uid
+        for before in (own, None)
+    ] == [
+        "second",
+        "",
+    ]
 
 
 def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> None:
     hinted = an_eviction().hinted(deadline=after(600)).build()
-    decision = machine.decide(hinted, defers(60), AUTO, PolicySettings(ceiling_seconds=10), after(5))
+    decision = machine.decide(
+        hinted, defers(60), AUTO, PolicySettings(ceiling_seconds=10), after(5)
+    )
     assert decision.eviction.deadline == after(600)
 
 
@@ -588,15 +724,27 @@ def test_a_checkpoint_is_what_the_workload_said_when_it_said_it() -> None:
 
 
 def test_only_an_answer_counts_as_answered() -> None:
-    stories = {name: story for name, story in STORIES.items() if story.outcome is Outcome.UNRESPONSIVE}
+    stories = {
+        name: story
+        for name, story in STORIES.items()
+        if story.outcome is CheckpointOutcome.UNRESPONSIVE
+    }
     assert stories
     assert all(live(story)[0].answered_at is None for story in stories.values())
 
 
-NAMED = Answer(state=AnswerState.SAVING, eviction_id=an_eviction().build().eviction_id)
+NAMED = CheckpointAnswer(state=AnswerState.SAVING, eviction_id=an_eviction().build().eviction_id)
 NOTES = {
-    "that it saves may be written down later": (an_eviction().hinted(deadline=after(600)).build(), NAMED, True),
-    "but not what is said once": (an_eviction().hinted(deadline=after(600)).build(), BARE_ACCEPTANCE, False),
+    "that it saves may be written down later": (
+        an_eviction().hinted(deadline=after(600)).build(),
+        NAMED,
+        True,
+    ),
+    "but not what is said once": (
+        an_eviction().hinted(deadline=after(600)).build(),
+        ACCEPTED_WITHOUT_DOCUMENT,
+        False,
+    ),
     "nor what somebody waits for": (
         an_eviction().hinted(deadline=after(600)).build(),
         replace(NAMED, state=AnswerState.SAVED),
@@ -609,11 +757,11 @@ NOTES = {
 
 @pytest.mark.parametrize(("state", "answer", "can_wait"), NOTES.values(), ids=NOTES)
 def test_only_what_can_be_heard_again_may_be_written_down_later(
-    state: Eviction, answer: Answer | None, *, can_wait: bool
+    state: Eviction, answer: CheckpointAnswer | None, *, can_wait: bool
 ) -> None:
-    decision = machine.decide(state, Seen(answer=answer), AUTO, SETTINGS, after(10))
-    assert decision.moves
-    assert machine.can_wait(decision, answer) is can_wait
+    decision = machine.decide(state, ObservedVictim(answer=answer), AUTO, SETTINGS, after(10))
+    assert decision.transitions
+    assert machine.may_postpone_write(decision, answer) is can_wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -635,23 +783,33 @@ GRACES = {
     "never zero, though the mark says so": Grace(mark_seconds=0, want=1),
     "never zero, though the pod says so": Grace(pod_seconds=0, want=1),
     "nor on a lost node, unless the admin wants it": Grace(is_node_lost=True, want=30),
-    "nor where the admin wants it, on any other node": Grace(may_be_forced=True, mark_seconds=0, want=1),
-    "zero on a lost node where the admin wants it": Grace(may_be_forced=True, is_node_lost=True, want=0),
+    "nor where the admin wants it, on any other node": Grace(
+        may_be_forced=True, mark_seconds=0, want=1
+    ),
+    "zero on a lost node where the admin wants it": Grace(
+        may_be_forced=True, is_node_lost=True, want=0
+    ),
 }
 
 
 @pytest.mark.parametrize("grace", GRACES.values(), ids=GRACES)
 def test_grace_is_chosen_once(grace: Grace) -> None:
-    begun = machine.begin(Mark(grace_seconds=grace.mark_seconds), Source.LABEL, "pod-uid", NOW)
-    settings = PolicySettings(grace_cap_seconds=grace.cap_seconds, force_delete_on_lost_nodes=grace.may_be_forced)
-    seen = Seen(pod_grace_seconds=grace.pod_seconds, is_node_lost=grace.is_node_lost)
+    begun = machine.begin_eviction(
+        Mark(grace_seconds=grace.mark_seconds), Source.LABEL, "pod-uid", NOW
+    )
+    settings = PolicySettings(
+        grace_cap_seconds=grace.cap_seconds, force_delete_on_lost_nodes=grace.may_be_forced
+    )
+    seen = ObservedVictim(pod_grace_seconds=grace.pod_seconds, is_node_lost=grace.is_node_lost)
     decision = machine.decide(begun, seen, NONE, settings, NOW)
     assert decision.eviction.grace_seconds == grace.want
 
 
 def test_an_eviction_begins_with_what_the_mark_says() -> None:
-    asked = Mark(initiator="descheduler", reason="overload", requested_at=after(-3600), grace_seconds=5)
-    assert machine.begin(asked, Source.KOORDINATOR, "uid", NOW) == Eviction(
+    asked = Mark(
+        initiator="descheduler", reason="overload", requested_at=after(-3600), grace_seconds=5
+    )
+    assert machine.begin_eviction(asked, Source.KOORDINATOR, "uid", NOW) == Eviction(
         eviction_id="uid-1795262400000",
         phase=Phase.REQUESTED,
         requested_at=NOW,
@@ -663,15 +821,20 @@ def test_an_eviction_begins_with_what_the_mark_says() -> None:
 
 
 def test_a_mark_set_again_within_the_second_begins_another_eviction() -> None:
-    first, second = (machine.begin(Mark(), Source.LABEL, "uid", after(at)) for at in (0.2, 0.3))
+    first, second = (
+        machine.begin_eviction(Mark(), Source.LABEL, "uid", after(at)) for at in (0.2, 0.3)
+    )
     assert first.eviction_id != second.eviction_id
 
 
 def test_one_that_goes_because_of_another_says_who_asked_and_counts_its_own_notice() -> None:
     first = replace(
-        machine.begin(Mark(initiator="ops", reason="drain", grace_seconds=5), SCHEDULER, "first", NOW), attempt=1
+        machine.begin_eviction(
+            Mark(initiator="ops", reason="drain", grace_seconds=5), SCHEDULER, "first", NOW
+        ),
+        attempt=1,
     )
-    joined = machine.join(first, "second", after(7))
+    joined = machine.begin_as_gang_member(first, "second", after(7))
     assert joined == Eviction(
         eviction_id="second-1795262407000",
         phase=Phase.REQUESTED,
@@ -690,38 +853,53 @@ def test_asking_again_changes_the_attempt_and_nothing_else() -> None:
         ).eviction
         decision = machine.decide(told, FORGOTTEN, AUTO, SETTINGS, after(60))
         assert decision.eviction == replace(told, attempt=told.attempt + 1)
-        assert [move.asks_again for move in decision.moves] == [True]
+        assert [move.resends_hint for move in decision.transitions] == [True]
 
 
 def test_only_who_is_asked_again_stays_where_it_is_and_as_it_is() -> None:
     for phase, moves in TABLE.items():
         for observation, move in moves.items():
-            assert move.asks_again is (observation is Observation.FORGOTTEN)
-            assert not move.asks_again or (move.to, move.outcome) == (phase, None)
+            assert move.resends_hint is (observation is Observation.REQUEST_FORGOTTEN)
+            assert not move.resends_hint or (move.to, move.outcome) == (phase, None)
 
 
-BEFORE_DELETE = (REQUESTED, *TIMED)
+BEFORE_DELETE = (REQUESTED, *WITH_DEADLINE)
 
 LEADS_ON = {
     Observation.PROTECTED: ((REQUESTED,), "once it was told, it goes"),
     Observation.PROTECTED_FOR_NOW: ((REQUESTED,), "once it was told, it goes"),
     Observation.PROTECTION_OVER: ((REPRIEVED,), "nobody else is protected"),
-    Observation.INSISTED: ((REPRIEVED,), "nobody else is protected"),
+    Observation.REQUESTED_AGAIN: ((REPRIEVED,), "nobody else is protected"),
     Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.HINT_LOST: ((Phase.HINTED,), "whoever has answered has heard"),
-    Observation.FORGOTTEN: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that has not answered has lost the hint"),
+    Observation.REQUEST_FORGOTTEN: (
+        (CHECKPOINTING, EXTENDED, DEFERRED),
+        "one that has not answered has lost the hint",
+    ),
     Observation.ANSWERED: ((Phase.HINTED,), "hearing it again changes nothing"),
-    Observation.SAVED: (WAITING, "before, nobody has asked; afterwards, it is settled"),
-    Observation.CANNOT: (WAITING, "before, nobody has asked; afterwards, it is settled"),
+    Observation.SAVED: (AWAITING_WORKLOAD, "before, nobody has asked; afterwards, it is settled"),
+    Observation.CANNOT: (AWAITING_WORKLOAD, "before, nobody has asked; afterwards, it is settled"),
     Observation.DEFERRED: ((Phase.HINTED, Phase.CHECKPOINTING), "more time is given once"),
-    Observation.DEADLINE_UNANSWERED: ((Phase.HINTED,), "every other phase that waits was reached by an answer"),
-    Observation.DEADLINE_ANSWERED: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that is only hinted has not answered"),
-    Observation.HELD: ((TERMINATING,), "nothing else waits for a budget"),
-    Observation.RELEASED: ((SETTLED, Phase.SAVED), "only of whom nothing more is to be heard waits for others"),
+    Observation.DEADLINE_UNANSWERED: (
+        (Phase.HINTED,),
+        "every other phase that waits was reached by an answer",
+    ),
+    Observation.DEADLINE_ANSWERED: (
+        (CHECKPOINTING, EXTENDED, DEFERRED),
+        "one that is only hinted has not answered",
+    ),
+    Observation.HELD_BY_BUDGET: ((TERMINATING,), "nothing else waits for a budget"),
+    Observation.RELEASED: (
+        (SETTLED, Phase.SAVED),
+        "only of whom nothing more is to be heard waits for others",
+    ),
     Observation.MARK_REMOVED: ((*BEFORE_DELETE, TERMINATING), "what is over is not taken back"),
     Observation.DELETED_BY_OTHERS: (BEFORE_DELETE, "afterwards it was us"),
-    Observation.CONTAINERS_ENDED: ((*BEFORE_DELETE, TERMINATING), "afterwards that is what was asked for"),
+    Observation.CONTAINERS_ENDED: (
+        (*BEFORE_DELETE, TERMINATING),
+        "afterwards that is what was asked for",
+    ),
     Observation.OBJECT_GONE: ((*BEFORE_DELETE, Phase.TERMINATING), "it goes once"),
     Observation.REPLACED: ((Phase.GONE,), "a replacement comes after what it replaces"),
 }
@@ -729,14 +907,18 @@ LEADS_ON = {
 
 
 @pytest.mark.parametrize("observation", Observation)
-def test_every_pair_of_phase_and_observation_is_listed_or_explained(observation: Observation) -> None:
+def test_every_pair_of_phase_and_observation_is_listed_or_explained(
+    observation: Observation,
+) -> None:
     phases, _why_nowhere_else = LEADS_ON[observation]
     assert {phase for phase in Phase if observation in TABLE[phase]} == set(phases)
 
 
 def test_every_phase_has_a_row_and_is_reached() -> None:
     assert set(TABLE) == set(Phase)
-    assert {move.to for row in TABLE.values() for move in row.values()} | {Phase.REQUESTED} == set(Phase)
+    assert {move.to for row in TABLE.values() for move in row.values()} | {Phase.REQUESTED} == set(
+        Phase
+    )
 
 
 def test_what_is_over_stays_over() -> None:

@@ -6,20 +6,27 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import NamedTuple
 
-from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, Plan, Strategy
-from reprieve_policy.checkpointing.contract import Answer, AnswerState
+from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import eviction as codec
 from reprieve_policy.lifecycle import machine
-from reprieve_policy.lifecycle.eviction import TIMED, Eviction, Ground, Outcome, Phase, Source
-from reprieve_policy.lifecycle.machine import Decision, Seen
+from reprieve_policy.lifecycle.eviction import (
+    WITH_DEADLINE,
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    ProtectionReason,
+    Source,
+)
+from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TABLE, TERMINAL
-from reprieve_policy.preemption.protection import Reprieve
+from reprieve_policy.preemption.protection import Protection
 from reprieve_testing.builders import NOW, an_eviction
 
 HOUR = timedelta(hours=1)
 REQUESTED = an_eviction().build()
-BEFORE_DELETE = (Phase.REQUESTED, *TIMED)
+BEFORE_DELETE = (Phase.REQUESTED, *WITH_DEADLINE)
 
 
 @dataclass(frozen=True)
@@ -27,11 +34,11 @@ class Life:
     """All that is seen of one victim, and by which clock."""
 
     source: Source
-    plan: Plan
+    plan: CheckpointPlan
     settings: PolicySettings
-    steps: tuple[tuple[timedelta, Seen], ...]
+    steps: tuple[tuple[timedelta, ObservedVictim], ...]
 
-    def decide(self, eviction: Eviction, seen: Seen, now: datetime) -> Decision:
+    def decide(self, eviction: Eviction, seen: ObservedVictim, now: datetime) -> LifecycleDecision:
         return machine.decide(eviction, seen, self.plan, self.settings, now)
 
 
@@ -40,9 +47,9 @@ class Turn(NamedTuple):
 
     victim: Life
     before: Eviction
-    seen: Seen
+    seen: ObservedVictim
     now: datetime
-    decision: Decision
+    decision: LifecycleDecision
 
 
 def turns_of(victim: Life) -> Iterator[Turn]:
@@ -55,8 +62,8 @@ def turns_of(victim: Life) -> Iterator[Turn]:
         eviction = decision.eviction
 
 
-def an_answer(chance: Random) -> Answer:
-    return Answer(
+def an_answer(chance: Random) -> CheckpointAnswer:
+    return CheckpointAnswer(
         state=chance.choice(list(AnswerState)),
         eviction_id=chance.choice([None, REQUESTED.eviction_id, "another"]),
         step=chance.choice([None, 4200]),
@@ -64,28 +71,33 @@ def an_answer(chance: Random) -> Answer:
     )
 
 
-def a_reprieve(chance: Random) -> Reprieve:
+def a_reprieve(chance: Random) -> Protection:
     until = NOW + timedelta(seconds=chance.randint(0, 600))
-    return chance.choice([Reprieve(Ground.NON_PREEMPTIBLE, None), Reprieve(Ground.NEAR_COMPLETION, until)])
+    return chance.choice(
+        [
+            Protection(ProtectionReason.NON_PREEMPTIBLE, None),
+            Protection(ProtectionReason.NEAR_COMPLETION, until),
+        ]
+    )
 
 
-def seen_by(chance: Random) -> Seen:
-    return Seen(
+def seen_by(chance: Random) -> ObservedVictim:
+    return ObservedVictim(
         is_marked=chance.random() > 0.03,
-        is_insisted_on=chance.random() < 0.1,
+        is_requested_again=chance.random() < 0.1,
         must_evict=chance.random() < 0.5,
-        reprieve=a_reprieve(chance) if chance.random() < 0.2 else None,
+        protection=a_reprieve(chance) if chance.random() < 0.2 else None,
         is_being_deleted=chance.random() < 0.03,
         containers_ended=chance.random() < 0.03,
         is_gone=chance.random() < 0.05,
         is_replaced=chance.random() < 0.3,
         pod_grace_seconds=chance.choice([0, 1, 30, 10**6]),
         answer=an_answer(chance) if chance.random() < 0.5 else None,
-        hint_was_lost=chance.random() < 0.3,
-        is_forgotten=chance.random() < 0.2,
-        may_go=chance.random() < 0.5,
+        hint_lost=chance.random() < 0.3,
+        request_forgotten=chance.random() < 0.2,
+        may_terminate=chance.random() < 0.5,
         is_node_lost=chance.random() < 0.2,
-        is_held=chance.random() < 0.5,
+        eviction_blocked=chance.random() < 0.5,
     )
 
 
@@ -94,7 +106,7 @@ def a_life(chance: Random) -> Life:
     clock = [*range(0, 900, 50), HOUR.total_seconds(), -HOUR.total_seconds()]
     return Life(
         source=chance.choice(list(Source)),
-        plan=Plan(
+        plan=CheckpointPlan(
             strategy=chance.choice([Strategy.AUTO, Strategy.AUTO, Strategy.AUTO, Strategy.NONE]),
             hint=AnnotationHint(),
             timeout_seconds=chance.randint(1, 3600),
@@ -119,13 +131,16 @@ TURNS = [turn for turns in LIVES for turn in turns]
 def test_these_lives_visit_every_phase_and_end_in_every_way() -> None:
     states = [turn.decision.eviction for turn in TURNS]
     assert {state.phase for state in states} == set(Phase) - {Phase.REQUESTED}
-    assert {state.outcome for state in states} == {None, *Outcome}
+    assert {state.outcome for state in states} == {None, *CheckpointOutcome}
 
 
 def test_every_move_is_in_the_table() -> None:
     for _, before, _, _, decision in TURNS:
-        phases = [before.phase, *(move.to for move in decision.moves)]
-        assert all(move in TABLE[phase].values() for phase, move in zip(phases, decision.moves, strict=False))
+        phases = [before.phase, *(move.to for move in decision.transitions)]
+        assert all(
+            move in TABLE[phase].values()
+            for phase, move in zip(phases, decision.transitions, strict=False)
+        )
         assert decision.eviction.phase is phases[-1]
 
 
@@ -140,7 +155,7 @@ def test_no_victim_waits_beyond_the_ceiling() -> None:
 def test_nothing_waits_for_a_budget_beyond_the_ceiling_where_it_may_not_be_deleted_then() -> None:
     for victim, _, seen, now, decision in TURNS:
         state = decision.eviction
-        if state.phase is Phase.TERMINATING and state.must_evict and seen.is_held:
+        if state.phase is Phase.TERMINATING and state.must_evict and seen.eviction_blocked:
             ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
             assert now < ceiling or seen.is_being_deleted
 
@@ -159,28 +174,34 @@ def test_a_deadline_that_was_told_never_comes_earlier() -> None:
 def test_nothing_is_settled_without_a_reason() -> None:
     for victim, before, seen, now, decision in TURNS:
         state = decision.eviction
-        if before.phase not in BEFORE_DELETE or state.phase not in (Phase.SETTLED, Phase.TERMINATING):
+        if before.phase not in BEFORE_DELETE or state.phase not in (
+            Phase.SETTLED,
+            Phase.TERMINATING,
+        ):
             continue
         if before.phase is Phase.SETTLED and state.outcome is before.outcome:
             continue
-        about_it = seen.answer if seen.answer and seen.answer.is_about(before.eviction_id) else None
+        about_it = (
+            seen.answer if seen.answer and seen.answer.may_belong_to(before.eviction_id) else None
+        )
         ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
         is_late = now >= (before.deadline or ceiling)
         assert {
-            Outcome.SKIPPED: not victim.plan.waits,
-            Outcome.OVERTAKEN: seen.is_being_deleted,
-            Outcome.REFUSED: about_it is not None and about_it.state is AnswerState.CANNOT,
-            Outcome.SAVED: state.checkpoint is not None,
-            Outcome.UNRESPONSIVE: state.answered_at is None and is_late,
-            Outcome.TIMED_OUT: state.answered_at is not None and is_late,
-        }[state.outcome or Outcome.FINISHED]
+            CheckpointOutcome.SKIPPED: not victim.plan.gives_notice,
+            CheckpointOutcome.OVERTAKEN: seen.is_being_deleted,
+            CheckpointOutcome.REFUSED: about_it is not None
+            and about_it.state is AnswerState.CANNOT,
+            CheckpointOutcome.SAVED: state.checkpoint is not None,
+            CheckpointOutcome.UNRESPONSIVE: state.answered_at is None and is_late,
+            CheckpointOutcome.TIMED_OUT: state.answered_at is not None and is_late,
+        }[state.outcome or CheckpointOutcome.FINISHED]
 
 
 def test_nothing_is_deleted_before_others_have_been_heard_but_at_the_ceiling_or_by_others() -> None:
     for victim, before, seen, now, decision in TURNS:
         if before.phase in BEFORE_DELETE and decision.eviction.phase is Phase.TERMINATING:
             ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
-            assert seen.may_go or seen.is_being_deleted or now >= ceiling
+            assert seen.may_terminate or seen.is_being_deleted or now >= ceiling
 
 
 def test_a_checkpoint_is_only_what_the_workload_acknowledged() -> None:
@@ -188,7 +209,7 @@ def test_a_checkpoint_is_only_what_the_workload_acknowledged() -> None:
         if decision.eviction.checkpoint != before.checkpoint:
             assert seen.answer is not None
             assert seen.answer.state is AnswerState.SAVED
-            assert seen.answer.is_about(before.eviction_id)
+            assert seen.answer.may_belong_to(before.eviction_id)
 
 
 def test_whatever_is_deleted_or_over_has_an_outcome_and_a_grace_within_the_cap() -> None:
@@ -198,7 +219,10 @@ def test_whatever_is_deleted_or_over_has_an_outcome_and_a_grace_within_the_cap()
         if state.phase is Phase.TERMINATING:
             assert state.grace_seconds is not None
             assert state.grace_seconds <= victim.settings.grace_cap_seconds
-            assert state.grace_seconds >= machine.LEAST_GRACE_SECONDS or victim.settings.force_delete_on_lost_nodes
+            assert (
+                state.grace_seconds >= machine.MIN_GRACE_SECONDS
+                or victim.settings.force_delete_on_lost_nodes
+            )
 
 
 def test_what_is_over_stays_as_it_is() -> None:
@@ -209,19 +233,28 @@ def test_what_is_over_stays_as_it_is() -> None:
 
 def test_a_victim_is_told_three_times_at_most_and_given_more_time_once() -> None:
     for turns in LIVES:
-        moves = [move for turn in turns for move in turn.decision.moves]
-        told = [move for move in moves if move.to is Phase.HINTED or move.asks_again]
-        given = [move for move in moves if move.to in (Phase.EXTENDED, Phase.DEFERRED) and not move.asks_again]
-        assert len(told) == max(turn.decision.eviction.attempt for turn in turns) <= machine.MAX_ATTEMPTS
+        moves = [move for turn in turns for move in turn.decision.transitions]
+        told = [move for move in moves if move.to is Phase.HINTED or move.resends_hint]
+        given = [
+            move
+            for move in moves
+            if move.to in (Phase.EXTENDED, Phase.DEFERRED) and not move.resends_hint
+        ]
+        assert (
+            len(told)
+            == max(turn.decision.eviction.attempt for turn in turns)
+            <= machine.MAX_ATTEMPTS
+        )
         assert len(given) <= 1
 
 
 def test_nobody_gains_time_by_forgetting() -> None:
     is_tried = False
     for victim, before, seen, now, _ in TURNS:
-        plain = replace(seen, answer=None, hint_was_lost=False, is_forgotten=False)
+        plain = replace(seen, answer=None, hint_lost=False, request_forgotten=False)
         forgets, remembers = (
-            victim.decide(before, replace(plain, is_forgotten=is_so), now).eviction for is_so in (True, False)
+            victim.decide(before, replace(plain, request_forgotten=is_so), now).eviction
+            for is_so in (True, False)
         )
         assert forgets.deadline == remembers.deadline
         is_tried |= forgets != remembers
@@ -230,7 +263,7 @@ def test_nobody_gains_time_by_forgetting() -> None:
 
 def test_nobody_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
     for turns in LIVES:
-        moves = [move.to for turn in turns for move in turn.decision.moves]
+        moves = [move.to for turn in turns for move in turn.decision.transitions]
         refused = [turn for turn in turns if turn.decision.eviction.refused_on is not None]
         assert moves.count(Phase.REPRIEVED) <= 1
         assert not refused or turns[0].victim.source.is_preemption
@@ -240,8 +273,10 @@ def test_deciding_again_changes_nothing() -> None:
     """Each loss of a hint is one more attempt, and an answer from before the hint is good for nothing."""
     for victim, before, seen, now, decision in TURNS:
         is_told = before.phase not in (Phase.REQUESTED, Phase.REPRIEVED)
-        same = replace(seen, hint_was_lost=False, is_forgotten=False, answer=seen.answer if is_told else None)
-        assert victim.decide(decision.eviction, same, now).moves == ()
+        same = replace(
+            seen, hint_lost=False, request_forgotten=False, answer=seen.answer if is_told else None
+        )
+        assert victim.decide(decision.eviction, same, now).transitions == ()
 
 
 def test_an_operator_that_was_killed_finds_the_whole_state_on_the_pod() -> None:
@@ -250,11 +285,14 @@ def test_an_operator_that_was_killed_finds_the_whole_state_on_the_pod() -> None:
 
 
 def test_waking_at_next_wake_misses_nothing() -> None:
-    quiet = Seen(may_go=False)
+    quiet = ObservedVictim(may_terminate=False)
     for victim, _, _, now, decision in TURNS:
         wake = machine.next_wake(decision.eviction)
         if wake is None:
-            assert victim.decide(decision.eviction, quiet, now + 100 * HOUR).moves == ()
+            assert victim.decide(decision.eviction, quiet, now + 100 * HOUR).transitions == ()
         else:
-            assert victim.decide(decision.eviction, quiet, wake - timedelta(seconds=1)).moves == ()
-            assert victim.decide(decision.eviction, quiet, wake).moves != ()
+            assert (
+                victim.decide(decision.eviction, quiet, wake - timedelta(seconds=1)).transitions
+                == ()
+            )
+            assert victim.decide(decision.eviction, quiet, wake).transitions != ()

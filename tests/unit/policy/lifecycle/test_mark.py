@@ -36,7 +36,10 @@ AS_KOORDINATOR_WRITES_IT = (
 READ = {
     "a pod without a mark": (a_pod(), None),
     "our label": (a_pod().marked(), Mark()),
-    "our label in a later phase asks for nothing new": (a_pod().labelled(keys.SOFT_EVICTION, "hinted"), None),
+    "our label in a later phase asks for nothing new": (
+        a_pod().labelled(keys.SOFT_EVICTION, "hinted"),
+        None,
+    ),
     "Koordinator's label": (a_pod().labelled(KOORDINATOR, "true"), Mark()),
     "Koordinator's label with the job that preempts": (
         a_pod().labelled(KOORDINATOR, "job2"),
@@ -46,7 +49,9 @@ READ = {
     "Koordinator's label that is empty": (a_pod().labelled(KOORDINATOR, ""), None),
     "Koordinator's annotation as its code writes it": (
         annotated(AS_KOORDINATOR_WRITES_IT),
-        Mark(initiator="descheduler", reason="node is overloaded", requested_at=NOW, grace_seconds=20),
+        Mark(
+            initiator="descheduler", reason="node is overloaded", requested_at=NOW, grace_seconds=20
+        ),
     ),
     "Koordinator's annotation with an epoch, as its pull request shows it": (
         annotated('{"timestamp":1795262400,"initiator":"descheduler"}'),
@@ -65,15 +70,27 @@ READ = {
         annotated('{"timestamp":null,"deleteOptions":null,"initiator":null,"reason":null}'),
         Mark(),
     ),
-    "unknown fields are ignored": (annotated('{"initiator":"a","colour":["red"]}'), Mark(initiator="a")),
-    "of two equal fields the last counts, as in Go": (annotated('{"reason":"a","reason":"b"}'), Mark(reason="b")),
+    "unknown fields are ignored": (
+        annotated('{"initiator":"a","colour":["red"]}'),
+        Mark(initiator="a"),
+    ),
+    "of two equal fields the last counts, as in Go": (
+        annotated('{"reason":"a","reason":"b"}'),
+        Mark(reason="b"),
+    ),
     "the most detailed of several marks is read": (
         annotated('{"initiator":"descheduler"}').labelled(KOORDINATOR, "job2").marked(),
         Mark(initiator="descheduler"),
     ),
-    "a grace of zero is read": (annotated('{"deleteOptions":{"gracePeriodSeconds":0}}'), Mark(grace_seconds=0)),
+    "a grace of zero is read": (
+        annotated('{"deleteOptions":{"gracePeriodSeconds":0}}'),
+        Mark(grace_seconds=0),
+    ),
     "an unreadable annotation does not take back a label": (annotated("{").marked(), Mark()),
-    "line ends in a text become spaces": (annotated(r'{"reason":"two\nlines"}'), Mark(reason="two lines")),
+    "line ends in a text become spaces": (
+        annotated(r'{"reason":"two\nlines"}'),
+        Mark(reason="two lines"),
+    ),
     "a lone surrogate cannot be kept": (annotated(r'{"reason":"a\ud800b"}'), Mark(reason="a b")),
     "a native Eviction's": (
         a_pod().annotated(keys.EVICTION_REQUEST, mark.render_request("uid", ["a.io/x", "b.io/y"])),
@@ -84,8 +101,20 @@ READ = {
         Mark(reason="eviction requested", request_uid="uid"),
     ),
     **{
-        f"of a native Eviction, {text[:20]!r} is no mark": (a_pod().annotated(keys.EVICTION_REQUEST, text), None)
-        for text in ("", "{", "[]", "{}", '{"uid":7}', '{"uid":""}', "[" * 16000, f'{{"uid":"{"u" * 17000}"}}')
+        f"of a native Eviction, {text[:20]!r} is no mark": (
+            a_pod().annotated(keys.EVICTION_REQUEST, text),
+            None,
+        )
+        for text in (
+            "",
+            "{",
+            "[]",
+            "{}",
+            '{"uid":7}',
+            '{"uid":""}',
+            "[" * 16000,
+            f'{{"uid":"{"u" * 17000}"}}',
+        )
     },
     "a long text is cut at 256 bytes": (
         annotated(json.dumps({"reason": "再" * 200})),
@@ -100,8 +129,13 @@ def test_marks_are_read(pod: PodBuilder, want: Mark | None) -> None:
 
 
 OWN = {
-    "the guard's": (mark.render(Mark(initiator=mark.BY_GUARD, reason="preempted by pod uid", requested_at=NOW)), True),
-    "one of `reprieve reclaim`": (mark.render(Mark(initiator=mark.BY_RECLAIM)), True),
+    "the guard's": (
+        mark.render(
+            Mark(initiator=mark.GUARD_INITIATOR, reason="preempted by pod uid", requested_at=NOW)
+        ),
+        True,
+    ),
+    "one of `reprieve reclaim`": (mark.render(Mark(initiator=mark.RECLAIM_INITIATOR)), True),
     "a descheduler's": (AS_KOORDINATOR_WRITES_IT, False),
     "one whose reason speaks of us": ('{"initiator":"a","reason":"reprieve-reclaim"}', False),
     "nobody's": ("true", False),
@@ -112,11 +146,11 @@ OWN = {
 
 @pytest.mark.parametrize(("text", "want"), OWN.values(), ids=OWN)
 def test_a_mark_is_reprieves_own_where_reprieve_has_set_it(text: str, *, want: bool) -> None:
-    assert mark.is_own({KOORDINATOR: text}) is want
+    assert mark.is_written_by_reprieve({KOORDINATOR: text}) is want
 
 
 def test_a_pod_without_koordinators_annotation_has_no_mark_of_reprieves_in_it() -> None:
-    assert not mark.is_own({})
+    assert not mark.is_written_by_reprieve({})
 
 
 REFUSED = {
@@ -135,14 +169,26 @@ REFUSED = {
         '{"timestamp":true}',
         f'{PATH}.timestamp: Invalid value: "true": must be RFC 3339 or an epoch',
     ),
-    "NaN as timestamp": ('{"timestamp":NaN}', f'{PATH}.timestamp: Invalid value: "NaN": must be RFC 3339'),
-    "Infinity as timestamp": ('{"timestamp":-Infinity}', f'{PATH}.timestamp: Invalid value: "-Infinity": must be'),
+    "NaN as timestamp": (
+        '{"timestamp":NaN}',
+        f'{PATH}.timestamp: Invalid value: "NaN": must be RFC 3339',
+    ),
+    "Infinity as timestamp": (
+        '{"timestamp":-Infinity}',
+        f'{PATH}.timestamp: Invalid value: "-Infinity": must be',
+    ),
     "the year zero": (
         '{"timestamp":"0000-01-01T00:00:00Z"}',
         f'{PATH}.timestamp: Invalid value: "0000-01-01T00:00:00Z": must be RFC 3339',
     ),
-    "a number as initiator": ('{"initiator":7}', f'{PATH}.initiator: Invalid value: "7": must be a string'),
-    "a list as reason": ('{"reason":["a"]}', f'{PATH}.reason: Invalid value: "[…]": must be a string'),
+    "a number as initiator": (
+        '{"initiator":7}',
+        f'{PATH}.initiator: Invalid value: "7": must be a string',
+    ),
+    "a list as reason": (
+        '{"reason":["a"]}',
+        f'{PATH}.reason: Invalid value: "[…]": must be a string',
+    ),
     "a text as deleteOptions": (
         '{"deleteOptions":"now"}',
         f'{PATH}.deleteOptions: Invalid value: "now": must be an object',
@@ -181,7 +227,9 @@ def test_json_of_any_depth_is_survived(depth: int) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 OPTIONS = st.dictionaries(st.just("gracePeriodSeconds"), JSON) | JSON

@@ -6,21 +6,21 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube.objects import Container, Named, pod_views
+from reprieve_policy.kube.objects import Container, NameOnly, pod_views
 from reprieve_policy.lifecycle import replacement_annotations
 from reprieve_policy.lifecycle.eviction import Checkpoint
-from reprieve_policy.lifecycle.ledger import Entry as Slot
-from reprieve_policy.lifecycle.replacement_annotations import Variable
-from reprieve_policy.verdict import Entry
+from reprieve_policy.lifecycle.ledger import LedgerEntry as Slot
+from reprieve_policy.lifecycle.replacement_annotations import EnvironmentVariable
+from reprieve_policy.verdict import ListAddition
 from reprieve_testing.builders import NOW, a_pod, after
 
 SETTINGS = PolicySettings()
 ASKED = {keys.REQUEUE_ENV: "true"}
 SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
-COUNT = Variable("REPRIEVE_PREEMPTED_COUNT", keys.PREEMPTED_COUNT)
-FIRST = Variable("REPRIEVE_FIRST_SUBMITTED_AT", keys.FIRST_SUBMITTED_AT)
-RESUME = Variable("REPRIEVE_RESUME_FROM_CHECKPOINT", keys.RESUME_FROM_CHECKPOINT)
-LAST = Variable("REPRIEVE_LAST_CHECKPOINT_AT", keys.LAST_CHECKPOINT_AT)
+COUNT = EnvironmentVariable("REPRIEVE_PREEMPTED_COUNT", keys.PREEMPTED_COUNT)
+FIRST = EnvironmentVariable("REPRIEVE_FIRST_SUBMITTED_AT", keys.FIRST_SUBMITTED_AT)
+RESUME = EnvironmentVariable("REPRIEVE_RESUME_FROM_CHECKPOINT", keys.RESUME_FROM_CHECKPOINT)
+LAST = EnvironmentVariable("REPRIEVE_LAST_CHECKPOINT_AT", keys.LAST_CHECKPOINT_AT)
 
 STAMPS = {
     "without a checkpoint, a replacement is only told that it is one": (
@@ -52,36 +52,48 @@ STAMPS = {
 
 
 def entry(checkpoint: Checkpoint | None) -> Slot:
-    return Slot(preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint)
+    return Slot(
+        preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint
+    )
 
 
 @pytest.mark.parametrize(("checkpoint", "said", "variables"), STAMPS.values(), ids=STAMPS)
-def test_stamps(checkpoint: Checkpoint | None, said: dict[str, str], variables: tuple[Variable, ...]) -> None:
-    assert replacement_annotations.build_stamps(entry(checkpoint)) == said
+def test_stamps(
+    checkpoint: Checkpoint | None, said: dict[str, str], variables: tuple[EnvironmentVariable, ...]
+) -> None:
+    assert replacement_annotations.build_annotations(entry(checkpoint)) == said
     assert replacement_annotations.build_variables(entry(checkpoint), ASKED, SETTINGS) == variables
 
 
 def test_a_pod_that_asks_for_nothing_gets_annotations_only() -> None:
     (view,) = pod_views(a_pod().build())
-    changes = replacement_annotations.decide_stamps(entry(None), view, SETTINGS)
+    changes = replacement_annotations.decide_changes(entry(None), view, SETTINGS)
     assert {change.key: change.value for change in changes} == STAMPS[
         "without a checkpoint, a replacement is only told that it is one"
     ][1]
 
 
 def test_a_pod_that_asks_gets_variables_in_every_container_but_where_it_says_them_itself() -> None:
-    own = Container(env=[Named(name=COUNT.name)])
-    pod = a_pod().annotated(keys.REQUEUE_ENV, "true").with_containers(own, initContainers=[Container()])
+    own = Container(env=[NameOnly(name=COUNT.name)])
+    pod = (
+        a_pod()
+        .annotated(keys.REQUEUE_ENV, "true")
+        .with_containers(own, initContainers=[Container()])
+    )
     (view,) = pod_views(pod.build())
-    changes = list(replacement_annotations.decide_stamps(entry(None), view, SETTINGS))
-    assert [change for change in changes if isinstance(change, Entry)] == [
-        Entry("/spec/initContainers/0/env", COUNT.document(), list_is_there=False),
-        Entry("/spec/initContainers/0/env", FIRST.document(), list_is_there=False),
-        Entry("/spec/containers/0/env", FIRST.document(), list_is_there=True),
+    changes = list(replacement_annotations.decide_changes(entry(None), view, SETTINGS))
+    assert [change for change in changes if isinstance(change, ListAddition)] == [
+        ListAddition("/spec/initContainers/0/env", COUNT.to_env_entry(), list_exists=False),
+        ListAddition("/spec/initContainers/0/env", FIRST.to_env_entry(), list_exists=False),
+        ListAddition("/spec/containers/0/env", FIRST.to_env_entry(), list_exists=True),
     ]
 
 
-UNASKED = {"nobody asks": {}, "somebody asks not to": {keys.REQUEUE_ENV: "false"}, "nonsense": {keys.REQUEUE_ENV: "1"}}
+UNASKED = {
+    "nobody asks": {},
+    "somebody asks not to": {keys.REQUEUE_ENV: "false"},
+    "nonsense": {keys.REQUEUE_ENV: "1"},
+}
 
 
 @pytest.mark.parametrize("annotations", UNASKED.values(), ids=UNASKED)
@@ -91,13 +103,17 @@ def test_there_are_no_variables_where(annotations: dict[str, str]) -> None:
 
 def test_a_variable_refers_to_the_annotation_and_copies_nothing() -> None:
     reference = {"fieldRef": {"fieldPath": "metadata.annotations['reprieve.dev/preempted-count']"}}
-    assert COUNT.document() == {"name": "REPRIEVE_PREEMPTED_COUNT", "valueFrom": reference}
+    assert COUNT.to_env_entry() == {"name": "REPRIEVE_PREEMPTED_COUNT", "valueFrom": reference}
 
 
-@pytest.mark.parametrize("checkpoint", [None, replace(SAVED, step=None), replace(SAVED, step=None, path=None)])
+@pytest.mark.parametrize(
+    "checkpoint", [None, replace(SAVED, step=None), replace(SAVED, step=None, path=None)]
+)
 def test_what_a_replacement_was_told_is_read_back(checkpoint: Checkpoint | None) -> None:
     told = entry(checkpoint)
-    assert replacement_annotations.read(replacement_annotations.build_stamps(told)) == replace(told, eviction_ids=())
+    assert replacement_annotations.read(replacement_annotations.build_annotations(told)) == replace(
+        told, eviction_ids=()
+    )
 
 
 GOOD = {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"}
@@ -128,7 +144,9 @@ ODD_CHECKPOINTS: dict[str, tuple[dict[str, str], Checkpoint | None]] = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), ODD_CHECKPOINTS.values(), ids=ODD_CHECKPOINTS)
-def test_of_a_checkpoint_what_can_be_read_is_read(annotations: dict[str, str], want: Checkpoint | None) -> None:
+def test_of_a_checkpoint_what_can_be_read_is_read(
+    annotations: dict[str, str], want: Checkpoint | None
+) -> None:
     found = replacement_annotations.read({**GOOD, **annotations})
     assert found is not None
     assert found.checkpoint == want

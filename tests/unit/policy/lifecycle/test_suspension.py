@@ -6,23 +6,41 @@ import pytest
 
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference
 from reprieve_policy.lifecycle import suspension
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase
-from reprieve_policy.lifecycle.suspension import Fate, Hold, Standing
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
+from reprieve_policy.lifecycle.suspension import (
+    SuspendedJobAction,
+    SuspensionReadiness,
+    SuspensionRecord,
+)
 from reprieve_testing.builders import after, an_eviction
 
 
 def owned_by(kind: str) -> ObjectMeta:
-    return ObjectMeta(ownerReferences=[OwnerReference(kind=kind, name="o", uid="u", controller=True)])
+    return ObjectMeta(
+        ownerReferences=[OwnerReference(kind=kind, name="o", uid="u", controller=True)]
+    )
 
 
 JOBS = {
     "one that nobody looks after": (ObjectMeta(), None, True),
-    "one whose author names the usual controller": (ObjectMeta(), "kubernetes.io/job-controller", True),
+    "one whose author names the usual controller": (
+        ObjectMeta(),
+        "kubernetes.io/job-controller",
+        True,
+    ),
     "one of a CronJob's": (owned_by("CronJob"), None, True),
     "one that another controller manages": (ObjectMeta(), "kueue.x-k8s.io/multikueue", False),
-    "one in a queue of Kueue's": (ObjectMeta(labels={"kueue.x-k8s.io/queue-name": "team"}), None, False),
+    "one in a queue of Kueue's": (
+        ObjectMeta(labels={"kueue.x-k8s.io/queue-name": "team"}),
+        None,
+        False,
+    ),
     "one of a JobSet's, which would resume it": (owned_by("JobSet"), None, False),
-    "one that is being deleted": (ObjectMeta(deletionTimestamp="2026-11-21T12:00:00Z"), None, False),
+    "one that is being deleted": (
+        ObjectMeta(deletionTimestamp="2026-11-21T12:00:00Z"),
+        None,
+        False,
+    ),
 }
 
 
@@ -35,59 +53,92 @@ def test_one_whose_pods_its_author_selects_may_not_be_suspended() -> None:
     assert not suspension.may_suspend(ObjectMeta(), None, selects_by_hand=True)
 
 
-def ended(outcome: Outcome) -> Eviction:
+def ended(outcome: CheckpointOutcome) -> Eviction:
     return an_eviction().ended(outcome).build()
 
 
 STANDINGS = {
-    "no victim": (None, False, Standing.APART),
-    "a victim that is still asked": (an_eviction().hinted(deadline=after(60)).build(), False, Standing.COMING),
-    "one that was just requested": (an_eviction().build(), True, Standing.COMING),
-    "one that may only be evicted": (replace(ended(Outcome.SAVED), must_evict=True), True, Standing.APART),
-    "one that failed": (ended(Outcome.TIMED_OUT), True, Standing.APART),
-    "one that was spared": (ended(Outcome.CANCELLED), False, Standing.APART),
-    "one that has saved and waits": (
-        Eviction(eviction_id="e", phase=Phase.SAVED, requested_at=after(0), outcome=Outcome.SAVED),
+    "no victim": (None, False, SuspensionReadiness.PREVENTS_SUSPENSION),
+    "a victim that is still asked": (
+        an_eviction().hinted(deadline=after(60)).build(),
         False,
-        Standing.COMING,
+        SuspensionReadiness.SAVING,
     ),
-    "one that may go": (ended(Outcome.SAVED), False, Standing.LEAVING),
-    "one that may go and is announced": (ended(Outcome.SKIPPED), True, Standing.ANNOUNCED),
+    "one that was just requested": (an_eviction().build(), True, SuspensionReadiness.SAVING),
+    "one that may only be evicted": (
+        replace(ended(CheckpointOutcome.SAVED), must_evict=True),
+        True,
+        SuspensionReadiness.PREVENTS_SUSPENSION,
+    ),
+    "one that failed": (
+        ended(CheckpointOutcome.TIMED_OUT),
+        True,
+        SuspensionReadiness.PREVENTS_SUSPENSION,
+    ),
+    "one that was spared": (
+        ended(CheckpointOutcome.CANCELLED),
+        False,
+        SuspensionReadiness.PREVENTS_SUSPENSION,
+    ),
+    "one that has saved and waits": (
+        Eviction(
+            eviction_id="e",
+            phase=Phase.SAVED,
+            requested_at=after(0),
+            outcome=CheckpointOutcome.SAVED,
+        ),
+        False,
+        SuspensionReadiness.SAVING,
+    ),
+    "one that may go": (ended(CheckpointOutcome.SAVED), False, SuspensionReadiness.READY),
+    "one that may go and is announced": (
+        ended(CheckpointOutcome.SKIPPED),
+        True,
+        SuspensionReadiness.READY_WITH_CONDITION,
+    ),
 }
 
 
 @pytest.mark.parametrize(("eviction", "is_announced", "want"), STANDINGS.values(), ids=STANDINGS)
-def test_how_far_a_pod_is(eviction: Eviction | None, is_announced: bool, want: Standing) -> None:  # noqa: FBT001 - a table's
-    assert suspension.standing_of(eviction, is_announced=is_announced) is want
+def test_how_far_a_pod_is(
+    eviction: Eviction | None, is_announced: bool, want: SuspensionReadiness
+) -> None:  # noqa: FBT001 - a table's
+    assert suspension.readiness_of(eviction, is_announced=is_announced) is want
 
 
-HOLD = Hold(since=after(0), until=after(300), generation=3)
+HOLD = SuspensionRecord(since=after(0), until=after(300), generation=3)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A Job with our label, so many seconds after it was suspended."""
 
-    hold: Hold | None = HOLD
+    hold: SuspensionRecord | None = HOLD
     seconds: float = 60
     generation: int = 3
     transition: float | None = 1
     is_suspended: bool = True
-    want: Fate
+    want: SuspendedJobAction
 
 
 FATES = {
-    "it stays suspended for the back-off": Case(want=Fate.KEEP),
-    "then it is resumed": Case(seconds=300, want=Fate.RESUME),
-    "one that somebody has resumed is theirs": Case(is_suspended=False, want=Fate.FORGET),
+    "it stays suspended for the back-off": Case(want=SuspendedJobAction.KEEP),
+    "then it is resumed": Case(seconds=300, want=SuspendedJobAction.RESUME),
+    "one that somebody has resumed is theirs": Case(
+        is_suspended=False, want=SuspendedJobAction.DROP_RECORD
+    ),
     "one that somebody has resumed and suspended again is theirs": Case(
-        generation=5, transition=120, seconds=400, want=Fate.DISOWN
+        generation=5, transition=120, seconds=400, want=SuspendedJobAction.RELEASE_OWNERSHIP
     ),
     "one that changed before the job controller saw it suspended may be theirs": Case(
-        generation=4, transition=None, want=Fate.DISOWN
+        generation=4, transition=None, want=SuspendedJobAction.RELEASE_OWNERSHIP
     ),
-    "one whose spec was changed meanwhile is resumed all the same": Case(generation=4, seconds=400, want=Fate.RESUME),
-    "one whose hold cannot be read is nobody's to resume": Case(hold=None, want=Fate.DISOWN),
+    "one whose spec was changed meanwhile is resumed all the same": Case(
+        generation=4, seconds=400, want=SuspendedJobAction.RESUME
+    ),
+    "one whose hold cannot be read is nobody's to resume": Case(
+        hold=None, want=SuspendedJobAction.RELEASE_OWNERSHIP
+    ),
 }
 
 
@@ -95,7 +146,11 @@ FATES = {
 def test_what_becomes_of_a_suspended_job(case: Case) -> None:
     since = None if case.transition is None else after(case.transition)
     fate = suspension.decide(
-        case.hold, since=since, generation=case.generation, is_suspended=case.is_suspended, now=after(case.seconds)
+        case.hold,
+        since=since,
+        generation=case.generation,
+        is_suspended=case.is_suspended,
+        now=after(case.seconds),
     )
     assert fate is case.want
 

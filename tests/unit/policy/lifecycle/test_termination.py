@@ -7,17 +7,21 @@ import pytest
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import termination
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase
-from reprieve_policy.lifecycle.suspension import Standing
-from reprieve_policy.lifecycle.termination import Job, Way
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
+from reprieve_policy.lifecycle.suspension import SuspensionReadiness
+from reprieve_policy.lifecycle.termination import EvictionMethod, OwnerJobState
 from reprieve_testing.builders import NOW, EvictionBuilder, after, an_eviction
 
 EVICTS = PolicySettings(end_with="evict", ceiling_seconds=600)
 SUSPENDS = PolicySettings(suspend_jobs=True, end_with="evict", ceiling_seconds=600)
 
 
-def a_job(*others: Standing, may_be_suspended: bool = True, is_suspended: bool = False) -> Job:
-    return Job(may_be_suspended=may_be_suspended, is_suspended=is_suspended, others=frozenset(others))
+def a_job(
+    *others: SuspensionReadiness, may_be_suspended: bool = True, is_suspended: bool = False
+) -> OwnerJobState:
+    return OwnerJobState(
+        may_be_suspended=may_be_suspended, is_suspended=is_suspended, other_pods=frozenset(others)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,53 +29,95 @@ class Case:
     """What holds `seconds` after the victim was requested."""
 
     settings: PolicySettings = field(default_factory=PolicySettings)
-    job: Job | None = None
-    outcome: Outcome = Outcome.SAVED
+    job: OwnerJobState | None = None
+    outcome: CheckpointOutcome = CheckpointOutcome.SAVED
     must_evict: bool = False
     seconds: float = 60
     grace_seconds: int = 30
-    want: Way
+    want: EvictionMethod
 
 
 CASES = {
-    "without a word of the admin's it is deleted": Case(want=Way.DELETE),
-    "so is a Job's": Case(job=a_job(), want=Way.DELETE),
-    "it is evicted where the admin wants budgets honoured": Case(settings=EVICTS, want=Way.EVICT),
-    "no budget is honoured beyond the ceiling": Case(settings=EVICTS, seconds=600, want=Way.DELETE),
-    "a Job whose only pod has saved is suspended": Case(settings=SUSPENDS, job=a_job(), want=Way.SUSPEND),
+    "without a word of the admin's it is deleted": Case(want=EvictionMethod.DELETE),
+    "so is a Job's": Case(job=a_job(), want=EvictionMethod.DELETE),
+    "it is evicted where the admin wants budgets honoured": Case(
+        settings=EVICTS, want=EvictionMethod.EVICT
+    ),
+    "no budget is honoured beyond the ceiling": Case(
+        settings=EVICTS, seconds=600, want=EvictionMethod.DELETE
+    ),
+    "a Job whose only pod has saved is suspended": Case(
+        settings=SUSPENDS, job=a_job(), want=EvictionMethod.SUSPEND
+    ),
     "so is one whose pod had nothing to save": Case(
-        settings=SUSPENDS, job=a_job(), outcome=Outcome.SKIPPED, want=Way.SUSPEND
+        settings=SUSPENDS,
+        job=a_job(),
+        outcome=CheckpointOutcome.SKIPPED,
+        want=EvictionMethod.SUSPEND,
     ),
     "one whose pod did not answer has failed, and is not": Case(
-        settings=SUSPENDS, job=a_job(), outcome=Outcome.UNRESPONSIVE, want=Way.EVICT
+        settings=SUSPENDS,
+        job=a_job(),
+        outcome=CheckpointOutcome.UNRESPONSIVE,
+        want=EvictionMethod.EVICT,
     ),
-    "what no Job owns is evicted": Case(settings=SUSPENDS, want=Way.EVICT),
+    "what no Job owns is evicted": Case(settings=SUSPENDS, want=EvictionMethod.EVICT),
     "a Job that others look after is not suspended": Case(
-        settings=SUSPENDS, job=a_job(may_be_suspended=False), want=Way.EVICT
+        settings=SUSPENDS, job=a_job(may_be_suspended=False), want=EvictionMethod.EVICT
     ),
     "one of whose pods a single one stays is not suspended": Case(
-        settings=SUSPENDS, job=a_job(Standing.ANNOUNCED, Standing.COMING, Standing.APART), want=Way.EVICT
+        settings=SUSPENDS,
+        job=a_job(
+            SuspensionReadiness.READY_WITH_CONDITION,
+            SuspensionReadiness.SAVING,
+            SuspensionReadiness.PREVENTS_SUSPENSION,
+        ),
+        want=EvictionMethod.EVICT,
     ),
     "its other victims are waited for": Case(
-        settings=SUSPENDS, job=a_job(Standing.ANNOUNCED, Standing.LEAVING, Standing.COMING), want=Way.WAIT
+        settings=SUSPENDS,
+        job=a_job(
+            SuspensionReadiness.READY_WITH_CONDITION,
+            SuspensionReadiness.READY,
+            SuspensionReadiness.SAVING,
+        ),
+        want=EvictionMethod.WAIT,
     ),
     "once all may go, each one's disruption is announced": Case(
-        settings=SUSPENDS, job=a_job(Standing.ANNOUNCED, Standing.LEAVING), want=Way.ANNOUNCE
+        settings=SUSPENDS,
+        job=a_job(SuspensionReadiness.READY_WITH_CONDITION, SuspensionReadiness.READY),
+        want=EvictionMethod.SET_DISRUPTION_CONDITION,
     ),
     "only once all are announced is it suspended": Case(
-        settings=SUSPENDS, job=a_job(Standing.ANNOUNCED), want=Way.SUSPEND
+        settings=SUSPENDS,
+        job=a_job(SuspensionReadiness.READY_WITH_CONDITION),
+        want=EvictionMethod.SUSPEND,
     ),
-    "the job controller is waited for": Case(settings=SUSPENDS, job=a_job(is_suspended=True), want=Way.WAIT),
-    "on a lost node no budget is asked": Case(settings=EVICTS, grace_seconds=0, want=Way.DELETE),
+    "the job controller is waited for": Case(
+        settings=SUSPENDS, job=a_job(is_suspended=True), want=EvictionMethod.WAIT
+    ),
+    "on a lost node no budget is asked": Case(
+        settings=EVICTS, grace_seconds=0, want=EvictionMethod.DELETE
+    ),
     "nor is its Job, or the Job's other pods": Case(
-        settings=SUSPENDS, job=a_job(Standing.COMING), grace_seconds=0, want=Way.DELETE
+        settings=SUSPENDS,
+        job=a_job(SuspensionReadiness.SAVING),
+        grace_seconds=0,
+        want=EvictionMethod.DELETE,
     ),
-    "what was asked for by an eviction is evicted, whatever the policy says": Case(must_evict=True, want=Way.EVICT),
-    "also beyond the ceiling": Case(must_evict=True, seconds=6000, want=Way.EVICT),
-    "also on a lost node": Case(must_evict=True, grace_seconds=0, want=Way.EVICT),
-    "its Job is not suspended instead": Case(settings=SUSPENDS, job=a_job(), must_evict=True, want=Way.EVICT),
+    "what was asked for by an eviction is evicted, whatever the policy says": Case(
+        must_evict=True, want=EvictionMethod.EVICT
+    ),
+    "also beyond the ceiling": Case(must_evict=True, seconds=6000, want=EvictionMethod.EVICT),
+    "also on a lost node": Case(must_evict=True, grace_seconds=0, want=EvictionMethod.EVICT),
+    "its Job is not suspended instead": Case(
+        settings=SUSPENDS, job=a_job(), must_evict=True, want=EvictionMethod.EVICT
+    ),
     "nobody is waited for beyond the ceiling": Case(
-        settings=SUSPENDS, job=a_job(Standing.COMING), seconds=600, want=Way.DELETE
+        settings=SUSPENDS,
+        job=a_job(SuspensionReadiness.SAVING),
+        seconds=600,
+        want=EvictionMethod.DELETE,
     ),
 }
 
@@ -80,36 +126,45 @@ CASES = {
 def test_a_victim_is_ended(case: Case) -> None:
     ended = an_eviction().ended(case.outcome).build()
     victim = replace(ended, grace_seconds=case.grace_seconds, must_evict=case.must_evict)
-    assert termination.decide(victim, case.job, case.settings, after(case.seconds)) is case.want
-
-
-def test_others_wait_for_what_a_budget_holds_until_the_ceiling_and_once_more_for_all_that_follow() -> None:
-    asked = replace(an_eviction().build(), must_evict=True)
-    assert termination.waits_until(asked, EVICTS) == after(600)
-    assert termination.waits_until(replace(asked, requested_at=after(900), held_since=after(600)), EVICTS) == after(
-        1200
+    assert (
+        termination.decide_method(victim, case.job, case.settings, after(case.seconds)) is case.want
     )
+
+
+def test_others_wait_for_what_a_budget_holds_until_the_ceiling_and_once_more_for_all_that_follow() -> (
+    None
+):
+    asked = replace(an_eviction().build(), must_evict=True)
+    assert termination.budget_wait_ends_at(asked, EVICTS) == after(600)
+    assert termination.budget_wait_ends_at(
+        replace(asked, requested_at=after(900), held_since=after(600)), EVICTS
+    ) == after(1200)
 
 
 @pytest.mark.parametrize("must_evict", [True, False])
 def test_only_what_is_to_be_evicted_and_has_been_heard_is_held(*, must_evict: bool) -> None:
-    ended = replace(an_eviction().ended(Outcome.SAVED).build(), must_evict=must_evict)
-    assert termination.is_held(ended) is must_evict
-    assert not termination.is_held(replace(an_eviction().build(), must_evict=must_evict))
+    ended = replace(an_eviction().ended(CheckpointOutcome.SAVED).build(), must_evict=must_evict)
+    assert termination.is_held_by_budget(ended) is must_evict
+    assert not termination.is_held_by_budget(replace(an_eviction().build(), must_evict=must_evict))
 
 
 @pytest.mark.parametrize("must_evict", [True, False])
 def test_what_a_budget_held_before_may_be_held_again_while_it_saves(*, must_evict: bool) -> None:
     again = replace(an_eviction().build(), must_evict=must_evict, held_since=NOW)
-    assert termination.is_held(again) is must_evict
-    assert not termination.is_held(replace(again, phase=Phase.CANCELLED))
+    assert termination.is_held_by_budget(again) is must_evict
+    assert not termination.is_held_by_budget(replace(again, phase=Phase.CANCELLED))
 
 
 def stood_down(ago: float, since: float | None = None) -> Eviction:
     """Return the last state of one that was asked for `ago` seconds ago, and that a budget held before that, or not."""
     held_since = None if since is None else after(-since)
     over = an_eviction().in_phase(Phase.CANCELLED).build()
-    return replace(over, requested_at=after(-ago), held_since=held_since, outcome=Outcome.HELD_BY_BUDGET)
+    return replace(
+        over,
+        requested_at=after(-ago),
+        held_since=held_since,
+        outcome=CheckpointOutcome.HELD_BY_BUDGET,
+    )
 
 
 FOLLOWED = {
@@ -119,7 +174,7 @@ FOLLOWED = {
     "or later": (stood_down(ago=700), after(-100)),
     "however often": (stood_down(ago=600, since=7200), after(-7200)),
     "also where a scheduler was refused between": (
-        replace(stood_down(ago=5, since=600), phase=Phase.SPARED, outcome=Outcome.SPARED),
+        replace(stood_down(ago=5, since=600), phase=Phase.SPARED, outcome=CheckpointOutcome.SPARED),
         after(-600),
     ),
     "until it was nobody's victim for as long": (stood_down(ago=1199), after(-599)),
@@ -132,11 +187,17 @@ def test_what_is_asked_anew_after_a_budget_held_it_is_not_waited_for_anew(
     before: Eviction | None, want: datetime | None
 ) -> None:
     begun = an_eviction().build()
-    assert termination.follow_on(begun, before, EVICTS) == replace(begun, held_since=want)
+    assert termination.carry_over_budget_hold(begun, before, EVICTS) == replace(
+        begun, held_since=want
+    )
 
 
 INHERITED = {
-    "one that finished has no replacement": (an_eviction().hinted(deadline=after(60)), False, False),
+    "one that finished has no replacement": (
+        an_eviction().hinted(deadline=after(60)),
+        False,
+        False,
+    ),
     "one that was told and failed leaves what a deleted one would": (
         an_eviction().hinted(deadline=after(60)),
         True,
@@ -147,10 +208,12 @@ INHERITED = {
 
 
 @pytest.mark.parametrize(("victim", "has_failed", "want"), INHERITED.values(), ids=INHERITED)
-def test_of_a_pod_that_ended_by_itself(victim: EvictionBuilder, has_failed: bool, want: bool) -> None:  # noqa: FBT001 - a table's
-    assert termination.is_inherited(victim.build(), has_failed=has_failed) is want
+def test_of_a_pod_that_ended_by_itself(
+    victim: EvictionBuilder, has_failed: bool, want: bool
+) -> None:  # noqa: FBT001 - a table's
+    assert termination.counts_as_preempted(victim.build(), has_failed=has_failed) is want
 
 
 def test_a_pod_is_counted_from_when_its_end_was_chosen() -> None:
-    assert not termination.was_counted(an_eviction().build())
-    assert termination.was_counted(replace(an_eviction().build(), grace_seconds=0))
+    assert not termination.is_recorded_in_ledger(an_eviction().build())
+    assert termination.is_recorded_in_ledger(replace(an_eviction().build(), grace_seconds=0))

@@ -15,9 +15,9 @@ from reprieve_policy.config.namespace import WORKLOAD_TYPE_CLASS
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.kube.objects import PodView, pod_views
-from reprieve_policy.lifecycle.eviction import Device, Price
+from reprieve_policy.lifecycle.eviction import Device, RecordedCost
 from reprieve_policy.preemption import cost
-from reprieve_policy.preemption.cost import WEIGHTS, Cost, Work
+from reprieve_policy.preemption.cost import WEIGHTS, Cost, WorkProgress
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
 SETTINGS = PolicySettings()  # a timeout of 10 min, a ceiling of 30
@@ -34,7 +34,9 @@ class Parts(NamedTuple):
     walltime: float = 0.0
 
 
-def cost_of(pod: PodBuilder, work: Work, workload_type: str | None = None, now: datetime = NOW) -> Cost:
+def cost_of(
+    pod: PodBuilder, work: WorkProgress, workload_type: str | None = None, now: datetime = NOW
+) -> Cost:
     (view,) = pod_views(pod.build())
     plan = checkpoint_plan.read_leniently(view.annotations, SETTINGS)
     return cost.decide_cost(view, plan, work, SETTINGS, now, workload_type=workload_type)
@@ -54,20 +56,28 @@ class Case:
     want: Parts
 
     @property
-    def work(self) -> Work:
+    def work(self) -> WorkProgress:
         started = None if self.started is None else after(-self.started * HOUR)
         saved = None if self.saved is None else after(-self.saved * HOUR)
         seconds = None if self.walltime_hours is None else int(self.walltime_hours * HOUR)
         bound = None if started is None or seconds is None else Walltime(started, seconds)
-        return Work(started_at=started, saved_at=saved, walltime=bound)
+        return WorkProgress(started_at=started, saved_at=saved, walltime=bound)
 
 
 CASES = {
     "one that has done nothing costs nothing": Case(want=Parts()),
-    "auto: what a save is estimated to take": Case(pod=estimating("3m"), want=Parts(checkpoint=8 * 0.05)),
-    "auto without an estimate: the whole timeout": Case(pod=TRAINING.with_hint(), want=Parts(checkpoint=8 / 6)),
-    "manual: the timeout, whatever is estimated": Case(pod=estimating("3m", "manual"), want=Parts(checkpoint=8 / 6)),
-    "no estimate lasts longer than a victim waits": Case(pod=estimating("1000h"), want=Parts(checkpoint=8 * 0.5)),
+    "auto: what a save is estimated to take": Case(
+        pod=estimating("3m"), want=Parts(checkpoint=8 * 0.05)
+    ),
+    "auto without an estimate: the whole timeout": Case(
+        pod=TRAINING.with_hint(), want=Parts(checkpoint=8 / 6)
+    ),
+    "manual: the timeout, whatever is estimated": Case(
+        pod=estimating("3m", "manual"), want=Parts(checkpoint=8 / 6)
+    ),
+    "no estimate lasts longer than a victim waits": Case(
+        pod=estimating("1000h"), want=Parts(checkpoint=8 * 0.5)
+    ),
     "none: all since the start is lost": Case(started=5, want=Parts(recompute=8 * 5)),
     "none: all since the last checkpoint": Case(started=5, saved=2, want=Parts(recompute=8 * 2)),
     "a checkpoint of an earlier pod is no longer ago than the start": Case(
@@ -81,15 +91,26 @@ CASES = {
         pod=estimating("1s"), started=1, walltime_hours=10, want=Parts(checkpoint=8 / 3600)
     ),
     "at half of it half of what was used counts": Case(
-        pod=estimating("1s"), started=5, walltime_hours=10, want=Parts(checkpoint=8 / 3600, walltime=8 * 2.5)
+        pod=estimating("1s"),
+        started=5,
+        walltime_hours=10,
+        want=Parts(checkpoint=8 / 3600, walltime=8 * 2.5),
     ),
     "above 90 % all of it": Case(
-        pod=estimating("1s"), started=9.5, walltime_hours=10, want=Parts(checkpoint=8 / 3600, walltime=8 * 9.5)
+        pod=estimating("1s"),
+        started=9.5,
+        walltime_hours=10,
+        want=Parts(checkpoint=8 / 3600, walltime=8 * 9.5),
     ),
     "once it is over no more": Case(
-        pod=estimating("1s"), started=99, walltime_hours=10, want=Parts(checkpoint=8 / 3600, walltime=8 * 10)
+        pod=estimating("1s"),
+        started=99,
+        walltime_hours=10,
+        want=Parts(checkpoint=8 / 3600, walltime=8 * 10),
     ),
-    "a walltime of nothing": Case(pod=estimating("1s"), started=5, walltime_hours=0, want=Parts(checkpoint=8 / 3600)),
+    "a walltime of nothing": Case(
+        pod=estimating("1s"), started=5, walltime_hours=0, want=Parts(checkpoint=8 / 3600)
+    ),
     "machine learning: its checkpoints weigh three times": Case(
         pod=TRAINING.with_hint(),
         started=9.5,
@@ -97,9 +118,13 @@ CASES = {
         workload_type="ml-training",
         want=Parts(checkpoint=3 * 8 / 6, walltime=8 * 9.5),
     ),
-    "a service has nothing to compute again": Case(started=5, walltime_hours=6, workload_type="service", want=Parts()),
+    "a service has nothing to compute again": Case(
+        started=5, walltime_hours=6, workload_type="service", want=Parts()
+    ),
     "interactive: half": Case(started=4, workload_type="interactive", want=Parts(recompute=8 * 2)),
-    "a type that nobody knows weighs evenly": Case(started=5, workload_type="other", want=Parts(recompute=8 * 5)),
+    "a type that nobody knows weighs evenly": Case(
+        started=5, workload_type="other", want=Parts(recompute=8 * 5)
+    ),
 }
 
 
@@ -113,11 +138,19 @@ def test_a_cost_is_the_sum_of_three_parts(case: Case) -> None:
 DEVICES = {
     "GPUs": ({"nvidia.com/gpu": "8", "cpu": "64"}, Device.GPU, 8),
     "another vendor's": ({"amd.com/gpu": "2"}, Device.GPU, 2),
-    "accelerators by other names": ({"google.com/tpu": "4", "aws.amazon.com/neuron": "1"}, Device.GPU, 5),
+    "accelerators by other names": (
+        {"google.com/tpu": "4", "aws.amazon.com/neuron": "1"},
+        Device.GPU,
+        5,
+    ),
     "slices of one": ({"nvidia.com/mig-1g.5gb": "2"}, Device.GPU, 2),
     "CPUs where there are none": ({"cpu": "1500m", "memory": "1Gi"}, Device.CPU, 1.5),
     "none of GPUs is none": ({"nvidia.com/gpu": "0", "cpu": "2"}, Device.CPU, 2),
-    "a resource that only sounds like one": ({"gpu": "3", "example.com/gpu-hours": "7"}, Device.CPU, 0),
+    "a resource that only sounds like one": (
+        {"gpu": "3", "example.com/gpu-hours": "7"},
+        Device.CPU,
+        0,
+    ),
     "nothing": ({}, Device.CPU, 0),
     "what no API server admits": ({"cpu": "-2"}, Device.CPU, 0),
 }
@@ -134,40 +167,51 @@ def test_every_workload_type_has_weights() -> None:
 
 
 def test_what_a_workload_states_goes_before_what_is_estimated() -> None:
-    cheap = cost_of(TRAINING.annotated(keys.EVICTION_COST, "-1"), Work(started_at=after(-HOUR)))
-    dear = cost_of(TRAINING.annotated(keys.EVICTION_COST, "1"), Work())
+    cheap = cost_of(
+        TRAINING.annotated(keys.EVICTION_COST, "-1"), WorkProgress(started_at=after(-HOUR))
+    )
+    dear = cost_of(TRAINING.annotated(keys.EVICTION_COST, "1"), WorkProgress())
     assert cheap.hours > dear.hours
-    assert cheap.order < dear.order
+    assert cheap.sort_key < dear.sort_key
 
 
 def test_a_state_keeps_four_digits_of_it() -> None:
-    assert cost_of(TRAINING, Work(started_at=after(-12345))).price == Price(hours=27.43, device=Device.GPU)
+    assert cost_of(TRAINING, WorkProgress(started_at=after(-12345))).recorded == RecordedCost(
+        hours=27.43, device=Device.GPU
+    )
 
 
 SECONDS = st.integers(min_value=0, max_value=10**8)
 ANY_SECONDS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
-PODS = st.sampled_from([TRAINING, TRAINING.with_hint(), estimating("90s"), estimating("5m", "manual")])
+PODS = st.sampled_from(
+    [TRAINING, TRAINING.with_hint(), estimating("90s"), estimating("5m", "manual")]
+)
 TYPES = st.sampled_from([None, *WEIGHTS])
 
 
 @st.composite
-def works(draw: st.DrawFn) -> Work:
+def works(draw: st.DrawFn) -> WorkProgress:
     moments = st.none() | SECONDS.map(lambda seconds: after(-seconds))
-    bound = st.none() | st.builds(Walltime, SECONDS.map(lambda seconds: after(-seconds)), ANY_SECONDS)
-    return Work(started_at=draw(moments), saved_at=draw(moments), walltime=draw(bound))
+    bound = st.none() | st.builds(
+        Walltime, SECONDS.map(lambda seconds: after(-seconds)), ANY_SECONDS
+    )
+    return WorkProgress(started_at=draw(moments), saved_at=draw(moments), walltime=draw(bound))
 
 
 @given(PODS, works(), TYPES, SECONDS)
 def test_a_cost_never_falls_while_nothing_is_saved(
-    pod: PodBuilder, work: Work, workload_type: str | None, later: int
+    pod: PodBuilder, work: WorkProgress, workload_type: str | None, later: int
 ) -> None:
-    before, then = cost_of(pod, work, workload_type), cost_of(pod, work, workload_type, after(later))
+    before, then = (
+        cost_of(pod, work, workload_type),
+        cost_of(pod, work, workload_type, after(later)),
+    )
     assert 0 <= before.hours <= then.hours < math.inf
 
 
 @given(PODS, works(), TYPES, SECONDS)
 def test_a_checkpoint_never_makes_a_pod_dearer(
-    pod: PodBuilder, work: Work, workload_type: str | None, ago: int
+    pod: PodBuilder, work: WorkProgress, workload_type: str | None, ago: int
 ) -> None:
     """So whoever sets the annotation of its own pod only makes it a likelier victim."""
     saved = replace(work, saved_at=after(-ago))
@@ -176,15 +220,17 @@ def test_a_checkpoint_never_makes_a_pod_dearer(
 
 
 @given(PODS, works(), TYPES, st.integers(min_value=0, max_value=1000))
-def test_more_devices_never_cost_less(pod: PodBuilder, work: Work, workload_type: str | None, gpus: int) -> None:
+def test_more_devices_never_cost_less(
+    pod: PodBuilder, work: WorkProgress, workload_type: str | None, gpus: int
+) -> None:
     fewer = pod.asking(**{"nvidia.com/gpu": str(gpus + 1)})
     more = pod.asking(**{"nvidia.com/gpu": str(gpus + 2)})
     assert cost_of(fewer, work, workload_type).hours <= cost_of(more, work, workload_type).hours
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=20)), st.text(max_size=10), works())
-def test_any_pod_has_a_cost(annotations: dict[str, str], amount: str, work: Work) -> None:
+def test_any_pod_has_a_cost(annotations: dict[str, str], amount: str, work: WorkProgress) -> None:
     (found,) = pod_views(a_pod().asking(cpu=amount).build())
     view = PodView("", {}, annotations, found.spec, is_template=False)
     plan = checkpoint_plan.read_leniently(annotations, SETTINGS)
-    assert 0 <= cost.decide_cost(view, plan, work, SETTINGS, NOW).price.hours < math.inf
+    assert 0 <= cost.decide_cost(view, plan, work, SETTINGS, NOW).recorded.hours < math.inf

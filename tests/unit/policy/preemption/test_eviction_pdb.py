@@ -13,11 +13,19 @@ WEB = {"matchLabels": {"app": "web"}}
 READY = [{"type": "Ready", "status": "True"}]
 UNREADY = [{"type": "Ready", "status": "False"}, {"type": "PodScheduled", "status": "True"}]
 NONE, ONE = {"disruptionsAllowed": 0}, {"disruptionsAllowed": 1}
-ENOUGH, TOO_FEW = {"currentHealthy": 2, "desiredHealthy": 2}, {"currentHealthy": 1, "desiredHealthy": 2}
+ENOUGH, TOO_FEW = (
+    {"currentHealthy": 2, "desiredHealthy": 2},
+    {"currentHealthy": 1, "desiredHealthy": 2},
+)
 
 
-def a_pod(conditions: Sequence[Mapping[str, str]] | None = READY, labels: Mapping[str, str] | None = None) -> Pod:
-    document = {"metadata": {"name": "web-1", "labels": labels}, "status": {"conditions": conditions}}
+def a_pod(
+    conditions: Sequence[Mapping[str, str]] | None = READY, labels: Mapping[str, str] | None = None
+) -> Pod:
+    document = {
+        "metadata": {"name": "web-1", "labels": labels},
+        "status": {"conditions": conditions},
+    }
     return msgspec.convert(document, Pod)
 
 
@@ -25,7 +33,9 @@ WEB_POD = a_pod(labels={"app": "web"})
 UNREADY_POD = a_pod(UNREADY, labels={"app": "web"})
 
 
-def a_budget(status: Mapping[str, Any] = NONE, *, selector: Any = WEB, **spec: Any) -> PodDisruptionBudget:
+def a_budget(
+    status: Mapping[str, Any] = NONE, *, selector: Any = WEB, **spec: Any
+) -> PodDisruptionBudget:
     document = {
         "metadata": {"name": "web", "generation": 3},
         "spec": {"selector": selector, **spec},
@@ -38,8 +48,16 @@ CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
     "without a budget nothing holds it": (WEB_POD, [], False),
     "one that allows none does": (WEB_POD, [a_budget()], True),
     "one that allows one does not": (WEB_POD, [a_budget(ONE)], False),
-    "one that is spent more than once does": (WEB_POD, [a_budget({"disruptionsAllowed": -1})], True),
-    "one that was changed since it was counted does": (WEB_POD, [a_budget({**ONE, "observedGeneration": 2})], True),
+    "one that is spent more than once does": (
+        WEB_POD,
+        [a_budget({"disruptionsAllowed": -1})],
+        True,
+    ),
+    "one that was changed since it was counted does": (
+        WEB_POD,
+        [a_budget({**ONE, "observedGeneration": 2})],
+        True,
+    ),
     "another app's does not": (WEB_POD, [a_budget(selector={"matchLabels": {"app": "db"}})], False),
     "of several the one that selects it": (
         WEB_POD,
@@ -52,7 +70,13 @@ CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
     "also who has no labels": (a_pod(), [a_budget(selector={})], True),
     "whom an expression leaves": (
         a_pod(),
-        [a_budget(selector={"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]})],
+        [
+            a_budget(
+                selector={
+                    "matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]
+                }
+            )
+        ],
         True,
     ),
     "one that is not ready goes where there are enough without it": (
@@ -82,5 +106,7 @@ CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
 
 
 @pytest.mark.parametrize(("pod", "budgets", "want"), CASES.values(), ids=CASES)
-def test_whether_a_budget_holds_a_pod(pod: Pod, budgets: list[PodDisruptionBudget], *, want: bool) -> None:
-    assert eviction_pdb.is_held(pod, budgets) is want
+def test_whether_a_budget_holds_a_pod(
+    pod: Pod, budgets: list[PodDisruptionBudget], *, want: bool
+) -> None:
+    assert eviction_pdb.is_eviction_blocked(pod, budgets) is want

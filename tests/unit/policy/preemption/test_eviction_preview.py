@@ -7,11 +7,11 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.gangs.disruption import Mode
-from reprieve_policy.gangs.pod_group import NativeGroup
+from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.objects import pod_views
-from reprieve_policy.preemption.cost import Work
-from reprieve_policy.preemption.eviction_preview import Outlook, Subject, foresee
+from reprieve_policy.preemption.cost import WorkProgress
+from reprieve_policy.preemption.eviction_preview import EvictionPreview, PreviewedPod, preview
 from reprieve_testing.builders import NOW, PodBuilder, a_pod
 
 DELETED = "it is deleted, with 30s between SIGTERM and SIGKILL"
@@ -28,27 +28,29 @@ def outlook_of(
     facts: Facts | None = None,
     *,
     has_started: bool = True,
-    disruption: Mode = Mode.SINGLE,
-    native_group: NativeGroup | None = None,
-) -> Outlook:
+    disruption: DisruptionMode = DisruptionMode.SINGLE,
+    native_group: PodGroupInfo | None = None,
+) -> EvictionPreview:
     built = pod.build()
     (view,) = pod_views(built)
-    subject = Subject(
+    subject = PreviewedPod(
         view=view,
         metadata=built.metadata,
         has_started=has_started,
-        work=Work(),
-        disruption=disruption,
+        work=WorkProgress(),
+        disruption_mode=disruption,
         native_group=native_group,
     )
-    return foresee(subject, facts or Facts(), NOW)
+    return preview(subject, facts or Facts(), NOW)
 
 
 def test_a_native_group_says_how_many_start_together() -> None:
     pod = a_pod().with_priority(100).in_gang("train")
-    found = outlook_of(pod, native_group=NativeGroup(priority=7, min_count=4))
+    found = outlook_of(pod, native_group=PodGroupInfo(priority=7, min_count=4))
     assert 'its PodGroup "train" places 4 pods together, or none' in found.steps
-    assert not any("PodGroup" in step for step in outlook_of(pod, native_group=NativeGroup()).steps)
+    assert not any(
+        "PodGroup" in step for step in outlook_of(pod, native_group=PodGroupInfo()).steps
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class Story:
     pod: PodBuilder = field(default_factory=a_pod)
     settings: PolicySettings = field(default_factory=PolicySettings)
     has_started: bool = True
-    disruption: Mode = Mode.SINGLE
+    disruption: DisruptionMode = DisruptionMode.SINGLE
     want: tuple[str, ...]
 
 
@@ -110,11 +112,16 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
         ),
         Story(
             pod=HINTED.owned_by("DaemonSet", "agent"),
-            want=(ASKED, TIMES, DELETED, "DaemonSet/agent replaces it; the replacement is told nothing"),
+            want=(
+                ASKED,
+                TIMES,
+                DELETED,
+                "DaemonSet/agent replaces it; the replacement is told nothing",
+            ),
         ),
         Story(
             pod=HINTED.in_gang("train"),
-            disruption=Mode.ALL,
+            disruption=DisruptionMode.ALL,
             want=(
                 ASKED,
                 TIMES,
@@ -134,7 +141,11 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
                 ALONE,
             ),
         ),
-        Story(pod=HINTED, settings=PolicySettings(recreate_bare_pods=True), want=(ASKED, TIMES, DELETED, ANEW)),
+        Story(
+            pod=HINTED,
+            settings=PolicySettings(recreate_bare_pods=True),
+            want=(ASKED, TIMES, DELETED, ANEW),
+        ),
         Story(
             pod=HINTED.annotated(keys.REQUEUE, "never"),
             settings=PolicySettings(recreate_bare_pods=True),
@@ -154,7 +165,9 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
 )
 def test_each_step_is_told_in_order(story: Story) -> None:
     facts = Facts(settings=story.settings)
-    outlook = outlook_of(story.pod, facts, has_started=story.has_started, disruption=story.disruption)
+    outlook = outlook_of(
+        story.pod, facts, has_started=story.has_started, disruption=story.disruption
+    )
     assert outlook.steps == story.want
 
 

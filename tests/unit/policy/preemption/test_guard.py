@@ -14,25 +14,40 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.lifecycle import cause, mark
-from reprieve_policy.lifecycle.eviction import Cause, Eviction, Ground, Outcome, Phase, Source
+from reprieve_policy.lifecycle.eviction import (
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    PreemptionCause,
+    ProtectionReason,
+    Source,
+)
 from reprieve_policy.preemption import guard, selection
-from reprieve_policy.preemption.guard import ALLOWED, Door, Ruling, Seeker, Sought
+from reprieve_policy.preemption.guard import (
+    ALLOWED,
+    GuardDecision,
+    Requester,
+    RequestKind,
+    TargetPod,
+)
 from reprieve_policy.preemption.selection import Refusal
-from reprieve_policy.verdict import Change, Kind, Violation
+from reprieve_policy.verdict import MetadataChange, Violation, ViolationKind
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
 HINTING = a_pod().with_hint()
 PLAIN = a_pod().in_class(4)
 ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
-PREEMPTED = Seeker(door=Door.PREEMPTION)
-EVICTED = Seeker(door=Door.EVICTION)
-TOLERATED = Refusal(selection.Ground.TOLERATION, "with figures")
-HELD = Seeker(door=Door.EVICTION, is_held=True)
-EXEMPT = Seeker(door=Door.PREEMPTION, is_exempt=True)
+PREEMPTED = Requester(request_kind=RequestKind.PREEMPTION)
+EVICTED = Requester(request_kind=RequestKind.EVICTION)
+TOLERATED = Refusal(selection.RefusalReason.TOLERATION, "with figures")
+HELD = Requester(request_kind=RequestKind.EVICTION, eviction_blocked=True)
+EXEMPT = Requester(request_kind=RequestKind.PREEMPTION, is_exempt=True)
 BY_DEFAULT, DELETING = PolicySettings(), PolicySettings(deletes_preempted=True)
 
 
-def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object) -> Eviction:
+def in_phase(
+    phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object
+) -> Eviction:
     deadline = None if left is None else after(left)
     state = Eviction(eviction_id="e", phase=phase, requested_at=after(-ago), deadline=deadline)
     return replace(state, **fields)  # type: ignore[arg-type]  # named by this module only
@@ -41,7 +56,7 @@ def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **field
 @dataclass(frozen=True, kw_only=True)
 class Case:
     pod: PodBuilder = HINTING
-    seeker: Seeker = PREEMPTED
+    seeker: Requester = PREEMPTED
     state: Eviction | None = None
     is_asked: bool = False
     is_leaving: bool = False
@@ -78,9 +93,9 @@ CASES = {
     # Under way.
     "one that was marked is waited for": Case(is_asked=True, want="waits"),
     "also where nobody's checkpoint is wanted": Case(pod=PLAIN, is_asked=True, want="waits"),
-    "for a while": Case(is_asked=True, seeker=replace(PREEMPTED, unheeded_seconds=59.9), want="waits"),
+    "for a while": Case(is_asked=True, seeker=replace(PREEMPTED, unprocessed_mark_seconds=59.9), want="waits"),
     "not for ever where the operator takes no notice": Case(
-        is_asked=True, seeker=replace(PREEMPTED, unheeded_seconds=60)
+        is_asked=True, seeker=replace(PREEMPTED, unprocessed_mark_seconds=60)
     ),
     "one that was told is waited for until its deadline": Case(
         state=in_phase(Phase.HINTED, ago=5, left=595), want="waits", until=after(595)
@@ -89,7 +104,7 @@ CASES = {
         state=in_phase(Phase.CHECKPOINTING, ago=5, left=10), seeker=EVICTED, want="waits", until=after(10)
     ),
     "one that has saved is deleted by the operator, with its ledger, and with its gang": Case(
-        state=in_phase(Phase.SAVED, left=1700, outcome=Outcome.SAVED), want="waits"
+        state=in_phase(Phase.SAVED, left=1700, outcome=CheckpointOutcome.SAVED), want="waits"
     ),
     "one that settled as well": Case(state=in_phase(Phase.SETTLED, left=1700), want="waits"),
     "and one whose deletion a budget holds up": Case(state=in_phase(Phase.TERMINATING), want="waits"),
@@ -156,12 +171,12 @@ CASES = {
     ),
     "but not by a drain": Case(ends_in=120, seeker=EVICTED, want="told", until=after(600)),
     "one that the operator reprieved as well": Case(
-        state=in_phase(Phase.REPRIEVED, ago=5, left=100, refused_on=Ground.NEAR_COMPLETION),
+        state=in_phase(Phase.REPRIEVED, ago=5, left=100, refused_on=ProtectionReason.NEAR_COMPLETION),
         want="walltime",
         until=after(100),
     ),
     "on whatever ground": Case(
-        state=in_phase(Phase.REPRIEVED, left=100, refused_on=Ground.NON_PREEMPTIBLE), want="class", until=after(100)
+        state=in_phase(Phase.REPRIEVED, left=100, refused_on=ProtectionReason.NON_PREEMPTIBLE), want="class", until=after(100)
     ),
     "a drain waits for it as well, and changes nothing of it": Case(
         state=in_phase(Phase.REPRIEVED, left=100), seeker=EVICTED, want="finishes", until=after(100)
@@ -194,7 +209,7 @@ CASES = {
         seeker=replace(PREEMPTED, refusal=TOLERATED._replace(until=after(60))), want="until", until=after(60)
     ),
     "whatever it is about": Case(
-        seeker=replace(PREEMPTED, refusal=Refusal(selection.Ground.QUOTA, "of pod secret")), want="quota"
+        seeker=replace(PREEMPTED, refusal=Refusal(selection.RefusalReason.QUOTA, "of pod secret")), want="quota"
     ),
     "also one that wants no checkpoint": Case(
         pod=PLAIN, seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
@@ -206,7 +221,7 @@ CASES = {
         until=after(9),
     ),
     "nobody gets a second set of victims while the first is unfinished": Case(
-        seeker=replace(PREEMPTED, is_busy=True), want="busy"
+        seeker=replace(PREEMPTED, has_victims_elsewhere=True), want="busy"
     ),
     # Where preempted pods should be deleted.
     "a scheduler that deletes a pod has it at once": Case(settings=DELETING),
@@ -244,43 +259,47 @@ def test_ruling(case: Case) -> None:
     ruling = guard.decide(sought(case), case.seeker, facts(case), NOW)
     assert ruling.is_allowed == (case.want in ("allowed", "warned"))
     assert bool(ruling.warning) == (case.want == "warned")
-    assert ruling.marks == (case.want in ("told", "joined"))
-    assert ruling.is_put_off == (case.want in ("told", "joined", "waits", "finishes"))
+    assert ruling.sets_mark == (case.want in ("told", "joined"))
+    assert ruling.is_postponed == (case.want in ("told", "joined", "waits", "finishes"))
     assert ruling.until == case.until
     if ruling.violation is not None:
         assert str(ruling.violation).startswith(WORDS[case.want])
 
 
-def sought(case: Case) -> Sought:
+def sought(case: Case) -> TargetPod:
     (view,) = pod_views(case.pod.build())
     walltime = None if case.ends_in is None else Walltime(after(case.ends_in - 3600), 3600)
-    return Sought(
+    return TargetPod(
         view=view,
         state=case.state,
-        is_asked=case.is_asked,
-        is_leaving=case.is_leaving,
+        is_marked=case.is_asked,
+        is_terminating=case.is_leaving,
         has_started=case.has_started,
-        goes_whole=case.goes_whole,
+        evicted_as_a_unit=case.goes_whole,
         walltime=walltime,
     )
 
 
 def facts(case: Case) -> Facts:
-    return Facts(settings=case.settings, namespace=case.namespace, operator_is_there=case.operator_is_there)
+    return Facts(
+        settings=case.settings, namespace=case.namespace, operator_is_live=case.operator_is_there
+    )
 
 
-REFUSAL = Violation("spec", Kind.FORBIDDEN, None, "no")
+REFUSAL = Violation("spec", ViolationKind.FORBIDDEN, None, "no")
 
 
-def put_off(left: float | None) -> Ruling:
-    return Ruling(violation=REFUSAL, until=None if left is None else after(left), is_put_off=True)
+def put_off(left: float | None) -> GuardDecision:
+    return GuardDecision(
+        violation=REFUSAL, until=None if left is None else after(left), is_postponed=True
+    )
 
 
-def refused(left: float | None) -> Ruling:
-    return replace(put_off(left), is_put_off=False)
+def refused(left: float | None) -> GuardDecision:
+    return replace(put_off(left), is_postponed=False)
 
 
-RETRIES: dict[str, tuple[Ruling, int, int]] = {
+RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
     "what is left is waited for": (put_off(12), 1, 12),
     "a part of a second is one": (put_off(11.2), 1, 12),
     "for half a minute at most": (put_off(600), 1, 30),
@@ -300,9 +319,11 @@ RETRIES: dict[str, tuple[Ruling, int, int]] = {
 
 @pytest.mark.parametrize(("ruling", "fellows", "want"), RETRIES.values(), ids=RETRIES)
 def test_a_scheduler_that_does_not_stand_still_is_told_when_to_come_back(
-    ruling: Ruling, fellows: int, want: int
+    ruling: GuardDecision, fellows: int, want: int
 ) -> None:
-    found = guard.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW)
+    found = guard.retry_after(
+        ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW
+    )
     assert found == want
 
 
@@ -310,54 +331,96 @@ def test_where_the_answer_had_better_be_short_it_is_told_the_least_whatever_it_i
     for ruling in (put_off(600), refused(600), refused(None)):
         for fellows, want in ((1, 4), (3, 12), (40, 30)):
             found = guard.retry_after(
-                ruling, Door.PREEMPTION, is_asynchronous=True, is_short=True, fellows=fellows, now=NOW
+                ruling,
+                RequestKind.PREEMPTION,
+                is_asynchronous=True,
+                is_short=True,
+                fellows=fellows,
+                now=NOW,
             )
             assert found == want
 
 
 def test_one_that_would_stand_still_is_not_and_no_drain_is() -> None:
-    for door, is_asynchronous in ((Door.PREEMPTION, False), (Door.EVICTION, False), (Door.EVICTION, True)):
+    for door, is_asynchronous in (
+        (RequestKind.PREEMPTION, False),
+        (RequestKind.EVICTION, False),
+        (RequestKind.EVICTION, True),
+    ):
         ruling = put_off(12)
-        assert guard.retry_after(ruling, door, is_asynchronous=is_asynchronous, fellows=1, now=NOW) is None
+        assert (
+            guard.retry_after(ruling, door, is_asynchronous=is_asynchronous, fellows=1, now=NOW)
+            is None
+        )
 
 
 GONE = {
-    "one that others follow": (put_off(9), Door.PREEMPTION, True, True, True),
-    "the last is waited for": (put_off(9), Door.PREEMPTION, True, False, False),
-    "a synchronous scheduler is through with all of them at once": (put_off(9), Door.PREEMPTION, False, True, False),
-    "one that stays is there": (refused(9), Door.PREEMPTION, True, True, False),
-    "a drain waits for each": (put_off(9), Door.EVICTION, True, True, False),
+    "one that others follow": (put_off(9), RequestKind.PREEMPTION, True, True, True),
+    "the last is waited for": (put_off(9), RequestKind.PREEMPTION, True, False, False),
+    "a synchronous scheduler is through with all of them at once": (
+        put_off(9),
+        RequestKind.PREEMPTION,
+        False,
+        True,
+        False,
+    ),
+    "one that stays is there": (refused(9), RequestKind.PREEMPTION, True, True, False),
+    "a drain waits for each": (put_off(9), RequestKind.EVICTION, True, True, False),
 }
 
 
-@pytest.mark.parametrize(("ruling", "door", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE)
+@pytest.mark.parametrize(
+    ("ruling", "door", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE
+)
 def test_who_passes_for_gone(
-    ruling: Ruling, door: Door, *, is_asynchronous: bool, is_followed: bool, want: bool
+    ruling: GuardDecision,
+    door: RequestKind,
+    *,
+    is_asynchronous: bool,
+    is_followed: bool,
+    want: bool,
 ) -> None:
-    found = guard.passes_for_gone(ruling, door, is_asynchronous=is_asynchronous, is_followed=is_followed)
+    found = guard.should_answer_not_found(
+        ruling, door, is_asynchronous=is_asynchronous, is_followed=is_followed
+    )
     assert found is want
 
 
 AT_ONCE = 16
 """Victims that kube-scheduler deletes at a time, however many a preemptor has (`parallelism`)."""
-ANSWERS = [put_off(None), put_off(0), put_off(3), put_off(600), refused(None), refused(1), refused(600)]
+ANSWERS = [
+    put_off(None),
+    put_off(0),
+    put_off(3),
+    put_off(600),
+    refused(None),
+    refused(1),
+    refused(600),
+]
 
 
-def calls_a_second(ruling: Ruling, *seen: int) -> float:
+def calls_a_second(ruling: GuardDecision, *seen: int) -> float:
     """Return how often one preemptor's victims are asked for, of which each replica sees so many.
 
     A client asks eleven times. The first that is through ends the others' pauses, and all are asked for anew at once.
     """
     pauses = [
-        guard.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW) or 0
+        guard.retry_after(
+            ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW
+        )
+        or 0
         for fellows in seen
     ]
     lasts = 10 * min(pauses)
-    return sum(count * (1 + lasts // pause) for count, pause in zip(seen, pauses, strict=True)) / lasts
+    return (
+        sum(count * (1 + lasts // pause) for count, pause in zip(seen, pauses, strict=True)) / lasts
+    )
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
-def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(ruling: Ruling) -> None:
+def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(
+    ruling: GuardDecision,
+) -> None:
     """For every answer that there is."""
     for fellows in range(1, AT_ONCE + 1):
         assert calls_a_second(ruling, fellows) <= 0.6
@@ -366,13 +429,13 @@ def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(ruling: R
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
-def test_nor_do_they_where_two_replicas_see_half_of_them_each(ruling: Ruling) -> None:
+def test_nor_do_they_where_two_replicas_see_half_of_them_each(ruling: GuardDecision) -> None:
     for fellows in range(2, AT_ONCE + 1):
         assert calls_a_second(ruling, fellows // 2, fellows - fellows // 2) <= 0.6
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
-def test_nor_where_one_of_the_two_sees_more(ruling: Ruling) -> None:
+def test_nor_where_one_of_the_two_sees_more(ruling: GuardDecision) -> None:
     for fellows in range(2, AT_ONCE):
         for others in range(1, fellows):
             assert calls_a_second(ruling, others, fellows - others) <= 1
@@ -380,35 +443,45 @@ def test_nor_where_one_of_the_two_sees_more(ruling: Ruling) -> None:
 
 def test_what_is_allowed_says_nothing() -> None:
     assert ALLOWED.is_allowed
-    assert (ALLOWED.marks, ALLOWED.warning) == (False, "")
+    assert (ALLOWED.sets_mark, ALLOWED.warning) == (False, "")
 
 
 def test_a_preemption_is_marked_as_one_and_names_nobody() -> None:
-    labels, annotations = marked(guard.changes_for(Door.PREEMPTION, "uid-of-high", NOW))
+    labels, annotations = marked(guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW))
     assert labels == {keys.SOFT_EVICTION: "marked"}
     assert annotations[keys.PREEMPTOR] == "uid-of-high"
-    assert mark.is_own(annotations)
+    assert mark.is_written_by_reprieve(annotations)
     found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
-    assert found == mark.Mark(initiator="kube-scheduler", reason="preempted by pod uid-of-high", requested_at=NOW)
+    assert found == mark.Mark(
+        initiator="kube-scheduler", reason="preempted by pod uid-of-high", requested_at=NOW
+    )
 
 
 def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
-    _, annotations = marked(guard.changes_for(Door.PREEMPTION, "", NOW, is_for_sensitive=True))
+    _, annotations = marked(
+        guard.mark_changes(RequestKind.PREEMPTION, "", NOW, is_for_sensitive=True)
+    )
     found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
     assert isinstance(found, mark.Mark)
     state = Eviction(
-        eviction_id="e", phase=Phase.REQUESTED, requested_at=NOW, source=Source.KOORDINATOR, reason=found.reason
+        eviction_id="e",
+        phase=Phase.REQUESTED,
+        requested_at=NOW,
+        source=Source.KOORDINATOR,
+        reason=found.reason,
     )
-    assert cause.decide_cause(state, is_for_sensitive=False) is Cause.SENSITIVE
+    assert cause.decide_cause(state, is_for_sensitive=False) is PreemptionCause.SENSITIVE
 
 
 def test_whoever_goes_for_nobody_knows_whom_goes_for_no_earlier_preemptor_either() -> None:
-    _, annotations = marked(guard.changes_for(Door.PREEMPTION, "", NOW))
+    _, annotations = marked(guard.mark_changes(RequestKind.PREEMPTION, "", NOW))
     assert annotations[keys.PREEMPTOR] == ""
 
 
 def test_the_mark_for_kubernetes_own_is_honoured_whatever_the_pod_is() -> None:
-    labels, annotations = marked(guard.changes_for(Door.PREEMPTION, "uid-of-high", NOW, is_exempt=True))
+    labels, annotations = marked(
+        guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW, is_exempt=True)
+    )
     assert labels == {keys.SOFT_EVICTION: "requested"}
     assert annotations[keys.PREEMPTOR] == "uid-of-high"
     found = mark.read(labels, annotations)
@@ -417,10 +490,13 @@ def test_the_mark_for_kubernetes_own_is_honoured_whatever_the_pod_is() -> None:
 
 
 def test_the_mark_of_an_eviction_asks_for_no_more_than_one() -> None:
-    assert marked(guard.changes_for(Door.EVICTION, "", NOW)) == ({keys.SOFT_EVICTION: "evict"}, {})
+    assert marked(guard.mark_changes(RequestKind.EVICTION, "", NOW)) == (
+        {keys.SOFT_EVICTION: "evict"},
+        {},
+    )
 
 
-def marked(changes: Iterable[Change]) -> tuple[dict[str, str], dict[str, str]]:
+def marked(changes: Iterable[MetadataChange]) -> tuple[dict[str, str], dict[str, str]]:
     said: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
     for change in changes:
         said[change.field][change.key] = change.value
@@ -429,10 +505,14 @@ def marked(changes: Iterable[Change]) -> tuple[dict[str, str], dict[str, str]]:
 
 def a_victim(
     *, state: Eviction | None = None, is_asked: bool = False, leaves: bool = False, of: str = "high"
-) -> Sought:
-    pod = a_pod().annotated(keys.PREEMPTOR, f"uid-of-{of}") if of else a_pod().marked_by("kube-scheduler", FOR_HIGH)
+) -> TargetPod:
+    pod = (
+        a_pod().annotated(keys.PREEMPTOR, f"uid-of-{of}")
+        if of
+        else a_pod().marked_by("kube-scheduler", FOR_HIGH)
+    )
     (view,) = pod_views(pod.build())
-    return Sought(view=view, state=state, is_asked=is_asked, is_leaving=leaves)
+    return TargetPod(view=view, state=state, is_marked=is_asked, is_terminating=leaves)
 
 
 def going(phase: Phase = Phase.HINTED, source: Source = Source.KOORDINATOR) -> Eviction:
@@ -444,10 +524,19 @@ BUSY = {
     "nobody": ([], False),
     "a victim that saves elsewhere": ([(a_victim(state=going()), "there")], True),
     "one on the same node is of the same set": ([(a_victim(state=going()), "here")], False),
-    "one that goes because its gang does": ([(a_victim(state=going(source=Source.GANG)), "there")], False),
-    "one that a person asked for since": ([(a_victim(state=going(source=Source.LABEL)), "there")], False),
+    "one that goes because its gang does": (
+        [(a_victim(state=going(source=Source.GANG)), "there")],
+        False,
+    ),
+    "one that a person asked for since": (
+        [(a_victim(state=going(source=Source.LABEL)), "there")],
+        False,
+    ),
     "one that was only marked": ([(a_victim(is_asked=True), "there")], True),
-    "one that was marked anew": ([(a_victim(state=going(Phase.CANCELLED), is_asked=True), "there")], True),
+    "one that was marked anew": (
+        [(a_victim(state=going(Phase.CANCELLED), is_asked=True), "there")],
+        True,
+    ),
     "a mark that was taken back": ([(a_victim(), "there")], False),
     "what only its mark and its state say, which its owner may write": (
         [(a_victim(state=going(), of=""), "there"), (a_victim(is_asked=True, of=""), "there")],
@@ -455,11 +544,16 @@ BUSY = {
     ),
     "one that is let finish": ([(a_victim(state=going(Phase.REPRIEVED)), "there")], False),
     "one that is over": ([(a_victim(state=going(Phase.CANCELLED)), "there")], False),
-    "one that is being deleted": ([(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")], False),
+    "one that is being deleted": (
+        [(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")],
+        False,
+    ),
     "another preemptor's": ([(a_victim(state=going(), of="higher"), "there")], False),
 }
 
 
 @pytest.mark.parametrize(("victims", "want"), BUSY.values(), ids=BUSY)
-def test_whether_a_first_set_is_unfinished(victims: list[tuple[Sought, str]], *, want: bool) -> None:
-    assert guard.is_busy("uid-of-high", "here", victims) is want
+def test_whether_a_first_set_is_unfinished(
+    victims: list[tuple[TargetPod, str]], *, want: bool
+) -> None:
+    assert guard.has_victims_elsewhere("uid-of-high", "here", victims) is want

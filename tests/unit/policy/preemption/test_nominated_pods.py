@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from reprieve_policy.kube.objects import ObjectMeta, SchedulingGroup
 from reprieve_policy.preemption import nominated_pods
-from reprieve_policy.preemption.nominated_pods import Nominee, Vacancy
-from reprieve_policy.preemption.selection.api_objects import Condition, Pod, PodSpec, PodStatus
+from reprieve_policy.preemption.nominated_pods import FreedCapacity, NominatedPod
+from reprieve_policy.preemption.selection.api_objects import Pod, PodCondition, PodSpec, PodStatus
 
-HERE = Vacancy(node="here", priority=100)
+HERE = FreedCapacity(node="here", priority=100)
 
 
 def a_nominee(
     uid: str, priority: int | None, node: str = "here", *, created: str = "", leaves: bool = False
-) -> Nominee:
+) -> NominatedPod:
     metadata = ObjectMeta(
         namespace="team",
         uid=uid,
@@ -20,25 +20,29 @@ def a_nominee(
         deletionTimestamp=created or "now" if leaves else None,
     )
     status = PodStatus(phase="Pending", nominatedNodeName=node)
-    return Nominee(pod=Pod(metadata=metadata, spec=PodSpec(priority=priority), status=status))
+    return NominatedPod(pod=Pod(metadata=metadata, spec=PodSpec(priority=priority), status=status))
 
 
-def told(uid: str, priority: int, **condition: str) -> Nominee:
+def told(uid: str, priority: int, **condition: str) -> NominatedPod:
     pod = a_nominee(uid, priority).pod
-    return Nominee(pod=replace(pod, status=replace(pod.status, conditions=[Condition(**condition)])))
+    return NominatedPod(
+        pod=replace(pod, status=replace(pod.status, conditions=[PodCondition(**condition)]))
+    )
 
 
-def turned_away(uid: str, priority: int) -> Nominee:
+def turned_away(uid: str, priority: int) -> NominatedPod:
     return told(uid, priority, type="PodScheduled", status="False")
 
 
-def a_grouped(uid: str, priority: int) -> Nominee:
+def a_grouped(uid: str, priority: int) -> NominatedPod:
     pod = a_nominee(uid, priority).pod
-    return Nominee(pod=replace(pod, spec=replace(pod.spec, schedulingGroup=SchedulingGroup(podGroupName="g"))))
+    return NominatedPod(
+        pod=replace(pod, spec=replace(pod.spec, schedulingGroup=SchedulingGroup(podGroupName="g")))
+    )
 
 
-def inferred(*nominees: Nominee) -> str | None:
-    found = nominated_pods.possible(nominees, HERE)
+def inferred(*nominees: NominatedPod) -> str | None:
+    found = nominated_pods.possible_preemptors(nominees, HERE)
     return found[0].uid if found else None
 
 
@@ -55,19 +59,28 @@ def test_one_of_a_group_may_be_it_whatever_its_own_priority() -> None:
 
 
 def test_for_a_group_its_scheduler_preempts_once() -> None:
-    assert a_nominee("alone", 0).preemptor == "alone"
-    assert a_grouped("one", 0).preemptor == a_grouped("two", 0).preemptor == "team/g"
+    assert a_nominee("alone", 0).preemptor_key == "alone"
+    assert a_grouped("one", 0).preemptor_key == a_grouped("two", 0).preemptor_key == "team/g"
 
 
-def test_where_a_native_group_goes_with_the_victim_it_may_be_nominated_to_any_node_but_preempts_by_priority() -> None:
-    anywhere = replace(HERE, is_anywhere=True)
-    far, farther, near = a_nominee("far", 300, "there"), a_nominee("farther", 200, "away"), a_nominee("near", 101)
+def test_where_a_native_group_goes_with_the_victim_it_may_be_nominated_to_any_node_but_preempts_by_priority() -> (
+    None
+):
+    anywhere = replace(HERE, spans_nodes=True)
+    far, farther, near = (
+        a_nominee("far", 300, "there"),
+        a_nominee("farther", 200, "away"),
+        a_nominee("near", 101),
+    )
     low, nowhere = a_nominee("low", 100, "there"), a_nominee("nowhere", 200, "")
-    found = nominated_pods.possible([low, farther, nowhere, far, near], anywhere)
+    found = nominated_pods.possible_preemptors([low, farther, nowhere, far, near], anywhere)
     assert [one.uid for one in found] == ["near", "far", "farther"]
-    assert nominated_pods.possible([far, near, farther], HERE) == [near]
+    assert nominated_pods.possible_preemptors([far, near, farther], HERE) == [near]
     # Who was turned away needs room, and is before all.
-    assert nominated_pods.possible([near, turned_away("mine", 101)], anywhere)[0].uid == "mine"
+    assert (
+        nominated_pods.possible_preemptors([near, turned_away("mine", 101)], anywhere)[0].uid
+        == "mine"
+    )
 
 
 def test_one_that_was_not_turned_away_is_the_least_probable() -> None:
@@ -76,18 +89,20 @@ def test_one_that_was_not_turned_away_is_the_least_probable() -> None:
 
 
 def test_a_pod_was_turned_away_where_its_scheduler_says_so() -> None:
-    assert turned_away("mine", 200).was_turned_away
-    assert not a_nominee("binds", 200).was_turned_away
-    assert not told("bound", 200, type="PodScheduled", status="True").was_turned_away
-    assert not told("was gated", 200, type="PodScheduled", status="False", reason="SchedulingGated").was_turned_away
-    assert not told("going", 200, type="DisruptionTarget", status="False").was_turned_away
+    assert turned_away("mine", 200).was_unschedulable
+    assert not a_nominee("binds", 200).was_unschedulable
+    assert not told("bound", 200, type="PodScheduled", status="True").was_unschedulable
+    assert not told(
+        "was gated", 200, type="PodScheduled", status="False", reason="SchedulingGated"
+    ).was_unschedulable
+    assert not told("going", 200, type="DisruptionTarget", status="False").was_unschedulable
 
 
 def test_kubernetes_own_are_known_by_their_priority_or_their_namespace() -> None:
     assert a_nominee("critical", 2_000_001_000).is_exempt
     assert not a_nominee("highest of users", 1_000_000_000).is_exempt
     assert not a_nominee("none", None).is_exempt
-    assert Nominee(pod=Pod(metadata=ObjectMeta(namespace="kube-system"))).is_exempt
+    assert NominatedPod(pod=Pod(metadata=ObjectMeta(namespace="kube-system"))).is_exempt
 
 
 def test_whoever_could_not_have_preempted_is_not_suspected() -> None:
@@ -95,4 +110,4 @@ def test_whoever_could_not_have_preempted_is_not_suspected() -> None:
     assert inferred(a_nominee("elsewhere", 200, "there")) is None
     assert inferred(a_nominee("equal", 100), a_nominee("none", None)) is None
     assert inferred(a_nominee("leaving", 200, leaves=True)) is None
-    assert inferred(Nominee(pod=Pod(spec=PodSpec(priority=200)))) is None
+    assert inferred(NominatedPod(pod=Pod(spec=PodSpec(priority=200)))) is None

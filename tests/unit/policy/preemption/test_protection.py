@@ -10,23 +10,23 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import pod_views
-from reprieve_policy.lifecycle.eviction import Ground, Source
+from reprieve_policy.lifecycle.eviction import ProtectionReason, Source
 from reprieve_policy.preemption import protection
-from reprieve_policy.preemption.protection import Reprieve
+from reprieve_policy.preemption.protection import Protection
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
 ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 ORDINARY = a_pod()
 DEFAULTS = PolicySettings()
-FOR_GOOD = Reprieve(Ground.NON_PREEMPTIBLE, None)
+FOR_GOOD = Protection(ProtectionReason.NON_PREEMPTIBLE, None)
 
 
 def ends_in(seconds: float) -> Walltime:
     return Walltime(after(seconds - 3600), 3600)
 
 
-def almost(seconds: float) -> Reprieve:
-    return Reprieve(Ground.NEAR_COMPLETION, after(seconds))
+def almost(seconds: float) -> Protection:
+    return Protection(ProtectionReason.NEAR_COMPLETION, after(seconds))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +35,22 @@ class Case:
     walltime: Walltime | None = None
     settings: PolicySettings = DEFAULTS
     namespace: NamespacePolicy = ALL_CLASSES
-    want: Reprieve | None = None
+    want: Protection | None = None
 
 
 CASES = {
     "an ordinary pod is protected by nothing": Case(),
     "class 10 is never preempted": Case(pod=a_pod().in_class(10).with_hint(), want=FOR_GOOD),
     "nor is class 7 without a checkpoint": Case(pod=a_pod().in_class(7), want=FOR_GOOD),
-    "nor is it with `checkpoint: none`": Case(pod=a_pod().in_class(9).with_checkpoint("none"), want=FOR_GOOD),
+    "nor is it with `checkpoint: none`": Case(
+        pod=a_pod().in_class(9).with_checkpoint("none"), want=FOR_GOOD
+    ),
     "class 9 that can save is": Case(pod=a_pod().in_class(9).with_hint()),
     "class 6 without a checkpoint is": Case(pod=a_pod().in_class(6)),
     "whoever is sensitive is never preempted, whatever its label says": Case(
-        pod=a_pod().in_class(3).with_hint(), namespace=NamespacePolicy(workload_type="sensitive"), want=FOR_GOOD
+        pod=a_pod().in_class(3).with_hint(),
+        namespace=NamespacePolicy(workload_type="sensitive"),
+        want=FOR_GOOD,
     ),
     "a class that its Namespace does not allow protects nobody": Case(
         pod=a_pod().in_class(8), namespace=NamespacePolicy()
@@ -63,8 +67,12 @@ CASES = {
         walltime=ends_in(60), settings=PolicySettings(near_completion_seconds=60), want=almost(60)
     ),
     "none at all": Case(walltime=ends_in(1), settings=PolicySettings(near_completion_seconds=0)),
-    "the ceiling bounds the threshold": Case(walltime=ends_in(200), settings=PolicySettings(ceiling_seconds=199)),
-    "what protects for good goes first": Case(pod=a_pod().in_class(10), walltime=ends_in(60), want=FOR_GOOD),
+    "the ceiling bounds the threshold": Case(
+        walltime=ends_in(200), settings=PolicySettings(ceiling_seconds=199)
+    ),
+    "what protects for good goes first": Case(
+        pod=a_pod().in_class(10), walltime=ends_in(60), want=FOR_GOOD
+    ),
     "a walltime of longer than there are dates": Case(walltime=Walltime(NOW, 2**63 - 1)),
 }
 
@@ -73,7 +81,7 @@ CASES = {
 def test_protection(case: Case) -> None:
     (view,) = pod_views(case.pod.build())
     facts = Facts(settings=case.settings, namespace=case.namespace)
-    assert protection.decide_reprieve(view, facts, case.walltime, NOW) == case.want
+    assert protection.decide_protection(view, facts, case.walltime, NOW) == case.want
 
 
 OF_GANG = {
@@ -86,8 +94,8 @@ OF_GANG = {
 
 
 @pytest.mark.parametrize(("found", "want"), OF_GANG.values(), ids=OF_GANG)
-def test_what_protects_a_gang(found: list[Reprieve | None], want: Reprieve | None) -> None:
-    assert protection.of_gang(found) == want
+def test_what_protects_a_gang(found: list[Protection | None], want: Protection | None) -> None:
+    assert protection.protection_of_gang(found) == want
 
 
 def test_only_a_scheduler_may_be_refused() -> None:

@@ -12,10 +12,10 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.lifecycle import cause, mark
-from reprieve_policy.lifecycle.eviction import Cause, Source
+from reprieve_policy.lifecycle.eviction import PreemptionCause, Source
 from reprieve_policy.preemption import reclaim
-from reprieve_policy.preemption.reclaim import Fate, Lodger, Lot
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.preemption.reclaim import NodePod, ReclaimAction, ReclaimResult
+from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
 
 KEY = keys.HOME_NAMESPACE
@@ -23,10 +23,10 @@ PATH = f"metadata.labels[{KEY}]"
 HOME = "home"
 
 
-def lodger(pod: PodBuilder, walltime: Walltime | None = None, *, is_going: bool = False) -> Lodger:
+def lodger(pod: PodBuilder, walltime: Walltime | None = None, *, is_going: bool = False) -> NodePod:
     resource = pod.build()
     (view,) = pod_views(resource)
-    return Lodger(metadata=resource.metadata, view=view, walltime=walltime, is_going=is_going)
+    return NodePod(metadata=resource.metadata, view=view, walltime=walltime, is_leaving=is_going)
 
 
 def of(namespace: str) -> PodBuilder:
@@ -43,50 +43,64 @@ ENDS_SOON = Walltime(after(-3500), 3600)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    pod: Lodger = ORDINARY
-    others: Sequence[Lodger] = ()
+    pod: NodePod = ORDINARY
+    others: Sequence[NodePod] = ()
     namespace: NamespacePolicy = UNSAYING
-    want: Lot
+    want: ReclaimResult
 
 
 CASES = {
-    "a pod of another namespace goes": Case(want=Lot(Fate.GOES)),
-    "one of the node's home stays": Case(pod=lodger(of(HOME)), want=Lot(Fate.STAYS, "it is at home")),
-    "one that is going already goes": Case(pod=lodger(a_pod(), is_going=True), want=Lot(Fate.GOING)),
+    "a pod of another namespace goes": Case(want=ReclaimResult(ReclaimAction.GOES)),
+    "one of the node's home stays": Case(
+        pod=lodger(of(HOME)), want=ReclaimResult(ReclaimAction.STAYS, "it is at home")
+    ),
+    "one that is going already goes": Case(
+        pod=lodger(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.GOING)
+    ),
     "one of the node's home that is going is none of ours": Case(
-        pod=lodger(of(HOME), is_going=True), want=Lot(Fate.STAYS, "it is at home")
+        pod=lodger(of(HOME), is_going=True),
+        want=ReclaimResult(ReclaimAction.STAYS, "it is at home"),
     ),
     "what the cluster itself runs stays": Case(
-        pod=lodger(of("kube-system")), want=Lot(Fate.STAYS, "kube-system is exempt")
+        pod=lodger(of("kube-system")),
+        want=ReclaimResult(ReclaimAction.STAYS, "kube-system is exempt"),
     ),
     "a DaemonSet's pod stays, because another would come in its place": Case(
         pod=lodger(a_pod().owned_by("DaemonSet", "logs")),
-        want=Lot(Fate.STAYS, "DaemonSet logs would make it anew right here"),
+        want=ReclaimResult(ReclaimAction.STAYS, "DaemonSet logs would make it anew right here"),
     ),
-    "a Job's does not": Case(pod=lodger(a_pod().owned_by("Job")), want=Lot(Fate.GOES)),
+    "a Job's does not": Case(
+        pod=lodger(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)
+    ),
     "a kubelet's own pod stays": Case(
         pod=lodger(a_pod().annotated("kubernetes.io/config.mirror", "x")),
-        want=Lot(Fate.STAYS, "it is the node's own"),
+        want=ReclaimResult(ReclaimAction.STAYS, "it is the node's own"),
     ),
-    "what is not preemptible stays": Case(pod=lodger(PROTECTED), want=Lot(Fate.STAYS, "non-preemptible")),
+    "what is not preemptible stays": Case(
+        pod=lodger(PROTECTED), want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible")
+    ),
     "so does all that is sensitive": Case(
-        namespace=NamespacePolicy(workload_type="sensitive"), want=Lot(Fate.STAYS, "non-preemptible")
+        namespace=NamespacePolicy(workload_type="sensitive"),
+        want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible"),
     ),
     "what is nearly complete is asked once its time is over": Case(
-        pod=lodger(a_pod(), ENDS_SOON), want=Lot(Fate.GOES, "near-completion", after(100))
+        pod=lodger(a_pod(), ENDS_SOON),
+        want=ReclaimResult(ReclaimAction.GOES, "near-completion", after(100)),
     ),
-    "a pod goes with the others of its gang": Case(others=[lodger(a_pod().named("q"))], want=Lot(Fate.GOES)),
+    "a pod goes with the others of its gang": Case(
+        others=[lodger(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.GOES)
+    ),
     "and stays where one of them may not be preempted": Case(
         others=[lodger(a_pod().named("q"), ENDS_SOON), lodger(PROTECTED)],
-        want=Lot(Fate.STAYS, "p of its gang is non-preemptible"),
+        want=ReclaimResult(ReclaimAction.STAYS, "p of its gang is non-preemptible"),
     ),
     "but does not wait for one that is nearly complete": Case(
-        others=[lodger(a_pod().named("q"), ENDS_SOON)], want=Lot(Fate.GOES)
+        others=[lodger(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.GOES)
     ),
     "only where all of them are": Case(
         pod=lodger(a_pod(), Walltime(NOW, 50)),
         others=[lodger(a_pod().named("q"), ENDS_SOON)],
-        want=Lot(Fate.GOES, "q of its gang is near-completion", after(100)),
+        want=ReclaimResult(ReclaimAction.GOES, "q of its gang is near-completion", after(100)),
     ),
 }
 
@@ -94,10 +108,15 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_becomes_of_a_pod(case: Case) -> None:
     facts = Facts(namespace=case.namespace)
-    assert reclaim.draw_lot(case.pod, case.others, HOME, facts, NOW) == case.want
+    assert reclaim.decide_reclaim(case.pod, case.others, HOME, facts, NOW) == case.want
 
 
-UNSAID = Violation(PATH, Kind.REQUIRED, None, "without it the node is home to all, and nothing on it is borrowed")
+UNSAID = Violation(
+    PATH,
+    ViolationKind.REQUIRED,
+    None,
+    "without it the node is home to all, and nothing on it is borrowed",
+)
 HOMES = {
     "by its label": ({KEY: "a"}, [], "a"),
     "by its taint": ({}, [(KEY, "a")], "a"),
@@ -109,29 +128,38 @@ HOMES = {
     "nobody can tell where they differ": (
         {KEY: "a"},
         [(KEY, "b"), (KEY, "a")],
-        Violation(PATH, Kind.INVALID, "a", 'the node\'s taint of that name says "b"'),
+        Violation(PATH, ViolationKind.INVALID, "a", 'the node\'s taint of that name says "b"'),
     ),
     "nor where two taints do": (
         {},
         [(KEY, "b"), (KEY, "c")],
-        Violation(PATH, Kind.INVALID, "", 'the node\'s taint of that name says "b" and "c"'),
+        Violation(
+            PATH, ViolationKind.INVALID, "", 'the node\'s taint of that name says "b" and "c"'
+        ),
     ),
 }
 
 
 @pytest.mark.parametrize(("labels", "taints", "want"), HOMES.values(), ids=HOMES)
-def test_whose_node_it_is(labels: dict[str, str], taints: list[tuple[str, str]], want: str | Violation) -> None:
-    assert reclaim.home_of(labels, taints) == want
+def test_whose_node_it_is(
+    labels: dict[str, str], taints: list[tuple[str, str]], want: str | Violation
+) -> None:
+    assert reclaim.home_namespace_of(labels, taints) == want
 
 
 def test_the_mark_is_a_preemption_that_is_counted_as_a_reclamation() -> None:
     found = mark.read({}, {keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(NOW)})
     assert isinstance(found, mark.Mark)
-    assert mark.is_own({keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(NOW)})
+    assert mark.is_written_by_reprieve({keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(NOW)})
     assert (found.initiator, found.requested_at) == ("reprieve-reclaim", NOW)
-    state = replace(an_eviction().build(), source=Source.KOORDINATOR, reason=found.reason, initiator=found.initiator)
+    state = replace(
+        an_eviction().build(),
+        source=Source.KOORDINATOR,
+        reason=found.reason,
+        initiator=found.initiator,
+    )
     assert state.source.is_preemption
-    assert cause.decide_cause(state, is_for_sensitive=False) is Cause.RECLAIM
+    assert cause.decide_cause(state, is_for_sensitive=False) is PreemptionCause.RECLAIM
 
 
 def test_the_mark_names_no_namespace() -> None:

@@ -30,11 +30,11 @@ class Machine:
 
     def call(self, takes: float = 0.01) -> None:
         """Ask the API server, which answers in the middle."""
-        asked_at = self.time.ask()
+        asked_at = self.time.request_started()
         self.steady += takes / 2
         date = format_datetime(self.truth + timedelta(seconds=self.server_step), usegmt=True)
         self.steady += takes / 2
-        self.time.hear(date, asked_at)
+        self.time.response_received(date, asked_at)
 
     def error(self) -> float:
         return (self.time.now() - self.truth).total_seconds()
@@ -51,7 +51,9 @@ def test_a_clock_that_the_api_server_agrees_with_counts_with_all_its_digits():
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_a_clock_that_is_stepped_changes_nothing_by_more_than_a_second_and_never_runs_ahead(step: float):
+def test_a_clock_that_is_stepped_changes_nothing_by_more_than_a_second_and_never_runs_ahead(
+    step: float,
+):
     machine = Machine()
     machine.call()
     machine.step = step
@@ -92,5 +94,5 @@ def test_an_api_server_whose_clock_is_set_is_believed_again_from_its_next_answer
 @pytest.mark.parametrize("date", [None, "", "soon", "Sat, 32 Nov 2026 12:00:00 GMT"])
 def test_a_date_that_cannot_be_read_says_nothing(date: str | None):
     machine = Machine(step=HOUR)
-    machine.time.hear(date, machine.time.ask())
+    machine.time.response_received(date, machine.time.request_started())
     assert machine.error() == HOUR

@@ -7,9 +7,13 @@ import pytest
 
 from reprieve_webhooks.admission.review import Malformed
 from reprieve_webhooks.extender import api
-from reprieve_webhooks.extender.api import Answer, Asked
+from reprieve_webhooks.extender.api import PreemptionArgs, PreemptionResult
 
-POD = {"metadata": {"name": "p", "uid": "p", "creationTimestamp": None}, "spec": {"containers": []}, "status": {}}
+POD = {
+    "metadata": {"name": "p", "uid": "p", "creationTimestamp": None},
+    "spec": {"containers": []},
+    "status": {},
+}
 
 
 def args(**fields: Any) -> bytes:
@@ -18,7 +22,10 @@ def args(**fields: Any) -> bytes:
 
 
 def whole(*uids: str) -> Any:
-    pods = [{"metadata": {"name": uid, "uid": uid}, "spec": {"priority": 1, "nodeName": "n"}} for uid in uids]
+    pods = [
+        {"metadata": {"name": uid, "uid": uid}, "spec": {"priority": 1, "nodeName": "n"}}
+        for uid in uids
+    ]
     return {"Pods": pods, "NumPDBViolations": 0}
 
 
@@ -38,15 +45,21 @@ READ = {
     ),
     "no candidates": (args(), {}),
     "no candidates of either sort": (args(NodeNameToVictims={}, NodeNameToMetaVictims={}), {}),
-    "a node without victims": (args(NodeNameToMetaVictims={"one": {"Pods": None}}), {"one": frozenset()}),
+    "a node without victims": (
+        args(NodeNameToMetaVictims={"one": {"Pods": None}}),
+        {"one": frozenset()},
+    ),
     "a node with null": (args(NodeNameToVictims={"one": None}), {"one": frozenset()}),
-    "fields of a later version": (args(NodeNameToMetaVictims={"one": meta("a")}, Later=[1]), {"one": frozenset("a")}),
+    "fields of a later version": (
+        args(NodeNameToMetaVictims={"one": meta("a")}, Later=[1]),
+        {"one": frozenset("a")},
+    ),
 }
 
 
 @pytest.mark.parametrize(("body", "proposed"), READ.values(), ids=READ)
 def test_candidates_are_read_by_node(body: bytes, proposed: Any) -> None:
-    assert api.parse(body) == Asked("p", proposed)
+    assert api.parse(body) == PreemptionArgs("p", proposed)
 
 
 DEEP = 14_000
@@ -63,7 +76,10 @@ MALFORMED = {
     "victims in an object": (args(NodeNameToVictims={"one": {"Pods": {}}}), "NodeNameToVictims"),
     "a uid that is a number": (args(NodeNameToMetaVictims={"one": {"Pods": [{"UID": 1}]}}), "UID"),
     "arrays within arrays": (b"[" * 40_000, "not"),
-    "objects within objects": (args(Pod=POD | {"x": 0}).replace(b'"x": 0', b'"x": ' + b'{"a":' * DEEP), "not JSON"),
+    "objects within objects": (
+        args(Pod=POD | {"x": 0}).replace(b'"x": 0', b'"x": ' + b'{"a":' * DEEP),
+        "not JSON",
+    ),
     "a review": (b'{"apiVersion":"admission.k8s.io/v1","request":{}}', "Pod"),
 }
 
@@ -78,10 +94,16 @@ def test_what_cannot_be_read_is_answered_in_one_sentence(body: bytes, says: str)
 
 BOUNDS = {
     "as many nodes as are let through": ({"one": "a", "two": "b", "three": ""}, ""),
-    "one node more": ({"one": "", "two": "", "three": "", "four": ""}, "4 nodes: must be at most 3"),
+    "one node more": (
+        {"one": "", "two": "", "three": "", "four": ""},
+        "4 nodes: must be at most 3",
+    ),
     "as many victims": ({"one": "ab", "two": ""}, ""),
     "one victim more": ({"one": "a", "two": "abc"}, "3 victims on one node: must be at most 2"),
-    "one victim more, named again and again": ({"one": "aaa"}, "3 victims on one node: must be at most 2"),
+    "one victim more, named again and again": (
+        {"one": "aaa"},
+        "3 victims on one node: must be at most 2",
+    ),
 }
 
 
@@ -93,8 +115,8 @@ def test_a_call_about_more_than_a_cluster_has_is_none(
     says: str,
     is_whole: bool,  # noqa: FBT001
 ) -> None:
-    monkeypatch.setattr(api, "_MOST_NODES", 3)
-    monkeypatch.setattr(api, "_MOST_VICTIMS", 2)
+    monkeypatch.setattr(api, "_MAX_NODES", 3)
+    monkeypatch.setattr(api, "_MAX_VICTIMS", 2)
     named = {node: (whole if is_whole else meta)(*uids) for node, uids in proposed.items()}
     found = api.parse(args(**{"NodeNameToVictims" if is_whole else "NodeNameToMetaVictims": named}))
     assert (found.detail if isinstance(found, Malformed) else "").endswith(says)
@@ -103,12 +125,16 @@ def test_a_call_about_more_than_a_cluster_has_is_none(
 
 def test_a_native_gang_with_a_pod_on_each_node_of_the_largest_cluster_is_let_through() -> None:
     gang = meta(*(f"pod-{number}" for number in range(5_000)))
-    assert isinstance(api.parse(args(NodeNameToMetaVictims={"one": gang, "two": gang})), Asked)
+    assert isinstance(
+        api.parse(args(NodeNameToMetaVictims={"one": gang, "two": gang})), PreemptionArgs
+    )
 
 
 def test_the_answer_is_as_go_reads_it() -> None:
-    assert json.loads(api.render(Answer("one", ("a", "b"), 1))) == {
-        "NodeNameToMetaVictims": {"one": {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}}
+    assert json.loads(api.render(PreemptionResult("one", ("a", "b"), 1))) == {
+        "NodeNameToMetaVictims": {
+            "one": {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}
+        }
     }
 
 

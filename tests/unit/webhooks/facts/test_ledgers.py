@@ -6,45 +6,45 @@ from datetime import UTC, datetime
 from reprieve_policy.keys import LEDGER
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference
 from reprieve_policy.lifecycle import ledger
-from reprieve_runtime.client.api import PartialObject
-from reprieve_webhooks.facts.ledgers import OVERHEAD, Ledgers
+from reprieve_runtime.client.api import PartialObjectMetadata
+from reprieve_webhooks.facts.ledgers import OVERHEAD_CHARACTERS, LedgerCache
 
 SUBMITTED = datetime(2026, 1, 1, tzinfo=UTC)
-ENTRY = ledger.Entry(preempted_count=2, first_submitted_at=SUBMITTED, eviction_ids=("one",))
+ENTRY = ledger.LedgerEntry(preempted_count=2, first_submitted_at=SUBMITTED, eviction_ids=("one",))
 TEXT = ledger.render({"": ENTRY})
-ROOM = len(TEXT) + OVERHEAD
+ROOM = len(TEXT) + OVERHEAD_CHARACTERS
 """For one ledger."""
 
 
-def an_owner(name: str, uid: str = "uid-1", text: str = TEXT) -> PartialObject:
+def an_owner(name: str, uid: str = "uid-1", text: str = TEXT) -> PartialObjectMetadata:
     metadata = ObjectMeta(name=name, namespace="team-a", uid=uid, annotations={LEDGER: text})
-    return dataclasses.replace(PartialObject(), metadata=metadata)
+    return dataclasses.replace(PartialObjectMetadata(), metadata=metadata)
 
 
-def of(ledgers: Ledgers, name: str, uid: str = "uid-1", kind: str = "Job") -> ledger.Ledger:
-    return ledgers.of(OwnerReference(kind=kind, name=name, uid=uid), "team-a")
+def of(ledgers: LedgerCache, name: str, uid: str = "uid-1", kind: str = "Job") -> ledger.Ledger:
+    return ledgers.get(OwnerReference(kind=kind, name=name, uid=uid), "team-a")
 
 
 def test_an_owner_has_its_own_ledger_and_one_made_anew_has_none() -> None:
-    ledgers = Ledgers()
-    ledgers.keeper_of("Job")(an_owner("train"))
+    ledgers = LedgerCache()
+    ledgers.handler_for("Job")(an_owner("train"))
     assert of(ledgers, "train") == {"": ENTRY}
     assert of(ledgers, "train", uid="uid-2") == {}
     assert of(ledgers, "train", kind="StatefulSet") == {}
-    assert ledgers.of(OwnerReference(kind="Job", name="train", uid="uid-1"), "team-b") == {}
+    assert ledgers.get(OwnerReference(kind="Job", name="train", uid="uid-1"), "team-b") == {}
 
 
 def test_the_newest_are_kept_where_there_is_no_room_for_all() -> None:
-    ledgers = Ledgers(max_characters=3 * ROOM)
-    keep = ledgers.keeper_of("Job")
+    ledgers = LedgerCache(max_characters=3 * ROOM)
+    keep = ledgers.handler_for("Job")
     for name in ("a", "b", "c", "a", "d"):
         keep(an_owner(name))
     assert [name for name in "abcd" if of(ledgers, name)] == ["a", "c", "d"]
 
 
 def test_what_is_written_again_and_again_takes_its_room_once() -> None:
-    ledgers = Ledgers(max_characters=2 * ROOM)
-    keep = ledgers.keeper_of("Job")
+    ledgers = LedgerCache(max_characters=2 * ROOM)
+    keep = ledgers.handler_for("Job")
     keep(an_owner("other"))
     for _ in range(100):
         keep(an_owner("train"))
@@ -53,8 +53,8 @@ def test_what_is_written_again_and_again_takes_its_room_once() -> None:
 
 
 def test_one_that_is_larger_than_all_the_room_is_not_kept() -> None:
-    ledgers = Ledgers(max_characters=ROOM)
-    keep = ledgers.keeper_of("Job")
+    ledgers = LedgerCache(max_characters=ROOM)
+    keep = ledgers.handler_for("Job")
     keep(an_owner("train", text=TEXT + " "))
     assert of(ledgers, "train") == {}
     keep(an_owner("train"))
@@ -62,11 +62,11 @@ def test_one_that_is_larger_than_all_the_room_is_not_kept() -> None:
 
 
 def test_a_namespace_has_a_whole_as_long_as_its_ledger_is_kept() -> None:
-    ledgers = Ledgers(max_characters=ROOM)
-    ledgers.keeper_of("Job")(an_owner("train"))
-    assert not ledgers.has_wholes("team-a")
-    ledgers.keeper_of("JobSet")(an_owner("set"))
-    assert ledgers.has_wholes("team-a")
-    assert not ledgers.has_wholes("team-b")
-    ledgers.keeper_of("Job")(an_owner("train"))
-    assert not ledgers.has_wholes("team-a")
+    ledgers = LedgerCache(max_characters=ROOM)
+    ledgers.handler_for("Job")(an_owner("train"))
+    assert not ledgers.has_root_owners("team-a")
+    ledgers.handler_for("JobSet")(an_owner("set"))
+    assert ledgers.has_root_owners("team-a")
+    assert not ledgers.has_root_owners("team-b")
+    ledgers.handler_for("Job")(an_owner("train"))
+    assert not ledgers.has_root_owners("team-a")

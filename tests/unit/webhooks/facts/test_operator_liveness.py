@@ -1,7 +1,7 @@
 """Whether an operator is there, by what is seen of its Lease: no clock is compared with another machine's."""
 
 from reprieve_runtime.lease import Lease, LeaseSpec
-from reprieve_webhooks.facts.operator_liveness import Presence
+from reprieve_webhooks.facts.operator_liveness import OperatorLiveness
 
 
 class Watched:
@@ -9,16 +9,16 @@ class Watched:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.presence = Presence(lambda: self.now)
+        self.presence = OperatorLiveness(lambda: self.now)
 
     def see(self, renewed: str, holder: str | None = "one", seconds: int | None = 15) -> "Watched":
         spec = LeaseSpec(holderIdentity=holder, leaseDurationSeconds=seconds, renewTime=renewed)
-        self.presence.see(Lease(spec=spec))
+        self.presence.observe(Lease(spec=spec))
         return self
 
     @property
     def is_fresh(self) -> bool:
-        return self.presence.is_fresh
+        return self.presence.has_leader
 
 
 def test_without_a_lease_nobody_is_there() -> None:
@@ -52,21 +52,23 @@ def test_one_that_is_given_back_is_over_at_once() -> None:
     assert not Watched().see("1").see("2").see("3", holder=None).is_fresh
 
 
-def test_for_how_long_nobody_was_there_counts_from_when_the_last_one_was_or_from_our_start() -> None:
+def test_for_how_long_nobody_was_there_counts_from_when_the_last_one_was_or_from_our_start() -> (
+    None
+):
     watched = Watched()
     watched.now += 5
-    assert watched.see("1").presence.absent_seconds == 5
+    assert watched.see("1").presence.seconds_without_leader == 5
     watched.see("2").now += 20
-    assert watched.presence.absent_seconds == 5
-    assert watched.see("3").presence.absent_seconds == 0
+    assert watched.presence.seconds_without_leader == 5
+    assert watched.see("3").presence.seconds_without_leader == 0
     watched.see("4", holder="")
     watched.now += 3
-    assert watched.see("4", holder="").presence.absent_seconds == 3
+    assert watched.see("4", holder="").presence.seconds_without_leader == 3
 
 
 def test_one_that_is_deleted_is_over_at_once() -> None:
     watched = Watched().see("1").see("2")
-    watched.presence.forget(("reprieve-system", "reprieve-operator"))
+    watched.presence.observe_deletion(("reprieve-system", "reprieve-operator"))
     assert not watched.is_fresh
 
 

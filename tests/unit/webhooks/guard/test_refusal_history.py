@@ -2,27 +2,27 @@
 
 import pytest
 
-from reprieve_webhooks.guard.refusal_history import Memory
+from reprieve_webhooks.guard.refusal_history import RefusalHistory
 
 
 class Clock:
     def __init__(self) -> None:
         self.seconds = 1000.0
-        self.memory = Memory(lambda: self.seconds)
+        self.memory = RefusalHistory(lambda: self.seconds)
 
     def refuse(self, uids: str, node: str = "one", by: str = "p", *, after: float = 0.0) -> None:
         self.seconds += after
         for uid in uids:
-            self.memory.refused(uid, node, by=by, was_timed=True)
+            self.memory.record_refusal(uid, node, by=by, was_timed=True)
 
     def pass_for_gone(self, uids: str, *, times: int, every: float, by: str = "p") -> None:
         for _ in range(times):
             self.seconds += every
             for uid in uids:
-                self.memory.passed_for_gone(uid, "one", by=by)
+                self.memory.record_not_found(uid, "one", by=by)
 
     def is_pressed(self, uid: str, by: str = "p") -> bool:
-        return self.memory.is_pressed(uid, "one", by)
+        return self.memory.retries_despite_not_found(uid, "one", by)
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def test_they_are_the_nodes_and_the_preemptors_wherever_they_run(clock: Clock) -
     clock.refuse("c", "two")
     clock.refuse("d", by="q")
     clock.refuse("e", "two", by="q")
-    assert clock.memory.fellows("one", "a", "p") == 4
-    assert clock.memory.fellows("three", "new", "q") == 3
-    assert clock.memory.fellows("three", "new", "") == 1
+    assert clock.memory.count_recent_victims("one", "a", "p") == 4
+    assert clock.memory.count_recent_victims("three", "new", "q") == 3
+    assert clock.memory.count_recent_victims("three", "new", "") == 1
 
 
 def test_who_was_refused_long_ago_is_none_and_who_is_refused_again_is_one(clock: Clock) -> None:
@@ -46,16 +46,18 @@ def test_who_was_refused_long_ago_is_none_and_who_is_refused_again_is_one(clock:
     clock.refuse("a", after=55)
     clock.refuse("c", after=6)
     # The one between them is too old by now.
-    assert clock.memory.fellows("one", "c", "p") == 2
+    assert clock.memory.count_recent_victims("one", "c", "p") == 2
 
 
 def test_who_was_let_go_is_none(clock: Clock) -> None:
     clock.refuse("ab")
     clock.memory.forget("a")
-    assert clock.memory.fellows("one", "b", "p") == 1
+    assert clock.memory.count_recent_victims("one", "b", "p") == 1
 
 
-def test_whoever_asks_again_and_again_for_pods_that_pass_for_gone_is_to_sleep_over_them(clock: Clock) -> None:
+def test_whoever_asks_again_and_again_for_pods_that_pass_for_gone_is_to_sleep_over_them(
+    clock: Clock,
+) -> None:
     clock.pass_for_gone("abc", times=5, every=1)
     assert not clock.is_pressed("a")
     clock.pass_for_gone("abc", times=1, every=5.9)
@@ -105,5 +107,5 @@ def test_of_a_large_gang_only_so_many_are_not_told_from_other_ends(clock: Clock)
         assert not clock.is_pressed("0"), times
         clock.seconds += 1
         for uid in everybody:
-            clock.memory.passed_for_gone(uid, "one", by="p")
+            clock.memory.record_not_found(uid, "one", by="p")
     assert clock.is_pressed("0")

@@ -1,46 +1,50 @@
 """How often the API server may be asked in the middle of a review, in all and in one namespace."""
 
 from reprieve_webhooks.lookups import rate_limit
-from reprieve_webhooks.lookups.rate_limit import Allowance, Bounds, Rate
+from reprieve_webhooks.lookups.rate_limit import Rate, RateLimiter, RateLimits
 
-SHARED = Bounds(in_all=Rate(per_second=2.0, burst=10), of_each=Rate(per_second=1.0, burst=4))
+SHARED = RateLimits(
+    total=Rate(per_second=2.0, burst=10), per_namespace=Rate(per_second=1.0, burst=4)
+)
 
 
-def take_all(left: Allowance, namespace: str, now: float = 0.0) -> int:
+def take_all(left: RateLimiter, namespace: str, now: float = 0.0) -> int:
     """Return how many calls were left."""
-    return next(count for count in range(1000) if not left.take(namespace, now))
+    return next(count for count in range(1000) if not left.try_accept(namespace, now))
 
 
 def test_a_namespace_has_its_share_and_no_more():
-    left = Allowance(SHARED, 0.0)
+    left = RateLimiter(SHARED, 0.0)
     assert [take_all(left, name) for name in ("a", "a", "b")] == [4, 0, 4]
 
 
 def test_all_together_have_no_more_than_there_is():
-    left = Allowance(SHARED, 0.0)
+    left = RateLimiter(SHARED, 0.0)
     assert [take_all(left, name) for name in "abcd"] == [4, 4, 2, 0]
 
 
 def test_what_is_refused_costs_the_others_nothing():
-    left = Allowance(SHARED, 0.0)
-    assert [left.take("a", 0.0) for _ in range(100)] == [True] * 4 + [False] * 96
+    left = RateLimiter(SHARED, 0.0)
+    assert [left.try_accept("a", 0.0) for _ in range(100)] == [True] * 4 + [False] * 96
     assert take_all(left, "b") == 4
     assert take_all(left, "c") == 2
 
 
 def test_with_time_there_is_more_up_to_what_there_was_at_first():
-    left = Allowance(SHARED, 0.0)
+    left = RateLimiter(SHARED, 0.0)
     take_all(left, "a")
     assert [take_all(left, "a", now) for now in (0.5, 1.0, 3.0, 1000.0)] == [0, 1, 2, 4]
 
 
 def test_without_shares_one_may_have_all():
-    left = Allowance(Bounds(Rate(2.0, 10)), 0.0)
+    left = RateLimiter(RateLimits(Rate(2.0, 10)), 0.0)
     assert [take_all(left, name) for name in "ab"] == [10, 0]
 
 
 def test_however_many_namespaces_there_are_few_are_remembered_and_the_bound_on_all_holds():
-    left = Allowance(SHARED, 0.0)
-    taken = sum(left.take(f"team-{number}", 0.0) for number in range(2 * rate_limit._MOST_SHARES))
+    left = RateLimiter(SHARED, 0.0)
+    taken = sum(
+        left.try_accept(f"team-{number}", 0.0) for number in range(2 * rate_limit._MAX_NAMESPACES)
+    )
     assert taken == 10
-    assert len(left._shares) == rate_limit._MOST_SHARES
+    assert len(left._buckets) == rate_limit._MAX_NAMESPACES

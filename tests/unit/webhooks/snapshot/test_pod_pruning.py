@@ -11,11 +11,11 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube import pod_requests, quantity
 from reprieve_policy.lifecycle.eviction import Phase, render
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import Obstacle, snapshot_builder
+from reprieve_policy.preemption.selection import DryRunStatus, snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Pod
-from reprieve_policy.preemption.selection.snapshot import Tenant
+from reprieve_policy.preemption.selection.snapshot import ScheduledPod
 from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.scenes import a_room, a_scene, a_tenant
+from reprieve_testing.scenes import a_node_info, a_scheduled_pod, a_snapshot
 from reprieve_webhooks.snapshot import pod_pruning
 
 MANY = range(5000)
@@ -28,30 +28,58 @@ def an_asking(index: int, **asked: str) -> Any:
 
 STATE = render(an_eviction().in_phase(Phase.HINTED, deadline=after(60)).build())
 LARGE: dict[str, Mapping[str, Any]] = {
-    "annotations": {"metadata": {"annotations": {f"example.org/{index}": "a" * 4000 for index in range(63)}}},
+    "annotations": {
+        "metadata": {"annotations": {f"example.org/{index}": "a" * 4000 for index in range(63)}}
+    },
     "labels": {"metadata": {"labels": {f"example.org/{index}": "a" * 63 for index in MANY}}},
-    "owners": {"metadata": {"ownerReferences": [{"kind": "Job", "name": "j", "uid": f"{index}"} for index in MANY]}},
+    "owners": {
+        "metadata": {
+            "ownerReferences": [{"kind": "Job", "name": "j", "uid": f"{index}"} for index in MANY]
+        }
+    },
     "finalizers": {"metadata": {"finalizers": [f"example.org/{index}" for index in MANY]}},
-    "tolerations": {"spec": {"tolerations": [{"key": f"key-{index}", "operator": "Exists"} for index in MANY]}},
+    "tolerations": {
+        "spec": {"tolerations": [{"key": f"key-{index}", "operator": "Exists"} for index in MANY]}
+    },
     "selectors": {"spec": {"nodeSelector": {f"example.org/{index}": "a" * 63 for index in MANY}}},
     "gates": {"spec": {"schedulingGates": [{"name": f"example.org/{index}"} for index in MANY]}},
     "claims": {"spec": {"resourceClaims": [{"name": f"claim-{index}"} for index in MANY]}},
     "volumes": {"spec": {"volumes": [{"name": f"volume-{index}"} for index in MANY]}},
     "variables": {
-        "spec": {"containers": [{"name": "main", "env": [{"name": f"N{index}", "value": "a" * 99} for index in MANY]}]}
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "env": [{"name": f"N{index}", "value": "a" * 99} for index in MANY],
+                }
+            ]
+        }
     },
     "containers": {"spec": {"containers": [an_asking(index, cpu="1m") for index in MANY]}},
     "init containers": {"spec": {"initContainers": [an_asking(index, cpu="1m") for index in MANY]}},
-    "resources": {"spec": {"containers": [an_asking(index, **{f"example.org/{index}": "1"}) for index in MANY]}},
-    "resources of long names": {
-        "spec": {"containers": [an_asking(index, **{f"{'a' * 250}/{index}": "1"}) for index in MANY]}
+    "resources": {
+        "spec": {
+            "containers": [an_asking(index, **{f"example.org/{index}": "1"}) for index in MANY]
+        }
     },
-    "resources of the pod": {"spec": {"resources": {"requests": {f"example.org/{index}": "1" for index in MANY}}}},
+    "resources of long names": {
+        "spec": {
+            "containers": [an_asking(index, **{f"{'a' * 250}/{index}": "1"}) for index in MANY]
+        }
+    },
+    "resources of the pod": {
+        "spec": {"resources": {"requests": {f"example.org/{index}": "1" for index in MANY}}}
+    },
     "overhead": {"spec": {"overhead": {f"example.org/{index}": "1" for index in MANY}}},
     "ports of the node": {
         "spec": {
             "containers": [
-                {"name": "main", "ports": [{"hostPort": 1 + index, "hostIP": f"{'1234:' * 7}1234"} for index in MANY]}
+                {
+                    "name": "main",
+                    "ports": [
+                        {"hostPort": 1 + index, "hostIP": f"{'1234:' * 7}1234"} for index in MANY
+                    ],
+                }
             ]
         }
     },
@@ -64,62 +92,82 @@ def a_pod(*said: Mapping[str, Any], node: str = "n") -> Pod:
     spec: dict[str, Any] = {"nodeName": node, "priority": 9, "containers": [container]}
     for one in said:
         for name, value in one.get("metadata", {}).items():
-            metadata[name] = {**metadata.get(name, {}), **value} if isinstance(value, dict) else value
+            metadata[name] = (
+                {**metadata.get(name, {}), **value} if isinstance(value, dict) else value
+            )
         spec |= one.get("spec", {})
     return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
 
 
-def kept(pod: Pod) -> Tenant:
-    return snapshot_builder.tenant_of(pod_pruning.trim(pod)[0], Facts(), now=NOW)
+def kept(pod: Pod) -> ScheduledPod:
+    return snapshot_builder.scheduled_pod_of(pod_pruning.prune(pod)[0], Facts(), now=NOW)
 
 
 @pytest.mark.parametrize("said", LARGE.values(), ids=LARGE)
 def test_no_pod_takes_more_memory_than_so_much(said: Mapping[str, Any]) -> None:
-    trimmed, packed = pod_pruning.trim(a_pod(said))
+    trimmed, packed = pod_pruning.prune(a_pod(said))
 
-    assert len(packed) <= pod_pruning.LARGEST
-    assert len(snapshot_builder.tenant_of(trimmed, Facts(), now=NOW).amounts) <= 64
+    assert len(packed) <= pod_pruning.MAX_ENCODED_BYTES
+    assert len(snapshot_builder.scheduled_pod_of(trimmed, Facts(), now=NOW).amounts) <= 64
     assert msgspec.msgpack.decode(packed, type=Pod) == trimmed
 
 
 def test_nor_does_one_of_which_all_is_large_and_all_is_read() -> None:
     read = sorted(text for name, text in vars(keys).items() if name.isupper() and "/" in text)
     said = {"labels": dict.fromkeys(read, "a" * 63), "annotations": dict.fromkeys(read, "a" * 5000)}
-    kept_whole = {"annotations": {key: "a" * (4096 if key in pod_pruning._ASKS else 256) for key in read}}
+    kept_whole = {
+        "annotations": {key: "a" * (4096 if key in pod_pruning._MARK_KEYS else 256) for key in read}
+    }
     ports = [{"hostPort": 1 + index, "hostIP": f"{'1234:' * 7}1234"} for index in MANY]
     gpus = [an_asking(index, **{f"{'a' * 50}{index:05}/gpu": "1234567n"}) for index in MANY]
-    spec = {"spec": {"containers": [{"name": "main", "ports": ports}, *gpus], "nodeName": "n" * 253}}
+    spec = {
+        "spec": {"containers": [{"name": "main", "ports": ports}, *gpus], "nodeName": "n" * 253}
+    }
 
     for metadata in (said, said | kept_whole):
-        _, packed = pod_pruning.trim(a_pod({"metadata": metadata}, spec))
-        assert len(packed) <= 3 * pod_pruning.LARGEST
+        _, packed = pod_pruning.prune(a_pod({"metadata": metadata}, spec))
+        assert len(packed) <= 3 * pod_pruning.MAX_ENCODED_BYTES
 
 
 def test_of_one_that_is_large_it_is_known_what_a_policy_reads() -> None:
     """Without this, a few more labels would keep a pod from being a victim, or have it be one twice."""
-    told = {"metadata": {"labels": {keys.PREEMPTION_CLASS: "2"}, "annotations": {keys.EVICTION: STATE}}}
+    told = {
+        "metadata": {"labels": {keys.PREEMPTION_CLASS: "2"}, "annotations": {keys.EVICTION: STATE}}
+    }
     small, large = kept(a_pod(told)), kept(a_pod(LARGE["labels"], told))
 
     assert large.labels == {keys.PREEMPTION_CLASS: "2"}
-    assert (large.preemption_class, large.is_going, large.is_told) == (2, True, True)
-    assert (large.amounts, large.priority, large.work) == (small.amounts, small.priority, small.work)
+    assert (large.preemption_class, large.is_leaving, large.notified) == (2, True, True)
+    assert (large.amounts, large.priority, large.progress) == (
+        small.amounts,
+        small.priority,
+        small.progress,
+    )
 
 
 def test_of_one_with_many_containers_it_is_known_what_they_ask_for() -> None:
     many = [an_asking(index, cpu="1m", memory="1Ki", **{"example.org/0": "1"}) for index in MANY]
     sidecar = an_asking(0, cpu="500m") | {"restartPolicy": "Always"}
-    pod = a_pod({"spec": {"containers": many, "initContainers": [sidecar], "overhead": {"cpu": "100m"}}})
+    pod = a_pod(
+        {"spec": {"containers": many, "initContainers": [sidecar], "overhead": {"cpu": "100m"}}}
+    )
 
     assert kept(pod).amounts == pod_requests.of_pod(pod.spec)
 
 
 def test_of_one_that_asks_for_many_things_the_usual_ones_and_devices_are_known() -> None:
     unusual = [an_asking(index, **{f"a.org/{index}": "1"}) for index in MANY]
-    usual = {"cpu": "4", "ephemeral-storage": "1Gi", "hugepages-2Mi": "2Mi", "memory": "5Gi", "nvidia.com/gpu": "8"}
+    usual = {
+        "cpu": "4",
+        "ephemeral-storage": "1Gi",
+        "hugepages-2Mi": "2Mi",
+        "memory": "5Gi",
+        "nvidia.com/gpu": "8",
+    }
     found = kept(a_pod({"spec": {"containers": [*unusual, an_asking(0, **usual)]}}))
 
     assert {name: quantity.render(found.amounts[name]) for name in usual} == usual
-    assert found.stake.devices == 8
+    assert found.cost_inputs.devices == 8
 
 
 def test_of_one_with_many_ports_of_the_node_the_first_are_known() -> None:
@@ -134,7 +182,9 @@ def test_one_that_is_usual_is_kept_with_all_its_labels() -> None:
 
 @pytest.mark.parametrize("what", ["tolerations", "selectors", "labels"])
 def test_one_that_waits_and_is_too_large_takes_nobody(what: str) -> None:
-    preemptor = snapshot_builder.preemptor_of(pod_pruning.trim(a_pod(LARGE[what], node=""))[0], Facts())
-    built = a_scene(a_room("n", a_tenant("low"), cpu=1)).build()
+    preemptor = snapshot_builder.preemptor_of(
+        pod_pruning.prune(a_pod(LARGE[what], node=""))[0], Facts()
+    )
+    built = a_snapshot(a_node_info("n", a_scheduled_pod("low"), cpu=1)).build()
 
-    assert selection.decide(preemptor, built, ["n"]).obstacles == {"n": Obstacle.UNSUITABLE}
+    assert selection.decide(preemptor, built, ["n"]).node_statuses == {"n": DryRunStatus.UNSUITABLE}

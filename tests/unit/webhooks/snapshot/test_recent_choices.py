@@ -1,6 +1,11 @@
 """What an extender returned is remembered for as long as a scheduler may come back with it, and within bounds."""
 
-from reprieve_webhooks.snapshot.recent_choices import REMEMBERED_SECONDS, Choice, Named, RememberedChoices
+from reprieve_webhooks.snapshot.recent_choices import (
+    TTL_SECONDS,
+    PodIdentity,
+    RecentVictimSets,
+    VictimSet,
+)
 
 
 class Memory:
@@ -8,20 +13,20 @@ class Memory:
 
     def __init__(self, most: int = 100) -> None:
         self.now = 1000.0
-        self.choices = RememberedChoices(most=most, monotonic=lambda: self.now)
+        self.choices = RecentVictimSets(max_entries=most, monotonic=lambda: self.now)
 
     def remember(self, preemptor: str, node: str, victims: str) -> None:
         """Take in an answer; the victims are the letters of a word."""
-        self.choices.remember(Choice(named(preemptor), node, tuple(map(named, victims))))
+        self.choices.record(VictimSet(named(preemptor), node, tuple(map(named, victims))))
 
     def found(self, node: str, victim: str, by: str = "p") -> str | None:
         """Return who is in the set."""
-        choice = self.choices.of(node, victim, by=by)
+        choice = self.choices.find(node, victim, by=by)
         return choice and "".join(victim.uid for victim in choice.victims)
 
 
-def named(uid: str) -> Named:
-    return Named(uid, "default", f"pod-{uid}")
+def named(uid: str) -> PodIdentity:
+    return PodIdentity(uid, "default", f"pod-{uid}")
 
 
 def test_a_victim_is_found_with_its_whole_set() -> None:
@@ -54,11 +59,11 @@ def test_it_is_known_for_whom_a_victim_was_chosen() -> None:
     memory = Memory()
     memory.remember("p", "one", "ab")
     memory.remember("q", "one", "bc")
-    assert set(memory.choices.preemptors("one", "b")) == {"p", "q"}
-    assert set(memory.choices.preemptors("one", "a")) == {"p"}
-    assert not memory.choices.preemptors("two", "a")
-    memory.now += REMEMBERED_SECONDS
-    assert not memory.choices.preemptors("one", "a")
+    assert set(memory.choices.preemptor_uids("one", "b")) == {"p", "q"}
+    assert set(memory.choices.preemptor_uids("one", "a")) == {"p"}
+    assert not memory.choices.preemptor_uids("two", "a")
+    memory.now += TTL_SECONDS
+    assert not memory.choices.preemptor_uids("one", "a")
 
 
 def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
@@ -72,7 +77,7 @@ def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
 def test_an_answer_is_forgotten_once_no_scheduler_comes_back_with_it() -> None:
     memory = Memory()
     memory.remember("p", "one", "a")
-    memory.now += REMEMBERED_SECONDS - 1
+    memory.now += TTL_SECONDS - 1
     assert memory.found("one", "a") == "a"
     memory.now += 1
     assert memory.found("one", "a") is None

@@ -17,7 +17,9 @@ from reprieve_testing.builders import PodBuilder, a_pod
 
 ANY_CLASS = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 WARNS = Facts(namespace=ANY_CLASS)
-REFUSES = Facts(namespace=ANY_CLASS, settings=PolicySettings(non_preemptible_on_borrowed_nodes="refuse"))
+REFUSES = Facts(
+    namespace=ANY_CLASS, settings=PolicySettings(non_preemptible_on_borrowed_nodes="refuse")
+)
 CRITICAL = a_pod().in_class(10)
 
 SELECTOR = f"spec.nodeSelector[{HOME_NAMESPACE}]"
@@ -28,7 +30,9 @@ def taint(value: str = "", *, operator: str = "", key: str = HOME_NAMESPACE) -> 
     return NodeToleration(key=key, operator=operator, value=value)
 
 
-def requiring(operator: str, *values: str, key: str = HOME_NAMESPACE) -> tuple[str, str, Sequence[str]]:
+def requiring(
+    operator: str, *values: str, key: str = HOME_NAMESPACE
+) -> tuple[str, str, Sequence[str]]:
     return key, operator, values
 
 
@@ -37,22 +41,34 @@ ASKS = {
     "nodes of its own": (CRITICAL.on_nodes_of("team"), ()),
     "nodes of another": (CRITICAL.on_nodes_of("lender"), (SELECTOR,)),
     "nodes of its own, by affinity": (CRITICAL.on_nodes_where(requiring("In", "team")), ()),
-    "nodes of another, by affinity": (CRITICAL.on_nodes_where(requiring("In", "lender")), (AFFINITY,)),
-    "its own or another's": (CRITICAL.on_nodes_where(requiring("In", "team", "lender")), (AFFINITY,)),
+    "nodes of another, by affinity": (
+        CRITICAL.on_nodes_where(requiring("In", "lender")),
+        (AFFINITY,),
+    ),
+    "its own or another's": (
+        CRITICAL.on_nodes_where(requiring("In", "team", "lender")),
+        (AFFINITY,),
+    ),
     "nodes of anybody": (CRITICAL.on_nodes_where(requiring("Exists")), (AFFINITY,)),
     "nodes of its own, or else another's": (
         CRITICAL.on_nodes_where(requiring("In", "team"), requiring("In", "lender")),
         (AFFINITY,),
     ),
     "nodes of nobody": (CRITICAL.on_nodes_where(requiring("DoesNotExist")), ()),
-    "nodes with another label": (CRITICAL.on_nodes_where(requiring("In", "lender", key="zone")), ()),
+    "nodes with another label": (
+        CRITICAL.on_nodes_where(requiring("In", "lender", key="zone")),
+        (),
+    ),
     "an affinity that says nothing": (
         replace(CRITICAL, resource=replace(CRITICAL.resource, spec=Spec(affinity=Affinity()))),
         (),
     ),
     "an affinity that requires nothing": (
         replace(
-            CRITICAL, resource=replace(CRITICAL.resource, spec=Spec(affinity=Affinity(nodeAffinity=NodeAffinity())))
+            CRITICAL,
+            resource=replace(
+                CRITICAL.resource, spec=Spec(affinity=Affinity(nodeAffinity=NodeAffinity()))
+            ),
         ),
         (),
     ),
@@ -62,13 +78,18 @@ ASKS = {
         CRITICAL.tolerating(taint("x", key="gpu"), taint(operator="Exists")),
         ("spec.tolerations[1]",),
     ),
-    "to tolerate every taint": (CRITICAL.tolerating(taint(operator="Exists", key="")), ("spec.tolerations[0]",)),
+    "to tolerate every taint": (
+        CRITICAL.tolerating(taint(operator="Exists", key="")),
+        ("spec.tolerations[0]",),
+    ),
     "to tolerate every taint, on nodes of its own": (
         CRITICAL.on_nodes_of("team").tolerating(taint(operator="Exists", key="")),
         (),
     ),
     "to tolerate every taint, on nodes of its own by affinity": (
-        CRITICAL.on_nodes_where(requiring("In", "team")).tolerating(taint(operator="Exists", key="")),
+        CRITICAL.on_nodes_where(requiring("In", "team")).tolerating(
+            taint(operator="Exists", key="")
+        ),
         (),
     ),
 }
@@ -90,7 +111,10 @@ PROTECTED = {
     "class 7 without a checkpoint": (BORROWING.in_class(7), True),
     "class 7 with a checkpoint": (BORROWING.in_class(7).with_hint(), False),
     "class 6 without a checkpoint": (BORROWING.in_class(6), False),
-    "not preemptible, says Koordinator's label": (BORROWING.labelled(keys.PREEMPTIBLE, "false"), True),
+    "not preemptible, says Koordinator's label": (
+        BORROWING.labelled(keys.PREEMPTIBLE, "false"),
+        True,
+    ),
     "preemptible, says Koordinator's label": (BORROWING.labelled(keys.PREEMPTIBLE, "true"), False),
 }
 
@@ -101,12 +125,18 @@ def test_on_borrowed_nodes_a_pod_of(pod: PodBuilder, *, is_refused: bool) -> Non
 
 
 def test_a_sensitive_workload_is_protected_whatever_it_says() -> None:
-    sensitive = NamespacePolicy(workload_type="sensitive", allowed_classes=ClassSet(frozenset({10})))
-    assert not decide_admission(BORROWING.build(), None, replace(REFUSES, namespace=sensitive)).is_allowed
+    sensitive = NamespacePolicy(
+        workload_type="sensitive", allowed_classes=ClassSet(frozenset({10}))
+    )
+    assert not decide_admission(
+        BORROWING.build(), None, replace(REFUSES, namespace=sensitive)
+    ).is_allowed
 
 
 def test_a_template_is_told_before_its_pods_are() -> None:
-    (found,) = decide_admission(BORROWING.in_class(10).in_template_of("CronJob"), None, REFUSES).violations
+    (found,) = decide_admission(
+        BORROWING.in_class(10).in_template_of("CronJob"), None, REFUSES
+    ).violations
     assert str(found) == (
         f"spec.jobTemplate.spec.template.{SELECTOR}: Forbidden: "
         "a non-preemptible workload may not run on nodes that another namespace lent"

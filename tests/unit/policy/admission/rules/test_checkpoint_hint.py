@@ -6,7 +6,7 @@ import pytest
 
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import DELIVERED, Hint
+from reprieve_policy.checkpointing.checkpoint_plan import DELIVERED_BY_OPERATOR, Hint
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Container, ContainerPort, Resource, Spec, VolumeMount
 from reprieve_testing.builders import a_pod
@@ -18,7 +18,9 @@ MOUNT = "must be a path inside a volume that a container of the pod mounts"
 NO_AGENT = "asked by annotation: has no agent"
 
 
-def a_container(name: str = "main", *, port: int | None = None, mount: str | None = None) -> Container:
+def a_container(
+    name: str = "main", *, port: int | None = None, mount: str | None = None
+) -> Container:
     return Container(
         name=name,
         ports=None if port is None else (ContainerPort(containerPort=port),),
@@ -64,7 +66,11 @@ CASES = {
         a_spec(a_container(), before=(a_container("init"),)),
         CONTAINER,
     ),
-    "a container that does not exist": ("signal://USR1?container=other", a_spec(a_container()), CONTAINER),
+    "a container that does not exist": (
+        "signal://USR1?container=other",
+        a_spec(a_container()),
+        CONTAINER,
+    ),
     "a file inside a mount": ("file:///dev/shm/x", a_spec(a_container(mount="/dev/shm")), ""),
     "a file inside a mount that is written with a slash": (
         "file:///dev/shm/x",
@@ -73,7 +79,11 @@ CASES = {
     ),
     "a file deep inside a mount": ("file:///data/a/b", a_spec(a_container(mount="/data")), ""),
     "a file inside a mount of the whole": ("file:///data/x", a_spec(a_container(mount="/")), ""),
-    "a file beside a mount of a similar name": ("file:///database/x", a_spec(a_container(mount="/data")), MOUNT),
+    "a file beside a mount of a similar name": (
+        "file:///database/x",
+        a_spec(a_container(mount="/data")),
+        MOUNT,
+    ),
     "a mount itself": ("file:///data", a_spec(a_container(mount="/data")), MOUNT),
     "a file where nothing is mounted": ("file:///dev/shm/x", a_spec(a_container()), MOUNT),
     "the annotation, which needs nothing": ("annotation:", a_spec(a_container()), ""),
@@ -95,16 +105,18 @@ def test_a_hint_goes_to(hint: str, spec: Spec, missing: str) -> None:
 @pytest.mark.parametrize(("hint", "spec"), [case[:2] for case in CASES.values()], ids=CASES)
 def test_a_scheme_that_is_not_carried_yet_is_warned_of(hint: str, spec: Spec) -> None:
     parsed = checkpoint_plan.parse_hint(hint, "")
-    warned = () if type(parsed) in DELIVERED else (f"{PATH}: {NO_AGENT}",)
+    warned = () if type(parsed) in DELIVERED_BY_OPERATOR else (f"{PATH}: {NO_AGENT}",)
     assert decide_admission(hinted(hint, spec), None, Facts()).warnings == warned
 
 
 def test_what_is_carried_is_a_hint() -> None:
-    assert set(Hint.__args__) > DELIVERED
+    assert set(Hint.__args__) > DELIVERED_BY_OPERATOR
 
 
 def test_a_template_is_checked_too() -> None:
-    verdict = decide_admission(a_pod().with_hint("grpc://:9000").asking().in_template_of("CronJob"), None, Facts())
+    verdict = decide_admission(
+        a_pod().with_hint("grpc://:9000").asking().in_template_of("CronJob"), None, Facts()
+    )
     prefix = "spec.jobTemplate.spec.template."
     assert verdict.message == f'{prefix}{PATH}: Invalid value: "grpc://:9000": {PORT}'
 
@@ -124,11 +136,16 @@ SIGNALLED = {
 
 @pytest.mark.parametrize(("spec", "want"), SIGNALLED.values(), ids=SIGNALLED)
 def test_a_signal_would_reach(spec: Spec, want: tuple[str, ...]) -> None:
-    assert decide_admission(hinted("signal://USR1?container=main", spec), None, Facts()).warnings == want
+    assert (
+        decide_admission(hinted("signal://USR1?container=main", spec), None, Facts()).warnings
+        == want
+    )
 
 
 def test_the_warning_of_a_template_fits_into_a_line() -> None:
-    verdict = decide_admission(a_pod().with_hint("file:///dev/shm/x").asking().in_template_of("CronJob"), None, Facts())
+    verdict = decide_admission(
+        a_pod().with_hint("file:///dev/shm/x").asking().in_template_of("CronJob"), None, Facts()
+    )
     assert verdict.warnings[0] == f"spec.jobTemplate.spec.template.{PATH}: {NO_AGENT}"
     assert len(verdict.warnings[0]) < 120
 

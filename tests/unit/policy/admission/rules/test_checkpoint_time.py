@@ -40,12 +40,18 @@ class Case:
 CASES = {
     "a workload that says nothing of its save": Case(a_pod().build()),
     "a save within Kubernetes' own grace": Case(taking("30s").build()),
-    "a save that takes longer": Case(taking("31s").build(), f"{GRACE}: 30s, cannot hold a 31s save; use a hint"),
+    "a save that takes longer": Case(
+        taking("31s").build(), f"{GRACE}: 30s, cannot hold a 31s save; use a hint"
+    ),
     "a grace period of its own that is shorter": Case(
         with_grace(taking("20s"), 10), f"{GRACE}: 10s, cannot hold a 20s save; use a hint"
     ),
-    "less than none is none": Case(with_grace(taking("1s"), -5), f"{GRACE}: 0s, cannot hold a 1s save; use a hint"),
-    "no grace at all": Case(with_grace(taking("1s"), 0), f"{GRACE}: 0s, cannot hold a 1s save; use a hint"),
+    "less than none is none": Case(
+        with_grace(taking("1s"), -5), f"{GRACE}: 0s, cannot hold a 1s save; use a hint"
+    ),
+    "no grace at all": Case(
+        with_grace(taking("1s"), 0), f"{GRACE}: 0s, cannot hold a 1s save; use a hint"
+    ),
     "a longer one that the admin caps": Case(
         with_grace(taking("1m"), 120), f"{GRACE}: the cap, 30s, cannot hold a 1m save; use a hint"
     ),
@@ -57,7 +63,8 @@ CASES = {
     "whoever is asked has its timeout": Case(taking("10m", ASKED).build()),
     "and no more": Case(taking("11m", ASKED).build(), f"{TIMEOUT}: 10m cannot hold a 11m save"),
     "a timeout of its own": Case(
-        taking("90s", ASKED).annotated(keys.CHECKPOINT_TIMEOUT, "1m").build(), f"{TIMEOUT}: 1m cannot hold a 1m30s save"
+        taking("90s", ASKED).annotated(keys.CHECKPOINT_TIMEOUT, "1m").build(),
+        f"{TIMEOUT}: 1m cannot hold a 1m30s save",
     ),
     "a grace period does not matter to whoever is asked": Case(with_grace(taking("5m", ASKED), 1)),
 }
@@ -66,7 +73,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_save_has_its_time(case: Case) -> None:
     facts = Facts(settings=PolicySettings(grace_cap_seconds=case.cap_seconds))
-    said = [text for text in decide_admission(case.resource, None, facts).warnings if "save" in text]
+    said = [
+        text for text in decide_admission(case.resource, None, facts).warnings if "save" in text
+    ]
     assert said == ([case.warned] if case.warned else [])
 
 

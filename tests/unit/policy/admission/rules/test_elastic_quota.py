@@ -21,7 +21,9 @@ class Case:
 
 
 def a_quota(least: Quantities | None = None, most: Quantities | None = None) -> Resource:
-    return Resource(kind="ElasticQuota", metadata=ObjectMeta(name="gpu"), spec=Spec(min=least, max=most))
+    return Resource(
+        kind="ElasticQuota", metadata=ObjectMeta(name="gpu"), spec=Spec(min=least, max=most)
+    )
 
 
 EXPECTED = 'must be a quantity, like "2", "500m" or "1.5Gi"'
@@ -31,7 +33,9 @@ CASES = {
     "a min at its max is admitted, however both are written": Case(
         least={"cpu": "4000m", "memory": "1Gi"}, most={"cpu": 4, "memory": "1024Mi"}
     ),
-    "a min without a max is admitted: nothing is above it": Case(least={"cpu": "4"}, most={"memory": "1Gi"}),
+    "a min without a max is admitted: nothing is above it": Case(
+        least={"cpu": "4"}, most={"memory": "1Gi"}
+    ),
     "a max without a min is admitted": Case(most={"cpu": "4"}),
     "a min above its max is refused": Case(
         least={"memory": "2Gi"},
@@ -55,13 +59,16 @@ CASES = {
         ),
     ),
     "what is no quantity is refused": Case(
-        least={"cpu": "many"}, most={"cpu": "4"}, refused=(f'spec.min[cpu]: Invalid value: "many": {EXPECTED}',)
+        least={"cpu": "many"},
+        most={"cpu": "4"},
+        refused=(f'spec.min[cpu]: Invalid value: "many": {EXPECTED}',),
     ),
     "a resource of any name stays in one line": Case(
         least={"a\nb": "x"}, refused=(f'spec.min["a\\nb"]: Invalid value: "x": {EXPECTED}',)
     ),
     "a resource of any length is shortened": Case(
-        least={"x" * 10_000: "x"}, refused=(f'spec.min["{"x" * 64}…"]: Invalid value: "x": {EXPECTED}',)
+        least={"x" * 10_000: "x"},
+        refused=(f'spec.min["{"x" * 64}…"]: Invalid value: "x": {EXPECTED}',),
     ),
     "a max that falls below the min is refused": Case(
         least={"cpu": "4"},
@@ -83,7 +90,7 @@ def test_a_quota_promises_no_more_than_it_allows(case: Case) -> None:
 
 
 def test_a_quota_without_a_spec_is_admitted() -> None:
-    assert decide_admission(Resource(kind="ElasticQuota"), None, Facts()).is_silent
+    assert decide_admission(Resource(kind="ElasticQuota"), None, Facts()).is_empty
 
 
 @pytest.mark.parametrize("group", ["scheduling.sigs.k8s.io", "scheduling.x-k8s.io"])

@@ -13,8 +13,14 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.kube import kinds
-from reprieve_policy.kube.objects import ObjectMeta, PodTemplate, Resource, TemplatedResource, pod_views
-from reprieve_policy.traits import Traits
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    PodTemplate,
+    Resource,
+    TemplatedResource,
+    pod_views,
+)
+from reprieve_policy.traits import GangTraits
 from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
 
 CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
@@ -32,7 +38,7 @@ CLASSES = {
 FACTS = Facts(priority_classes=CLASSES, settings=PolicySettings(max_preemption_priority_lift=1000))
 
 
-def traits(pod: PodBuilder, facts: Facts = FACTS) -> Traits:
+def traits(pod: PodBuilder, facts: Facts = FACTS) -> GangTraits:
     view = next(pod_views(pod.build()))
     own = membership.read(view)
     assert own is not None
@@ -53,11 +59,18 @@ MEMBER = a_pod().in_koordinators_gang("a", 2, 2)
 CASES = {
     "pods that say the same": Case(pod=MEMBER, rest=MEMBER),
     "a default that is said is no difference": Case(
-        pod=MEMBER.in_class(4).labelled(keys.PREEMPTIBLE, "true").labelled(keys.CAN_PREEMPT, "true"), rest=MEMBER
+        pod=MEMBER.in_class(4)
+        .labelled(keys.PREEMPTIBLE, "true")
+        .labelled(keys.CAN_PREEMPT, "true"),
+        rest=MEMBER,
     ),
-    "nor are two dialects of one gang": Case(pod=a_pod().in_gang("a"), rest=a_pod().in_koordinators_gang("a")),
+    "nor are two dialects of one gang": Case(
+        pod=a_pod().in_gang("a"), rest=a_pod().in_koordinators_gang("a")
+    ),
     "another class": Case(
-        pod=MEMBER.in_class(5), rest=MEMBER, refused=(f'{CLASS}: Invalid value: "5": must be "4", {REST}',)
+        pod=MEMBER.in_class(5),
+        rest=MEMBER,
+        refused=(f'{CLASS}: Invalid value: "5": must be "4", {REST}',),
     ),
     "one that may not be a victim where the others may": Case(
         pod=MEMBER.labelled(keys.PREEMPTIBLE, "false"),
@@ -113,7 +126,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_new_pod_is_as_the_rest_of_its_gang(case: Case) -> None:
-    facts = replace(case.facts, gang=traits(case.rest, case.facts))
+    facts = replace(case.facts, gang_traits=traits(case.rest, case.facts))
     verdict = decide_admission(case.pod.build(), None, facts)
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
 
@@ -123,15 +136,19 @@ def test_what_nobody_knows_is_not_refused() -> None:
 
 
 def test_a_pod_of_no_gang_is_compared_with_none() -> None:
-    assert decide_admission(a_pod().in_class(5).build(), None, replace(FACTS, gang=traits(MEMBER))).is_allowed
+    assert decide_admission(
+        a_pod().in_class(5).build(), None, replace(FACTS, gang_traits=traits(MEMBER))
+    ).is_allowed
 
 
 def test_a_pod_that_joins_a_gang_is_as_the_rest_of_it() -> None:
     joining = MEMBER.in_class(5)
-    facts = replace(FACTS, gang=traits(MEMBER.in_class(3)))
+    facts = replace(FACTS, gang_traits=traits(MEMBER.in_class(3)))
     for before in (a_pod().in_class(5), a_pod().in_class(5).in_koordinators_gang("b", 2, 2)):
         verdict = decide_admission(joining.build(), before.build(), facts)
-        assert [str(found) for found in verdict.violations] == [f'{CLASS}: Invalid value: "5": must be "3", {REST}']
+        assert [str(found) for found in verdict.violations] == [
+            f'{CLASS}: Invalid value: "5": must be "3", {REST}'
+        ]
 
 
 def of_templates(**templates: PodBuilder) -> Resource:
@@ -141,8 +158,15 @@ def of_templates(**templates: PodBuilder) -> Resource:
         made = pod.in_template_of("Job").spec
         assert made is not None
         assert made.template is not None
-        found.append((f"spec.{place.replace('__0', '[0]').replace('__1', '[1]').replace('__', '.')}.", made.template))
-    return TemplatedResource(kind=kinds.CUSTOM, metadata=ObjectMeta(name="a"), templates=tuple(found))
+        found.append(
+            (
+                f"spec.{place.replace('__0', '[0]').replace('__1', '[1]').replace('__', '.')}.",
+                made.template,
+            )
+        )
+    return TemplatedResource(
+        kind=kinds.CUSTOM, metadata=ObjectMeta(name="a"), templates=tuple(found)
+    )
 
 
 def said_of(resource: Resource) -> list[str]:
@@ -162,8 +186,13 @@ def test_templates_of_different_gangs_and_of_none_are_not() -> None:
 def test_those_of_a_jobset_and_of_a_leader_worker_set_are_a_gang_that_nobody_declared() -> None:
     other = a_pod().in_class(5)
     jobset = of_templates(replicatedJobs__0__template=a_pod(), replicatedJobs__1__template=other)
-    group = of_templates(leaderWorkerTemplate__leaderTemplate=other, leaderWorkerTemplate__workerTemplate=a_pod())
-    for made, path in ((jobset, "replicatedJobs[1].template"), (group, "leaderWorkerTemplate.workerTemplate")):
+    group = of_templates(
+        leaderWorkerTemplate__leaderTemplate=other, leaderWorkerTemplate__workerTemplate=a_pod()
+    )
+    for made, path in (
+        (jobset, "replicatedJobs[1].template"),
+        (group, "leaderWorkerTemplate.workerTemplate"),
+    ):
         verdict = decide_admission(made, None, FACTS)
         assert verdict.is_allowed
         assert f"spec.{path}.metadata: class differs within the gang" in verdict.warnings
@@ -171,22 +200,28 @@ def test_those_of_a_jobset_and_of_a_leader_worker_set_are_a_gang_that_nobody_dec
 
 GENERATED = {
     "a JobSet's": a_pod().labelled(keys.JOBSET, "a"),
-    "a Volcano Job's": a_pod().annotated(keys.VOLCANO_GROUP, "a").annotated(keys.VOLCANO_TASK, "worker"),
-    "one that Kueue named": a_pod().labelled(keys.KUEUE_GROUP, "a").annotated(keys.KUEUE_PARENT, "ReplicaSet"),
+    "a Volcano Job's": a_pod()
+    .annotated(keys.VOLCANO_GROUP, "a")
+    .annotated(keys.VOLCANO_TASK, "worker"),
+    "one that Kueue named": a_pod()
+    .labelled(keys.KUEUE_GROUP, "a")
+    .annotated(keys.KUEUE_PARENT, "ReplicaSet"),
 }
 
 
 @pytest.mark.parametrize("member", GENERATED.values(), ids=GENERATED)
 def test_a_pod_of_a_gang_that_nobody_declared_is_not_compared(member: PodBuilder) -> None:
-    verdict = decide_admission(member.in_class(5).build(), None, replace(FACTS, gang=traits(member)))
-    assert verdict.is_silent
+    verdict = decide_admission(
+        member.in_class(5).build(), None, replace(FACTS, gang_traits=traits(member))
+    )
+    assert verdict.is_empty
 
 
 def test_a_template_is_not_compared_with_living_pods_which_it_replaces() -> None:
     template = MEMBER.in_class(5).in_template_of("Deployment")
     assert template.spec is not None
     assert isinstance(template.spec.template, PodTemplate)
-    assert decide_admission(template, None, replace(FACTS, gang=traits(MEMBER))).is_allowed
+    assert decide_admission(template, None, replace(FACTS, gang_traits=traits(MEMBER))).is_allowed
 
 
 CHANGES = {
@@ -201,7 +236,9 @@ CHANGES = {
 def test_a_rollout_that_would_differ_from_what_it_replaces_is_warned_of(
     after: PodBuilder, before: PodBuilder, *, is_warned: bool
 ) -> None:
-    verdict = decide_admission(after.in_template_of("StatefulSet"), before.in_template_of("StatefulSet"), FACTS)
+    verdict = decide_admission(
+        after.in_template_of("StatefulSet"), before.in_template_of("StatefulSet"), FACTS
+    )
     assert verdict.is_allowed
     warning = "spec.template.metadata: new pods of the gang are refused while old ones live"
     assert (warning in verdict.warnings) is is_warned
@@ -210,17 +247,24 @@ def test_a_rollout_that_would_differ_from_what_it_replaces_is_warned_of(
 def test_a_template_that_is_new_in_its_object_replaces_none() -> None:
     before = of_templates(head=MEMBER)
     after = of_templates(head=MEMBER, workers=MEMBER)
-    assert decide_admission(after, before, FACTS).is_silent
+    assert decide_admission(after, before, FACTS).is_empty
 
 
 def test_a_leader_worker_set_replaces_whole_gangs() -> None:
     before = of_templates(leaderWorkerTemplate__workerTemplate=a_pod())
     after = of_templates(leaderWorkerTemplate__workerTemplate=a_pod().in_class(5))
-    assert decide_admission(after, before, FACTS).is_silent
+    assert decide_admission(after, before, FACTS).is_empty
 
 
-def any_pod(preemption_class: int, priority: int, preemptible: str, minimum: int | None) -> PodBuilder:
-    pod = a_pod().in_class(preemption_class).with_priority(priority).in_koordinators_gang("a", minimum)
+def any_pod(
+    preemption_class: int, priority: int, preemptible: str, minimum: int | None
+) -> PodBuilder:
+    pod = (
+        a_pod()
+        .in_class(preemption_class)
+        .with_priority(priority)
+        .in_koordinators_gang("a", minimum)
+    )
     return pod.labelled(keys.PREEMPTIBLE, preemptible) if preemptible else pod
 
 
@@ -237,14 +281,20 @@ def admitted(pods: Sequence[PodBuilder]) -> list[PodBuilder]:
     """Create pods one after another, and return those that are admitted."""
     living: list[PodBuilder] = []
     for pod in pods:
-        facts = replace(FACTS, gang=traits(living[0])) if living else FACTS
+        facts = replace(FACTS, gang_traits=traits(living[0])) if living else FACTS
         if decide_admission(pod.build(), None, facts).is_allowed:
             living.append(pod)
     return living
 
 
-@given(st.lists(MEMBERS, min_size=1, max_size=5).flatmap(lambda pods: st.tuples(st.just(pods), st.permutations(pods))))
-def test_the_order_of_creation_does_not_matter(orders: tuple[list[PodBuilder], list[PodBuilder]]) -> None:
+@given(
+    st.lists(MEMBERS, min_size=1, max_size=5).flatmap(
+        lambda pods: st.tuples(st.just(pods), st.permutations(pods))
+    )
+)
+def test_the_order_of_creation_does_not_matter(
+    orders: tuple[list[PodBuilder], list[PodBuilder]],
+) -> None:
     one, other = (admitted(pods) for pods in orders)
     everything = len(orders[0])
     assert (len(one) == everything) == (len(other) == everything)

@@ -64,18 +64,24 @@ IDENTITY = {
     ),
     "so are they in a template": Case(
         resource=BOTH.in_template_of("Deployment"),
-        refused=(f'spec.template.{GANG}: Invalid value: "b": must be "a", as in spec.template.{POD_GROUP}: {IN_ONE}',),
+        refused=(
+            f'spec.template.{GANG}: Invalid value: "b": must be "a", as in spec.template.{POD_GROUP}: {IN_ONE}',
+        ),
     ),
     "and on a pod that a controller made": Case(
         resource=BOTH.owned_by("PyTorchJob").build(),
         refused=(f'{GANG}: Invalid value: "b": must be "a", as in {POD_GROUP}: {IN_ONE}',),
     ),
-    "a native group that a controller made for its Job is no second gang": Case(resource=TWO_OF_A_CONTROLLERS.build()),
+    "a native group that a controller made for its Job is no second gang": Case(
+        resource=TWO_OF_A_CONTROLLERS.build()
+    ),
     "of a pod without a controller it is": Case(
         resource=a_pod().in_native_gang("b").in_gang("a").build(),
         refused=(f'{POD_GROUP}: Invalid value: "a": must be "b", as in {NATIVE}: {IN_ONE}',),
     ),
-    "a JobSet's name is no second gang": Case(resource=a_pod().labelled(keys.JOBSET, "set").in_gang("a").build()),
+    "a JobSet's name is no second gang": Case(
+        resource=a_pod().labelled(keys.JOBSET, "set").in_gang("a").build()
+    ),
     "a name that Kueue chose is no second gang": Case(
         resource=OF_KUEUE.annotated(keys.KUEUE_PARENT, "leaderworkerset").in_gang("a").build()
     ),
@@ -85,7 +91,9 @@ IDENTITY = {
     ),
     "an annotation that is no name is refused": Case(
         resource=a_pod().in_koordinators_gang("a b").build(),
-        refused=(f"{GANG}: Invalid value: \"a b\": must be a name of at most 253 letters, digits, '-', '_' and '.'",),
+        refused=(
+            f"{GANG}: Invalid value: \"a b\": must be a name of at most 253 letters, digits, '-', '_' and '.'",
+        ),
     ),
     "the lightweight key is old": Case(resource=LIGHTWEIGHT.build(), warned=(OLD_NAME_WARNING,)),
     "document 004's key is old": Case(
@@ -98,14 +106,20 @@ IDENTITY = {
 }
 
 SIZES = {
-    "a minimum as large as the gang is well": Case(resource=a_pod().in_koordinators_gang("a", 3, 3).build()),
+    "a minimum as large as the gang is well": Case(
+        resource=a_pod().in_koordinators_gang("a", 3, 3).build()
+    ),
     "a smaller one is preempted as a whole nevertheless": Case(
         resource=a_pod().in_koordinators_gang("a", 2, 3).build(),
-        warned=(f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below 3, but the gang is preempted as a whole",),
+        warned=(
+            f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below 3, but the gang is preempted as a whole",
+        ),
     ),
     "a minimum above the gang's size is refused": Case(
         resource=a_pod().in_koordinators_gang("a", 4, 3).build(),
-        refused=(f'{MINIMUM}: Invalid value: "4": must be at most 3, as in {TOTAL}: the gang has no more pods',),
+        refused=(
+            f'{MINIMUM}: Invalid value: "4": must be at most 3, as in {TOTAL}: the gang has no more pods',
+        ),
     ),
     "a minimum that is a word is refused": Case(
         resource=LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "all").build(),
@@ -126,15 +140,22 @@ SIZES = {
     ),
     "minimum and total are both checked": Case(
         resource=a_pod().in_koordinators_gang("a", "x", "y").build(),
-        refused=(f'{MINIMUM}: Invalid value: "x": {A_NUMBER}', f'{TOTAL}: Invalid value: "y": {A_NUMBER}'),
+        refused=(
+            f'{MINIMUM}: Invalid value: "x": {A_NUMBER}',
+            f'{TOTAL}: Invalid value: "y": {A_NUMBER}',
+        ),
     ),
     "two minimums that differ are refused": Case(
-        resource=LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "2").in_koordinators_gang("a", 3).build(),
+        resource=LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "2")
+        .in_koordinators_gang("a", 3)
+        .build(),
         refused=(f'{OLD_MINIMUM}: Invalid value: "2": must be "3", as in {MINIMUM}',),
         warned=(OLD_NAME_WARNING,),
     ),
     "two that agree are one": Case(
-        resource=LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "3").in_koordinators_gang("a", 3).build(),
+        resource=LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "3")
+        .in_koordinators_gang("a", 3)
+        .build(),
         warned=(OLD_NAME_WARNING,),
     ),
     "a minimum of no gang is refused": Case(
@@ -142,26 +163,42 @@ SIZES = {
         refused=(f"{GANG}: Required value: the name of the gang",),
     ),
     "a mode that Koordinator would not read is refused": Case(
-        resource=a_pod().in_koordinators_gang("a").annotated(keys.KOORDINATOR_MODE, "strict").build(),
+        resource=a_pod()
+        .in_koordinators_gang("a")
+        .annotated(keys.KOORDINATOR_MODE, "strict")
+        .build(),
         refused=(f'{MODE}: Unsupported value: "strict": supported values: "Strict", "NonStrict"',),
     ),
     "a mode that it reads is admitted": Case(
-        resource=a_pod().in_koordinators_gang("a").annotated(keys.KOORDINATOR_MODE, "NonStrict").build()
+        resource=a_pod()
+        .in_koordinators_gang("a")
+        .annotated(keys.KOORDINATOR_MODE, "NonStrict")
+        .build()
     ),
 }
 
 WORKLOADS = {
-    "a Job of as many pods at once": Case(resource=a_workload("Job", 4, parallelism=4, completions=4)),
+    "a Job of as many pods at once": Case(
+        resource=a_workload("Job", 4, parallelism=4, completions=4)
+    ),
     "a Job of fewer at once": Case(
-        resource=a_workload("Job", 4, parallelism=2, completions=4), warned=never_reached(4, "Job", 2)
+        resource=a_workload("Job", 4, parallelism=2, completions=4),
+        warned=never_reached(4, "Job", 2),
     ),
     "a Job that ends after fewer": Case(
-        resource=a_workload("Job", 4, parallelism=8, completions=3), warned=never_reached(4, "Job", 3)
+        resource=a_workload("Job", 4, parallelism=8, completions=3),
+        warned=never_reached(4, "Job", 3),
     ),
-    "a Job that says neither runs one": Case(resource=a_workload("Job", 2), warned=never_reached(2, "Job", 1)),
+    "a Job that says neither runs one": Case(
+        resource=a_workload("Job", 2), warned=never_reached(2, "Job", 1)
+    ),
     "a Job that is paused may be large later": Case(resource=a_workload("Job", 4, parallelism=0)),
-    "a CronJob's Job": Case(resource=a_workload("CronJob", 4, parallelism=2), warned=never_reached(4, "CronJob", 2)),
-    "a StatefulSet": Case(resource=a_workload("StatefulSet", 4, replicas=3), warned=never_reached(4, "StatefulSet", 3)),
+    "a CronJob's Job": Case(
+        resource=a_workload("CronJob", 4, parallelism=2), warned=never_reached(4, "CronJob", 2)
+    ),
+    "a StatefulSet": Case(
+        resource=a_workload("StatefulSet", 4, replicas=3), warned=never_reached(4, "StatefulSet", 3)
+    ),
     "a StatefulSet that is large enough": Case(resource=a_workload("StatefulSet", 4, replicas=4)),
     "a Deployment that says nothing runs one": Case(
         resource=a_workload("Deployment", 2), warned=never_reached(2, "Deployment", 1)
@@ -194,4 +231,4 @@ def a_cronjob_without_a_job() -> Resource:
 
 
 def test_a_workload_without_a_template_has_no_gang() -> None:
-    assert decide_admission(a_cronjob_without_a_job(), None, Facts()).is_silent
+    assert decide_admission(a_cronjob_without_a_job(), None, Facts()).is_empty

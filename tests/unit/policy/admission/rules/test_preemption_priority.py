@@ -7,7 +7,7 @@ import pytest
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import GroupTemplate, Resource
+from reprieve_policy.kube.objects import PodGroupTemplate, Resource
 from reprieve_testing.builders import a_pod, a_pod_group, a_priority_class, a_workload
 
 DEFENCE = "metadata.annotations[reprieve.dev/preemption-priority-class]"
@@ -20,12 +20,17 @@ VALUELESS = Resource(kind="PriorityClass", metadata=a_priority_class("valueless"
 
 
 def knowing(*priority_classes: Resource, **settings: object) -> Facts:
-    known = {found.metadata.name or "": found for found in (LOW, HIGH, DEFENDED, VALUELESS, *priority_classes)}
+    known = {
+        found.metadata.name or "": found
+        for found in (LOW, HIGH, DEFENDED, VALUELESS, *priority_classes)
+    }
     return Facts(settings=PolicySettings(**settings), priority_classes=known)  # type: ignore[arg-type]
 
 
 KNOWN = knowing()
-LIFTING_BATCH = knowing(max_preemption_priority_lift=8900, liftable_priority_classes=frozenset({"batch", "low"}))
+LIFTING_BATCH = knowing(
+    max_preemption_priority_lift=8900, liftable_priority_classes=frozenset({"batch", "low"})
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +44,11 @@ class Case:
     warned: tuple[str, ...] = ()
 
 
-NESTED = (GroupTemplate(podGroupTemplates=(GroupTemplate(priorityClassName="high"),), priorityClassName="low"),)
+NESTED = (
+    PodGroupTemplate(
+        podGroupTemplates=(PodGroupTemplate(priorityClassName="high"),), priorityClassName="low"
+    ),
+)
 
 CASES = {
     "a pod of a class that may be lifted is": Case(
@@ -52,33 +61,47 @@ CASES = {
             max_preemption_priority_lift=8900,
             liftable_priority_classes=frozenset({"low"}),
         ),
-        refused=(f"{DEFENCE}: Forbidden: its value 9500 is above 9000, the highest allowed for its PriorityClass",),
+        refused=(
+            f"{DEFENCE}: Forbidden: its value 9500 is above 9000, the highest allowed for its PriorityClass",
+        ),
     ),
     "what its PriorityClass gives is not a lift": Case(
-        resource=a_pod().with_priority(100, "defended").defended_as("high").build(), facts=LIFTING_BATCH
+        resource=a_pod().with_priority(100, "defended").defended_as("high").build(),
+        facts=LIFTING_BATCH,
     ),
     "a pod of no class may not be lifted where classes are named": Case(
         resource=a_pod().with_priority(0).defended_as("low").build(),
         facts=LIFTING_BATCH,
-        refused=(f"{DEFENCE}: Forbidden: its value 100 is above 0, the highest allowed for its PriorityClass",),
+        refused=(
+            f"{DEFENCE}: Forbidden: its value 100 is above 0, the highest allowed for its PriorityClass",
+        ),
     ),
     "a PriorityClass without a value is worth 0": Case(
-        resource=a_pod().in_priority_class("valueless").defended_as("valueless").in_template_of("Job")
+        resource=a_pod()
+        .in_priority_class("valueless")
+        .defended_as("valueless")
+        .in_template_of("Job")
     ),
     "a template of an unknown PriorityClass is warned, and what it will be worth is not guessed": Case(
         resource=a_pod().in_priority_class("gold").defended_as("high").in_template_of("Job"),
-        warned=("spec.template.spec.priorityClassName: no such PriorityClass yet; pods are refused",),
+        warned=(
+            "spec.template.spec.priorityClassName: no such PriorityClass yet; pods are refused",
+        ),
     ),
     "a pod whose PriorityClass has gone keeps its priority": Case(
         resource=a_pod().with_priority(100, "gone").defended_as("low").build()
     ),
-    "a group that says nothing is admitted": Case(resource=a_pod_group().in_priority_class("low", 100).build()),
+    "a group that says nothing is admitted": Case(
+        resource=a_pod_group().in_priority_class("low", 100).build()
+    ),
     "a group defended with what it is scheduled with is admitted": Case(
         resource=a_pod_group().in_priority_class("low", 100).defended_as("low").build()
     ),
     "a group defended lower than it is scheduled is refused": Case(
         resource=a_pod_group().in_priority_class("high", 9000).defended_as("low").build(),
-        refused=(f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',),
+        refused=(
+            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',
+        ),
     ),
     "a group defended higher is forbidden": Case(
         resource=a_pod_group().in_priority_class("low", 100).defended_as("high").build(),
@@ -87,7 +110,9 @@ CASES = {
     "a group without a priority has that of the global default": Case(
         resource=a_pod_group().defended_as("low").build(),
         facts=knowing(FOR_ALL),
-        refused=(f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 500: must be 500 or higher',),
+        refused=(
+            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 500: must be 500 or higher',
+        ),
     ),
     "a group defended with what does not exist is refused: its pods need it now": Case(
         resource=a_pod_group().in_priority_class("low", 100).defended_as("gold").build(),
@@ -103,11 +128,15 @@ CASES = {
     ),
     "a workload defended lower than one of its groups is refused": Case(
         resource=a_workload().with_templates("low", "high").defended_as("low").build(),
-        refused=(f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',),
+        refused=(
+            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',
+        ),
     ),
     "a group inside a group counts too": Case(
         resource=a_workload().with_templates(inside=NESTED).defended_as("low").build(),
-        refused=(f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',),
+        refused=(
+            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',
+        ),
     ),
     "what is wrong with several groups alike is said once": Case(
         resource=a_workload().with_templates("low", "low").defended_as("high").build(),
@@ -126,7 +155,9 @@ CASES = {
         old=a_workload().with_templates("low").defended_as("low").build(),
         refused=(FIXED,),
     ),
-    "a Workload without a spec is the API server's to refuse": Case(resource=Resource(kind="Workload")),
+    "a Workload without a spec is the API server's to refuse": Case(
+        resource=Resource(kind="Workload")
+    ),
 }
 
 

@@ -13,18 +13,25 @@ from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.quota import Quota, Quotas
 from reprieve_testing.builders import PodBuilder, a_pod, a_quota
 
-AMOUNTS = ("least", "most", "used", "non_preemptible_used", "non_preemptible_request")
+AMOUNTS = ("min_amounts", "max_amounts", "used", "non_preemptible_used", "non_preemptible_request")
 
 
 def of_cpus(**cpus: str) -> Quota:
     """A quota of 10 to 20 CPUs of which nothing is used, but for what `cpus` says."""
-    said = {"least": "10", "most": "20"} | cpus
-    fields = {name: quota.read_amounts({"cpu": said[name]} if said.get(name) else {}) for name in AMOUNTS}
+    said = {"min_amounts": "10", "max_amounts": "20"} | cpus
+    fields = {
+        name: quota.read_amounts({"cpu": said[name]} if said.get(name) else {}) for name in AMOUNTS
+    }
     return replace(a_quota("gpu", "team"), **fields)  # type: ignore[arg-type]  # named by this module only
 
 
 def a_job(cpus: str, *, preemptible: str = "true", pods: int = 1) -> Resource:
-    pod = a_pod().labelled(keys.QUOTA_NAME, "gpu").labelled(keys.PREEMPTIBLE, preemptible).asking(cpu=cpus)
+    pod = (
+        a_pod()
+        .labelled(keys.QUOTA_NAME, "gpu")
+        .labelled(keys.PREEMPTIBLE, preemptible)
+        .asking(cpu=cpus)
+    )
     job = pod.in_template_of("Job")
     assert job.spec is not None
     spec = replace(job.spec, parallelism=pods)
@@ -48,7 +55,9 @@ def over(what: str, prefix: str = "spec.template.") -> tuple[str, ...]:
 PLAIN = a_pod().asking(cpu="100")
 
 CASES = {
-    "a non-preemptible job that fills the min fits": Case(job=a_job("10", preemptible="false"), quota=of_cpus()),
+    "a non-preemptible job that fills the min fits": Case(
+        job=a_job("10", preemptible="false"), quota=of_cpus()
+    ),
     "a non-preemptible job above the min does not": Case(
         job=a_job("11", preemptible="false"), quota=of_cpus(), warned=over("11 over min 10")
     ),
@@ -61,7 +70,9 @@ CASES = {
         warned=over("11 over min 10"),
     ),
     "what preemptible ones use does not, but counts against the max": Case(
-        job=a_job("5", preemptible="false"), quota=of_cpus(used="15500m"), warned=over("20500m over max 20")
+        job=a_job("5", preemptible="false"),
+        quota=of_cpus(used="15500m"),
+        warned=over("20500m over max 20"),
     ),
     "a job may be too much for both": Case(
         job=a_job("25", preemptible="false"),
@@ -82,14 +93,20 @@ CASES = {
         warned=over("23 over max 20"),
     ),
     "figures that are not of the same moment never make room": Case(
-        job=a_job("21"), quota=of_cpus(used="1", non_preemptible_used="4"), warned=over("21 over max 20")
+        job=a_job("21"),
+        quota=of_cpus(used="1", non_preemptible_used="4"),
+        warned=over("21 over max 20"),
     ),
     "a resource that the quota does not name is not limited": Case(
-        job=a_job("99", preemptible="false"), quota=of_cpus(least="", most="")
+        job=a_job("99", preemptible="false"), quota=of_cpus(min_amounts="", max_amounts="")
     ),
-    "a job that asks for nothing fits into a quota that is overdrawn": Case(job=a_job("0"), quota=of_cpus(used="30")),
+    "a job that asks for nothing fits into a quota that is overdrawn": Case(
+        job=a_job("0"), quota=of_cpus(used="30")
+    ),
     "a job that makes no pods yet fits": Case(job=a_job("30", pods=0), quota=of_cpus()),
-    "what exists already is in the used figures": Case(job=a_job("30"), before=a_job("29"), quota=of_cpus()),
+    "what exists already is in the used figures": Case(
+        job=a_job("30"), before=a_job("29"), quota=of_cpus()
+    ),
     "a single pod is its own job": Case(
         job=a_pod().labelled(keys.QUOTA_NAME, "gpu").asking(cpu="21").build(),
         quota=of_cpus(),
@@ -102,9 +119,13 @@ CASES = {
         job=PLAIN.labelled(keys.QUOTA_NAME, "other").build(), quota=of_cpus()
     ),
     "the names of a long quota and resource are shortened": Case(
-        job=a_pod().labelled(keys.PREEMPTIBLE, "true").asking(**{"requests.nvidia.com/gpu-of-2026": "2"}).build(),
+        job=a_pod()
+        .labelled(keys.PREEMPTIBLE, "true")
+        .asking(**{"requests.nvidia.com/gpu-of-2026": "2"})
+        .build(),
         quota=replace(
-            a_quota("q" * 253, "team", "team"), most=quota.read_amounts({"requests.nvidia.com/gpu-of-2026": "1"})
+            a_quota("q" * 253, "team", "team"),
+            max_amounts=quota.read_amounts({"requests.nvidia.com/gpu-of-2026": "1"}),
         ),
         warned=(f"spec: requests.nvidia.c... 2 over max 1 of quota {'q' * 17}...",),
     ),
@@ -147,6 +168,15 @@ def test_where_pods_are_non_preemptible_by_default_silence_is() -> None:
 
 def test_a_warning_fits_into_a_line() -> None:
     deepest: PodBuilder = a_pod().labelled(keys.PREEMPTIBLE, "true").asking(**{"x" * 63: "2048Mi"})
-    quotas = Quotas([replace(a_quota("q" * 253, "admin", "team"), most=quota.read_amounts({"x" * 63: "2047Mi"}))])
-    (warning,) = decide_admission(deepest.in_template_of("CronJob"), None, Facts(quotas=quotas)).warnings
+    quotas = Quotas(
+        [
+            replace(
+                a_quota("q" * 253, "admin", "team"),
+                max_amounts=quota.read_amounts({"x" * 63: "2047Mi"}),
+            )
+        ]
+    )
+    (warning,) = decide_admission(
+        deepest.in_template_of("CronJob"), None, Facts(quotas=quotas)
+    ).warnings
     assert len(warning) < 120

@@ -14,33 +14,49 @@ from reprieve_policy.kube.objects import (
     Resource,
     Spec,
 )
-from reprieve_policy.kube.parts import ExitCodes, FailurePolicy, FailureRule, PodCondition
+from reprieve_policy.kube.parts import (
+    ExitCodes,
+    PodConditionPattern,
+    PodFailurePolicy,
+    PodFailurePolicyRule,
+)
 from reprieve_testing.builders import a_pod
 
 POLICY = "spec.podFailurePolicy: preemptions are failures: ignore DisruptionTarget; on SIGTERM exit non-zero"
 TRAP = "spec.template.spec.containers[0]: exits with 0 on SIGTERM: to its Job it has finished"
-IGNORES = FailureRule(action="Ignore", onPodConditions=(PodCondition(type="DisruptionTarget"),))
+IGNORES = PodFailurePolicyRule(
+    action="Ignore", onPodConditions=(PodConditionPattern(type="DisruptionTarget"),)
+)
 
 
-def a_job(*rules: FailureRule, hint: str | None = "http://:8080/x", kind: str = "Job", **container: Any) -> Resource:
+def a_job(
+    *rules: PodFailurePolicyRule,
+    hint: str | None = "http://:8080/x",
+    kind: str = "Job",
+    **container: Any,
+) -> Resource:
     main = Container(name="main", ports=(ContainerPort(containerPort=8080),), **container)
     pod = a_pod().with_containers(main)
     pod = pod if hint is None else pod.with_hint(hint)
     made = pod.in_template_of(kind)
     assert made.spec is not None
-    policy = FailurePolicy(rules=rules) if rules else None
+    policy = PodFailurePolicy(rules=rules) if rules else None
     if kind == "CronJob":
         job = replace(made.spec.jobTemplate.spec, podFailurePolicy=policy)  # type: ignore[union-attr, type-var]
         return replace(made, spec=Spec(jobTemplate=JobTemplate(spec=job)))
     return replace(made, spec=replace(made.spec, podFailurePolicy=policy))
 
 
-def on_exit(operator: str, *codes: int, action: str = "FailJob") -> FailureRule:
-    return FailureRule(action=action, onExitCodes=ExitCodes(operator=operator, values=codes))
+def on_exit(operator: str, *codes: int, action: str = "FailJob") -> PodFailurePolicyRule:
+    return PodFailurePolicyRule(
+        action=action, onExitCodes=ExitCodes(operator=operator, values=codes)
+    )
 
 
-def on_condition(kind: str, status: str = "True", action: str = "Ignore") -> FailureRule:
-    return FailureRule(action=action, onPodConditions=(PodCondition(type=kind, status=status),))
+def on_condition(kind: str, status: str = "True", action: str = "Ignore") -> PodFailurePolicyRule:
+    return PodFailurePolicyRule(
+        action=action, onPodConditions=(PodConditionPattern(type=kind, status=status),)
+    )
 
 
 QUIET = {
@@ -48,7 +64,10 @@ QUIET = {
     "it ignores them after failing for other exit codes": (on_exit("In", 42), IGNORES),
     "it ignores them after failing for all but SIGTERM's": (on_exit("NotIn", 0, 143), IGNORES),
     "it ignores SIGTERM's exit code": (on_exit("In", 143, action="Ignore"),),
-    "it ignores them after counting another condition": (on_condition("ConfigIssue", action="Count"), IGNORES),
+    "it ignores them after counting another condition": (
+        on_condition("ConfigIssue", action="Count"),
+        IGNORES,
+    ),
 }
 WARNED = {
     "it has no such policy": (),
@@ -57,7 +76,7 @@ WARNED = {
     "it fails when disrupted": (on_condition("DisruptionTarget", action="FailJob"), IGNORES),
     "it fails for SIGTERM's exit code first": (on_exit("In", 143), IGNORES),
     "it fails for all but a few exit codes first": (on_exit("NotIn", 3), IGNORES),
-    "a rule is about nothing": (FailureRule(action="Ignore"),),
+    "a rule is about nothing": (PodFailurePolicyRule(action="Ignore"),),
 }
 SCRIPTS = {
     "trap 'exit 0' TERM; train & wait": True,
@@ -72,12 +91,14 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("rules", QUIET.values(), ids=QUIET)
-def test_nothing_is_said_where(rules: tuple[FailureRule, ...]) -> None:
+def test_nothing_is_said_where(rules: tuple[PodFailurePolicyRule, ...]) -> None:
     assert decide_admission(a_job(*rules), None, Facts()).warnings == ()
 
 
 @pytest.mark.parametrize("rules", WARNED.values(), ids=WARNED)
-def test_it_is_warned_that_a_preemption_is_a_failure_where(rules: tuple[FailureRule, ...]) -> None:
+def test_it_is_warned_that_a_preemption_is_a_failure_where(
+    rules: tuple[PodFailurePolicyRule, ...],
+) -> None:
     assert decide_admission(a_job(*rules), None, Facts()).warnings == (POLICY,)
 
 
@@ -100,7 +121,10 @@ def test_a_job_that_is_not_asked_to_save_is_its_own_affair() -> None:
 
 def test_nor_is_one_that_wants_no_checkpoint_or_has_not_been_read() -> None:
     unasked = a_pod().with_hint("annotation:").with_checkpoint("none").in_template_of("Job")
-    assert all("podFailurePolicy" not in warning for warning in decide_admission(unasked, None, Facts()).warnings)
+    assert all(
+        "podFailurePolicy" not in warning
+        for warning in decide_admission(unasked, None, Facts()).warnings
+    )
     empty = Resource(kind="CronJob", spec=Spec(jobTemplate=JobTemplate()))
     assert decide_admission(empty, None, Facts()).warnings == ()
 

@@ -8,31 +8,50 @@ import pytest
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.cost import Stake, Work
-from reprieve_policy.preemption.selection import Obstacle
-from reprieve_policy.preemption.selection.snapshot import GroupKey, Preemptor, Tenant
+from reprieve_policy.preemption.cost import CostInputs, WorkProgress
+from reprieve_policy.preemption.selection import DryRunStatus
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import SceneBuilder, a_budget, a_preemptor, a_room, a_scene, a_tenant
+from reprieve_testing.scenes import (
+    SnapshotFixture,
+    a_budget,
+    a_node_info,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
 
 ABOVE = a_preemptor(preemption_class=9)
 
 
-def speaking(name: str, *, preemption_class: int = 3, stated: int = 0, cpu: float = 1, **fields: object) -> Tenant:
-    stake = Stake(devices=cpu, stated=stated)
-    return a_tenant(name, preemption_class=preemption_class, speaks=True, cpu=cpu, stake=stake, **fields)  # type: ignore[arg-type]  # named by these tests
+def speaking(
+    name: str, *, preemption_class: int = 3, stated: int = 0, cpu: float = 1, **fields: object
+) -> ScheduledPod:
+    stake = CostInputs(devices=cpu, stated=stated)
+    return a_scheduled_pod(
+        name,
+        preemption_class=preemption_class,
+        states_preferences=True,
+        cpu=cpu,
+        cost_inputs=stake,
+        **fields,
+    )  # type: ignore[arg-type]  # named by these tests
 
 
-def victims(scene: SceneBuilder, preemptor: Preemptor = ABOVE) -> Sequence[str]:
+def victims(scene: SnapshotFixture, preemptor: Preemptor = ABOVE) -> Sequence[str]:
     built = scene.build()
-    best = selection.decide(preemptor, built, built.rooms).best
+    best = selection.decide(preemptor, built, built.nodes).best
     return () if best is None else [victim.name for victim in best.victims]
 
 
-TWO = replace(ABOVE, guest=a_preemptor(cpu=2).guest)
+TWO = replace(ABOVE, demand=a_preemptor(cpu=2).demand)
 
 NODE = {
     "the lower class goes, however old": (
-        (speaking("high", preemption_class=4, started=-1), speaking("low", preemption_class=2, started=-9999)),
+        (
+            speaking("high", preemption_class=4, started=-1),
+            speaking("low", preemption_class=2, started=-9999),
+        ),
         ["low"],
     ),
     "of one class, who says that it is cheap": (
@@ -44,7 +63,7 @@ NODE = {
         ["short"],
     ),
     "one that says nothing is in the cluster's default class, and compared by it": (
-        (a_tenant("silent", started=-1), speaking("low", preemption_class=2, started=-9999)),
+        (a_scheduled_pod("silent", started=-1), speaking("low", preemption_class=2, started=-9999)),
         ["low"],
     ),
     "a lower priority goes first, whatever the class": (
@@ -55,37 +74,42 @@ NODE = {
 
 
 @pytest.mark.parametrize(("pods", "want"), NODE.values(), ids=NODE.keys())
-def test_of_two_on_a_node(pods: Sequence[Tenant], want: Sequence[str]):
-    assert victims(a_scene(a_room("n", *pods, cpu=2))) == want
-    assert victims(a_scene(a_room("n", *reversed(pods), cpu=2))) == want
+def test_of_two_on_a_node(pods: Sequence[ScheduledPod], want: Sequence[str]):
+    assert victims(a_snapshot(a_node_info("n", *pods, cpu=2))) == want
+    assert victims(a_snapshot(a_node_info("n", *reversed(pods), cpu=2))) == want
 
 
 NODES = {
     "the lower class goes": (speaking("a", preemption_class=4), speaking("b", preemption_class=2)),
     "the cheaper goes": (speaking("a", stated=3), speaking("b")),
     "who would lose the least goes": (speaking("a", started=-99), speaking("b", started=-9)),
-    "who says nothing stays beside a lower class": (a_tenant("a", started=-1), speaking("b", preemption_class=1)),
+    "who says nothing stays beside a lower class": (
+        a_scheduled_pod("a", started=-1),
+        speaking("b", preemption_class=1),
+    ),
     "by name, where there is nothing else": (speaking("b"), speaking("b")),
 }
 
 
 @pytest.mark.parametrize("pods", NODES.values(), ids=NODES.keys())
-def test_of_two_nodes(pods: Sequence[Tenant]):
-    rooms = [a_room(f"n{index}", pod, cpu=1) for index, pod in enumerate(pods)]
+def test_of_two_nodes(pods: Sequence[ScheduledPod]):
+    rooms = [a_node_info(f"n{index}", pod, cpu=1) for index, pod in enumerate(pods)]
 
-    assert victims(a_scene(*rooms)) == ["b"]
+    assert victims(a_snapshot(*rooms)) == ["b"]
 
 
 SMALL = [speaking(f"small-{index}") for index in range(2)]
 
 
 def test_one_large_one_goes_rather_than_many_small_ones():
-    assert victims(a_scene(a_room("n", *SMALL, speaking("large", cpu=2), cpu=4)), TWO) == ["large"]
+    assert victims(a_snapshot(a_node_info("n", *SMALL, speaking("large", cpu=2), cpu=4)), TWO) == [
+        "large"
+    ]
 
 
 def test_but_not_one_that_a_budget_protects():
     large = speaking("large", cpu=2, labels={"app": "web"})
-    scene = a_scene(a_room("n", *SMALL, large, cpu=4)).with_budgets(a_budget("web"))
+    scene = a_snapshot(a_node_info("n", *SMALL, large, cpu=4)).with_budgets(a_budget("web"))
 
     assert sorted(victims(scene, TWO)) == ["small-0", "small-1"]
 
@@ -93,13 +117,19 @@ def test_but_not_one_that_a_budget_protects():
 def test_nor_one_of_a_higher_class():
     large = speaking("large", cpu=2, preemption_class=4)
 
-    assert sorted(victims(a_scene(a_room("n", *SMALL, large, cpu=4)), TWO)) == ["small-0", "small-1"]
+    assert sorted(victims(a_snapshot(a_node_info("n", *SMALL, large, cpu=4)), TWO)) == [
+        "small-0",
+        "small-1",
+    ]
 
 
 def test_where_nobody_says_anything_that_holds_only_beyond_what_a_decision_may_take():
-    old, young = a_tenant("large", cpu=2, started=-99), [a_tenant(f"small-{index}") for index in range(2)]
-    young = [replace(pod, work=Work(started_at=after(-1))) for pod in young]
-    scene = a_scene(a_room("n", old, *young, cpu=4))
+    old, young = (
+        a_scheduled_pod("large", cpu=2, started=-99),
+        [a_scheduled_pod(f"small-{index}") for index in range(2)],
+    )
+    young = [replace(pod, progress=WorkProgress(started_at=after(-1))) for pod in young]
+    scene = a_snapshot(a_node_info("n", old, *young, cpu=4))
     preemptor = a_preemptor(cpu=2)
 
     assert sorted(victims(scene, preemptor)) == ["small-0", "small-1"]
@@ -107,37 +137,43 @@ def test_where_nobody_says_anything_that_holds_only_beyond_what_a_decision_may_t
 
 
 def test_of_a_gang_the_highest_class_and_all_costs_count():
-    def gang(name: str, *classes: int) -> list[Tenant]:
-        key = GroupKey("team", name)
-        return [speaking(f"{name}-{value}", preemption_class=value, group=key) for value in classes]
+    def gang(name: str, *classes: int) -> list[ScheduledPod]:
+        key = GangKey("team", name)
+        return [speaking(f"{name}-{value}", preemption_class=value, gang=key) for value in classes]
 
-    scene = a_scene(a_room("n", *gang("a", 1, 4), *gang("b", 3, 2), cpu=4)).with_gang("a").with_gang("b")
+    scene = (
+        a_snapshot(a_node_info("n", *gang("a", 1, 4), *gang("b", 3, 2), cpu=4))
+        .with_gang("a")
+        .with_gang("b")
+    )
 
     assert sorted(victims(scene)) == ["b-2", "b-3"]
 
 
-GANG = GroupKey("team", "gang")
+GANG = GangKey("team", "gang")
 BESIDE_A_GANG = {
     "is let back before a single pod, though that is dearer": (
         ABOVE,
-        (speaking("member", group=GANG), speaking("dear", preemption_class=4, stated=9)),
+        (speaking("member", gang=GANG), speaking("dear", preemption_class=4, stated=9)),
         ["dear"],
     ),
     "is so, too, where fewer large ones go": (
         TWO,
-        (speaking("member", group=GANG, cpu=3), speaking("large", cpu=2), *SMALL),
+        (speaking("member", gang=GANG, cpu=3), speaking("large", cpu=2), *SMALL),
         ["large"],
     ),
 }
 
 
-@pytest.mark.parametrize(("preemptor", "pods", "want"), BESIDE_A_GANG.values(), ids=BESIDE_A_GANG.keys())
+@pytest.mark.parametrize(
+    ("preemptor", "pods", "want"), BESIDE_A_GANG.values(), ids=BESIDE_A_GANG.keys()
+)
 def test_where_somebody_speaks_a_gang_of_equal_priority(
-    preemptor: Preemptor, pods: Sequence[Tenant], want: Sequence[str]
+    preemptor: Preemptor, pods: Sequence[ScheduledPod], want: Sequence[str]
 ):
-    room = a_room("n", *pods, cpu=sum(pod.stake.devices for pod in pods))
+    room = a_node_info("n", *pods, cpu=sum(pod.cost_inputs.devices for pod in pods))
 
-    assert victims(a_scene(room).with_gang("gang"), preemptor) == want
+    assert victims(a_snapshot(room).with_gang("gang"), preemptor) == want
 
 
 def bounded(seconds: int) -> PolicySettings:
@@ -156,30 +192,42 @@ WORTH = {
 }
 
 
-@pytest.mark.parametrize(("settings", "devices", "walltime", "is_worth_it"), WORTH.values(), ids=WORTH.keys())
+@pytest.mark.parametrize(
+    ("settings", "devices", "walltime", "is_worth_it"), WORTH.values(), ids=WORTH.keys()
+)
 def test_victims_cost_less_than_the_preemptor_is_worth(
     settings: PolicySettings, devices: float, walltime: int | None, *, is_worth_it: bool
 ):
-    scene = a_scene(a_room("n", a_tenant("low", started=-HOUR), cpu=1)).with_settings(settings).build()
+    scene = (
+        a_snapshot(a_node_info("n", a_scheduled_pod("low", started=-HOUR), cpu=1))
+        .with_settings(settings)
+        .build()
+    )
     preemptor = a_preemptor(devices=devices, walltime_seconds=walltime)
 
-    assert selection.decide(preemptor, scene, ["n"]).obstacles == ({} if is_worth_it else {"n": Obstacle.TOO_DEAR})
+    assert selection.decide(preemptor, scene, ["n"]).node_statuses == (
+        {} if is_worth_it else {"n": DryRunStatus.TOO_EXPENSIVE}
+    )
 
 
 def test_a_choice_says_what_it_costs():
-    work = Work(started_at=after(-HOUR), walltime=Walltime(after(-HOUR), 2 * HOUR))
-    scene = a_scene(a_room("n", a_tenant("low", cpu=2, work=work), cpu=2)).build()
+    work = WorkProgress(started_at=after(-HOUR), walltime=Walltime(after(-HOUR), 2 * HOUR))
+    scene = a_snapshot(
+        a_node_info("n", a_scheduled_pod("low", cpu=2, progress=work), cpu=2)
+    ).build()
 
     best = selection.decide(a_preemptor(), scene, ["n"]).best
 
     assert best is not None
     # An hour to compute again, and half of the hour's walltime: the share between 10 % and 90 %.
-    assert best.hours == pytest.approx(2 * (1 + 0.5))
-    assert best.victims[0].cost(NOW).hours == pytest.approx(best.hours)
+    assert best.cost_hours == pytest.approx(2 * (1 + 0.5))
+    assert best.victims[0].cost(NOW).hours == pytest.approx(best.cost_hours)
 
 
 def test_more_victims_than_a_decision_may_take_are_not_taken():
-    scene = a_scene(a_room("n", *(a_tenant(f"t{index}") for index in range(4)), cpu=4))
+    scene = a_snapshot(
+        a_node_info("n", *(a_scheduled_pod(f"t{index}") for index in range(4)), cpu=4)
+    )
 
     assert victims(scene, a_preemptor(cpu=4)) == ()
     assert len(victims(scene, a_preemptor(cpu=3))) == 3

@@ -5,71 +5,117 @@ from dataclasses import dataclass
 import pytest
 
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import Obstacle
+from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import Preemptor
-from reprieve_testing.scenes import SceneBuilder, a_budget, a_guest, a_preemptor, a_room, a_scene, a_tenant
+from reprieve_testing.scenes import (
+    SnapshotFixture,
+    a_budget,
+    a_node_info,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
 
 WEB = {"app": "web"}
 PREEMPTOR = a_preemptor()
 
 
-def decided(preemptor: Preemptor, scene: SceneBuilder) -> selection.Decision:
+def decided(preemptor: Preemptor, scene: SnapshotFixture) -> selection.PreemptionDecision:
     built = scene.build()
-    return selection.decide(preemptor, built, built.rooms)
+    return selection.decide(preemptor, built, built.nodes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     preemptor: Preemptor = PREEMPTOR
-    scene: SceneBuilder
+    scene: SnapshotFixture
     want: tuple[str, ...]
     """Names of victims on the best node, the most important first."""
 
 
 CASES = {
     "the lowest priority goes": Case(
-        scene=a_scene(a_room("n", a_tenant("high", priority=9), a_tenant("low", priority=5), cpu=2)), want=("low",)
+        scene=a_snapshot(
+            a_node_info(
+                "n", a_scheduled_pod("high", priority=9), a_scheduled_pod("low", priority=5), cpu=2
+            )
+        ),
+        want=("low",),
     ),
     "of one priority, who started last goes": Case(
-        scene=a_scene(a_room("n", a_tenant("old", started=-60), a_tenant("young", started=-5), cpu=2)), want=("young",)
+        scene=a_snapshot(
+            a_node_info(
+                "n",
+                a_scheduled_pod("old", started=-60),
+                a_scheduled_pod("young", started=-5),
+                cpu=2,
+            )
+        ),
+        want=("young",),
     ),
     "as few go as make room": Case(
         preemptor=a_preemptor(cpu=2),
-        scene=a_scene(
-            a_room("n", a_tenant("a", priority=3), a_tenant("b", priority=2), a_tenant("c", priority=1), cpu=3)
+        scene=a_snapshot(
+            a_node_info(
+                "n",
+                a_scheduled_pod("a", priority=3),
+                a_scheduled_pod("b", priority=2),
+                a_scheduled_pod("c", priority=1),
+                cpu=3,
+            )
         ),
         want=("b", "c"),
     ),
     "a small one of higher priority stays where a large one suffices": Case(
         preemptor=a_preemptor(cpu=3),
-        scene=a_scene(a_room("n", a_tenant("small", priority=1), a_tenant("large", priority=2, cpu=3), cpu=4)),
+        scene=a_snapshot(
+            a_node_info(
+                "n",
+                a_scheduled_pod("small", priority=1),
+                a_scheduled_pod("large", priority=2, cpu=3),
+                cpu=4,
+            )
+        ),
         want=("large",),
     ),
     "whom a budget protects goes last": Case(
-        scene=a_scene(
-            a_room("n", a_tenant("web", priority=1, labels=WEB), a_tenant("batch", priority=2), cpu=2)
+        scene=a_snapshot(
+            a_node_info(
+                "n",
+                a_scheduled_pod("web", priority=1, labels=WEB),
+                a_scheduled_pod("batch", priority=2),
+                cpu=2,
+            )
         ).with_budgets(a_budget("web")),
         want=("batch",),
     ),
     "a node without violated budgets goes before one of lower priority": Case(
-        scene=a_scene(
-            a_room("a", a_tenant("web", priority=1, labels=WEB), cpu=1),
-            a_room("b", a_tenant("batch", priority=2), cpu=1),
+        scene=a_snapshot(
+            a_node_info("a", a_scheduled_pod("web", priority=1, labels=WEB), cpu=1),
+            a_node_info("b", a_scheduled_pod("batch", priority=2), cpu=1),
         ).with_budgets(a_budget("web")),
         want=("batch",),
     ),
     "the node with the lowest highest priority is chosen": Case(
         preemptor=a_preemptor(cpu=2),
-        scene=a_scene(
-            a_room("a", a_tenant("a", priority=9), cpu=2),
-            a_room("b", a_tenant("b", priority=5), a_tenant("c", priority=5), cpu=2),
+        scene=a_snapshot(
+            a_node_info("a", a_scheduled_pod("a", priority=9), cpu=2),
+            a_node_info(
+                "b", a_scheduled_pod("b", priority=5), a_scheduled_pod("c", priority=5), cpu=2
+            ),
         ),
         want=("b", "c"),
     ),
     "pods nominated to a node keep their room there": Case(
-        scene=a_scene(
-            a_room("a", a_tenant("low", priority=1), cpu=1, nominees=(a_guest("first", priority=1000),)),
-            a_room("b", a_tenant("mid", priority=2), cpu=1),
+        scene=a_snapshot(
+            a_node_info(
+                "a",
+                a_scheduled_pod("low", priority=1),
+                cpu=1,
+                nominated_pods=(a_pod_demand("first", priority=1000),),
+            ),
+            a_node_info("b", a_scheduled_pod("mid", priority=2), cpu=1),
         ),
         want=("mid",),
     ),
@@ -85,6 +131,8 @@ def test_victims_of_the_best_node(case: Case):
 
 
 def test_a_node_where_nobody_may_be_a_victim_says_so():
-    found = decided(a_preemptor(), a_scene(a_room("n", a_tenant("high", priority=2000), cpu=1)))
+    found = decided(
+        a_preemptor(), a_snapshot(a_node_info("n", a_scheduled_pod("high", priority=2000), cpu=1))
+    )
 
-    assert found.obstacles == {"n": Obstacle.NO_VICTIMS}
+    assert found.node_statuses == {"n": DryRunStatus.NO_VICTIMS}

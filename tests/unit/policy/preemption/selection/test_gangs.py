@@ -8,52 +8,63 @@ import pytest
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
-from reprieve_policy.gangs.disruption import Mode
+from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.cost import Work
-from reprieve_policy.preemption.selection import Ground, Obstacle
-from reprieve_policy.preemption.selection.eligibility import Court
-from reprieve_policy.preemption.selection.release import SOMEBODY
+from reprieve_policy.preemption.cost import WorkProgress
+from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason
+from reprieve_policy.preemption.selection.eligibility import Eligibility
+from reprieve_policy.preemption.selection.release import UNKNOWN_PREEMPTOR
 from reprieve_policy.preemption.selection.snapshot import (
-    GroupKey,
-    Port,
+    AntiAffinity,
+    GangKey,
+    HostPortInfo,
+    NodeInfo,
     Preemptor,
-    Repulsion,
     Requirement,
-    Room,
-    Scene,
-    Tenant,
+    ScheduledPod,
+    Snapshot,
 )
 from reprieve_testing.builders import NOW
-from reprieve_testing.scenes import EVERYBODY, SceneBuilder, a_budget, a_guest, a_preemptor, a_room, a_scene, a_tenant
+from reprieve_testing.scenes import (
+    ALL_PODS,
+    SnapshotFixture,
+    a_budget,
+    a_node_info,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
 
-OLD, MINE = GroupKey("team", "old"), GroupKey("team", "mine")
+OLD, MINE = GangKey("team", "old"), GangKey("team", "mine")
 ANY_NUMBER = PolicySettings(max_victims=1000)
 
 
-def of_gang(name: str, **fields: object) -> Tenant:
-    return a_tenant(name, **{"group": OLD, **fields})  # type: ignore[arg-type]  # named by these tests
+def of_gang(name: str, **fields: object) -> ScheduledPod:
+    return a_scheduled_pod(name, **{"gang": OLD, **fields})  # type: ignore[arg-type]  # named by these tests
 
 
 def a_gang_of(count: int, *, cpu: float = 1, **fields: object) -> Preemptor:
     """Return the first of so many pods that must all find room."""
-    rest = tuple(a_guest(f"mate-{index}", cpu=cpu) for index in range(1, count))
-    return a_preemptor(cpu=cpu, group=MINE, rest=rest, devices=cpu * count, **fields)
+    rest = tuple(a_pod_demand(f"mate-{index}", cpu=cpu) for index in range(1, count))
+    return a_preemptor(cpu=cpu, gang=MINE, pending_members=rest, devices=cpu * count, **fields)
 
 
-def decided(preemptor: Preemptor, scene: SceneBuilder, nodes: Sequence[str] = ()) -> selection.Decision:
+def decided(
+    preemptor: Preemptor, scene: SnapshotFixture, nodes: Sequence[str] = ()
+) -> selection.PreemptionDecision:
     built = scene.build()
-    return selection.decide(preemptor, built, nodes or built.rooms)
+    return selection.decide(preemptor, built, nodes or built.nodes)
 
 
-def names(pods: Sequence[Tenant]) -> list[str]:
+def names(pods: Sequence[ScheduledPod]) -> list[str]:
     return sorted(pod.name for pod in pods)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     preemptor: Preemptor
-    scene: SceneBuilder
+    scene: SnapshotFixture
     victims: Sequence[str] = ()
     elsewhere: Sequence[str] = ()
     later: Sequence[str] = ()
@@ -64,33 +75,38 @@ ONE = a_preemptor()
 CASES = {
     "a gang goes as a whole, wherever it runs, and counts once": Case(
         preemptor=ONE,
-        scene=a_scene(a_room("a", of_gang("a1"), of_gang("a2"), cpu=2), a_room("b", of_gang("b1"), cpu=1)).with_gang(
-            "old"
-        ),
+        scene=a_snapshot(
+            a_node_info("a", of_gang("a1"), of_gang("a2"), cpu=2),
+            a_node_info("b", of_gang("b1"), cpu=1),
+        ).with_gang("old"),
         victims=["a1", "a2"],
         elsewhere=["b1"],
         units=1,
     ),
     "a gang of which one is protected does not go at all": Case(
         preemptor=ONE,
-        scene=a_scene(
-            a_room("a", of_gang("a1"), a_tenant("single", priority=9), cpu=2),
-            a_room("b", of_gang("b1", is_non_preemptible=True), cpu=1),
+        scene=a_snapshot(
+            a_node_info("a", of_gang("a1"), a_scheduled_pod("single", priority=9), cpu=2),
+            a_node_info("b", of_gang("b1", is_non_preemptible=True), cpu=1),
         ).with_gang("old"),
         victims=["single"],
         units=1,
     ),
     "a gang is let back before single pods of its priority": Case(
         preemptor=ONE,
-        scene=a_scene(a_room("a", of_gang("a1", started=-5), a_tenant("single"), cpu=2)).with_gang("old"),
+        scene=a_snapshot(
+            a_node_info("a", of_gang("a1", started=-5), a_scheduled_pod("single"), cpu=2)
+        ).with_gang("old"),
         victims=["single"],
         units=1,
     ),
     "a larger gang is let back before a smaller one": Case(
         preemptor=ONE,
-        scene=a_scene(
-            a_room("a", of_gang("a1"), a_tenant("s1", group=GroupKey("team", "small")), cpu=2),
-            a_room("b", of_gang("b1", priority=0), cpu=0.5),
+        scene=a_snapshot(
+            a_node_info(
+                "a", of_gang("a1"), a_scheduled_pod("s1", gang=GangKey("team", "small")), cpu=2
+            ),
+            a_node_info("b", of_gang("b1", priority=0), cpu=0.5),
         )
         .with_gang("old")
         .with_gang("small"),
@@ -99,27 +115,34 @@ CASES = {
     ),
     "of a gang that goes pod by pod, one goes": Case(
         preemptor=ONE,
-        scene=a_scene(a_room("a", of_gang("a1"), of_gang("a2", started=-5), cpu=2)).with_gang("old", Mode.SINGLE),
+        scene=a_snapshot(
+            a_node_info("a", of_gang("a1"), of_gang("a2", started=-5), cpu=2)
+        ).with_gang("old", DisruptionMode.SINGLE),
         victims=["a2"],
         units=1,
     ),
     "a gang that nobody has heard of goes pod by pod": Case(
-        preemptor=ONE, scene=a_scene(a_room("a", of_gang("a1"), cpu=1)), victims=["a1"], units=1
+        preemptor=ONE,
+        scene=a_snapshot(a_node_info("a", of_gang("a1"), cpu=1)),
+        victims=["a1"],
+        units=1,
     ),
     "what a gang can do without goes, the rest stays": Case(
         preemptor=ONE,
-        scene=a_scene(
-            a_room("a", of_gang("a1"), of_gang("a2", started=-5), of_gang("a3", started=-9), cpu=3)
-        ).with_gang("old", Mode.SINGLE, min_available=2),
+        scene=a_snapshot(
+            a_node_info(
+                "a", of_gang("a1"), of_gang("a2", started=-5), of_gang("a3", started=-9), cpu=3
+            )
+        ).with_gang("old", DisruptionMode.SINGLE, min_available=2),
         victims=["a2"],
         units=1,
     ),
     "a gang on the preemptor's node makes room for its mates elsewhere": Case(
         preemptor=a_gang_of(3),
-        scene=a_scene(
-            a_room("a", of_gang("a1"), cpu=1),
-            a_room("b", of_gang("b1"), cpu=1),
-            a_room("c", of_gang("c1"), a_tenant("single", priority=9), cpu=2),
+        scene=a_snapshot(
+            a_node_info("a", of_gang("a1"), cpu=1),
+            a_node_info("b", of_gang("b1"), cpu=1),
+            a_node_info("c", of_gang("c1"), a_scheduled_pod("single", priority=9), cpu=2),
         ).with_gang("old"),
         victims=["a1"],
         elsewhere=["b1", "c1"],
@@ -127,28 +150,40 @@ CASES = {
     ),
     "mates are placed beside it": Case(
         preemptor=a_gang_of(2),
-        scene=a_scene(a_room("a", a_tenant("a1"), a_tenant("a2"), cpu=2)),
+        scene=a_snapshot(a_node_info("a", a_scheduled_pod("a1"), a_scheduled_pod("a2"), cpu=2)),
         victims=["a1", "a2"],
         units=2,
     ),
     "victims for its mates on other nodes count, too": Case(
         preemptor=a_gang_of(2),
-        scene=a_scene(a_room("a", a_tenant("a1"), cpu=1), a_room("b", a_tenant("b1"), cpu=1)),
+        scene=a_snapshot(
+            a_node_info("a", a_scheduled_pod("a1"), cpu=1),
+            a_node_info("b", a_scheduled_pod("b1"), cpu=1),
+        ),
         victims=["a1"],
         later=["b1"],
         units=2,
     ),
     "free room is used first": Case(
         preemptor=a_gang_of(2),
-        scene=a_scene(a_room("a", a_tenant("a1"), cpu=1), a_room("b", a_tenant("b1"), cpu=1), a_room("free", cpu=1)),
+        scene=a_snapshot(
+            a_node_info("a", a_scheduled_pod("a1"), cpu=1),
+            a_node_info("b", a_scheduled_pod("b1"), cpu=1),
+            a_node_info("free", cpu=1),
+        ),
         victims=["a1"],
         units=1,
     ),
     "a gang that turns out not to be needed is let back, too": Case(
-        preemptor=replace(a_gang_of(1), rest=(a_guest("mate", cpu=8),)),
-        scene=a_scene(
-            a_room("a", a_tenant("s1", group=GroupKey("team", "small")), of_gang("a1", priority=5), cpu=2),
-            a_room("b", of_gang("b1", priority=5, cpu=8), cpu=8),
+        preemptor=replace(a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=8),)),
+        scene=a_snapshot(
+            a_node_info(
+                "a",
+                a_scheduled_pod("s1", gang=GangKey("team", "small")),
+                of_gang("a1", priority=5),
+                cpu=2,
+            ),
+            a_node_info("b", of_gang("b1", priority=5, cpu=8), cpu=8),
         )
         .with_gang("old")
         .with_gang("small"),
@@ -157,14 +192,17 @@ CASES = {
         units=1,
     ),
     "what one victim leaves is enough for a mate": Case(
-        preemptor=a_gang_of(2), scene=a_scene(a_room("a", a_tenant("large", cpu=2), cpu=2)), victims=["large"], units=1
+        preemptor=a_gang_of(2),
+        scene=a_snapshot(a_node_info("a", a_scheduled_pod("large", cpu=2), cpu=2)),
+        victims=["large"],
+        units=1,
     ),
     "who turns out not to be needed is let back": Case(
         # Nothing but the large gang has room for the second mate, and it leaves room for the first, too.
-        preemptor=replace(a_gang_of(1), rest=(a_guest("mate", cpu=8),)),
-        scene=a_scene(
-            a_room("a", a_tenant("single"), of_gang("a1", priority=5), cpu=2),
-            a_room("b", of_gang("b1", priority=5, cpu=8), cpu=8),
+        preemptor=replace(a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=8),)),
+        scene=a_snapshot(
+            a_node_info("a", a_scheduled_pod("single"), of_gang("a1", priority=5), cpu=2),
+            a_node_info("b", of_gang("b1", priority=5, cpu=8), cpu=8),
         ).with_gang("old"),
         victims=["a1"],
         elsewhere=["b1"],
@@ -179,201 +217,250 @@ def test_who_goes(case: Case):
 
     assert best is not None
     assert names(best.victims) == list(case.victims)
-    assert names(best.elsewhere) == list(case.elsewhere)
-    assert names(best.later) == list(case.later)
-    assert best.units == case.units
+    assert names(best.gang_members_elsewhere) == list(case.elsewhere)
+    assert names(best.other_victims) == list(case.later)
+    assert best.victim_count == case.units
 
 
-def full(name: str, cpu: int = 1) -> Room:
-    return a_room(name, *(a_tenant(f"{name}-{index}") for index in range(cpu)), cpu=cpu)
+def full(name: str, cpu: int = 1) -> NodeInfo:
+    return a_node_info(name, *(a_scheduled_pod(f"{name}-{index}") for index in range(cpu)), cpu=cpu)
 
 
-FOR_A_MATE: dict[str, Any] = {"cpu": 1, "nominees": (a_guest("nominated"),)}
+FOR_A_MATE: dict[str, Any] = {"cpu": 1, "nominated_pods": (a_pod_demand("nominated"),)}
 """All the room there is on a node is the one's that is nominated to it."""
 
 
-def going_for(uid: str) -> Sequence[Tenant]:
-    return [a_tenant(f"b-{index}", is_going=True, goes_for=uid) for index in range(3)]
+def going_for(uid: str) -> Sequence[ScheduledPod]:
+    return [a_scheduled_pod(f"b-{index}", is_leaving=True, preemptor_uid=uid) for index in range(3)]
 
 
 NO_VICTIM = {
     "the rest of its gang has no room anywhere": (
         a_gang_of(3, cpu=2),
-        a_scene(full("a", 2), a_room("b", a_tenant("high", priority=2000, cpu=2), cpu=2)).with_settings(ANY_NUMBER),
-        {"a": Obstacle.GANG, "b": Obstacle.NO_VICTIMS},
+        a_snapshot(
+            full("a", 2), a_node_info("b", a_scheduled_pod("high", priority=2000, cpu=2), cpu=2)
+        ).with_settings(ANY_NUMBER),
+        {"a": DryRunStatus.GANG_NOT_PLACED, "b": DryRunStatus.NO_VICTIMS},
     ),
     "the rest of its gang may run on no node": (
-        replace(a_gang_of(1), rest=(a_guest("mate", cpu=1, priority=1000, amounts={"nvidia.com/gpu": 1}),)),
-        a_scene(full("a")),
-        {"a": Obstacle.GANG},
+        replace(
+            a_gang_of(1),
+            pending_members=(
+                a_pod_demand("mate", cpu=1, priority=1000, amounts={"nvidia.com/gpu": 1}),
+            ),
+        ),
+        a_snapshot(full("a")),
+        {"a": DryRunStatus.GANG_NOT_PLACED},
     ),
     "two of its gang want one port of each node": (
         replace(
             a_gang_of(1),
-            guest=a_guest(ports=frozenset({Port("0.0.0.0", "TCP", 80)})),
-            rest=(a_guest("mate", ports=frozenset({Port("10.0.0.1", "TCP", 80)})),),
+            demand=a_pod_demand(ports=frozenset({HostPortInfo("0.0.0.0", "TCP", 80)})),
+            pending_members=(
+                a_pod_demand("mate", ports=frozenset({HostPortInfo("10.0.0.1", "TCP", 80)})),
+            ),
         ),
-        a_scene(full("a", 3)),
-        {"a": Obstacle.GANG},
+        a_snapshot(full("a", 3)),
+        {"a": DryRunStatus.GANG_NOT_PLACED},
     ),
     "all of them take more victims than a decision may": (
         a_gang_of(4),
-        a_scene(full("a", 4)),
-        {"a": Obstacle.TOO_MANY},
+        a_snapshot(full("a", 4)),
+        {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
     "with those that go for its mates it is too many": (
-        a_gang_of(1, mates_nominated_to=("b", "gone"), mates=frozenset({"mate"})),
-        a_scene(full("a"), a_room("b", *going_for("mate"), **FOR_A_MATE)),
-        {"a": Obstacle.TOO_MANY},
+        a_gang_of(
+            1, member_nominated_nodes=("b", "gone"), nominated_member_uids=frozenset({"mate"})
+        ),
+        a_snapshot(full("a"), a_node_info("b", *going_for("mate"), **FOR_A_MATE)),
+        {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
     "so it is with those that a scheduler deletes, it may be for them": (
-        a_gang_of(1, mates_nominated_to=("b", "gone"), mates=frozenset({"mate"})),
-        a_scene(full("a"), a_room("b", *going_for(SOMEBODY), **FOR_A_MATE)),
-        {"a": Obstacle.TOO_MANY},
+        a_gang_of(
+            1, member_nominated_nodes=("b", "gone"), nominated_member_uids=frozenset({"mate"})
+        ),
+        a_snapshot(full("a"), a_node_info("b", *going_for(UNKNOWN_PREEMPTOR), **FOR_A_MATE)),
+        {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
     "all of them cost more than the gang is worth": (
         a_gang_of(2),
-        a_scene(full("a", 2)).with_settings(PolicySettings(preemptor_worth_seconds=3600)),
-        {"a": Obstacle.TOO_DEAR},
+        a_snapshot(full("a", 2)).with_settings(PolicySettings(preemptor_worth_seconds=3600)),
+        {"a": DryRunStatus.TOO_EXPENSIVE},
     ),
     "its gang needs pods that go, and may lose none": (
         ONE,
-        a_scene(a_room("a", of_gang("a1"), cpu=1), a_room("b", of_gang("b1", is_going=True), cpu=9)).with_gang(
-            "old", Mode.SINGLE, min_available=1
-        ),
-        {"a": Obstacle.NO_VICTIMS},
+        a_snapshot(
+            a_node_info("a", of_gang("a1"), cpu=1),
+            a_node_info("b", of_gang("b1", is_leaving=True), cpu=9),
+        ).with_gang("old", DisruptionMode.SINGLE, min_available=1),
+        {"a": DryRunStatus.NO_VICTIMS},
     ),
 }
 
 
 @pytest.mark.parametrize(("preemptor", "scene", "want"), NO_VICTIM.values(), ids=NO_VICTIM.keys())
-def test_nobody_goes_where(preemptor: Preemptor, scene: SceneBuilder, want: dict[str, Obstacle]):
+def test_nobody_goes_where(
+    preemptor: Preemptor, scene: SnapshotFixture, want: dict[str, DryRunStatus]
+):
     found = decided(preemptor, scene, list(want))
 
-    assert found.choices == ()
-    assert found.obstacles == want
+    assert found.candidates == ()
+    assert found.node_statuses == want
 
 
-def ends_in(seconds: float) -> Work:
-    return Work(started_at=NOW, walltime=Walltime(NOW, int(seconds)))
+def ends_in(seconds: float) -> WorkProgress:
+    return WorkProgress(started_at=NOW, walltime=Walltime(NOW, int(seconds)))
 
 
-NEAR = of_gang("a1", work=ends_in(60))
+NEAR = of_gang("a1", progress=ends_in(60))
 COMPLETING = {
     "one is nearly complete": ([NEAR, of_gang("a2")], [None, None]),
     "one is, and another is protected": (
         [NEAR, of_gang("a2", is_non_preemptible=True)],
-        [Ground.GANG, Ground.NON_PREEMPTIBLE],
+        [RefusalReason.GANG, RefusalReason.NON_PREEMPTIBLE],
     ),
     "the one that is is protected otherwise": (
         [replace(NEAR, preemption_class=10), of_gang("a2")],
-        [Ground.CLASS, Ground.GANG],
+        [RefusalReason.CLASS, RefusalReason.GANG],
     ),
-    "all are": ([NEAR, of_gang("a2", work=ends_in(90))], [Ground.GANG, Ground.GANG]),
+    "all are": (
+        [NEAR, of_gang("a2", progress=ends_in(90))],
+        [RefusalReason.GANG, RefusalReason.GANG],
+    ),
 }
 
 
 @pytest.mark.parametrize(("members", "want"), COMPLETING.values(), ids=COMPLETING.keys())
-def test_of_a_gang_that_goes_as_a_whole(members: Sequence[Tenant], want: Sequence[Ground | None]):
-    built = a_scene(a_room("a", *members, cpu=2)).with_gang("old").build()
-    refusals = [selection.why_not(ONE, tenant, built) for tenant in built.rooms["a"].tenants]
+def test_of_a_gang_that_goes_as_a_whole(
+    members: Sequence[ScheduledPod], want: Sequence[RefusalReason | None]
+):
+    built = a_snapshot(a_node_info("a", *members, cpu=2)).with_gang("old").build()
+    refusals = [selection.refusal_for(ONE, tenant, built) for tenant in built.nodes["a"].pods]
 
-    assert [refusal and refusal.ground for refusal in refusals] == want
+    assert [refusal and refusal.reason for refusal in refusals] == want
 
 
 def test_it_is_let_finish_until_the_last_of_it_has():
-    last = of_gang("a2", work=ends_in(90))
-    built = a_scene(a_room("a", NEAR, last, of_gang("a3", work=ends_in(30)), cpu=3)).with_gang("old").build()
-    (gang,) = built.groups.values()
+    last = of_gang("a2", progress=ends_in(90))
+    built = (
+        a_snapshot(a_node_info("a", NEAR, last, of_gang("a3", progress=ends_in(30)), cpu=3))
+        .with_gang("old")
+        .build()
+    )
+    (gang,) = built.gangs.values()
 
-    assert Court(ONE, built).protector(gang) == (replace(last, node="a"), Ground.NEAR_COMPLETION)
+    assert Eligibility(ONE, built).protecting_member(gang) == (
+        replace(last, node="a"),
+        RefusalReason.NEAR_COMPLETION,
+    )
 
 
 def test_a_pod_is_not_complete_by_itself_where_its_gang_is_not_known():
-    scene = a_scene(
-        a_room("a", of_gang("a1", work=ends_in(60), mode=Mode.ALL), of_gang("a2", work=ends_in(60)))
+    scene = a_snapshot(
+        a_node_info(
+            "a",
+            of_gang("a1", progress=ends_in(60), disruption_mode=DisruptionMode.ALL),
+            of_gang("a2", progress=ends_in(60)),
+        )
     ).build()
-    whole, alone = (selection.why_not(ONE, tenant, scene) for tenant in scene.rooms["a"].tenants)
+    whole, alone = (selection.refusal_for(ONE, tenant, scene) for tenant in scene.nodes["a"].pods)
 
     assert whole is None
     assert alone is not None
-    assert alone.ground is Ground.NEAR_COMPLETION
+    assert alone.reason is RefusalReason.NEAR_COMPLETION
 
 
 def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():
-    going = a_room("b", of_gang("b1", is_going=True), of_gang("b2", is_going=True), **FOR_A_MATE)
-    scene = a_scene(full("a"), going).with_gang("old")
+    going = a_node_info(
+        "b", of_gang("b1", is_leaving=True), of_gang("b2", is_leaving=True), **FOR_A_MATE
+    )
+    scene = a_snapshot(full("a"), going).with_gang("old")
 
-    assert decided(a_gang_of(1, mates_nominated_to=("b",)), scene, ["a"]).best is not None
+    assert decided(a_gang_of(1, member_nominated_nodes=("b",)), scene, ["a"]).best is not None
 
 
 def test_a_gang_of_which_one_goes_makes_room_on_all_its_nodes():
     """Also while the others have not been told: a second gang must not go for the mates of the first one's preemptor."""
-    scene = a_scene(a_room("a", of_gang("a1"), cpu=1), a_room("b", of_gang("b1", is_going=True), cpu=1), full("c"))
+    scene = a_snapshot(
+        a_node_info("a", of_gang("a1"), cpu=1),
+        a_node_info("b", of_gang("b1", is_leaving=True), cpu=1),
+        full("c"),
+    )
 
     found = decided(ONE, scene.with_gang("old"), ["a", "c"])
 
-    assert found.choices == ()
-    assert found.obstacles["a"] is Obstacle.WILL_HAVE_ROOM
+    assert found.candidates == ()
+    assert found.node_statuses["a"] is DryRunStatus.ROOM_BEING_RELEASED
 
 
 def test_nor_are_they_victims_again():
-    scene = a_scene(a_room("a", of_gang("a1"), cpu=1), a_room("b", of_gang("b1", is_going=True), cpu=1)).with_gang(
-        "old"
-    )
+    scene = a_snapshot(
+        a_node_info("a", of_gang("a1"), cpu=1),
+        a_node_info("b", of_gang("b1", is_leaving=True), cpu=1),
+    ).with_gang("old")
     built = scene.build()
 
-    refused = selection.why_not(ONE, built.rooms["a"].tenants[0], built)
+    refused = selection.refusal_for(ONE, built.nodes["a"].pods[0], built)
 
     assert refused is not None
-    assert refused.ground is Ground.GOING
+    assert refused.reason is RefusalReason.ALREADY_LEAVING
 
 
 def test_a_gang_that_is_going_counts_once_among_a_rounds_victims():
-    going = a_room("b", *(of_gang(f"b{index}", is_going=True) for index in range(8)), **FOR_A_MATE)
-    scene = a_scene(full("a", 2), going).with_gang("old")
+    going = a_node_info(
+        "b", *(of_gang(f"b{index}", is_leaving=True) for index in range(8)), **FOR_A_MATE
+    )
+    scene = a_snapshot(full("a", 2), going).with_gang("old")
 
-    assert decided(a_gang_of(2, mates_nominated_to=("b",)), scene, ["a"]).best is not None
+    assert decided(a_gang_of(2, member_nominated_nodes=("b",)), scene, ["a"]).best is not None
 
 
 def test_no_gang_loses_more_over_all_nodes_than_it_can_do_without():
-    rooms = [a_room(name, of_gang(name + "1"), cpu=1) for name in "abc"]
-    scene = a_scene(*rooms, full("d")).with_gang("old", Mode.SINGLE, min_available=2)
+    rooms = [a_node_info(name, of_gang(name + "1"), cpu=1) for name in "abc"]
+    scene = a_snapshot(*rooms, full("d")).with_gang("old", DisruptionMode.SINGLE, min_available=2)
 
     best = decided(a_gang_of(2), scene, ["a"]).best
 
     assert best is not None
-    assert names(best.later) == ["d-0"]
+    assert names(best.other_victims) == ["d-0"]
 
 
 def test_the_best_plan_holds_where_the_best_node_has_none():
     # On its own, the preemptor would take the single pod; then its mates would take three more.
-    rooms = [a_room(name, of_gang(f"{name}1"), cpu=1) for name in "abcd"]
-    singles = a_room("s", a_tenant("single", started=-1), cpu=1)
-    scene = a_scene(singles, *rooms).with_gang("old").with_settings(PolicySettings(max_victims=1))
+    rooms = [a_node_info(name, of_gang(f"{name}1"), cpu=1) for name in "abcd"]
+    singles = a_node_info("s", a_scheduled_pod("single", started=-1), cpu=1)
+    scene = (
+        a_snapshot(singles, *rooms).with_gang("old").with_settings(PolicySettings(max_victims=1))
+    )
 
     best = decided(a_gang_of(4), scene).best
 
     assert best is not None
-    assert best.units == 1
-    assert len(best.everyone) == 4
+    assert best.victim_count == 1
+    assert len(best.all_pods) == 4
 
 
 def test_pods_of_the_preemptors_own_gang_are_no_victims():
-    scene: Scene = a_scene(a_room("a", a_tenant("mate", group=MINE), cpu=1)).build()
-    (tenant,) = scene.rooms["a"].tenants
+    scene: Snapshot = a_snapshot(
+        a_node_info("a", a_scheduled_pod("mate", gang=MINE), cpu=1)
+    ).build()
+    (tenant,) = scene.nodes["a"].pods
 
-    refused = selection.why_not(a_gang_of(1), tenant, scene)
+    refused = selection.refusal_for(a_gang_of(1), tenant, scene)
 
     assert refused is not None
-    assert refused.ground is Ground.OWN_GANG
+    assert refused.reason is RefusalReason.OWN_GANG
 
 
 def test_what_protects_a_gang_is_told_of_the_pod_that_it_protects():
-    scene = a_scene(a_room("a", of_gang("a1"), of_gang("a2", is_non_preemptible=True), cpu=2)).with_gang("old").build()
+    scene = (
+        a_snapshot(a_node_info("a", of_gang("a1"), of_gang("a2", is_non_preemptible=True), cpu=2))
+        .with_gang("old")
+        .build()
+    )
 
-    assert selection.why_not(ONE, scene.rooms["a"].tenants[0], scene) == (
-        Ground.GANG,
+    assert selection.refusal_for(ONE, scene.nodes["a"].pods[0], scene) == (
+        RefusalReason.GANG,
         "its gang goes as a whole, and a2 of it may not: it is not preemptible: by its class and checkpoint, or by its label",
         None,
     )
@@ -381,9 +468,14 @@ def test_what_protects_a_gang_is_told_of_the_pod_that_it_protects():
 
 def test_budgets_of_a_gangs_pods_elsewhere_count():
     scene = (
-        a_scene(
-            a_room("a", of_gang("a1"), a_tenant("single", priority=9), cpu=2),
-            a_room("b", of_gang("b1", labels={"app": "web"}), of_gang("b2", labels={"app": "web"}), cpu=2),
+        a_snapshot(
+            a_node_info("a", of_gang("a1"), a_scheduled_pod("single", priority=9), cpu=2),
+            a_node_info(
+                "b",
+                of_gang("b1", labels={"app": "web"}),
+                of_gang("b2", labels={"app": "web"}),
+                cpu=2,
+            ),
         )
         .with_gang("old")
         .with_budgets(a_budget("web", allowed=1))
@@ -398,14 +490,23 @@ def test_budgets_of_a_gangs_pods_elsewhere_count():
 @pytest.mark.parametrize("uid", ["", "stranger"])
 def test_those_who_go_for_nobody_of_the_gang_do_not_count(uid: str):
     """Whoever deletes or marks small pods of his own where one of a gang is to run would have the rest of it take nobody."""
-    scene = a_scene(full("a"), a_room("b", *going_for(uid), **FOR_A_MATE))
+    scene = a_snapshot(full("a"), a_node_info("b", *going_for(uid), **FOR_A_MATE))
 
-    preemptor = a_gang_of(1, mates_nominated_to=("b",), mates=frozenset({"mate"}))
+    preemptor = a_gang_of(
+        1, member_nominated_nodes=("b",), nominated_member_uids=frozenset({"mate"})
+    )
 
     assert decided(preemptor, scene, ["a"]).best is not None
 
 
-REPELLING = a_scene(a_room("a", a_tenant("near", repels=EVERYBODY, priority=5), a_tenant("low"), cpu=3))
+REPELLING = a_snapshot(
+    a_node_info(
+        "a",
+        a_scheduled_pod("near", anti_affinity=ALL_PODS, priority=5),
+        a_scheduled_pod("low"),
+        cpu=3,
+    )
+)
 
 
 def test_where_it_matters_who_is_near_whom_the_schedulers_victims_go():
@@ -419,20 +520,23 @@ def test_where_it_matters_who_is_near_whom_the_schedulers_victims_go():
 
 DB = (Requirement("app", "In", ("db",)),)
 REPULSIONS = {
-    "everybody, wherever": (Repulsion(None, ()), True),
-    "all of its Namespace": (Repulsion(frozenset({"team"}), ()), True),
-    "those with a label of the preemptor's": (Repulsion(frozenset({"team", "other"}), DB), True),
-    "those with another one": (Repulsion(None, (Requirement("app", "In", ("web",)),)), False),
-    "those that also have another one": (Repulsion(None, (*DB, Requirement("tier", "Exists"))), False),
-    "those of another Namespace": (Repulsion(frozenset({"other"}), ()), False),
+    "everybody, wherever": (AntiAffinity(None, ()), True),
+    "all of its Namespace": (AntiAffinity(frozenset({"team"}), ()), True),
+    "those with a label of the preemptor's": (AntiAffinity(frozenset({"team", "other"}), DB), True),
+    "those with another one": (AntiAffinity(None, (Requirement("app", "In", ("web",)),)), False),
+    "those that also have another one": (
+        AntiAffinity(None, (*DB, Requirement("tier", "Exists"))),
+        False,
+    ),
+    "those of another Namespace": (AntiAffinity(frozenset({"other"}), ()), False),
 }
 
 
 @pytest.mark.parametrize(("repulsion", "is_meant"), REPULSIONS.values(), ids=REPULSIONS)
-def test_only_where_the_preemptor_may_be_meant(repulsion: Repulsion, *, is_meant: bool):
+def test_only_where_the_preemptor_may_be_meant(repulsion: AntiAffinity, *, is_meant: bool):
     """Without this, anybody's small pod that keeps nobody away would end all choice on its node."""
-    near = a_tenant("near", repels=(repulsion,), priority=5)
-    built = a_scene(a_room("a", near, a_tenant("low"), cpu=2)).build()
+    near = a_scheduled_pod("near", anti_affinity=(repulsion,), priority=5)
+    built = a_snapshot(a_node_info("a", near, a_scheduled_pod("low"), cpu=2)).build()
 
     best = selection.decide(a_preemptor(labels={"app": "db"}), built, ["a"], {"a": {"near"}}).best
 
@@ -441,8 +545,10 @@ def test_only_where_the_preemptor_may_be_meant(repulsion: Repulsion, *, is_meant
 
 
 def test_they_are_not_let_back_for_a_gang_either():
-    built = replace(REPELLING.build(), rooms={**REPELLING.build().rooms, **a_scene(full("b")).build().rooms})
-    preemptor = a_gang_of(2, depends_on_pods=True)
+    built = replace(
+        REPELLING.build(), nodes={**REPELLING.build().nodes, **a_snapshot(full("b")).build().nodes}
+    )
+    preemptor = a_gang_of(2, depends_on_other_pods=True)
 
     best = selection.decide(preemptor, built, ["a"], {"a": {"near"}}).best
 
@@ -452,52 +558,64 @@ def test_they_are_not_let_back_for_a_gang_either():
 
 def test_a_native_gangs_pods_on_other_nodes_are_proposed_as_well_and_have_not_left():
     """kube-scheduler 1.37 names all of a PodGroup that is disrupted as a whole, on whatever node."""
-    near, far = of_gang("near", repels=EVERYBODY), of_gang("far")
-    built = a_scene(a_room("a", near, cpu=1), a_room("b", far, cpu=1)).with_gang("old").build()
+    near, far = of_gang("near", anti_affinity=ALL_PODS), of_gang("far")
+    built = (
+        a_snapshot(a_node_info("a", near, cpu=1), a_node_info("b", far, cpu=1))
+        .with_gang("old")
+        .build()
+    )
 
     best = selection.decide(ONE, built, ["a"], {"a": {"near", "far"}}).best
 
     assert best is not None
-    assert (names(best.victims), names(best.elsewhere)) == (["near"], ["far"])
+    assert (names(best.victims), names(best.gang_members_elsewhere)) == (["near"], ["far"])
     assert selection.decide(ONE, built, ["a"], {"a": {"near", "far", "gone"}}).best is None
 
 
 BESIDE = {
-    "one of them may be no victim": ({"near", "protected"}, {"a": Obstacle.BESIDE_OTHERS}),
-    "they are all going": ({"going"}, {"a": Obstacle.WILL_HAVE_ROOM}),
-    "one of them has left": ({"near", "gone"}, {"a": Obstacle.OUTDATED}),
+    "one of them may be no victim": ({"near", "protected"}, {"a": DryRunStatus.PROPOSAL_REJECTED}),
+    "they are all going": ({"going"}, {"a": DryRunStatus.ROOM_BEING_RELEASED}),
+    "one of them has left": ({"near", "gone"}, {"a": DryRunStatus.PROPOSAL_OUTDATED}),
 }
 
 
 @pytest.mark.parametrize(("proposed", "want"), BESIDE.values(), ids=BESIDE.keys())
-def test_none_of_the_schedulers_victims_go_where(proposed: set[str], want: dict[str, Obstacle]):
+def test_none_of_the_schedulers_victims_go_where(proposed: set[str], want: dict[str, DryRunStatus]):
     pods = (
-        a_tenant("near", repels=EVERYBODY),
-        a_tenant("protected", is_non_preemptible=True),
-        a_tenant("going", is_going=True),
+        a_scheduled_pod("near", anti_affinity=ALL_PODS),
+        a_scheduled_pod("protected", is_non_preemptible=True),
+        a_scheduled_pod("going", is_leaving=True),
     )
-    built = a_scene(a_room("a", *pods, cpu=3)).build()
+    built = a_snapshot(a_node_info("a", *pods, cpu=3)).build()
 
-    assert selection.decide(ONE, built, ["a"], {"a": proposed}).obstacles == want
+    assert selection.decide(ONE, built, ["a"], {"a": proposed}).node_statuses == want
 
 
 def test_nor_on_a_node_that_keeps_the_preemptor_out():
-    built = a_scene(a_room("a", a_tenant("near", repels=EVERYBODY), is_unschedulable=True)).build()
+    built = a_snapshot(
+        a_node_info("a", a_scheduled_pod("near", anti_affinity=ALL_PODS), is_unschedulable=True)
+    ).build()
 
-    assert selection.decide(ONE, built, ["a"], {"a": {"near"}}).obstacles == {"a": Obstacle.UNSUITABLE}
+    assert selection.decide(ONE, built, ["a"], {"a": {"near"}}).node_statuses == {
+        "a": DryRunStatus.UNSUITABLE
+    }
 
 
 def of_many_kinds(kinds: int) -> Preemptor:
     """Return one of a gang of small pods that all ask for something else."""
     return a_preemptor(
-        cpu=1, group=MINE, rest=[a_guest(f"mate-{index}", cpu=index / 1000) for index in range(1, kinds)]
+        cpu=1,
+        gang=MINE,
+        pending_members=[
+            a_pod_demand(f"mate-{index}", cpu=index / 1000) for index in range(1, kinds)
+        ],
     )
 
 
 @pytest.mark.parametrize(("kinds", "is_placed"), [(8, True), (9, False), (40, False)])
 def test_a_gang_of_too_many_kinds_takes_nobody(kinds: int, is_placed: bool):  # noqa: FBT001
     """All nodes are looked at for each kind. Without this, one gang would hold up all preemption."""
-    found = decided(of_many_kinds(kinds), a_scene(full("a"), full("b")), ["a"])
+    found = decided(of_many_kinds(kinds), a_snapshot(full("a"), full("b")), ["a"])
 
     assert (found.best is not None) == is_placed
 
@@ -510,7 +628,7 @@ def test_a_gang_that_needs_far_too_many_victims_is_given_up_early():
         looked.append(None)
         return False
 
-    found = selection.decide(a_gang_of(200), a_scene(*rooms).build(), ["n000"], None, is_over)
+    found = selection.decide(a_gang_of(200), a_snapshot(*rooms).build(), ["n000"], None, is_over)
 
     assert found.best is None
     # Once for each node, and once for each pod that was placed.
@@ -519,8 +637,8 @@ def test_a_gang_that_needs_far_too_many_victims_is_given_up_early():
 
 def test_what_is_not_placed_in_time_is_not_placed():
     looks = iter([False, True, True, True])
-    built = a_scene(full("a"), full("b"), full("c")).build()
+    built = a_snapshot(full("a"), full("b"), full("c")).build()
 
     found = selection.decide(a_gang_of(2), built, ["a"], None, lambda: next(looks, True))
 
-    assert found.obstacles == {"a": Obstacle.GANG}
+    assert found.node_statuses == {"a": DryRunStatus.GANG_NOT_PLACED}

@@ -10,19 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.config.toleration import Candidate, Toleration
+from reprieve_policy.config.toleration import PreemptionToleration, VictimToleration
 from reprieve_policy.config.walltime import Walltime
-from reprieve_policy.gangs.disruption import Mode
+from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.keys import HOME_NAMESPACE
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.cost import Work
-from reprieve_policy.preemption.selection import OBSTACLES, SENTENCES, Ground, Obstacle, Refusal
-from reprieve_policy.preemption.selection.snapshot import GroupKey, Preemptor, Room, Tenant
+from reprieve_policy.preemption.cost import WorkProgress
+from reprieve_policy.preemption.selection import (
+    REASON_MESSAGES,
+    STATUS_MESSAGES,
+    DryRunStatus,
+    Refusal,
+    RefusalReason,
+)
+from reprieve_policy.preemption.selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import a_guest, a_preemptor, a_room, a_scene, a_tenant
+from reprieve_testing.scenes import (
+    a_node_info,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
 
 ME = a_preemptor(priority=1000)
-LOW = a_tenant("low")
+LOW = a_scheduled_pod("low")
 DEFAULTS = PolicySettings()
 HOME = {HOME_NAMESPACE: "team"}
 
@@ -30,37 +42,56 @@ HOME = {HOME_NAMESPACE: "team"}
 @dataclass(frozen=True, kw_only=True)
 class Case:
     preemptor: Preemptor = ME
-    tenant: Tenant = LOW
+    tenant: ScheduledPod = LOW
     settings: PolicySettings = DEFAULTS
     labels: Mapping[str, str] | None = None
-    want: Ground | None
+    want: RefusalReason | None
     detail: str = ""
 
     def refusal(self) -> Refusal | None:
-        room: Room = a_room("n", self.tenant, labels=self.labels or {})
-        mate = a_room(
-            "m", low(uid="mate", name="mate", group=GroupKey("team", "gang"), is_going=True, is_told=True, goes_at=NOW)
+        room: NodeInfo = a_node_info("n", self.tenant, labels=self.labels or {})
+        mate = a_node_info(
+            "m",
+            low(
+                uid="mate",
+                name="mate",
+                gang=GangKey("team", "gang"),
+                is_leaving=True,
+                notified=True,
+                release_expected_at=NOW,
+            ),
         )
-        scene = a_scene(room, mate).with_gang("gang", Mode.SINGLE, min_available=1).with_settings(self.settings).build()
-        return selection.why_not(self.preemptor, room.tenants[0], scene)
+        scene = (
+            a_snapshot(room, mate)
+            .with_gang("gang", DisruptionMode.SINGLE, min_available=1)
+            .with_settings(self.settings)
+            .build()
+        )
+        return selection.refusal_for(self.preemptor, room.pods[0], scene)
 
 
 def of_class(preemption_class: int) -> Preemptor:
     return replace(ME, preemption_class=preemption_class)
 
 
-def low(**fields: object) -> Tenant:
+def low(**fields: object) -> ScheduledPod:
     return replace(LOW, **fields)  # type: ignore[arg-type]  # named by these tests
 
 
-def tolerating(seconds: int, minimum: int = 5000, *, since: float | None = -60) -> Tenant:
+def tolerating(seconds: int, minimum: int = 5000, *, since: float | None = -60) -> ScheduledPod:
     scheduled_at = None if since is None else after(since)
-    policy = Toleration(minimum, seconds)
-    return low(toleration=Candidate(has_priority_class=True, toleration=policy, scheduled_at=scheduled_at))
+    policy = PreemptionToleration(minimum, seconds)
+    return low(
+        toleration=VictimToleration(
+            has_priority_class=True, policy=policy, scheduled_at=scheduled_at
+        )
+    )
 
 
-def running(seconds: int) -> Tenant:
-    return low(work=Work(started_at=after(-600), walltime=Walltime(after(-600), seconds)))
+def running(seconds: int) -> ScheduledPod:
+    return low(
+        progress=WorkProgress(started_at=after(-600), walltime=Walltime(after(-600), seconds))
+    )
 
 
 BANDED = PolicySettings(class_rule="banded")
@@ -69,72 +100,104 @@ QUOTA, OTHER = ("team", "a"), ("team", "b")
 CASES = {
     "a pod of lower priority may be a victim": Case(want=None),
     "one that never preempts has none": Case(
-        preemptor=replace(ME, never_preempts=True), want=Ground.NEVER_PREEMPTS, detail="preemptionPolicy is Never"
+        preemptor=replace(ME, never_preempts=True),
+        want=RefusalReason.NEVER_PREEMPTS,
+        detail="preemptionPolicy is Never",
     ),
     "one that may not has none": Case(
-        preemptor=replace(ME, can_preempt=False), want=Ground.MAY_NOT_PREEMPT, detail="can-preempt"
+        preemptor=replace(ME, can_preempt=False),
+        want=RefusalReason.MAY_NOT_PREEMPT,
+        detail="can-preempt",
     ),
     "an equal priority is not lower": Case(
-        tenant=low(defence=1000),
-        want=Ground.PRIORITY,
+        tenant=low(preemption_priority=1000),
+        want=RefusalReason.PRIORITY,
         detail="it is defended with priority 1000; the preemptor's is 1000",
     ),
-    "what it is defended with counts": Case(tenant=low(priority=0, defence=2000), want=Ground.PRIORITY),
-    "who goes already is no victim again": Case(tenant=low(is_going=True), want=Ground.GOING),
-    "without its PriorityClass nobody knows what it tolerates": Case(
-        tenant=low(lacks_priority_class=True), want=Ground.NO_PRIORITY_CLASS
+    "what it is defended with counts": Case(
+        tenant=low(priority=0, preemption_priority=2000), want=RefusalReason.PRIORITY
     ),
-    "a non-preemptible pod is none": Case(tenant=low(is_non_preemptible=True), want=Ground.NON_PREEMPTIBLE),
+    "who goes already is no victim again": Case(
+        tenant=low(is_leaving=True), want=RefusalReason.ALREADY_LEAVING
+    ),
+    "without its PriorityClass nobody knows what it tolerates": Case(
+        tenant=low(lacks_priority_class=True), want=RefusalReason.NO_PRIORITY_CLASS
+    ),
+    "a non-preemptible pod is none": Case(
+        tenant=low(is_non_preemptible=True), want=RefusalReason.NON_PREEMPTIBLE
+    ),
     "one that is nearly complete is let finish": Case(
         tenant=running(900),
-        want=Ground.NEAR_COMPLETION,
+        want=RefusalReason.NEAR_COMPLETION,
         detail="its walltime ends at 2026-11-21T12:05:00Z: it is let finish",
     ),
     "a second before that it is not yet": Case(tenant=running(901), want=None),
     "what is over is not nearly complete": Case(tenant=running(600), want=None),
-    "who has no walltime is never complete": Case(tenant=low(work=Work(started_at=after(-600))), want=None),
+    "who has no walltime is never complete": Case(
+        tenant=low(progress=WorkProgress(started_at=after(-600))), want=None
+    ),
     "both of the default class: nobody has said anything": Case(want=None),
     "of another class, equals are not taken": Case(
         preemptor=of_class(5),
         tenant=low(preemption_class=5),
-        want=Ground.CLASS,
+        want=RefusalReason.CLASS,
         detail="a preemptor of class 5 takes no victim of class 5, by the strict rule",
     ),
     "a lower class is": Case(preemptor=of_class(5), tenant=low(preemption_class=4), want=None),
-    "a higher one is not, whatever the priority": Case(tenant=low(preemption_class=5), want=Ground.CLASS),
-    "the highest never is": Case(preemptor=of_class(10), tenant=low(preemption_class=10), want=Ground.CLASS),
+    "a higher one is not, whatever the priority": Case(
+        tenant=low(preemption_class=5), want=RefusalReason.CLASS
+    ),
+    "the highest never is": Case(
+        preemptor=of_class(10), tenant=low(preemption_class=10), want=RefusalReason.CLASS
+    ),
     "by the banded rule a band is taken by the next": Case(
-        preemptor=of_class(6), tenant=low(preemption_class=5), settings=BANDED, want=Ground.CLASS, detail="banded"
+        preemptor=of_class(6),
+        tenant=low(preemption_class=5),
+        settings=BANDED,
+        want=RefusalReason.CLASS,
+        detail="banded",
     ),
     "of which the lowest suffices": Case(
         preemptor=of_class(7), tenant=low(preemption_class=4), settings=BANDED, want=None
     ),
     "what it tolerates, it tolerates for its time": Case(
         tenant=tolerating(61),
-        want=Ground.TOLERATION,
+        want=RefusalReason.TOLERATION,
         detail="its PriorityClass tolerates priorities below 5000, and the preemptor's is 1000, until 2026-11-21T12:00:01Z",
     ),
     "and no longer": Case(tenant=tolerating(60), want=None),
     "or for ever": Case(
         tenant=tolerating(-1),
-        want=Ground.TOLERATION,
+        want=RefusalReason.TOLERATION,
         detail="its PriorityClass tolerates priorities below 5000, and the preemptor's is 1000",
     ),
-    "as one that is not known to be scheduled": Case(tenant=tolerating(1, since=None), want=Ground.TOLERATION),
-    "but nobody of the priority that it names": Case(tenant=tolerating(-1, minimum=1000), want=None),
-    "a service on a node that nobody labelled is at home": Case(tenant=low(is_service=True), want=Ground.HOME),
-    "a service on its own node is": Case(tenant=low(is_service=True), labels=HOME, want=Ground.HOME),
+    "as one that is not known to be scheduled": Case(
+        tenant=tolerating(1, since=None), want=RefusalReason.TOLERATION
+    ),
+    "but nobody of the priority that it names": Case(
+        tenant=tolerating(-1, minimum=1000), want=None
+    ),
+    "a service on a node that nobody labelled is at home": Case(
+        tenant=low(is_service=True), want=RefusalReason.NODE_NOT_LENT
+    ),
+    "a service on its own node is": Case(
+        tenant=low(is_service=True), labels=HOME, want=RefusalReason.NODE_NOT_LENT
+    ),
     "on a node that was lent to it it is not": Case(
         tenant=low(is_service=True), labels={HOME_NAMESPACE: "other"}, want=None
     ),
     "a preemptor with a quota takes victims of that": Case(
         preemptor=replace(ME, quota=QUOTA), tenant=low(quota=QUOTA), want=None
     ),
-    "and of no other": Case(preemptor=replace(ME, quota=QUOTA), tenant=low(quota=OTHER), want=Ground.QUOTA),
-    "nor of none": Case(preemptor=replace(ME, quota=QUOTA), want=Ground.QUOTA),
+    "and of no other": Case(
+        preemptor=replace(ME, quota=QUOTA), tenant=low(quota=OTHER), want=RefusalReason.QUOTA
+    ),
+    "nor of none": Case(preemptor=replace(ME, quota=QUOTA), want=RefusalReason.QUOTA),
     "one without takes all": Case(tenant=low(quota=OTHER), want=None),
     "a gang of which one goes, and that can do without no other, keeps all": Case(
-        tenant=low(group=GroupKey("team", "gang")), want=Ground.MIN_AVAILABLE, detail="no more pods than it needs"
+        tenant=low(gang=GangKey("team", "gang")),
+        want=RefusalReason.MIN_AVAILABLE,
+        detail="no more pods than it needs",
     ),
 }
 
@@ -143,71 +206,85 @@ CASES = {
 def test_who_may_be_a_victim(case: Case):
     found = case.refusal()
 
-    assert (found and found.ground) == case.want
+    assert (found and found.reason) == case.want
     assert found is None or case.detail in found.detail
 
 
 ROUNDS = {
-    "its last victims are still going": (low(is_going=True), "n", Ground.UNFINISHED),
+    "its last victims are still going": (low(is_leaving=True), "n", RefusalReason.VICTIMS_LEAVING),
     "they have gone": (LOW, "n", None),
     "the node is no longer there": (LOW, "gone", None),
-    "who goes is none of its victims": (low(is_going=True, defence=1000), "n", None),
+    "who goes is none of its victims": (low(is_leaving=True, preemption_priority=1000), "n", None),
 }
 
 
 @pytest.mark.parametrize(("tenant", "node", "want"), ROUNDS.values(), ids=ROUNDS.keys())
-def test_no_second_round_begins_before_the_first_is_over(tenant: Tenant, node: str, want: Ground | None):
-    room = a_room("n", tenant, a_tenant("other"), cpu=1)
+def test_no_second_round_begins_before_the_first_is_over(
+    tenant: ScheduledPod, node: str, want: RefusalReason | None
+):
+    room = a_node_info("n", tenant, a_scheduled_pod("other"), cpu=1)
 
-    assert selection.decide(replace(ME, nominated_node=node), a_scene(room).build(), ["n"]).ground == want
+    assert (
+        selection.decide(replace(ME, nominated_node=node), a_snapshot(room).build(), ["n"]).reason
+        == want
+    )
 
 
 def test_who_is_of_the_round_that_is_under_way_may_go_on():
-    room = a_room("n", low(is_going=True), a_tenant("fellow"), cpu=1)
+    room = a_node_info("n", low(is_leaving=True), a_scheduled_pod("fellow"), cpu=1)
 
-    assert selection.why_not(replace(ME, nominated_node="n"), room.tenants[1], a_scene(room).build()) is None
+    assert (
+        selection.refusal_for(
+            replace(ME, nominated_node="n"), room.pods[1], a_snapshot(room).build()
+        )
+        is None
+    )
 
 
 def test_a_service_on_a_node_that_nobody_sees_is_at_home():
-    refused = selection.why_not(ME, low(is_service=True, node="gone"), a_scene().build())
+    refused = selection.refusal_for(ME, low(is_service=True, node="gone"), a_snapshot().build())
 
     assert refused is not None
-    assert refused.ground is Ground.HOME
+    assert refused.reason is RefusalReason.NODE_NOT_LENT
 
 
-AGAINST: dict[Ground, Mapping[str, object]] = {
-    Ground.PRIORITY: {"defence": 1000},
-    Ground.OWN_GANG: {"group": GroupKey("team", "mine")},
-    Ground.GOING: {"is_going": True},
-    Ground.NO_PRIORITY_CLASS: {"lacks_priority_class": True},
-    Ground.NON_PREEMPTIBLE: {"is_non_preemptible": True},
-    Ground.NEAR_COMPLETION: {"work": running(601).work},
-    Ground.CLASS: {"preemption_class": 9},
-    Ground.TOLERATION: {"toleration": tolerating(-1).toleration},
-    Ground.HOME: {"is_service": True},
-    Ground.QUOTA: {"quota": OTHER},
+AGAINST: dict[RefusalReason, Mapping[str, object]] = {
+    RefusalReason.PRIORITY: {"preemption_priority": 1000},
+    RefusalReason.OWN_GANG: {"gang": GangKey("team", "mine")},
+    RefusalReason.ALREADY_LEAVING: {"is_leaving": True},
+    RefusalReason.NO_PRIORITY_CLASS: {"lacks_priority_class": True},
+    RefusalReason.NON_PREEMPTIBLE: {"is_non_preemptible": True},
+    RefusalReason.NEAR_COMPLETION: {"progress": running(601).progress},
+    RefusalReason.CLASS: {"preemption_class": 9},
+    RefusalReason.TOLERATION: {"toleration": tolerating(-1).toleration},
+    RefusalReason.NODE_NOT_LENT: {"is_service": True},
+    RefusalReason.QUOTA: {"quota": OTHER},
 }
 """What makes a pod one that is refused on that ground."""
 
 
 @given(st.sets(st.sampled_from(sorted(AGAINST)), min_size=1))
-def test_of_several_grounds_the_first_of_the_table_is_told(holding: set[Ground]):
+def test_of_several_grounds_the_first_of_the_table_is_told(holding: set[RefusalReason]):
     fields = {name: value for ground in holding for name, value in AGAINST[ground].items()}
-    preemptor = replace(ME, quota=QUOTA, group=GroupKey("team", "mine"))
+    preemptor = replace(ME, quota=QUOTA, gang=GangKey("team", "mine"))
 
-    found = selection.why_not(preemptor, low(**{"quota": QUOTA, **fields}), a_scene().build())
+    found = selection.refusal_for(
+        preemptor, low(**{"quota": QUOTA, **fields}), a_snapshot().build()
+    )
 
     assert found is not None
-    assert found.ground is next(ground for ground in Ground if ground in holding)
+    assert found.reason is next(ground for ground in RefusalReason if ground in holding)
 
 
 @pytest.mark.parametrize(
-    "preemptor", [replace(ME, never_preempts=True), replace(ME, can_preempt=False)], ids=["never", "may not"]
+    "preemptor",
+    [replace(ME, never_preempts=True), replace(ME, can_preempt=False)],
+    ids=["never", "may not"],
 )
 def test_who_takes_no_victims_looks_at_no_node(preemptor: Preemptor):
-    found = selection.decide(preemptor, a_scene().build(), iter(()))
+    found = selection.decide(preemptor, a_snapshot().build(), iter(()))
 
-    assert found.ground is not None
+    assert found.reason is not None
     assert found.best is None
 
 
@@ -215,24 +292,28 @@ PAGE = (Path(__file__).parents[5] / "docs" / "choosing.md").read_text(encoding="
 
 
 def test_each_ground_and_obstacle_is_told_and_documented_in_order():
-    assert SENTENCES.keys() == set(Ground)
-    assert OBSTACLES.keys() == set(Obstacle)
+    assert REASON_MESSAGES.keys() == set(RefusalReason)
+    assert STATUS_MESSAGES.keys() == set(DryRunStatus)
     rows = [line.split("|")[1].strip(" `") for line in PAGE.splitlines() if line.startswith("| `")]
-    assert rows == [*Ground, *Obstacle]
+    assert rows == [*RefusalReason, *DryRunStatus]
 
 
 def test_a_sentence_names_nothing_of_the_preemptor_but_figures():
-    named = replace(ME, name="secret-name", namespace="secret-namespace", guest=a_guest("secret-uid"))
+    named = replace(
+        ME, name="secret-name", namespace="secret-namespace", demand=a_pod_demand("secret-uid")
+    )
     for fields in AGAINST.values():
-        found = selection.why_not(replace(named, quota=QUOTA), low(**fields), a_scene().build())
+        found = selection.refusal_for(
+            replace(named, quota=QUOTA), low(**fields), a_snapshot().build()
+        )
         assert found is None or "secret" not in found.detail
 
 
 def test_times_are_judged_at_the_scenes_moment():
-    later = replace(a_scene().build(), now=after(1))
+    later = replace(a_snapshot().build(), now=after(1))
 
-    assert selection.why_not(ME, tolerating(61), replace(later, now=NOW)) is not None
-    assert selection.why_not(ME, tolerating(61), later) is None
+    assert selection.refusal_for(ME, tolerating(61), replace(later, now=NOW)) is not None
+    assert selection.refusal_for(ME, tolerating(61), later) is None
 
 
 ENDS = {
@@ -244,8 +325,8 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("tenant", "until"), ENDS.values(), ids=ENDS)
-def test_it_is_known_when_a_refusal_ends(tenant: Tenant, until: datetime | None):
-    refused = selection.why_not(ME, tenant, a_scene().build())
+def test_it_is_known_when_a_refusal_ends(tenant: ScheduledPod, until: datetime | None):
+    refused = selection.refusal_for(ME, tenant, a_snapshot().build())
 
     assert refused is not None
     assert refused.until == until
@@ -254,8 +335,8 @@ def test_it_is_known_when_a_refusal_ends(tenant: Tenant, until: datetime | None)
 def test_for_kubernetes_own_nothing_is_chosen_and_nobody_is_refused():
     """Without this, what a node needs would wait for what its users have said."""
     own, protected = replace(ME, is_exempt=True), low(is_non_preemptible=True, preemption_class=10)
-    built = a_scene(a_room("n", protected, cpu=1)).build()
+    built = a_snapshot(a_node_info("n", protected, cpu=1)).build()
 
-    assert selection.decide(own, built, ["n"]).ground is Ground.EXEMPT
-    assert selection.why_not(own, protected, built) is None
-    assert selection.why_not(ME, protected, built) is not None
+    assert selection.decide(own, built, ["n"]).reason is RefusalReason.EXEMPT
+    assert selection.refusal_for(own, protected, built) is None
+    assert selection.refusal_for(ME, protected, built) is not None

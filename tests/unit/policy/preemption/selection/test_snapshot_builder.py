@@ -11,32 +11,32 @@ from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import ClassSet
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.config.toleration import Candidate
-from reprieve_policy.config.toleration import Toleration as Refusal
+from reprieve_policy.config.toleration import PreemptionToleration as Refusal
+from reprieve_policy.config.toleration import VictimToleration
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
-from reprieve_policy.gangs.disruption import Mode
-from reprieve_policy.gangs.pod_group import NativeGroup
+from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.lifecycle.eviction import Phase, render
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
-from reprieve_policy.preemption.selection.eligibility import Court
+from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.snapshot import (
-    Group,
-    GroupKey,
-    Port,
+    AntiAffinity,
+    GangInfo,
+    GangKey,
+    HostPortInfo,
+    NodeAffinityTerm,
     Preemptor,
-    Repulsion,
     Requirement,
-    Scene,
+    ScheduledPod,
+    Snapshot,
     Taint,
-    Tenant,
-    Term,
-    Toleration,
+    TaintToleration,
 )
 from reprieve_testing.builders import NOW, a_priority_class, a_quota, after, an_eviction
-from reprieve_testing.scenes import a_budget, a_guest, a_preemptor, a_tenant, amounts
+from reprieve_testing.scenes import a_budget, a_pod_demand, a_preemptor, a_scheduled_pod, amounts
 
 FACTS = Facts()
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T11:00:00Z"}
@@ -50,28 +50,43 @@ def a_pod(spec: Mapping[str, Any] = {}, *, status: Mapping[str, Any] = {}, **met
     document = {
         "metadata": named,
         "spec": {"nodeName": "n", "priority": 7, "containers": [container], **spec},
-        "status": {"phase": "Running", "startTime": "2026-11-21T11:30:00Z", "conditions": [SCHEDULED], **status},
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-11-21T11:30:00Z",
+            "conditions": [SCHEDULED],
+            **status,
+        },
     }
     return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
 
 
 def repelling(*terms: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    return {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    }
 
 
-def read(pod: Pod, facts: Facts = FACTS, **known: Any) -> Tenant:
-    return snapshot_builder.tenant_of(pod, facts, now=NOW, **known)
+def read(pod: Pod, facts: Facts = FACTS, **known: Any) -> ScheduledPod:
+    return snapshot_builder.scheduled_pod_of(pod, facts, now=NOW, **known)
 
 
 def test_a_pod_that_says_nothing_is_what_upstream_knows_of_it():
     found = read(a_pod(labels={"app": "web"}))
 
     assert (found.uid, found.namespace, found.name, found.node) == ("u", "team", "web", "n")
-    assert (found.priority, found.defence, found.preemption_class) == (7, 7, 4)
+    assert (found.priority, found.preemption_priority, found.preemption_class) == (7, 7, 4)
     assert found.amounts == amounts(cpu=0.5, memory=2**30)
     assert found.labels == {"app": "web"}
-    assert found.work.started_at == after(-1800)
-    assert not any((found.speaks, found.is_going, found.is_non_preemptible, found.is_service, found.repels))
+    assert found.progress.started_at == after(-1800)
+    assert not any(
+        (
+            found.states_preferences,
+            found.is_leaving,
+            found.is_non_preemptible,
+            found.is_service,
+            found.anti_affinity,
+        )
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,31 +109,43 @@ SERVICES = Facts(namespace=NamespacePolicy(workload_type="service"))
 OFF = Facts(namespace=NamespacePolicy(workload_type="service", enforcement="off"))
 UNTOLD_IS_KEPT = Facts(settings=PolicySettings(default_preemptible=False))
 """By `disableDefaultPreemptiable`."""
-WITH_TRAINING = Facts(priority_classes={"training": TRAINING, "urgent": a_priority_class("urgent").worth(9000).build()})
+WITH_TRAINING = Facts(
+    priority_classes={
+        "training": TRAINING,
+        "urgent": a_priority_class("urgent").worth(9000).build(),
+    }
+)
 IN_GANG = {keys.POD_GROUP: "train"}
 IN_PHASE = an_eviction()
-HINTED, ENDING = IN_PHASE.hinted(deadline=after(60)).build(), IN_PHASE.in_phase(Phase.TERMINATING).build()
-TEAM = GroupKey("team", "train")
+HINTED, ENDING = (
+    IN_PHASE.hinted(deadline=after(60)).build(),
+    IN_PHASE.in_phase(Phase.TERMINATING).build(),
+)
+TEAM = GangKey("team", "train")
 
 TENANTS = {
     "a class of its own is something said": Case(
-        pod=a_pod(labels=in_class(2)), want={"preemption_class": 2, "speaks": True}
+        pod=a_pod(labels=in_class(2)), want={"preemption_class": 2, "states_preferences": True}
     ),
     "so is a checkpoint": Case(
-        pod=a_pod(annotations=say(checkpoint="auto", checkpoint_hint="http://:80/")), want={"speaks": True}
+        pod=a_pod(annotations=say(checkpoint="auto", checkpoint_hint="http://:80/")),
+        want={"states_preferences": True},
     ),
-    "so is what its eviction costs": Case(pod=a_pod(annotations={keys.EVICTION_COST: "5"}), want={"speaks": True}),
+    "so is what its eviction costs": Case(
+        pod=a_pod(annotations={keys.EVICTION_COST: "5"}), want={"states_preferences": True}
+    ),
     "so is how long it runs": Case(
         pod=a_pod({"activeDeadlineSeconds": 3600}),
-        want={"speaks": True, "work.walltime": Walltime(after(-1800), 3600)},
+        want={"states_preferences": True, "progress.walltime": Walltime(after(-1800), 3600)},
     ),
     "its Job may end before it": Case(
         pod=a_pod({"activeDeadlineSeconds": 3600}),
         known={"job": Walltime(after(-1900), 3000)},
-        want={"work.walltime": Walltime(after(-1900), 3000)},
+        want={"progress.walltime": Walltime(after(-1900), 3000)},
     ),
     "its last checkpoint counts": Case(
-        pod=a_pod(annotations=say(last_checkpoint_at="2026-11-21T11:45:00Z")), want={"work.saved_at": after(-900)}
+        pod=a_pod(annotations=say(last_checkpoint_at="2026-11-21T11:45:00Z")),
+        want={"progress.saved_at": after(-900)},
     ),
     "a class above 6 without a checkpoint is not preemptible": Case(
         pod=a_pod(labels=in_class(8)),
@@ -132,7 +159,9 @@ TENANTS = {
         pod=a_pod(), facts=UNTOLD_IS_KEPT, want={"is_non_preemptible": True, "preemption_class": 4}
     ),
     "but one that says that it is": Case(
-        pod=a_pod(labels={keys.PREEMPTIBLE: "true"}), facts=UNTOLD_IS_KEPT, want={"is_non_preemptible": False}
+        pod=a_pod(labels={keys.PREEMPTIBLE: "true"}),
+        facts=UNTOLD_IS_KEPT,
+        want={"is_non_preemptible": False},
     ),
     "a Namespace of services runs services": Case(
         pod=a_pod(), facts=SERVICES, want={"is_service": True, "preemption_class": 6}
@@ -140,60 +169,85 @@ TENANTS = {
     "where nothing is enforced, nothing of Reprieve's counts": Case(
         pod=a_pod({"activeDeadlineSeconds": 60}, labels={**in_class(9), keys.PREEMPTIBLE: "false"}),
         facts=OFF,
-        want={"preemption_class": 4, "is_service": False, "is_non_preemptible": False, "speaks": False},
+        want={
+            "preemption_class": 4,
+            "is_service": False,
+            "is_non_preemptible": False,
+            "states_preferences": False,
+        },
     ),
     "its PriorityClass says what it tolerates": Case(
         pod=a_pod({"priorityClassName": "training"}),
         facts=WITH_TRAINING,
         want={
-            "toleration": Candidate(has_priority_class=True, toleration=Refusal(5000, 600), scheduled_at=after(-3600))
+            "toleration": VictimToleration(
+                has_priority_class=True, policy=Refusal(5000, 600), scheduled_at=after(-3600)
+            )
         },
     ),
     "one that is not known to be scheduled tolerates for ever": Case(
-        pod=a_pod({"priorityClassName": "training"}, status={"conditions": [{**SCHEDULED, "status": "False"}]}),
+        pod=a_pod(
+            {"priorityClassName": "training"},
+            status={"conditions": [{**SCHEDULED, "status": "False"}]},
+        ),
         facts=WITH_TRAINING,
         want={"toleration.scheduled_at": None},
     ),
     "a PriorityClass that does not exist is seen": Case(
-        pod=a_pod({"priorityClassName": "gone"}), want={"lacks_priority_class": True, "toleration.toleration": None}
+        pod=a_pod({"priorityClassName": "gone"}),
+        want={"lacks_priority_class": True, "toleration.policy": None},
     ),
     "it is defended with the class that it names": Case(
-        pod=a_pod({"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")),
+        pod=a_pod(
+            {"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")
+        ),
         facts=WITH_TRAINING,
-        want={"priority": 7, "defence": 9000},
+        want={"priority": 7, "preemption_priority": 9000},
     ),
     "never with less than it is scheduled with": Case(
         pod=a_pod({"priority": 9999}, annotations=say(preemption_priority_class="urgent")),
         facts=WITH_TRAINING,
-        want={"defence": 9999},
+        want={"preemption_priority": 9999},
     ),
     "its PodGroup's priority stands for its own": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
-        known={"native": NativeGroup(priority=99, mode=Mode.ALL, min_count=3)},
-        want={"priority": 99, "group": TEAM, "mode": Mode.ALL, "gang_minimum": 3},
+        known={
+            "native": PodGroupInfo(priority=99, disruption_mode=DisruptionMode.ALL, min_count=3)
+        },
+        want={
+            "priority": 99,
+            "gang": TEAM,
+            "disruption_mode": DisruptionMode.ALL,
+            "gang_minimum": 3,
+        },
     ),
     "a PodGroup that nobody could read goes pod by pod": Case(
-        pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}), want={"group": TEAM, "mode": Mode.SINGLE}
+        pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
+        want={"gang": TEAM, "disruption_mode": DisruptionMode.SINGLE},
     ),
     "a gang that was declared goes as a whole": Case(
-        pod=a_pod(labels=IN_GANG), want={"group": TEAM, "mode": Mode.ALL, "gang_minimum": 0}
+        pod=a_pod(labels=IN_GANG),
+        want={"gang": TEAM, "disruption_mode": DisruptionMode.ALL, "gang_minimum": 0},
     ),
     "its minimum is read": Case(
         pod=a_pod(labels={keys.DRAFT_POD_GROUP: "train", keys.DRAFT_MIN_AVAILABLE: "2"}),
-        want={"group": TEAM, "gang_minimum": 2},
+        want={"gang": TEAM, "gang_minimum": 2},
     ),
     "a minimum beside a Job's own gang protects none of it": Case(
         pod=a_pod(labels={keys.JOB: "train", keys.DRAFT_MIN_AVAILABLE: "2147483647"}),
-        want={"mode": Mode.SINGLE, "gang_minimum": 0},
+        want={"disruption_mode": DisruptionMode.SINGLE, "gang_minimum": 0},
     ),
     "nor does one beside a native group": Case(
         pod=a_pod(
-            {"schedulingGroup": {"podGroupName": "train"}}, annotations={keys.KOORDINATOR_MIN_AVAILABLE: "2147483647"}
+            {"schedulingGroup": {"podGroupName": "train"}},
+            annotations={keys.KOORDINATOR_MIN_AVAILABLE: "2147483647"},
         ),
-        known={"native": NativeGroup(mode=Mode.SINGLE, min_count=3)},
-        want={"mode": Mode.SINGLE, "gang_minimum": 3},
+        known={"native": PodGroupInfo(disruption_mode=DisruptionMode.SINGLE, min_count=3)},
+        want={"disruption_mode": DisruptionMode.SINGLE, "gang_minimum": 3},
     ),
-    "the guard is asked about one that says something": Case(pod=a_pod(labels=in_class(4)), want={"is_guarded": True}),
+    "the guard is asked about one that says something": Case(
+        pod=a_pod(labels=in_class(4)), want={"is_guarded": True}
+    ),
     "and about one that declares a checkpoint": Case(
         pod=a_pod(annotations={keys.CHECKPOINT: "auto"}), want={"is_guarded": True}
     ),
@@ -209,116 +263,157 @@ TENANTS = {
         want={"is_guarded": False},
     ),
     "its quota is the one that Koordinator would charge": Case(
-        pod=a_pod(), facts=Facts(quotas=Quotas([a_quota("team", "team")])), want={"quota": ("team", "team")}
+        pod=a_pod(),
+        facts=Facts(quotas=Quotas([a_quota("team", "team")])),
+        want={"quota": ("team", "team")},
     ),
     "one that keeps others away is known": Case(
-        pod=a_pod(repelling({"labelSelector": {"matchLabels": {"app": "db"}}, "namespaces": ["a", "b"]})),
-        want={"repels": (Repulsion(frozenset({"a", "b"}), (Requirement("app", "In", ("db",)),)),)},
+        pod=a_pod(
+            repelling({"labelSelector": {"matchLabels": {"app": "db"}}, "namespaces": ["a", "b"]})
+        ),
+        want={
+            "anti_affinity": (
+                AntiAffinity(frozenset({"a", "b"}), (Requirement("app", "In", ("db",)),)),
+            )
+        },
     ),
     "of its own Namespace where it names none": Case(
-        pod=a_pod(repelling({"labelSelector": {}})), want={"repels": (Repulsion(frozenset({"team"}), ()),)}
+        pod=a_pod(repelling({"labelSelector": {}})),
+        want={"anti_affinity": (AntiAffinity(frozenset({"team"}), ()),)},
     ),
     "of any where it selects some": Case(
         pod=a_pod(repelling({"labelSelector": {}, "namespaces": ["a"], "namespaceSelector": {}})),
-        want={"repels": (Repulsion(None, ()),)},
+        want={"anti_affinity": (AntiAffinity(None, ()),)},
     ),
     "everybody where it has more terms than can be looked at": Case(
         pod=a_pod(repelling(*[{"labelSelector": {"matchLabels": {"app": "db"}}}] * 17)),
-        want={"repels": (Repulsion(None, ()),)},
+        want={"anti_affinity": (AntiAffinity(None, ()),)},
     ),
-    "nobody where it selects no pods": Case(pod=a_pod(repelling({})), want={"repels": ()}),
+    "nobody where it selects no pods": Case(pod=a_pod(repelling({})), want={"anti_affinity": ()}),
     "the guard is not asked in Kubernetes' own Namespaces": Case(
         pod=a_pod({}, labels=in_class(4), namespace="kube-system"), want={"is_guarded": False}
     ),
     "host ports of containers and sidecars are the node's": Case(
         pod=a_pod(
             {
-                "containers": [{"ports": [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]}],
+                "containers": [
+                    {"ports": [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]}
+                ],
                 "initContainers": [
-                    {"restartPolicy": "Always", "ports": [{"hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP"}]},
+                    {
+                        "restartPolicy": "Always",
+                        "ports": [{"hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP"}],
+                    },
                     {"ports": [{"hostPort": 99}]},
                 ],
             }
         ),
-        want={"ports": frozenset({Port("0.0.0.0", "TCP", 8080), Port("10.0.0.1", "UDP", 53)})},
+        want={
+            "ports": frozenset(
+                {HostPortInfo("0.0.0.0", "TCP", 8080), HostPortInfo("10.0.0.1", "UDP", 53)}
+            )
+        },
     ),
     "one being deleted is going, until its grace ends": Case(
         pod=a_pod(deletionTimestamp="2026-11-21T12:00:30Z"),
-        want={"is_going": True, "goes_at": after(30), "is_told": False},
+        want={"is_leaving": True, "release_expected_at": after(30), "notified": False},
     ),
     "one that the operator deletes was told": Case(
         pod=a_pod(
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.TERMINATING).build())},
         ),
-        want={"goes_at": after(30), "is_told": True},
+        want={"release_expected_at": after(30), "notified": True},
     ),
     "one that is to be evicted and has not gone is held": Case(
         pod=a_pod(annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))}),
-        want={"is_going": True, "is_told": False, "is_held": True, "goes_at": ENDING.requested_at},
+        want={
+            "is_leaving": True,
+            "notified": False,
+            "is_held_by_budget": True,
+            "release_expected_at": ENDING.requested_at,
+        },
     ),
     "once it is being deleted it is not, and goes as whatever somebody deletes": Case(
         pod=a_pod(
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
         ),
-        want={"goes_at": after(30), "is_told": False, "is_held": False},
+        want={"release_expected_at": after(30), "notified": False, "is_held_by_budget": False},
     ),
     "while it saves it is not": Case(
         pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True))}),
-        want={"is_told": True, "is_held": False},
+        want={"notified": True, "is_held_by_budget": False},
     ),
     "unless a budget held it before: then since that": Case(
-        pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True, held_since=after(-60)))}),
-        want={"is_told": False, "is_held": True, "goes_at": after(-60)},
+        pod=a_pod(
+            annotations={
+                keys.EVICTION: render(replace(HINTED, must_evict=True, held_since=after(-60)))
+            }
+        ),
+        want={"notified": False, "is_held_by_budget": True, "release_expected_at": after(-60)},
     ),
     "one that was taken back stays, whatever held it before": Case(
         pod=a_pod(
             annotations={
                 keys.EVICTION: render(
-                    replace(HINTED, phase=Phase.CANCELLED, deadline=None, must_evict=True, held_since=after(-60))
+                    replace(
+                        HINTED,
+                        phase=Phase.CANCELLED,
+                        deadline=None,
+                        must_evict=True,
+                        held_since=after(-60),
+                    )
                 )
             }
         ),
-        want={"is_going": False, "is_held": False},
+        want={"is_leaving": False, "is_held_by_budget": False},
     ),
     "what is to be deleted is told": Case(
-        pod=a_pod(annotations={keys.EVICTION: render(ENDING)}), want={"is_told": True, "is_held": False}
+        pod=a_pod(annotations={keys.EVICTION: render(ENDING)}),
+        want={"notified": True, "is_held_by_budget": False},
     ),
     "a mark changes nothing of one that goes": Case(
         pod=a_pod(
             labels={keys.SOFT_EVICTION: "requested"},
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
         ),
-        want={"is_held": True, "goes_at": ENDING.requested_at},
+        want={"is_held_by_budget": True, "release_expected_at": ENDING.requested_at},
     ),
     "one that was spared begins anew": Case(
         pod=a_pod(
             labels={keys.SOFT_EVICTION: "requested"},
             annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.SPARED).build())},
         ),
-        want={"is_going": True, "is_told": False, "goes_at": None},
+        want={"is_leaving": True, "notified": False, "release_expected_at": None},
     ),
     "one with our mark is going, nobody knows when": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "requested"}),
-        want={"is_going": True, "goes_at": None, "is_told": False},
+        want={"is_leaving": True, "release_expected_at": None, "notified": False},
     ),
     "an unreadable mark asks for nothing": Case(
-        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_going": False}
+        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_leaving": False}
     ),
     "one that is to be evicted is going, nobody knows when": Case(
-        pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}), want={"is_going": True, "goes_at": None}
+        pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}),
+        want={"is_leaving": True, "release_expected_at": None},
     ),
     "one with Koordinator's mark is going": Case(
-        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_going": True}
+        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": True}
     ),
     **{
         f"one that is {phase} {'is' if going else 'is not'} going": Case(
             pod=a_pod(
                 labels={keys.SOFT_EVICTION: phase},
-                annotations={keys.EVICTION: render(IN_PHASE.in_phase(phase, deadline=after(60)).build())},
+                annotations={
+                    keys.EVICTION: render(IN_PHASE.in_phase(phase, deadline=after(60)).build())
+                },
             ),
-            want={"is_going": going, "is_told": going, "goes_at": IN_PHASE.build().requested_at if going else None},
+            want={
+                "is_leaving": going,
+                "notified": going,
+                "release_expected_at": IN_PHASE.build().requested_at if going else None,
+            },
         )
         for phase, going in {
             Phase.HINTED: True,
@@ -343,46 +438,70 @@ NATIVE = a_pod({"schedulingGroup": {"podGroupName": "train"}})
 WHOLE = {
     "a pod alone does not": (a_pod(), None, False),
     "one of a labelled gang does": (a_pod(labels={keys.POD_GROUP: "train"}), None, True),
-    "one of a native group does as that says": (NATIVE, NativeGroup(mode=Mode.ALL), True),
-    "or does not": (NATIVE, NativeGroup(), False),
+    "one of a native group does as that says": (
+        NATIVE,
+        PodGroupInfo(disruption_mode=DisruptionMode.ALL),
+        True,
+    ),
+    "or does not": (NATIVE, PodGroupInfo(), False),
     "or where that is gone": (NATIVE, None, False),
 }
 
 
 @pytest.mark.parametrize(("pod", "native", "want"), WHOLE.values(), ids=WHOLE.keys())
-def test_who_goes_with_all_of_its_gang(pod: Pod, native: NativeGroup | None, *, want: bool):
-    assert snapshot_builder.goes_whole(pod, native) is want
+def test_who_goes_with_all_of_its_gang(pod: Pod, native: PodGroupInfo | None, *, want: bool):
+    assert snapshot_builder.evicted_as_a_unit(pod, native) is want
 
 
 def waiting(name: str, *, nominated: str | None = None, **fields: Any) -> Preemptor:
-    guest = a_guest(name)
-    return a_preemptor(guest=guest, name=name, nominated_node=nominated, group=TEAM, devices=1.0, **fields)
+    guest = a_pod_demand(name)
+    return a_preemptor(
+        demand=guest, name=name, nominated_node=nominated, gang=TEAM, devices=1.0, **fields
+    )
 
 
 NEVER = {"preemptionPolicy": "Never"}
 PREEMPTORS = {
     "a pod that waits is what upstream knows of it": Case(
         pod=a_pod(),
-        want={"guest.priority": 7, "preemption_class": 4, "never_preempts": False, "can_preempt": True, "devices": 0.5},
+        want={
+            "demand.priority": 7,
+            "preemption_class": 4,
+            "never_preempts": False,
+            "can_preempt": True,
+            "devices": 0.5,
+        },
     ),
-    "one of Kubernetes' own is exempt": Case(pod=a_pod({"priority": 1_000_000_001}), want={"is_exempt": True}),
-    "the highest that a user may be is not": Case(pod=a_pod({"priority": 1_000_000_000}), want={"is_exempt": False}),
-    "one of an exempt Namespace is": Case(pod=a_pod(namespace="kube-system"), want={"is_exempt": True}),
-    "one that never preempts says so": Case(pod=a_pod(NEVER), want={"never_preempts": True, "can_preempt": False}),
+    "one of Kubernetes' own is exempt": Case(
+        pod=a_pod({"priority": 1_000_000_001}), want={"is_exempt": True}
+    ),
+    "the highest that a user may be is not": Case(
+        pod=a_pod({"priority": 1_000_000_000}), want={"is_exempt": False}
+    ),
+    "one of an exempt Namespace is": Case(
+        pod=a_pod(namespace="kube-system"), want={"is_exempt": True}
+    ),
+    "one that never preempts says so": Case(
+        pod=a_pod(NEVER), want={"never_preempts": True, "can_preempt": False}
+    ),
     "one may be forbidden to by its label": Case(
         pod=a_pod(labels={keys.CAN_PREEMPT: "false"}), want={"can_preempt": False}
     ),
     "or by the cluster's policy": Case(
-        pod=a_pod(), facts=Facts(settings=PolicySettings(default_can_preempt=False)), want={"can_preempt": False}
+        pod=a_pod(),
+        facts=Facts(settings=PolicySettings(default_can_preempt=False)),
+        want={"can_preempt": False},
     ),
     "before the API server resolves it, its priority is its PriorityClass's": Case(
-        pod=a_pod({"priority": None, "priorityClassName": "urgent"}), facts=WITH_TRAINING, want={"guest.priority": 9000}
+        pod=a_pod({"priority": None, "priorityClassName": "urgent"}),
+        facts=WITH_TRAINING,
+        want={"demand.priority": 9000},
     ),
-    "and 0 where it names none": Case(pod=a_pod({"priority": None}), want={"guest.priority": 0}),
+    "and 0 where it names none": Case(pod=a_pod({"priority": None}), want={"demand.priority": 0}),
     "in a native group too it preempts by its own: kube-scheduler places none whose pods have another": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
-        known={"native": NativeGroup(priority=99)},
-        want={"guest.priority": 7},
+        known={"native": PodGroupInfo(priority=99)},
+        want={"demand.priority": 7},
     ),
     "where victims may still be going for it is known": Case(
         pod=a_pod(status={"nominatedNodeName": "n"}), want={"nominated_node": "n"}
@@ -390,11 +509,15 @@ PREEMPTORS = {
     "which scheduler places it is known": Case(
         pod=a_pod({"schedulerName": "ours"}), want={"scheduler": "ours", "is_gated": False}
     ),
-    "and that none does yet": Case(pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}),
+    "and that none does yet": Case(
+        pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}
+    ),
     "no longer nominated is not nominated": Case(
         pod=a_pod(status={"nominatedNodeName": ""}), want={"nominated_node": None}
     ),
-    "it may run no longer than it says": Case(pod=a_pod({"activeDeadlineSeconds": 60}), want={"walltime_seconds": 60}),
+    "it may run no longer than it says": Case(
+        pod=a_pod({"activeDeadlineSeconds": 60}), want={"walltime_seconds": 60}
+    ),
     "its node must have labels": Case(
         pod=a_pod(
             {
@@ -405,7 +528,9 @@ PREEMPTORS = {
                             "nodeSelectorTerms": [
                                 {
                                     "matchExpressions": [{"key": "gpu", "operator": "Exists"}],
-                                    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}],
+                                    "matchFields": [
+                                        {"key": "metadata.name", "operator": "In", "values": ["n"]}
+                                    ],
                                 }
                             ]
                         }
@@ -414,27 +539,37 @@ PREEMPTORS = {
             }
         ),
         want={
-            "guest.wish.selector": {"zone": "a"},
-            "guest.wish.terms": (Term((Requirement("gpu", "Exists"),), (Requirement("metadata.name", "In", ("n",)),)),),
+            "demand.constraints.node_selector": {"zone": "a"},
+            "demand.constraints.node_affinity_terms": (
+                NodeAffinityTerm(
+                    (Requirement("gpu", "Exists"),), (Requirement("metadata.name", "In", ("n",)),)
+                ),
+            ),
         },
     ),
     "it tolerates taints": Case(
         pod=a_pod({"tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]}),
-        want={"guest.wish.tolerations": (Toleration("k", "Exists", "", "NoSchedule"),)},
+        want={
+            "demand.constraints.tolerations": (TaintToleration("k", "Exists", "", "NoSchedule"),)
+        },
     ),
     "a spread that is only preferred is no bar": Case(
         pod=a_pod({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}),
-        want={"depends_on_pods": False},
+        want={"depends_on_other_pods": False},
     ),
     "one that is required depends on other pods": Case(
         pod=a_pod({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}),
-        want={"depends_on_pods": True},
+        want={"depends_on_other_pods": True},
     ),
     "so does being near some": Case(
-        pod=a_pod({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}),
-        want={"depends_on_pods": True},
+        pod=a_pod(
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}
+        ),
+        want={"depends_on_other_pods": True},
     ),
-    "and a claim of devices": Case(pod=a_pod({"resourceClaims": [{"name": "gpu"}]}), want={"depends_on_pods": True}),
+    "and a claim of devices": Case(
+        pod=a_pod({"resourceClaims": [{"name": "gpu"}]}), want={"depends_on_other_pods": True}
+    ),
 }
 
 
@@ -453,19 +588,23 @@ def test_one_without_a_gang_has_no_mates():
 
 def test_all_of_a_gang_that_wait_without_a_node_must_be_placed():
     me = waiting("a")
-    found = snapshot_builder.with_gang(me, [me, waiting("c"), waiting("b"), waiting("d", nominated="n")], placed=())
+    found = snapshot_builder.with_gang(
+        me, [me, waiting("c"), waiting("b"), waiting("d", nominated="n")], placed=()
+    )
 
-    assert [guest.uid for guest in found.rest] == ["b", "c"]
+    assert [guest.uid for guest in found.pending_members] == ["b", "c"]
     assert found.devices == 3.0
 
 
 def test_a_gang_needs_no_more_than_its_minimum():
     me = waiting("a", gang_minimum=4)
-    placed = [a_tenant("e", group=TEAM)]
-    found = snapshot_builder.with_gang(me, [me, waiting("b"), waiting("c"), waiting("d", nominated="n")], placed)
+    placed = [a_scheduled_pod("e", gang=TEAM)]
+    found = snapshot_builder.with_gang(
+        me, [me, waiting("b"), waiting("c"), waiting("d", nominated="n")], placed
+    )
 
-    assert [guest.uid for guest in found.rest] == ["b"]
-    assert found.mates == {"d"}
+    assert [guest.uid for guest in found.pending_members] == ["b"]
+    assert found.nominated_member_uids == {"d"}
 
 
 def test_those_of_it_that_go_are_none_of_them():
@@ -473,15 +612,27 @@ def test_those_of_it_that_go_are_none_of_them():
     me = waiting("a", gang_minimum=2)
 
     assert (
-        len(snapshot_builder.with_gang(me, [me, waiting("b")], [a_tenant("old", group=TEAM, is_going=True)]).rest) == 1
+        len(
+            snapshot_builder.with_gang(
+                me, [me, waiting("b")], [a_scheduled_pod("old", gang=TEAM, is_leaving=True)]
+            ).pending_members
+        )
+        == 1
     )
-    assert len(snapshot_builder.with_gang(me, [me, waiting("b")], [a_tenant("old", group=TEAM)]).rest) == 0
+    assert (
+        len(
+            snapshot_builder.with_gang(
+                me, [me, waiting("b")], [a_scheduled_pod("old", gang=TEAM)]
+            ).pending_members
+        )
+        == 0
+    )
 
 
 def test_pods_of_two_gangs_are_no_mates():
-    other = replace(waiting("b"), group=GroupKey("team", "other"))
+    other = replace(waiting("b"), gang=GangKey("team", "other"))
 
-    assert snapshot_builder.with_gang(waiting("a"), [other], placed=()).rest == ()
+    assert snapshot_builder.with_gang(waiting("a"), [other], placed=()).pending_members == ()
 
 
 @pytest.mark.parametrize(
@@ -495,15 +646,17 @@ def test_pods_of_two_gangs_are_no_mates():
     ids=["it runs", "it has ended", "it waits", "it is deleted before it started"],
 )
 def test_who_has_room_and_who_wants_it(pod: Pod, *, has_room: bool, wants_room: bool):
-    assert (pod.has_room, pod.wants_room) == (has_room, wants_room)
+    assert (pod.occupies_node, pod.is_pending) == (has_room, wants_room)
 
 
 def a_node(**document: Any) -> Node:
-    return msgspec.json.decode(msgspec.json.encode({"metadata": {"name": "n"}, **document}), type=Node)
+    return msgspec.json.decode(
+        msgspec.json.encode({"metadata": {"name": "n"}, **document}), type=Node
+    )
 
 
 def test_a_node_is_a_room():
-    found = snapshot_builder.room_of(
+    found = snapshot_builder.node_info_of(
         a_node(
             spec={"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
             status={"allocatable": {"cpu": "4", "pods": "110"}},
@@ -515,12 +668,17 @@ def test_a_node_is_a_room():
 
 
 def test_a_node_that_has_said_nothing_yet_has_no_room():
-    assert snapshot_builder.room_of(a_node()).allocatable == {}
+    assert snapshot_builder.node_info_of(a_node()).allocatable == {}
 
 
 BUDGETS = {
     "its pods are selected": (
-        {"selector": {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
+        {
+            "selector": {
+                "matchLabels": {"app": "web"},
+                "matchExpressions": [{"key": "tier", "operator": "Exists"}],
+            }
+        },
         (Requirement("app", "In", ("web",)), Requirement("tier", "Exists")),
     ),
     "without a selector nobody is": ({}, ()),
@@ -535,41 +693,61 @@ def test_a_budget(spec: Mapping[str, Any], want: tuple[Requirement, ...]):
         "spec": spec,
         "status": {"disruptionsAllowed": 2, "disruptedPods": {"web-1": "2026-11-21T12:00:00Z"}},
     }
-    found = snapshot_builder.budget_of(msgspec.json.decode(msgspec.json.encode(document), type=PodDisruptionBudget))
+    found = snapshot_builder.disruption_budget_of(
+        msgspec.json.decode(msgspec.json.encode(document), type=PodDisruptionBudget)
+    )
 
     assert found.requirements == want
-    assert (found.namespace, found.allowed, found.disrupted) == ("team", 2, frozenset({"web-1"}))
+    assert (found.namespace, found.disruptions_allowed, found.disrupted_pods) == (
+        "team",
+        2,
+        frozenset({"web-1"}),
+    )
 
 
 def test_a_gang_goes_as_a_whole_where_one_of_its_pods_says_so():
-    single, whole = a_tenant("a", group=TEAM), a_tenant("b", group=TEAM, mode=Mode.ALL, gang_minimum=2)
+    single, whole = (
+        a_scheduled_pod("a", gang=TEAM),
+        a_scheduled_pod("b", gang=TEAM, disruption_mode=DisruptionMode.ALL, gang_minimum=2),
+    )
 
-    found = snapshot_builder.groups_of([single, a_tenant("c"), whole])
+    found = snapshot_builder.gang_infos_of([single, a_scheduled_pod("c"), whole])
 
-    assert found == {TEAM: Group(key=TEAM, mode=Mode.ALL, min_available=2, members=(single, whole))}
+    assert found == {
+        TEAM: GangInfo(
+            key=TEAM, disruption_mode=DisruptionMode.ALL, min_available=2, members=(single, whole)
+        )
+    }
 
 
-@pytest.mark.parametrize(("minimum", "is_whole"), [(0, False), (1, False), (2, True), (2**31 - 1, True)])
+@pytest.mark.parametrize(
+    ("minimum", "is_whole"), [(0, False), (1, False), (2, True), (2**31 - 1, True)]
+)
 def test_a_gang_that_can_spare_none_goes_as_a_whole(minimum: int, *, is_whole: bool):
     """Without this, whoever says that all are needed would have none of them preempted."""
-    members = [a_tenant(name, group=TEAM, gang_minimum=minimum) for name in ("a", "b")]
-    scene = Scene(now=NOW, groups={TEAM: snapshot_builder.group_of(TEAM, members)})
+    members = [a_scheduled_pod(name, gang=TEAM, gang_minimum=minimum) for name in ("a", "b")]
+    scene = Snapshot(now=NOW, gangs={TEAM: snapshot_builder.gang_info_of(TEAM, members)})
 
-    assert (Court(a_preemptor(), scene).whole(members[0]) is not None) == is_whole
+    assert (Eligibility(a_preemptor(), scene).evicted_gang(members[0]) is not None) == is_whole
 
 
 def test_a_scene_has_everybody_in_its_place():
-    tenant, other = a_tenant("a", node="n"), a_tenant("b", node="gone")
+    tenant, other = a_scheduled_pod("a", node="n"), a_scheduled_pod("b", node="gone")
     pending = waiting("c", nominated="n")
     budget = a_budget("web")
 
-    found = snapshot_builder.scene_of(
-        [a_node(), Node()], [tenant, other], [pending, a_preemptor()], [budget], PolicySettings(), NOW
+    found = snapshot_builder.snapshot_of(
+        [a_node(), Node()],
+        [tenant, other],
+        [pending, a_preemptor()],
+        [budget],
+        PolicySettings(),
+        NOW,
     )
 
-    assert list(found.rooms) == ["n"]
-    assert found.rooms["n"].tenants == (tenant,)
-    assert found.rooms["n"].nominees == (pending.guest,)
+    assert list(found.nodes) == ["n"]
+    assert found.nodes["n"].pods == (tenant,)
+    assert found.nodes["n"].nominated_pods == (pending.demand,)
     assert found.budgets == {"team": [budget]}
 
 

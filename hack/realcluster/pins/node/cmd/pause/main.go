@@ -1,9 +1,7 @@
-// Command pause is the sandbox process of a pod on the real node: it holds the pod's namespaces and
-// sleeps.
+// Command pause is the sandbox process of a pod on the real node: it holds the pod's namespaces and sleeps.
 //
-// It is in the tree because the usual image comes from a registry, and the real node must start
-// without one. With a shared process namespace it is PID 1 of the pod, so it also reaps orphaned
-// processes.
+// It is in the tree because the usual image comes from a registry, and the real node must start without one.
+// With a shared process namespace it is PID 1 of the pod, so it also reaps what its neighbours leave behind.
 package main
 
 import (

@@ -1,7 +1,8 @@
-"""Fills a cluster with pods that nobody marks: the first on each node through the API server, the others as copies of its record.
+"""Fills a cluster with unmarked pods: the first on each node by the API server, the rest as copies.
 
-Through the API server, which decodes, judges, answers and audits two writes for each, 50,000 pods take seven minutes. A copy is
-what it would have stored, but for the name and the uid. It reads what etcd has, as after a restore from a backup.
+Through the API server, which decodes, evaluates, answers and audits two writes for each pod, 50,000
+pods take seven minutes. A copy in etcd is what the API server would have stored, except for name
+and uid. The API server reads what etcd has, as after a restore from a backup.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Document = dict[str, Any]
 
 
 class Records:
-    """The pods of one namespace as etcd has them."""
+    """The pods of one namespace as etcd stores them."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._etcd = http.client.HTTPConnection("127.0.0.1", cluster.port("etcd"), timeout=60)
         self._prefix = f"/registry/pods/{namespace}/"
 
     def copy(self, models: int, first: int, until: int, done: Callable[[int], None]) -> None:
-        """Store pods `first` to `until - 1`, each a copy of the one that is on its node: one of the first `models`."""
+        """Store pods `first` to `until - 1`: copies of the models, the pods below `models`."""
         known = [self._read(pods.bystander_name(number)) for number in range(min(models, until))]
         records = (
             (number, renamed(known[number % models], number, models))
@@ -69,7 +70,10 @@ class Records:
 
 
 def renamed(record: bytes, number: int, models: int) -> bytes:
-    """Return the record of a model as that of pod `number`: name and uid are as long as before, because lengths stand before each text."""
+    """Return the record of a model as that of pod `number`.
+
+    Name and uid keep their lengths, because a length precedes each text.
+    """
     name, own = pods.bystander_name(number % models).encode(), pods.bystander_name(number).encode()
     return _UID.sub(_NUMBERED.format(number).encode(), record.replace(name, own), count=1)
 

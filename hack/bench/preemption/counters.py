@@ -1,4 +1,7 @@
-"""What the API server and Reprieve's webhooks count themselves: whether a contender did what its name says. No I/O."""
+"""Counters of the API server and of Reprieve's webhooks. No I/O.
+
+They show whether a contender did what its name says.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from collections.abc import Iterable
 FAILED_OPEN = "reviews that failed open"
 GUARD, EXTENDER = "guard", "extender"
 FALLBACKS = ("malformed", "busy", "behind", "exempt", "late", "error")
-"""Outcomes of a call to the extender with which the scheduler keeps to its own choice."""
+"""Outcomes of an extender call after which the scheduler's own choice stands."""
 
 _SAMPLE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 def read(api_server: str, webhooks: str) -> dict[str, int]:
-    """Return what two answers of `/metrics` say, by `FAILED_OPEN`, `guard OUTCOME` and `extender OUTCOME`."""
+    """Return the counters of two `/metrics`.
+
+    The keys are `FAILED_OPEN`, `guard OUTCOME` and `extender OUTCOME`.
+    """
     found = Counter[str]()
     for text in (api_server, webhooks):
         for name, labels, value in _SAMPLE.findall(text):
@@ -31,17 +37,17 @@ def read(api_server: str, webhooks: str) -> dict[str, int]:
 
 
 def since(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """Return what was counted between two looks: while a contender is set up, its webhooks are not there yet."""
+    """Return the difference of two readings: before a contender is set up, it has no webhooks."""
     return dict(Counter(after) - Counter(before))
 
 
 def fallbacks(counted: dict[str, int]) -> int:
-    """Return how many calls of the scheduler the extender left to the scheduler itself."""
+    """Return how many of the scheduler's calls the extender left to the scheduler."""
     return sum(counted.get(f"{EXTENDER} {outcome}", 0) for outcome in FALLBACKS)
 
 
 def shown(counted: Iterable[dict[str, int]], prefix: str) -> str:
-    """Return what was counted of the guard, or of the extender, in all turns, as words; empty where nothing was."""
+    """Return the counters of the guard, or of the extender, in all turns as text; "" for none."""
     total = sum(map(Counter, counted), Counter[str]())
     return ", ".join(
         f"{n:,} {what.removeprefix(prefix + ' ')}"

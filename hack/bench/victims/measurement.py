@@ -1,4 +1,4 @@
-"""Where it is measured: a cluster filled with pods, one process of workloads, and turns of fresh victims."""
+"""The measurement: a cluster filled with pods, one process for all workloads, turns of victims."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress, Task
 from realcluster.state import Cluster
 
-from . import audit, crowd, figures, hands, pods, workload
-from .figures import BARE, REPRIEVE, Turn
-from .subject import USER, Subject
+from . import audit, bystanders, figures, pod_actions, pods, workload
+from .figures import BARE, REPRIEVE, VictimsTurn
+from .operator_process import USER, OperatorProcess
 
 _PAUSE_SECONDS = 0.2
 _SETTLE_SECONDS = 2.0
@@ -31,15 +31,15 @@ _PATIENCE_SECONDS, _PATIENCE_SECONDS_A_POD = 120.0, 0.1
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadProcess:
     """The process that answers all hints."""
 
     port: int
 
     @classmethod
     @contextmanager
-    def running(cls, answer: str) -> Iterator[Workload]:
-        """Answer hints for as long as the block runs."""
+    def running(cls, answer: str) -> Iterator[WorkloadProcess]:
+        """Answer hints during the block."""
         words = [sys.executable, "-m", workload.__name__, "--answer", answer]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
@@ -50,7 +50,7 @@ class Workload:
             process.communicate()
 
     def heard(self, namespace: str) -> dict[str, float]:
-        """Return when each pod of a namespace was hinted, in seconds since the epoch."""
+        """Return when each pod of a namespace got its hint, in seconds since the epoch."""
         url = f"http://127.0.0.1:{self.port}{workload.HEARD}{namespace}"
         with urllib.request.urlopen(url, timeout=30) as answer:
             found: dict[str, float] = json.load(answer)
@@ -59,7 +59,7 @@ class Workload:
 
 @dataclass
 class Used:
-    """What a contender took in a turn."""
+    """What a contender used in a turn."""
 
     cpu_seconds: float = 0.0
     rss_mib: float = 0.0
@@ -67,11 +67,11 @@ class Used:
     dropped_events: int = 0
 
 
-class Arena:
-    """One cluster, and what is done to its pods."""
+class Measurement:
+    """One cluster and its pods."""
 
     def __init__(
-        self, cluster: Cluster, kubectl: Kubectl, hints: Workload, progress: Progress
+        self, cluster: Cluster, kubectl: Kubectl, hints: WorkloadProcess, progress: Progress
     ) -> None:
         self.bystanders = 0
         self._cluster = cluster
@@ -81,37 +81,44 @@ class Arena:
         self._namespaces = (f"bench-{int(time.time())}-{number}" for number in count(1))
 
     def fill(self, wanted: int) -> None:
-        """Have so many pods that are no victims, all running."""
+        """Bring the number of running pods that are not victims to `wanted`."""
         self._make_namespace(pods.BYSTANDERS)
         there = self._count(pods.BYSTANDERS)
         with self._progress.task(f"{wanted:,} pods that are no victims") as task:
             if there < (models := min(self._cluster.settings.kwok_nodes, wanted)):
-                self._hands(task, "create", pods.BYSTANDERS, models - there, first=there)
+                self._act(task, "create", pods.BYSTANDERS, models - there, first=there)
                 self._wait("run", models, lambda: self._all_run(pods.BYSTANDERS), task)
-            records = crowd.Records(self._cluster, pods.BYSTANDERS)
+            records = bystanders.Records(self._cluster, pods.BYSTANDERS)
             records.copy(models, max(there, models), wanted, lambda done: task.tick(f"{done:,}"))
             self._wait("are there", wanted, lambda: self._count(pods.BYSTANDERS) >= wanted, task)
         self.bystanders = max(there, wanted)
 
     def turn(
-        self, operator: Subject | None, victims: int, number: int, kubeconfig: Path | None = None
-    ) -> Turn:
-        """Make victims, mark them all at once, and wait until they are gone; without an operator, by the bare program."""
+        self,
+        operator: OperatorProcess | None,
+        victims: int,
+        number: int,
+        kubeconfig: Path | None = None,
+    ) -> VictimsTurn:
+        """Create victims, mark them all at once, and wait until they no longer exist.
+
+        Without an operator, the bare program handles them.
+        """
         contender, namespace = REPRIEVE if operator else BARE, next(self._namespaces)
         with self._progress.task(f"{victims:,} victims, {contender}, round {number}") as task:
             self._make_namespace(namespace)
-            self._hands(task, "create", namespace, victims, port=self._hints.port)
+            self._act(task, "create", namespace, victims, port=self._hints.port)
             self._wait("run", victims, lambda: self._all_run(namespace), task)
             time.sleep(_SETTLE_SECONDS)
             before = self._api_server_cpu()
             if operator is None:
                 used = Used(
-                    cpu_seconds=self._hands(task, "end", namespace, victims, kubeconfig=kubeconfig)
+                    cpu_seconds=self._act(task, "end", namespace, victims, kubeconfig=kubeconfig)
                 )
                 self._wait("are gone", victims, lambda: not self._count(namespace), task)
             else:
                 used = self._handled(operator, namespace, victims, task)
-            turn = Turn(
+            turn = VictimsTurn(
                 contender=contender,
                 victims=victims,
                 bystanders=self.bystanders,
@@ -127,7 +134,7 @@ class Arena:
             self._kubectl.read("delete", "namespace", namespace, "--wait=false")
         return turn
 
-    def _handled(self, operator: Subject, namespace: str, victims: int, task: Task) -> Used:
+    def _handled(self, operator: OperatorProcess, namespace: str, victims: int, task: Task) -> Used:
         process, calls, dropped = operator.process(), operator.calls(), operator.dropped_events()
         cpu, peak = process.cpu_seconds(), process.rss_mib()
 
@@ -136,9 +143,9 @@ class Arena:
             peak = max(peak, process.rss_mib())
             return not self._count(namespace)
 
-        self._hands(task, "mark", namespace, victims)
+        self._act(task, "mark", namespace, victims)
         self._wait("are gone", victims, are_gone, task)
-        self._wait("are told of", victims, _Settled(operator.calls), task)
+        self._wait("are handled", victims, _Unchanged(operator.calls), task)
         return Used(
             cpu_seconds=process.cpu_seconds() - cpu,
             rss_mib=peak,
@@ -149,10 +156,10 @@ class Arena:
     def _make_namespace(self, name: str) -> None:
         self._kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         account = {"name": "default", "namespace": name}
-        # The controller-manager makes it too, some time; without it, no pod is admitted.
+        # The controller-manager creates it too, later; without it, no pod is admitted.
         self._kubectl.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
 
-    def _hands(
+    def _act(
         self,
         task: Task,
         verb: str,
@@ -172,7 +179,7 @@ class Arena:
         words = [
             sys.executable,
             "-m",
-            hands.__name__,
+            pod_actions.__name__,
             verb,
             "--kubeconfig",
             kubeconfig or self._cluster.kubeconfig,
@@ -185,7 +192,7 @@ class Arena:
             for last in process.stdout:
                 task.tick(f"{verb} {last.strip()}" if last[0].isdigit() else "")
         finally:
-            # Interrupted, it must not go on without us.
+            # After an interruption, this process must not continue alone.
             process.terminate()
             process.communicate()
         if not last.startswith("{"):
@@ -218,8 +225,8 @@ class Arena:
         return servers.cpu_seconds(running.pid)
 
 
-class _Settled:
-    """True once what is asked for has not changed for a while: Events come after the victims are gone."""
+class _Unchanged:
+    """True once the answer stays the same for a while: Events come after the last deletion."""
 
     def __init__(self, ask: Callable[[], Counter[str]]) -> None:
         self._ask = ask

@@ -6,7 +6,7 @@ import pytest
 
 import shard
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2]
 FOLDERS = [TESTS / "cluster", TESTS / "differential"]
 
 

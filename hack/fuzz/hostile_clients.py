@@ -1,7 +1,7 @@
-"""Clients that never meant to ask anything: slow, silent, half open, of another protocol, or gone in the middle.
+"""Clients that send no review: slow, silent, half open, of another protocol, or disconnecting.
 
-Each ends by itself within seconds. Those that deserve an answer check it; what all of them must not do is keep anybody
-else waiting, which the reviews that go on beside them show.
+Each ends by itself within seconds and checks its answer, if it must get one. None of them may delay
+other clients; the reviews that run beside them show this.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from .connection import NoAnswer, Target, connect, connect_without_tls
 from .framing import JSON, head
 
 SECONDS = 2.0
-"""For how long a client stays that is waited for in vain."""
+"""Seconds that a client stays connected without completing its request."""
 
 Intruder = Callable[[Random, Target], Awaitable[int | None]]
-"""Returns the status that it was told, `None` where none was due. Raises `AssertionError` where another one was due."""
+"""Returns the status of the answer, `None` if none was due.
+
+Raises `AssertionError` if it is wrong.
+"""
 
 
 async def slow_head(rng: Random, target: Target) -> int | None:
-    """Begin a head and never end it, a line at a time."""
+    """Begin a header and never finish it, one line at a time."""
     connection = await connect(target)
     pieces = (
         b"POST /validate HTTP/1.1\r\n",
@@ -35,7 +38,7 @@ async def slow_head(rng: Random, target: Target) -> int | None:
 
 
 async def slow_body(_: Random, target: Target) -> int | None:
-    """Promise a body and send a byte of it now and then."""
+    """Announce a body and send one byte of it now and then."""
     connection = await connect(target)
     writing = asyncio.ensure_future(
         connection.write(
@@ -52,7 +55,7 @@ async def slow_body(_: Random, target: Target) -> int | None:
 
 
 async def slow_chunks(_: Random, target: Target) -> int | None:
-    """Begin a chunk and leave the rest out."""
+    """Begin a chunk and leave out the rest."""
     connection = await connect(target)
     await connection.write((head("/mutate", JSON, "Transfer-Encoding: chunked") + b"ff\r\n{",), 0)
     try:
@@ -64,7 +67,7 @@ async def slow_chunks(_: Random, target: Target) -> int | None:
 
 
 async def silent(_: Random, target: Target) -> int | None:
-    """Agree on TLS and say nothing."""
+    """Complete the TLS handshake and send nothing."""
     connection = await connect(target)
     await asyncio.sleep(SECONDS)
     connection.abort()
@@ -72,7 +75,7 @@ async def silent(_: Random, target: Target) -> int | None:
 
 
 async def half_open(_: Random, target: Target) -> int | None:
-    """Connect and never speak TLS."""
+    """Connect and never begin TLS."""
     connection = await connect_without_tls(target)
     await asyncio.sleep(SECONDS)
     connection.abort()
@@ -80,7 +83,7 @@ async def half_open(_: Random, target: Target) -> int | None:
 
 
 async def aborted_handshake(rng: Random, target: Target) -> int | None:
-    """Leave in the middle of a handshake."""
+    """Disconnect in the middle of a handshake."""
     hello = _client_hello(target.trust)
     connection = await connect_without_tls(target)
     await connection.write((hello[: rng.randrange(1, len(hello) + 1)],), 0)
@@ -89,7 +92,7 @@ async def aborted_handshake(rng: Random, target: Target) -> int | None:
 
 
 async def garbled_handshake(rng: Random, target: Target) -> int | None:
-    """Say hello with some bits the wrong way round, and wait for the end."""
+    """Send a ClientHello with some flipped bits, and wait for the end."""
     hello = bytearray(_client_hello(target.trust))
     for _ in range(5):
         hello[rng.randrange(len(hello))] ^= 1 << rng.randrange(8)
@@ -98,14 +101,14 @@ async def garbled_handshake(rng: Random, target: Target) -> int | None:
 
 
 async def no_tls(rng: Random, target: Target) -> int | None:
-    """Speak something else where TLS is spoken."""
+    """Send another protocol instead of TLS."""
     said = rng.choice((head("/healthz"), b"\x00" * 1000, rng.randbytes(5000), b"SSH-2.0-x\r\n"))
     await _until_closed(target, said)
     return None
 
 
 async def gone_in_the_body(rng: Random, target: Target) -> int | None:
-    """Leave in the middle of a review."""
+    """Disconnect in the middle of a review."""
     connection = await connect(target)
     await connection.write(
         (head("/validate", JSON, "Content-Length: 100000") + b" " * rng.randrange(90_000),), 0
@@ -115,7 +118,7 @@ async def gone_in_the_body(rng: Random, target: Target) -> int | None:
 
 
 async def gone_before_the_answer(_: Random, target: Target) -> int | None:
-    """Ask and do not wait."""
+    """Send a review and do not wait for the answer."""
     connection = await connect(target)
     await connection.write((head("/validate", JSON, "Content-Length: 2") + b"{}",), 0)
     connection.abort()
@@ -123,7 +126,7 @@ async def gone_before_the_answer(_: Random, target: Target) -> int | None:
 
 
 async def never_listening(_: Random, target: Target) -> int | None:
-    """Ask a thousand times and read no answer."""
+    """Send a thousand reviews and read no answer."""
     connection = await connect(target)
     connection.writer.write((head("/validate", JSON, "Content-Length: 2") + b"{}") * 1000)
     await asyncio.sleep(SECONDS)
@@ -132,7 +135,7 @@ async def never_listening(_: Random, target: Target) -> int | None:
 
 
 async def other_protocol(rng: Random, target: Target) -> int | None:
-    """Speak something else than HTTP/1.1 within TLS."""
+    """Send another protocol than HTTP/1.1 inside TLS."""
     connection = await connect(target)
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00" * 50
     said = rng.choice(
@@ -149,7 +152,7 @@ async def other_protocol(rng: Random, target: Target) -> int | None:
         status, _body = await connection.read_answer()
     finally:
         connection.abort()
-    # Without a version it is a request of HTTP/0.9, for a path that there is not.
+    # Without a version it is an HTTP/0.9 request, for a path that does not exist.
     assert status in (oracle.BAD_REQUEST, 404), f"what is no HTTP was answered {status}"
     return status
 
@@ -171,14 +174,15 @@ def _client_hello(trust: ssl.SSLContext) -> bytes:
 
 
 async def _until_closed(target: Target, said: bytes) -> None:
-    """Say it, and read until the server closes; what it says meanwhile is not HTTP in the clear."""
+    """Send `said`, and read until the server closes; what it sends is not plain HTTP."""
     connection = await connect_without_tls(target)
     await connection.write((said,), 0)
     try:
         async with asyncio.timeout(SECONDS):
             answered = await connection.reader.read()
     except (TimeoutError, ConnectionError):
-        # A hello that announces more than it says is waited for; the server's own limit is longer than this client's.
+        # A hello that announces more than it says is waited for; the server's own limit is longer
+        # than this client's.
         answered = b""
     finally:
         connection.abort()

@@ -1,4 +1,4 @@
-"""The operator that is measured: a process of its own, started with the rights of its ServiceAccount and its defaults."""
+"""The operator that is measured: a process with its ServiceAccount's rights and its defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, Place, Programs
 from realcluster.state import Cluster, write_private
 
-from .figures import Start
+from .figures import OperatorStart
 
 USER = "system:serviceaccount:reprieve-system:reprieve-operator"
 _LEAD_SECONDS = 60.0
@@ -26,12 +26,12 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _VERB = re.compile(r'verb="(\w+)"')
 
 
-class Subject:
+class OperatorProcess:
     """One run of the operator."""
 
     def __init__(self, cluster: Cluster, kubectl: Kubectl) -> None:
         port = cluster.port("operator")
-        # The first sweep is measured apart; a later one would fall into somebody's turn.
+        # The first sweep is measured separately; a later one would fall into a turn.
         flags = [
             "--listen-address=127.0.0.1",
             f"--listen-port={port}",
@@ -41,8 +41,8 @@ class Subject:
         place = Place(flags, f"http://127.0.0.1:{port}")
         self._programs = Programs(cluster.home, kubectl, {OPERATOR: place})
 
-    def start(self, bystanders: int, tick: Callable[[], None]) -> Start:
-        """Start it and have it look at all pods once, which no turn is to be charged with."""
+    def start(self, bystanders: int, tick: Callable[[], None]) -> OperatorStart:
+        """OperatorStart it and wait for its first read of all pods, which no turn includes."""
         self._programs.start(OPERATOR)
         self._programs.wait_until_ready(OPERATOR, tick)
         self._wait("lead", _LEAD_SECONDS, lambda: self._value("reprieve_leader") == 1, tick)
@@ -50,7 +50,7 @@ class Subject:
         idle, cpu = before.rss_mib(), before.cpu_seconds()
         swept = "reprieve_last_sweep_timestamp_seconds"
         self._wait("sweep", _SWEEP_SECONDS, lambda: self._value(swept) > 0, tick)
-        return Start(
+        return OperatorStart(
             bystanders=bystanders,
             idle_rss_mib=idle,
             rss_mib=self.process().rss_mib(),
@@ -59,18 +59,18 @@ class Subject:
         )
 
     def stop(self) -> None:
-        """Stop it, if it runs."""
+        """Stop it if it runs."""
         self._programs.stop(OPERATOR)
 
     def process(self) -> Server:
-        """Return the process, to be asked for its processor time and memory."""
+        """Return the process, to read its processor time and memory."""
         pid = self._programs.pid(OPERATOR)
         if pid is None:
             raise ClusterError(f"the operator has ended, see {self._programs.log(OPERATOR)}")
         return Server(OPERATOR, 0, pid)
 
     def calls(self) -> Counter[str]:
-        """Return its calls to the API server so far, by verb, as it counts them."""
+        """Return its calls to the API server so far, by verb, from its metrics."""
         counted = Counter[str]()
         for labels, value in self._samples("reprieve_api_calls_total"):
             found = _VERB.search(labels)
@@ -78,7 +78,7 @@ class Subject:
         return counted
 
     def dropped_events(self) -> int:
-        """Return how many Events it has not written so far."""
+        """Return how many Events it has dropped so far."""
         return round(self._value("reprieve_events_dropped_total"))
 
     def _value(self, name: str) -> float:

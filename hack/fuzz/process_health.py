@@ -1,4 +1,4 @@
-"""What the server's process must not do meanwhile: grow, keep descriptors, or speak of errors."""
+"""Checks of the server's process: it must not grow, keep descriptors, or log errors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from pathlib import Path
 from bench.servers import Server
 
 GROWTH_MIB = 24.0
-"""Between the first quarter and the last. Bodies of 8 MiB come and go, so that the heap breathes by some of them."""
+"""MiB between the first and the last quarter.
+
+Bodies of 8 MiB make the heap vary by a few of them.
+"""
 SETTLE_SECONDS = 30.0
-"""For the last connections to be closed: those to the API server are kept idle for half of that."""
+"""Seconds until the last connections close.
+
+Idle ones to the API server close after half of that.
+"""
 
 
 @dataclass
-class Vitals:
+class ProcessHealth:
     """Samples of a running process."""
 
     server: Server
@@ -27,19 +33,19 @@ class Vitals:
     _rss_mib: list[tuple[float, float]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Note what is open before anything was sent."""
+        """Record the open descriptors before anything is sent."""
         self.descriptors_before = self.descriptors()
 
     def sample(self, progress: float) -> None:
-        """Note how large it is; `progress` is the share of the reviews that were sent."""
+        """Record the memory; `progress` is the share of the reviews that were sent."""
         self._rss_mib.append((progress, self.server.rss_mib()))
 
     def descriptors(self) -> int:
-        """Return how many files and sockets it has open."""
+        """Return the number of open files and sockets."""
         return len(list(Path(f"/proc/{self.server.pid}/fd").iterdir()))
 
     def memory(self) -> tuple[float, float]:
-        """Return its median size in the first and in the last quarter [MiB]."""
+        """Return the median memory in the first and in the last quarter [MiB]."""
         first = [rss for progress, rss in self._rss_mib if progress <= 0.25] or [
             rss for _, rss in self._rss_mib[:1]
         ]
@@ -49,12 +55,17 @@ class Vitals:
         return statistics.median(first), statistics.median(last)
 
     def complaints(self) -> Iterator[str]:
-        """Yield what is wrong with it after all clients have left."""
+        """Yield what is wrong after all clients have disconnected."""
         first, last = self.memory()
         if last - first > GROWTH_MIB:
-            yield f"it grew from {first:.0f} to {last:.0f} MiB, by more than {GROWTH_MIB:.0f}"
+            yield (
+                f"its memory grew from {first:.0f} to {last:.0f} MiB, by more than {GROWTH_MIB:.0f}"
+            )
         if not self._settles():
-            yield f"{self.descriptors()} descriptors are open, and were {self.descriptors_before} before"
+            yield (
+                f"{self.descriptors()} descriptors are open; before, there were "
+                f"{self.descriptors_before} before"
+            )
         yield from (
             f"its log says: {line[:2000]}"
             for line in self.log.read_text(errors="replace").splitlines()
@@ -71,7 +82,10 @@ class Vitals:
 
 
 def is_fault(line: str) -> bool:
-    """Return whether a line of the log tells of a fault of ours; one that is no JSON is a traceback or worse."""
+    """Return whether a log line reports an internal error.
+
+    A line that is not JSON is a traceback.
+    """
     try:
         return json.loads(line)["level"] not in ("debug", "info", "warning")
     except (ValueError, KeyError, TypeError):

@@ -41,7 +41,7 @@ class Background:
         self.process.wait(10)
 
 
-class Scene:
+class Session:
     """One chapter's namespace and folder. Each command that is shown is the one that ran."""
 
     def __init__(self, world: World, narrator: Narrator, namespace: str) -> None:

@@ -1,4 +1,4 @@
-"""All pods of a run, as a watch tells of them, and what is known of each in the end. No I/O, no clock."""
+"""The record of every pod of a run, from watch events. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .objects import JOB_INDEX, JOB_NAME
-from .run import Run
+from .run import PodRun
 from .trace import Trace
 
 _ENDED = ("Succeeded", "Failed")
@@ -15,7 +15,7 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One pod as it is reported; times are seconds after the first job could arrive."""
+    """One pod as it is reported; times are seconds since the first job could arrive."""
 
     job: str
     index: int
@@ -36,25 +36,25 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Played:
-    """What came of a trace."""
+class ReplayResult:
+    """The result of a trace."""
 
     records: list[Record]
     seconds: float
     late_seconds: list[float]
-    """By how much the process that plays the workloads was later than it wanted to be, ten times a second, ascending."""
+    """Delays of the replay process against its plan, ten times a second, ascending [s]."""
 
 
-class Ledger:
-    """What became of each pod, by uid, and what is left to do of each place in a job."""
+class PodRecords:
+    """Each pod's record, by uid, and the remaining work of each place in a job."""
 
     def __init__(self, trace: Trace) -> None:
         self._jobs = {job.name: job for job in trace.jobs}
         self._left = {
             (job.name, index): job.seconds for job in trace.jobs for index in range(job.pods)
         }
-        self._runs: dict[str, Run] = {}
-        self._by_address: dict[str, Run] = {}
+        self._runs: dict[str, PodRun] = {}
+        self._by_address: dict[str, PodRun] = {}
         self._finished: set[tuple[str, int]] = set()
 
     @property
@@ -63,19 +63,22 @@ class Ledger:
         return len(self._finished) == len(self._left)
 
     def counts(self) -> str:
-        """Return how far the run is, for whoever waits."""
+        """Return the progress of the run as text."""
         running = sum(
             run.started_at is not None and run.ended_at is None for run in self._runs.values()
         )
         victims = sum(run.terminated_at is not None for run in self._runs.values())
-        return f"{len(self._finished):,} of {len(self._left):,} finished, {running:,} run, {victims:,} victims"
+        return (
+            f"{len(self._finished):,} of {len(self._left):,} finished, {running:,} run, "
+            f"{victims:,} victims"
+        )
 
-    def at(self, address: str) -> Run | None:
-        """Return the pod that has an address now."""
+    def at(self, address: str) -> PodRun | None:
+        """Return the pod that has an address now, or None."""
         return self._by_address.get(address)
 
-    def see(self, event: str, pod: Mapping[str, Any], now: float) -> Run | None:
-        """Take note of what a watch says of a pod; return its run, None where it is none of the trace's."""
+    def see(self, event: str, pod: Mapping[str, Any], now: float) -> PodRun | None:
+        """Record a watch event of a pod; return its run, or None if the pod is not of the trace."""
         uid, labels = pod["metadata"]["uid"], pod["metadata"].get("labels", {})
         run = self._runs.get(uid)
         if run is None:
@@ -84,7 +87,7 @@ class Ledger:
                 return None
             index = int(labels[JOB_INDEX])
             left = self._left[job.name, index]
-            run = self._runs[uid] = Run(
+            run = self._runs[uid] = PodRun(
                 job, index, pod["metadata"]["name"], uid, created_at=now, left=left
             )
         self._note(run, pod, now)
@@ -94,7 +97,7 @@ class Ledger:
         return run
 
     def records(self, began_at: float, now: float) -> Iterator[Record]:
-        """Yield what is known of each pod."""
+        """Yield the record of each pod."""
         for run in self._runs.values():
             times = {
                 name: None if (at := getattr(run, name)) is None else at - began_at
@@ -115,7 +118,7 @@ class Ledger:
                 wasted=run.wasted(now),
             )
 
-    def _note(self, run: Run, pod: Mapping[str, Any], now: float) -> None:
+    def _note(self, run: PodRun, pod: Mapping[str, Any], now: float) -> None:
         status = pod["status"]
         if status.get("nominatedNodeName") and run.nominated_at is None:
             run.nominated_at = now
@@ -125,7 +128,7 @@ class Ledger:
         if pod["metadata"].get("deletionTimestamp"):
             run.terminate(now)
 
-    def _close(self, run: Run, now: float, *, succeeded: bool) -> None:
+    def _close(self, run: PodRun, now: float, *, succeeded: bool) -> None:
         if run.ended_at is not None:
             return
         place = run.job.name, run.index

@@ -1,4 +1,4 @@
-"""Where the scenes take place: a cluster with two simulated nodes, one namespace, and the ways to ask its API server."""
+"""The cluster of the recording: two simulated nodes, one namespace, and calls to its API server."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ POD_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 @dataclass(frozen=True)
-class Lab:
-    """One cluster, asked by kubectl as a person does, or directly where kubectl has no word for it."""
+class Testbed:
+    """One cluster, called through kubectl, or directly if kubectl has no command for it."""
 
     cluster: Cluster
     kubectl: Kubectl
@@ -28,16 +28,16 @@ class Lab:
         self.kubectl.run("-n", NAMESPACE, *words.split(), *more, stdin=text)
 
     def make(self, *objects: Json) -> None:
-        """Create objects; it must succeed."""
+        """Create objects; this must succeed."""
         items = {"apiVersion": "v1", "kind": "List", "items": objects}
         self.kubectl.read("-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(items))
 
     def patch(self, what: str, document: Json, *words: str, kind: str = "merge") -> None:
-        """Patch an object, `pod/name`."""
+        """Patch an object, named like `pod/name`."""
         self.run(f"patch {what} --type={kind}", "-p", json.dumps(document), *words)
 
     def raw(self, method: str, path: str, body: Json, user: str = ADMIN) -> None:
-        """Make a call that kubectl does not make; a refusal is as good."""
+        """Make a call that kubectl does not make; it may be refused."""
         try:
             api.call(self.cluster, method, path, body, user=user)
         except api.Refused:
@@ -45,7 +45,7 @@ class Lab:
 
 
 def a_pod(name: str, *, labels: Json = None, annotations: Json = None, **metadata: Any) -> Json:
-    """Return a pod that no scheduler takes, so that only what the scene does is reviewed."""
+    """Return a pod that no scheduler takes, so that only the recorded operations are reviewed."""
     said = {"name": name, "labels": labels, "annotations": annotations, **metadata}
     return {
         "apiVersion": "v1",
@@ -71,7 +71,7 @@ def a_pod_spec(scheduler: str = "default-scheduler", **fields: Any) -> Json:
 def a_workload(
     kind: str, name: str, *, api_version: str = "apps/v1", labels: Json = None, **spec: Any
 ) -> Json:
-    """Return a workload whose pods say `labels`; `spec` adds to its own."""
+    """Return a workload whose pods have `labels`; `spec` adds to its own spec."""
     template = {"metadata": {"labels": {"app": name, **(labels or {})}}, "spec": a_pod_spec()}
     selector = {} if kind == "Job" else {"selector": {"matchLabels": {"app": name}}}
     return {

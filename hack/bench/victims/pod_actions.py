@@ -1,7 +1,8 @@
-"""What is done to pods from outside, by a process of its own: `create`, `mark`, and `end`, the least possible for a victim.
+"""A process that acts on pods from outside: `create`, `mark`, and `end`, the minimum for a victim.
 
-`end` is the bare program beside Reprieve: it patches each victim with the mark and deletes it, two calls, nothing else.
-It writes a line with the number done from time to time, and at last one with its own processor time.
+`end` is the bare program beside Reprieve: it patches each victim with the mark and deletes it, two
+calls and nothing else. The process writes a line with its progress from time to time, and finally a
+line with its processor time.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _BUSY = (429, 500, 503, 504)
 _TRIES = 8
 
 
-class Hands:
-    """One session with the API server, over as many connections as there are calls at once."""
+class PodActions:
+    """One session with the API server, with as many connections as concurrent calls."""
 
     def __init__(
         self, session: aiohttp.ClientSession, server: str, options: argparse.Namespace
@@ -40,7 +41,7 @@ class Hands:
         self.done = 0
 
     async def run(self) -> None:
-        """Do it to all pods."""
+        """Act on all pods."""
         numbers = iter(range(self._options.first, self._options.first + self._options.count))
         do: Callable[[int], Awaitable[None]] = getattr(self, f"_{self._options.verb}")
         async with asyncio.TaskGroup() as group:
@@ -85,28 +86,28 @@ async def _work(options: argparse.Namespace) -> None:
     cluster = config["clusters"][0]["cluster"]
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
     trust = ssl.create_default_context(cadata=authority)
-    # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
+    # Python 3.13 requires extensions that the API server's self-signed certificate does not have.
     trust.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
     connector = aiohttp.TCPConnector(limit=AT_ONCE, ssl=trust)
     async with aiohttp.ClientSession(
         connector=connector, headers=headers, trust_env=False
     ) as session:
-        hands = Hands(session, cluster["server"], options)
-        saying = asyncio.create_task(_say(hands))
-        await hands.run()
+        pod_actions = PodActions(session, cluster["server"], options)
+        saying = asyncio.create_task(_say(pod_actions))
+        await pod_actions.run()
         saying.cancel()
 
 
-async def _say(hands: Hands) -> None:
+async def _say(pod_actions: PodActions) -> None:
     while True:
-        print(hands.done, flush=True)
+        print(pod_actions.done, flush=True)
         await asyncio.sleep(_SAY_SECONDS)
 
 
 def main() -> None:
     """Do one thing to the pods `first` to `first + count - 1` of a namespace."""
-    parser = argparse.ArgumentParser("bench.victims.hands", description=__doc__)
+    parser = argparse.ArgumentParser("bench.victims.pod_actions", description=__doc__)
     parser.add_argument("verb", choices=["create", "mark", "end"])
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--namespace", required=True)
