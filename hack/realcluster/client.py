@@ -114,7 +114,7 @@ class Client:
         self._kept = threading.local()
 
     def has_token(self) -> bool:
-        """Read the kubeconfig again if it changed; say whether all it has is a server and a token."""
+        """Read the kubeconfig if it changed; say whether it holds one server and one token."""
         with self._lock:
             try:
                 stat = self._kubeconfig.stat()

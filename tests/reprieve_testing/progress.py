@@ -1,4 +1,6 @@
-"""A pytest plugin: one line a minute says how far a run is and which tests run now, with and without pytest-xdist.
+"""A pytest plugin: a line a minute says how far a run is and which tests run now.
+
+With and without pytest-xdist. A failed test is named at once: pytest says why at the end.
 
 A run on a real cluster takes minutes, and pytest's dots say neither what is slow nor how much is left.
 """
@@ -78,6 +80,8 @@ class ProgressPlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         with self._lock:
             self._progress.failed += report.failed
+        if report.failed:
+            self._write(f"FAILED {report.nodeid} ({report.when})")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         with self._lock:
@@ -93,7 +97,10 @@ class ProgressPlugin:
         while not self._stop.wait(self._interval):
             with self._lock:
                 line = self._progress.line(time.monotonic(), time.strftime("%H:%M:%S"))
-            os.write(self._output, f"\n{line}\n".encode())
+            self._write(line)
+
+    def _write(self, line: str) -> None:
+        os.write(self._output, f"\n{line}\n".encode())
 
 
 def pytest_configure(config: pytest.Config) -> None:

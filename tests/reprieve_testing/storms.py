@@ -29,7 +29,7 @@ WATCHED_SECONDS = 12.0
 """A storm would be six hundred calls."""
 SETTLED_SECONDS = 60.0
 HELD_UP_SECONDS = 20.0
-"""A scheduler that waits for one refusal after the other holds a bystander up for minutes; a second is usual."""
+"""A scheduler that waits for each refusal holds a bystander up for minutes; a second is usual."""
 _HINT = {**HINT, keys.CHECKPOINT_TIMEOUT: "100s"}
 _NOTIFIED_PHASES = {"hinted", "checkpointing"}
 

@@ -1,4 +1,4 @@
-"""tests/README.md lists every test file that needs a cluster, and names no file that does not exist."""
+"""tests/README.md lists every test file that needs a cluster, and no file that is not there."""
 
 import re
 from pathlib import Path
