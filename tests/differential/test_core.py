@@ -1,4 +1,7 @@
-"""Thousands of scenes through Reprieve's core and through upstream's rule; that the rule is upstream's, `test_victims` asks upstream."""
+"""Thousands of scenarios through Reprieve's core and through upstream's rule in Python.
+
+`test_victims` checks with upstream's own scheduler that the rule is upstream's.
+"""
 
 from itertools import chain
 
@@ -15,7 +18,9 @@ def test_the_core_decides_thousands_of_scenes_by_upstreams_rule_and_the_named_di
 
 
 def differing(scene: Scenario) -> tuple[Scenario, ScenarioOutcome, ScenarioOutcome] | None:
-    """Return a scene about which they differ, with what each says; no scheduler asks where there is room."""
+    """Return a scenario with differing outcomes; with free room, no scheduler calls the
+    extender.
+    """
     if rule.has_room(scene):
         return None
     found, wanted = core.decide(scene, NOW), rule.decide(scene, rule.REPRIEVE)

@@ -1,8 +1,10 @@
-"""The same scenes through upstream's scheduler with its PreemptionToleration, and through the stock one with our extender.
+"""The same scenarios through upstream's PreemptionToleration and the stock scheduler with our
+extender.
 
-Upstream's own is scheduler-plugins v0.34.7, built where it is not cached. Both run at once on one real API server, each on nodes
-and pods of its own, and what they delete is watched: the same victims, or a difference that has a name (`difference.WHY`).
-`REPRIEVE_SCENES` and `REPRIEVE_SEED` ask for other scenes than the usual ones.
+Upstream's scheduler is scheduler-plugins v0.34.7, built where it is not cached. Both schedulers run
+at once on one real API server, each on nodes and pods of its own, and the test watches what they
+delete: the same victims, or a difference that has a name (`difference.WHY`). `REPRIEVE_SCENES` and
+`REPRIEVE_SEED` select other scenarios than the usual ones.
 """
 
 import asyncio
@@ -36,7 +38,9 @@ USE_CASES = tuple(use_cases())
 
 @dataclass(frozen=True)
 class Run:
-    """What each of the two made of each scene, by the scene's name, and what the extender was asked."""
+    """The outcome of each scenario on both sides, by the scenario's name, and the extender's
+    calls.
+    """
 
     upstream: dict[str, ScenarioOutcome]
     reprieve: dict[str, ScenarioOutcome]

@@ -49,7 +49,7 @@ WITHOUT_NOTICE = {
     ("web", "replicaset-controller"),
     (OLD, "admin"),
 }
-"""Where pods that want a checkpoint are deleted, and by whom: the guard would refuse a scheduler."""
+"""Where pods that want a checkpoint are deleted, and by whom: a scheduler would be refused."""
 
 
 @dataclass(frozen=True)
