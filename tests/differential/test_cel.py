@@ -113,7 +113,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class OldObject:
-    """An object that was there before any policy was."""
+    """An object that existed before the policies."""
 
     name: str
     document: Json
@@ -175,7 +175,7 @@ def priority_class_cases() -> st.SearchStrategy[Case]:
 
 
 def may_change(case: Case) -> bool:
-    """A Job's template is the API server's to keep as it is."""
+    """False for a Job that exists: the API server keeps its template as it is."""
     return case.old is None or case.kind != "Job"
 
 
@@ -261,7 +261,7 @@ class Engines:
         self.wait_in_force()
 
     async def make_old_objects(self) -> None:
-        """Make what is there before the policies are; a cluster that is kept has it already."""
+        """Create the objects that exist before the policies; a kept cluster has them already."""
         async with aiohttp.ClientSession(self.server, headers=self.headers) as session:
 
             async def make(path: str, document: Json) -> None:
@@ -280,7 +280,7 @@ class Engines:
                 )
 
     def olds(self, kind: str) -> list[OldObject]:
-        """Return the objects of `kind` that were there before."""
+        """Return the objects of `kind` that existed before."""
         told = OLD_OF_PRIORITY_CLASSES if kind == "PriorityClass" else OLD_OF_PODS
         names = [f"differential-old-{number}" for number in range(OLD_COUNT)]
         return [
