@@ -1,6 +1,8 @@
-"""A gang's pods agree: what the webhooks see is refused, also after a restart; what they admit, the operator tells.
+"""The pods of a gang must agree: webhooks refuse what they see, the operator reports the rest.
 
-A cluster of its own: the native types have to be switched on. Both programs run with the rights of their ServiceAccounts.
+The refusals also hold after a restart of the webhooks. The tests need a cluster of their own,
+because the native types have to be switched on. Both programs run with the rights of their
+ServiceAccounts.
 """
 
 import json
