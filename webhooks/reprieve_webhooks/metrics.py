@@ -17,7 +17,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from reprieve_runtime.client.watch_metrics import WatchCollector, WatchedCollection
-from reprieve_runtime.policy_map import PolicyConfigMap
+from reprieve_runtime.policy_config_map import PolicyConfigMap
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 """Seconds. The rules take some 0.1 ms; from 1 s on, a read of the API server was waited for."""

@@ -6,7 +6,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.reflector import Reflector
-from reprieve_runtime.policy_map import ConfigMap, PolicyConfigMap
+from reprieve_runtime.policy_config_map import ConfigMap, PolicyConfigMap
 
 from .event_recorder import EventRecorder, ObjectReference
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reprieve_agent import mailbox
+from reprieve_agent import request_files
 from reprieve_policy import keys
 from reprieve_policy.admission import sidecar
 from reprieve_policy.checkpointing import agent, checkpoint_plan, contract
@@ -109,7 +109,7 @@ def test_what_it_says_of_the_agent_is_so() -> None:
     said = (
         f"port {agent.PORT}",
         f"`{agent.SIGNAL_FOLDER}/request`",
-        f"`{mailbox.ANSWER_SUFFIX}`",
+        f"`{request_files.ANSWER_SUFFIX}`",
         f"{sidecar._RESOURCES['cpu']} CPU and {sidecar._RESOURCES['memory']} of memory",
         f"{contract.MAX_ANSWER // 1024} KiB",
         "a volume of 1 MiB",

@@ -1,4 +1,4 @@
-"""Hints over real HTTP on loopback: the meaning of each reply, and the bounds on hostile workloads."""
+"""Hints over real HTTP on loopback: the meaning of replies, and the bounds on hostile peers."""
 
 import asyncio
 import time

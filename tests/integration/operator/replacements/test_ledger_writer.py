@@ -250,8 +250,8 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         replace(GOING, **UNSAVED),
         ["disruption", "delete"],
     ),
-    "somebody else deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
-    "somebody else deletes it unsaved": (
+    "another client deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
+    "another client deletes it unsaved": (
         overtake,
         a_pod(**DELETED),
         replace(GOING, **UNSAVED),

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from reprieve_agent import exchange
-from reprieve_agent.desk import CheckpointHandler
-from reprieve_agent.mailbox import RequestFiles
+from reprieve_agent import http_message
+from reprieve_agent.handler import CheckpointHandler
+from reprieve_agent.request_files import RequestFiles
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.endpoints import HttpEndpoint
 from reprieve_operator.checkpointing.http_transport import HttpTransport
@@ -98,7 +98,7 @@ class Behind:
         body = await request.read()
         if request.method == "POST":
             self.attempts.append(json.loads(body)["attempt"])
-        said = self.desk.handle(exchange.HttpRequest(request.method, body))
+        said = self.desk.handle(http_message.HttpRequest(request.method, body))
         return web.Response(status=said.status, body=said.body)
 
 
@@ -354,7 +354,7 @@ async def test_one_that_always_forgets_is_told_three_times_and_still_heard_where
 
 def deliver(desk: CheckpointHandler, eviction_id: str) -> None:
     body = json.dumps({"version": 1, "id": eviction_id, "attempt": 1}).encode()
-    desk.handle(exchange.HttpRequest("POST", body))
+    desk.handle(http_message.HttpRequest("POST", body))
 
 
 async def test_a_file_with_an_answer_to_the_eviction_before_ends_none_of_this(

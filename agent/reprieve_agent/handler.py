@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable
 from http import HTTPStatus
 
-from .exchange import HttpRequest, HttpResponse
-from .mailbox import MAX_ANSWER, Document, RequestFiles
-from .signals import SignalSender, UndeliverableError
+from .http_message import HttpRequest, HttpResponse
+from .request_files import MAX_ANSWER, Document, RequestFiles
+from .signal_sender import SignalSender, UndeliverableError
 
 _MAX_ID = 256
 _IDLE: Document = {"state": "idle"}
