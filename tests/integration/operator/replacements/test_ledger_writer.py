@@ -116,12 +116,12 @@ def test_the_owner_has_the_time_of_the_last_checkpoint_of_its_pods(
     tmp_path: Path, annotations: dict[str, str], *, is_news: bool
 ) -> None:
     stub = publish(tmp_path, a_pod(), after(60), **annotations)
-    told = {
+    want = {
         "annotations": {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"},
         "uid": "uid-of-train",
         "resourceVersion": "3",
     }
-    assert stub.patches == ([(f"{JOBS}/train", {"metadata": told})] if is_news else [])
+    assert stub.patches == ([(f"{JOBS}/train", {"metadata": want})] if is_news else [])
 
 
 def test_a_pod_without_an_owner_costs_no_call(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ class World:
     refuses: dict[str, ApiError] = field(default_factory=dict)
     """The errors of other writes."""
     seconds: float = 0.0
-    told: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
     current: PolicySettings = field(default_factory=PolicySettings)
 
     def departure(self) -> Termination:
@@ -189,7 +189,7 @@ class World:
             raise ApiError(self.refusal, "Refused", "no")
 
     def event(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the recorder's interface
-        self.told.append(reason)
+        self.events.append(reason)
 
     async def write_finished(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002 - the effects' interface
         return self._write("finished", pod)
@@ -406,7 +406,7 @@ def test_an_owner_that_refuses_writes_for_a_minute_does_not_block_the_end(status
 
     asyncio.run(run())
     assert world.done == ["record"] * 4 + ["disruption", "delete"]
-    assert world.told == ["SoftEvictionNotCounted"]
+    assert world.events == ["SoftEvictionNotCounted"]
 
 
 def test_no_owner_is_given_up_while_the_api_server_is_unreachable() -> None:
