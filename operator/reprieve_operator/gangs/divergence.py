@@ -68,7 +68,7 @@ class DivergenceMonitor:
         self._namespaces = namespaces
         self._pod_groups = PodGroupConditions(api, writes, clock)
         self._fingerprints: dict[str, _NamespaceFingerprint] = {}
-        self._checked_fingerprints: dict[str, int] = {}
+        self._checked_hashes: dict[str, int] = {}
         self._reported: dict[_GangKey, str] = {}
 
     def count_diverging(self) -> int:
@@ -109,13 +109,11 @@ class DivergenceMonitor:
         changed = {
             name: value
             for name, value in hashes.items()
-            if value is not None and self._checked_fingerprints.get(name) != value
+            if value is not None and self._checked_hashes.get(name) != value
         }
         # Deleted namespaces are dropped, so that these dictionaries do not grow.
-        self._checked_fingerprints = {
-            name: value
-            for name, value in self._checked_fingerprints.items()
-            if hashes.get(name) == value
+        self._checked_hashes = {
+            name: value for name, value in self._checked_hashes.items() if hashes.get(name) == value
         }
         self._reported = {
             key: text for key, text in self._reported.items() if hashes.get(key[0]) is not None
@@ -133,7 +131,7 @@ class DivergenceMonitor:
                 _log.warning("could not check the gangs of a namespace", extra=extra)
                 continue
             if is_complete:
-                self._checked_fingerprints[name] = value
+                self._checked_hashes[name] = value
 
     def _hash_namespace(
         self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[VersionedPodGroup]
