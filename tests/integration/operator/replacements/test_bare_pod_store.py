@@ -40,7 +40,7 @@ class Cluster:
 
     objects: dict[str, Any] = field(default_factory=dict)
     current: PolicySettings = field(default_factory=lambda: PolicySettings(recreate_bare_pods=True))
-    events: list[tuple[str, str, str]] = field(default_factory=list)
+    told: list[tuple[str, str, str]] = field(default_factory=list)
     allows: bool = True
     asked: int = 0
     """How many access reviews were created."""
@@ -78,7 +78,7 @@ class Cluster:
 
     def event(self, regarding: ObjectReference, reason: str, note: str) -> None:
         assert reason in REASONS
-        self.events.append((regarding.name, reason, note))
+        self.told.append((regarding.name, reason, note))
 
     @property
     def records(self) -> list[Any]:
@@ -211,7 +211,7 @@ async def test_a_victim_whose_replacement_cannot_be_stored_still_ends_and_its_ev
     await cluster.preserve(store, "large", note="x" * 2048)
     assert [place.name for place in store.pending.values()] == ["first", "second"]
     assert len(cluster.records) == 2
-    assert cluster.events == [
+    assert cluster.told == [
         ("third", "SoftEvictionNotRequeued", f"the pod is not made anew: {FULL}"),
         (
             "large",
@@ -302,7 +302,7 @@ async def test_an_unreadable_pod_does_not_block_other_replacements(cluster: Clus
     await cluster.preserve(store, "train")
     cluster.objects[f"{PODS}/broken"] |= {"status": {"conditions": "none"}}
     del cluster.objects[f"{PODS}/train"]
-    await attend(cluster, lambda: "train" in {name for name, *_ in cluster.events})
+    await attend(cluster, lambda: "train" in {name for name, *_ in cluster.told})
     assert (
         cluster.objects[f"{PODS}/train"]["metadata"]["annotations"][keys.REQUEUED_FROM]
         == "uid-train"
@@ -370,7 +370,7 @@ async def test_a_victim_that_still_exists_is_recreated_only_after_it_failed_with
     made = cluster.objects[TRAIN]["metadata"]["annotations"].get(keys.REQUEUED_FROM) == "uid-train"
     found = "recreated" if made else "waits" if cluster.records else "forgotten"
     assert found == want
-    assert (("train", "SoftEvictionRequeued") in [event[:2] for event in cluster.events]) is made
+    assert (("train", "SoftEvictionRequeued") in [event[:2] for event in cluster.told]) is made
 
 
 REFUSED = ApiError(403, "Forbidden", "denied by a webhook")
@@ -401,5 +401,5 @@ async def test_a_failed_victim_whose_deletion_is_refused(
     cluster.refuses = {TRAIN: error}
     await attend(cluster, lambda: is_kept or not cluster.records, now)
     assert bool(cluster.records) is is_kept
-    assert {event[1] for event in cluster.events} == ({reason} if reason else set())
+    assert {event[1] for event in cluster.told} == ({reason} if reason else set())
     assert cluster.objects[TRAIN]["metadata"]["uid"] == "uid-train"
