@@ -17,7 +17,7 @@ from reprieve_policy.kube import owners, timestamp
 from reprieve_policy.kube.objects import OwnerReference, annotations_of, controller_of, labels_of
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.eviction import Eviction
-from reprieve_runtime import root_owner
+from reprieve_runtime import lineage
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
@@ -110,7 +110,7 @@ class LedgerWriter:
             )
             return None if found is None else found.metadata
 
-        return await root_owner.find_root_owner(reference, get_metadata) or reference
+        return await lineage.find_root_owner(reference, get_metadata) or reference
 
     async def _patch(self, owner: _LedgerOwner, changes: Mapping[str, object]) -> None:
         try:

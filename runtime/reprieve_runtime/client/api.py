@@ -17,10 +17,10 @@ import msgspec
 from kubernetes.aio.client import ApiClient
 
 from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_runtime.deep import decode
 
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - callers import both from here
 from .api_error import Status, error_from_status
-from .json_depth import decode
 from .login import connection_configuration
 from .server_time import ServerTime
 from .stored import OnUnreadable, WatchEvent, log_unreadable, read_event, read_items

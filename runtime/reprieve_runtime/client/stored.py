@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from reprieve_runtime.deep import decode
+
 from .api_error import Status, error_from_status
-from .json_depth import decode
 
 _log = logging.getLogger(__name__)
 

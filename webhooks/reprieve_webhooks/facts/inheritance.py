@@ -8,7 +8,7 @@ from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, c
 from reprieve_policy.kube.owners import LEDGER_KINDS
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.ledger import LedgerEntry
-from reprieve_runtime import root_owner
+from reprieve_runtime import lineage
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
@@ -76,7 +76,7 @@ class Inheritance:
         key = (in_namespace, owner)
         if key not in self._root_owners:
             # What an object is a part of never changes: one with another uid is another object.
-            found = await root_owner.find_root_owner(owner, look_up)
+            found = await lineage.find_root_owner(owner, look_up)
             if len(self._root_owners) >= _MAX_OWNERS:
                 del self._root_owners[next(iter(self._root_owners))]
             self._root_owners[key] = found

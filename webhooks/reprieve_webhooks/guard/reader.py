@@ -17,7 +17,7 @@ from reprieve_policy.preemption import eviction_pdb
 from reprieve_policy.preemption.guard import RequestKind
 from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.verdict import MetadataChange
-from reprieve_runtime.client import json_depth
+from reprieve_runtime import deep
 from reprieve_runtime.client.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_webhooks.lookups.getter import TTL_SECONDS, CachedGetter
@@ -154,7 +154,7 @@ class GuardReader:
         )
         there = (
             pod.spec
-            for pod in json_depth.decode(text, _PlacedPodList).items or ()
+            for pod in deep.decode(text, _PlacedPodList).items or ()
             if pod.spec.nodeName == node
         )
         return frozenset(
@@ -189,7 +189,7 @@ class GuardReader:
                 timeout_seconds=seconds,
                 max_bytes=_MAX_BUDGET_LIST_BYTES,
             )
-            found = json_depth.decode(text, _BudgetList)
+            found = deep.decode(text, _BudgetList)
         except (ApiError, msgspec.MsgspecError) as error:
             self._log_unread_budgets(namespace, str(error))
             return ()

@@ -8,7 +8,7 @@ import pytest
 
 from reprieve_policy.kube import owners
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference
-from reprieve_runtime import root_owner
+from reprieve_runtime import lineage
 
 GROUPS = {
     "Job": "batch/v1",
@@ -66,7 +66,7 @@ class Cluster:
         return ObjectMeta(name=name, uid=uid, ownerReferences=(controller,) if controller else None)
 
     def whole_of(self, reference: OwnerReference) -> OwnerReference | None:
-        return asyncio.run(root_owner.find_root_owner(reference, self.look_up))
+        return asyncio.run(lineage.find_root_owner(reference, self.look_up))
 
 
 LWS = a_reference("LeaderWorkerSet", "lws")

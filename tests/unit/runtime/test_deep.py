@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reprieve_policy.kube.objects import Resource
-from reprieve_runtime.client import json_depth
+from reprieve_runtime import deep
 
 CASES = {
     "what is not deep stays as it is": ('{"a":[1,{"b":"]}"}]}', '{"a":[1,{"b":"]}"}]}'),
@@ -24,16 +24,16 @@ CASES = {
 
 @pytest.mark.parametrize(("text", "pruned"), CASES.values(), ids=CASES)
 def test_deep_levels_become_null(text: str, pruned: str) -> None:
-    assert json_depth.prune(text.encode()).decode() == pruned
+    assert deep.prune(text.encode()).decode() == pruned
 
 
 @pytest.mark.parametrize("depth", [900, 10_000, 100_000])
 def test_an_object_with_a_very_deep_unused_field_is_decoded(depth: int) -> None:
     text = f'{{"metadata":{{"name":"a","managedFields":{"[" * depth}{"]" * depth}}},"kind":"Pod"}}'
-    found = json_depth.decode(text.encode(), Resource)
+    found = deep.decode(text.encode(), Resource)
     assert (found.metadata.name, found.kind) == ("a", "Pod")
 
 
 def test_ten_thousand_shallow_fields_are_not_pruned() -> None:
     text = json.dumps([{"a": [{}]}] * 10_000)
-    assert json_depth.prune(text.encode()).decode() == text
+    assert deep.prune(text.encode()).decode() == text
