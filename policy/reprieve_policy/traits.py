@@ -1,10 +1,13 @@
-"""What all pods of one gang agree on: a scheduler takes or spares them together (documents 000, 003 and 004)."""
+"""The values that all pods of one gang share (documents 000, 003 and 004).
+
+A scheduler takes or spares a gang as a whole, so its pods must agree on them.
+"""
 
 from typing import NamedTuple
 
 
 class GangTraits(NamedTuple):
-    """What one pod of a gang says, as the other half of Reprieve and the schedulers read it."""
+    """These values as one pod states them, in the form that Reprieve and the schedulers read."""
 
     preemptible: bool
     can_preempt: bool

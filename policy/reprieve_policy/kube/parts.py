@@ -1,6 +1,6 @@
-"""Parts of Kubernetes objects that only one rule reads each; see `objects`, of which they are parts.
+"""Parts of the objects in `objects`, each read by one rule only.
 
-What the agent needs to know of a pod, and a Job's rules about pods that failed.
+They describe what the agent needs to know of a pod, and a Job's rules about failed pods.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyDir:
-    """A volume that lives and dies with its pod."""
+    """A volume with the lifetime of its pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A volume of a pod, as far as it is known of what kind it is."""
+    """A volume of a pod; of its source, only whether it is an `emptyDir`."""
 
     name: str = ""
     emptyDir: EmptyDir | None = None
@@ -22,14 +22,14 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityContext:
-    """As whom a container runs, or all of a pod that say nothing else."""
+    """The user of a container, or of all containers of a pod that set none of their own."""
 
     runAsUser: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitCodes:
-    """Which exit codes of a pod's containers a Job's rule is about."""
+    """The exit codes that a rule of a Job matches."""
 
     operator: str = ""
     values: Sequence[int] | None = None
@@ -37,7 +37,7 @@ class ExitCodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodConditionPattern:
-    """Which condition of a pod a Job's rule is about."""
+    """The pod condition that a rule of a Job matches."""
 
     type: str = ""
     status: str = "True"
@@ -45,7 +45,7 @@ class PodConditionPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFailurePolicyRule:
-    """What a Job does about a pod that failed so."""
+    """What a Job does about a failed pod that matches."""
 
     action: str = ""
     onExitCodes: ExitCodes | None = None
@@ -54,6 +54,6 @@ class PodFailurePolicyRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFailurePolicy:
-    """A Job's rules about failed pods: the first that concerns one holds."""
+    """A Job's rules about failed pods: the first that matches decides."""
 
     rules: Sequence[PodFailurePolicyRule] | None = None
