@@ -144,7 +144,7 @@ BAD = {
         "defaultPreemptionClass",
         "7",
         ViolationKind.INVALID,
-        "must be between 0 and 6: higher ones are for Namespaces and PriorityClasses to give",
+        "must be between 0 and 6: only Namespaces and PriorityClasses can give a higher class",
     ),
     "names that no PriorityClass can have": (
         "liftablePriorityClasses",

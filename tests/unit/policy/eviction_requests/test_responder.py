@@ -137,17 +137,17 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
     "one that does not name us is left alone": (
         ASKED,
         ObservedPod(names_responder=False),
-        completed("the pod does not name this responder: left to the next one"),
+        completed("the pod does not name this responder: left to the next responder"),
     ),
     "one whose soft eviction somebody took back is left to the next": (
         ASKED,
         ObservedPod(state=CANCELLED),
-        completed("the soft eviction was taken back: left to the next one"),
+        completed("the soft eviction was cancelled: left to the next responder"),
     ),
     "one that its budget held until the ceiling is left to the next, who may be able to make room for it": (
         ASKED,
         ObservedPod(state=replace(CANCELLED, outcome=CheckpointOutcome.HELD_BY_BUDGET)),
-        completed("the pod could not be evicted yet, see its Events: left to the next one"),
+        completed("the pod could not be evicted yet, see its Events: left to the next responder"),
     ),
     "one that was held before it was asked by this request is asked for good": (
         ASKED,
