@@ -16,7 +16,6 @@ from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORIT
 from .kube.objects import PodView, Resource, annotations_of
 from .kube.quota import Quotas
 from .lifecycle import ledger
-from .traits import GangTraits
 
 
 class Permission(NamedTuple):
@@ -24,6 +23,22 @@ class Permission(NamedTuple):
 
     verb: str
     resource: str
+
+
+class GangTraits(NamedTuple):
+    """The values that all pods of one gang share, as one pod states them.
+
+    Documents 000, 003 and 004: a scheduler takes or spares a gang as a whole, so its pods must
+    agree on them.
+    """
+
+    preemptible: bool
+    can_preempt: bool
+    preemption_class: int
+    priority: int
+    preemption_priority: int
+    min_available: int | None
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

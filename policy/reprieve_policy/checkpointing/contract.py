@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.json_document import is_optional_text, is_whole_number
 from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 VERSION = 1
@@ -108,8 +109,8 @@ def parse_answer(text: str | bytes, path: str) -> CheckpointAnswer | Violation:
             path, ViolationKind.INVALID, shown, f"must be at most {MAX_ANSWER} characters"
         )
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = json_document.parse(text, MAX_ANSWER)
+    except ValueError:
         return Violation(path, ViolationKind.INVALID, shown, "must be JSON")
     if not isinstance(document, dict):
         return Violation(path, ViolationKind.INVALID, shown, "must be a JSON object")
@@ -127,17 +128,27 @@ def read_answer(document: Mapping[str, object], path: str) -> CheckpointAnswer |
         document.get("deferSeconds"),
     )
     checks = (
-        ("id", document.get("id"), _is_text(document.get("id")), "must be a string"),
-        ("step", step, step is None or _is_count(step), "must be a whole number, 0 or more"),
-        ("path", document.get("path"), _is_text(document.get("path")), "must be a string"),
+        ("id", document.get("id"), is_optional_text(document.get("id")), "must be a string"),
+        (
+            "step",
+            step,
+            step is None or is_whole_number(step, 0, _MAX_STEP),
+            "must be a whole number, 0 or more",
+        ),
+        ("path", document.get("path"), is_optional_text(document.get("path")), "must be a string"),
         ("progress", progress, progress is None or _is_share(progress), "must be between 0 and 1"),
         (
             "deferSeconds",
             seconds,
-            seconds is None or _is_count(seconds),
+            seconds is None or is_whole_number(seconds, 0, _MAX_STEP),
             "must be a whole number, 0 or more",
         ),
-        ("message", document.get("message"), _is_text(document.get("message")), "must be a string"),
+        (
+            "message",
+            document.get("message"),
+            is_optional_text(document.get("message")),
+            "must be a string",
+        ),
     )
     for field, value, is_good, detail in checks:
         if not is_good:
@@ -151,14 +162,6 @@ def read_answer(document: Mapping[str, object], path: str) -> CheckpointAnswer |
         defer_seconds=seconds if isinstance(seconds, int) else None,
         message=_clipped(document.get("message")) or "",
     )
-
-
-def _is_text(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_STEP
 
 
 def _is_share(value: object) -> bool:

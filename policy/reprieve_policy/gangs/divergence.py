@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from reprieve_policy import facts as known
 from reprieve_policy import keys
 from reprieve_policy.config import koordinator
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.traits import GangTraits
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path, label_path
 
 from . import membership

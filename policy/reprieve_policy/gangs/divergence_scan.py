@@ -7,9 +7,8 @@ divergence"). Batch Jobs are left out: their pods have one template.
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.traits import GangTraits
 
 from . import divergence, membership
 from .membership import Gang

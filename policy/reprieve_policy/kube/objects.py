@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .parts import PodFailurePolicy, SecurityContext, Volume
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
@@ -73,6 +71,26 @@ class ResourceRequirements:
 
     requests: Quantities | None = None
     limits: Quantities | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyDir:
+    """A volume with the lifetime of its pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A volume of a pod; of its source, only whether it is an `emptyDir`."""
+
+    name: str = ""
+    emptyDir: EmptyDir | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityContext:
+    """The user of a container, or of all containers of a pod that set none of their own."""
+
+    runAsUser: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +169,38 @@ class PodGroupTemplate:
     priority: int | None = None
     podGroupTemplates: "Sequence[PodGroupTemplate] | None" = None
     compositePodGroupTemplates: "Sequence[PodGroupTemplate] | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitCodes:
+    """The exit codes that a rule of a Job matches."""
+
+    operator: str = ""
+    values: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodConditionPattern:
+    """The pod condition that a rule of a Job matches."""
+
+    type: str = ""
+    status: str = "True"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFailurePolicyRule:
+    """What a Job does about a failed pod that matches."""
+
+    action: str = ""
+    onExitCodes: ExitCodes | None = None
+    onPodConditions: Sequence[PodConditionPattern] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFailurePolicy:
+    """A Job's rules about failed pods: the first that matches decides."""
+
+    rules: Sequence[PodFailurePolicyRule] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ nothing here grows with the number of pods. They are as old as Koordinator's las
 a pod uses mirrors Koordinator's `getPodAssociateQuotaName`.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from reprieve_policy.keys import (
     QUOTA_NAMESPACES,
 )
 
-from . import quantity
+from . import json_document, quantity
 from .objects import ObjectMeta, Quantities, annotations_of
 
 DEFAULT = "koordinator-default-quota"
@@ -148,20 +147,11 @@ def _drop(index: dict[str, dict[QuotaKey, Quota]], name: str, key: QuotaKey) -> 
 
 
 def _read_map(text: str | None) -> Mapping[str, object]:
-    document = _read_json(text)
+    document = json_document.read(text or "", _MAX_TEXT)
     return document if isinstance(document, dict) else {}
 
 
 def _read_names(text: str | None) -> tuple[str, ...]:
-    document = _read_json(text)
+    document = json_document.read(text or "", _MAX_TEXT)
     names = document[:_MAX_ENTRIES] if isinstance(document, list) else []
     return tuple(name for name in names if isinstance(name, str))
-
-
-def _read_json(text: str | None) -> object:
-    if text is None or len(text) > _MAX_TEXT:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

@@ -13,8 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
-from reprieve_policy.kube import timestamp
 
 MAX_ANNOTATION = 4096
 """Bytes. `render` stays well below, because every text is bounded when it enters the state."""
@@ -184,16 +184,14 @@ def render(eviction: Eviction) -> str:
 @lru_cache(_REMEMBERED)
 def parse(text: str) -> Eviction | None:
     """Return the state, `None` if the text is not one. The pod then counts as having no state."""
-    if len(text) > MAX_ANNOTATION:
-        return None
+    document = json_document.read(text, MAX_ANNOTATION)
     try:
-        document = json.loads(text)
         return (
             _from_document(document)
             if isinstance(document, dict) and document.get("v") == 1
             else None
         )
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reprieve_policy import keys
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, annotations_of, labels_of
 
 from .eviction import Checkpoint, Eviction
@@ -123,10 +123,7 @@ def render(ledger: Ledger) -> str:
 
 def parse(text: str) -> Ledger:
     """Read a ledger. An unreadable slot is left out, so that one bad edit loses no other count."""
-    try:
-        document = json.loads(text) if len(text) <= _MAX_TEXT else None
-    except (ValueError, RecursionError):
-        return {}
+    document = json_document.read(text, _MAX_TEXT)
     slots = document.get("slots") if isinstance(document, dict) else None
     if not isinstance(slots, dict):
         return {}
@@ -173,12 +170,7 @@ def _from_document(value: object) -> LedgerEntry | None:
     if not isinstance(value, dict):
         return None
     count, first, ids = value.get("count"), timestamp.parse(value.get("first")), value.get("ids")
-    if (
-        not isinstance(count, int)
-        or isinstance(count, bool)
-        or not 1 <= count <= _MAX_COUNT
-        or first is None
-    ):
+    if not json_document.is_whole_number(count, 1, _MAX_COUNT) or first is None:
         return None
     return LedgerEntry(
         preempted_count=count,

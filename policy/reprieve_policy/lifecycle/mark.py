@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reprieve_policy.keys import EVICTION_REQUEST, KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.json_document import is_optional_text, is_whole_number
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 REQUESTED = "requested"
@@ -51,7 +52,6 @@ _EXPECTED = (
 _NOT_A_MARK = ("", "false")
 _REQUESTED = "eviction requested"
 """The reason in the message that the workload gets."""
-_INT64 = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +95,12 @@ def is_marked(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool
 def read_request(annotations: Mapping[str, str]) -> Mark | None:
     """Return the mark by which a native Eviction asks, `None` if the operator wrote none."""
     text = annotations.get(EVICTION_REQUEST, "")
-    if not text or len(text) > MAX_ANNOTATION:
+    if not text:
         return None
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+    document = json_document.read(text, MAX_ANNOTATION)
+    if not isinstance(document, dict):
         return None
-    uid = _text(document.get("uid")) if isinstance(document, dict) else ""
+    uid = _text(document.get("uid"))
     if not uid:
         return None
     return Mark(initiator=_text(document.get("requesters")), reason=_REQUESTED, request_uid=uid)
@@ -122,10 +121,7 @@ def parse_annotation(text: str, path: str) -> Mark | Violation:
         return Violation(
             path, ViolationKind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters"
         )
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return Violation(path, ViolationKind.INVALID, text, _EXPECTED)
+    document = json_document.read(text, MAX_ANNOTATION)
     if not isinstance(document, dict):
         return Violation(path, ViolationKind.INVALID, text, _EXPECTED)
     return _from_document(document, path)
@@ -165,15 +161,20 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
         (
             "initiator",
             document.get("initiator"),
-            _is_text(document.get("initiator")),
+            is_optional_text(document.get("initiator")),
             "must be a string",
         ),
-        ("reason", document.get("reason"), _is_text(document.get("reason")), "must be a string"),
+        (
+            "reason",
+            document.get("reason"),
+            is_optional_text(document.get("reason")),
+            "must be a string",
+        ),
         ("deleteOptions", options, isinstance(options, dict), "must be an object"),
         (
             "deleteOptions.gracePeriodSeconds",
             grace,
-            _is_grace(grace),
+            grace is None or is_whole_number(grace, 0),
             "must be whole seconds, 0 or more",
         ),
     )
@@ -198,16 +199,6 @@ def _is_labelled(labels: Mapping[str, str]) -> bool:
 def _label_initiator(labels: Mapping[str, str]) -> str:
     value = labels.get(KOORDINATOR_SOFT_EVICTION, "")
     return "" if value in (*_NOT_A_MARK, "true") else _text(value)
-
-
-def _is_text(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_grace(value: object) -> bool:
-    return value is None or (
-        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64
-    )
 
 
 def _text(value: object) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube.objects import ObjectMeta, controller_of, labels_of
 
 from .eviction import CheckpointOutcome, Eviction, Phase
@@ -127,10 +127,7 @@ def render(record: SuspensionRecord) -> str:
 
 def parse(text: str) -> SuspensionRecord | None:
     """Return the record, `None` if the text is not one."""
-    try:
-        document = json.loads(text) if len(text) <= _MAX_TEXT else None
-    except (ValueError, RecursionError):
-        return None
+    document = json_document.read(text, _MAX_TEXT)
     if not isinstance(document, dict) or document.get("v") != 1:
         return None
     since, until = timestamp.parse(document.get("since")), timestamp.parse(document.get("until"))

@@ -20,12 +20,14 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
+    EmptyDir,
     NameOnly,
     Resource,
     ResourceRequirements,
+    SecurityContext,
+    Volume,
     VolumeMount,
 )
-from reprieve_policy.kube.parts import EmptyDir, SecurityContext, Volume
 from reprieve_policy.verdict import ListAddition
 from reprieve_testing.builders import PodBuilder, a_pod
 
