@@ -99,14 +99,14 @@ class Duration(Value[int]):
 
     longest: int | None = None
     """In seconds; `None`: no limit."""
-    whose: str = ""
+    origin: str = ""
     """Text for the message: the origin of the limit `longest`."""
     may_be_zero: bool = False
 
     @property
     def too_long(self) -> str:
         """The message for a longer duration."""
-        return f"must be at most {duration.render(self.longest or 0)}{self.whose}"
+        return f"must be at most {duration.render(self.longest or 0)}{self.origin}"
 
     def parse(self, text: str, path: str) -> int | Violation:
         """Return the seconds."""

@@ -4,9 +4,8 @@ import json
 
 LONGEST = 512
 """Bytes of the longest text in a victim's state. JSON doubles quotes and backslashes, and a state
-holds
-1.5 of these and a checkpoint's path: at most 2.5 KB of the 4096 bytes that containerd allows for
-it."""
+holds 1.5 of these and a checkpoint's path: at most 2.5 KB of the 4096 bytes that containerd allows
+for it."""
 
 
 def clip(text: str, limit: int = LONGEST) -> str:
