@@ -19,10 +19,9 @@ import aiohttp
 from reprieve_certs import issue
 from reprieve_certs.issue import Credential, ServingNames
 from reprieve_certs.serving import ServingContext
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import GangTraits
 from reprieve_webhooks import listener
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.metrics import WebhookMetrics

@@ -340,7 +340,7 @@ def test_what_a_budget_holds_at_the_ceiling_is_left_to_the_next_responder(world:
     world.controller.request_eviction(victim)
     done = world.wait_said("kept", "completionTime")
     assert (
-        done["message"] == "the pod could not be evicted yet, see its Events: left to the next one"
+        done["message"] == "the pod could not be evicted yet, see its Events: left to the next responder"
     )
     kept = world.cluster.pod(NAMESPACE, "kept")
     assert kept is not None
@@ -363,7 +363,7 @@ def test_one_that_somebody_took_back_is_left_to_the_next_responder(world: World)
         "label", "pod", "taken-back", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}-"
     )
     done = world.wait_said("taken-back", "completionTime")
-    assert done["message"] == "the soft eviction was taken back: left to the next one"
+    assert done["message"] == "the soft eviction was cancelled: left to the next responder"
     world.controller.activate_next_responder("taken-back")
     states = {
         found["name"]: found["state"]
@@ -378,7 +378,7 @@ def test_a_pod_that_never_agreed_is_not_asked(world: World) -> None:
     forged = {**pod, "spec": {**pod["spec"], "evictionResponders": [OURS]}}
     world.controller.request_eviction(forged)
     done = world.wait_said("stranger", "completionTime")
-    assert done["message"] == "the pod does not name this responder: left to the next one"
+    assert done["message"] == "the pod does not name this responder: left to the next responder"
     assert keys.SOFT_EVICTION not in world.cluster.pod(NAMESPACE, "stranger")["metadata"].get(
         "labels", {}
     )

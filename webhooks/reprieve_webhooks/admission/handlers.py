@@ -5,10 +5,9 @@ from typing import Protocol
 
 from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.admission.review import decide_admission
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import GangTraits
 
 from . import response, review
 from .review import AdmissionRequest, Malformed

@@ -14,12 +14,11 @@ from typing import Any
 from reprieve_policy.admission import permissions, preemption_priority
 from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import gate, membership
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import GangTraits
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import Resource, pod_views
-from reprieve_policy.traits import GangTraits
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_webhooks.lookups.single_flight import SingleFlight
 
