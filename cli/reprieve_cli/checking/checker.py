@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from reprieve_cli.manifests import field_paths
 from reprieve_cli.manifests.documents import Document
-from reprieve_cli.manifests.subjects import ManifestObject, with_pod_templates
+from reprieve_cli.manifests.manifest_objects import ManifestObject, with_pod_templates
 from reprieve_cli.output.finding import Finding, Level
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.admission.rules import RULES

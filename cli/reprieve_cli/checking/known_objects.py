@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from reprieve_cli.manifests.subjects import ManifestObject
+from reprieve_cli.manifests.manifest_objects import ManifestObject
 from reprieve_cli.output.finding import ObjectName
 from reprieve_policy.admission import preemption_priority
 from reprieve_policy.config import namespace, settings

@@ -9,10 +9,10 @@ import click
 
 from reprieve_cli.checking.checker import check_manifest
 from reprieve_cli.checking.known_objects import KnownObjects
-from reprieve_cli.manifests import documents, sources, subjects
+from reprieve_cli.manifests import documents, manifest_objects, sources
 from reprieve_cli.manifests.documents import Document
-from reprieve_cli.manifests.subjects import ManifestObject
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.manifest_objects import ManifestObject
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import Finding, Level, Summary
 from reprieve_cli.output.progress import track
 
@@ -104,7 +104,7 @@ def _items(text: sources.SourceText, namespace: str) -> Iterator[_Item]:
         if isinstance(item, Unreadable):
             yield _unreadable(text.file, item)
         else:
-            yield _ManifestItem(item[0], subjects.build(item[1], namespace))
+            yield _ManifestItem(item[0], manifest_objects.build(item[1], namespace))
 
 
 def _is_policy(item: _Item) -> bool:

@@ -8,9 +8,9 @@ import click
 import yaml
 
 from reprieve_cli.checking.known_objects import POLICY_MAP
-from reprieve_cli.manifests import documents, sources, subjects
-from reprieve_cli.manifests.subjects import ManifestObject
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests import documents, manifest_objects, sources
+from reprieve_cli.manifests.manifest_objects import ManifestObject
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_policy.cel import policies
 from reprieve_policy.config import settings as policy_settings
 from reprieve_policy.config.settings import PolicySettings
@@ -74,7 +74,7 @@ def _manifest_objects(path: Path) -> Iterator[ManifestObject]:
         for item in items:
             if isinstance(item, Unreadable):
                 raise click.ClickException(f"{text.file}: {item.reason}")
-            yield subjects.build(item[1], POLICY_MAP.namespace)
+            yield manifest_objects.build(item[1], POLICY_MAP.namespace)
 
 
 class _Dumper(yaml.SafeDumper):

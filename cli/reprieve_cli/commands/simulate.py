@@ -18,14 +18,13 @@ from reprieve_cli.cluster.connection import (
     run,
     whole_cluster_options,
 )
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
 from reprieve_cli.simulation import dump, preemptor
-from reprieve_cli.simulation.object_kinds import OBJECT_KINDS, ObjectKind
 from reprieve_cli.simulation.preemptor import PreemptorRequest
-from reprieve_cli.simulation.report import Simulation, build_document, build_text
-from reprieve_cli.simulation.snapshot_builder import SnapshotBuilder
+from reprieve_cli.simulation.result import Simulation, build_document, build_text
+from reprieve_cli.simulation.snapshot_builder import OBJECT_KINDS, ObjectKind, SnapshotBuilder
 from reprieve_policy.kube import timestamp
 from reprieve_policy.preemption import selection
 from reprieve_runtime.client.api import Api, ApiError

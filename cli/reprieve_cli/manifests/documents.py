@@ -7,7 +7,7 @@ from typing import Any
 
 from . import field_paths, json_lines, yaml_lines
 from .field_paths import PathStep
-from .unreadable import Unreadable
+from .sources import Unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from .field_paths import PathStep
-from .unreadable import Unreadable
+from .sources import Unreadable
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _TOKEN = re.compile(r'[ \t\r\n:,]*(?:(?P<open>[{\[])|(?P<close>[}\]])|(?P<text>")|[^\s:,{}\[\]"]+)')

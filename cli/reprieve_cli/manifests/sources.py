@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .unreadable import Unreadable
-
 STDIN = "-"
 MAX_BYTES = 64 * 1024 * 1024
 """Of one file: a cluster's whole configuration, and short of what fills a laptop's memory."""
@@ -15,6 +13,15 @@ MAX_BYTES = 64 * 1024 * 1024
 _SUFFIXES = (".yaml", ".yml", ".json")
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
 """They need not name a kind, and are no objects: kubectl is given what they make."""
+
+
+class Unreadable(Exception):  # noqa: N818 - named for what it reports, as `click.Abort` is
+    """A file or document that cannot be read: why, and on which of its lines, counted from 0."""
+
+    def __init__(self, reason: str, line: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
 
 
 class SourceText(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from .field_paths import PathStep
-from .unreadable import Unreadable
+from .sources import Unreadable
 
 MAX_DEPTH = 150
 """Levels. The API server refuses more than 10,000; composing 100,000 ends the process."""

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from reprieve_cli.manifests import documents, sources
-from reprieve_cli.manifests.sources import SourceText
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.sources import SourceText, Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
 
-from .object_kinds import BY_GROUP_KIND, OBJECT_KINDS, ObjectKind
-from .snapshot_builder import SnapshotBuilder
+from .snapshot_builder import BY_GROUP_KIND, OBJECT_KINDS, ObjectKind, SnapshotBuilder
 
 _MIB = 1024 * 1024
 MAX_BYTES = 1024 * _MIB

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from reprieve_cli.manifests import documents, sources
-from reprieve_cli.manifests.subjects import without_nulls
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.manifest_objects import without_nulls
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_policy import facts, keys
 from reprieve_policy.gangs import disruption

@@ -1,9 +1,9 @@
 """A cluster as victims are chosen in it: objects are taken in, from wherever they come, and a scene comes out. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reprieve_cli.cluster.cluster_policy import ClusterPolicy
 from reprieve_policy.config.walltime import Job, Walltime
@@ -29,6 +29,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     ScheduledPod,
     Snapshot,
 )
+from reprieve_runtime.client.paths import object_path
 
 _Name = tuple[str, str]
 """Namespace and name."""
@@ -211,3 +212,50 @@ def _workload_of(metadata: ObjectMeta) -> WorkloadReference | None:
 
 def _name(metadata: ObjectMeta) -> _Name:
     return metadata.namespace or "", metadata.name or ""
+
+
+class ObjectKind(NamedTuple):
+    """A kind of objects, and what is done with one."""
+
+    group: str
+    kind: str
+    decode_as: type
+    add: Callable[[SnapshotBuilder, Any], None]
+    path: str = ""
+    """Of all of them; empty where `cluster` has read them before."""
+
+
+OBJECT_KINDS: tuple[ObjectKind, ...] = (
+    ObjectKind("", "ConfigMap", Resource, SnapshotBuilder.add_policy),
+    ObjectKind("", "Namespace", Resource, SnapshotBuilder.add_policy),
+    ObjectKind("scheduling.k8s.io", "PriorityClass", Resource, SnapshotBuilder.add_policy),
+    ObjectKind(
+        "scheduling.sigs.k8s.io",
+        "ElasticQuota",
+        Resource,
+        SnapshotBuilder.add_quota,
+        object_path("elasticquotas"),
+    ),
+    ObjectKind(
+        "scheduling.k8s.io",
+        "PodGroup",
+        NamedPodGroup,
+        SnapshotBuilder.add_pod_group,
+        object_path("podgroups"),
+    ),
+    ObjectKind("batch", "Job", Job, SnapshotBuilder.add_job, object_path("jobs")),
+    ObjectKind("", "Node", Node, SnapshotBuilder.add_node, object_path("nodes")),
+    ObjectKind(
+        "policy",
+        "PodDisruptionBudget",
+        PodDisruptionBudget,
+        SnapshotBuilder.add_budget,
+        object_path("poddisruptionbudgets"),
+    ),
+    ObjectKind("", "Pod", Pod, SnapshotBuilder.add_pod, object_path("pods")),
+)
+"""In the order in which they must be known: a pod is judged once, by all the others."""
+
+BY_GROUP_KIND: Mapping[tuple[str, str], ObjectKind] = {
+    (role.group, role.kind): role for role in OBJECT_KINDS
+}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from reprieve_cli.checking.checker import check_manifest
 from reprieve_cli.checking.known_objects import KnownObjects
-from reprieve_cli.manifests import documents, subjects
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests import documents, manifest_objects
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_policy import keys
 from reprieve_policy.kube.kinds import KINDS
 
@@ -49,7 +49,7 @@ def judged(text: str, name: str) -> list[str]:
             assert item.line >= 1
             said.append(item.reason)
         else:
-            found.append((item[0], subjects.build(item[1])))
+            found.append((item[0], manifest_objects.build(item[1])))
     for _, subject in found:
         knowledge.add(subject)
     for document, subject in found:

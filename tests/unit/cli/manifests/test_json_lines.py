@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reprieve_cli.manifests import field_paths, json_lines
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.sources import Unreadable
 
 SOURCE = """\
 {"kind": "List",

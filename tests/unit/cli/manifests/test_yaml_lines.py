@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reprieve_cli.manifests import field_paths, yaml_lines
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.sources import Unreadable
 
 SCALARS: dict[str, object] = {
     "text": "text",
