@@ -1,4 +1,4 @@
-"""What `reprieve simulate` says: who would be chosen, from whom, and why not the others; for a person and for programs. No I/O."""
+"""The result of `reprieve simulate` as text and as a document for programs. No I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import click
 
-from reprieve_cli.output.finding import printable
+from reprieve_cli.output.finding import counted, printable
 from reprieve_policy.kube import quantity, timestamp
 from reprieve_policy.preemption.selection import (
     REASON_MESSAGES,
@@ -21,11 +21,11 @@ from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod, Snapshot
 
 _MAX_ROWS = 20
-"""Rows of a section: what follows is counted. `-o json` has all."""
+"""Rows of a section; the rest is counted. `-o json` has all."""
 
 
 class UnchosenPod(NamedTuple):
-    """A pod on a candidate node that is not chosen; without a refusal it may be, and its room is not needed."""
+    """A pod on an evaluated node that is not chosen; without a refusal it could be a victim."""
 
     pod: ScheduledPod
     refusal: Refusal | None
@@ -33,7 +33,7 @@ class UnchosenPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """One decision, and what it was made from."""
+    """A decision and its input."""
 
     preemptor: Preemptor
     snapshot: Snapshot
@@ -47,60 +47,60 @@ class Simulation:
 
     @property
     def free_nodes(self) -> Sequence[str]:
-        """The nodes on which nobody has to go, or nobody more than was told to."""
+        """The nodes with room without new victims, if need be once present victims are gone."""
         return [
             node
-            for node, found in self.decision.node_statuses.items()
-            if found in WAITING_IS_ENOUGH
+            for node, simulation in self.decision.node_statuses.items()
+            if simulation in WAITING_IS_ENOUGH
         ]
 
     def unchosen_pods(self) -> Iterator[UnchosenPod]:
-        """Yield who is not chosen on the node that holds, and everybody on all others."""
+        """Yield the pods of all evaluated nodes that are not victims of the best candidate."""
         best = self.decision.best
         chosen = (
             set()
             if best is None
             else {victim.uid for victim in (*best.all_pods, *best.other_victims)}
         )
-        court = Eligibility(self.preemptor, self.snapshot)
+        eligibility = Eligibility(self.preemptor, self.snapshot)
         for node in self.nodes:
-            room = self.snapshot.nodes.get(node)
-            for tenant in () if room is None else room.pods:
-                if tenant.uid not in chosen:
-                    yield UnchosenPod(tenant, court.refusal(tenant))
+            node_info = self.snapshot.nodes.get(node)
+            for pod in () if node_info is None else node_info.pods:
+                if pod.uid not in chosen:
+                    yield UnchosenPod(pod, eligibility.refusal(pod))
 
 
-def build_text(found: Simulation) -> Iterator[str]:
-    """Yield the lines for a person."""
-    yield from _header(found)
-    yield from _choices(found)
+def build_text(simulation: Simulation) -> Iterator[str]:
+    """Yield the lines for a user."""
+    yield from _header(simulation)
+    yield from _candidates(simulation)
     rows = [
-        (f"node/{node}", obstacle, STATUS_MESSAGES[obstacle])
-        for node, obstacle in found.decision.node_statuses.items()
+        (f"node/{node}", status, STATUS_MESSAGES[status])
+        for node, status in simulation.decision.node_statuses.items()
     ]
-    yield from _section("nodes that are no choice", rows)
-    others = list(found.unchosen_pods())
+    yield from _section("nodes rejected", rows)
+    others = list(simulation.unchosen_pods())
     refused = [
-        (_name_and_node(tenant), refusal.reason, refusal.detail)
-        for tenant, refusal in others
+        (_name_and_node(pod), refusal.reason, refusal.detail)
+        for pod, refusal in others
         if refusal is not None
     ]
-    yield from _section("pods that are no victims", refused)
+    yield from _section("pods that cannot be victims", refused)
     spared = [
-        (_name_and_node(tenant), "spared", _reason_spared(tenant, found))
-        for tenant, refusal in others
+        (_name_and_node(pod), "spared", _reason_spared(pod, simulation))
+        for pod, refusal in others
         if refusal is None
     ]
-    yield from _section("pods that might be, and stay", spared)
+    yield from _section("pods that could be victims, but stay", spared)
 
 
-def build_document(found: Simulation) -> dict[str, object]:
-    """Return the same for programs; times are RFC 3339."""
-    preemptor, decision = found.preemptor, found.decision
-    others = list(found.unchosen_pods())
+def build_document(simulation: Simulation) -> dict[str, object]:
+    """Return the document for programs; times are RFC 3339."""
+    preemptor, decision = simulation.preemptor, simulation.decision
+    others = list(simulation.unchosen_pods())
     return {
         "version": 1,
-        "at": timestamp.render(found.snapshot.now),
+        "at": timestamp.render(simulation.snapshot.now),
         "preemptor": {
             "namespace": preemptor.namespace,
             "name": preemptor.name,
@@ -111,29 +111,33 @@ def build_document(found: Simulation) -> dict[str, object]:
             "restOfGang": len(preemptor.pending_members),
         },
         "ground": decision.reason,
-        "choices": [_choice_fields(choice, found.snapshot) for choice in decision.candidates],
+        "choices": [_candidate_fields(each, simulation.snapshot) for each in decision.candidates],
         "nodes": dict(decision.node_statuses),
         "refused": [
-            {**_pod_fields(tenant), "ground": refusal.reason, "detail": refusal.detail}
-            for tenant, refusal in others
+            {**_pod_fields(pod), "ground": refusal.reason, "detail": refusal.detail}
+            for pod, refusal in others
             if refusal is not None
         ],
-        "spared": [_pod_fields(tenant) for tenant, refusal in others if refusal is None],
+        "spared": [_pod_fields(pod) for pod, refusal in others if refusal is None],
     }
 
 
-def _reason_spared(pod: ScheduledPod, found: Simulation) -> str:
-    best = found.decision.best
+def _reason_spared(pod: ScheduledPod, simulation: Simulation) -> str:
+    best = simulation.decision.best
     if best is None:
-        return "nobody's room is needed" if found.free_nodes else "its room would not be enough"
+        return (
+            "no victims are needed" if simulation.free_nodes else "its resources would not suffice"
+        )
     return (
-        "its room is not needed" if pod.node == best.node else "another node is the better choice"
+        "its resources are not needed"
+        if pod.node == best.node
+        else "another node is the better candidate"
     )
 
 
-def _header(found: Simulation) -> Iterator[str]:
-    preemptor = found.preemptor
-    asked = (
+def _header(simulation: Simulation) -> Iterator[str]:
+    preemptor = simulation.preemptor
+    requests = (
         ", ".join(
             f"{printable(name)} {amount}"
             for name, amount in _amounts(preemptor.demand.amounts).items()
@@ -141,69 +145,78 @@ def _header(found: Simulation) -> Iterator[str]:
         or "nothing"
     )
     name = click.style(f"{printable(preemptor.namespace)}/{printable(preemptor.name)}", bold=True)
-    yield f"{name}: class {preemptor.preemption_class}, priority {preemptor.demand.priority}, asks for {asked}"
+    ranks = f"class {preemptor.preemption_class}, priority {preemptor.demand.priority}"
+    yield f"{name}: {ranks}, requests {requests}"
     if preemptor.gang is not None:
-        more = len(preemptor.pending_members)
-        yield f'of gang "{printable(preemptor.gang.identity)}": {more} more of it must find room, or none is worth a victim'
+        gang, more = (
+            printable(preemptor.gang.identity),
+            counted(len(preemptor.pending_members), "pod"),
+        )
+        yield f'gang "{gang}": {more} more must find room, or no pod is preempted for it'
+    snapshot, nodes = simulation.snapshot, counted(len(simulation.nodes), "node")
     pods = sum(
-        len(found.snapshot.nodes[node].pods) for node in found.nodes if node in found.snapshot.nodes
+        len(snapshot.nodes[node].pods) for node in simulation.nodes if node in snapshot.nodes
     )
-    yield f"judged at {timestamp.render(found.snapshot.now)}, of {_counted(len(found.nodes), 'node')} with {_counted(pods, 'pod')}"
+    yield f"evaluated at {timestamp.render(snapshot.now)}: {nodes} with {counted(pods, 'pod')}"
     if preemptor.depends_on_other_pods:
-        yield "which pods may be near it is not judged here: its affinities, its spread and its claims"
+        yield "not evaluated: its pod affinities, topology spread and resource claims"
 
 
-def _choices(found: Simulation) -> Iterator[str]:
-    decision = found.decision
+def _candidates(simulation: Simulation) -> Iterator[str]:
+    decision = simulation.decision
     yield ""
     if decision.reason is not None:
         yield f"no victims: {decision.reason}: {REASON_MESSAGES[decision.reason]}"
         return
-    if found.free_nodes:
-        node = found.free_nodes[0]
-        yield f"no victims are needed: node/{printable(node)}: {STATUS_MESSAGES[decision.node_statuses[node]]}"
+    if simulation.free_nodes:
+        node = simulation.free_nodes[0]
+        message = STATUS_MESSAGES[decision.node_statuses[node]]
+        yield f"no victims are needed: node/{printable(node)}: {message}"
         return
     if decision.best is None:
-        yield "no victims: on no node would they help"
+        yield "no victims: preemption helps on no node"
         return
     yield f"victims on {_summary(decision.best)}:"
-    yield from _victims(decision.best.all_pods, found.snapshot)
+    yield from _victims(decision.best.all_pods, simulation.snapshot)
     if decision.best.other_victims:
-        yield "\nand for the rest of its gang:"
-        yield from _victims(decision.best.other_victims, found.snapshot)
+        yield "\nfor the rest of its gang:"
+        yield from _victims(decision.best.other_victims, simulation.snapshot)
     if len(decision.candidates) > 1:
-        yield "\nworse choices, the best first:"
-        yield from (f"  {_summary(choice)}" for choice in decision.candidates[1 : _MAX_ROWS + 1])
-        yield from _more(["choice"] * (len(decision.candidates) - _MAX_ROWS - 1))
+        shown = decision.candidates[1 : _MAX_ROWS + 1]
+        yield "\nother candidates, best first:"
+        yield from (f"  {_summary(candidate)}" for candidate in shown)
+        yield from _more(["candidate"] * (len(decision.candidates) - _MAX_ROWS - 1))
 
 
 def _victims(victims: Iterable[ScheduledPod], snapshot: Snapshot) -> Iterator[str]:
     for victim in victims:
-        remark = f"class {victim.preemption_class}, defended with {victim.preemption_priority}, {_hours(victim, snapshot)}"
-        yield f"  {click.style(_name_and_node(victim), fg='yellow')}  {remark}"
+        ranks = f"class {victim.preemption_class}, preemption priority {victim.preemption_priority}"
+        name = click.style(_name_and_node(victim), fg="yellow")
+        yield f"  {name}  {ranks}, {_hours(victim, snapshot)}"
 
 
-def _summary(victim_set: PreemptionCandidate) -> str:
-    count = len(victim_set.all_pods) + len(victim_set.other_victims)
-    victims = _counted(len(victim_set.all_pods), "pod") + (
-        f" and {len(victim_set.other_victims)} for the rest of its gang"
-        if victim_set.other_victims
+def _summary(candidate: PreemptionCandidate) -> str:
+    count = len(candidate.all_pods) + len(candidate.other_victims)
+    victims = counted(len(candidate.all_pods), "pod") + (
+        f" and {len(candidate.other_victims)} for the rest of its gang"
+        if candidate.other_victims
         else ""
     )
-    units = f" that count as {victim_set.victim_count}" if victim_set.victim_count != count else ""
+    units = f" that count as {candidate.victim_count}" if candidate.victim_count != count else ""
     budgets = (
-        f", {_counted(victim_set.pdb_violations, 'disruption budget')} violated"
-        if victim_set.pdb_violations
+        f", {counted(candidate.pdb_violations, 'disruption budget')} violated"
+        if candidate.pdb_violations
         else ""
     )
-    return f"node/{printable(victim_set.node)}: {victims}{units}, {victim_set.cost_hours:.3g} device-hours{budgets}"
+    hours = f"{candidate.cost_hours:.3g} device-hours"
+    return f"node/{printable(candidate.node)}: {victims}{units}, {hours}{budgets}"
 
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     if not rows:
         return
     yield f"\n{title}:"
-    # Names, and sentences with names in them, are anybody's.
+    # Users choose names, and details contain names: without this, one could drive the terminal.
     shown = [(printable(name), word, printable(detail)) for name, word, detail in rows[:_MAX_ROWS]]
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
     for name, word, detail in shown:
@@ -212,11 +225,11 @@ def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _more(words: Iterable[str]) -> Iterator[str]:
-    """Say how many rows are not shown, and of which kinds they are."""
-    counted = Counter(words).most_common()
-    if counted:
-        kinds = ", ".join(f"{number} {word}" for word, number in counted)
-        yield f"  and {kinds}: --node narrows it, -o json has all"
+    """Yield a line with the number of rows that are not shown, by their reason."""
+    numbers = Counter(words).most_common()
+    if numbers:
+        kinds = ", ".join(f"{number} {word}" for word, number in numbers)
+        yield f"  and {kinds}: --node selects nodes, -o json lists all"
 
 
 def _name_and_node(pod: ScheduledPod) -> str:
@@ -224,18 +237,18 @@ def _name_and_node(pod: ScheduledPod) -> str:
 
 
 def _hours(pod: ScheduledPod, snapshot: Snapshot) -> str:
-    price = pod.cost(snapshot.now)
-    return f"{price.hours:.3g} {price.device.upper()}-hours"
+    cost = pod.cost(snapshot.now)
+    return f"{cost.hours:.3g} {cost.device.upper()}-hours"
 
 
-def _choice_fields(victim_set: PreemptionCandidate, snapshot: Snapshot) -> dict[str, object]:
+def _candidate_fields(candidate: PreemptionCandidate, snapshot: Snapshot) -> dict[str, object]:
     return {
-        "node": victim_set.node,
-        "budgetsViolated": victim_set.pdb_violations,
-        "counted": victim_set.victim_count,
-        "hours": victim_set.cost_hours,
-        "victims": [_victim_fields(victim, snapshot) for victim in victim_set.all_pods],
-        "later": [_victim_fields(victim, snapshot) for victim in victim_set.other_victims],
+        "node": candidate.node,
+        "budgetsViolated": candidate.pdb_violations,
+        "counted": candidate.victim_count,
+        "hours": candidate.cost_hours,
+        "victims": [_victim_fields(victim, snapshot) for victim in candidate.all_pods],
+        "later": [_victim_fields(victim, snapshot) for victim in candidate.other_victims],
     }
 
 
@@ -255,7 +268,3 @@ def _pod_fields(pod: ScheduledPod) -> dict[str, str]:
 
 def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: quantity.render(amount) for name, amount in sorted(amounts.items()) if amount}
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
