@@ -1,8 +1,8 @@
-"""Reads and writes objects over a kept connection, for tests and other programs that do so often.
+"""Reads and writes objects over a kept connection, for programs that do so often, like tests.
 
 A kubectl process takes a tenth of a second of a processor, and an API server computes its whole
-OpenAPI document for the first `kubectl apply`. A test that polls with kubectl takes a processor from
-the programs that it waits for. kubectl stays for whatever a user types.
+OpenAPI document for the first `kubectl apply`. A test that polls with kubectl takes a processor
+from the programs that it waits for. What a user types is still run by kubectl.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Client:
             raise ClusterError(f"{self._kubeconfig} has no token of its own")
 
     def _has_token(self) -> bool:
-        """Read the kubeconfig again if it changed; say whether all it has is a server and a token."""
+        """Read the kubeconfig again if it changed; return whether it has only server and token."""
         with self._lock:
             try:
                 stat = self._kubeconfig.stat()

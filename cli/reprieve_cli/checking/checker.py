@@ -130,5 +130,5 @@ def _warning(text: str, rule: str) -> Finding:
 
 
 def _not_checked(path: str, rule: str, missing: Iterable[str]) -> Finding:
-    message = f"not evaluated: unknown {' and '.join(missing)} (see --policy)"
+    message = f"not evaluated without {' and '.join(missing)} (see --policy)"
     return Finding(level=Level.WARNING, path=path, message=message, rule=rule)

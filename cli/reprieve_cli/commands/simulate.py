@@ -193,7 +193,7 @@ def _decide_and_print(
 ) -> int:
     snapshot = builder.build()
     if not snapshot.nodes:
-        fail("the cluster has no nodes, or none could be read")
+        fail("no nodes: the cluster or the dump has none, or they could not be read")
     unknown = [node for node in options.nodes if node not in snapshot.nodes]
     if unknown:
         fail(f"node/{printable(unknown[0])}: not found")

@@ -148,11 +148,9 @@ def _header(simulation: Simulation) -> Iterator[str]:
     ranks = f"class {preemptor.preemption_class}, priority {preemptor.demand.priority}"
     yield f"{name}: {ranks}, requests {requests}"
     if preemptor.gang is not None:
-        gang, more = (
-            printable(preemptor.gang.identity),
-            counted(len(preemptor.pending_members), "pod"),
-        )
-        yield f'gang "{gang}": {more} more must find room, or no pod is preempted for it'
+        gang = printable(preemptor.gang.identity)
+        others = counted(len(preemptor.pending_members), "other pod")
+        yield f'gang "{gang}": {others} must find room too, or no pod is preempted for it'
     snapshot, nodes = simulation.snapshot, counted(len(simulation.nodes), "node")
     pods = sum(
         len(snapshot.nodes[node].pods) for node in simulation.nodes if node in snapshot.nodes

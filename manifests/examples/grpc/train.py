@@ -50,9 +50,11 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         with self.lock:
             return self.answer if request.id == self.answer.id else Answer(state=Answer.STATE_IDLE)
 
-    def Cancel(
-        self, request: checkpoint_pb2.CancelRequest, context: grpc.ServicerContext
-    ) -> Answer:  # noqa: ARG002, N802
+    def Cancel(  # noqa: N802
+        self,
+        request: checkpoint_pb2.CancelRequest,
+        context: grpc.ServicerContext,  # noqa: ARG002
+    ) -> Answer:
         """Forget the request: the pod stays, and the loop has never stopped."""
         with self.lock:
             if request.id == self.answer.id:
