@@ -90,7 +90,7 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="reprieve", message="reprieve %(version)s")
 @click.pass_context
 def reprieve(ctx: click.Context) -> None:
-    """Preemption with notice for Kubernetes: check manifests and clusters, and evict pods softly."""
+    """Preemption with notice for Kubernetes: check manifests and clusters, evict pods softly."""
     if os.environ.get("NO_COLOR"):
         ctx.color = False
 
