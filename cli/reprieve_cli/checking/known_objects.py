@@ -23,7 +23,7 @@ from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, annotations_of, labels_of
 from reprieve_policy.kube.quota import Quotas
 
-POLICY_MAP = ObjectName("ConfigMap", "reprieve-system", "reprieve-policy")
+POLICY_MAP = ObjectName("ConfigMap", *Facts().policy_config_map)
 
 _BUILT_IN = {
     name: Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=value)

@@ -113,8 +113,7 @@ def command(
     workload that makes pods. The command reads the live cluster or, with --from, a dump that
     kubectl wrote:
 
-        kubectl get nodes,pods,poddisruptionbudgets,jobs,namespaces,priorityclasses,configmaps
-        -A -o json > cluster.json
+        kubectl get nodes,pods,pdb,jobs,ns,pc,cm -A -o json > cluster.json
 
     It writes nothing. A scheduler that does not call Reprieve chooses victims by priority alone.
     Needs the rights of the ClusterRole reprieve:audit.

@@ -52,18 +52,18 @@ def test_limits_are_those_of_the_given_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({"ceiling": "soon"}, 'data[ceiling]: Invalid value: "soon"'),
         ({"colour": "red"}, 'data[colour]: Unsupported value: "colour"'),
     ],
 )
 def test_a_policy_that_cannot_be_read_is_refused_as_at_admission(
-    tmp_path: Path, data: dict[str, str], said: str
+    tmp_path: Path, data: dict[str, str], message: str
 ) -> None:
     done = render("--policy", a_policy_map(tmp_path, **data))
     assert done.exit_code != 0
-    assert said in done.output
+    assert message in done.output
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,9 @@ def test_an_interrupted_check_does_not_look_like_one_that_found_a_violation() ->
         process.stdin.write("# comment\n" * 100_000)
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=SECONDS)
+        _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
 
 
 def test_a_closed_output_pipe_causes_no_error_message(tmp_path: Path) -> None:
@@ -119,5 +119,5 @@ def test_a_closed_output_pipe_causes_no_error_message(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        told = process.stderr.read()
-    assert told == b""
+        errors = process.stderr.read()
+    assert errors == b""

@@ -46,15 +46,15 @@ class Seen:
     """Records the yielded changes in their order."""
 
     def __init__(self, api: Api) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.changes: list[tuple[str, str]] = []
         self.task = asyncio.create_task(self._follow(api))
 
     async def _follow(self, api: Api) -> None:
         async for victim in victims.follow(api, None):
-            self.told.append((victim.name, victim.phase))
+            self.changes.append((victim.name, victim.phase))
 
-    async def until(self, *told: tuple[str, str]) -> None:
-        await until(lambda: self.told == list(told))
+    async def until(self, *changes: tuple[str, str]) -> None:
+        await until(lambda: self.changes == list(changes))
 
 
 def a_pod(name: str) -> PartialObjectMetadata:

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 class Simulated:
     status: int
     output: str
-    told: str
+    stderr: str
 
     @property
     def document(self) -> Any:
@@ -81,7 +81,7 @@ def test_the_result_does_not_depend_on_the_format_of_the_dump_or_on_how_it_is_sp
     items = cluster()["items"]
     urgent = DOCS / "urgent.yaml"
     wanted = run(urgent, DOCS / "cluster.yaml")
-    assert (wanted.status, wanted.told) == (0, "")
+    assert (wanted.status, wanted.stderr) == (0, "")
     assert wanted.best == ("gpu-1", {"sweep-1"})
     one_list = write(tmp_path, "list.json", cluster())
     several = [write(tmp_path, f"{number}.json", item) for number, item in enumerate(items)]
@@ -102,8 +102,8 @@ def test_the_result_does_not_depend_on_the_format_of_the_dump_or_on_how_it_is_sp
 
 def test_the_text_and_the_document_agree() -> None:
     text = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=())
-    told = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml").document
-    for refused in told["refused"]:
+    document = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml").document
+    for refused in document["refused"]:
         (line,) = [
             line
             for line in text.output.splitlines()
@@ -111,12 +111,12 @@ def test_the_text_and_the_document_agree() -> None:
         ]
         assert refused["ground"] in line.split()
         assert line.endswith(refused["detail"])
-    assert {refused["ground"] for refused in told["refused"]} == {
+    assert {refused["ground"] for refused in document["refused"]} == {
         "non-preemptible",
         "home",
         "toleration",
     }
-    assert told["nodes"] == {"gpu-3": "too-small"}
+    assert document["nodes"] == {"gpu-3": "too-small"}
 
 
 def test_node_limits_the_simulation_to_the_named_nodes() -> None:
@@ -124,7 +124,7 @@ def test_node_limits_the_simulation_to_the_named_nodes() -> None:
     assert done.best == ("gpu-2", {"ddp-0", "ddp-1"})
     assert {refused["name"] for refused in done.document["refused"]} == {"ledger-0"}
     unknown = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("--node", "gpu-9"))
-    assert (unknown.status, unknown.told) == (2, "reprieve: node/gpu-9: not found\n")
+    assert (unknown.status, unknown.stderr) == (2, "reprieve: node/gpu-9: not found\n")
 
 
 def test_a_pod_for_which_a_node_has_room_needs_no_victims(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def workload(kind: str, group: str, spec: Json, **labels: str) -> Json:
     }
 
 
-ASKED = {
+REQUESTED = {
     "one pod": ([preemptor()], None, 0),
     "a gang's pods": ([mate("a", **GANG), mate("b", **GANG), mate("c", **GANG)], "g", 2),
     "a Job makes a gang": (
@@ -200,13 +200,13 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize(("documents", "gang", "rest"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("documents", "gang", "rest"), REQUESTED.values(), ids=REQUESTED)
 def test_the_preemptor_is_one_pod_or_one_gang(
     documents: list[Json], gang: str | None, rest: int, tmp_path: Path
 ) -> None:
     done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml")
-    told = done.document["preemptor"]
-    assert (told["gang"], told["restOfGang"], told["priority"]) == (gang, rest, 10000)
+    found = done.document["preemptor"]
+    assert (found["gang"], found["restOfGang"], found["priority"]) == (gang, rest, 10000)
 
 
 def dump(*more: Any) -> Json:
@@ -334,17 +334,17 @@ THERE = {
 }
 
 
-@pytest.mark.parametrize(("asked", "there", "name", "rest"), THERE.values(), ids=THERE)
+@pytest.mark.parametrize(("requested", "there", "name", "rest"), THERE.values(), ids=THERE)
 def test_pods_that_are_in_the_cluster_already_are_not_counted_twice(
-    asked: list[Json], there: list[Json], name: str, rest: int, tmp_path: Path
+    requested: list[Json], there: list[Json], name: str, rest: int, tmp_path: Path
 ) -> None:
     done = run(
-        write(tmp_path, "p.json", *asked),
+        write(tmp_path, "p.json", *requested),
         DOCS / "cluster.yaml",
         write(tmp_path, "c.json", dump(*there)),
     )
-    told = done.document["preemptor"]
-    assert (told["name"], told["restOfGang"]) == (name, rest)
+    found = done.document["preemptor"]
+    assert (found["name"], found["restOfGang"]) == (name, rest)
 
 
 def grouped(own: int, **spec: Any) -> list[Json]:
@@ -373,19 +373,21 @@ GROUPED = {
 }
 
 
-@pytest.mark.parametrize(("documents", "told"), GROUPED.values(), ids=GROUPED)
+@pytest.mark.parametrize(("documents", "message"), GROUPED.values(), ids=GROUPED)
 def test_a_pod_whose_priority_is_not_its_native_groups_is_reported(
-    documents: list[Json], told: str, tmp_path: Path
+    documents: list[Json], message: str, tmp_path: Path
 ) -> None:
     done = run(write(tmp_path, "p.json", *documents), DOCS / "cluster.yaml")
     assert done.document["preemptor"]["priority"] == documents[1]["spec"]["priority"]
     rest = ": kube-scheduler places no pod of such a group\n"
-    assert done.told == (f"pod research/urgent: spec.priority: {told}{rest}" if told else "")
+    assert done.stderr == (
+        f"pod research/urgent: spec.priority: {message}{rest}" if message else ""
+    )
 
 
 PLACED = preemptor(status={"phase": "Running"})
 PLACED["spec"] = {**PLACED["spec"], "nodeName": "gpu-1"}
-UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "nobody's"})
+UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "missing"})
 REFUSED = {
     "two pods without a gang": (
         [preemptor(), mate("b")],
@@ -418,7 +420,7 @@ REFUSED = {
     ),
     "a PriorityClass that does not exist": (
         [UNKNOWN_CLASS],
-        'pod research/urgent: spec.priorityClassName: Not found: "nobody\'s"',
+        'pod research/urgent: spec.priorityClassName: Not found: "missing"',
     ),
     "a Job whose pods are placed": (
         [three("Job")],
@@ -432,16 +434,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("documents", "told"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("documents", "message"), REFUSED.values(), ids=REFUSED)
 def test_an_invalid_preemptor_is_refused_in_one_sentence(
-    documents: list[Any], told: str, tmp_path: Path
+    documents: list[Any], message: str, tmp_path: Path
 ) -> None:
     there = write(tmp_path, "c.json", *(made(f"w-{number}", node="gpu-9") for number in range(3)))
     done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml", there)
     assert (done.status, done.output) == (2, "")
-    assert done.told.startswith("reprieve: ")
-    assert told in done.told
-    assert len(done.told.splitlines()) == 1
+    assert done.stderr.startswith("reprieve: ")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -452,15 +454,15 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(text: str, tmp_pa
     broken = tmp_path / "broken"
     broken.write_text(text)
     done = run(broken, DOCS / "cluster.yaml")
-    assert (done.status, len(done.told.splitlines())) == (2, 1)
+    assert (done.status, len(done.stderr.splitlines())) == (2, 1)
     done = run(DOCS / "urgent.yaml", broken)
     assert (done.status, done.output) == (2, "")
-    assert done.told.startswith(f"unreadable: {broken}")
-    assert done.told.splitlines()[-1] == (
+    assert done.stderr.startswith(f"unreadable: {broken}")
+    assert done.stderr.splitlines()[-1] == (
         "reprieve: no nodes: the cluster or the dump has none, or they could not be read"
     )
     done = run(DOCS / "urgent.yaml", tmp_path / "nowhere")
-    assert f"unreadable: {tmp_path}/nowhere: no such file or directory" in done.told
+    assert f"unreadable: {tmp_path}/nowhere: no such file or directory" in done.stderr
 
 
 def test_unreadable_objects_of_a_dump_are_reported_and_the_rest_is_evaluated(
@@ -475,7 +477,7 @@ def test_unreadable_objects_of_a_dump_are_reported_and_the_rest_is_evaluated(
     done = run(DOCS / "urgent.yaml", write(tmp_path, "c.json", whole))
     assert done.status == 2
     assert done.best == ("gpu-1", {"sweep-1"})
-    lines = done.told.splitlines()
+    lines = done.stderr.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith(
         f"unreadable: {tmp_path}/c.json: items.17: Expected `object`, got `str`"
@@ -489,7 +491,7 @@ def test_required_kinds_that_a_dump_lacks_are_reported(tmp_path: Path) -> None:
     bare = [item for item in cluster()["items"] if item["kind"] in ("Node", "Pod")]
     done = run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.yaml", *bare))
     assert done.status in (0, 1)
-    assert [line.split(" in ")[0] for line in done.told.splitlines()] == [
+    assert [line.split(" in ")[0] for line in done.stderr.splitlines()] == [
         "no Namespace",
         "no PriorityClass",
     ]
@@ -498,10 +500,10 @@ def test_required_kinds_that_a_dump_lacks_are_reported(tmp_path: Path) -> None:
 def test_objects_that_pods_name_and_a_dump_lacks_are_reported_once_for_each_kind(
     tmp_path: Path,
 ) -> None:
-    def told(asked: Json, *more: Json) -> list[str]:
+    def missing(requested: Json, *more: Json) -> list[str]:
         lines = run(
-            write(tmp_path, "p.json", asked), write(tmp_path, "c.json", dump(*more))
-        ).told.splitlines()
+            write(tmp_path, "p.json", requested), write(tmp_path, "c.json", dump(*more))
+        ).stderr.splitlines()
         return [line.replace(f"{tmp_path}/", "") for line in lines]
 
     def naming(name: str, group: str, quota: str) -> Json:
@@ -521,11 +523,11 @@ def test_objects_that_pods_name_and_a_dump_lacks_are_reported_once_for_each_kind
         "by their own priority"
     )
     known, unknown = naming("a", "g", "g"), [naming("b", "h", "q"), naming("c", "i", "r")]
-    assert told(preemptor()) == []
-    assert told(preemptor(), known, group, quota) == []
-    assert told(preemptor(), known, *unknown, group, quota) == [no_quota, no_group]
+    assert missing(preemptor()) == []
+    assert missing(preemptor(), known, group, quota) == []
+    assert missing(preemptor(), known, *unknown, group, quota) == [no_quota, no_group]
     of_group = preemptor(spec={**preemptor()["spec"], "schedulingGroup": {"podGroupName": "h"}})
-    assert told(of_group, group) == [no_group]
+    assert missing(of_group, group) == [no_group]
 
 
 def test_large_yaml_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,7 +535,7 @@ def test_large_yaml_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml")
     assert (
         "cluster.yaml: larger than 0 MiB, and not a single list in JSON: use kubectl's -o json"
-        in done.told
+        in done.stderr
     )
     assert (
         run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.json", cluster())).status
@@ -544,7 +546,7 @@ def test_large_yaml_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_invalid_time_is_bad_usage() -> None:
     done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("--at", "yesterday"))
     assert done.status == 2
-    assert "must be RFC 3339, like 2026-11-21T12:00:00Z" in done.told
+    assert "must be RFC 3339, like 2026-11-21T12:00:00Z" in done.stderr
 
 
 def test_control_characters_in_names_of_a_dump_are_escaped(tmp_path: Path) -> None:
