@@ -110,6 +110,8 @@ async def test_the_watch_resumes_after_the_api_server_fails(served: tuple[StubAp
     stub, api = served
     seen = Seen(api)
     await seen.until(*BOTH)
+    # Without this, a watch that opens after `end_watches` would stay open.
+    await until(lambda: stub.open_watches == 1)
     stub.is_failing = True
     stub.end_watches()
     lists = stub.calls[PODS]
@@ -160,6 +162,7 @@ async def test_the_watch_ends_when_the_right_to_read_is_removed(
     stub, api = served
     seen = Seen(api)
     await seen.until(*BOTH)
+    await until(lambda: stub.open_watches == 1)
     stub.barred.add(PODS)
     stub.end_watches()
     with pytest.raises(ApiError):
