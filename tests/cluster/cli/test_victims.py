@@ -61,7 +61,7 @@ def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespa
     cluster.create_pod(namespace, "other", labels={"app": "three"})
     done = cluster.reprieve("evict", "rs/two", "-n", namespace)
     assert done.returncode == 2
-    assert "not a pod's name, nor one of pod/NAME, job/NAME" in done.stderr
+    assert "must be the name of a pod, or one of pod/NAME, job/NAME" in done.stderr
     done = cluster.reprieve("evict", "-l", "app in (two)", "-n", namespace)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     for pod in pods:
@@ -129,7 +129,7 @@ def test_a_selector_finds_pods_of_all_namespaces_where_that_is_said(
     assert (done.returncode, set(done.stdout.splitlines())) == (0, wanted)
     done = cluster.reprieve("evict", f"of-{namespace}", "-A")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "-A goes with a selector only" in done.stderr
+    assert "-A needs a selector (-l)" in done.stderr
 
 
 @pytest.mark.usefixtures("operator")
