@@ -172,7 +172,7 @@ def test_what_is_taken_back_from_one_is_taken_back_from_all_and_can_be_asked_aga
 def test_marks_on_several_are_one_decision(cluster: ClusterHandle, namespace: str) -> None:
     with a_gang(cluster, namespace) as workloads:
         asked = cluster.reprieve("evict", "a", "b", "-n", namespace)
-        told = 'soft eviction requested, and of all of its gang "train"'
+        told = 'soft eviction requested, with all pods of its gang "train"'
         assert asked.stdout.splitlines() == [f"pod/a {told}", f"pod/b {told}"]
         reached = wait_phases(cluster, namespace, "checkpointing")
         assert len({state(pod)["decision"] for pod in reached}) == 1
