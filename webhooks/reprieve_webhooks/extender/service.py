@@ -12,13 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, PreemptionDecision
-from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod, Snapshot
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
 from reprieve_webhooks.admission.review import Malformed
+from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, RecentVictimSets, VictimSet
 
 from . import api
@@ -54,33 +55,6 @@ _MESSAGES = {
     CallOutcome.LATE: "nothing was found in time",
     CallOutcome.ERROR: "internal error; see the log",
 }
-
-
-class ClusterView(Protocol):
-    """What the watches know; see `roster` and `watches`."""
-
-    @property
-    def is_stale(self) -> bool:
-        """True before the first complete lists, and once nothing was heard for too long."""
-
-    @property
-    def is_up_to_date(self) -> bool:
-        """True where every pod is judged by the policy that holds now."""
-
-    def preemptor(self, uid: str) -> Preemptor | None:
-        """Return a pod that waits for a node; `None` where no watch has such a one."""
-
-    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are seen on that node or in a gang that is, or were seen to leave."""
-
-    def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
-        """Take for granted that a scheduler does as it was told, until the watches say so themselves."""
-
-    def snapshot(self) -> Snapshot:
-        """Return all that is known, as it is now; no later event changes it."""
-
-    def observed_snapshot(self) -> Snapshot:
-        """Return the same, with the gangs as the watches have seen them, whatever is expected."""
 
 
 class ExtenderResponse(NamedTuple):

@@ -13,7 +13,7 @@ from reprieve_policy.preemption.guard import GuardDecision, Requester
 from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason, snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod, Snapshot
-from reprieve_webhooks.extender.service import ClusterView
+from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import VictimSetLookup
 
 from .objects import GuardedPod

@@ -13,8 +13,8 @@ from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_runtime.client.api import Api
 from reprieve_webhooks.admission import response
 from reprieve_webhooks.admission.handlers import AdmissionResponse
-from reprieve_webhooks.extender.service import ClusterView
 from reprieve_webhooks.lookups.single_flight import RateLimitedError
+from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import VictimSet, VictimSetLookup
 
 from .evaluator import Evaluator, PossiblePreemptor
