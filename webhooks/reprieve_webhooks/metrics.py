@@ -1,4 +1,4 @@
-"""What can be seen of the webhooks from outside. No label ever names an object, a namespace or a user."""
+"""The metrics of the webhooks. No label ever names an object, a namespace or a user."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -20,15 +20,18 @@ from reprieve_runtime.client.watch_metrics import WatchCollector, WatchedCollect
 from reprieve_runtime.policy_map import PolicyConfigMap
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
-"""Seconds. The rules take some 0.1 ms; from 1 s on, a read of the API server was waited for."""
+"""Seconds. The rules take some 0.1 ms; a review of 1 s or more waited for the API server."""
 
 
 class WebhookMetrics:
-    """One registry and what is counted in it; children are looked up once, because `labels()` costs more than `inc()`."""
+    """One registry and its metrics.
+
+    Children are looked up once, because `labels()` costs more than `inc()`.
+    """
 
     def __init__(self) -> None:
-        # A second series for each counter, to say when it began, is of use to nobody here.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # its author gave it no types
+        # A second series for each counter, with its creation time, has no use here.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no type annotations
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
@@ -76,20 +79,20 @@ class WebhookMetrics:
         self.count_certificate_error: Callable[[], None] = certificate_errors.inc
 
     def observe_policy(self, policy: PolicyConfigMap) -> None:
-        """Take in a ConfigMap that came, changed or went."""
+        """Process a ConfigMap that was created, changed or deleted."""
         is_good = policy.effective.is_config_map_valid
         self._policy_is_good.set(is_good)
         if not is_good:
             self._policy_errors.inc()
 
     def register_watches(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
-        """Show how old the facts of each collection may be."""
+        """Export how old the facts of each collection may be."""
         self.registry.register(WatchCollector(watches))
 
     def register_certificate_expiry(
         self, certificate: str, expires_at: Callable[[], datetime | None]
     ) -> None:
-        """Show when a certificate ends; 0 while there is none."""
+        """Export when a certificate expires; 0 while there is none."""
         gauge = Gauge(
             f"reprieve_{certificate}_certificate_expiry_timestamp_seconds",
             f"When the {certificate} certificate ends, in seconds since the epoch.",
@@ -98,5 +101,5 @@ class WebhookMetrics:
         gauge.set_function(lambda: until.timestamp() if (until := expires_at()) else 0.0)
 
     def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)

@@ -1,7 +1,8 @@
-"""Whether an operator is there: what its Lease says, as far as anybody can tell who only watches it.
+"""Whether an operator is live, concluded from watching its Lease.
 
-As in the operator's own election, no clock is compared with another machine's: a renewal counts from when it was seen. A
-Lease that was there before us tells nothing until it is renewed, which a leader does every few seconds.
+As in the operator's own leader election, the clocks of two machines are never compared: a renewal
+counts from the time it was observed. A Lease that existed before this process shows nothing until
+it is renewed, which a leader does every few seconds.
 """
 
 import time
@@ -11,11 +12,11 @@ from reprieve_runtime.client.reflector import Key
 from reprieve_runtime.lease import Lease, LeaseSpec
 
 _MAX_LEASE_SECONDS = 60
-"""A longer lease than this would let pods wait for an operator that is long gone."""
+"""A longer lease would let pods wait for an operator that stopped long ago."""
 
 
 class OperatorLiveness:
-    """Remembers the last renewal, and when it was seen."""
+    """Remembers the last renewal and when it was observed."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -23,7 +24,7 @@ class OperatorLiveness:
         self._expires_at = monotonic()
 
     def observe(self, lease: Lease) -> None:
-        """Take in the Lease as the watch has it; a list made anew may bring the same once more."""
+        """Process the Lease from the watch; a new list may bring the same Lease again."""
         before, self._spec = self._spec, lease.spec
         if not lease.spec.holderIdentity:
             self._expire()
@@ -33,17 +34,17 @@ class OperatorLiveness:
             )
 
     def observe_deletion(self, _: Key) -> None:
-        """There is no Lease any more."""
+        """Process the deletion of the Lease."""
         self._expire()
 
     @property
     def has_leader(self) -> bool:
-        """True while somebody holds the Lease and has renewed it in time."""
+        """True while an operator holds the Lease and renews it in time."""
         return self._monotonic() < self._expires_at
 
     @property
     def seconds_without_leader(self) -> float:
-        """Return for how long nobody has, as far as anybody was there to see."""
+        """Return for how long no operator has led, at most since this process started."""
         return max(0.0, self._monotonic() - self._expires_at)
 
     def _expire(self) -> None:
