@@ -143,7 +143,7 @@ async def test_a_review_that_needs_what_cannot_be_read_is_not_guessed(tmp_path: 
     async with running(tmp_path) as program:
         async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
             assert reply.status == 503
-        said = await program.wait_for_log("review not answered: the API server could not be asked")
+        said = await program.wait_for_log("review failed: a read of the API server failed")
 
         assert said["uid"] == a_review(None)["request"]["uid"]
 

@@ -374,7 +374,7 @@ async def test_what_could_not_be_looked_up_is_503_and_not_guessed(
     reply = await server.session.post(server.url + "/mutate", json=a_review(a_pod()))
 
     assert reply.status == 503
-    assert "what rules must know could not be read" in await reply.text()
+    assert "could not read the facts for the rules" in await reply.text()
     assert not any(record.exc_info for record in caplog.records)
 
 

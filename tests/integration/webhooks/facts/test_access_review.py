@@ -203,7 +203,7 @@ async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_opens_nothing(
         calls = asked.stub.calls[ACCESS_REVIEWS]
         assert calls <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
         kept: Any = asked.facts._access_reviewer._single_flight
-        assert len(kept._asked) <= single_flight._MAX_ENTRIES
+        assert len(kept._calls) <= single_flight._MAX_ENTRIES
 
 
 async def test_a_user_of_any_size_is_refused_without_a_call(tmp_path: Path):

@@ -103,8 +103,8 @@ def have_no_time_pass(here: GuardFixture) -> None:
         *here.guard._reader._pod_group_getters.values(),
     ]
     for lookups in asked:
-        now = lookups._questions._monotonic()
-        lookups._questions._monotonic = lambda now=now: now
+        now = lookups._single_flight._monotonic()
+        lookups._single_flight._monotonic = lambda now=now: now
 
 
 async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_could_look(

@@ -208,7 +208,7 @@ async def test_that_budgets_are_not_read_is_said_once_a_minute(
         pods._logged_at = {what: at - 60 for what, at in pods._logged_at.items()}
         seconds += 2
         await here.evict()
-    said = [vars(record) for record in caplog.records if "budgets not read" in record.getMessage()]
+    said = [vars(record) for record in caplog.records if "could not read budgets" in record.getMessage()]
     assert [one["namespace"] for one in said] == ["team-a", "team-a"]
     assert "403" in said[0]["error"]
 
@@ -220,7 +220,7 @@ async def test_nothing_is_said_of_budgets_that_are_read(
     async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = items
         await here.evict()
-    assert "budgets not read" not in caplog.text
+    assert "could not read budgets" not in caplog.text
 
 
 async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_told(

@@ -38,7 +38,7 @@ async def test_before_the_list_and_once_nothing_was_heard_for_too_long_nobody_kn
         assert not found.is_fresh
         stub.lists_released.set()
         await until(lambda: found.is_fresh)
-        monkeypatch.setattr(nominated_pods, "_MAX_SILENCE_SECONDS", -1.0)
+        monkeypatch.setattr(nominated_pods, "MAX_SILENCE_SECONDS", -1.0)
         assert not found.is_fresh
 
 

@@ -180,7 +180,7 @@ async def test_victims_that_are_too_many_to_be_read_leave_nobody_without_notice(
     assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
     assert "uid-of-mine" in json.dumps(here.stub.patches)
     assert [record.message for record in caplog.records].count(
-        "victims under way not read, a preemptor may get a second set"
+        "could not read pods under eviction; a preemptor may get a second set of victims"
     ) == 1
 
 
@@ -245,7 +245,7 @@ async def test_where_the_victims_under_way_cannot_be_read_the_pod_is_told(
     for name in ("one", "two"):
         assert "asked to save" in (await here.delete(another_victim(name)))["status"]["message"]
     assert here.marked() == ["one", "two"]
-    assert caplog.text.count("victims under way not read") == 1
+    assert caplog.text.count("could not read pods under eviction") == 1
 
 
 async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(

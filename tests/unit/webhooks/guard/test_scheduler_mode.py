@@ -119,15 +119,15 @@ def test_the_victims_of_a_node_count_together_and_so_do_those_of_one_preemptor_f
 def test_a_mark_is_unheeded_for_as_long_as_it_is_seen_and_not_taken_up() -> None:
     clock = Clock()
     memory = RefusalHistory(clock)
-    memory.observe_mark("victim", is_asked=True)
+    memory.observe_mark("victim", has_pending_mark=True)
     clock.now += 40
-    memory.observe_mark("victim", is_asked=True)
+    memory.observe_mark("victim", has_pending_mark=True)
     clock.now += 2
     assert (memory.unhandled_mark_seconds("victim"), memory.unhandled_mark_seconds("other")) == (
         42,
         0,
     )
-    memory.observe_mark("victim", is_asked=False)
+    memory.observe_mark("victim", has_pending_mark=False)
     assert memory.unhandled_mark_seconds("victim") == 0
 
 
@@ -137,8 +137,8 @@ def test_whoever_waits_for_pods_without_being_a_scheduler_changes_nothing_of_wha
     memory = RefusalHistory(Clock())
     refused(memory, "one", times=5)
     for number in range(6000):
-        memory.observe_mark(f"evicted-{number}", is_asked=True)
-    memory.observe_mark("victim", is_asked=True)
+        memory.observe_mark(f"evicted-{number}", has_pending_mark=True)
+    memory.observe_mark("victim", has_pending_mark=True)
     assert memory.retries_at_once("victim", "one")
     assert memory.count_recent_victims("node", "victim", "one") == 1
 
