@@ -208,7 +208,9 @@ async def test_that_budgets_are_not_read_is_said_once_a_minute(
         pods._logged_at = {what: at - 60 for what, at in pods._logged_at.items()}
         seconds += 2
         await here.evict()
-    said = [vars(record) for record in caplog.records if "could not read budgets" in record.getMessage()]
+    said = [
+        vars(record) for record in caplog.records if "could not read budgets" in record.getMessage()
+    ]
     assert [one["namespace"] for one in said] == ["team-a", "team-a"]
     assert "403" in said[0]["error"]
 
