@@ -1,4 +1,4 @@
-"""`reprieve-webhooks` as a process, with an API server that is away: bad settings, probes, and the way out."""
+"""`reprieve-webhooks` as a process without an API server: bad settings, probes, shutdown."""
 
 import asyncio
 import json
@@ -129,8 +129,8 @@ async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_pat
         assert "not-for-logs" not in json.dumps(program.log)
 
 
-async def test_with_the_extender_its_watches_are_waited_for_too(tmp_path: Path):
-    """Without this, a new replica would leave every scheduler to its own choice for as long as it lists pods."""
+async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: Path):
+    """Without this, a new replica would leave every scheduler to its own choice while it lists."""
     async with running(tmp_path, "--extender=true") as program:
         _, text = await program.get("/readyz")
         assert text.endswith(", nominees, pods, nodes, poddisruptionbudgets, podgroups\n")
@@ -167,7 +167,7 @@ async def test_a_second_signal_does_not_wait_for_the_drain(tmp_path: Path):
             assert await program.process.wait() == 0
 
 
-async def test_it_calls_itself_ready_when_its_first_answer_is_the_right_one(tmp_path: Path):
+async def test_it_reports_ready_once_its_first_answer_is_correct(tmp_path: Path):
     sensitive = {"metadata": {"name": "team-a", "annotations": {keys.WORKLOAD_TYPE: "sensitive"}}}
     ca = issue.issue_ca(NOW)
     pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)

@@ -1,4 +1,4 @@
-"""The scene is what the watches have seen, whatever the order, and a change costs what it concerns."""
+"""The snapshot is what the watches observed, in any order, and a change costs little work."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_pods_are_where_they_run_and_those_that_wait_are_preemptors(cluster: Clu
     assert cluster.snapshot_cache.preemptor("uid-a") is None
 
 
-def test_a_pod_that_is_placed_waits_no_more(cluster: Cluster) -> None:
+def test_a_scheduled_pod_is_no_longer_pending(cluster: Cluster) -> None:
     cluster.put("a", "", status={"nominatedNodeName": "two"})
     assert [guest.uid for guest in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-a"]
     cluster.put("a", "two")
@@ -119,7 +119,7 @@ def test_a_pod_that_is_placed_waits_no_more(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_has_no_room_and_wants_none(cluster: Cluster, phase: str) -> None:
+def test_an_ended_pod_is_neither_scheduled_nor_pending(cluster: Cluster, phase: str) -> None:
     cluster.put("a")
     cluster.put("a", status={"phase": phase})
     cluster.put("b", "", status={"phase": phase})
@@ -127,7 +127,7 @@ def test_a_pod_that_has_ended_has_no_room_and_wants_none(cluster: Cluster, phase
     assert cluster.snapshot_cache.preemptor("uid-b") is None
 
 
-def test_a_pod_that_is_gone_leaves_nothing_behind(cluster: Cluster) -> None:
+def test_a_deleted_pod_leaves_nothing_behind(cluster: Cluster) -> None:
     cluster.put("a", labels=GANG, ownerReferences=[JOB])
     cluster.put("b", "", labels=GANG, status={"nominatedNodeName": "one"})
     for name in ("a", "b", "never-was"):
@@ -143,7 +143,7 @@ def test_a_pod_that_is_gone_leaves_nothing_behind(cluster: Cluster) -> None:
     )
 
 
-def test_a_pod_made_anew_under_its_name_is_another_one(cluster: Cluster) -> None:
+def test_a_pod_created_again_under_its_name_is_another_one(cluster: Cluster) -> None:
     cluster.put("a")
     cluster.put("a", "two", uid="another")
     assert cluster.names_on("one") == set()
@@ -163,7 +163,7 @@ def test_a_node_may_come_after_its_pods_and_go_before_them(cluster: Cluster) -> 
     assert "late" not in cluster.snapshot().nodes
 
 
-def test_it_is_known_who_was_seen_on_a_node(cluster: Cluster) -> None:
+def test_pods_observed_on_a_node_are_known(cluster: Cluster) -> None:
     cluster.put("a")
     assert cluster.snapshot_cache.has_seen("one", ["uid-a"])
     assert cluster.snapshot_cache.has_seen("one", [])
@@ -171,7 +171,7 @@ def test_it_is_known_who_was_seen_on_a_node(cluster: Cluster) -> None:
     assert not cluster.snapshot_cache.has_seen("two", ["uid-a"])
 
 
-def test_who_has_left_a_node_is_known_as_well(cluster: Cluster) -> None:
+def test_pods_that_left_a_node_are_known_as_well(cluster: Cluster) -> None:
     """A scheduler that still names it is the one that is behind."""
     cluster.put("a")
     cluster.put("b")
@@ -182,10 +182,10 @@ def test_who_has_left_a_node_is_known_as_well(cluster: Cluster) -> None:
     assert cluster.names_on("one") == set()
 
 
-def test_who_is_in_a_gang_with_one_on_the_node_is_known_there_wherever_he_runs(
+def test_members_of_a_gang_on_the_node_are_known_there_wherever_they_run(
     cluster: Cluster,
 ) -> None:
-    """A native gang that goes whole is proposed with all of its pods."""
+    """A native gang that is evicted as a unit is proposed with all of its pods."""
     cluster.put_node("two")
     cluster.put("a", labels=GANG)
     cluster.put("b", "two", labels=GANG)
@@ -195,7 +195,7 @@ def test_who_is_in_a_gang_with_one_on_the_node_is_known_there_wherever_he_runs(
     assert not cluster.snapshot_cache.has_seen("nowhere", ["uid-a", "uid-b"])
 
 
-def test_so_is_one_of_each_of_several_gangs_and_of_no_gang_that_has_nobody_there(
+def test_members_of_several_gangs_on_the_node_are_known_but_not_of_a_gang_without_a_pod_there(
     cluster: Cluster,
 ) -> None:
     for name, gang in {"a": "g", "b": "h"}.items():
@@ -216,7 +216,7 @@ def test_of_the_pods_that_left_only_the_latest_are_remembered() -> None:
     assert cluster.snapshot_cache.has_seen("one", ["uid-b", "uid-c"])
 
 
-def test_a_scene_is_not_changed_by_what_comes_after_it(cluster: Cluster) -> None:
+def test_a_snapshot_does_not_change_with_later_events(cluster: Cluster) -> None:
     cluster.put("a", labels=GANG)
     before = cluster.snapshot()
     cluster.put("b", labels=GANG)
@@ -229,7 +229,7 @@ def test_a_scene_is_not_changed_by_what_comes_after_it(cluster: Cluster) -> None
     assert before.budgets == {}
 
 
-def test_what_did_not_change_is_not_made_again(cluster: Cluster) -> None:
+def test_unchanged_nodes_and_gangs_are_not_rebuilt(cluster: Cluster) -> None:
     cluster.put("a")
     cluster.put("b", "two")
     before = cluster.snapshot()
@@ -243,7 +243,7 @@ def test_what_did_not_change_is_not_made_again(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("b").labels == {"app": "x"}
 
 
-def test_a_gang_has_its_members_wherever_they_are_and_its_mates_who_wait(cluster: Cluster) -> None:
+def test_a_gang_has_its_members_on_all_nodes_and_its_pending_members(cluster: Cluster) -> None:
     cluster.put("a", labels=GANG)
     cluster.put("b", "two", labels=GANG)
     for name in ("c", "d"):
@@ -273,7 +273,7 @@ def test_budgets_come_change_and_go(cluster: Cluster) -> None:
     assert cluster.snapshot().budgets == {}
 
 
-def test_a_changed_namespace_is_seen_in_its_pods_and_no_others(cluster: Cluster) -> None:
+def test_a_changed_namespace_shows_in_its_pods_and_no_others(cluster: Cluster) -> None:
     cluster.put("a", namespace="team")
     cluster.put("b", namespace="other")
     assert cluster.pod_cache.is_up_to_date
@@ -285,7 +285,7 @@ def test_a_changed_namespace_is_seen_in_its_pods_and_no_others(cluster: Cluster)
     assert cluster.scheduled_pod("b") is other
 
 
-def test_a_changed_priority_class_is_seen_in_its_pods(cluster: Cluster) -> None:
+def test_a_changed_priority_class_shows_in_its_pods(cluster: Cluster) -> None:
     cluster.put("a", spec={"priorityClassName": "training"})
     assert cluster.scheduled_pod("a").lacks_priority_class
     cluster.facts = replace(
@@ -295,14 +295,14 @@ def test_a_changed_priority_class_is_seen_in_its_pods(cluster: Cluster) -> None:
     assert not cluster.scheduled_pod("a").lacks_priority_class
 
 
-def test_a_changed_policy_is_seen_in_all_pods(cluster: Cluster) -> None:
+def test_a_changed_policy_shows_in_all_pods(cluster: Cluster) -> None:
     cluster.put("a")
     cluster.facts = replace(cluster.facts, settings=PolicySettings(default_class=3))
     cluster.settle()
     assert cluster.scheduled_pod("a").preemption_class == 3
 
 
-def test_a_quota_is_seen_in_the_pods_that_use_it(cluster: Cluster) -> None:
+def test_a_quota_shows_in_the_pods_that_use_it(cluster: Cluster) -> None:
     cluster.facts = replace(cluster.facts, quotas=Quotas())
     cluster.put("a")
     assert cluster.scheduled_pod("a").quota is None
@@ -311,7 +311,7 @@ def test_a_quota_is_seen_in_the_pods_that_use_it(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("a").quota == ("admin", "shared")
 
 
-def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(
+def test_that_a_scheduler_follows_its_answer_is_assumed_for_a_while(
     cluster: Cluster,
 ) -> None:
     cluster.put("victim", "two")
@@ -338,7 +338,7 @@ def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(
     assert cluster.snapshot().nodes["two"].nominated_pods == ()
 
 
-def test_what_is_expected_of_a_gang_is_told_from_what_was_seen_of_it(cluster: Cluster) -> None:
+def test_the_assumptions_about_a_gang_can_be_left_out(cluster: Cluster) -> None:
     def going() -> set[str]:
         groups = cluster.pod_cache.without_assumed(cluster.snapshot().gangs)
         return {
@@ -367,7 +367,7 @@ def test_what_is_expected_of_a_gang_is_told_from_what_was_seen_of_it(cluster: Cl
     assert {name for name in "abc" if cluster.scheduled_pod(name).is_leaving} == going() == {"b"}
 
 
-def test_what_is_seen_counts_at_once_whatever_was_expected(cluster: Cluster) -> None:
+def test_an_observation_replaces_an_assumption_at_once(cluster: Cluster) -> None:
     cluster.put("victim", "two")
     cluster.put("p", "")
     preemptor = cluster.snapshot_cache.preemptor("uid-p")
@@ -382,8 +382,13 @@ def test_what_is_seen_counts_at_once_whatever_was_expected(cluster: Cluster) -> 
     assert cluster.names_on("one") == {"p"}
 
 
-def test_one_whose_mark_nobody_takes_up_goes_no_longer_than_anybody_waits(cluster: Cluster) -> None:
-    """Its annotations are full, say: no operator can write to it. Without this, whoever marks his own pod would protect it for ever."""
+def test_a_marked_pod_that_no_operator_notifies_within_the_ceiling_counts_as_staying(
+    cluster: Cluster,
+) -> None:
+    """For example, its annotations are full, and no operator can write to it.
+
+    Without this, a user who marks their own pod would protect it for ever.
+    """
     marked = {keys.SOFT_EVICTION: "requested"}
     ceiling = cluster.facts.settings.ceiling_seconds
     cluster.put("a", labels=marked)
@@ -399,7 +404,7 @@ def test_one_whose_mark_nobody_takes_up_goes_no_longer_than_anybody_waits(cluste
     assert cluster.scheduled_pod("a").is_leaving
 
 
-def test_another_of_its_name_is_waited_for_as_long(cluster: Cluster) -> None:
+def test_a_new_marked_pod_of_the_same_name_is_waited_for_as_long(cluster: Cluster) -> None:
     """The watch was away as the first went."""
     marked = {keys.SOFT_EVICTION: "requested"}
     cluster.put("a", labels=marked)
@@ -408,7 +413,7 @@ def test_another_of_its_name_is_waited_for_as_long(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("a").is_leaving
 
 
-def test_one_that_is_told_meanwhile_goes(cluster: Cluster) -> None:
+def test_a_marked_pod_that_is_notified_meanwhile_counts_as_leaving(cluster: Cluster) -> None:
     marked = {keys.SOFT_EVICTION: "requested"}
     cluster.put("a", labels=marked)
     cluster.put("a", labels=marked, deletionTimestamp="2026-11-21T12:00:30Z")
@@ -417,7 +422,7 @@ def test_one_that_is_told_meanwhile_goes(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("a").is_leaving
 
 
-def test_a_pod_that_is_gone_is_not_judged_again(cluster: Cluster) -> None:
+def test_a_deleted_pod_is_not_classified_again(cluster: Cluster) -> None:
     cluster.put("a")
     cluster.policies["team"] = NamespacePolicy(workload_type="service")
     assert not cluster.pod_cache.is_up_to_date
@@ -425,7 +430,7 @@ def test_a_pod_that_is_gone_is_not_judged_again(cluster: Cluster) -> None:
     assert cluster.pod_cache.is_up_to_date
 
 
-def test_how_long_a_job_may_run_bounds_its_pods_before_and_after_it_is_known(
+def test_the_walltime_of_a_job_bounds_its_pods_before_and_after_it_is_known(
     cluster: Cluster,
 ) -> None:
     cluster.put("a", ownerReferences=[JOB])
@@ -444,7 +449,7 @@ def test_how_long_a_job_may_run_bounds_its_pods_before_and_after_it_is_known(
     assert cluster.scheduled_pod("a").progress.walltime is None
 
 
-def test_what_a_native_group_says_holds_for_its_pods(cluster: Cluster) -> None:
+def test_the_fields_of_a_native_group_hold_for_its_pods(cluster: Cluster) -> None:
     cluster.put("a", spec={"schedulingGroup": {"podGroupName": "g"}})
     said = PodGroupInfo(priority=9, disruption_mode=DisruptionMode.ALL, min_count=2)
     cluster.pod_cache.put_group(("team", "g"), said)
@@ -458,7 +463,7 @@ def test_what_a_native_group_says_holds_for_its_pods(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("a").disruption_mode is DisruptionMode.SINGLE
 
 
-def test_of_what_a_pod_says_only_what_decides_is_kept(cluster: Cluster) -> None:
+def test_only_the_fields_of_a_pod_that_decisions_read_are_kept(cluster: Cluster) -> None:
     loud = {
         "name": "main",
         "command": ["x" * 9000],
@@ -479,8 +484,8 @@ def test_of_what_a_pod_says_only_what_decides_is_kept(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("a").cost_inputs.checkpoints_on_eviction
 
 
-def test_what_becomes_of_one_budget_changes_no_other_namespaces_list(cluster: Cluster) -> None:
-    """Without this, each of thousands of budgets that are listed would have all of them listed anew."""
+def test_a_change_of_a_budget_rebuilds_no_other_namespaces_list(cluster: Cluster) -> None:
+    """Without this, each of thousands of listed budgets would rebuild all lists."""
     for number in range(3):
         cluster.snapshot_cache.put_budget(
             f"b{number}", DisruptionBudget(namespace=f"team-{number % 2}")
@@ -501,10 +506,13 @@ def test_what_becomes_of_one_budget_changes_no_other_namespaces_list(cluster: Cl
     assert list(cluster.snapshot().budgets) == ["team-0"]
 
 
-def test_of_a_node_no_more_is_asked_after_the_first_pod_that_nobody_has_seen(
+def test_the_check_of_a_node_ends_at_the_first_unknown_pod(
     cluster: Cluster,
 ) -> None:
-    """Whoever reaches the port may name a million of them. Every Job is a gang, and each is one more look at each of them."""
+    """Any client that reaches the port may name a million pods.
+
+    Every Job is a gang, and each gang would cost one more lookup of each of them.
+    """
     cluster.put("a", labels={"batch.kubernetes.io/job-name": "train"})
     looks: list[str] = []
 
@@ -537,7 +545,7 @@ class Looked(str):
         return super().__eq__(other)
 
 
-def test_a_pod_is_looked_for_as_often_on_a_node_with_one_gang_as_with_a_hundred(
+def test_a_pod_is_looked_up_as_often_on_a_node_with_one_gang_as_with_a_hundred(
     cluster: Cluster,
 ) -> None:
     looks = set()
@@ -552,7 +560,7 @@ def test_a_pod_is_looked_for_as_often_on_a_node_with_one_gang_as_with_a_hundred(
     assert len(looks) == 1
 
 
-def test_a_gang_is_known_nowhere_once_it_has_left(cluster: Cluster) -> None:
+def test_a_gang_that_has_left_is_known_on_no_node(cluster: Cluster) -> None:
     cluster.put("a", labels=GANG)
     cluster.put("b", "two", labels=GANG)
     cluster.put("b", "two")
@@ -562,7 +570,7 @@ def test_a_gang_is_known_nowhere_once_it_has_left(cluster: Cluster) -> None:
     assert cluster.snapshot_cache._gang_by_pod_uid == {}
 
 
-def test_of_a_namespace_whose_last_pod_is_gone_nothing_is_kept(cluster: Cluster) -> None:
+def test_nothing_is_kept_of_a_namespace_without_pods(cluster: Cluster) -> None:
     for name in ("a", "b"):
         cluster.put(name)
         cluster.put(name, status={"phase": "Pending"})
