@@ -1,6 +1,6 @@
 """The metrics of the webhooks. No label ever names an object, a namespace or a user."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
@@ -35,48 +35,49 @@ class WebhookMetrics:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        reviews = Counter(
+        gang_lookups = self._counter(
+            "reprieve_gang_lookups_total",
+            "Lookups of live gang members, by outcome (member, nobody, unknown).",
+            ("outcome",),
+        )
+        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(
+            outcome
+        ).inc()
+        self.review_counter: Callable[[str, str, str], Counter] = cache(self._reviews().labels)
+        self.duration_of: Callable[[str], Histogram] = cache(self._durations().labels)
+        self._policy_errors = self._counter(
+            "reprieve_policy_config_errors_total",
+            "Policy ConfigMaps that could not be read; the last good one stayed in force.",
+        )
+        self._policy_is_good = Gauge(
+            "reprieve_policy_is_good",
+            "0 while the ConfigMap cannot be read and the last good one holds.",
+            registry=self.registry,
+        )
+        self._policy_is_good.set(1)
+        self.count_certificate_error: Callable[[], None] = self._counter(
+            "reprieve_certificate_errors_total",
+            "Passes over the certificates that failed; the last good ones stayed in force.",
+        ).inc
+
+    def _reviews(self) -> Counter:
+        return self._counter(
             "reprieve_admission_reviews_total",
             "Reviews answered, by webhook (mutate, validate, guard), kind and outcome.",
             ("webhook", "kind", "outcome"),
-            registry=self.registry,
         )
-        duration = Histogram(
+
+    def _durations(self) -> Histogram:
+        return Histogram(
             "reprieve_admission_duration_seconds",
             "From the last byte of a review to its answer.",
             ("webhook",),
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        policy_errors = Counter(
-            "reprieve_policy_config_errors_total",
-            "Policy ConfigMaps that could not be read; the last good one stayed in force.",
-            registry=self.registry,
-        )
-        policy_is_good = Gauge(
-            "reprieve_policy_is_good",
-            "0 while the ConfigMap cannot be read and the last good one holds.",
-            registry=self.registry,
-        )
-        policy_is_good.set(1)
-        certificate_errors = Counter(
-            "reprieve_certificate_errors_total",
-            "Passes over the certificates that failed; the last good ones stayed in force.",
-            registry=self.registry,
-        )
-        gang_lookups = Counter(
-            "reprieve_gang_lookups_total",
-            "Living members of gangs asked for, by what was found (member, nobody, unknown).",
-            ("outcome",),
-            registry=self.registry,
-        )
-        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(
-            outcome
-        ).inc()
-        self.review_counter: Callable[[str, str, str], Counter] = cache(reviews.labels)
-        self.duration_of: Callable[[str], Histogram] = cache(duration.labels)
-        self._policy_errors, self._policy_is_good = policy_errors, policy_is_good
-        self.count_certificate_error: Callable[[], None] = certificate_errors.inc
+
+    def _counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, documentation, labels, registry=self.registry)
 
     def observe_policy(self, policy: PolicyConfigMap) -> None:
         """Process a ConfigMap that was created, changed or deleted."""

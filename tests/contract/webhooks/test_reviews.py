@@ -1,4 +1,4 @@
-"""Reviews as kube-apiserver 1.37.1 sent them, and both responses; some with one named field changed.
+"""Reviews as kube-apiserver 1.37.1 sent them, and both responses; some have one changed field.
 
 A file holds the review and both responses, with the JSON patch decoded for the reader. No
 Namespace, no PriorityClass and no ConfigMap is known here: all responses follow from the defaults.

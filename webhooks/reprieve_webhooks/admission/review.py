@@ -7,7 +7,7 @@ other projects, which may have any form, are read in a second pass (`reprieve_ru
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from reprieve_policy.kube import kinds
 from reprieve_policy.kube.objects import Resource, TemplatedResource
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKinds
 from reprieve_runtime import templates
+
+T = TypeVar("T")
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -91,6 +93,18 @@ class Malformed:
 _DECODER = msgspec.json.Decoder(_AdmissionReview)
 _HEADER_DECODER = msgspec.json.Decoder(_HeaderReview)
 _OBJECTS_DECODER = msgspec.json.Decoder(_ObjectsReview)
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | Malformed:
+    """Decode a body; `expected` names in the message what it must be."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        return Malformed(f"not {expected}: {error}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Malformed(f"not JSON: {error}")
+    except UnicodeDecodeError:
+        return Malformed("not JSON: not UTF-8")
 
 
 def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest | Malformed:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from reprieve_webhooks.admission.review import Malformed
+from reprieve_webhooks.admission.review import Malformed, decode
 
 _MAX_NODES = 20_000
 """Nodes of one call: four times the size that Kubernetes supports (5,000 nodes, "Considerations for
@@ -82,14 +82,9 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def parse(body: bytes) -> PreemptionArgs | Malformed:
     """Decode the arguments of a call."""
-    try:
-        args = _DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        return Malformed(f"not ExtenderPreemptionArgs: {error}")
-    except (msgspec.DecodeError, RecursionError) as error:
-        return Malformed(f"not JSON: {error}")
-    except UnicodeDecodeError:
-        return Malformed("not JSON: not UTF-8")
+    args = decode(_DECODER, body, "ExtenderPreemptionArgs")
+    if isinstance(args, Malformed):
+        return args
     proposed = args.node_name_to_meta_victims or args.node_name_to_victims or {}
     invalid = _invalid_reason(args.pod.metadata.uid, proposed)
     if invalid:

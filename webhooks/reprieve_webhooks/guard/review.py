@@ -2,7 +2,13 @@
 
 import msgspec
 
-from reprieve_webhooks.admission.review import API_VERSION, GroupVersionKind, Malformed, UserInfo
+from reprieve_webhooks.admission.review import (
+    API_VERSION,
+    GroupVersionKind,
+    Malformed,
+    UserInfo,
+    decode,
+)
 
 from .objects import GuardedPod
 
@@ -72,14 +78,9 @@ _DECODER = msgspec.json.Decoder(_GuardReview)
 
 def parse(body: bytes) -> GuardRequest | Malformed:
     """Decode the request of a review."""
-    try:
-        review = _DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        return Malformed(f"not an AdmissionReview: {error}")
-    except (msgspec.DecodeError, RecursionError) as error:
-        return Malformed(f"not JSON: {error}")
-    except UnicodeDecodeError:
-        return Malformed("not JSON: not UTF-8")
+    review = decode(_DECODER, body, "an AdmissionReview")
+    if isinstance(review, Malformed):
+        return review
     if review.api_version != API_VERSION:
         return Malformed(f"apiVersion must be {API_VERSION}")
     return review.request or Malformed("not an AdmissionReview: no request")

@@ -141,7 +141,7 @@ async def test_where_no_pod_may_be_a_victim_the_result_has_no_node() -> None:
 async def test_a_scheduler_that_asks_again_after_a_report_of_free_room_gets_its_own_victims() -> (
     None
 ):
-    """It knows of limits that the extender does not check; at its first call a pod may have ended."""
+    """It knows of limits that the extender does not check; at first a pod may have ended."""
     stage = FixedClusterView(
         [a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1), a_preemptor("q", cpu=1)]
     )
@@ -192,9 +192,7 @@ async def test_the_guard_finds_the_set_that_was_returned() -> None:
         )
 
 
-async def test_of_a_gang_evicted_as_a_unit_the_scheduler_gets_one_pod_and_all_are_assumed_to_leave() -> (
-    None
-):
+async def test_of_a_gang_evicted_as_a_unit_the_scheduler_gets_one_pod_and_all_leave() -> None:
     key = GangKey("default", "g")
     gang = [
         a_scheduled_pod(
@@ -282,9 +280,7 @@ async def test_while_the_watches_are_behind_the_scheduler_is_left_to_its_own_cho
         assert called.counted(CallOutcome.BEHIND) == 1
 
 
-async def test_while_pods_are_classified_by_an_old_policy_the_scheduler_is_left_to_its_own_choice() -> (
-    None
-):
+async def test_while_an_old_policy_holds_for_pods_the_scheduler_is_left_to_its_own_choice() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")], is_up_to_date=False)
     ) as called:

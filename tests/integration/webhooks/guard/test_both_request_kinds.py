@@ -20,7 +20,7 @@ EVICTED = {
 async def test_evictions_of_a_pod_do_not_hide_that_a_preemptor_retries_at_once(
     tmp_path: Path, stored: Any, body: Any, preempted: Any
 ) -> None:
-    """Without this, the owner of a pod could make a scheduler retry 50 times a second for as long as
+    """Without this, the owner of a pod could make a scheduler retry 50 times a second as long as
     the pod is protected.
     """
     async with guard_fixture(tmp_path, a_victim(**stored)) as here:

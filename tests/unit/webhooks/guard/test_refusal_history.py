@@ -95,7 +95,7 @@ GANG = "abcdefgh"
 
 @pytest.mark.parametrize("size", [7, 8])
 def test_deletions_of_the_gangs_own_pods_do_not_count(clock: Clock, size: int) -> None:
-    """After each deletion the preemptor retries all that are left: a long wait would miss the last."""
+    """After each deletion the preemptor retries those left: a long wait would miss the last."""
     for left in range(size, 0, -1):
         clock.pass_for_gone(GANG[:left], times=1, every=1)
         assert not clock.is_pressed("a")

@@ -80,7 +80,7 @@ def test_a_preemptor_retries_at_once_after_enough_retries_without_a_pause() -> N
     assert not memory.retries_at_once("victim", "one")
 
 
-def test_neither_several_in_turn_nor_one_with_pauses_nor_one_with_a_retry_time_retries_at_once() -> (
+def test_several_in_turn_or_one_with_pauses_or_one_with_a_retry_time_does_not_retry_at_once() -> (
     None
 ):
     clock = Clock()

@@ -1,7 +1,7 @@
 """Whether an operator is live, by its Lease: clocks of two machines are never compared."""
 
 from reprieve_runtime.lease import Lease, LeaseSpec
-from reprieve_webhooks.facts.operator_liveness import OperatorLiveness
+from reprieve_webhooks.facts.gate_facts import OperatorLiveness
 
 
 class Watched:
