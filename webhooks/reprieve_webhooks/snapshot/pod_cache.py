@@ -6,48 +6,30 @@ pod are kept encoded, beside the `ScheduledPod` or `Preemptor` that they make.
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
-from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube.objects import Resource, controller_of, pod_group_name_of
-from reprieve_policy.kube.quota import NamespacesByQuota
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_policy.preemption.selection.snapshot import GangInfo, GangKey, Preemptor, ScheduledPod
 from reprieve_runtime.client.reflector import Key
 
 from . import pod_pruning
+from .namespace_facts import NamespaceFacts
+from .pod_dependencies import Dependency, PodDependencies, dependencies_of
 from .snapshot_cache import SnapshotCache
-
-V = TypeVar("V")
-Dependency = tuple[str, str]
-"""What a pod depends on: `Job` and a uid, or a native group's namespace and name.
-
-No namespace has a capital letter, so that the two cannot be confused.
-"""
 
 _ASSUMED_SECONDS = 5.0
 """For a nomination, a mark or a deletion to come back through the watch; normally milliseconds."""
-_JOB = "Job"
 _DECODE = msgspec.msgpack.Decoder(Pod).decode
-
-
-class _PolicyInputs(NamedTuple):
-    """What all pods are classified by, besides the policy of their Namespace."""
-
-    settings: PolicySettings
-    priority_classes: Mapping[str, Resource]
-    quotas: NamespacesByQuota
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +68,20 @@ class PodCache:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`facts_of` returns the current facts of a Namespace and of the cluster."""
-        self._snapshot_cache, self._facts_of = snapshot_cache, facts_of
+        self._snapshot_cache, self._facts = snapshot_cache, NamespaceFacts(facts_of)
+        self._dependencies = PodDependencies()
         self._clock, self._monotonic = clock, monotonic
-        self._policy_inputs: _PolicyInputs | None = None
-        self._facts: dict[str, Facts] = {}
-        """By Namespace: the facts by which its pods are classified."""
-        self._pods_per_namespace: Counter[str] = Counter()
-        """Without it, the facts of deleted Namespaces would be kept, and compared, for ever."""
         self._pods: dict[Key, _CachedPod] = {}
         self._to_reevaluate: dict[Key, None] = {}
         """The pods to classify again."""
         self._assumed: dict[Key, _AssumedPod] = {}
         self._unnotified_marks: dict[Key, _UnnotifiedMark] = {}
         """Marked pods that no operator has notified yet."""
-        self._dependents: dict[Dependency, set[Key]] = {}
-        self._jobs: dict[Dependency, Walltime] = {}
-        self._groups: dict[Dependency, PodGroupInfo] = {}
 
     @property
     def is_up_to_date(self) -> bool:
         """True where every pod is classified by the current facts."""
-        self._detect_policy_changes()
+        self._queue_outdated()
         return not self._to_reevaluate
 
     def put(self, pod: Pod) -> None:
@@ -126,10 +101,7 @@ class PodCache:
         self._unnotified_marks.pop(key, None)
         if cached is not None:
             self._unlink(key, cached)
-            self._pods_per_namespace[key[0]] -= 1
-            if not self._pods_per_namespace[key[0]]:
-                del self._pods_per_namespace[key[0]]
-                self._facts.pop(key[0], None)
+            self._facts.remove_pod(key[0])
 
     def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
         """Assume, for a while, that a scheduler follows its answer: nomination and marks will come.
@@ -178,28 +150,17 @@ class PodCache:
 
     def put_job(self, uid: str, bound: Walltime | None) -> None:
         """Record the walltime of a Job; `None`: it has none, or no longer exists."""
-        self._put_dependency(self._jobs, (_JOB, uid), bound)
+        self._to_reevaluate.update(dict.fromkeys(self._dependencies.put_job(uid, bound)))
 
     def put_group(self, key: Key, group: PodGroupInfo | None) -> None:
         """Record a native group; `None`: it no longer exists."""
-        self._put_dependency(self._groups, key, group)
+        self._to_reevaluate.update(dict.fromkeys(self._dependencies.put_group(key, group)))
 
     def reevaluate(self, max_entries: int) -> None:
         """Classify again at most `max_entries` of the pods that a change concerns."""
         for key in list(islice(self._to_reevaluate, max_entries)):
             encoded = self._pods[key].encoded
             self._evaluate(key, _DECODE(encoded), encoded)
-
-    def _put_dependency(
-        self, known: dict[Dependency, V], dependency: Dependency, value: V | None
-    ) -> None:
-        if known.get(dependency) == value:
-            return
-        if value is None:
-            del known[dependency]
-        else:
-            known[dependency] = value
-        self._to_reevaluate.update(dict.fromkeys(self._dependents.get(dependency, ())))
 
     def _set_assumed(
         self, key: Key, cached: _CachedPod, classified: ScheduledPod | Preemptor
@@ -217,14 +178,13 @@ class PodCache:
         if before is not None:
             self._unlink(key, before)
         else:
-            self._pods_per_namespace[key[0]] += 1
+            self._facts.add_pod(key[0])
         self._to_reevaluate.pop(key, None)
         self._assumed.pop(key, None)
-        dependencies = tuple(_dependencies_of(pod))
+        dependencies = tuple(dependencies_of(pod))
         classified = self._ignore_expired_mark(key, self._classify(pod, dependencies))
         self._add_to_snapshot(classified)
-        for dependency in dependencies:
-            self._dependents.setdefault(dependency, set()).add(key)
+        self._dependencies.link(key, dependencies)
         self._pods[key] = _CachedPod(encoded, classified, dependencies)
 
     def _add_to_snapshot(self, classified: ScheduledPod | Preemptor | None) -> None:
@@ -241,19 +201,15 @@ class PodCache:
 
     def _unlink(self, key: Key, cached: _CachedPod) -> None:
         self._remove_from_snapshot(cached.classified)
-        for dependency in cached.dependencies:
-            dependents = self._dependents[dependency]
-            dependents.discard(key)
-            if not dependents:
-                del self._dependents[dependency]
+        self._dependencies.unlink(key, cached.dependencies)
 
     def _classify(
         self, pod: Pod, dependencies: Sequence[Dependency]
     ) -> ScheduledPod | Preemptor | None:
-        facts = self._cached_facts(pod.metadata.namespace or "")
-        native = next((self._groups[key] for key in dependencies if key in self._groups), None)
+        facts = self._facts.get(pod.metadata.namespace or "")
+        native = self._dependencies.group(dependencies)
         if pod.occupies_node:
-            job = next((self._jobs[key] for key in dependencies if key in self._jobs), None)
+            job = self._dependencies.job_walltime(dependencies)
             return snapshot_builder.scheduled_pod_of(
                 pod, facts, native=native, job=job, now=self._clock()
             )
@@ -273,7 +229,7 @@ class PodCache:
         marked = self._unnotified_marks.get(key)
         if marked is None or marked.uid != classified.uid:
             marked = self._unnotified_marks[key] = _UnnotifiedMark(
-                classified.uid, now + self._facts_of("").settings.ceiling_seconds
+                classified.uid, now + self._facts.settings.ceiling_seconds
             )
         return (
             classified
@@ -285,25 +241,9 @@ class PodCache:
         classified = self._pods[key].classified
         return isinstance(classified, ScheduledPod) and classified.is_leaving
 
-    def _cached_facts(self, namespace: str) -> Facts:
-        facts = self._facts.get(namespace)
-        if facts is None:
-            facts = self._facts[namespace] = self._facts_of(namespace)
-            self._policy_inputs = self._policy_inputs or _policy_inputs_of(facts)
-        return facts
-
-    def _detect_policy_changes(self) -> None:
-        """Queue the pods whose classification rests on facts that no longer hold."""
-        inputs = _policy_inputs_of(self._facts_of(""))
-        changed = {
-            name
-            for name, facts in self._facts.items()
-            if self._facts_of(name).namespace != facts.namespace
-        }
-        if inputs != self._policy_inputs:
-            self._policy_inputs, changed = inputs, set(self._facts)
-        for name in changed:
-            del self._facts[name]
+    def _queue_outdated(self) -> None:
+        """Queue the pods whose classification rests on facts or assumptions that no longer hold."""
+        changed = self._facts.drop_changed()
         now = self._monotonic()
         self._to_reevaluate.update(
             dict.fromkeys(
@@ -321,18 +261,3 @@ class PodCache:
             self._to_reevaluate.update(
                 dict.fromkeys(key for key in self._pods if key[0] in changed)
             )
-
-
-def _policy_inputs_of(facts: Facts) -> _PolicyInputs:
-    # Copies, because the mappings of the facts change with the cluster.
-    return _PolicyInputs(
-        facts.settings, dict(facts.priority_classes), facts.quotas.namespaces_by_quota
-    )
-
-
-def _dependencies_of(pod: Pod) -> Iterator[Dependency]:
-    owner, group = controller_of(pod.metadata), pod_group_name_of(pod.spec.schedulingGroup)
-    if owner is not None and owner.kind == "Job":
-        yield _JOB, owner.uid
-    if group:
-        yield pod.metadata.namespace or "", group

@@ -134,7 +134,7 @@ def test_a_deleted_pod_leaves_nothing_behind(cluster: Cluster) -> None:
         cluster.pod_cache.remove(("team", name))
     assert cluster.names_on("one") == set()
     assert cluster.snapshot().gangs == {}
-    assert cluster.pod_cache._dependents == cluster.pod_cache._pods == {}
+    assert cluster.pod_cache._dependencies._dependents == cluster.pod_cache._pods == {}
     assert (
         cluster.snapshot_cache._pending_by_gang._values
         == cluster.snapshot_cache._nominated_by_node._values
@@ -576,9 +576,10 @@ def test_nothing_is_kept_of_a_namespace_without_pods(cluster: Cluster) -> None:
         cluster.put(name, status={"phase": "Pending"})
     cluster.pod_cache.remove(("team", "a"))
     cluster.pod_cache.remove(("team", "a"))
-    assert set(cluster.pod_cache._facts) == {"team"}
+    assert set(cluster.pod_cache._facts._facts) == {"team"}
     cluster.pod_cache.remove(("team", "b"))
-    assert (cluster.pod_cache._facts, cluster.pod_cache._pods_per_namespace) == ({}, {})
+    facts = cluster.pod_cache._facts
+    assert (facts._facts, facts._pods_per_namespace) == ({}, {})
     cluster.policies["team"] = NamespacePolicy(workload_type="service")
     cluster.put("a")
     assert cluster.scheduled_pod("a").is_service
