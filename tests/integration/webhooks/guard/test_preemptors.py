@@ -390,7 +390,8 @@ async def test_a_gang_gets_no_second_set_while_capacity_is_being_released(
     tmp_path: Path, mate: Preemptor
 ) -> None:
     """Its scheduler may have chosen by itself: the extender did not answer."""
-    async with guard_fixture(tmp_path, a_victim(), cluster_view=FixedClusterView([GOING], [mate])) as here:
+    view = FixedClusterView([GOING], [mate])
+    async with guard_fixture(tmp_path, a_victim(), cluster_view=view) as here:
         response = await here.delete_and_nominate(a_victim())
         assert "victims on another node are not gone yet" in response["status"]["message"]
         assert here.stub.patches == []
