@@ -57,7 +57,7 @@ FIGURES: dict[str, tuple[str, object]] = {
     ),
     "when nominations count as unknown": (
         r"heard of them for (\S+) s\b",
-        int(nominated_pods._MAX_SILENCE_SECONDS),
+        int(nominated_pods.MAX_SILENCE_SECONDS),
     ),
     "how often one asks who insists": (
         r"(\w+) times without a pause",
