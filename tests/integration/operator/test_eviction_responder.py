@@ -42,7 +42,7 @@ class Policy:
     current: PolicySettings
     complaints: list[str] = field(default_factory=list)
 
-    def complain(self, reason: str, note: str) -> None:
+    def record_warning(self, reason: str, note: str) -> None:
         assert "reprieve:answer-evictions" in note
         self.complaints.append(reason)
 
@@ -50,7 +50,7 @@ class Policy:
 class Leading:
     """An election that is won for as long as it matters."""
 
-    def check(self) -> float:
+    def require_leadership(self) -> float:
         return 60.0
 
 

@@ -48,22 +48,22 @@ class World:
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     may_write: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: float = 0.0
-    are_many: bool = False
+    is_busy: bool = False
     writing: int = 0
     gone: list[str] = field(default_factory=list)
     keepers: ReconcilerRegistry = field(init=False)
 
     def __post_init__(self) -> None:
         clock = Clock(now=self.now, monotonic=lambda: self.seconds)
-        announcer: Any = SimpleNamespace(announce=lambda *_, **__: None)
-        namespaces: Any = SimpleNamespace(of=lambda _: NamespacePolicy())
+        announcer: Any = SimpleNamespace(event=lambda *_, **__: None)
+        namespaces: Any = SimpleNamespace(get=lambda _: NamespacePolicy())
         tools: Any = SimpleNamespace(
             settings=SETTINGS,
             clock=clock,
             policy=SimpleNamespace(current=PolicySettings()),
             namespaces=namespaces,
             effects=self,
-            requeuer=SimpleNamespace(ended=lambda uid, **_: self.gone.append(uid)),
+            requeuer=SimpleNamespace(on_victim_gone=lambda uid, **_: self.gone.append(uid)),
             lines=None,
             announcer=announcer,
             tally=Reporter(announcer, self.metrics, namespaces),
@@ -81,7 +81,7 @@ class World:
         await self.may_write.wait()
         return with_state(pod, state)
 
-    async def read(self, namespace: str, name: str, uid: str, _: CallPriority) -> None:
+    async def read_pod(self, namespace: str, name: str, uid: str, _: CallPriority) -> None:
         assert (namespace, uid) == ("team", f"uid-{name}")
 
     def shown(self, name: str, **labels: str) -> float | None:

@@ -61,7 +61,7 @@ async def test_those_who_are_still_to_be_told_go_before_those_who_came_earlier()
     ):
         await desk.come(urgency.name, urgency)
 
-    assert await desk.serve_all() == ["busy", "TELL", "END", "NOTE", "STORY"]
+    assert await desk.serve_all() == ["busy", "NOTIFY", "TERMINATE", "RECORD", "EVENT"]
 
 
 async def test_slots_are_scarce_while_half_of_them_are_taken() -> None:

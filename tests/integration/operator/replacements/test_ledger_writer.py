@@ -64,7 +64,7 @@ NEVER = {"annotations": {keys.REQUEUE: "never"}}
 class Leading:
     """An election that is won for as long as it matters."""
 
-    def check(self) -> float:
+    def require_leadership(self) -> float:
         return 60.0
 
 
@@ -176,7 +176,7 @@ class World:
     async def retract(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
         self._write_owner("retract")
 
-    async def publish(self, pod: VictimPod, saved_at: datetime) -> None:  # noqa: ARG002
+    async def publish_checkpoint(self, pod: VictimPod, saved_at: datetime) -> None:  # noqa: ARG002
         assert saved_at == after(60)
         self._write_owner("publish")
 
@@ -185,7 +185,7 @@ class World:
         if self.refusal is not None:
             raise ApiError(self.refusal, "Refused", "no")
 
-    def announce(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+    def event(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
         self.told.append(reason)
 
     async def write_finished(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002 - the effects' interface
@@ -194,13 +194,13 @@ class World:
     async def write_cancelled(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002
         return self._write("cancelled", pod)
 
-    async def write_disruption(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
+    async def write_disruption_target(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
         return self._write("disruption" if state is not None else "condition", pod)
 
     async def write_state(self, pod: VictimPod, *_: object, **__: object) -> VictimPod:
         return self._write("state", pod)
 
-    async def delete(self, pod: VictimPod, state: Eviction) -> bool:  # noqa: ARG002
+    async def delete_pod(self, pod: VictimPod, state: Eviction) -> bool:  # noqa: ARG002
         return bool(self._write("delete", pod))
 
     def _write(self, what: str, pod: VictimPod) -> VictimPod:
@@ -209,14 +209,14 @@ class World:
             raise self.refuses[what]
         return pod
 
-    async def preserve(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
+    async def store_replacement(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
         if not pod.metadata.ownerReferences:
             self.done.append("preserve")
 
-    def ended(self, uid: str) -> None:
+    def on_victim_gone(self, uid: str) -> None:
         """Bare pods are another test's."""
 
-    def deleted(self, pod: VictimPod, state: Eviction) -> None:
+    def report_deleted(self, pod: VictimPod, state: Eviction) -> None:
         """What is counted is another test's."""
 
 

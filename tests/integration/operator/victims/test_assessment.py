@@ -45,21 +45,22 @@ class World:
     namespaces_by_name: dict[str, NamespacePolicy] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
 
-    async def find(self, path: str, kind: type[Any], urgency: CallPriority) -> Any:
+    async def get(self, path: str, kind: type[Any], urgency: CallPriority) -> Any:
         assert urgency is CallPriority.NOTIFY, "the workload is told only after it"
         self.reads.append(path)
         if self.error is not None:
             raise self.error
         return None if self.job is None else msgspec.convert(self.job, kind)
 
-    def of(self, name: str | None) -> NamespacePolicy:
+    def namespace(self, name: str | None) -> NamespacePolicy:
         return self.namespaces_by_name.get(name or "", NamespacePolicy())
 
     def now(self) -> datetime:
         return NOW
 
     def assessment(self) -> VictimAssessor:
-        tools = SimpleNamespace(clock=self, policy=self, namespaces=self, effects=self)
+        namespaces = SimpleNamespace(get=self.namespace)
+        tools = SimpleNamespace(clock=self, policy=self, namespaces=namespaces, effects=self)
         return VictimAssessor(cast("Tools", tools))
 
 

@@ -45,7 +45,7 @@ class Server:
 class Leader:
     """An election that is won."""
 
-    def check(self) -> float:
+    def require_leadership(self) -> float:
         return 5.0
 
 

@@ -28,7 +28,7 @@ def test_other_cleaners_are_named_again_each_minute_however_often_it_is_looked()
     tools: Any = SimpleNamespace(
         settings=OperatorSettings(identity="a"),
         clock=SimpleNamespace(monotonic=lambda: now),
-        announcer=SimpleNamespace(announce=lambda *_: told.append(now)),
+        announcer=SimpleNamespace(event=lambda *_: told.append(now)),
     )
     ending = DeletionWait(tools)
     for second in range(185):

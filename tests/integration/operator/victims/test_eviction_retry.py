@@ -46,11 +46,11 @@ class World:
         )
         return EvictionRetry(cast("Tools", tools))
 
-    async def evict(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002 - the effects' interface
+    async def evict_pod(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002 - the effects' interface
         if self.error is not None:
             raise self.error
 
-    def announce(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+    def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
         self.told.append(f"{reason}: {note}")
 
 

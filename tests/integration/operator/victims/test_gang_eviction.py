@@ -40,7 +40,7 @@ class Said:
 
     reasons: list[str] = field(default_factory=list)
 
-    def announce(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+    def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
         self.reasons.append(reason)
 
 

@@ -91,9 +91,9 @@ async def counting(
         census = DivergenceMonitor(
             api,
             cast("Writes", effects),
-            cast("EventRecorder", SimpleNamespace(announce=announce)),
+            cast("EventRecorder", SimpleNamespace(event=announce)),
             cast("PolicySource", SimpleNamespace(current=PolicySettings())),
-            cast("NamespacePolicies", SimpleNamespace(of=lambda _: policy or NamespacePolicy())),
+            cast("NamespacePolicies", SimpleNamespace(get=lambda _: policy or NamespacePolicy())),
             SimpleNamespace(now=lambda: NOW),  # type: ignore[arg-type]  # the part of a clock that is asked
         )
         yield Count(stub, census, told, effects.written, effects.refusal)

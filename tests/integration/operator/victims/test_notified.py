@@ -108,11 +108,11 @@ class Cluster:
 
     states: list[Eviction] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
-    are_many: bool = False
+    is_busy: bool = False
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
     keepers: ReconcilerRegistry | None = None
 
-    async def read(self, *_: object) -> VictimPod | None:
+    async def read_pod(self, *_: object) -> VictimPod | None:
         assert self.keepers is not None
         return self.keepers.pod("uid")
 
@@ -122,7 +122,7 @@ class Cluster:
         self.states.append(state)
         return with_state(pod, state)
 
-    async def write_disruption(self, pod: VictimPod, state: Eviction) -> VictimPod:
+    async def write_disruption_target(self, pod: VictimPod, state: Eviction) -> VictimPod:
         self.states.append(state)
         await self.may_end.wait()
         return pod
@@ -187,9 +187,9 @@ async def play() -> AsyncIterator[Play]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         cluster, lines = Cluster(), CheckpointClient({HttpEndpoint: HttpTransport})
         announcer: Any = SimpleNamespace(
-            announce=lambda _, reason, *__, **___: cluster.events.append(reason)
+            event=lambda _, reason, *__, **___: cluster.events.append(reason)
         )
-        namespaces: Any = SimpleNamespace(of=lambda _: NamespacePolicy())
+        namespaces: Any = SimpleNamespace(get=lambda _: NamespacePolicy())
         settings = OperatorSettings(
             identity="a", allow_loopback_pod_ips=True, poll_interval_seconds=POLL
         )
@@ -405,7 +405,7 @@ async def test_an_annotation_that_was_there_before_is_removed_with_the_first_wri
     None
 ):
     """At the version that was seen: what is written in between is removed too, or the write is refused."""
-    server, leader = Server(), SimpleNamespace(check=lambda: 5.0)
+    server, leader = Server(), SimpleNamespace(require_leadership=lambda: 5.0)
     effects = Writes(
         cast("Any", server), CallLimiter(1), cast("Any", leader), OperatorMetrics(), Clock()
     )

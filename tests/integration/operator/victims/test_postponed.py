@@ -32,7 +32,7 @@ SAVED = CheckpointAnswer(state=AnswerState.SAVED, eviction_id=HINTED.eviction_id
 class World:
     """How busy it is, and when."""
 
-    are_many: bool = True
+    is_busy: bool = True
     seconds: float = 100.0
 
     def keeper(self) -> VictimReconciler:
@@ -56,7 +56,7 @@ def test_in_a_burst_it_is_put_off_until_the_burst_is_over() -> None:
     world = World()
     keeper = world.keeper()
     assert puts_off(keeper, SAVING)
-    world.are_many = False
+    world.is_busy = False
     assert not puts_off(keeper, SAVING)
 
 

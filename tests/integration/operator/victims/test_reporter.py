@@ -57,11 +57,11 @@ class World:
     policy: NamespacePolicy = field(default_factory=NamespacePolicy)
     told: list[tuple[str, bool]] = field(default_factory=list)
 
-    def announce(self, _: ObjectReference, reason: str, note: str, *, once: bool = False) -> None:
+    def event(self, _: ObjectReference, reason: str, note: str, *, once: bool = False) -> None:
         assert note
         self.told.append((reason, once))
 
-    def of(self, name: str | None) -> NamespacePolicy:
+    def get(self, name: str | None) -> NamespacePolicy:
         assert name == "team"
         return self.policy
 
