@@ -146,9 +146,9 @@ def observe(
     state: Eviction,
     answer: CheckpointAnswer | None,
     *,
-    reprieve: Protection | None = None,
-    hint_was_lost: bool,
-    is_forgotten: bool = False,
+    protection: Protection | None = None,
+    hint_lost: bool,
+    request_forgotten: bool = False,
 ) -> machine.ObservedVictim:
     """Return what is seen of a pod that exists."""
     grace = pod.spec.terminationGracePeriodSeconds
@@ -157,13 +157,13 @@ def observe(
         is_marked=(state.source, state.phase) == _JOINING or is_marked(pod.metadata, state.source),
         is_requested_again=is_requested_by_label(pod.metadata),
         must_evict=must_use_eviction_api(pod.metadata),
-        protection=reprieve,
+        protection=protection,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
         containers_ended=has_ended(pod),
         pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,
         answer=answer,
-        hint_lost=hint_was_lost,
-        request_forgotten=is_forgotten,
+        hint_lost=hint_lost,
+        request_forgotten=request_forgotten,
     )
 
 

@@ -27,6 +27,11 @@ class VersionedMeta(ObjectMeta):
         """`namespace/name`, for logs."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def version(self) -> int:
+        """The resourceVersion as the number that it is since Kubernetes 1.35; else 0."""
+        return int(self.resourceVersion) if self.resourceVersion.isdigit() else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionedObject:

@@ -8,10 +8,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.namespace_policies import NamespacePolicies
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.assessment import VictimAssessor
-from reprieve_operator.victims.context import Tools
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
@@ -37,7 +40,7 @@ SENSITIVE = NamespacePolicy(workload_type="sensitive")
 
 @dataclass
 class World:
-    """What there is to read, and what is read of it; it answers as each of the tools that an assessment uses."""
+    """What there is to read, and what is read of it; it stands in for the writes, the policy and the Namespaces."""
 
     job: Any = None
     error: ApiError | None = None
@@ -60,8 +63,12 @@ class World:
 
     def assessment(self) -> VictimAssessor:
         namespaces = SimpleNamespace(get=self.namespace)
-        tools = SimpleNamespace(clock=self, policy=self, namespaces=namespaces, effects=self)
-        return VictimAssessor(cast("Tools", tools))
+        return VictimAssessor(
+            cast("Writes", self),
+            cast("PolicySource", self),
+            cast("NamespacePolicies", namespaces),
+            Clock(now=self.now),
+        )
 
 
 def a_victim(

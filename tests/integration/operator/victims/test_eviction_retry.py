@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.eviction_retry import EvictionRetry
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
@@ -39,12 +40,9 @@ class World:
     told: list[str] = field(default_factory=list)
 
     def evicting(self) -> EvictionRetry:
-        tools: Any = SimpleNamespace(
-            clock=Clock(now=lambda: after(self.seconds), monotonic=lambda: 0.0),
-            policy=SimpleNamespace(current=PolicySettings()),
-            **dict.fromkeys(("effects", "announcer"), self),
-        )
-        return EvictionRetry(cast("Tools", tools))
+        clock = Clock(now=lambda: after(self.seconds), monotonic=lambda: 0.0)
+        policy: Any = SimpleNamespace(current=PolicySettings())
+        return EvictionRetry(cast("Writes", self), policy, cast("EventRecorder", self), clock)
 
     async def evict_pod(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002 - the effects' interface
         if self.error is not None:

@@ -1,7 +1,7 @@
 """Gangs on an API server that is counted call by call: one look for a decision, none for a pod that goes alone."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +13,12 @@ import pytest
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_operator.victims.gang_eviction import GangEviction
 from reprieve_operator.victims.gang_registry import GangRegistry
 from reprieve_policy import keys
@@ -42,15 +43,6 @@ class Said:
 
     def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
         self.reasons.append(reason)
-
-
-@dataclass
-class FakeTools:
-    """Of a keeper's tools, those that finding a gang takes."""
-
-    announcer: Said
-    clock: Clock
-    effects: Writes
 
 
 @dataclass
@@ -85,9 +77,14 @@ async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> Asyn
         clock = Clock(
             now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds
         )
-        effects = Writes(api, CallLimiter(32), cast("LeaderElection", None), running.metrics, clock)
-        tools = cast("Tools", FakeTools(said, clock, effects))
-        running.gangs = GangRegistry(tools, lambda pod, _: reached.append(pod.metadata.name or ""))
+        writes = Writes(api, CallLimiter(32), cast("LeaderElection", None), running.metrics, clock)
+        running.gangs = GangRegistry(
+            writes,
+            cast("EventRecorder", said),
+            clock,
+            cast("Callable[[], VictimAssessor]", None),
+            lambda pod, _: reached.append(pod.metadata.name or ""),
+        )
         yield running
 
 

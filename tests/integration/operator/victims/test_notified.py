@@ -26,8 +26,11 @@ from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.replacements.bare_pods import BarePodController
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.victims.build import build_registry
+from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy import keys
@@ -110,11 +113,11 @@ class Cluster:
     events: list[str] = field(default_factory=list)
     is_busy: bool = False
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
-    keepers: ReconcilerRegistry | None = None
+    registry: ReconcilerRegistry | None = None
 
     async def read_pod(self, *_: object) -> VictimPod | None:
-        assert self.keepers is not None
-        return self.keepers.pod("uid")
+        assert self.registry is not None
+        return self.registry.pod("uid")
 
     async def write_state(
         self, pod: VictimPod, state: Eviction, *_: object, **__: bool
@@ -185,31 +188,33 @@ async def play() -> AsyncIterator[Play]:
         runner = web.ServerRunner(web.Server(workload.handle), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        cluster, lines = Cluster(), CheckpointClient({HttpEndpoint: HttpTransport})
-        announcer: Any = SimpleNamespace(
+        cluster, client = Cluster(), CheckpointClient({HttpEndpoint: HttpTransport})
+        recorder: Any = SimpleNamespace(
             event=lambda _, reason, *__, **___: cluster.events.append(reason)
         )
         namespaces: Any = SimpleNamespace(get=lambda _: NamespacePolicy())
         settings = OperatorSettings(
             identity="a", allow_loopback_pod_ips=True, poll_interval_seconds=POLL
         )
-        tools: Any = SimpleNamespace(
+        policy: Any = SimpleNamespace(current=PolicySettings(ceiling_seconds=10**9))
+        ledger: Any = SimpleNamespace(record=lambda *_, **__: asyncio.sleep(0))
+        pod = a_pod(runner.addresses[0][1], state)
+        cluster.registry = registry = build_registry(
+            writes=cast("Writes", cluster),
+            client=client,
+            policy=policy,
+            namespaces=namespaces,
+            ledger=ledger,
+            jobs=cast("OwnerJobs", None),
+            bare_pods=cast("BarePodController", None),
+            lost_nodes=cast("LostNodeChecker", None),
+            recorder=recorder,
+            reporter=Reporter(recorder, OperatorMetrics(), namespaces),
             settings=replace(settings, resync_interval_seconds=5 * POLL),
             clock=Clock(),
-            policy=SimpleNamespace(current=PolicySettings(ceiling_seconds=10**9)),
-            namespaces=namespaces,
-            effects=cluster,
-            ledger=SimpleNamespace(record=lambda *_, **__: asyncio.sleep(0)),
-            jobs=None,
-            requeuer=None,
-            lines=lines,
-            announcer=announcer,
-            tally=Reporter(announcer, OperatorMetrics(), namespaces),
         )
-        pod = a_pod(runner.addresses[0][1], state)
-        cluster.keepers = keepers = ReconcilerRegistry(cast("Tools", tools))
-        closing.extend([keepers.close, lines.close, runner.cleanup])
-        keepers.on_pod_update(pod)
+        closing.extend([registry.close, client.close, runner.cleanup])
+        registry.on_pod_update(pod)
         return cluster
 
     yield play
