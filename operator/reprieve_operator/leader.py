@@ -1,4 +1,4 @@
-"""What a leader does while it leads: watch, keep, resync, announce. All of it ends with the term."""
+"""What the leading replica runs: watches, reconcilers, resync, Events. All ends with the term."""
 
 import asyncio
 import contextlib
@@ -43,14 +43,14 @@ _POLICY_SECONDS = 10.0
 _RESYNC_RETRY_SECONDS = 10.0
 """After a resync that failed: the API server was busy, say."""
 _MAX_WATCH_SILENCE_SECONDS = 300.0
-"""Three watches, each given up after a minute and a half without a word."""
+"""Three watch requests, each given up after a minute and a half without an event."""
 _MAX_CALLS = 32
-"""To the API server at once, about victims. Without a limit, those of a thousand victims would time out while they wait
-for each other, and each connection's buffers take a quarter of a megabyte."""
+"""Concurrent calls to the API server about victims. Without a limit, those of a thousand victims
+would time out while they wait for each other, and the buffers of each connection take 256 KiB."""
 
 
 class Leader:
-    """Makes terms: everything that outlives one is here."""
+    """Runs one term after another; holds what outlives a term."""
 
     def __init__(
         self,
@@ -97,9 +97,10 @@ class Leader:
 
     @property
     def is_healthy(self) -> bool:
-        """False where the API server renews our lease, by a connection of its own, and has long said nothing to the watch.
+        """False if the lease is renewed, on its own connection, but the watch has long been silent.
 
-        Another process may be answered. An API server that is away, or refuses, is none of a restart's business.
+        A restarted process may get a working connection. A restart does not help against an API
+        server that is down or refuses.
         """
         silent_seconds = (
             0.0
@@ -112,7 +113,7 @@ class Leader:
         """Handle victims until cancelled."""
         namespaces = NamespacePolicies(self._api)
         async with background(namespaces.reflector.run):
-            # Without the admin's policy, the first victims after a start would get the defaults.
+            # Without this, the first victims after a start would get the default policy.
             with contextlib.suppress(TimeoutError):
                 await self.policy.reflector.wait_synced(_POLICY_SECONDS)
                 await namespaces.reflector.wait_synced(_POLICY_SECONDS)
@@ -209,6 +210,6 @@ class Leader:
                 await resync.run_once()
                 self._metrics.last_sweep_at.set(time.time())
             except ApiError as error:
-                _log.warning("sweep failed", extra={"error": str(error)})
+                _log.warning("resync failed", extra={"error": str(error)})
                 pause = min(interval, _RESYNC_RETRY_SECONDS)
             await asyncio.sleep(pause)

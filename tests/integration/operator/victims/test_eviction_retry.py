@@ -128,8 +128,10 @@ def test_it_is_said_what_follows_and_when() -> None:
         asyncio.run(world.evicting().evict(POD, state))
         notes += world.told
     assert notes == [
-        "WaitingForBudget: not evicted yet, at 12:30:00Z at the latest: db needs 2 healthy pods",
-        "WaitingForBudget: not evicted yet, and stays if it is not by 12:30:00Z: db needs 2 healthy pods",
+        "WaitingForBudget: not evicted yet; the pod is deleted at 12:30:00Z at the latest: "
+        "db needs 2 healthy pods",
+        "WaitingForBudget: not evicted yet; the eviction is cancelled if it is still blocked at "
+        "12:30:00Z: db needs 2 healthy pods",
     ]
 
 
