@@ -181,7 +181,7 @@ class Leader:
             writes,
             BarePodStore(writes, self._settings.namespace),
             policy=self.policy,
-            announcer=self._recorder,
+            recorder=self._recorder,
             metrics=self._metrics,
             clock=self._clock,
             interval_seconds=self._settings.resync_interval_seconds,

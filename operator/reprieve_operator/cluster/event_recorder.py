@@ -166,7 +166,7 @@ class EventRecorder:
     def _record_dropped(self) -> None:
         dropped, self._dropped = self._dropped, Counter()
         for (namespace, reason), count in dropped.items():
-            note = f"{count} more Events like this were dropped: too many waited"
+            note = f"Events like this that were dropped because too many waited: {count}"
             self.event(ObjectReference("Namespace", namespace, namespace, ""), reason, note)
 
     async def drain(self, timeout_seconds: float) -> None:

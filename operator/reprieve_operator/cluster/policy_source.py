@@ -23,11 +23,11 @@ class PolicySource:
         self,
         api: Api,
         namespace: str,
-        announcer: EventRecorder,
+        recorder: EventRecorder,
         metrics: OperatorMetrics,
         is_leading: Callable[[], bool],
     ) -> None:
-        self._announcer = announcer
+        self._recorder = recorder
         self._metrics = metrics
         self._is_leading = is_leading
         self._map = PolicyConfigMap(api, namespace, CONFIG_MAP, on_change=lambda _: self.report())
@@ -55,4 +55,4 @@ class PolicySource:
     def record_warning(self, reason: str, note: str) -> None:
         """Report, by one Event on the ConfigMap, what of it has no effect."""
         about = ObjectReference("ConfigMap", self._map.namespace, self._map.name, self._map.uid)
-        self._announcer.event(about, reason, note, once=True)
+        self._recorder.event(about, reason, note, once=True)

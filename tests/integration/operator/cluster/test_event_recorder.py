@@ -72,8 +72,8 @@ async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room
         ("CheckpointRequested", "asked 0"),
         ("CheckpointRequested", "asked 1"),
         ("CheckpointUnanswered", "unanswered"),
-        ("CheckpointRequested", "and 2 more like this, too many for an Event each"),
-        ("CheckpointUnanswered", "and 1 more like this, too many for an Event each"),
+        ("CheckpointRequested", "Events like this that were dropped because too many waited: 2"),
+        ("CheckpointUnanswered", "Events like this that were dropped because too many waited: 1"),
     ]
     assert written.documents[3]["regarding"] == {
         "apiVersion": "v1",
