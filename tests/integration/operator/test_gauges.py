@@ -1,4 +1,4 @@
-"""What is shown of the victims that are there, from who keeps them: how many in which phase, who waits, who does not go."""
+"""The gauges of victims, from the registry: how many in each phase, the queue age, the stuck."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ LEAVING = replace(an_eviction().ended(CheckpointOutcome.SAVED).build(), grace_se
 
 @dataclass
 class World:
-    """Time that passes when a test says so, and an API server that takes a write then."""
+    """A clock that the test sets, and an API server that holds writes until the test says so."""
 
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     may_write: asyncio.Event = field(default_factory=asyncio.Event)
@@ -78,7 +78,7 @@ class World:
             settings=SETTINGS,
             clock=clock,
         )
-        self.terms = Leader(cast("Api", None), cast("Api", None), SETTINGS, clock, self.metrics)
+        self.leader = Leader(cast("Api", None), cast("Api", None), SETTINGS, clock, self.metrics)
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds)
@@ -142,14 +142,14 @@ async def world() -> AsyncIterator[World]:
     await found.registry.close()
 
 
-async def test_a_replica_that_keeps_nobody_shows_none(world: World) -> None:
+async def test_a_replica_without_victims_shows_none(world: World) -> None:
     assert (world.victims, world.queue_age, world.stuck) == ({}, 0, 0)
 
 
-async def test_the_age_is_the_oldest_ones_until_its_first_write_and_each_is_counted_in_its_phase(
+async def test_the_queue_age_is_that_of_the_oldest_victim_until_its_first_write(
     world: World,
 ) -> None:
-    world.terms._registry = world.registry
+    world.leader._registry = world.registry
     world.registry.on_pod_update(a_victim("first"))
     world.seconds = 7.0
     world.registry.on_pod_update(a_victim("second"))
@@ -165,8 +165,10 @@ async def test_the_age_is_the_oldest_ones_until_its_first_write_and_each_is_coun
     assert (world.victims, world.queue_age, world.stuck) == ({"hinted": 2, "terminating": 1}, 0, 0)
 
 
-async def test_one_is_stuck_a_minute_after_its_grace_until_it_is_gone(world: World) -> None:
-    world.terms._registry = world.registry
+async def test_a_victim_is_stuck_from_a_minute_after_its_grace_period_until_it_is_gone(
+    world: World,
+) -> None:
+    world.leader._registry = world.registry
     world.registry.on_pod_update(one_on_its_way_out("owned", ownerReferences=[JOB]))
     world.registry.on_pod_update(one_on_its_way_out("bare"))
     await until(lambda: world.victims == {"terminating": 2})

@@ -1,4 +1,4 @@
-"""Who is next: those who are still to be told first, tenants by turns, and nobody whose calls hang holds up the others."""
+"""The order of calls: by priority, then round-robin between namespaces, with a limit for each."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 
 
 class Desk:
-    """Callers at slots; each is served until the test lets it go."""
+    """Callers of a limiter; each holds its slot until the test releases it."""
 
     def __init__(self, slots: CallLimiter) -> None:
         self.slots = slots
@@ -34,7 +34,7 @@ class Desk:
         await _turn_over()
 
     async def serve_all(self) -> list[str]:
-        """Let all go in the order in which they are served; return the order."""
+        """Release all in the order in which they are served; return the order."""
         for number in range(len(self._tasks)):
             await self.leave(self.served[number])
         return self.served
@@ -50,7 +50,7 @@ async def _turn_over() -> None:
         await asyncio.sleep(0)
 
 
-async def test_those_who_are_still_to_be_told_go_before_those_who_came_earlier() -> None:
+async def test_calls_are_served_by_priority_before_arrival() -> None:
     desk = Desk(CallLimiter(1))
     await desk.come("busy")
     for urgency in (
@@ -64,7 +64,7 @@ async def test_those_who_are_still_to_be_told_go_before_those_who_came_earlier()
     assert await desk.serve_all() == ["busy", "NOTIFY", "TERMINATE", "RECORD", "EVENT"]
 
 
-async def test_slots_are_scarce_while_half_of_them_are_taken() -> None:
+async def test_the_limiter_is_busy_while_half_of_the_slots_are_taken() -> None:
     desk = Desk(CallLimiter(4))
     await desk.come("one")
     assert not desk.slots.is_busy
@@ -74,7 +74,7 @@ async def test_slots_are_scarce_while_half_of_them_are_taken() -> None:
     assert not desk.slots.is_busy
 
 
-async def test_one_tenants_many_calls_do_not_come_before_anothers_one() -> None:
+async def test_namespaces_are_served_round_robin() -> None:
     desk = Desk(CallLimiter(1))
     await desk.come("busy", tenant="many")
     for number in range(4):
@@ -84,7 +84,7 @@ async def test_one_tenants_many_calls_do_not_come_before_anothers_one() -> None:
     assert await desk.serve_all() == ["busy", "many 0", "one", "many 1", "many 2", "many 3"]
 
 
-async def test_within_a_tenant_the_first_to_come_goes_first() -> None:
+async def test_within_a_namespace_calls_are_served_in_order_of_arrival() -> None:
     desk = Desk(CallLimiter(2))
     for number in range(5):
         await desk.come(str(number))
@@ -93,7 +93,7 @@ async def test_within_a_tenant_the_first_to_come_goes_first() -> None:
     assert await desk.serve_all() == ["0", "1", "2", "3", "4"]
 
 
-async def test_who_gives_up_loses_the_turn_and_no_slot_is_lost() -> None:
+async def test_a_cancelled_waiter_loses_no_slot() -> None:
     desk = Desk(CallLimiter(1))
     for name in ("busy", "impatient", "patient"):
         await desk.come(name)
@@ -107,7 +107,7 @@ async def test_who_gives_up_loses_the_turn_and_no_slot_is_lost() -> None:
     await desk.leave("later")
 
 
-async def test_a_slot_that_is_handed_to_one_who_gives_up_in_that_moment_goes_to_the_next() -> None:
+async def test_a_slot_granted_to_a_waiter_that_is_cancelled_goes_to_the_next() -> None:
     slots = CallLimiter(1)
     desk = Desk(slots)
     await desk.come("busy")
@@ -123,7 +123,7 @@ async def test_a_slot_that_is_handed_to_one_who_gives_up_in_that_moment_goes_to_
     await desk.leave("next")
 
 
-async def test_a_tenant_whose_calls_hang_leaves_half_of_the_slots_to_others() -> None:
+async def test_a_namespace_whose_calls_hang_leaves_half_of_the_slots_to_others() -> None:
     desk = Desk(CallLimiter(4, limit_per_namespace=2))
     for number in range(4):
         await desk.come(f"hangs {number}", tenant="hangs")
