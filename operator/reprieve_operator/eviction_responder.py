@@ -110,23 +110,23 @@ class EvictionResponder:
 
     def _pause(self) -> float:
         is_active = any(
-            known.assignment.turn is ResponderTurn.ACTIVE for known in self._evictions.values()
+            watched.assignment.turn is ResponderTurn.ACTIVE for watched in self._evictions.values()
         )
         settings = self._settings
         is_soon = is_active or self._has_failed
         seconds = settings.poll_interval_seconds if is_soon else settings.resync_interval_seconds
         return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
-    def _on_eviction(self, found: NativeEviction) -> None:
-        assignment = objects.read(found.metadata.uid or "", found.spec, found.status)
-        key = found.metadata.namespace or "", found.metadata.name or ""
-        known = self._evictions.get(key)
-        if known is not None and found.metadata.version < known.metadata.version:
+    def _on_eviction(self, native: NativeEviction) -> None:
+        assignment = objects.read(native.metadata.uid or "", native.spec, native.status)
+        key = native.metadata.namespace or "", native.metadata.name or ""
+        watched = self._evictions.get(key)
+        if watched is not None and native.metadata.version < watched.metadata.version:
             # The watch does not show our write yet. Without this, it would be made again.
             return
         self._evictions.pop(key, None)
         if assignment is not None:
-            self._evictions[key] = _WatchedEviction(found.metadata, assignment)
+            self._evictions[key] = _WatchedEviction(native.metadata, assignment)
         self._changed.set()
 
     def _forget(self, key: Key) -> None:
@@ -136,19 +136,21 @@ class EvictionResponder:
     async def _reconcile_all(self) -> None:
         self._has_failed = False
         self._report_missing_right()
-        await asyncio.gather(*(self._reconcile(known) for known in list(self._evictions.values())))
+        await asyncio.gather(
+            *(self._reconcile(watched) for watched in list(self._evictions.values()))
+        )
         if self._reflector.is_served:
             await self._unmark_abandoned()
 
-    async def _reconcile(self, known: _WatchedEviction) -> None:
-        if known.assignment.turn is ResponderTurn.INACTIVE:
+    async def _reconcile(self, watched: _WatchedEviction) -> None:
+        if watched.assignment.turn is ResponderTurn.INACTIVE:
             return
         async with self._semaphore:
-            with self._log_api_error(known.metadata):
-                await self._apply_step(known)
+            with self._log_api_error(watched.metadata):
+                await self._apply_step(watched)
 
-    async def _apply_step(self, known: _WatchedEviction) -> None:
-        assignment, namespace = known.assignment, known.metadata.namespace or ""
+    async def _apply_step(self, watched: _WatchedEviction) -> None:
+        assignment, namespace = watched.assignment, watched.metadata.namespace or ""
         pod = self._registry.pod(assignment.pod.uid)
         if pod is None and assignment.turn is ResponderTurn.ACTIVE:
             pod = await self._writes.read_pod(namespace, assignment.pod.name, assignment.pod.uid)
@@ -161,10 +163,10 @@ class EvictionResponder:
         if pod is not None and step.removes_mark:
             await self._writes.remove_eviction_request(pod.metadata)
         if step.report is not None:
-            await self._write_report(known, step.report)
+            await self._write_report(watched, step.report)
 
-    async def _write_report(self, known: _WatchedEviction, report: ResponderReport) -> None:
-        path = object_path("evictions", known.metadata.namespace, known.metadata.name, "status")
+    async def _write_report(self, watched: _WatchedEviction, report: ResponderReport) -> None:
+        path = object_path("evictions", watched.metadata.namespace, watched.metadata.name, "status")
         status = {
             "name": objects.RESPONDER_NAME,
             "heartbeatTime": render(report.heartbeat_at),
@@ -181,12 +183,14 @@ class EvictionResponder:
             ),
         }
         self._on_eviction(
-            await self._writes.write_responder_status(path, known.metadata, status, NativeEviction)
+            await self._writes.write_responder_status(
+                path, watched.metadata, status, NativeEviction
+            )
         )
 
     async def _unmark_abandoned(self) -> None:
         """Remove our mark from pods whose Eviction was deleted, also while no operator watched."""
-        known_uids = frozenset(known.assignment.uid for known in self._evictions.values())
+        known_uids = frozenset(watched.assignment.uid for watched in self._evictions.values())
         for pod in self._registry.pods():
             if pod.metadata.deletionTimestamp is None and responder.is_orphaned_mark(
                 pod_state.eviction_request_uid(pod), known_uids
@@ -218,7 +222,7 @@ class EvictionResponder:
 def _observe(pod: VictimPod) -> ObservedPod:
     return ObservedPod(
         names_responder=any(
-            found.name == objects.RESPONDER_NAME for found in pod.spec.evictionResponders or ()
+            named.name == objects.RESPONDER_NAME for named in pod.spec.evictionResponders or ()
         ),
         has_ended=pod_state.has_ended(pod),
         mark_request_uid=pod_state.eviction_request_uid(pod),

@@ -154,20 +154,19 @@ class Leader:
             divergence,
         )
         try:
-            sweeping = partial(self._resync_loop, resync)
             self._victim_watch = watch = VictimWatch(
                 self._api, partial(self._on_pod_update, registry), registry.on_pod_delete
             )
             self._watches = {"pods": watch.reflector, "namespaces": namespaces.reflector}
-            beside_them = (
+            background_tasks = (
                 self._recorder.run,
-                sweeping,
+                partial(self._resync_loop, resync),
                 gate_controller.run,
                 resumer.run,
                 bare_pods.run,
                 responder.run,
             )
-            async with background(watch.run, *beside_them):
+            async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()
         finally:
             await registry.close()

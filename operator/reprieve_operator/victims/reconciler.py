@@ -5,7 +5,6 @@ has sent, how long finalizers have held the object) may be lost at any time.
 """
 
 import logging
-import random
 from dataclasses import replace
 
 from reprieve_operator.clock import Clock
@@ -19,6 +18,7 @@ from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_policy.preemption.protection import Protection
+from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError
 
 from .assessment import VictimAssessor
@@ -32,7 +32,7 @@ from .termination import Termination
 
 _log = logging.getLogger(__name__)
 
-_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.2, 15.0
+_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.4, 15.0
 
 
 class VictimReconciler:
@@ -62,7 +62,8 @@ class VictimReconciler:
         self._policy = policy
         self._clock = clock
         self._max_retry_after_seconds = max_retry_after_seconds
-        self._failures = 0
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS)
+        self._has_failed = False
         self._is_done = False
 
     @property
@@ -82,7 +83,8 @@ class VictimReconciler:
                 self.tracker.begin_turn()
                 try:
                     pause = await self._reconcile()
-                    self._failures = 0
+                    self._has_failed = False
+                    self._backoff.reset()
                 except ApiError as error:
                     pause = self._retry_delay(error)
                 if not self._is_done:
@@ -203,15 +205,13 @@ class VictimReconciler:
     def _retry_delay(self, error: ApiError) -> float:
         """Return the seconds until the next try: none if what was known of the pod was old."""
         self.tracker.invalidate()
-        self._failures += 1
-        backoff = min(
-            _LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10)
-        )
+        is_first, self._has_failed = not self._has_failed, True
+        delay = self._backoff.next_delay()
         if error.status in GONE_OR_CHANGED:
-            return 0.0 if self._failures == 1 else backoff * random.uniform(0.1, 0.5)  # noqa: S311 - jitter
+            return 0.0 if is_first else delay / 2
         level = logging.ERROR if error.status in PERMANENT_STATUSES else logging.WARNING
         _log.log(level, "call failed", extra={"pod": self.tracker.ref.key, "error": str(error)})
         # A proxy may send any Retry-After.
         requested = min(error.retry_after_seconds or 0, self._max_retry_after_seconds)
         self.tracker.begin_turn()
-        return max(requested, backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        return max(requested, delay)
