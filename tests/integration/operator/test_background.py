@@ -15,7 +15,7 @@ async def test_a_failed_task_is_restarted(caplog: pytest.LogCaptureFixture) -> N
         nonlocal begun
         begun += 1
         if begun < 3:
-            raise KeyError("what nobody thought of")
+            raise KeyError("an unexpected error")
         is_well.set()
 
     async with asyncio.timeout(10), background(work, restart_seconds=0.0):

@@ -65,9 +65,9 @@ async def test_a_failed_resync_is_repeated_soon_and_a_successful_one_is_not(
 
 
 HEALTH = {
-    "whoever leads and is told of victims": (True, 10.0, True),
-    "nobody is told where the API server is away, and then nobody leads": (False, 10_000.0, True),
-    "whoever leads and is told nothing should be replaced": (True, 301.0, False),
+    "a leader whose watch delivers": (True, 10.0, True),
+    "the API server is down, so that no replica leads": (False, 10_000.0, True),
+    "a leader whose watch is silent": (True, 301.0, False),
 }
 
 

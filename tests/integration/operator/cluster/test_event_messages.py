@@ -57,7 +57,7 @@ TOLD = {
         9,
     ),
     "its Namespace's default, where it has none": ("none", NamespacePolicy(default_class=2), 2),
-    "the cluster's default, where nobody says": ("none", NamespacePolicy(), 4),
+    "the default of the cluster without any other": ("none", NamespacePolicy(), 4),
 }
 
 
@@ -72,7 +72,7 @@ EXTENSIONS = {
     "before the ceiling": ({"deadline": NOW + timedelta(seconds=1799)}, {}, True),
     "not at the ceiling": ({"deadline": NOW + timedelta(seconds=1800)}, {}, False),
     "not twice": ({"deadline": NOW, "phase": Phase.EXTENDED}, {}, False),
-    "not where nobody is": ({"deadline": NOW}, {"extension_percent": 0}, False),
+    "not if extensions are off": ({"deadline": NOW}, {"extension_percent": 0}, False),
 }
 
 
@@ -201,7 +201,7 @@ LEARNED = {
     "one that cannot be asked is not told again": [
         (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED, DeliveryState.CANNOT_POLL)
     ],
-    "an inherited hint that nobody knows of was lost": [
+    "an inherited hint that the workload does not know was lost": [
         (DeliveryState.INHERITED, heard, DeliveryState.LOST)
         for heard in (
             ReplyKind.UNKNOWN_REQUEST,
@@ -230,7 +230,7 @@ LEARNED = {
         (DeliveryState.RECHECKING, heard, DeliveryState.RECHECKING)
         for heard in (ReplyKind.NOT_RECEIVED, ReplyKind.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED)
     ],
-    "an answer to nobody knows what makes no hint a heard one, and none of this attempt's again": [
+    "an answer without an id neither confirms a hint nor repeats one of this attempt": [
         (DeliveryState.UNSENT, ReplyKind.UNATTRIBUTED, DeliveryState.UNSENT),
         (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNATTRIBUTED, DeliveryState.UNATTRIBUTED),
         (DeliveryState.CANNOT_POLL, ReplyKind.UNATTRIBUTED, DeliveryState.CANNOT_POLL),
@@ -293,7 +293,7 @@ MARKED = {
         Source.KOORDINATOR,
         False,
     ),
-    "Koordinator's mark taken away, and somebody asks by our label": (
+    "Koordinator's mark removed, and our label requests an eviction": (
         {"reprieve.dev/soft-eviction": "requested"},
         {},
         Source.KOORDINATOR,
@@ -331,7 +331,7 @@ BEGINS = {
         KOORDINATOR,
         Source.KOORDINATOR,
     ),
-    "a mark taken back before anybody saw it evicts nobody": ("marked", {}, None),
+    "a mark that was removed before the operator saw it evicts no pod": ("marked", {}, None),
     "a mark that says false is none": ("marked", {keys.KOORDINATOR_SOFT_EVICTION: "false"}, None),
     "a phase asks for nothing": ("cancelled", KOORDINATOR, None),
 }

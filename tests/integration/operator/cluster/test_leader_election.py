@@ -52,7 +52,7 @@ class Leases:
             self.lease is None
             or lease.metadata.resourceVersion != self.lease.metadata.resourceVersion
         ):
-            raise ApiError(409, "Conflict", "somebody was faster")
+            raise ApiError(409, "Conflict", "another replica was faster")
         return await self._write(lease)
 
     def give_to(self, holder: str) -> None:
@@ -67,7 +67,7 @@ class Leases:
             try:
                 await self.gate.wait()
             except asyncio.CancelledError:
-                # Whoever gives up waiting does not take the request back.
+                # A caller that gives up waiting does not cancel its request.
                 self.gate.set()
                 self.lease = self._next(lease)
                 raise
@@ -203,7 +203,7 @@ async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_starts_a_new_o
     leases.gate.set()
     await replica.leads()
     assert replica.terms == 2, (
-        "keepers that met a closed fence have ended; only a new term finds their victims again"
+        "reconcilers that got NotLeading have ended; only a new term starts them again"
     )
 
 

@@ -126,13 +126,17 @@ REPRIEVED = replace(
 )
 UNREAD = {
     "a person asks": (a_victim(), BY_PERSON, PolicySettings()),
-    "somebody insists": (
+    "a user requests the eviction, too": (
         a_victim(labels={keys.SOFT_EVICTION: "requested"}),
         REPRIEVED,
         PolicySettings(),
     ),
     "it was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
-    "nobody is reprieved": (a_victim(), BY_SCHEDULER, PolicySettings(near_completion_seconds=0)),
+    "the policy reprieves no pod": (
+        a_victim(),
+        BY_SCHEDULER,
+        PolicySettings(near_completion_seconds=0),
+    ),
     "it has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
     "its owner is no Job": (a_victim(owner="ReplicaSet"), BY_SCHEDULER, PolicySettings()),
 }
