@@ -277,7 +277,7 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
     cluster.set_policy()
     (note,) = told
     assert note.startswith(
-        "what was in force stays in force: data[gracePeriodCap]: must be a duration"
+        "the last valid policy stays in force: data[gracePeriodCap]: must be a duration"
     )
 
 

@@ -212,11 +212,11 @@ async def test_a_victim_whose_replacement_cannot_be_stored_still_ends_and_its_ev
     assert [place.name for place in store.pending.values()] == ["first", "second"]
     assert len(cluster.records) == 2
     assert cluster.told == [
-        ("third", "SoftEvictionNotRequeued", f"the pod is not made anew: {FULL}"),
+        ("third", "SoftEvictionNotRequeued", f"the pod is not created again: {FULL}"),
         (
             "large",
             "SoftEvictionNotRequeued",
-            "the pod is not made anew: its manifest has more than 2 KiB",
+            "the pod is not created again: its manifest has more than 2 KiB",
         ),
     ]
 

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -14,13 +13,19 @@ import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policy_source import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
-from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_operator.victims.deletion_wait import DeletionWait
+from reprieve_operator.victims.eviction_retry import EvictionRetry
+from reprieve_operator.victims.handover import ReplacementHandover
+from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.termination import Termination
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
@@ -164,14 +169,29 @@ class World:
     current: PolicySettings = field(default_factory=PolicySettings)
 
     def departure(self) -> Termination:
-        tools: Any = SimpleNamespace(
-            settings=OperatorSettings(identity="a"),
-            clock=Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds),
-            **dict.fromkeys(
-                ("effects", "ledger", "requeuer", "policy", "tally", "announcer"), self
-            ),
+        clock = Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds)
+        writes, recorder = cast("Writes", self), cast("EventRecorder", self)
+        policy = cast("PolicySource", self)
+        handover = ReplacementHandover(
+            cast("LedgerWriter", self), cast("BarePodController", self), policy, recorder, clock
         )
-        return Termination(cast("Tools", tools), lambda _: None, lambda *_: None)
+        deletion_wait = DeletionWait(
+            recorder, clock, resync_seconds=30.0, cleanup_ceiling_seconds=300.0
+        )
+        return Termination(
+            writes=writes,
+            policy=policy,
+            jobs=cast("OwnerJobs", None),
+            handover=handover,
+            deletion_wait=deletion_wait,
+            eviction_retry=EvictionRetry(writes, policy, recorder, clock),
+            reporter=cast("Reporter", self),
+            recorder=recorder,
+            clock=clock,
+            resync_seconds=30.0,
+            on_pod_update=lambda _: None,
+            on_state_written=lambda *_: None,
+        )
 
     async def record(self, pod: VictimPod, state: Eviction, now: datetime) -> None:  # noqa: ARG002 - the ledger's interface
         self._write_owner("record")
