@@ -1,4 +1,6 @@
-"""All scenarios that are run: upstream's published use cases, those that show a difference, and generated ones."""
+"""All scenarios of a run: upstream's published use cases, the examples of differences, generated
+ones.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,11 +13,11 @@ from .shown import EXAMPLES
 
 GENERATED, SEED = 500, 2026
 _SHARE = 1 / 25
-"""Of scenarios of each flavour, beside one generated."""
+"""The scenarios of each variation, for each generated scenario."""
 
 
 def all_scenarios(generated: int = GENERATED, seed: int = SEED) -> Sequence[Scenario]:
-    """Return them; their names tell which is which."""
+    """Return them; their names tell the kinds apart."""
     return (
         *(case.scenario for case in use_cases()),
         *(shown.scenario for shown in EXAMPLES.values()),
@@ -25,7 +27,7 @@ def all_scenarios(generated: int = GENERATED, seed: int = SEED) -> Sequence[Scen
 
 
 def count_differences(scenarios: Sequence[Scenario]) -> Counter[frozenset[Difference]]:
-    """Count the scenarios about which Reprieve differs from upstream, by what explains it; by the rule, that is."""
+    """Count the scenarios with outcomes that differ by the rule, by the explaining differences."""
     outcomes = ((scenario, rule.decide(scenario, rule.REPRIEVE)) for scenario in scenarios)
     explained = (rule.explain(scenario, outcome) for scenario, outcome in outcomes)
     return Counter(found for found in explained if found)
