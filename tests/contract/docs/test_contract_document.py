@@ -1,4 +1,4 @@
-"""What authors of workloads are told is what the code does: documents, states, hints, names and places."""
+"""The contract's document agrees with the code: documents, states, hints, names and places."""
 
 import json
 import re
@@ -105,7 +105,7 @@ def test_what_it_points_to_is_there(path: str) -> None:
     assert (manifests.ROOT / path).exists()
 
 
-def test_what_it_says_of_the_agent_is_so() -> None:
+def test_its_statements_about_the_agent_are_true() -> None:
     said = (
         f"port {agent.PORT}",
         f"`{agent.SIGNAL_FOLDER}/request`",

@@ -1,4 +1,4 @@
-"""docs/upstream.md names each difference from upstream's plugin, and in how many of the usual scenarios it shows."""
+"""docs/upstream.md names each difference from upstream's plugin, and how many scenarios show it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The guard's expressions against the words and states of the policy that they stand for."""
+"""The guard's expressions agree with the policy's messages and states."""
 
 import re
 from typing import Any
@@ -198,7 +198,7 @@ def test_every_right_that_it_asks_for_can_be_granted() -> None:
         (permissions.CLAIM_NON_PREEMPTIBLE.resource, permissions.CLAIM_NON_PREEMPTIBLE.verb)
     }
     assert asked | by_webhooks == granted
-    # Of templates that the guard does not find, the webhooks ask for the same right.
+    # For templates that the guard does not recognise, the webhooks require the same right.
     assert (permissions.CLAIM_SENSITIVE.resource, permissions.CLAIM_SENSITIVE.verb) in asked
 
 

@@ -1,4 +1,4 @@
-"""The ConfigMap that admins edit says the defaults that hold without it."""
+"""The ConfigMap that admins edit states the defaults that hold without it."""
 
 import re
 
@@ -11,7 +11,7 @@ from reprieve_testing import manifests
 DATA = manifests.named("ConfigMap", "reprieve-policy")["data"]
 
 
-def test_the_configmap_says_exactly_the_defaults() -> None:
+def test_the_configmap_states_exactly_the_defaults() -> None:
     assert settings.parse(DATA) == PolicySettings()
 
 
