@@ -71,7 +71,7 @@ def test_the_created_rule_finds_no_violation_yet(tree: Path) -> None:
     exec((tree / rule.source).read_text(encoding="utf-8"), module)
     check = module["check"]
     assert callable(check)
-    assert check(None, None, None).is_silent
+    assert check(None, None, None).is_empty
 
 
 @pytest.mark.parametrize(
