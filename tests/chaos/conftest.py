@@ -62,7 +62,13 @@ async def director(
     """Creates victims, with operators that reach the API server through the proxy."""
 
     def start(**settings: object) -> Program:
-        usual = {"kubeconfig": kubeconfig, "cleanup_finalizer": True, "sweep_interval_seconds": 5}
+        usual: dict[str, object] = {
+            "kubeconfig": kubeconfig,
+            "cleanup_finalizer": True,
+            "sweep_interval_seconds": 5,
+        }
+        # A successor waits for the end of the Lease, hundreds of times.
+        usual |= {"renew_deadline_seconds": 4.0, "lease_duration_seconds": 5}
         return cluster.start_operator(**usual | settings)
 
     async with WorkloadServer() as workloads:

@@ -61,7 +61,7 @@ async def test_a_step_of_an_hour_moves_no_deadline_also_for_a_successor(
     stepped.step(seconds)
     await director.mark(actors[VICTIMS // 2 :])
     await director.wait_over(actor for actor in actors if actor.scripted_answer != SAVING)
-    first.kill()
+    first.kill(end_lease=False)
     async with director.outage():
         director.start()
     await director.finish()

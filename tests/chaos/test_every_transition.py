@@ -108,7 +108,7 @@ class Successors:
 
     def close(self) -> None:
         """End the one that is not needed any more."""
-        self._next.kill()
+        self._next.kill(end_lease=False)
         assert self._next.process.stdin is not None
         self._next.process.stdin.close()
 

@@ -52,7 +52,7 @@ async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(
         "spared", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK)
     )
     await told(director, actor)
-    first.kill()
+    first.kill(end_lease=False)
     await stage.unmark(actor.name)
     actor.ended_at = utc_now()
     async with director.outage():
@@ -114,7 +114,7 @@ async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(
         trigger_phase=Phase.EXTENDED,
     )
     await director.create_victims([actor])
-    first.kill()
+    first.kill(end_lease=False)
     await director.mark()
     await stage.delete(actor.name)
     await stage.release([actor.name], "example.com/held")

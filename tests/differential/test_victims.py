@@ -24,7 +24,7 @@ from reprieve_testing.differential.published import use_cases
 from reprieve_testing.differential.scenario import Scenario, ScenarioOutcome
 from reprieve_testing.differential.shown import EXAMPLES
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NAME = "reprieve-victims"
 SCENES = population.all_scenarios(

@@ -21,7 +21,7 @@ from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from .cluster import make_namespace, new_cluster, wait_for
+from .cluster import LEASE_SECONDS, make_namespace, new_cluster, wait_for
 
 Json = Any
 SCHEDULER = "system:kube-scheduler"
@@ -231,7 +231,12 @@ def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[
     """Make a cluster with Reprieve in it, for the block."""
     with new_cluster(name, kwok_nodes=nodes, **settings) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        places = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+        places = world.places(
+            cluster.port("webhooks"),
+            cluster.port("operator"),
+            Nodes.LOCAL,
+            lease_seconds=LEASE_SECONDS,
+        )
         world_here = World(
             cluster.home,
             kubectl,

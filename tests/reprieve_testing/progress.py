@@ -1,7 +1,8 @@
 """A pytest plugin that prints one line a minute: how far the run is, and which tests run now.
 
 It works with and without pytest-xdist. A run on a real cluster takes minutes, and pytest's dots
-show neither what is slow nor how much is left.
+show neither what is slow nor how much is left. It names a failed test at once: pytest gives the
+reason at the end.
 """
 
 import os
@@ -87,6 +88,8 @@ class ProgressPlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         with self._lock:
             self._progress.failed += report.failed
+        if report.failed:
+            self._write(f"FAILED {report.nodeid} ({report.when})")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         with self._lock:
@@ -102,7 +105,10 @@ class ProgressPlugin:
         while not self._stop.wait(self._interval):
             with self._lock:
                 line = self._progress.line(time.monotonic(), time.strftime("%H:%M:%S"))
-            os.write(self._output, f"\n{line}\n".encode())
+            self._write(line)
+
+    def _write(self, line: str) -> None:
+        os.write(self._output, f"\n{line}\n".encode())
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -153,7 +153,10 @@ def test_what_cannot_work_is_refused_with_all_its_reasons(here: World, namespace
 
 
 @pytest.mark.real_node
-@pytest.mark.parametrize("example", ["shell", "launcher", "signal"])
+@pytest.mark.parametrize(
+    "example",
+    ["shell", *(pytest.param(name, marks=pytest.mark.slow) for name in ("launcher", "signal"))],
+)
 def test_an_example_is_asked_by_the_agent_saves_goes_and_its_replacement_resumes(
     real: World, namespace: str, example: str
 ) -> None:
@@ -172,6 +175,7 @@ def test_an_example_that_polls_answers_by_its_own_right_saves_goes_and_its_repla
     loses_nothing(real, namespace, "annotation")
 
 
+@pytest.mark.slow
 @pytest.mark.real_node
 def test_an_example_that_speaks_grpc_is_asked_saves_goes_and_its_replacement_resumes(
     real: World, namespace: str, tmp_path: Path

@@ -69,7 +69,13 @@ def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespa
     assert cluster.pod(namespace, "other") is not None
 
 
-@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "Deployment"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Deployment",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("ReplicaSet", "StatefulSet")),
+    ],
+)
 def test_a_workload_of_any_kind_is_named_with_its_name(
     cluster: ClusterHandle, namespace: str, kind: str
 ) -> None:
@@ -162,7 +168,10 @@ def test_all_pods_of_a_job_go_and_no_others(cluster: ClusterHandle, namespace: s
 
 
 @pytest.mark.usefixtures("operator")
-@pytest.mark.parametrize("words", [("--timeout", "2s"), ("--timeout", "2s", "--wait")])
+@pytest.mark.parametrize(
+    "words",
+    [("--timeout", "2s"), pytest.param(("--timeout", "2s", "--wait"), marks=pytest.mark.slow)],
+)
 def test_who_waits_no_longer_than_so_long_is_told_how_many_are_still_there(
     cluster: ClusterHandle, namespace: str, words: tuple[str, ...]
 ) -> None:

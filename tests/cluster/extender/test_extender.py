@@ -152,7 +152,9 @@ def recover(ours: ExtenderCluster) -> None:
     ours.configure_extender()
 
 
-@pytest.mark.parametrize("break_it", [stop_webhooks, hang_webhooks, ask_elsewhere])
+@pytest.mark.parametrize(
+    "break_it", [stop_webhooks, hang_webhooks, pytest.param(ask_elsewhere, marks=pytest.mark.slow)]
+)
 def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
     ours: ExtenderCluster, break_it: Callable[[ExtenderCluster], None]
 ) -> None:

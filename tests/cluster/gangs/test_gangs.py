@@ -210,7 +210,7 @@ def test_a_native_group_says_whether_its_pods_have_its_priority(
     assert ours.create(a_pod("n-first", "", priorityClassName="high", **group)).status == 0
     condition = wait_for("the condition", lambda: the_condition(ours, "True"))
     assert condition["reason"] == "PodsOfAnotherPriority"
-    assert condition["message"] == "pods of another priority than the group's 100: 1"
+    assert condition["message"] == "pods with another priority than the group's 100: 1"
     ours.delete("n-first")
     assert (
         wait_for("agreement", lambda: the_condition(ours, "False"), 60.0)["reason"] == "PodsMatch"

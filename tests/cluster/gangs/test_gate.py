@@ -24,7 +24,7 @@ from reprieve_policy.keys import (
 )
 from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
 from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
-from reprieve_testing.cluster import ClusterHandle, cluster_for_tests, wait_for
+from reprieve_testing.cluster import LEASE_SECONDS, ClusterHandle, cluster_for_tests, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -109,7 +109,9 @@ def installed() -> Iterator[Gated]:
 
 def installed_in(handle: ClusterHandle) -> Iterator[Gated]:
     cluster, kubectl = handle.cluster, handle.kubectl
-    here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+    here = world.places(
+        cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
+    )
     programs = Programs(cluster.home, kubectl, here)
     try:
         stop(programs)
@@ -283,6 +285,7 @@ def test_a_gang_that_says_so_by_annotations_is_counted_without_a_label(gated: Ga
     gated.wait_pods("running", 4, runs)
 
 
+@pytest.mark.slow
 def test_gangs_of_one_name_in_two_namespaces_do_not_count_for_each_other(gated: Gated) -> None:
     with gated.cluster.namespace("other") as namespace:
         other = replace(gated, namespace=namespace)
@@ -369,6 +372,7 @@ def test_a_stateful_set_that_makes_its_pods_at_once_waits_for_all(gated: Gated) 
     gated.wait_pods("running", 3, runs)
 
 
+@pytest.mark.slow
 def test_a_rollout_that_makes_another_gang_of_the_pods_goes_on_one_by_one(gated: Gated) -> None:
     gated.create(a_stateful_set("Parallel"))
     gated.wait_pods("running", 3, runs)

@@ -42,7 +42,7 @@ class Place:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(False, id="simulated"),
+        pytest.param(False, id="simulated", marks=pytest.mark.slow),
         pytest.param(True, id="real", marks=pytest.mark.real_node),
     ],
 )

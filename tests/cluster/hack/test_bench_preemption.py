@@ -79,7 +79,7 @@ async def test_victims_lose_what_they_had_not_saved_and_their_replacements_do_wh
 
     def ask_one() -> None:
         # Before, the preemptor would find its node free.
-        wait_for("the preemptor runs", lambda: of_job("preemptor"), 60)
+        wait_for("the preemptor runs", lambda: of_job("preemptor"))
         (name,) = of_job("asked")
         prepared.mark(objects.NAMESPACE, name)
 

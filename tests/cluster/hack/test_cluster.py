@@ -82,7 +82,17 @@ def test_the_printed_kubeconfig_is_all_that_kubectl_needs(ours: OwnCluster) -> N
     assert names == {"kwok-0", "kwok-1"}
 
 
-@pytest.mark.parametrize("component", lifecycle.COMPONENTS)
+@pytest.mark.parametrize(
+    "component",
+    [
+        "etcd",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in lifecycle.COMPONENTS
+            if name != "etcd"
+        ),
+    ],
+)
 def test_up_repairs_a_cluster_of_which_a_component_was_killed(
     ours: OwnCluster, component: str
 ) -> None:

@@ -32,7 +32,7 @@ class Here:
             pod = self.cluster.pod(self.namespace, victim["metadata"]["name"])
             return pod if pod and pod["metadata"]["uid"] != victim["metadata"]["uid"] else None
 
-        return wait_for("the replacement", look, 40)
+        return wait_for("the replacement", look)
 
     def create(self, document: Any) -> Any:
         words = ("create", "-n", self.namespace, "-f", "-", "-o", "json")
@@ -183,6 +183,7 @@ def test_killed_between_the_end_and_the_new_beginning_it_is_made_anew_once(here:
     assert second.stop() == 0
 
 
+@pytest.mark.slow
 def test_one_that_was_made_before_its_maker_was_killed_is_not_made_again(here: Here) -> None:
     first = start(here.cluster)
     victim = ending(here, "done")
@@ -225,6 +226,7 @@ def test_a_name_that_somebody_else_has_taken_is_theirs(here: Here) -> None:
     assert second.stop() == 0
 
 
+@pytest.mark.slow
 def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(here: Here) -> None:
     operator = start(here.cluster)
     document = {
@@ -271,14 +273,18 @@ def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(h
     second = start(here.cluster)
     here.cluster.create_pod(here.namespace, "witness")
     here.cluster.mark(here.namespace, "witness")
-    wait_for("the next one is made anew", lambda: here.made("witness") == 1, 40)
+    wait_for("the next one is made anew", lambda: here.made("witness") == 1)
 
     assert here.cluster.pod(here.namespace, "done") is None
     assert here.made("done") == 0
     assert second.stop() == 0
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["it lives", "it is killed"])
+@pytest.mark.parametrize(
+    "is_killed",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["it lives", "it is killed"],
+)
 def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes_of_the_operator(
     here: Here, *, is_killed: bool
 ) -> None:
@@ -365,9 +371,7 @@ def test_a_quota_that_refuses_it_is_waited_for(here: Here) -> None:
     wait_for("the quota", lambda: here.cluster.kubectl.get(*words).get("status", {}).get("hard"))
     here.free("large")
     refused = "SoftEvictionRequeueRefused"
-    wait_for(
-        "the refusal", lambda: refused in here.cluster.event_reasons(here.namespace, "large"), 40
-    )
+    wait_for("the refusal", lambda: refused in here.cluster.event_reasons(here.namespace, "large"))
     here.cluster.kubectl.read("delete", *words)
 
     here.replaced(victim)

@@ -81,7 +81,7 @@ class World:
             said = self.said(name)
             return said if text in said.get(field, "") and field in said else None
 
-        return wait_for(f"{field} {text}", look, 40)
+        return wait_for(f"{field} {text}", look)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def budget(world: World, at_least: int) -> None:
         # Where no checkpoint is needed, the pod may be gone before the test reads it.
         return is_seen and status.get("currentHealthy", 0) >= at_least
 
-    wait_for("the budget is counted", is_counted, 60)
+    wait_for("the budget is counted", is_counted)
 
 
 def refused(cluster: OwnCluster) -> Done:
@@ -176,7 +176,6 @@ def serve_evictions(cluster: OwnCluster) -> None:
     wait_for(
         "new pods name us",
         lambda: RESPONDER_NAME in cluster.kubectl.run(*words, stdin=document).stdout,
-        60,
     )
 
 
@@ -248,7 +247,6 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
     wait_for(
         "Event",
         lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"),
-        40,
     )
     world.controller.delete("renewed")
     world.controller.request_eviction(pod)
@@ -282,7 +280,6 @@ def test_a_request_that_is_deleted_while_no_operator_runs_stands_the_victim_down
     wait_for(
         "Event",
         lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "forgotten"),
-        40,
     )
     pod = world.cluster.pod(NAMESPACE, "forgotten")
     assert pod is not None
@@ -295,7 +292,7 @@ def test_an_operator_that_is_killed_is_carried_on_by_the_next(world: World) -> N
     world.operator.kill()
     world.save(victim)
     world.start_operator()
-    world.cluster.wait_gone(NAMESPACE, "carried-on", 40)
+    world.cluster.wait_gone(NAMESPACE, "carried-on")
     assert world.wait_said("carried-on", "completionTime")["message"] in OVER
     writes = [
         entry.what for entry in world.cluster.audit(NAMESPACE, "carried-on") if entry.status < 300
@@ -310,15 +307,13 @@ def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
     budget(world, at_least=1)
     world.controller.request_eviction(victim)
     world.save(world.cluster.wait_phase(NAMESPACE, "held", "hinted"))
-    wait_for(
-        "Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"), 40
-    )
+    wait_for("Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"))
     kept = world.cluster.pod(NAMESPACE, "held")
     assert kept is not None
     assert "deletionTimestamp" not in kept["metadata"]
     assert "completionTime" not in world.said("held")
     budget(world, at_least=0)
-    world.cluster.wait_gone(NAMESPACE, "held", 60)
+    world.cluster.wait_gone(NAMESPACE, "held")
     world.wait_said("held", "completionTime")
     writes = world.cluster.audit(NAMESPACE, "held")
     assert {entry.status for entry in writes if entry.what == EVICTED} == {201, 429}
@@ -434,7 +429,7 @@ def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(
         "--dry-run=server",
         "--as=system:kube-scheduler",
     )
-    done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)), 30)
+    done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)))
     assert "all of its gang is asked to go first" in done.stderr
 
 

@@ -211,6 +211,7 @@ def test_what_protects_one_pod_from_a_scheduler_protects_its_gang_and_nobody_fro
     wait_gone(cluster, namespace, "abc")
 
 
+@pytest.mark.slow
 def test_killed_while_it_reached_for_a_gang_the_next_one_goes_on(
     cluster: ClusterHandle, namespace: str
 ) -> None:
@@ -249,6 +250,7 @@ def test_killed_while_the_last_one_saves_the_next_one_waits_for_it(
     assert second.stop() == 0
 
 
+@pytest.mark.slow
 def test_killed_while_it_takes_a_gang_back_the_next_one_takes_back_the_rest(
     cluster: ClusterHandle, namespace: str
 ) -> None:

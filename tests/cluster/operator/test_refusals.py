@@ -135,7 +135,7 @@ def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
     shown = cluster.reprieve("watch", "--once", "-n", namespace)
     assert "reprieved" in shown.stdout
     assert "near-completion" in shown.stdout
-    hinted = cluster.wait_phase(namespace, "almost", "hinted", 60)
+    hinted = cluster.wait_phase(namespace, "almost", "hinted")
     assert "reprieve.dev/checkpoint-request" in hinted["metadata"]["annotations"]
     told = ["PreemptionRefused", "CheckpointRequested"]
     wait_for("Events", lambda: cluster.event_reasons(namespace, "almost") == told)

@@ -119,7 +119,7 @@ def test_room_that_is_taken_after_the_hint_delays_nothing_and_leaves_no_finalize
         "--patch-file=/dev/stdin",
         stdin=taken,
     )
-    cluster.wait_gone(namespace, "late", 40)
+    cluster.wait_gone(namespace, "late")
     deletes = [entry for entry in cluster.audit(namespace, "late") if entry.verb == "delete"]
     assert [entry.status for entry in deletes] == [200]
 

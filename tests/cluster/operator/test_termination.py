@@ -56,7 +56,7 @@ def start_job(cluster: ClusterHandle, namespace: str, **annotations: str) -> Any
         pods = cluster.kubectl.get("pods", "-n", namespace, "-l", "job-name=train")["items"]
         return next((pod for pod in pods if pod["status"].get("podIP")), None)
 
-    return wait_for("the Job's pod", running, 60)
+    return wait_for("the Job's pod", running)
 
 
 def ledger_of(cluster: ClusterHandle, namespace: str) -> Any:
@@ -124,9 +124,7 @@ def test_our_own_finalizer_does_not_outlive_its_ceiling(
     request = json.loads(hinted["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])
     answer = json.dumps({"state": "saved", "id": request["id"]})
     cluster.annotate(namespace, "hangs", f"reprieve.dev/checkpoint-answer={answer}")
-    wait_for(
-        "Event", lambda: "CleanupCeilingReached" in cluster.event_reasons(namespace, "hangs"), 60
-    )
+    wait_for("Event", lambda: "CleanupCeilingReached" in cluster.event_reasons(namespace, "hangs"))
     wait_for(
         "let go",
         lambda: (
@@ -148,9 +146,7 @@ def test_our_own_finalizer_does_not_keep_a_namespace(
         held = cluster.wait_phase(namespace, pod["metadata"]["name"], "hinted")
         assert held["metadata"]["finalizers"] == ["reprieve.dev/cleanup"]
     cluster.kubectl.read("delete", "namespace", namespace, "--wait=false")
-    wait_for(
-        "the namespace is gone", lambda: cluster.kubectl.find("namespace", namespace) is None, 60
-    )
+    wait_for("the namespace is gone", lambda: cluster.kubectl.find("namespace", namespace) is None)
     cluster.kubectl.read("create", "namespace", namespace)
 
 
@@ -300,6 +296,7 @@ def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[N
         cluster.kubectl.read("delete", kind, namespace)
 
 
+@pytest.mark.slow
 def test_an_owner_that_cannot_be_written_to_holds_up_no_victim_for_more_than_a_minute(
     cluster: ClusterHandle, namespace: str
 ) -> None:

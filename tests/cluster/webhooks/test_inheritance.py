@@ -17,7 +17,7 @@ from mainjob.world import Nodes, World
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from reprieve_policy import keys
-from reprieve_testing.cluster import ClusterHandle, cluster_for_tests, wait_for
+from reprieve_testing.cluster import LEASE_SECONDS, ClusterHandle, cluster_for_tests, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -74,7 +74,9 @@ def installed() -> Iterator[ClusterHandle]:
 
 def installed_in(handle: ClusterHandle) -> Iterator[ClusterHandle]:
     cluster, kubectl = handle.cluster, handle.kubectl
-    here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+    here = world.places(
+        cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
+    )
     programs = Programs(cluster.home, kubectl, here)
     running = World(cluster.home, kubectl, programs, Nodes.LOCAL)
     try:

@@ -326,6 +326,6 @@ async def test_the_loser_of_a_race_is_told(
 
 async def test_a_secret_that_is_not_there_says_what_to_do(api: Api, namespace: str) -> None:
     with pytest.raises(
-        MissingSecret, match=f"apply the manifests: there is no Secret {namespace}/certs"
+        MissingSecret, match=f"Secret {namespace}/certs not found: apply the manifests"
     ):
         await KubernetesSecretStore(api, namespace, "certs").read()
