@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reprieve_testing.chaos.actors import mixed_victims
-from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.chaos_namespace import until
+from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING
-from reprieve_testing.chaos.stage import until
+from reprieve_testing.chaos.scripted_victims import mixed_victims
 from reprieve_testing.cluster import ClusterHandle, Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

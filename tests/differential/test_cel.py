@@ -33,9 +33,9 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.objects import Resource, pod_views
-from reprieve_testing import said
+from reprieve_testing import generated_metadata
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.said import Metadata
+from reprieve_testing.generated_metadata import Metadata
 
 pytestmark = pytest.mark.cluster
 
@@ -155,8 +155,8 @@ OLD_OF_PRIORITY_CLASSES = (
 
 def pod_cases() -> st.SearchStrategy[Case]:
     """Return cases of pods and of what makes them."""
-    pods = st.tuples(st.just("Pod"), said.pod_metadata)
-    templates = st.tuples(st.sampled_from(KIND_NAMES[1:]), said.template_metadata)
+    pods = st.tuples(st.just("Pod"), generated_metadata.pod_metadata)
+    templates = st.tuples(st.sampled_from(KIND_NAMES[1:]), generated_metadata.template_metadata)
     old = st.none() | st.none() | st.integers(0, OLD_COUNT - 1)
     return st.builds(
         lambda told, place, old: Case(told[0], place, told[1], old),
@@ -170,7 +170,9 @@ def priority_class_cases() -> st.SearchStrategy[Case]:
     """Return cases of PriorityClasses."""
     old = st.none() | st.integers(0, OLD_COUNT - 1)
     return st.builds(
-        lambda told, old: Case("PriorityClass", "", told, old), said.priority_class_metadata, old
+        lambda told, old: Case("PriorityClass", "", told, old),
+        generated_metadata.priority_class_metadata,
+        old,
     )
 
 

@@ -17,12 +17,12 @@ import pytest
 
 from reprieve_testing.cluster import ClusterHandle, new_cluster
 from reprieve_testing.differential import extender, population, rule
-from reprieve_testing.differential.arena import SchedulerPair
 from reprieve_testing.differential.difference import Difference
 from reprieve_testing.differential.documents import REPRIEVE, UPSTREAM
+from reprieve_testing.differential.examples import EXAMPLES
 from reprieve_testing.differential.published import use_cases
 from reprieve_testing.differential.scenario import Scenario, ScenarioOutcome
-from reprieve_testing.differential.shown import EXAMPLES
+from reprieve_testing.differential.scheduler_pair import SchedulerPair
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

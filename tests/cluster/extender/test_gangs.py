@@ -19,7 +19,7 @@ import pytest
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.extended import ExtenderCluster, a_priority_class, extender_cluster
+from reprieve_testing.extender_cluster import ExtenderCluster, a_priority_class, extender_cluster
 from reprieve_testing.hack_cluster import NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -13,7 +13,12 @@ import yaml
 from realcluster import build
 from realcluster.progress import Progress
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.extended import ExtenderCluster, a_pod, a_priority_class, extender_cluster
+from reprieve_testing.extender_cluster import (
+    ExtenderCluster,
+    a_pod,
+    a_priority_class,
+    extender_cluster,
+)
 from reprieve_testing.hack_cluster import SECONDS
 from reprieve_testing.manifests import MANIFESTS, read
 

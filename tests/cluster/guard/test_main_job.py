@@ -18,7 +18,7 @@ from realcluster.image import PYTHON_IMAGE
 from realcluster.procs_pod import ANNOTATION
 from realcluster.progress import Progress
 from reprieve_testing.cluster import cleared, wait_for
-from reprieve_testing.guarded import CPU, a_priority_class
+from reprieve_testing.guarded_cluster import CPU, a_priority_class
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,19 @@ from typing import Any
 import pytest
 
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, GuardedCluster, a_pod, a_priority_class, guarded_cluster
-from reprieve_testing.storms import WATCHED_SECONDS, bystander_is_placed, observe_calls, rate
+from reprieve_testing.guard_scenarios import (
+    WATCHED_SECONDS,
+    bystander_is_placed,
+    observe_calls,
+    rate,
+)
+from reprieve_testing.guarded_cluster import (
+    HINT,
+    GuardedCluster,
+    a_pod,
+    a_priority_class,
+    guarded_cluster,
+)
 
 pytestmark = pytest.mark.cluster
 

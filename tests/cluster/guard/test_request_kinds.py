@@ -19,9 +19,9 @@ import pytest
 from realcluster import build
 from realcluster.kubectl import Done
 from realcluster.programs import OPERATOR, WEBHOOKS
-from reprieve_testing import storms
+from reprieve_testing import guard_scenarios
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import (
+from reprieve_testing.guarded_cluster import (
     HINT,
     SCHEDULER,
     GuardedCluster,
@@ -143,7 +143,7 @@ def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_make
         ours.running(team, "preemptor")
         assert ours.pod(team, "tolerant") is None
         assert {call.code for call in ours.calls(team)} <= {429, 404}
-        assert storms.rate(ours.calls(team)) <= 1
+        assert guard_scenarios.rate(ours.calls(team)) <= 1
 
 
 def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: GuardedCluster) -> None:
@@ -166,7 +166,7 @@ def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guar
         ours.acknowledge_checkpoint(team, "kept")
         ours.running(team, "preemptor")
         # The scheduler takes the room of a pod that has ended before that pod is gone.
-        ours.gone(team, "kept")
+        ours.wait_gone(team, "kept")
         assert {call.code for call in ours.calls(team)} <= {429, 404}
 
 

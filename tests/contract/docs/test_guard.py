@@ -13,7 +13,7 @@ import pytest
 from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing import manifests, storms
+from reprieve_testing import guard_scenarios, manifests
 from reprieve_webhooks.guard import nominated_pods, reader, refusal_history, scheduler_mode
 from reprieve_webhooks.lookups import single_flight
 
@@ -92,7 +92,10 @@ FIGURES: dict[str, tuple[str, object]] = {
         reader._MAX_BUDGET_LIST_BYTES // 1024**2,
     ),
     "how long a guard that hangs is waited for": (r"hang, after (\d+) seconds", WAITED_FOR),
-    "how long the storms are watched": (r"calls in (\d+) s\b", int(storms.WATCHED_SECONDS)),
+    "how long the storms are watched": (
+        r"calls in (\d+) s\b",
+        int(guard_scenarios.WATCHED_SECONDS),
+    ),
 }
 
 

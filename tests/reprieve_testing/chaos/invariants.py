@@ -58,7 +58,7 @@ class History:
     victims: Sequence[VictimExpectation]
     writes: Sequence[Write]
     hints: Sequence[Hint] = ()
-    said: Sequence[WorkloadAnswer] = ()
+    answers: Sequence[WorkloadAnswer] = ()
     outages: Sequence[Outage] = ()
 
 
@@ -67,7 +67,7 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
 
     The operator itself sets the deadline, so the time that the victim requested is checked as well.
     """
-    done, hints_by_uid = _first_done(history.said), _by_uid(history.hints)
+    done, hints_by_uid = _first_done(history.answers), _by_uid(history.hints)
     writes = _by_uid(history.writes)
     for victim in history.victims:
         if not victim.has_notice:
@@ -200,9 +200,9 @@ def _by_uid(records: Iterable[Any]) -> Mapping[str, list[Any]]:
     return found
 
 
-def _first_done(said: Iterable[WorkloadAnswer]) -> Mapping[str, datetime]:
+def _first_done(answers: Iterable[WorkloadAnswer]) -> Mapping[str, datetime]:
     found: dict[str, datetime] = {}
-    for answer in said:
+    for answer in answers:
         if answer.state in _LAST_ANSWERS:
             found[answer.uid] = min(answer.at, found.get(answer.uid, answer.at))
     return found

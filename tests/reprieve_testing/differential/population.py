@@ -5,11 +5,11 @@ ones.
 from collections import Counter
 from collections.abc import Sequence
 
-from . import flavours, generator, rule
+from . import generator, rule, variations
 from .difference import Difference
+from .examples import EXAMPLES
 from .published import use_cases
 from .scenario import Scenario
-from .shown import EXAMPLES
 
 GENERATED, SEED = 500, 2026
 _SHARE = 1 / 25
@@ -22,7 +22,7 @@ def all_scenarios(generated: int = GENERATED, seed: int = SEED) -> Sequence[Scen
         *(case.scenario for case in use_cases()),
         *(shown.scenario for shown in EXAMPLES.values()),
         *generator.scenarios(generated, seed),
-        *flavours.variants(round(generated * _SHARE), seed),
+        *variations.variants(round(generated * _SHARE), seed),
     )
 
 

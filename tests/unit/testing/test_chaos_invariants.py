@@ -16,7 +16,7 @@ from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import Observation
 from reprieve_testing.builders import after
-from reprieve_testing.chaos import actors, edges, invariants, records
+from reprieve_testing.chaos import edges, invariants, records, scripted_victims
 from reprieve_testing.chaos.edges import Edge, PodAction
 from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
 from reprieve_testing.chaos.proxy import ProxiedCall
@@ -64,7 +64,9 @@ SAVED = WorkloadAnswer(uid="u", at=after(19), state="saved")
 VICTIM = VictimExpectation(
     uid="u", pod="team/victim", marked_at=after(0), max_duration=timedelta(seconds=70)
 )
-GOOD = History(victims=[VICTIM], writes=[HINT_WRITTEN, MARKED, DELETED], hints=[HINT], said=[SAVED])
+GOOD = History(
+    victims=[VICTIM], writes=[HINT_WRITTEN, MARKED, DELETED], hints=[HINT], answers=[SAVED]
+)
 
 
 @dataclass(frozen=True)
@@ -84,31 +86,31 @@ def victim(**changes: Any) -> list[VictimExpectation]:
 CASES = {
     "an acknowledged victim is deleted at once": Case(GOOD),
     "a victim without an answer is deleted after its deadline": Case(
-        good(said=[], writes=[HINT_WRITTEN, write(60.5, "delete")])
+        good(answers=[], writes=[HINT_WRITTEN, write(60.5, "delete")])
     ),
     "a victim without an answer is not deleted before its deadline": Case(
-        good(said=[], writes=[HINT_WRITTEN, write(59, "delete")]),
+        good(answers=[], writes=[HINT_WRITTEN, write(59, "delete")]),
         [EARLY + "{59}, unacknowledged, before its deadline {60}"],
     ),
     "a victim without an answer has its requested time, whatever deadline was written": Case(
         good(
             victims=victim(min_notice=timedelta(seconds=61)),
-            said=[],
+            answers=[],
             writes=[HINT_WRITTEN, write(60.5, "delete")],
         ),
         [EARLY + "{60.5}, unacknowledged, less than 61 s after its mark"],
     ),
     "an answer after the DELETE is too late": Case(
-        good(said=[replace(SAVED, at=after(21))]),
+        good(answers=[replace(SAVED, at=after(21))]),
         [EARLY + "{20.2}, unacknowledged, before its deadline {60}"],
     ),
     "progress is no acknowledgement": Case(
-        good(said=[replace(SAVED, state="saving")]),
+        good(answers=[replace(SAVED, state="saving")]),
         [EARLY + "{20.2}, unacknowledged, before its deadline {60}"],
     ),
     "a deadline in a hint counts like a written one": Case(
         good(
-            said=[],
+            answers=[],
             hints=[replace(HINT, deadline=after(65))],
             writes=[HINT_WRITTEN, write(62, "delete")],
         ),
@@ -116,7 +118,7 @@ CASES = {
     ),
     "an extension counts from when it was written": Case(
         good(
-            said=[],
+            answers=[],
             victims=victim(max_duration=timedelta(seconds=100)),
             writes=[
                 HINT_WRITTEN,
@@ -128,7 +130,7 @@ CASES = {
     ),
     "a victim whose time is over may wait for its gang and end with it": Case(
         good(
-            said=[],
+            answers=[],
             writes=[
                 HINT_WRITTEN,
                 write(
@@ -146,11 +148,11 @@ CASES = {
         )
     ),
     "a victim with notice gets notice": Case(
-        good(writes=[write(1, "delete")], hints=[], said=[]),
+        good(writes=[write(1, "delete")], hints=[], answers=[]),
         [EARLY + "{1} without notice"],
     ),
     "a victim without notice needs none": Case(
-        good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], said=[])
+        good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], answers=[])
     ),
     "a refused DELETE does not count": Case(
         good(writes=[HINT_WRITTEN, write(5, "delete", status=409), MARKED, DELETED])
@@ -218,7 +220,7 @@ CASES = {
             victims=victim(must_be_deleted=False, may_be_touched=False, ended_at=after(1)),
             writes=[write(1, "patch", HINTED, status=409)],
             hints=[],
-            said=[],
+            answers=[],
         )
     ),
     "and is neither written to nor hinted": Case(
@@ -400,9 +402,9 @@ def test_the_operator_is_killed_at_all_edges():
 @pytest.mark.parametrize("edge", edges.unseen_edges(), ids=str)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_operator_of_a_former_victim_is_killed_at_its_first_state(
-    edge: Edge, when: actors.When
+    edge: Edge, when: scripted_victims.When
 ):
-    actor = actors.unseen_at(edge, when, "v")
+    actor = scripted_victims.unseen_at(edge, when, "v")
     [kill] = actor.kills
     act = PodAction.UNMARK if edge.observation is Observation.MARK_REMOVED else PodAction.VANISH
     assert (actor.acts_before_first_state, actor.trigger.action, str(kill)) == (
@@ -421,7 +423,7 @@ def test_the_operator_of_a_former_victim_is_killed_at_its_first_state(
 
 
 def test_a_member_that_disappears_answers_nothing_before_its_partner_is_reached():
-    actor = actors.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
+    actor = scripted_victims.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
     assert actor.partner is not None
     assert actor.answer is None
     actor.partner.observe_state(HINTED)
@@ -436,7 +438,7 @@ def test_the_operator_of_a_disappearing_victim_is_killed_at_the_write_of_its_pha
             "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}}
         )
 
-    actor = actors.lost_at(edge, "v")
+    actor = scripted_victims.lost_at(edge, "v")
     [kill] = actor.kills
     assert (actor.trigger_phase, actor.trigger.action, str(kill)) == (
         edge.phase,
@@ -455,7 +457,7 @@ FORGETFUL = [
 
 @pytest.mark.parametrize("edge", FORGETFUL, ids=str)
 def test_a_restarted_workload_forgets_its_request_once_at_its_phase(edge: Edge):
-    actor = actors.victim_for_edge(edge, actors.point_of(edge), "after", "v")
+    actor = scripted_victims.victim_for_edge(edge, scripted_victims.point_of(edge), "after", "v")
     actor.heard_eviction_id, actor.attempt_heard = "u-1", 1
     actor.observe_state(HINTED)
     assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == ("u-1", False)
@@ -510,7 +512,7 @@ def test_the_ends_of_a_victim_are_also_tried_with_evictions():
     ],
 )
 def test_a_call_that_deletes_or_evicts_is_recognised(method: str, path: str, is_one: bool):  # noqa: FBT001 - a case's answer
-    assert actors.is_deletion(ProxiedCall(method, path, {})) is is_one
+    assert scripted_victims.is_deletion(ProxiedCall(method, path, {})) is is_one
 
 
 ALIKE = {

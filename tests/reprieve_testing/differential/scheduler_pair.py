@@ -21,8 +21,8 @@ from realcluster.progress import Progress
 from realcluster.state import Cluster, write_private
 
 from . import documents
+from .bulk_client import BulkClient
 from .documents import NAMESPACES, PREEMPTOR, REPRIEVE, SCENARIO_LABEL, SIDES, UPSTREAM, Side
-from .hands import BulkClient
 from .scenario import Scenario, ScenarioOutcome, ScenarioPriorityClass
 
 Json = Any

@@ -20,11 +20,19 @@ from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing.cluster import Program
 
 from . import invariants, records
-from .actors import HELD, Kill, ScriptedVictim, WorkloadServer, is_deletion, state_in, utc_now
+from .chaos_namespace import BY_A_BUDGET, ChaosNamespace, all_of
 from .edges import PodAction
 from .invariants import History, Outage
 from .proxy import Dropped, ProxiedCall, ProxiedResponse
-from .stage import BY_A_BUDGET, ChaosNamespace, all_of
+from .scripted_victims import (
+    HELD,
+    Kill,
+    ScriptedVictim,
+    WorkloadServer,
+    is_deletion,
+    state_in,
+    utc_now,
+)
 
 Json = Any
 
@@ -194,7 +202,7 @@ class ChaosRunner:
             victims=[actor.as_victim(self._pod_of(name)) for name, actor in self.victims.items()],
             writes=[write for write in writes if write.pod in pods],
             hints=[hint for hint in self.workloads.hints if hint.uid in uids],
-            said=[said for said in self.workloads.answers if said.uid in uids],
+            answers=[answer for answer in self.workloads.answers if answer.uid in uids],
             outages=self.outages,
         )
         left = await self.namespace.pods()
