@@ -283,11 +283,11 @@ class Engines:
 
     def olds(self, kind: str) -> list[OldObject]:
         """Return the objects of `kind` that existed before."""
-        told = OLD_OF_PRIORITY_CLASSES if kind == "PriorityClass" else OLD_OF_PODS
+        metadata = OLD_OF_PRIORITY_CLASSES if kind == "PriorityClass" else OLD_OF_PODS
         names = [f"differential-old-{number}" for number in range(OLD_COUNT)]
         return [
             OldObject(name, a_document(kind, name, said), said)
-            for name, said in zip(names, told, strict=True)
+            for name, said in zip(names, metadata, strict=True)
         ]
 
     def wait_in_force(self) -> None:
@@ -411,11 +411,11 @@ def _defaults(case: Case, document: Json) -> tuple[tuple[str, str | None], ...]:
         return ()
     metadata = document["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    told = [
+    defaults = [
         (key, labels.get(key))
         for key in (keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.CAN_PREEMPT)
     ]
-    return (*told, *((key, annotations.get(key)) for key in (_NEW, _SECONDS)))
+    return (*defaults, *((key, annotations.get(key)) for key in (_NEW, _SECONDS)))
 
 
 def _list(items: Any) -> str:

@@ -167,8 +167,10 @@ def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
         after = gangs.running()
         left = {name: len(after.get(name, set()) & before[name]) for name in names}
         run = {name: len(uids) for name, uids in after.items()}
-        told = f"round {number}: left {left}, run {run}, {ours.outcomes()}\n{ours.last_choices(4)}"
-        assert sorted(left.values()) == [0, *[VICTIM_SIZE] * (VICTIMS - 1)], told
+        report = (
+            f"round {number}: left {left}, run {run}, {ours.outcomes()}\n{ours.last_choices(4)}"
+        )
+        assert sorted(left.values()) == [0, *[VICTIM_SIZE] * (VICTIMS - 1)], report
         victim = min(names, key=left.__getitem__)
         gangs.end(preemptor, victim)
         # Create another Job: its controller waits for minutes before it replaces so many failed

@@ -108,12 +108,12 @@ def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
 
 
 def a_group(name: str, priority_class: str, **spec: Any) -> Any:
-    said = {"schedulingPolicy": {"basic": {}}, "priorityClassName": priority_class} | spec
+    group_spec = {"schedulingPolicy": {"basic": {}}, "priorityClassName": priority_class} | spec
     return {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": name},
-        "spec": said,
+        "spec": group_spec,
     }
 
 

@@ -106,7 +106,7 @@ def test_what_it_points_to_is_there(path: str) -> None:
 
 
 def test_its_statements_about_the_agent_are_true() -> None:
-    said = (
+    statements = (
         f"port {agent.PORT}",
         f"`{agent.SIGNAL_FOLDER}/request`",
         f"`{mailbox.ANSWER_SUFFIX}`",
@@ -114,7 +114,7 @@ def test_its_statements_about_the_agent_are_true() -> None:
         f"{contract.MAX_ANSWER // 1024} KiB",
         "a volume of 1 MiB",
     )
-    assert [words for words in said if words not in TEXT] == []
+    assert [words for words in statements if words not in TEXT] == []
     assert sidecar._SIZE == "1Mi"
 
 

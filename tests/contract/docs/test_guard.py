@@ -135,17 +135,17 @@ def in_parts(victims: int, replicas: int) -> tuple[int, ...]:
 @pytest.mark.parametrize("is_postponed", [True, False], ids=["put off", "refused"])
 def test_how_often_a_scheduler_asks_follows_from_them(*, is_postponed: bool) -> None:
     at_a_time = range(1, int(figure(r"deletes (\d+) of them at a time")) + 1)
-    said = figure(r"at most ([\d.]+) calls a second")
+    documented = figure(r"at most ([\d.]+) calls a second")
     alike = [
         calls_a_second(*in_parts(victims, replicas), is_postponed=is_postponed)
         for victims in at_a_time
         for replicas in (1, 2)
     ]
-    assert math.ceil(10 * max(alike)) / 10 == said
+    assert math.ceil(10 * max(alike)) / 10 == documented
     of_three = max(
         calls_a_second(*in_parts(victims, 3), is_postponed=is_postponed) for victims in at_a_time
     )
-    assert of_three <= 1.5 * said
+    assert of_three <= 1.5 * documented
     unequal = [
         calls_a_second(part, victims - part, is_postponed=is_postponed)
         for victims in at_a_time

@@ -213,8 +213,8 @@ def test_the_same_request_again_saves_nothing_again_and_another_does(
         lambda: states(api)[2:] == [("uid-2", AnswerState.SAVING), ("uid-2", AnswerState.SAVED)],
     )
     assert (api.answers[3].step or 0) > (api.answers[1].step or 0)
-    told = [headers["Authorization"] for _, headers, _ in api.patches]
-    assert told == ["Bearer first"] * 2 + ["Bearer renewed"] * 2
+    tokens = [headers["Authorization"] for _, headers, _ in api.patches]
+    assert tokens == ["Bearer first"] * 2 + ["Bearer renewed"] * 2
 
 
 def test_a_cancelled_request_is_ignored(api: ApiServer, tmp_path: Path) -> None:

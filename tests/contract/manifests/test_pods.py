@@ -71,9 +71,9 @@ def test_its_probes_ask_what_the_program_answers(deployment: Any) -> None:
     (port,) = container["ports"]
     assert port["containerPort"] == PORTS[deployment["metadata"]["name"]]
     for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
-        asked = container[probe]["httpGet"]
-        assert (asked["path"], asked["port"]) == (path, port["name"])
-        assert (asked.get("scheme") == "HTTPS") == (port["name"] == "https")
+        request = container[probe]["httpGet"]
+        assert (request["path"], request["port"]) == (path, port["name"])
+        assert (request.get("scheme") == "HTTPS") == (port["name"] == "https")
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

@@ -17,8 +17,8 @@ def test_the_configmap_states_exactly_the_defaults() -> None:
 
 def test_every_setting_can_be_seen_in_the_configmap() -> None:
     text = (manifests.BASE / "policy.yaml").read_text()
-    said = set(re.findall(r"^  (?:# )?([a-z][a-zA-Z]+): ", text, re.MULTILINE))
-    assert set(FIELDS) <= said
+    stated = set(re.findall(r"^  (?:# )?([a-z][a-zA-Z]+): ", text, re.MULTILINE))
+    assert set(FIELDS) <= stated
     assert set(DATA) <= set(FIELDS)
 
 

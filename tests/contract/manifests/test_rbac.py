@@ -156,12 +156,12 @@ def test_the_roles_for_people_have_no_binding() -> None:
     bound = {binding["roleRef"]["name"] for binding in bindings}
     assert bound == {*CALLS, "reprieve-guard"}
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
-    asked = {
+    needed = {
         "reprieve:cancel-soft-evictions",
         "reprieve:edit-policies",
         "reprieve:claim-non-preemptible",
     }
-    assert for_people == asked | {
+    assert for_people == needed | {
         "reprieve:answer-evictions",
         "reprieve:audit",
         "reprieve:claim-sensitive",

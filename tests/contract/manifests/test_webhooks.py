@@ -291,16 +291,16 @@ def test_the_guard_reviews_deletions_by_the_policys_schedulers_only() -> None:
 
 
 def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> None:
-    said = {
+    read_keys = {
         keys.PREEMPTION_CLASS,
         keys.PREEMPTIBLE,
         keys.SOFT_EVICTION,
         keys.CHECKPOINT,
         keys.CHECKPOINT_HINT,
     }
-    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == said
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == read_keys
     # For a gang that the extender is not called about, it lists every pod.
-    assert said == snapshot_builder._GUARDED_LABELS | snapshot_builder._GUARDED_ANNOTATIONS
+    assert read_keys == snapshot_builder._GUARDED_LABELS | snapshot_builder._GUARDED_ANNOTATIONS
 
 
 def test_the_guard_is_asked_of_every_eviction_but_the_operators() -> None:

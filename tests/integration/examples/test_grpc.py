@@ -64,9 +64,9 @@ async def _tell_story(
         lambda: LINE.poll(target, "u-1", 5), lambda reply: reply.kind is not ReplyKind.NOT_RECEIVED
     )
     assert before.kind is ReplyKind.UNKNOWN_REQUEST
-    asked = await LINE.request_checkpoint(target, REQUEST, 5)
-    assert asked.answer is not None
-    assert asked.answer.state in (AnswerState.SAVING, AnswerState.SAVED)
+    answer = await LINE.request_checkpoint(target, REQUEST, 5)
+    assert answer.answer is not None
+    assert answer.answer.state in (AnswerState.SAVING, AnswerState.SAVED)
     saved = (await until(lambda: LINE.poll(target, "u-1", 5), has_saved)).answer
     assert saved is not None
     assert saved.path == str(checkpoint)

@@ -72,7 +72,11 @@ def priority_class(named: ScenarioPriorityClass) -> Json:
 
 def node(scenario: Scenario, side: Side, wanted: ScenarioNode) -> Json:
     """Return a node without pods."""
-    room = {"cpu": str(wanted.cpu), "memory": f"{wanted.memory}Gi", "pods": str(wanted.most_pods)}
+    capacity = {
+        "cpu": str(wanted.cpu),
+        "memory": f"{wanted.memory}Gi",
+        "pods": str(wanted.most_pods),
+    }
     return {
         "metadata": {
             "name": side.node(scenario, wanted.name),
@@ -83,8 +87,8 @@ def node(scenario: Scenario, side: Side, wanted: ScenarioNode) -> Json:
             "taints": [{"key": _TAINT, "effect": "NoSchedule"}] if wanted.is_tainted else [],
         },
         "status": {
-            "capacity": room,
-            "allocatable": room,
+            "capacity": capacity,
+            "allocatable": capacity,
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }

@@ -188,9 +188,19 @@ class _ScenarioGenerator:
     def _minimum(self, value: int) -> str | None:
         if self._with_probability(0.05):
             return self._random.choice(_UNREADABLE)
-        mine = self._priority
+        priority = self._priority
         number = self._random.choice(
-            (None, mine - 1, mine, mine, *[mine + 1] * 10, value, value + 1, -5, 2**31 - 1)
+            (
+                None,
+                priority - 1,
+                priority,
+                priority,
+                *[priority + 1] * 10,
+                value,
+                value + 1,
+                -5,
+                2**31 - 1,
+            )
         )
         return (
             None

@@ -73,10 +73,12 @@ def _in_gangs(random: Random, pod: ScenarioPod, scenario: Scenario) -> ScenarioP
 
 
 def _defended(random: Random, pod: ScenarioPod, scenario: Scenario) -> ScenarioPod:
-    mine = scenario.preemptor.priority
+    priority = scenario.preemptor.priority
     if pod.name == scenario.preemptor.name or random.random() < 0.5:
         return pod
-    value = min(random.choice((mine - 1, mine, mine + 1, pod.priority, pod.priority - 5)), 10**9)
+    value = min(
+        random.choice((priority - 1, priority, priority + 1, pod.priority, pod.priority - 5)), 10**9
+    )
     return replace(pod, defended_as=ScenarioPriorityClass(value=value))
 
 

@@ -119,11 +119,11 @@ def test_the_same_seed_is_the_same_trace_and_another_seed_is_another() -> None:
 @pytest.mark.parametrize(("jobs", "nodes"), [(2000, 200), (60, 6), (300, 40)])
 def test_the_nodes_are_loaded_whatever_was_drawn(jobs: int, nodes: int) -> None:
     drawn = trace.generate(3, jobs, nodes)
-    asked = sum(job.pods * job.cpus * job.seconds for job in drawn.jobs)
+    requested = sum(job.pods * job.cpus * job.seconds for job in drawn.jobs)
     capacity = nodes * trace.NODE_CPUS * drawn.window_seconds
 
     # No job takes less than a second, which makes a small trace a little more than that.
-    assert trace.LOAD * 0.999 <= asked / capacity < trace.LOAD * 1.1
+    assert trace.LOAD * 0.999 <= requested / capacity < trace.LOAD * 1.1
     assert int(kwok.CAPACITY["cpu"]) == trace.NODE_CPUS
 
 
