@@ -159,11 +159,11 @@ def test_a_pod_that_waits_to_be_made_anew_is_named_and_kept(
     cluster.kubectl.apply(kept)
     where = ("controllerrevision", name, "-n", "reprieve-system")
     place = f"controllerrevision/{name} in namespace reprieve-system"
-    message = f"{namespace}/pod/train waits to be made anew: its manifest is only in {place}\n"
+    told = f"{namespace}/pod/train waits to be made anew: its manifest is only in {place}\n"
     try:
         done = cluster.reprieve("cleanup", "-n", namespace, "--force")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", message)
-        assert message in cluster.reprieve("cleanup", "--dry-run", "--force").stderr
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", told)
+        assert told in cluster.reprieve("cleanup", "--dry-run", "--force").stderr
         assert cluster.reprieve("cleanup", "-n", "default", "--force").stderr == ""
         assert cluster.kubectl.find(*where) is not None
     finally:

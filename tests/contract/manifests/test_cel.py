@@ -84,14 +84,14 @@ def test_every_other_webhook_stays_as_it_is() -> None:
 def test_a_created_pod_reaches_a_webhook_for_what_others_say_of_it() -> None:
     condition, _ = patches("mutating")["pods.reprieve.dev"]
     assert condition["name"] == NAME
-    keys_by_webhook = {
+    read_keys = {
         keys.PREEMPTION_CLASS,
         keys.KOORDINATOR_SOFT_EVICTION,
         keys.AGENT,
         keys.CHECKPOINT,
         keys.CHECKPOINT_HINT,
     }
-    assert set(manifests.keys_in(condition["expression"])) == keys_by_webhook
+    assert set(manifests.keys_in(condition["expression"])) == read_keys
     assert "owner.?controller" in condition["expression"]
 
 
