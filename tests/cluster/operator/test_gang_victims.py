@@ -171,9 +171,9 @@ def test_what_is_taken_back_from_one_is_taken_back_from_all_and_can_be_asked_aga
 @pytest.mark.usefixtures("operator")
 def test_marks_on_several_are_one_decision(cluster: ClusterHandle, namespace: str) -> None:
     with a_gang(cluster, namespace) as workloads:
-        done = cluster.reprieve("evict", "a", "b", "-n", namespace)
+        asked = cluster.reprieve("evict", "a", "b", "-n", namespace)
         told = 'soft eviction requested, and of all of its gang "train"'
-        assert done.stdout.splitlines() == [f"pod/a {told}", f"pod/b {told}"]
+        assert asked.stdout.splitlines() == [f"pod/a {told}", f"pod/b {told}"]
         reached = wait_phases(cluster, namespace, "checkpointing")
         assert len({state(pod)["decision"] for pod in reached}) == 1
         assert [len(workload.posts) for workload in workloads.values()] == [1, 1, 1, 1]
