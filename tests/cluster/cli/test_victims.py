@@ -290,8 +290,8 @@ def test_who_asked_stands_in_the_table_in_each_line_and_in_json(
     line = cluster.reprieve("watch", "--once", "-n", namespace).stdout
     assert "\x1b" not in line
     assert line.rstrip().endswith("left  by koord-descheduler  near-completion")
-    told = json.loads(cluster.reprieve("watch", "--once", "-o", "json", "-n", namespace).stdout)
-    assert (told["initiator"], told["reason"], told["cause"]) == (
+    shown = json.loads(cluster.reprieve("watch", "--once", "-o", "json", "-n", namespace).stdout)
+    assert (shown["initiator"], shown["reason"], shown["cause"]) == (
         "koord-descheduler",
         "the node is hot",
         "priority",

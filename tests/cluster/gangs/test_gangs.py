@@ -124,8 +124,10 @@ def a_pod(
 
 
 def refused(done: Done, value: str, theirs: str, gang: str) -> bool:
-    said = f'{CLASS}: Invalid value: "{value}": must be "{theirs}", as in the rest of gang "{gang}"'
-    return done.status != 0 and said in done.stderr
+    message = (
+        f'{CLASS}: Invalid value: "{value}": must be "{theirs}", as in the rest of gang "{gang}"'
+    )
+    return done.status != 0 and message in done.stderr
 
 
 def test_the_second_pod_of_a_gang_is_as_the_first_also_after_a_restart(ours: Ours) -> None:

@@ -78,8 +78,8 @@ class World:
         """Return Reprieve's status of an Eviction, once a field of it has the text."""
 
         def look() -> Any:
-            said = self.said(name)
-            return said if text in said.get(field, "") and field in said else None
+            status = self.said(name)
+            return status if text in status.get(field, "") and field in status else None
 
         return wait_for(f"{field} {text}", look)
 
@@ -204,11 +204,11 @@ def test_a_request_gives_notice_says_how_far_it_is_and_is_completed(world: World
     request = json.loads(victim["metadata"]["annotations"][keys.CHECKPOINT_REQUEST])
     assert request["reason"] == "eviction requested"
 
-    told = world.wait_said("evicted", "message", "was asked to save its work")
+    status = world.wait_said("evicted", "message", "was asked to save its work")
 
-    assert told["heartbeatTime"] >= told["startTime"]
-    assert told["expectedCompletionTime"] == state["deadline"].partition(".")[0].rstrip("Z") + "Z"
-    assert "completionTime" not in told
+    assert status["heartbeatTime"] >= status["startTime"]
+    assert status["expectedCompletionTime"] == state["deadline"].partition(".")[0].rstrip("Z") + "Z"
+    assert "completionTime" not in status
     world.save(victim)
     world.cluster.wait_gone(NAMESPACE, "evicted")
     done = world.wait_said("evicted", "completionTime")

@@ -240,9 +240,9 @@ def test_killed_while_the_last_one_saves_the_next_one_waits_for_it(
         cluster.mark(namespace, "a")
         wait_phases(cluster, namespace, "saved", "abc")
         operator.kill()
-        asked = len(workloads["d"].requests)
+        requests_before = len(workloads["d"].requests)
         second = start_leader(cluster)
-        wait_for("it is asked again", lambda: len(workloads["d"].requests) > asked)
+        wait_for("it is asked again", lambda: len(workloads["d"].requests) > requests_before)
         assert not any(deletes(cluster, namespace, name) for name in NAMES)
         save(workloads, "d")
         wait_gone(cluster, namespace)
@@ -259,9 +259,9 @@ def test_killed_while_it_takes_a_gang_back_the_next_one_takes_back_the_rest(
         cluster.mark(namespace, "a")
         wait_phases(cluster, namespace, "checkpointing")
         operator.kill()
-        told = cluster.pod(namespace, "b")
-        assert told is not None
-        text = told["metadata"]["annotations"][keys.EVICTION].replace(
+        member = cluster.pod(namespace, "b")
+        assert member is not None
+        text = member["metadata"]["annotations"][keys.EVICTION].replace(
             '"checkpointing"', '"cancelled"'
         )
         cluster.annotate(namespace, "b", f"{keys.EVICTION}={text}")

@@ -295,11 +295,11 @@ async def test_nothing_is_written_where_nothing_differs(
 
     async def versions() -> list[str]:
         kinds = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
-        asked = [
+        calls = [
             ("secret", "certs", "-n", configurations),
             *((kind, configurations) for kind in kinds),
         ]
-        found = [await asyncio.to_thread(cluster.kubectl.get, *words) for words in asked]
+        found = [await asyncio.to_thread(cluster.kubectl.get, *words) for words in calls]
         return [item["metadata"]["resourceVersion"] for item in found]
 
     await rotator.ensure()
