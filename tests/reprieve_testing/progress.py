@@ -2,7 +2,8 @@
 
 With and without pytest-xdist. A failed test is named at once: pytest says why at the end.
 
-A run on a real cluster takes minutes, and pytest's dots say neither what is slow nor how much is left.
+A run on a real cluster takes minutes, and pytest's dots say neither what is slow nor how much is
+left.
 """
 
 import os
@@ -18,7 +19,7 @@ _SHOWN_TESTS = 6
 
 @dataclass
 class Progress:
-    """What has finished and what runs. Workers report to the controller, so the controller alone counts."""
+    """What has finished and what runs, as the workers report it to the controller."""
 
     began: float
     total: int = 0
@@ -45,18 +46,22 @@ class Progress:
         more = [f"{len(longest) - _SHOWN_TESTS} more"] if len(longest) > _SHOWN_TESTS else []
         doing = ", ".join(shown + more) or "no test runs"
         minutes = int(now - self.began) // 60
-        return f"[{clock}] {minutes} min: {self.finished} of {self.total} tests{share}{failed}; now: {doing}"
+        done = f"{self.finished} of {self.total} tests{share}{failed}"
+        return f"[{clock}] {minutes} min: {done}; now: {doing}"
 
 
 class ProgressPlugin:
-    """Feeds `Progress` from pytest's hooks, and prints it from a thread: a test of ten minutes must not silence it."""
+    """Feeds `Progress` from pytest's hooks, and prints it from a thread.
+
+    Without the thread, a test of ten minutes would silence it.
+    """
 
     def __init__(self, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._interval = interval_seconds
         self._progress = Progress(time.monotonic())
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        # pytest captures file descriptor 1 while a test runs; the copy goes to the terminal or log as before.
+        # pytest captures file descriptor 1 while a test runs; the copy still goes to the terminal.
         self._output = os.dup(1)
         self._thread = threading.Thread(target=self._print_lines, name="progress", daemon=True)
 
