@@ -88,7 +88,7 @@ async def watching(api: Api, namespace: str) -> AsyncIterator[Watched]:
         await asyncio.wait([running])
 
 
-async def until(what: str, find: Callable[[], Awaitable[T]], seconds: float = 20.0) -> T:
+async def until(what: str, find: Callable[[], Awaitable[T]], seconds: float = 60.0) -> T:
     """Return what `find` returns, as soon as that is true; `what` names it where the time is over."""
     try:
         async with asyncio.timeout(seconds):

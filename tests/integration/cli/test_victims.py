@@ -73,7 +73,7 @@ async def test_who_was_gone_before_the_first_list_is_waited_for_no_longer(
     stub.collections[TEAM]["c"] = UNMARKED
     stub.collections[PODS]["a"] = stub.collections[TEAM]["a"] = a_victim("a", "cancelled")
     named = [a_pod(name) for name in ("a", "c", "gone")]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         stay = await marking.wait(
             api, "team", named, WaitOptions(enabled=True, timeout_seconds=None)
         )
@@ -97,7 +97,7 @@ async def test_who_could_not_be_marked_is_not_waited_for(served: tuple[StubApi, 
         is_dry_run=False,
     )
     target = ClusterTarget(kubeconfig=None, context=None, namespace="team")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await evict._evict(api, target=target, order=order) == 1
 
 

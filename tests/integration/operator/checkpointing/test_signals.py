@@ -212,7 +212,7 @@ async def test_a_command_that_prints_without_end_is_left(
         return socket
 
     server.exec = pour
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         reply = await line.request_checkpoint(TARGET, REQUEST, 9)
     assert (reply.kind, reply.detail) == (ReplyKind.OUTCOME_UNKNOWN, "the command says too much")
 
