@@ -18,7 +18,7 @@ from aiohttp import web
 from reprieve_runtime.client.api import Api
 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 @dataclass

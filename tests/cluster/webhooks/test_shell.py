@@ -90,7 +90,7 @@ async def watching(api: Api, namespace: str) -> AsyncIterator[Watched]:
         await asyncio.wait([running])
 
 
-async def until(what: str, find: Callable[[], Awaitable[T]], seconds: float = 20.0) -> T:
+async def until(what: str, find: Callable[[], Awaitable[T]], seconds: float = 60.0) -> T:
     """Return the first true result of `find`; `what` names it if the time runs out."""
     try:
         async with asyncio.timeout(seconds):

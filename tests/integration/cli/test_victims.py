@@ -73,7 +73,7 @@ async def test_waiting_ends_for_pods_that_were_gone_before_the_first_list(
     stub.collections[TEAM]["c"] = UNMARKED
     stub.collections[PODS]["a"] = stub.collections[TEAM]["a"] = a_victim("a", "cancelled")
     named = [a_pod(name) for name in ("a", "c", "gone")]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         stay = await marking.wait(
             api, "team", named, WaitOptions(enabled=True, timeout_seconds=None)
         )
@@ -99,7 +99,7 @@ async def test_a_pod_that_could_not_be_marked_is_not_waited_for(
         is_dry_run=False,
     )
     target = ClusterTarget(kubeconfig=None, context=None, namespace="team")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await evict._evict(api, target=target, options=options) == 1
 
 

@@ -18,7 +18,7 @@ async def test_a_failed_task_is_restarted(caplog: pytest.LogCaptureFixture) -> N
             raise KeyError("an unexpected error")
         is_well.set()
 
-    async with asyncio.timeout(10), background(work, restart_seconds=0.0):
+    async with asyncio.timeout(60), background(work, restart_seconds=0.0):
         await is_well.wait()
     assert [record.exc_info is not None for record in caplog.records] == [True, True]
 
@@ -34,7 +34,7 @@ async def test_a_failed_task_ends_neither_the_others_nor_the_body() -> None:
         await is_tried.wait()
         goes_on.set()
 
-    async with asyncio.timeout(10), background(fail, wait):
+    async with asyncio.timeout(60), background(fail, wait):
         await goes_on.wait()
 
 
@@ -51,7 +51,7 @@ async def test_a_task_that_meets_the_end_of_the_lease_is_not_restarted() -> None
             await asyncio.sleep(0)
         others_turn.set()
 
-    async with asyncio.timeout(10), background(work, other, restart_seconds=0.0):
+    async with asyncio.timeout(60), background(work, other, restart_seconds=0.0):
         await others_turn.wait()
     assert begun == 1
 
@@ -66,6 +66,6 @@ async def test_all_tasks_end_with_the_body() -> None:
         finally:
             ended.set()
 
-    async with asyncio.timeout(10), background(work):
+    async with asyncio.timeout(60), background(work):
         await begun.wait()
     assert ended.is_set()

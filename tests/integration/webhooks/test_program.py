@@ -21,7 +21,7 @@ from reprieve_testing.reviews import a_pod, a_review
 from reprieve_testing.stub_api import stub_api
 
 PROGRAM = Path(sys.executable).with_name("reprieve-webhooks")
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 
 @dataclass

@@ -14,7 +14,7 @@ from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectRefere
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_runtime.client.api import Api
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 @dataclass

@@ -32,7 +32,7 @@ from reprieve_webhooks.http.request_body import RequestBodyReader
 from reprieve_webhooks.snapshot.recent_choices import RecentVictimSets
 
 LIMIT = 100_000
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 CEILING = timedelta(seconds=PolicySettings().ceiling_seconds)
 JSON = {"Content-Type": "application/json"}
 

@@ -66,7 +66,7 @@ async def port() -> AsyncIterator[Port]:
 
 
 async def is_closed(connection: Connection) -> bool:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         try:
             return await connection[0].read(1) == b""
         except ConnectionResetError:
@@ -76,7 +76,7 @@ async def is_closed(connection: Connection) -> bool:
 async def ask(connection: Connection) -> bytes:
     reader, writer = connection
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         head = await reader.readuntil(b"\r\n\r\n")
         return head + await reader.readexactly(3)
 
