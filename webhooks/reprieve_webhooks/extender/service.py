@@ -234,7 +234,7 @@ class Extender:
                 looking.until_over(nodes),
                 asked.candidates,
                 deadline.stops_work,
-                told_of_room=self._reported_free_nodes.filter(asked.preemptor_uid, nodes),
+                reported_room=self._reported_free_nodes.filter(asked.preemptor_uid, nodes),
             )
             # Nobody acts on it any more: neither is it expected, nor remembered.
             if deadline.is_missed or hung_up():

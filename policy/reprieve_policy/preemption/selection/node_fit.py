@@ -1,7 +1,8 @@
-"""Whether a pod may run on a node at all, however empty that is: its selector, required node affinity and taints.
+"""Whether a pod may run on a node at all, however empty: selector, required affinity and taints.
 
-Mirrors kube-scheduler's plugins NodeUnschedulable, NodeAffinity and TaintToleration. What depends on other pods (requests,
-host ports) is `selecting`'s; pod affinity, topology spread and volumes are nobody's here.
+Mirrors kube-scheduler's NodeUnschedulable, NodeAffinity and TaintToleration. Requests and host
+ports, which depend on other pods, are in `node_capacity`; pod affinity, topology spread and volumes
+are not evaluated.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,40 +21,42 @@ from .snapshot import (
 )
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""What a cordoned node is as if it were tainted with, for the scheduler."""
+"""The taint that a cordoned node has for the scheduler."""
 
 _KEEPS_OUT = frozenset({"NoSchedule", "NoExecute"})
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: it is what a pod's spec says
 
 
-def satisfies_constraints(wish: SchedulingConstraints, room: NodeInfo) -> bool:
-    """True where the pod may run on the node."""
+def satisfies_constraints(constraints: SchedulingConstraints, node_info: NodeInfo) -> bool:
+    """True if the pod may run on the node."""
     return (
-        _tolerates_all(wish.tolerations, room)
-        and all(room.labels.get(key) == value for key, value in wish.node_selector.items())
+        _tolerates_all(constraints.tolerations, node_info)
+        and all(
+            node_info.labels.get(key) == value for key, value in constraints.node_selector.items()
+        )
         and (
-            wish.node_affinity_terms is None
-            or any(_holds(term, room) for term in wish.node_affinity_terms)
+            constraints.node_affinity_terms is None
+            or any(_holds(term, node_info) for term in constraints.node_affinity_terms)
         )
     )
 
 
 def satisfies(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """True where the labels say what is required; an operator that nobody knows is satisfied by none."""
+    """True if the labels satisfy the requirement; no labels satisfy an unknown operator."""
     check = _OPERATORS.get(requirement.operator)
     return check is not None and check(labels.get(requirement.key), requirement.values)
 
 
 def anti_affinity_matches(
-    repulsion: AntiAffinity, namespace: str, labels: Mapping[str, str]
+    anti_affinity: AntiAffinity, namespace: str, labels: Mapping[str, str]
 ) -> bool:
-    """True where a pod of this Namespace, with these labels, may be one of those that are kept away."""
-    is_of_namespace = repulsion.namespaces is None or namespace in repulsion.namespaces
-    return is_of_namespace and all(satisfies(one, labels) for one in repulsion.requirements)
+    """True if the anti-affinity may concern a pod of this Namespace with these labels."""
+    is_of_namespace = anti_affinity.namespaces is None or namespace in anti_affinity.namespaces
+    return is_of_namespace and all(satisfies(one, labels) for one in anti_affinity.requirements)
 
 
 def ports_conflict(first: frozenset[HostPortInfo], second: frozenset[HostPortInfo]) -> bool:
-    """True where both want one port of the node."""
+    """True if both use the same port of the node."""
     return any(
         mine.number == its.number
         and mine.protocol == its.protocol
@@ -67,8 +70,8 @@ def _overlap(first: str, second: str) -> bool:
     return first == second or _EVERY_ADDRESS in (first, second)
 
 
-def _tolerates_all(tolerations: Sequence[TaintToleration], room: NodeInfo) -> bool:
-    taints = [*room.taints, UNSCHEDULABLE] if room.is_unschedulable else room.taints
+def _tolerates_all(tolerations: Sequence[TaintToleration], node_info: NodeInfo) -> bool:
+    taints = [*node_info.taints, UNSCHEDULABLE] if node_info.is_unschedulable else node_info.taints
     return all(
         any(_tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
@@ -84,11 +87,11 @@ def _tolerates(toleration: TaintToleration, taint: Taint) -> bool:
     return toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
-def _holds(term: NodeAffinityTerm, room: NodeInfo) -> bool:
+def _holds(term: NodeAffinityTerm, node_info: NodeInfo) -> bool:
     if not term.label_requirements and not term.name_requirements:
         return False
-    name = {"metadata.name": room.name}
-    return all(satisfies(one, room.labels) for one in term.label_requirements) and all(
+    name = {"metadata.name": node_info.name}
+    return all(satisfies(one, node_info.labels) for one in term.label_requirements) and all(
         satisfies(one, name) for one in term.name_requirements
     )
 

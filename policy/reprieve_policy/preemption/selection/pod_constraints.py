@@ -1,4 +1,4 @@
-"""What a pod's spec asks of a node beside room: its selector, affinity, tolerations and host ports."""
+"""What a pod's spec requires of a node: selector, affinity, tolerations, host ports."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,10 @@ from .snapshot import (
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: an absent `hostIP` means it
 
 _MOST_TERMS = 16
-"""Of one pod's anti-affinity: nobody could look at more for every preemptor, so that whoever has more keeps everybody away."""
+"""Terms of one pod's anti-affinity that are evaluated; a pod with more keeps all others away.
+
+More would take too long, as they are evaluated for every preemptor.
+"""
 
 
 _REPELS_ALL = AntiAffinity(None, ())
@@ -43,7 +46,7 @@ def scheduling_constraints_of(spec: PodSpec) -> SchedulingConstraints:
 
 
 def host_ports_of(spec: PodSpec) -> frozenset[HostPortInfo]:
-    """Return the node's ports that the pod takes: its containers' and its sidecars'."""
+    """Return the node's ports that the pod uses: its containers' and its sidecars'."""
     return frozenset(
         HostPortInfo(port.hostIP or _EVERY_ADDRESS, port.protocol or "TCP", port.hostPort)
         for container in _running(spec)
@@ -53,7 +56,7 @@ def host_ports_of(spec: PodSpec) -> frozenset[HostPortInfo]:
 
 
 def depends_on_other_pods(spec: PodSpec) -> bool:
-    """True where a pod that there is room for may still not fit: beside whom it may be is not judged here."""
+    """True if the pod may not fit despite enough room: that depends on other pods near it."""
     affinity = spec.affinity
     spreads = any(
         found.whenUnsatisfiable != "ScheduleAnyway"
@@ -66,7 +69,7 @@ def depends_on_other_pods(spec: PodSpec) -> bool:
 
 
 def anti_affinity_of(spec: PodSpec, namespace: str) -> tuple[AntiAffinity, ...]:
-    """Return which others a pod of this Namespace keeps away."""
+    """Return which other pods a pod of this Namespace keeps away."""
     terms = () if spec.affinity is None else _required(spec.affinity.podAntiAffinity)
     if len(terms) > _MOST_TERMS:
         return (_REPELS_ALL,)
@@ -76,7 +79,7 @@ def anti_affinity_of(spec: PodSpec, namespace: str) -> tuple[AntiAffinity, ...]:
 
 
 def requirements_of(selector: LabelSelector | None) -> tuple[Requirement, ...]:
-    """Return a label selector's requirements; none where it selects nothing, or everything."""
+    """Return a label selector's requirements; none if it selects nothing, or everything."""
     if selector is None:
         return ()
     equal = (
@@ -99,7 +102,7 @@ def _required(affinity: PodAffinity | None) -> Sequence[PodAffinityTerm]:
 
 
 def _anti_affinity(term: PodAffinityTerm, namespace: str) -> AntiAffinity:
-    # What Namespaces are labelled with is not known here: where that matters, any may be meant.
+    # The labels of Namespaces are not known here: with a selector, any Namespace may match.
     named = (
         None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
     )

@@ -610,7 +610,7 @@ def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out
     verdict = decide_admission(many, None, Facts())
     assert not verdict.is_allowed
     assert len(verdict.violations) == review.MAX_MESSAGES
-    assert verdict.warnings == ("there is more to say than can be shown: 4900 are left out",)
+    assert verdict.warnings == ("more findings than can be shown: 4900 are left out",)
 
 
 def test_what_is_left_out_still_refuses_nothing_where_it_is_only_warned_of() -> None:

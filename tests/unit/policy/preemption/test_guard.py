@@ -241,11 +241,11 @@ CASES = {
 
 WORDS = {
     "told": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to save a checkpoint first",
-    "joined": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: all of its gang is asked to go first",
+    "joined": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its whole gang is marked for eviction first",
     "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
-    "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: nobody may preempt this pod",
-    "finishes": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:01:40Z",
-    "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
+    "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: this pod is non-preemptible",
+    "finishes": "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may finish, until 12:01:40Z",
+    "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may finish, until 12:0",
     "priority": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority",
     "until": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority, until 2026-11-21T12:01:00Z",
     "quota": "metadata: Forbidden: it uses another quota",

@@ -461,7 +461,7 @@ def test_what_protects_a_gang_is_told_of_the_pod_that_it_protects():
 
     assert selection.refusal_for(ONE, scene.nodes["a"].pods[0], scene) == (
         RefusalReason.GANG,
-        "its gang goes as a whole, and a2 of it may not: it is not preemptible: by its class and checkpoint, or by its label",
+        "its gang is evicted as a unit, and a2 may not be a victim: it is not preemptible: by its class and checkpoint, or by its label",
         None,
     )
 

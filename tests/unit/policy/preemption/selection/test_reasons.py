@@ -129,7 +129,7 @@ CASES = {
     "one that is nearly complete is let finish": Case(
         tenant=running(900),
         want=RefusalReason.NEAR_COMPLETION,
-        detail="its walltime ends at 2026-11-21T12:05:00Z: it is let finish",
+        detail="its walltime ends at 2026-11-21T12:05:00Z: it may finish",
     ),
     "a second before that it is not yet": Case(tenant=running(901), want=None),
     "what is over is not nearly complete": Case(tenant=running(600), want=None),

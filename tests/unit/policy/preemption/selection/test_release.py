@@ -381,7 +381,7 @@ def test_where_only_the_scheduler_knows_and(proposed: set[str], want: DryRunStat
     )
     built = a_snapshot(a_node_info("a", *pods, cpu=6)).build()
 
-    found = selection.decide(ONE, built, ["a"], {"a": proposed}, told_of_room={"a"})
+    found = selection.decide(ONE, built, ["a"], {"a": proposed}, reported_room={"a"})
 
     assert found.node_statuses == {"a": want}
 
@@ -392,7 +392,7 @@ def test_where_it_was_told_of_room_and_wants_victims_again_a_scheduler_takes_its
         a_node_info("a", a_scheduled_pod("cheap"), a_scheduled_pod("mounts", priority=5), cpu=4)
     ).build()
 
-    best = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, told_of_room={"a"}).best
+    best = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, reported_room={"a"}).best
 
     assert best is not None
     assert [victim.name for victim in best.victims] == ["mounts"]
@@ -414,7 +414,7 @@ def test_where_there_is_room_nobody_goes_anywhere_if(proposed: set[str], told: s
     ).build()
 
     found = selection.decide(
-        ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, told_of_room=told
+        ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, reported_room=told
     )
 
     assert found.best is None
@@ -427,7 +427,7 @@ def test_but_not_while_a_mate_is_nominated_elsewhere():
     preemptor = a_preemptor(gang=MINE, member_nominated_nodes=("b",))
 
     assert selection.decide(
-        preemptor, built, ["a"], {"a": {"low"}}, told_of_room={"a"}
+        preemptor, built, ["a"], {"a": {"low"}}, reported_room={"a"}
     ).node_statuses == {"a": DryRunStatus.HAS_ROOM}
 
 
@@ -462,7 +462,7 @@ def test_so_it_does_where_it_insists_on_another_node():
     proposed = {"a": {"gone"}, "b": {"low"}}
 
     found = selection.decide(
-        a_preemptor(gang=MINE), built, ["a", "b"], proposed, told_of_room={"a", "b"}
+        a_preemptor(gang=MINE), built, ["a", "b"], proposed, reported_room={"a", "b"}
     )
 
     assert found.best is None
@@ -476,7 +476,7 @@ def test_a_node_that_was_told_of_and_is_full_again_is_chosen_on_as_any_other():
     ).build()
 
     found = selection.decide(
-        ONE, built, ["a", "b"], {"a": {"low"}, "b": {"ended"}}, told_of_room={"a"}
+        ONE, built, ["a", "b"], {"a": {"low"}, "b": {"ended"}}, reported_room={"a"}
     )
 
     assert found.node_statuses == {"b": DryRunStatus.HAS_ROOM}
@@ -491,7 +491,7 @@ def test_where_one_nodes_room_is_none_anothers_holds_nobody_up():
         a_snapshot(*rooms).build(),
         ["a", "b"],
         {"a": {"on-a"}, "b": {"on-b"}},
-        told_of_room={"a"},
+        reported_room={"a"},
     )
 
     assert found.best is not None
@@ -503,7 +503,7 @@ def test_who_was_told_to_go_is_waited_for_all_the_same():
     built = a_snapshot(a_node_info("a", a_scheduled_pod("mounts"), cpu=4), going).build()
 
     assert (
-        selection.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, told_of_room={"a"}).best is None
+        selection.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, reported_room={"a"}).best is None
     )
 
 
@@ -553,7 +553,7 @@ def test_such_victims_must_be_possible_ones():
         a_node_info("a", a_scheduled_pod("mounts", is_non_preemptible=True), cpu=4)
     ).build()
 
-    found = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, told_of_room={"a"})
+    found = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, reported_room={"a"})
 
     assert found.node_statuses == {"a": DryRunStatus.PROPOSAL_REJECTED}
 
