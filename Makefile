@@ -8,6 +8,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONPATH := hack:tests
+# Tests start our programs hundreds of times. Without bytecode on disk, each start compiles all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Cluster tests wait more than they compute, so there are more workers than processors. Each has a cluster of its own.
 WORKERS ?= $(shell expr $$(nproc) + 2)
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
@@ -45,11 +47,11 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries upstream check ## every check, and every test that is not slow (a quarter of an hour; WORKERS=4)
+test: setup binaries check ## every check, and every test that is not slow (about ten minutes; WORKERS=4)
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) --cov --cov-report=term-missing:skip-covered tests
 
 .PHONY: test-all
-test-all: test ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers, many scenes
+test-all: test upstream ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers
 	@$(BIN)/pytest $(SIDE_BY_SIDE) --markexpr=slow tests
 
 .PHONY: test-fast
@@ -57,7 +59,7 @@ test-fast: setup ## the tests that need no cluster: unit, contract, integration 
 	@$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(QUICK) tests/unit tests/contract tests/integration
 
 .PHONY: test-cluster
-test-cluster: setup binaries upstream ## of `make test`, what runs on a real control plane and, where it can run, a real node
+test-cluster: setup binaries ## of `make test`, what runs on a real control plane and, where it can run, a real node
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) tests/cluster tests/differential
 
 .PHONY: test-repeat
@@ -129,7 +131,7 @@ new-rule: setup ## create the files of a new admission rule and print the next s
 	@$(BIN)/python -m new_rule "$(NAME)"
 
 .PHONY: test-shard
-test-shard: setup binaries upstream ## one part of the cluster tests, for a CI that runs parts side by side (SHARD=1/4)
+test-shard: setup binaries ## one part of the cluster tests, for a CI that runs parts side by side (SHARD=1/4)
 	@files=$$($(BIN)/python -m shard "$(SHARD)" tests/cluster tests/differential) && \
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 

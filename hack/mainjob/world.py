@@ -172,15 +172,20 @@ def install_reprieve(world: World, webhooks_port: int, progress: Progress) -> No
             world.start(name, task.tick)
 
 
-def places(webhooks_port: int, operator_port: int, nodes: Nodes) -> dict[str, Place]:
-    """Return where the programs listen; the operator's intervals are seconds instead of minutes."""
+def places(
+    webhooks_port: int, operator_port: int, nodes: Nodes, *, lease_seconds: int = 4
+) -> dict[str, Place]:
+    """Return where the programs listen; the operator's intervals are seconds instead of minutes.
+
+    A short Lease suits a demo. A leader that is short of a processor needs a longer one.
+    """
     here = ("--listen-address", "127.0.0.1", "--log-format", "text", "--listen-port")
     webhooks = [*here, webhooks_port, "--serving-ips", "127.0.0.1", "--drain-seconds", 0.5]
     lease = [
         "--lease-duration-seconds",
-        4,
+        lease_seconds,
         "--renew-deadline-seconds",
-        3,
+        lease_seconds * 0.75,
         "--retry-period-seconds",
         0.5,
     ]

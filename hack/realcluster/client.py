@@ -28,6 +28,7 @@ NOT_PLAIN = object()
 _TIMEOUT_SECONDS = 60.0
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _MERGE_PATCH = "application/merge-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 
 
 class RefusedError(ClusterError):
@@ -112,6 +113,19 @@ class Client:
         self._resources: dict[str, Resource] = {}
         self._kept = threading.local()
 
+    def has_token(self) -> bool:
+        """Read the kubeconfig if it changed; say whether it holds one server and one token."""
+        with self._lock:
+            try:
+                stat = self._kubeconfig.stat()
+                changed_at = (stat.st_mtime_ns, stat.st_ino)
+                if changed_at != self._read_at:
+                    self._read(json.loads(self._kubeconfig.read_text()))
+                    self._read_at = changed_at
+            except (OSError, ValueError, LookupError, TypeError):
+                return False
+            return True
+
     def get(self, words: Sequence[str], *, ignore_not_found: bool = False) -> Json:
         """Return what `kubectl get WORDS -o json` prints, decoded.
 
@@ -119,7 +133,7 @@ class Client:
         anything that kubectl does better, also an error message.
         """
         wanted = parse(words)
-        if wanted is None or not self._has_token():
+        if wanted is None or not self.has_token():
             return NOT_PLAIN
         try:
             resource = self._resource(wanted.kind)
@@ -139,6 +153,19 @@ class Client:
             own = document["metadata"].get("namespace", namespace)
             url = self._resource_of(document).url(own, fieldValidation="Strict")
             self._call("POST", url, document)
+
+    def apply(self, *documents: Json) -> None:
+        """Apply objects on the server's side, as `kubectl apply --server-side --force-conflicts`.
+
+        Raises ClusterError.
+        """
+        self._need_token()
+        said = {"fieldManager": "kubectl", "force": "true", "fieldValidation": "Strict"}
+        for document in documents:
+            metadata = document["metadata"]
+            resource = self._resource_of(document)
+            url = resource.url(metadata.get("namespace", "default"), metadata["name"], **said)
+            self._call("PATCH", url, document, content_type=_APPLY_PATCH)
 
     def replace(self, document: Json) -> None:
         """Replace an object whole, or create it; raises ClusterError."""
@@ -177,21 +204,8 @@ class Client:
         return str(self._call("POST", url, request)["status"]["token"])
 
     def _need_token(self) -> None:
-        if not self._has_token():
+        if not self.has_token():
             raise ClusterError(f"{self._kubeconfig} has no token of its own")
-
-    def _has_token(self) -> bool:
-        """Read the kubeconfig again if it changed; say whether all it has is a server and a token."""
-        with self._lock:
-            try:
-                stat = self._kubeconfig.stat()
-                changed_at = (stat.st_mtime_ns, stat.st_ino)
-                if changed_at != self._read_at:
-                    self._read(json.loads(self._kubeconfig.read_text()))
-                    self._read_at = changed_at
-            except (OSError, ValueError, LookupError, TypeError):
-                return False
-            return True
 
     def _read(self, config: Json) -> None:
         (cluster,), (user,), (context,) = config["clusters"], config["users"], config["contexts"]

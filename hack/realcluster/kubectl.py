@@ -90,6 +90,9 @@ class Kubectl:
 
     def apply(self, *objects: Any) -> None:
         """Apply objects given as JSON."""
+        if self.client.has_token():
+            self.client.apply(*objects)
+            return
         self.read(
             "apply",
             "-f",

@@ -1,7 +1,8 @@
-"""The operator's clock is stepped by an hour, either way, under victims that wait: nobody goes early, nobody stays.
+"""The operator's clock is stepped by an hour, either way, while victims wait.
 
-What is stepped is `time.time` of the real program's process: every module in it reads the time from there. The clocks of
-the API server and of the workloads, by which the promises are checked, go on.
+No victim is deleted early, and none stays too long. The step changes `time.time` of the real
+program's process: every module in it reads the time from there. The clocks of the API server and of
+the workloads, by which the promises are checked, are not stepped.
 """
 
 from pathlib import Path
@@ -25,7 +26,7 @@ STEPPED = (
 
 
 class Stepped:
-    """Starts operators whose clock is off by what a file says."""
+    """Starts operators whose clock is off by the seconds in a file."""
 
     def __init__(self, cluster: ClusterHandle, kubeconfig: Path, file: Path) -> None:
         self._cluster, self._kubeconfig, self._file = cluster, kubeconfig, file
@@ -60,7 +61,7 @@ async def test_a_step_of_an_hour_moves_no_deadline_also_for_a_successor(
     stepped.step(seconds)
     await director.mark(actors[VICTIMS // 2 :])
     await director.wait_over(actor for actor in actors if actor.scripted_answer != SAVING)
-    first.kill()
+    first.kill(end_lease=False)
     async with director.outage():
         director.start()
     await director.finish()

@@ -1,4 +1,4 @@
-"""What happens to victims behind the operator's back, and what others left on them."""
+"""Changes of victims that the operator does not see, and foreign data on them."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ async def told(director: ChaosRunner, *actors: ScriptedVictim) -> None:
 
 
 async def spared(director: ChaosRunner, actor: ScriptedVictim) -> None:
-    """Return once an actor is nobody's victim, and its workload was told."""
+    """Return once an actor is no victim any more, and its workload is notified of that."""
     await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
     await until("it is told so", lambda: director.workloads.is_cancelled(actor), 30)
 
@@ -52,7 +52,7 @@ async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(
         "spared", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK)
     )
     await told(director, actor)
-    first.kill()
+    first.kill(end_lease=False)
     await stage.unmark(actor.name)
     actor.ended_at = utc_now()
     async with director.outage():
@@ -114,7 +114,7 @@ async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(
         trigger_phase=Phase.EXTENDED,
     )
     await director.create_victims([actor])
-    first.kill()
+    first.kill(end_lease=False)
     await director.mark()
     await stage.delete(actor.name)
     await stage.release([actor.name], "example.com/held")

@@ -17,7 +17,7 @@ from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.state import Cluster
 
-from .cluster import new_cluster, wait_for
+from .cluster import LEASE_SECONDS, new_cluster, wait_for
 
 Json = Any
 NODES = 6
@@ -169,7 +169,12 @@ def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
     """Make a cluster for the block, without Reprieve; `Install` is called once what must be there before it is there."""
     with new_cluster(name, kwok_nodes=NODES) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+        here = world.places(
+            cluster.port("webhooks"),
+            cluster.port("operator"),
+            Nodes.LOCAL,
+            lease_seconds=LEASE_SECONDS,
+        )
         place = World(
             cluster.home,
             kubectl,

@@ -1,6 +1,8 @@
-"""A pytest plugin: one line a minute says how far a run is and which tests run now, with and without pytest-xdist.
+"""A pytest plugin that prints one line a minute: how far the run is, and which tests run now.
 
-A run on a real cluster takes minutes, and pytest's dots say neither what is slow nor how much is left.
+It works with and without pytest-xdist. A run on a real cluster takes minutes, and pytest's dots
+show neither what is slow nor how much is left. It names a failed test at once: pytest gives the
+reason at the end.
 """
 
 import os
@@ -16,7 +18,10 @@ _SHOWN_TESTS = 6
 
 @dataclass
 class Progress:
-    """What has finished and what runs. Workers report to the controller, so the controller alone counts."""
+    """The finished and the running tests.
+
+    Workers report to the controller, so the controller alone counts.
+    """
 
     began: float
     total: int = 0
@@ -43,18 +48,23 @@ class Progress:
         more = [f"{len(longest) - _SHOWN_TESTS} more"] if len(longest) > _SHOWN_TESTS else []
         doing = ", ".join(shown + more) or "no test runs"
         minutes = int(now - self.began) // 60
-        return f"[{clock}] {minutes} min: {self.finished} of {self.total} tests{share}{failed}; now: {doing}"
+        count = f"{self.finished} of {self.total} tests{share}{failed}"
+        return f"[{clock}] {minutes} min: {count}; now: {doing}"
 
 
 class ProgressPlugin:
-    """Feeds `Progress` from pytest's hooks, and prints it from a thread: a test of ten minutes must not silence it."""
+    """Feeds `Progress` from pytest's hooks.
+
+    A thread prints it, so that a test of ten minutes does not silence it.
+    """
 
     def __init__(self, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._interval = interval_seconds
         self._progress = Progress(time.monotonic())
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        # pytest captures file descriptor 1 while a test runs; the copy goes to the terminal or log as before.
+        # pytest captures file descriptor 1 while a test runs; the copy still leads to the terminal
+        # or log.
         self._output = os.dup(1)
         self._thread = threading.Thread(target=self._print_lines, name="progress", daemon=True)
 
@@ -78,6 +88,8 @@ class ProgressPlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         with self._lock:
             self._progress.failed += report.failed
+        if report.failed:
+            self._write(f"FAILED {report.nodeid} ({report.when})")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         with self._lock:
@@ -93,10 +105,13 @@ class ProgressPlugin:
         while not self._stop.wait(self._interval):
             with self._lock:
                 line = self._progress.line(time.monotonic(), time.strftime("%H:%M:%S"))
-            os.write(self._output, f"\n{line}\n".encode())
+            self._write(line)
+
+    def _write(self, line: str) -> None:
+        os.write(self._output, f"\n{line}\n".encode())
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugin in the process that prints: not in the workers of pytest-xdist."""
+    """Register the plugin in the process that prints, not in the workers of pytest-xdist."""
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         config.pluginmanager.register(ProgressPlugin(), "reprieve-progress")

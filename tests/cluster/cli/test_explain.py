@@ -1,4 +1,4 @@
-"""`reprieve explain` against a real API server: what it reads, and what it says where it may not."""
+"""`reprieve explain` against a real API server: what it reads, and its output without rights."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def test_a_person_reads_who_may_preempt_a_pod_from_when_at_what_cost_and_what_wo
     cluster.kubectl.apply({**JOB, "metadata": {"name": "train", "namespace": namespace}})
     words = ("pods", "-n", namespace, "-l", "job-name=train")
     started = [*words, "--field-selector=status.phase=Running"]
-    (pod,) = wait_for("the Job's pod runs", lambda: cluster.kubectl.get(*started)["items"], 60)
+    (pod,) = wait_for("the Job's pod runs", lambda: cluster.kubectl.get(*started)["items"])
     name = pod["metadata"]["name"]
     done = cluster.reprieve("explain", name, "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""`reprieve reclaim` against a real API server: whose node it is, who goes, who stays, and that it asks before it does."""
+"""`reprieve reclaim` against a real API server: the node's owner, the victims, the confirmation."""
 
 import os
 import pty
@@ -24,9 +24,9 @@ YELLOW = "\x1b[33m"
 
 @pytest.fixture
 def home(cluster: ClusterHandle) -> Iterator[str]:
-    """The namespace that lent the node, on which nobody is yet: who was here for another test has left."""
+    """The namespace that lent the node. The node is empty: the pods of other tests have left it."""
     cluster.set_policy()
-    wait_for(f"nobody is on {NODE}", lambda: not on(cluster, NODE), 60)
+    wait_for(f"nobody is on {NODE}", lambda: not on(cluster, NODE))
     with cluster.namespace("home") as name:
         cluster.kubectl.read("label", "node", NODE, f"{KEY}={name}", "--overwrite")
         yield name
@@ -191,7 +191,9 @@ def test_who_may_not_read_what_decides_marks_nobody(
     assert "soft-eviction" not in str(cluster.pod(guest, "train"))
 
 
-@pytest.mark.parametrize(("answer", "status"), [("n", 1), ("y", 0)])
+@pytest.mark.parametrize(
+    ("answer", "status"), [pytest.param("n", 1, marks=pytest.mark.slow), ("y", 0)]
+)
 def test_on_a_terminal_it_shows_what_would_happen_and_asks(
     cluster: ClusterHandle, home: str, guest: str, answer: str, status: int
 ) -> None:

@@ -1,6 +1,7 @@
-"""The gang gate on a real cluster: a stock scheduler gets a gang's pods together, and nothing waits for ever.
+"""The gang gate on a real cluster: a stock scheduler gets a gang's pods together; no wait is
+endless.
 
-A quota keeps a Job's last pod from being made for as long as a test wants a gang to be incomplete.
+A quota keeps a Job's last pod from being created for as long as a test needs an incomplete gang.
 """
 
 import json
@@ -23,7 +24,7 @@ from reprieve_policy.keys import (
 )
 from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
 from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
-from reprieve_testing.cluster import ClusterHandle, cluster_for_tests, wait_for
+from reprieve_testing.cluster import LEASE_SECONDS, ClusterHandle, cluster_for_tests, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -108,7 +109,9 @@ def installed() -> Iterator[Gated]:
 
 def installed_in(handle: ClusterHandle) -> Iterator[Gated]:
     cluster, kubectl = handle.cluster, handle.kubectl
-    here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+    here = world.places(
+        cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
+    )
     programs = Programs(cluster.home, kubectl, here)
     try:
         stop(programs)
@@ -180,7 +183,7 @@ def a_pod(name: str, gates: Any = (), owner: Any = None, **labels: str) -> Any:
 
 
 def holds_new_pods(gated: Gated) -> bool:
-    """Say whether a gang's pod would be held; it is not made, where no quota keeps it from being tried."""
+    """Say whether a gang's pod would be held: by a dry run in a namespace without a quota."""
     there = replace(gated, namespace="default")
     job = gated.cluster.kubectl.find("job", "idle", "-n", there.namespace)
     if job is None:
@@ -192,7 +195,7 @@ def holds_new_pods(gated: Gated) -> bool:
 
 @contextmanager
 def nobody_changes(gated: Gated, pod: str) -> Iterator[None]:
-    """Have a policy of somebody else's refuse every change of a pod for the block."""
+    """Add a foreign policy that refuses every change of a pod, for the block."""
     constraints = {
         "apiGroups": [""],
         "apiVersions": ["v1"],
@@ -282,6 +285,7 @@ def test_a_gang_that_says_so_by_annotations_is_counted_without_a_label(gated: Ga
     gated.wait_pods("running", 4, runs)
 
 
+@pytest.mark.slow
 def test_gangs_of_one_name_in_two_namespaces_do_not_count_for_each_other(gated: Gated) -> None:
     with gated.cluster.namespace("other") as namespace:
         other = replace(gated, namespace=namespace)
@@ -368,6 +372,7 @@ def test_a_stateful_set_that_makes_its_pods_at_once_waits_for_all(gated: Gated) 
     gated.wait_pods("running", 3, runs)
 
 
+@pytest.mark.slow
 def test_a_rollout_that_makes_another_gang_of_the_pods_goes_on_one_by_one(gated: Gated) -> None:
     gated.create(a_stateful_set("Parallel"))
     gated.wait_pods("running", 3, runs)

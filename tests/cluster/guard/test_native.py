@@ -1,7 +1,7 @@
-"""An unmodified kube-scheduler that schedules native groups (`GenericWorkload`), against the guard: how often it asks.
+"""An unmodified kube-scheduler that schedules native groups (`GenericWorkload`), against the guard.
 
-One that is disrupted as a whole it deletes on every node, for a preemptor on one of them; and for a group that preempts it deletes
-victims on several nodes at once.
+The tests count its calls. It deletes a group that is disrupted as a whole on every node, for a
+preemptor on one of them. For a group that preempts, it deletes victims on several nodes at once.
 """
 
 from collections.abc import Iterator
@@ -58,6 +58,7 @@ def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(
         assert len(ours.calls(team)) <= WATCHED_SECONDS
 
 
+@pytest.mark.slow
 def test_so_is_one_that_nobody_may_preempt_and_stays(ours: GuardedCluster) -> None:
     with ours.namespace("kept") as team:
         kept = {
@@ -68,13 +69,14 @@ def test_so_is_one_that_nobody_may_preempt_and_stays(ours: GuardedCluster) -> No
         ours.create(team, *(of_group("train", name, LOW, **kept) for name in NODES))
         ours.running(team, *NODES)
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
-        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
+        wait_for("the scheduler is refused", lambda: ours.calls(team))
         bystander_is_placed(ours, team)
         assert rate(observe_calls(ours, team)) <= 1
         assert {call.code for call in ours.calls(team)} == {429}
         ours.running(team, *NODES)
 
 
+@pytest.mark.slow
 def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
     ours: GuardedCluster,
 ) -> None:
@@ -85,7 +87,7 @@ def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
         ours.running(team, *victims.values())
         ours.create(team, a_group("urgent", HIGH, schedulingPolicy={"gang": {"minCount": 2}}))
         ours.create(team, *(of_group("urgent", name, HIGH) for name in NODES))
-        wait_for("a victim is asked for", lambda: ours.calls(team), 30)
+        wait_for("a victim is asked for", lambda: ours.calls(team))
         assert rate(observe_calls(ours, team)) <= 1
         for _ in victims:
             ours.acknowledge_checkpoint(team, victim := told_in(ours, team))
@@ -112,7 +114,7 @@ def of_group(group: str, node: str, priority_class: str, **metadata: Any) -> Any
 
 
 def told_in(ours: GuardedCluster, team: str) -> str:
-    """Return a pod that is asked to save, once there is one."""
+    """Return a pod once it carries a checkpoint request."""
 
     def find() -> str | None:
         pods: list[Any] = ours.kubectl.get(
@@ -120,4 +122,4 @@ def told_in(ours: GuardedCluster, team: str) -> str:
         )["items"]
         return str(pods[0]["metadata"]["name"]) if pods else None
 
-    return wait_for("a victim is told", find, 60)
+    return wait_for("a victim is told", find)

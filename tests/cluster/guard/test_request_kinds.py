@@ -1,4 +1,7 @@
-"""The guard on a real cluster: whom it refuses, whom it puts off, whom it never touches. An unmodified scheduler and kubectl."""
+"""The guard on a real cluster: requests that it refuses, postpones, and never touches.
+
+The callers are an unmodified scheduler and kubectl.
+"""
 
 import json
 import os
@@ -104,9 +107,9 @@ def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
         ours.create(team, a_pod("kept", slots=2, node="kwok-0", **said))
         ours.running(team, "kept")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
-        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
+        wait_for("the scheduler is refused", lambda: ours.calls(team))
         assert why in ours.delete_as_scheduler(team, "kept")
-        wait_for("it comes back", lambda: len(ours.calls(team)) > 1, 30)
+        wait_for("it comes back", lambda: len(ours.calls(team)) > 1)
         assert {call.code for call in ours.calls(team)} == {429}
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
@@ -114,7 +117,7 @@ def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
 def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_makes_room(
     ours: GuardedCluster,
 ) -> None:
-    # On a node of which nobody else was refused lately: the more were, the longer are the times.
+    # Use a node with no recent refusals: each refusal lengthens the times that follow.
     with ours.namespace("tolerates") as team:
         ours.create(
             team,
@@ -129,7 +132,7 @@ def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_make
         ours.running(team, "tolerant")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-1"))
         ends_at = scheduled_at(ours, team, "tolerant") + timedelta(seconds=TOLERATION_SECONDS)
-        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
+        wait_for("the scheduler is refused", lambda: ours.calls(team))
         assert ours.calls(team)[0].at < ends_at
         told = ours.wait_phase(team, "tolerant", "hinted", "checkpointing")
         state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
@@ -162,7 +165,8 @@ def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guar
         assert state["reason"].startswith("preempted by pod ")
         ours.acknowledge_checkpoint(team, "kept")
         ours.running(team, "preemptor")
-        assert ours.pod(team, "kept") is None
+        # The scheduler takes the room of a pod that has ended before that pod is gone.
+        ours.gone(team, "kept")
         assert {call.code for call in ours.calls(team)} <= {429, 404}
 
 
@@ -198,7 +202,7 @@ def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: Guar
             )
         ours.running(team, "on-kwok-0", "on-kwok-1")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH))
-        first = wait_for("a victim is told", lambda: names(ours, team, "hinted"), 30)[0]
+        first = wait_for("a victim is told", lambda: names(ours, team, "hinted"))[0]
         other = {"on-kwok-0": "on-kwok-1", "on-kwok-1": "on-kwok-0"}[first]
         uid = (ours.pod(team, "preemptor") or {})["metadata"]["uid"]
         node = other.removeprefix("on-")
@@ -227,7 +231,8 @@ def test_where_no_operator_leads_a_victim_goes_as_ever(ours: GuardedCluster) -> 
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
         )
         ours.running(team, "victim")
-        time.sleep(5)  # The lease of the operator that is gone has to end first: 4 s here.
+        gone = "the webhooks know that no operator leads"
+        wait_for(gone, lambda: try_as_scheduler(ours, team, "victim").status == 0)
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
         ours.running(team, "preemptor")
         assert {call.code for call in ours.calls(team)} == {200}
@@ -270,7 +275,6 @@ def test_where_the_webhooks_hang_whoever_they_would_keep_goes_once_the_api_serve
         wait_for(
             "they answer again",
             lambda: "asked to save" in try_as_scheduler(ours, team, "preemptor").stderr,
-            30,
         )
 
 
@@ -316,8 +320,13 @@ def test_where_preempted_pods_should_be_deleted_only_an_eviction_gives_notice(
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
         )
         ours.running(team, "kept", "victim")
+<<<<<<< HEAD
         wait_for("the policy holds", lambda: try_as_scheduler(ours, team, "victim").status == 0, 30)
         assert "this pod is non-preemptible" in ours.delete_as_scheduler(team, "kept")
+=======
+        wait_for("the policy holds", lambda: try_as_scheduler(ours, team, "victim").status == 0)
+        assert "nobody may preempt this pod" in ours.delete_as_scheduler(team, "kept")
+>>>>>>> main
         ours.create(
             team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT)
         )
@@ -381,6 +390,7 @@ def low_ceiling(ours: GuardedCluster) -> Iterator[None]:
     ours.set_policy(ceiling="60s", checkpointTimeout="30s", maxDeferral="30s", nearCompletion="30s")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("low_ceiling")
 def test_a_drain_does_not_end_what_a_budget_holds(ours: GuardedCluster) -> None:
     with ours.namespace("held") as team:
@@ -430,7 +440,6 @@ def test_a_drain_does_not_end_what_a_budget_holds(ours: GuardedCluster) -> None:
         wait_for(
             "it is told anew",
             lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"),
-            30,
         )
         ours.acknowledge_checkpoint(team, "held")
         ours.wait_gone(team, "held")
@@ -467,9 +476,7 @@ def test_while_a_budget_allows_none_a_drain_waits_and_nobody_is_told(ours: Guard
         }
         budget(ours, team, at_least=0)
         wait_for(
-            "it is told",
-            lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"),
-            30,
+            "it is told", lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted")
         )
         ours.acknowledge_checkpoint(team, "held")
         ours.wait_gone(team, "held")
@@ -532,7 +539,7 @@ def test_the_webhooks_may_change_the_mark_of_a_pod_and_nothing_else(ours: Guarde
 
 
 def as_webhooks(ours: GuardedCluster, team: str, patch: Any) -> str:
-    """Return what kubectl says of a patch, or of a deletion, by the webhooks' own identity."""
+    """Return kubectl's output for a patch or a deletion with the webhooks' own identity."""
     who = "--as=system:serviceaccount:reprieve-system:reprieve-webhooks"
     words = (
         ["delete", "pod", "pod"] if patch is None else ["patch", "pod", "pod", "--type=strategic"]
@@ -561,7 +568,9 @@ def drained(ours: GuardedCluster, team: str, *words: str) -> "subprocess.Complet
 
 
 def budget(ours: GuardedCluster, team: str, at_least: int) -> None:
-    """Allow the pods of the app `db` to become no fewer, and wait until somebody has counted them."""
+    """Forbid any disruption of the pods of app `db`; wait until the disruption controller counted
+    them.
+    """
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "db"}}}
     found = {
         "apiVersion": "policy/v1",
@@ -577,7 +586,7 @@ def budget(ours: GuardedCluster, team: str, at_least: int) -> None:
         is_seen = status.get("observedGeneration") == seen["metadata"]["generation"]
         return is_seen and status.get("currentHealthy", 0) > 0
 
-    wait_for("the budget is counted", is_counted, 60)
+    wait_for("the budget is counted", is_counted)
 
 
 def scheduled_at(ours: GuardedCluster, team: str, name: str) -> datetime:

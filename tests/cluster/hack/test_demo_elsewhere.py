@@ -1,4 +1,4 @@
-"""`make demo KUBECONFIG=…`: in a cluster that is there already the demo asks, shows what it can, and leaves nothing."""
+"""`make demo KUBECONFIG=…` in an existing cluster: it asks, shows what it can, and cleans up."""
 
 import io
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_nothing_is_done_where_nobody_agrees(
 ) -> None:
     monkeypatch.delenv(foreign.CONSENT, raising=False)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    with pytest.raises(ClusterError, match="REPRIEVE_YES=1 says yes"):
+    with pytest.raises(ClusterError, match="set REPRIEVE_YES=1 to agree"):
         tell(elsewhere)
     assert traces(kubectl) == []
 
@@ -84,14 +84,14 @@ def test_an_installation_that_is_there_is_left_alone(elsewhere: Cluster, kubectl
     kubectl.read("delete", "-f", install.NAMESPACE_FILE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("consent")
 def test_a_cluster_that_cannot_reach_this_machine_is_told_what_to_do_instead(
     elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainjob.world.EFFECTIVE_SECONDS", 3.0)
-    monkeypatch.setattr(
-        install, "LOCAL_URL", "https://no-such-text/"
-    )  # so that they are called where nobody listens
+    # The webhooks are then called at an address where no server listens.
+    monkeypatch.setattr(install, "LOCAL_URL", "https://no-such-text/")
     with pytest.raises(ClusterError, match=r"does not reach .*kubectl apply -k manifests/base"):
         tell(elsewhere)
     assert traces(kubectl) == []

@@ -1,4 +1,4 @@
-"""The manifests as the API server takes them: `kubectl apply` with all of its validation, on a dry run."""
+"""The API server accepts the manifests: `kubectl apply` with full validation, as a dry run."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Bare pods on a real control plane: made anew once, as their author wrote them, where their Namespace wants it."""
+"""Bare pods on a real control plane: recreated once, as written, if their Namespace asks."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ OPERATOR = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": 
 
 @dataclass(frozen=True)
 class Here:
-    """A Namespace that wants its bare pods made anew."""
+    """A Namespace whose policy has its bare pods recreated."""
 
     cluster: ClusterHandle
     namespace: str
@@ -32,7 +32,7 @@ class Here:
             pod = self.cluster.pod(self.namespace, victim["metadata"]["name"])
             return pod if pod and pod["metadata"]["uid"] != victim["metadata"]["uid"] else None
 
-        return wait_for("the replacement", look, 40)
+        return wait_for("the replacement", look)
 
     def create(self, document: Any) -> Any:
         words = ("create", "-n", self.namespace, "-f", "-", "-o", "json")
@@ -157,7 +157,7 @@ def test_what_it_was_told_it_leaves_to_the_next(here: Here) -> None:
 
 
 def ending(here: Here, name: str, **metadata: Any) -> Any:
-    """Return a marked pod that somebody's finalizer holds, once it is being deleted."""
+    """Return a marked pod that a foreign finalizer holds, once it is being deleted."""
     victim = here.cluster.create_pod(here.namespace, name, finalizers=HELD, **metadata)
     here.cluster.mark(here.namespace, name)
     wait_for(
@@ -183,6 +183,7 @@ def test_killed_between_the_end_and_the_new_beginning_it_is_made_anew_once(here:
     assert second.stop() == 0
 
 
+@pytest.mark.slow
 def test_one_that_was_made_before_its_maker_was_killed_is_not_made_again(here: Here) -> None:
     first = start(here.cluster)
     victim = ending(here, "done")
@@ -225,6 +226,7 @@ def test_a_name_that_somebody_else_has_taken_is_theirs(here: Here) -> None:
     assert second.stop() == 0
 
 
+@pytest.mark.slow
 def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(here: Here) -> None:
     operator = start(here.cluster)
     document = {
@@ -261,7 +263,8 @@ def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(h
         status,
     )
     here.cluster.kubectl.read(*words)
-    # While it is still there: whatever happens to the operator as the pod disappears, nothing is left to be made.
+    # While the pod still exists: whatever happens to the operator as it disappears, nothing is left
+    # to create.
     here.wait_done()
     operator.kill()
     here.free("done")
@@ -270,14 +273,18 @@ def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(h
     second = start(here.cluster)
     here.cluster.create_pod(here.namespace, "witness")
     here.cluster.mark(here.namespace, "witness")
-    wait_for("the next one is made anew", lambda: here.made("witness") == 1, 40)
+    wait_for("the next one is made anew", lambda: here.made("witness") == 1)
 
     assert here.cluster.pod(here.namespace, "done") is None
     assert here.made("done") == 0
     assert second.stop() == 0
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["it lives", "it is killed"])
+@pytest.mark.parametrize(
+    "is_killed",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["it lives", "it is killed"],
+)
 def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes_of_the_operator(
     here: Here, *, is_killed: bool
 ) -> None:
@@ -364,9 +371,7 @@ def test_a_quota_that_refuses_it_is_waited_for(here: Here) -> None:
     wait_for("the quota", lambda: here.cluster.kubectl.get(*words).get("status", {}).get("hard"))
     here.free("large")
     refused = "SoftEvictionRequeueRefused"
-    wait_for(
-        "the refusal", lambda: refused in here.cluster.event_reasons(here.namespace, "large"), 40
-    )
+    wait_for("the refusal", lambda: refused in here.cluster.event_reasons(here.namespace, "large"))
     here.cluster.kubectl.read("delete", *words)
 
     here.replaced(victim)
@@ -421,7 +426,7 @@ def test_a_pod_that_wants_none_gets_no_replacement(here: Here) -> None:
 
 
 def witness(here: Here) -> None:
-    """Wait until the operator has made another pod anew: what it would make before it, it has made."""
+    """Wait until the operator has recreated another pod: all earlier ones exist by then."""
     victim = here.cluster.create_pod(here.namespace, "witness")
     here.cluster.mark(here.namespace, "witness")
     here.replaced(victim)

@@ -1,6 +1,6 @@
-"""Victims that are evicted, not deleted: a disruption budget is honoured, for as long as the victim's ceiling allows.
+"""Victims that are evicted, not deleted: a disruption budget holds them until their ceiling.
 
-What an eviction asked for, and a budget holds then, stays.
+If an eviction marked the pod and a budget still holds it at the ceiling, the pod stays.
 """
 
 import json
@@ -40,14 +40,17 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 @pytest.fixture
 def patience(cluster: ClusterHandle, operator: Program) -> None:  # noqa: ARG001 - it sets a policy, too
-    """Have the operator wait for a budget for as long as a busy machine takes to count it, or to start a successor."""
+    """Let the operator wait for a budget for long.
+
+    A busy machine takes that long to count it, or to start a successor.
+    """
     cluster.set_policy(**PACE | {"ceiling": "5m"})
 
 
 def budget(
     cluster: ClusterHandle, namespace: str, name: str, at_least: int, app: str = "db"
 ) -> None:
-    """Allow the pods of an app to become no fewer, and wait until somebody has counted them."""
+    """Forbid any disruption of an app's pods; wait until the disruption controller counted them."""
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": app}}}
     metadata = {"name": name, "namespace": namespace}
     cluster.kubectl.apply(
@@ -65,7 +68,7 @@ def budget(
         is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
         return is_seen and status.get("currentHealthy", 0) > 0
 
-    wait_for("the budget is counted", is_counted, 60)
+    wait_for("the budget is counted", is_counted)
 
 
 def condition(pod: Any) -> Any:
@@ -110,7 +113,7 @@ def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(
     waiting = cluster.wait_phase(namespace, "one", "terminating")
     assert "deletionTimestamp" not in waiting["metadata"]
     budget(cluster, namespace, "db", at_least=1)
-    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"), 40)
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"))
     assert condition(ended)["reason"] == "EvictionByEvictionAPI"
     assert cluster.event_reasons(namespace, "one").count("WaitingForBudget") == 1
     accepted = [entry for entry in cluster.audit(namespace, "one") if entry.status < 400]
@@ -126,7 +129,7 @@ def test_beyond_the_ceiling_it_is_deleted_whatever_the_budget_says(
     cluster.create_pod(namespace, "stubborn", labels={"app": "db"}, finalizers=HELD)
     budget(cluster, namespace, "db", at_least=1)
     cluster.mark(namespace, "stubborn")
-    ended = wait_for("the DELETE", lambda: deleted(cluster, namespace, "stubborn"), 40)
+    ended = wait_for("the DELETE", lambda: deleted(cluster, namespace, "stubborn"))
     assert condition(ended)["reason"] == "PreemptionByReprieve"
     writes = [entry.what for entry in cluster.audit(namespace, "stubborn") if entry.status < 400]
     assert writes == ["patch", "patch status", "delete"]
@@ -140,7 +143,7 @@ def test_a_pod_with_two_budgets_cannot_be_evicted_but_goes_at_the_ceiling(
         budget(cluster, namespace, name, at_least=0)
     cluster.mark(namespace, "twice")
     wait_for("Event", lambda: "WaitingForBudget" in cluster.event_reasons(namespace, "twice"))
-    wait_for("the DELETE", lambda: deleted(cluster, namespace, "twice"), 40)
+    wait_for("the DELETE", lambda: deleted(cluster, namespace, "twice"))
 
 
 @pytest.mark.usefixtures("patience")
@@ -206,7 +209,7 @@ def test_an_operator_that_was_killed_while_it_waited_for_a_budget_waits_on(
     operator.kill()
     second.wait_leading()
     budget(cluster, namespace, "db", at_least=1)
-    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"), 40)
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"))
     assert state(ended) == before
     assert second.metric('reprieve_api_calls_total{outcome="ok",verb="evict"}') == 1
     assert second.stop() == 0
@@ -218,7 +221,7 @@ def evict_mark(cluster: ClusterHandle, namespace: str, name: str) -> None:
 
 
 def stood_down(cluster: ClusterHandle, namespace: str, name: str) -> Any:
-    """Return a pod that nobody asks to go any more, because its budget held it."""
+    """Return a pod whose eviction was given up because its budget held it."""
 
     def find() -> Any:
         pod = cluster.pod(namespace, name)
@@ -229,7 +232,7 @@ def stood_down(cluster: ClusterHandle, namespace: str, name: str) -> Any:
         )
         return pod if is_over else None
 
-    found = wait_for("it is stood down", find, 40)
+    found = wait_for("it is stood down", find)
     assert state(found)["outcome"] == "held-by-budget"
     assert "deletionTimestamp" not in found["metadata"]
     return found
@@ -241,7 +244,7 @@ def ceiling_of(pod: Any) -> datetime:
     return asked_at + timedelta(seconds=15)
 
 
-def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_its_workload_goes_on(
+def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_its_workload_goes_on(  # noqa: E501
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     hints = POLLS | {keys.CHECKPOINT_TIMEOUT: "12s"}
@@ -286,7 +289,7 @@ def test_asked_anew_it_has_its_notice_anew_and_goes_once_the_budget_allows_it(
     second = state(cluster.wait_phase(namespace, "again", "hinted"))
     assert second["id"] != first["id"]
     assert timestamp.parse(second["heldSince"]) == ceiling
-    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "again"), 40)
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "again"))
     assert condition(ended)["reason"] == "EvictionByEvictionAPI"
 
 
@@ -298,7 +301,7 @@ def test_what_a_budget_held_while_no_operator_lived_is_tried_once_more_and_stood
     evict_mark(cluster, namespace, "late")
     waiting = cluster.wait_phase(namespace, "late", "terminating")
     operator.kill()
-    wait_for("the ceiling is over", lambda: datetime.now(UTC) > ceiling_of(waiting), 40)
+    wait_for("the ceiling is over", lambda: datetime.now(UTC) > ceiling_of(waiting))
     second = cluster.start_operator()
     second.wait_leading()
     stood_down(cluster, namespace, "late")

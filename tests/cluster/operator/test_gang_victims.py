@@ -1,4 +1,7 @@
-"""A gang goes as a whole on a real API server: one mark reaches all, none is deleted before the last has answered."""
+"""A gang is evicted as a unit on a real API server: one mark reaches all its pods.
+
+No pod is deleted before the last one has answered.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,7 +23,8 @@ GANG = {keys.POD_GROUP: "train"}
 NAMES = ("a", "b", "c", "d")
 TOGETHER_SECONDS = 20.0
 """Much less than a deadline: that is how far apart they would be."""
-"""Between the first hint and the last, on a busy machine; one after another would be a deadline apart."""
+"""Between the first hint and the last, on a busy machine; serial hints would be a deadline apart.
+"""
 
 
 @pytest.fixture
@@ -207,6 +211,7 @@ def test_what_protects_one_pod_from_a_scheduler_protects_its_gang_and_nobody_fro
     wait_gone(cluster, namespace, "abc")
 
 
+@pytest.mark.slow
 def test_killed_while_it_reached_for_a_gang_the_next_one_goes_on(
     cluster: ClusterHandle, namespace: str
 ) -> None:
@@ -245,6 +250,7 @@ def test_killed_while_the_last_one_saves_the_next_one_waits_for_it(
     assert second.stop() == 0
 
 
+@pytest.mark.slow
 def test_killed_while_it_takes_a_gang_back_the_next_one_takes_back_the_rest(
     cluster: ClusterHandle, namespace: str
 ) -> None:

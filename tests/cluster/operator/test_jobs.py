@@ -1,4 +1,7 @@
-"""A Job of which every pod must go is suspended, and resumed after the back-off; one that others look after is not."""
+"""A Job whose pods must all leave is suspended, and resumed after the back-off.
+
+A Job that another controller manages is not.
+"""
 
 import json
 from collections.abc import Iterator
@@ -71,7 +74,7 @@ def start_job(
         | selection,
     }
     cluster.kubectl.apply(job)
-    return wait_for("the Job's pods", lambda: running(cluster, namespace, pods), 60)
+    return wait_for("the Job's pods", lambda: running(cluster, namespace, pods))
 
 
 def running(cluster: ClusterHandle, namespace: str, count: int) -> list[Any]:
@@ -145,8 +148,8 @@ def test_a_job_whose_pods_have_all_saved_is_suspended_and_resumed_with_what_they
         assert writes[-1] == "patch status", (
             "the disruption is announced before the job controller deletes"
         )
-    wait_for("the resumption", lambda: not is_suspended(cluster, namespace), 60)
-    wait_for("the Job's new pods", lambda: running(cluster, namespace, 2), 60)
+    wait_for("the resumption", lambda: not is_suspended(cluster, namespace))
+    wait_for("the Job's new pods", lambda: running(cluster, namespace, 2))
     assert SUSPENDED not in job_of(cluster, namespace)["metadata"]["labels"]
     wait_for("Events", lambda: {"JobSuspended", "JobResumed"} <= set(events(cluster, namespace)))
 

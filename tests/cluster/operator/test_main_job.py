@@ -1,4 +1,6 @@
-"""The main job, chapter by chapter: what `make demo` shows. What is promised is asserted in the chapters themselves."""
+"""The main job, chapter by chapter, as `make demo` shows it. The chapters themselves assert the
+promises.
+"""
 
 from collections.abc import Iterator
 
@@ -50,6 +52,7 @@ def test_chapter_with_local_processes_keeps_its_promise(simulated: World, chapte
     assert chapter.tell(simulated, Narrator())
 
 
+@pytest.mark.slow
 @pytest.mark.real_node
 @pytest.mark.parametrize("chapter", WITH_WORKLOAD, ids=name)
 def test_chapter_on_a_real_node_keeps_its_promise(real: World, chapter: Chapter) -> None:

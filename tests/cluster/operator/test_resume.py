@@ -1,4 +1,6 @@
-"""What must hold however the operator or the API server fails: nothing hinted twice, nothing deleted early or twice."""
+"""However the operator or the API server fails: no hint is sent twice, no pod deleted early or
+twice.
+"""
 
 import json
 import signal
@@ -74,7 +76,7 @@ def test_a_hint_that_was_written_down_but_never_sent_is_sent_as_another_attempt(
 ) -> None:
     first = start_leader(cluster)
     pod = cluster.create_pod(namespace, "untold", annotations=hinted_for(25), finalizers=HELD)
-    cluster.mark(namespace, "untold")  # Nobody listens on its address yet.
+    cluster.mark(namespace, "untold")  # No server listens on its address yet.
     before = state(cluster.wait_phase(namespace, "untold", "hinted"))
     first.kill()
     with Workload(pod["status"]["podIP"], on_post={"state": "saved"}) as workload:
@@ -85,6 +87,7 @@ def test_a_hint_that_was_written_down_but_never_sent_is_sent_as_another_attempt(
     assert second.stop() == 0
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_asked_hears_that_the_second_hint_is_the_second(
     cluster: ClusterHandle, namespace: str
 ) -> None:
@@ -116,7 +119,7 @@ def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
             wait_for("a question meanwhile", lambda: len(workload.requests) > asked)
         finally:
             cluster.start_component("kube-apiserver")
-        ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "patient"), 60)
+        ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "patient"))
     assert len(workload.posts) == 1
     assert state(ended)["outcome"] == "saved"
     assert [entry.what for entry in cluster.audit(namespace, "patient")].count("delete") == 1
@@ -125,9 +128,9 @@ def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
 def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(
     cluster: ClusterHandle, namespace: str
 ) -> None:
-    first = cluster.start_operator(lease_duration_seconds=30)
+    first = cluster.start_operator(lease_duration_seconds=600)
     first.wait_leading()
-    second = cluster.start_operator(lease_duration_seconds=30)
+    second = cluster.start_operator(lease_duration_seconds=600)
     second.wait_ready()
     cluster.create_pod(namespace, "one")
     cluster.mark(namespace, "one")
@@ -135,7 +138,7 @@ def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(
     assert second.metric("reprieve_leader") == 0
     assert second.metric('reprieve_api_calls_total{outcome="ok",verb="delete"}') is None
     assert first.stop() == 0
-    second.wait_leading(15)  # Well below the lease's 30 s: it was given back.
+    second.wait_leading()  # Well below the Lease's ten minutes: it was given back.
     cluster.create_pod(namespace, "two")
     cluster.mark(namespace, "two")
     cluster.wait_gone(namespace, "two")
@@ -179,6 +182,7 @@ def test_our_own_finalizer_holds_until_the_containers_have_ended_and_no_longer(
     assert program.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_held_victim_that_lost_its_label_while_nobody_watched_is_let_go(
     cluster: ClusterHandle, namespace: str
 ) -> None:
@@ -212,7 +216,8 @@ def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(
 def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(
     cluster: ClusterHandle, namespace: str
 ) -> None:
-    # It is stopped for longer than a test's lease lasts, and in a new term it would know nothing of a victim that is gone.
+    # The operator is down for longer than a test's lease, and would not know of a victim that is
+    # gone.
     operator = cluster.start_operator(renew_deadline_seconds=50, lease_duration_seconds=60)
     operator.wait_leading()
     victim = cluster.create_pod(namespace, "twin", annotations=hinted_for(6))
@@ -277,7 +282,7 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
 
 
 def complaints(cluster: ClusterHandle) -> list[str]:
-    """Return the notes of our Events on the present ConfigMap."""
+    """Return the notes of our Events on the current ConfigMap."""
     uid = cluster.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["metadata"][
         "uid"
     ]

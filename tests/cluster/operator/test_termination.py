@@ -56,7 +56,7 @@ def start_job(cluster: ClusterHandle, namespace: str, **annotations: str) -> Any
         pods = cluster.kubectl.get("pods", "-n", namespace, "-l", "job-name=train")["items"]
         return next((pod for pod in pods if pod["status"].get("podIP")), None)
 
-    return wait_for("the Job's pod", running, 60)
+    return wait_for("the Job's pod", running)
 
 
 def ledger_of(cluster: ClusterHandle, namespace: str) -> Any:
@@ -88,7 +88,7 @@ def end_with(cluster: ClusterHandle, namespace: str, name: str, phase: str) -> N
 
 
 def a_pod_that_nobody_ends(cluster: ClusterHandle, namespace: str, name: str) -> None:
-    """Create a pod whose node has no kubelet, and say in its place that it runs."""
+    """Create a pod whose node has no kubelet, and report it as running in the kubelet's place."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -124,9 +124,7 @@ def test_our_own_finalizer_does_not_outlive_its_ceiling(
     request = json.loads(hinted["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])
     answer = json.dumps({"state": "saved", "id": request["id"]})
     cluster.annotate(namespace, "hangs", f"reprieve.dev/checkpoint-answer={answer}")
-    wait_for(
-        "Event", lambda: "CleanupCeilingReached" in cluster.event_reasons(namespace, "hangs"), 60
-    )
+    wait_for("Event", lambda: "CleanupCeilingReached" in cluster.event_reasons(namespace, "hangs"))
     wait_for(
         "let go",
         lambda: (
@@ -148,9 +146,7 @@ def test_our_own_finalizer_does_not_keep_a_namespace(
         held = cluster.wait_phase(namespace, pod["metadata"]["name"], "hinted")
         assert held["metadata"]["finalizers"] == ["reprieve.dev/cleanup"]
     cluster.kubectl.read("delete", "namespace", namespace, "--wait=false")
-    wait_for(
-        "the namespace is gone", lambda: cluster.kubectl.find("namespace", namespace) is None, 60
-    )
+    wait_for("the namespace is gone", lambda: cluster.kubectl.find("namespace", namespace) is None)
     cluster.kubectl.read("create", "namespace", namespace)
 
 
@@ -160,7 +156,7 @@ def test_other_cleaners_are_named_once_a_minute_at_most(
     cluster.create_pod(namespace, "held", finalizers=["example.com/disk", "example.com/network"])
     cluster.mark(namespace, "held")
     wait_for("Event", lambda: notes(cluster, namespace, "WaitingForFinalizers"))
-    # As long again as it took the first to be said, and several looks at it.
+    # As long again as the first Event took, and several reconciliations.
     cluster.create_pod(namespace, "witness", finalizers=["example.com/other"])
     cluster.mark(namespace, "witness")
     wait_for("Event", lambda: "WaitingForFinalizers" in cluster.event_reasons(namespace, "witness"))
@@ -192,7 +188,7 @@ def test_of_one_that_is_not_to_be_requeued_the_owner_says_when_it_saved(
     assert len(cluster.audit(namespace, name)) <= 5
 
 
-def test_the_owner_is_told_when_one_saved_that_finishes_or_stays_once_it_waits_for_its_gang_no_longer(
+def test_the_owner_is_told_when_one_saved_that_finishes_or_stays_once_it_waits_for_its_gang_no_longer(  # noqa: E501
     cluster: ClusterHandle, namespace: str
 ) -> None:
     owner = an_idle_job(cluster, namespace)
@@ -254,7 +250,7 @@ def an_idle_job(cluster: ClusterHandle, namespace: str) -> Any:
 
 
 def kept_on_owner(cluster: ClusterHandle, namespace: str) -> dict[str, str]:
-    """Return what the Job's annotations say that is Reprieve's."""
+    """Return those of the Job's annotations that are Reprieve's."""
     annotations = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"].get(
         "annotations", {}
     )
@@ -269,7 +265,7 @@ def saved_at(pod: Any) -> str:
 
 @contextmanager
 def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[None]:
-    """Have another project's webhook for Jobs fail closed, for the block: nobody serves it."""
+    """Add another project's webhook for Jobs that fails closed, without a server, for the block."""
     webhook = {
         "name": "down.test.reprieve.dev",
         "clientConfig": {"url": "https://127.0.0.1:1/validate"},
@@ -300,6 +296,7 @@ def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[N
         cluster.kubectl.read("delete", kind, namespace)
 
 
+@pytest.mark.slow
 def test_an_owner_that_cannot_be_written_to_holds_up_no_victim_for_more_than_a_minute(
     cluster: ClusterHandle, namespace: str
 ) -> None:

@@ -283,7 +283,7 @@ class ChaosRunner:
             await self._arrived.wait()
             await self._collect()
             assert program.process.poll() is None, f"ended by itself\n{program.tail()}"
-            program.kill()
+            program.kill(end_lease=False)
             async with self.outage():
                 done = self._drop_held_calls()
                 program = self.start()
