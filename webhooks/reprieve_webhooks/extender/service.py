@@ -345,7 +345,7 @@ def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
         is_taken_with_others = (
             victim.disruption_mode is DisruptionMode.ALL
             and victim.is_guarded
-            and not victim.is_held_by_budget
+            and not (victim.release is not None and victim.release.is_held_by_budget)
         )
         if victim.gang is None or not is_taken_with_others:
             yield victim.uid

@@ -22,7 +22,13 @@ from reprieve_policy.kube.objects import Resource, controller_of, pod_group_name
 from reprieve_policy.kube.quota import NamespacesByQuota
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Pod
-from reprieve_policy.preemption.selection.snapshot import GangInfo, GangKey, Preemptor, ScheduledPod
+from reprieve_policy.preemption.selection.snapshot import (
+    GangInfo,
+    GangKey,
+    Preemptor,
+    Release,
+    ScheduledPod,
+)
 from reprieve_runtime.client.reflector import Key
 
 from . import pod_pruning
@@ -149,14 +155,15 @@ class PodCache:
                 and isinstance(known.classified, ScheduledPod)
                 and known.classified.uid == victim.uid
             ):
-                told = replace(
-                    known.classified,
-                    is_leaving=True,
-                    is_being_deleted=True,
+                before = known.classified.release
+                release = Release(
+                    expected_at=self._clock(),
                     notified=True,
-                    release_expected_at=self._clock(),
+                    is_being_deleted=True,
+                    is_held_by_budget=before is not None and before.is_held_by_budget,
                     preemptor_uid=preemptor.demand.uid,
                 )
+                told = replace(known.classified, release=release)
                 self._set_assumed(key, known, told)
 
     def without_assumed(self, groups: Mapping[GangKey, GangInfo]) -> Mapping[GangKey, GangInfo]:
@@ -260,7 +267,12 @@ class PodCache:
         self, key: Key, classified: ScheduledPod | Preemptor | None
     ) -> ScheduledPod | Preemptor | None:
         """Return what a pod is taken for: whoever was marked, and told by no operator in all the time that anybody has, stays."""
-        if not isinstance(classified, ScheduledPod) or not classified.is_only_marked:
+        release = classified.release if isinstance(classified, ScheduledPod) else None
+        if (
+            not isinstance(classified, ScheduledPod)
+            or release is None
+            or not release.is_only_marked
+        ):
             self._unnotified_marks.pop(key, None)
             return classified
         now = self._monotonic()
@@ -269,11 +281,7 @@ class PodCache:
             known = self._unnotified_marks[key] = _UnnotifiedMark(
                 classified.uid, now + self._facts_of("").settings.ceiling_seconds
             )
-        return (
-            classified
-            if now < known.expires_at
-            else replace(classified, is_leaving=False, preemptor_uid="")
-        )
+        return classified if now < known.expires_at else replace(classified, release=None)
 
     def _is_being_evicted(self, key: Key) -> bool:
         taken_for = self._pods[key].classified

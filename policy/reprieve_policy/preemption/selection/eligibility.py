@@ -115,12 +115,12 @@ class Eligibility:
         return self._members[group.key]
 
     def _leaves_alone(self, member: ScheduledPod) -> bool:
+        release = member.release
+        if release is None or not release.is_being_deleted:
+            return False
         # Also a pod that was notified first: the operator no longer controls its deletion.
-        is_late = (
-            member.is_being_deleted
-            and self.pod_eligibility.release_certainty(member) is ReleaseCertainty.NOT_SOON
-        )
-        return member.is_only_deleted or is_late
+        certainty = self.pod_eligibility.release_certainty(member)
+        return release.is_only_deleted or certainty is ReleaseCertainty.NOT_SOON
 
     def _is_evicted_as_a_unit(self, group: GangInfo) -> bool:
         """True if the gang says so, or if it can spare no pod.

@@ -300,7 +300,8 @@ def _count_victims_in_progress(eligibility: Eligibility) -> int:
     leaving = [
         one
         for one in pods
-        if one.preemptor_uid in preemptor_uids
+        if one.release is not None
+        and one.release.preemptor_uid in preemptor_uids
         and eligibility.pod_eligibility.is_current_victim(one)
     ]
     return len({pod.uid if eligibility.evicted_gang(pod) is None else pod.gang for pod in leaving})

@@ -92,7 +92,7 @@ class PodEligibility:
         """
         if not self._is_marked_as_leaving(pod) or pod.preemption_priority >= self._priority:
             return False
-        if pod.is_only_marked:
+        if pod.release is not None and pod.release.is_only_marked:
             return True
         return self.release_certainty(pod) not in (
             ReleaseCertainty.NOT_SOON,
@@ -102,13 +102,13 @@ class PodEligibility:
     def release_certainty(self, pod: ScheduledPod) -> ReleaseCertainty:
         """Return how certainly the room of this pod becomes free soon without further action."""
         return release.certainty_of(
-            pod, self._snapshot.settings.ceiling_seconds, self._snapshot.now
+            pod.release, self._snapshot.settings.ceiling_seconds, self._snapshot.now
         )
 
     def is_leaving(self, pod: ScheduledPod) -> bool:
         """True for a pod that is leaving, and is no victim again."""
         return self._is_marked_as_leaving(pod) and release.is_leaving(
-            pod, self._snapshot.settings.ceiling_seconds, self._snapshot.now
+            pod.release, self._snapshot.settings.ceiling_seconds, self._snapshot.now
         )
 
     def reason(self, pod: ScheduledPod) -> RefusalReason | None:  # noqa: C901, PLR0911 - see below
@@ -118,7 +118,7 @@ class PodEligibility:
             return RefusalReason.PRIORITY
         if self._group is not None and pod.gang == self._group:
             return RefusalReason.OWN_GANG
-        if pod.is_leaving and self.is_leaving(pod):
+        if pod.release is not None and self.is_leaving(pod):
             return RefusalReason.ALREADY_LEAVING
         if pod.lacks_priority_class:
             return RefusalReason.NO_PRIORITY_CLASS
@@ -143,7 +143,8 @@ class PodEligibility:
     def _is_marked_as_leaving(self, pod: ScheduledPod) -> bool:
         # Without an operator only a pod that is being deleted leaves: marked or notified pods wait
         # for an operator, as if Reprieve were not there.
-        return pod.is_leaving and (self._operator_is_there or pod.is_being_deleted)
+        leaving = pod.release
+        return leaving is not None and (self._operator_is_there or leaving.is_being_deleted)
 
     def _is_near_completion(self, walltime: Walltime) -> bool:
         return 0 < walltime.left(self._snapshot.now) <= self._near_completion_seconds

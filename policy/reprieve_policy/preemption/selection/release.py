@@ -14,7 +14,6 @@ leave with it.
 
 from datetime import datetime
 from enum import IntEnum
-from typing import NamedTuple
 
 from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
@@ -24,7 +23,7 @@ from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.transitions import TERMINAL
 
 from .api_objects import Pod
-from .snapshot import ScheduledPod
+from .snapshot import Release
 
 UNKNOWN_PREEMPTOR = "somebody"
 """The preemptor of a scheduler's own victim, which is unknown here. No uid has this value."""
@@ -44,38 +43,39 @@ class ReleaseCertainty(IntEnum):
     """The operator evicts it, or it leaves for the preemptor's own gang."""
 
 
-class Release(NamedTuple):
-    """How a pod is leaving; see the fields of `ScheduledPod`."""
-
-    expected_at: datetime | None
-    notified: bool
-    is_held_by_budget: bool = False
-    is_being_deleted: bool = False
-
-
 def read(pod: Pod) -> Release | None:
     """Return how a pod is leaving, `None` if it is not."""
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
-    is_asked = labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
+    is_requested = labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
     state = eviction.parse(annotations.get(keys.EVICTION, ""))
-    is_told = state is not None and _is_leaving_by_state(state)
-    if is_asked and not is_told:
+    notified = state is not None and _is_leaving_by_state(state)
+    if is_requested and not notified:
         # The eviction starts again; for a leaving pod, a mark changes nothing.
         state = None
     is_held = state is not None and termination.is_held_by_budget(state)
+    preemptor_uid = preemptor_uid_of(pod)
     if pod.metadata.deletionTimestamp is not None:
-        ends_at = timestamp.parse(pod.metadata.deletionTimestamp)
-        return Release(ends_at, is_told and not is_held, is_being_deleted=True)
+        return Release(
+            expected_at=timestamp.parse(pod.metadata.deletionTimestamp),
+            notified=notified and not is_held,
+            is_being_deleted=True,
+            preemptor_uid=preemptor_uid,
+        )
     if state is not None and is_held:
-        return Release(termination.budget_held_since(state), notified=False, is_held_by_budget=True)
+        return Release(
+            expected_at=termination.budget_held_since(state),
+            is_held_by_budget=True,
+            preemptor_uid=preemptor_uid,
+        )
     if state is not None:
-        return Release(state.requested_at, is_told) if is_told else None
+        return (
+            Release(expected_at=state.requested_at, notified=True, preemptor_uid=preemptor_uid)
+            if notified
+            else None
+        )
     # An unreadable mark requests nothing.
-    return (
-        Release(None, notified=False)
-        if isinstance(mark.read(labels, annotations), mark.Mark)
-        else None
-    )
+    is_marked = isinstance(mark.read(labels, annotations), mark.Mark)
+    return Release(preemptor_uid=preemptor_uid) if is_marked else None
 
 
 def preemptor_uid_of(pod: Pod) -> str:
@@ -89,27 +89,28 @@ def preemptor_uid_of(pod: Pod) -> str:
     return found or (UNKNOWN_PREEMPTOR if _PREEMPTED_BY_SCHEDULER in conditions else "")
 
 
-def certainty_of(pod: ScheduledPod, ceiling_seconds: int, now: datetime) -> ReleaseCertainty:
+def certainty_of(release: Release | None, ceiling_seconds: int, now: datetime) -> ReleaseCertainty:
     """Return how certainly the pod's room becomes free soon, by its own deletion or state."""
     # The operator waits no longer than the ceiling; a pod that is overdue by more does not count
     # either, as on a node that does not answer.
     if (
-        pod.release_expected_at is None
-        or abs((now - pod.release_expected_at).total_seconds()) > ceiling_seconds
+        release is None
+        or release.expected_at is None
+        or abs((now - release.expected_at).total_seconds()) > ceiling_seconds
     ):
         return ReleaseCertainty.NOT_SOON
-    if pod.notified:
+    if release.notified:
         return ReleaseCertainty.NOTIFIED
-    return (
-        ReleaseCertainty.HELD_BY_BUDGET if pod.is_held_by_budget else ReleaseCertainty.BEING_DELETED
-    )
+    if release.is_held_by_budget:
+        return ReleaseCertainty.HELD_BY_BUDGET
+    return ReleaseCertainty.BEING_DELETED
 
 
-def is_leaving(pod: ScheduledPod, ceiling_seconds: int, now: datetime) -> bool:
+def is_leaving(release: Release | None, ceiling_seconds: int, now: datetime) -> bool:
     """True for a leaving pod, however late, unless a budget holds it beyond the ceiling."""
-    if not pod.is_held_by_budget:
-        return pod.is_leaving
-    return certainty_of(pod, ceiling_seconds, now) is not ReleaseCertainty.NOT_SOON
+    if release is None or not release.is_held_by_budget:
+        return release is not None
+    return certainty_of(release, ceiling_seconds, now) is not ReleaseCertainty.NOT_SOON
 
 
 def _is_leaving_by_state(state: Eviction) -> bool:

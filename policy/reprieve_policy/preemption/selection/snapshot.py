@@ -140,6 +140,31 @@ class Preemptor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Why and when a pod leaves its node, by its mark, the operator's state or its deletion."""
+
+    expected_at: datetime | None = None
+    """When it was notified, or when its deletion ends; `None`: it is only marked, or unknown."""
+    notified: bool = False
+    """The operator evicts it: if waiting for it is enough, no node takes other victims."""
+    is_being_deleted: bool = False
+    is_held_by_budget: bool = False
+    """It is only evicted, and waits for a budget: beyond the ceiling it counts as staying."""
+    preemptor_uid: str = ""
+    """The uid of the preemptor, if it leaves for one; see `release.preemptor_uid_of`."""
+
+    @property
+    def is_only_marked(self) -> bool:
+        """True for a pod that is marked and not yet notified: the operator is about to do so."""
+        return self.expected_at is None
+
+    @property
+    def is_only_deleted(self) -> bool:
+        """True for a pod that only a user deletes: without eviction, and without its gang."""
+        return self.is_being_deleted and not (self.notified or self.is_held_by_budget)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledPod:
     """A pod on a node."""
 
@@ -156,18 +181,8 @@ class ScheduledPod:
     """By its class and checkpoint (document 001), or by Koordinator's label (000)."""
     is_service: bool = False
     """Its Namespace runs services (document 001)."""
-    is_leaving: bool = False
-    """It is marked, evicted or being deleted: it is no victim again."""
-    release_expected_at: datetime | None = None
-    """When it was notified, or when its deletion ends; `None`: unknown. See `release`."""
-    notified: bool = False
-    """The operator evicts it: if waiting for it is enough, no node takes other victims."""
-    is_being_deleted: bool = False
-    """It is being deleted."""
-    preemptor_uid: str = ""
-    """The uid of the preemptor, if it leaves for one; see `release.preemptor_uid_of`."""
-    is_held_by_budget: bool = False
-    """It is only evicted, and waits for a budget: beyond the ceiling it counts as staying."""
+    release: Release | None = None
+    """How it is leaving; `None`: it stays. A leaving pod is no victim again."""
     lacks_priority_class: bool = False
     """The PriorityClass that it names does not exist."""
     toleration: VictimToleration = NO_TOLERATION
@@ -190,14 +205,9 @@ class ScheduledPod:
     """Pods that it keeps away; topology and fit cannot be evaluated here."""
 
     @property
-    def is_only_marked(self) -> bool:
-        """True for a pod that is marked and not yet notified: the operator is about to do so."""
-        return self.is_leaving and self.release_expected_at is None
-
-    @property
-    def is_only_deleted(self) -> bool:
-        """True for a pod that only a user deletes: without eviction, and without its gang."""
-        return self.is_being_deleted and not (self.notified or self.is_held_by_budget)
+    def is_leaving(self) -> bool:
+        """True for a pod that is marked, evicted or being deleted."""
+        return self.release is not None
 
     def cost(self, now: datetime) -> Cost:
         """Return what preempting it costs now."""

@@ -62,7 +62,7 @@ def scheduled_pod_of(
     """
     view, metadata = pod.view, pod.metadata
     priority = pod_group.priority_of(_priority(pod, facts), native)
-    found, leaving = membership.read(view), release.read(pod)
+    found = membership.read(view)
     scheduled = ScheduledPod(
         uid=metadata.uid or "",
         namespace=metadata.namespace or "",
@@ -72,12 +72,7 @@ def scheduled_pod_of(
         # Never lower: a scheduler that does not ask Reprieve would not take it either.
         preemption_priority=max(priority, known.preemption_priority_of(view, priority, facts)),
         preemption_class=facts.settings.default_class,
-        is_leaving=leaving is not None,
-        release_expected_at=None if leaving is None else leaving.expected_at,
-        notified=leaving is not None and leaving.notified,
-        is_held_by_budget=leaving is not None and leaving.is_held_by_budget,
-        is_being_deleted=leaving is not None and leaving.is_being_deleted,
-        preemptor_uid="" if leaving is None else release.preemptor_uid_of(pod),
+        release=release.read(pod),
         lacks_priority_class=bool(pod.spec.priorityClassName)
         and known.priority_class_of(view, facts) is None,
         toleration=_victim_toleration(pod, facts),

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.preemption.selection.snapshot import GangKey
+from reprieve_policy.preemption.selection.snapshot import GangKey, Release
 from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_testing.stages import (
     NOW,
@@ -260,7 +260,7 @@ async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_i
 ):
     async with serving() as called:
         await called.call({"one": "a"})
-        called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", is_leaving=True)]
+        called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", release=Release())]
         assert await called.call({"one": "a"}) == {}
         assert called.choices.find("one", "a", by="p") is not None
 

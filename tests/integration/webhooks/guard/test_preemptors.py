@@ -14,7 +14,7 @@ from aiohttp import web
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, Release
 from reprieve_testing import stages
 from reprieve_testing.guard_scene import (
     GANG,
@@ -369,9 +369,7 @@ async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gon
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 
-GOING = a_scheduled_pod(
-    "going", "node-2", is_leaving=True, notified=True, release_expected_at=stages.NOW
-)
+GOING = a_scheduled_pod("going", "node-2", release=Release(expected_at=stages.NOW, notified=True))
 MINE = GangKey("team-b", "mine")
 
 
@@ -387,7 +385,9 @@ async def test_a_gang_gets_no_second_set_while_it_has_room_coming(
     tmp_path: Path, mate: Preemptor
 ) -> None:
     """Its scheduler may have chosen by itself: the extender did not answer."""
-    async with guard_fixture(tmp_path, a_victim(), cluster_view=FixedClusterView([GOING], [mate])) as here:
+    async with guard_fixture(
+        tmp_path, a_victim(), cluster_view=FixedClusterView([GOING], [mate])
+    ) as here:
         response = await here.delete_and_nominate(a_victim())
         assert "victims on another node are not gone yet" in response["status"]["message"]
         assert here.stub.patches == []

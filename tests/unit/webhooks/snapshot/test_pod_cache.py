@@ -323,7 +323,9 @@ def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(
         preemptor, "two", [cluster.tenant("victim"), replace(cluster.tenant("victim"), name="gone")]
     )
     assert cluster.tenant("victim").is_leaving
-    assert cluster.tenant("victim").preemptor_uid == "uid-p"
+    release = cluster.tenant("victim").release
+    assert release is not None
+    assert release.preemptor_uid == "uid-p"
     assert [guest.uid for guest in cluster.scene().nodes["two"].nominated_pods] == ["uid-p"]
     mate = cluster.seating.preemptor("uid-mate")
     assert mate is not None

@@ -159,7 +159,8 @@ def staying(
 
 
 def is_going(pod: ScheduledPod) -> bool:
-    return pod.is_leaving and not (pod.is_held_by_budget and pod.release_expected_at != NOW)
+    release = pod.release
+    return release is not None and not (release.is_held_by_budget and release.expected_at != NOW)
 
 
 def goes(
@@ -172,7 +173,10 @@ def goes(
         assert pod.gang is not None
         going = [member for member in members_of(scene.gangs[pod.gang]) if member.is_leaving]
     return any(
-        found.release_expected_at == NOW and (found.notified or not is_told) for found in going
+        found.release is not None
+        and found.release.expected_at == NOW
+        and (found.release.notified or not is_told)
+        for found in going
     )
 
 

@@ -31,6 +31,7 @@ from reprieve_testing.scenes import (
     a_preemptor,
     a_scheduled_pod,
     a_snapshot,
+    with_fields,
 )
 
 ME = a_preemptor(priority=1000)
@@ -75,7 +76,7 @@ def of_class(preemption_class: int) -> Preemptor:
 
 
 def low(**fields: object) -> ScheduledPod:
-    return replace(LOW, **fields)  # type: ignore[arg-type]  # named by these tests
+    return with_fields(LOW, **fields)
 
 
 def tolerating(seconds: int, minimum: int = 5000, *, since: float | None = -60) -> ScheduledPod:

@@ -18,6 +18,7 @@ from reprieve_testing.scenes import (
     a_preemptor,
     a_scheduled_pod,
     a_snapshot,
+    with_fields,
 )
 
 ONE = a_preemptor()
@@ -305,7 +306,7 @@ def test_whoever_is_asked_to_go_from_a_gang_that_can_spare_none_takes_nobody_wit
     asked, *rest = (a_scheduled_pod(name, gang=TEAM) for name in ("m0", "m1", "m2"))
     rooms = [
         a_node_info(f"n{number}", one, cpu=1)
-        for number, one in enumerate((replace(asked, **TOLD), *rest))
+        for number, one in enumerate((with_fields(asked, **TOLD), *rest))
     ]
     built = (
         a_snapshot(*rooms, a_node_info("n9", a_scheduled_pod("low"), cpu=1))
@@ -503,7 +504,8 @@ def test_who_was_told_to_go_is_waited_for_all_the_same():
     built = a_snapshot(a_node_info("a", a_scheduled_pod("mounts"), cpu=4), going).build()
 
     assert (
-        selection.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, reported_room={"a"}).best is None
+        selection.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, reported_room={"a"}).best
+        is None
     )
 
 
