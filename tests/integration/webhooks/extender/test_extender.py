@@ -237,7 +237,7 @@ async def test_of_one_that_budgets_hold_it_is_given_each_that_is_held(held: str,
     """The operator only evicts them. Without this, a preemption would take one a round. The others go with one of them."""
     key, stays = (
         GangKey("default", "g"),
-        {"is_going": True, "is_held": True, "goes_at": NOW - 2 * CEILING},
+        {"release": Release(expected_at=NOW - 2 * CEILING, is_held_by_budget=True)},
     )
     gang = [
         a_scheduled_pod(

@@ -238,7 +238,7 @@ async def test_of_a_gang_that_is_marked_by_now_nobody_goes_for_another(tmp_path:
         await ours.choose("a")
         ours.scene.stub.send("MODIFIED", gang[1] | _marked(gang[1]), PODS)
         response = await ours.delete("a", is_nominated=False)
-        assert "going" in response["status"]["message"]
+        assert "already leaving" in response["status"]["message"]
         assert ours.scene.marked() == []
 
 

@@ -61,7 +61,7 @@ async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_
     assert here.stub.calls[f"{GROUPS}/later"] == 1
     here.stub.absent.clear()
     seconds += 1
-    assert "all of its gang" in (await here.delete(named))["status"]["message"]
+    assert "its whole gang" in (await here.delete(named))["status"]["message"]
     assert here.marked() == ["train"]
 
 
