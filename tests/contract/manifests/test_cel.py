@@ -1,4 +1,6 @@
-"""What the overlay leaves to the webhooks, against what the base's webhooks are called for and what the policies cover."""
+"""What the overlay leaves to the webhooks, against what the base's webhooks are called for and what
+the policies cover.
+"""
 
 from typing import Any
 
@@ -26,7 +28,9 @@ IN_TEMPLATES = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
 
 
 def patches(kind: str) -> dict[str, Any]:
-    """Return by the webhook's name what is patched into it; every patch is preceded by a test of that name."""
+    """Return by the webhook's name what is patched into it; every patch is preceded by a test of
+    that name.
+    """
     operations = yaml.safe_load((OVERLAY / f"{kind}-webhooks.yaml").read_text())
     base = manifests.named(f"{kind.capitalize()}WebhookConfiguration", "reprieve-webhooks")[
         "webhooks"
@@ -42,7 +46,9 @@ def patches(kind: str) -> dict[str, Any]:
 
 
 def keys_of(patched: tuple[Any, Any]) -> tuple[set[str], set[str]]:
-    """Return the keys for which the webhook is called in the base, and those for which it is still called."""
+    """Return the keys for which the webhook is called in the base, and those for which it is still
+    called.
+    """
     condition, webhook = patched
     assert condition["name"] == NAME
     return set(manifests.keys_in(webhook["matchConditions"])), set(

@@ -1,8 +1,10 @@
-"""Every operation that an API server reviews, as kube-apiserver 1.37.1 sent it, and what is answered on both paths.
+"""Every operation that an API server reviews, as kube-apiserver 1.37.1 sent it, and what is
+answered on both paths.
 
-`python -m record` (in hack/) acts the operations out on a real cluster and writes the files; the table says what they
-mean. No namespace, no PriorityClass and no ConfigMap is known here: all answers are those of the defaults. The webhooks'
-`matchConditions` keep many of these reviews from being sent at all; the answers must be right where they are sent.
+`python -m record` (in hack/) acts the operations out on a real cluster and writes the files; the
+table says what they mean. No namespace, no PriorityClass and no ConfigMap is known here: all
+answers are those of the defaults. The webhooks' `matchConditions` keep many of these reviews from
+being sent at all; the answers must be right where they are sent.
 """
 
 import json
@@ -30,7 +32,9 @@ DEFAULT = {"/metadata/labels": {"reprieve.dev/preemption-class": "4"}}
 
 @dataclass(frozen=True)
 class Case:
-    """A recording, and what is answered; unless it says otherwise: allowed, nothing said, nothing changed."""
+    """A recording, and what is answered; unless it says otherwise: allowed, nothing said, nothing
+    changed.
+    """
 
     recording: str
     refused: str = ""

@@ -15,7 +15,9 @@ from reprieve_policy.preemption.eviction_preview import EvictionPreview, Preview
 from reprieve_testing.builders import NOW, PodBuilder, a_pod
 
 DELETED = "it is deleted, with 30s between SIGTERM and SIGKILL"
-EVICTED = "it is evicted as soon as its PodDisruptionBudget allows that, and deleted if that is too late"
+EVICTED = (
+    "it is evicted as soon as its PodDisruptionBudget allows that, and deleted if that is too late"
+)
 ALONE = "nothing replaces it: it has no controller"
 ANEW = (
     "if its Namespace lets Reprieve create pods, Reprieve creates it again; "
@@ -66,7 +68,10 @@ class Story:
 
 HINTED = a_pod().with_hint()
 ASKED = 'it is asked to save a checkpoint: POST to port 8080 of its own address, path "/checkpoint"'
-TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks for that; never more than 30m in all"
+TIMES = (
+    "it has 10m, 15m if it answers and is slow, up to 5m more where it asks "
+    "for that; never more than 30m in all"
+)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +95,15 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
             want=(
                 ASKED,
                 TIMES,
-                "what its replacement needs to know is written to its controller, or to that controller's owner",
+                (
+                    "what its replacement needs to know is written to its controller, or to "
+                    "that controller's owner"
+                ),
                 DELETED,
-                "Job/train replaces it; the replacement is informed of the preemption and the checkpoint",
+                (
+                    "Job/train replaces it; the replacement is informed of the preemption "
+                    "and the checkpoint"
+                ),
             ),
         ),
         Story(
@@ -104,10 +115,19 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
             settings=PolicySettings(suspend_jobs=True),
             want=(
                 "it gets no notice: it wants no checkpoint",
-                "what its replacement needs to know is written to its controller, or to that controller's owner",
+                (
+                    "what its replacement needs to know is written to its controller, or to "
+                    "that controller's owner"
+                ),
                 DELETED,
-                "if all pods of its Job are victims and none failed to save, the Job is suspended instead, for 5m",
-                "Job/sweep replaces it; the replacement is informed of the preemption and the checkpoint",
+                (
+                    "if all pods of its Job are victims and none failed to save, the Job is "
+                    "suspended instead, for 5m"
+                ),
+                (
+                    "Job/sweep replaces it; the replacement is informed of the preemption "
+                    "and the checkpoint"
+                ),
             ),
         ),
         Story(
@@ -125,7 +145,10 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
             want=(
                 ASKED,
                 TIMES,
-                'its gang "train" is evicted as a unit: no member is deleted before the last has answered',
+                (
+                    'its gang "train" is evicted as a unit: no member is deleted before the '
+                    "last has answered"
+                ),
                 DELETED,
                 ALONE,
             ),
@@ -136,7 +159,10 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
             settings=PolicySettings(end_with="evict", grace_cap_seconds=5),
             want=(
                 ASKED,
-                "it has 28m, 30m if it answers and is slow, up to 5m more where it asks for that; never more than 30m in all",
+                (
+                    "it has 28m, 30m if it answers and is slow, up to 5m more where it asks "
+                    "for that; never more than 30m in all"
+                ),
                 f"{EVICTED}, with 5s between SIGTERM and SIGKILL",
                 ALONE,
             ),

@@ -67,7 +67,9 @@ CASES = {
     ),
     "a DaemonSet's pod stays, because another would come in its place": Case(
         pod=lodger(a_pod().owned_by("DaemonSet", "logs")),
-        want=ReclaimResult(ReclaimAction.STAYS, "DaemonSet logs would create it again on this node"),
+        want=ReclaimResult(
+            ReclaimAction.STAYS, "DaemonSet logs would create it again on this node"
+        ),
     ),
     "a Job's does not": Case(
         pod=lodger(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)

@@ -122,7 +122,9 @@ CASES = {
         others=[replace(MATE, preemption_class=7)],
         classes=(8, 9, 10),
     ),
-    "of one that is nearly complete, the last to end is let finish, then it is like any other": Case(
+    (
+        "of one that is nearly complete, the last to end is let finish, then it is like any other"
+    ): Case(
         tenant=replace(
             NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)
         ),

@@ -1,4 +1,6 @@
-"""What holds of every decision, whatever the cluster: laws on random scenes, with gangs on both sides."""
+"""What holds of every decision, whatever the cluster: laws on random scenes, with gangs on both
+sides.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace

@@ -164,7 +164,10 @@ CASES = {
     "what it tolerates, it tolerates for its time": Case(
         tenant=tolerating(61),
         want=RefusalReason.TOLERATION,
-        detail="its PriorityClass tolerates priorities below 5000, and the preemptor's is 1000, until 2026-11-21T12:00:01Z",
+        detail=(
+            "its PriorityClass tolerates priorities below 5000, and the preemptor's "
+            "is 1000, until 2026-11-21T12:00:01Z"
+        ),
     ),
     "and no longer": Case(tenant=tolerating(60), want=None),
     "or for ever": Case(

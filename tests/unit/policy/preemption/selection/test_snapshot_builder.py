@@ -508,7 +508,10 @@ PREEMPTORS = {
         want={"demand.priority": 9000},
     ),
     "and 0 where it names none": Case(pod=a_pod({"priority": None}), want={"demand.priority": 0}),
-    "in a native group too it preempts by its own: kube-scheduler places none whose pods have another": Case(
+    (
+        "in a native group too it preempts by its own: kube-scheduler places "
+        "none whose pods have another"
+    ): Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
         known={"native": PodGroupInfo(priority=99)},
         want={"demand.priority": 7},
