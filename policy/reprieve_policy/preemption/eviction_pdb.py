@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from reprieve_policy.kube.objects import labels_of
 
-from .selection import node_fit, pod_constraints
+from .selection import node_fit
 from .selection.api_objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 
 _ALWAYS_ALLOW = "AlwaysAllow"
@@ -33,7 +33,7 @@ def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """
     selector, labels = budget.spec.selector, labels_of(pod.metadata)
     return selector is not None and all(
-        node_fit.satisfies(one, labels) for one in pod_constraints.requirements_of(selector)
+        node_fit.satisfies(one, labels) for one in node_fit.requirements_of(selector)
     )
 
 

@@ -369,7 +369,7 @@ def _clock(moment: datetime) -> str:
 
 
 TOO_MANY_EVICTIONS = _postponed("too many evictions at once, try again", None)
-"""Of an eviction: whoever evicts tries again."""
+"""For an eviction: the client tries again."""
 _REASON = "preempted by pod"
 _FINISHED_SAVING = (Phase.SETTLED, Phase.SAVED, Phase.TERMINATING)
 _PROTECTION_VIOLATIONS = {

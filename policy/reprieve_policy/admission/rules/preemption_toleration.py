@@ -34,7 +34,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
         isinstance(parsed, PreemptionToleration)
         and not too_low
         and _KEY in annotations
-        and _tolerates_nobody(parsed, value)
+        and _refuses_no_preemptor(parsed, value)
     ):
         warnings = (*warnings, f"{_PATH}: tolerates no preemptor")
     found = (*too_low, *unreadable, *older)
@@ -50,7 +50,7 @@ def _below(text: str | None, value: int) -> Iterator[Violation]:
         yield Violation(_PATH, ViolationKind.INVALID, text, detail)
 
 
-def _tolerates_nobody(parsed: PreemptionToleration, value: int) -> bool:
+def _refuses_no_preemptor(parsed: PreemptionToleration, value: int) -> bool:
     """Return whether the toleration refuses no preemptor.
 
     Upstream assumes the value + 1 without seconds for a class without a toleration.

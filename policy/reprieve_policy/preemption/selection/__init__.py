@@ -7,8 +7,7 @@ functions, so that explanations match decisions.
 
 from .evaluator import PreemptionCandidate, PreemptionDecision, decide, refusal_for
 from .node_status import STATUS_MESSAGES, WAITING_IS_ENOUGH, DryRunStatus
-from .reason_messages import REASON_MESSAGES, Refusal
-from .reasons import RefusalReason
+from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 
 __all__ = [
     "REASON_MESSAGES",

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 
-from . import reason_messages
-from .reason_messages import Refusal
-from .reasons import PodEligibility, RefusalReason
+from . import reasons
+from .reasons import PodEligibility, Refusal, RefusalReason
 from .release import ReleaseCertainty
 from .snapshot import GangInfo, GangKey, Preemptor, ScheduledPod, Snapshot
 
@@ -53,9 +52,9 @@ class Eligibility:
             return None
         protected = None if group is None else self.protecting_member(group)
         if reason is not RefusalReason.GANG or protected is None:
-            return reason_messages.build_refusal(reason, self.preemptor, pod, self.snapshot)
+            return reasons.build_refusal(reason, self.preemptor, pod, self.snapshot)
         member, its = protected
-        detail = reason_messages.build_refusal(its, self.preemptor, member, self.snapshot).detail
+        detail = reasons.build_refusal(its, self.preemptor, member, self.snapshot).detail
         return Refusal(
             reason,
             f"its gang is evicted as a unit, and {member.name} may not be a victim: {detail}",

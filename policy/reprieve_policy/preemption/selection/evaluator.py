@@ -8,8 +8,7 @@ from .eligibility import Eligibility
 from .gang_planner import GangPlanner, PreemptionPlan, single_pod_plan
 from .node_dry_run import NodeDryRun, VictimRanking, ranking_for
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
-from .reason_messages import REASON_MESSAGES, Refusal
-from .reasons import RefusalReason
+from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 from .release import UNKNOWN_PREEMPTOR
 from .select_victims import Selection
 from .snapshot import NodeInfo, Preemptor, ScheduledPod, Snapshot

@@ -7,9 +7,9 @@ preemption.
 
 A pod that was evicted through the API and waits for a PodDisruptionBudget leaves when the budget
 allows: only its own node waits for it. After the `ceiling` it counts as staying, also if it is
-evicted again. Without this, a user who evicts a pod and holds it by a budget would make it nobody's
-victim. Other nodes do not wait for it either once it is deleted: the rest of its gang does not
-leave with it.
+evicted again. Without this, a user who evicts a pod and holds it by a budget would make it
+immune to preemption. Other nodes do not wait for it either once it is deleted: the rest of its
+gang does not leave with it.
 """
 
 from datetime import datetime
@@ -25,7 +25,7 @@ from reprieve_policy.lifecycle.transitions import TERMINAL
 from .api_objects import Pod
 from .snapshot import Release
 
-UNKNOWN_PREEMPTOR = "somebody"
+UNKNOWN_PREEMPTOR = "unknown"
 """The preemptor of a scheduler's own victim, which is unknown here. No uid has this value."""
 _PREEMPTED_BY_SCHEDULER = ("DisruptionTarget", "True", "PreemptionByScheduler")
 

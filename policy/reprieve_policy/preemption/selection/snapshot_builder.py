@@ -25,7 +25,7 @@ from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.cost import WorkProgress
 
-from . import pod_constraints, release
+from . import node_fit, release
 from .api_objects import Node, Pod, PodDisruptionBudget
 from .snapshot import (
     DisruptionBudget,
@@ -78,14 +78,14 @@ def scheduled_pod_of(
         toleration=_victim_toleration(pod, facts),
         progress=WorkProgress(started_at=timestamp.parse(pod.status.startTime)),
         amounts=pod_requests.of_pod(pod.spec),
-        ports=pod_constraints.host_ports_of(pod.spec),
+        ports=node_fit.host_ports_of(pod.spec),
         labels=view.labels,
         quota=_quota(pod, facts),
         gang=_gang_key(pod, found),
         disruption_mode=_mode(pod, found, native),
         gang_minimum=_protected_minimum(found, native),
         is_guarded=_is_guarded(pod, facts),
-        anti_affinity=pod_constraints.anti_affinity_of(pod.spec, metadata.namespace or ""),
+        anti_affinity=node_fit.anti_affinity_of(pod.spec, metadata.namespace or ""),
     )
     return (
         scheduled
@@ -121,7 +121,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
         walltime_seconds=pod.spec.activeDeadlineSeconds,
         scheduler=pod.spec.schedulerName,
         is_gated=bool(pod.spec.schedulingGates),
-        depends_on_other_pods=pod_constraints.depends_on_other_pods(pod.spec),
+        depends_on_other_pods=node_fit.depends_on_other_pods(pod.spec),
     )
 
 
@@ -166,8 +166,8 @@ def pod_demand_of(pod: Pod, facts: Facts) -> PodDemand:
         uid=pod.metadata.uid or "",
         priority=_priority(pod, facts),
         amounts=pod_requests.of_pod(pod.spec),
-        ports=pod_constraints.host_ports_of(pod.spec),
-        constraints=pod_constraints.scheduling_constraints_of(pod.spec),
+        ports=node_fit.host_ports_of(pod.spec),
+        constraints=node_fit.scheduling_constraints_of(pod.spec),
     )
 
 
@@ -192,7 +192,7 @@ def disruption_budget_of(found: PodDisruptionBudget) -> DisruptionBudget:
     """Return a PodDisruptionBudget."""
     return DisruptionBudget(
         namespace=found.metadata.namespace or "",
-        requirements=pod_constraints.requirements_of(found.spec.selector),
+        requirements=node_fit.requirements_of(found.spec.selector),
         disruptions_allowed=found.status.disruptionsAllowed,
         disrupted_pods=frozenset(found.status.disruptedPods or ()),
     )
