@@ -234,7 +234,11 @@ def goes_whole(group: GangInfo) -> bool:
 
 
 def members_of(group: GangInfo) -> list[ScheduledPod]:
-    return [member for member in group.members if not member.is_only_deleted]
+    return [
+        member
+        for member in group.members
+        if member.release is None or not member.release.is_only_deleted
+    ]
 
 
 @given(preemptors(), scenes())
