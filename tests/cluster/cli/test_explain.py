@@ -112,7 +112,7 @@ def test_what_a_person_may_not_read_is_said_and_the_rest_is_explained(
         "unreadable: /apis/scheduling.k8s.io/v1/priorityclasses: not allowed to read it"
         in done.stderr
     )
-    assert "1. nobody is asked and nothing is waited for: it wants no checkpoint" in done.stdout
+    assert "1. it gets no notice: it wants no checkpoint" in done.stdout
 
 
 def test_a_pod_that_is_not_there_is_an_error(cluster: ClusterHandle, namespace: str) -> None:

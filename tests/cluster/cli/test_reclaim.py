@@ -138,7 +138,7 @@ def test_a_node_that_nobody_lent_is_refused(cluster: ClusterHandle, home: str) -
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"reprieve: node/kwok-1: metadata.labels[{KEY}]: Required value: "
-        "without it the node is home to all, and nothing on it is borrowed\n"
+        "without it the node belongs to all namespaces, and no pod on it is a borrower\n"
     )
     assert (
         cluster.reprieve("reclaim", "nowhere", "--yes").stderr

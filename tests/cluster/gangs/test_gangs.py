@@ -282,5 +282,5 @@ def test_explain_says_what_the_native_group_of_a_pod_says(ours: Ours) -> None:
     assert ours.create(a_pod("explained", "", **group)).status == 0
     done = ours.cluster.reprieve("explain", "explained", "-n", NAMESPACE)
     assert "preemption priority 900" in done.stdout
-    assert 'its gang "explained" goes as a whole' in done.stdout
+    assert 'its gang "explained" is evicted as a unit' in done.stdout
     assert 'its PodGroup "explained" places 2 pods together, or none' in done.stdout

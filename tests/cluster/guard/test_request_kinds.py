@@ -192,7 +192,7 @@ def test_nor_does_what_a_node_needs_while_it_is_only_being_bound(ours: GuardedCl
             "binds", team, "binds", lambda pod: pod["status"].get("nominatedNodeName") == "kwok-0"
         )
         assert "PodScheduled" not in [one["type"] for one in found["status"].get("conditions", [])]
-        assert "nobody may preempt this pod" in ours.delete_as_scheduler(team, "kept")
+        assert "this pod is non-preemptible" in ours.delete_as_scheduler(team, "kept")
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
@@ -323,7 +323,7 @@ def test_where_preempted_pods_should_be_deleted_only_an_eviction_gives_notice(
         )
         ours.running(team, "kept", "victim")
         wait_for("the policy holds", lambda: try_as_scheduler(ours, team, "victim").status == 0)
-        assert "nobody may preempt this pod" in ours.delete_as_scheduler(team, "kept")
+        assert "this pod is non-preemptible" in ours.delete_as_scheduler(team, "kept")
         ours.create(
             team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT)
         )

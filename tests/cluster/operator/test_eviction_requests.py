@@ -430,7 +430,7 @@ def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(
         "--as=system:kube-scheduler",
     )
     done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)))
-    assert "all of its gang is asked to go first" in done.stderr
+    assert "its whole gang is marked for eviction first" in done.stderr
 
 
 def is_refused(done: Done) -> Done | None:

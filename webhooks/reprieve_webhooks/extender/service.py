@@ -216,7 +216,7 @@ class Extender:
                 search_deadline.until_over(nodes),
                 args.candidates,
                 deadline.stops_work,
-                told_of_room=self._reported_free_nodes.filter(args.preemptor_uid, nodes),
+                reported_room=self._reported_free_nodes.filter(args.preemptor_uid, nodes),
             )
             # No scheduler will act on the result: do not assume it, and do not remember it.
             if deadline.is_missed or is_disconnected():
@@ -330,7 +330,7 @@ def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
         evicted_with_its_gang = (
             victim.disruption_mode is DisruptionMode.ALL
             and victim.is_guarded
-            and not victim.is_held_by_budget
+            and not (victim.release is not None and victim.release.is_held_by_budget)
         )
         if victim.gang is None or not evicted_with_its_gang:
             yield victim.uid

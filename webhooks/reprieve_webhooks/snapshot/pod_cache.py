@@ -19,7 +19,13 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Pod
-from reprieve_policy.preemption.selection.snapshot import GangInfo, GangKey, Preemptor, ScheduledPod
+from reprieve_policy.preemption.selection.snapshot import (
+    GangInfo,
+    GangKey,
+    Preemptor,
+    Release,
+    ScheduledPod,
+)
 from reprieve_runtime.client.reflector import Key
 
 from . import pod_pruning
@@ -122,14 +128,15 @@ class PodCache:
                 and isinstance(cached.classified, ScheduledPod)
                 and cached.classified.uid == victim.uid
             ):
-                leaving = replace(
-                    cached.classified,
-                    is_leaving=True,
-                    is_being_deleted=True,
+                before = cached.classified.release
+                release = Release(
+                    expected_at=self._clock(),
                     notified=True,
-                    release_expected_at=self._clock(),
+                    is_being_deleted=True,
+                    is_held_by_budget=before is not None and before.is_held_by_budget,
                     preemptor_uid=preemptor.demand.uid,
                 )
+                leaving = replace(cached.classified, release=release)
                 self._set_assumed(key, cached, leaving)
 
     def without_assumed(self, groups: Mapping[GangKey, GangInfo]) -> Mapping[GangKey, GangInfo]:
@@ -222,7 +229,12 @@ class PodCache:
 
         A marked pod that no operator notified within the ceiling counts as staying.
         """
-        if not isinstance(classified, ScheduledPod) or not classified.is_only_marked:
+        release = classified.release if isinstance(classified, ScheduledPod) else None
+        if (
+            not isinstance(classified, ScheduledPod)
+            or release is None
+            or not release.is_only_marked
+        ):
             self._unnotified_marks.pop(key, None)
             return classified
         now = self._monotonic()
@@ -231,11 +243,7 @@ class PodCache:
             marked = self._unnotified_marks[key] = _UnnotifiedMark(
                 classified.uid, now + self._facts.settings.ceiling_seconds
             )
-        return (
-            classified
-            if now < marked.expires_at
-            else replace(classified, is_leaving=False, preemptor_uid="")
-        )
+        return classified if now < marked.expires_at else replace(classified, release=None)
 
     def _is_being_evicted(self, key: Key) -> bool:
         classified = self._pods[key].classified

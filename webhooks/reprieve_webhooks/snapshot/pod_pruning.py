@@ -13,7 +13,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube import pod_requests, quantity
 from reprieve_policy.kube.objects import ResourceRequirements, annotations_of, labels_of
 from reprieve_policy.preemption import cost
-from reprieve_policy.preemption.selection import pod_constraints
+from reprieve_policy.preemption.selection import node_fit
 from reprieve_policy.preemption.selection.api_objects import (
     Affinity,
     Choice,
@@ -98,7 +98,7 @@ def _merge_containers(spec: PodSpec) -> PodSpec:
     names = sorted(
         (name for name in amounts if len(name) <= _MAX_RESOURCE_NAME_LENGTH), key=_resource_rank
     )[:_MAX_RESOURCES]
-    ports = sorted(pod_constraints.host_ports_of(spec))[:_MAX_PORTS]
+    ports = sorted(node_fit.host_ports_of(spec))[:_MAX_PORTS]
     merged = Container(
         ports=[
             HostPort(hostIP=port.address, protocol=port.protocol, hostPort=port.number)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.preemption.selection.snapshot import GangKey
+from reprieve_policy.preemption.selection.snapshot import GangKey, Release
 from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_testing.stages import (
     NOW,
@@ -243,11 +243,7 @@ async def test_of_a_gang_that_budgets_hold_the_scheduler_gets_each_held_pod(
     """
     key, stays = (
         GangKey("default", "g"),
-        {
-            "is_leaving": True,
-            "is_held_by_budget": True,
-            "release_expected_at": NOW - 2 * CEILING,
-        },
+        {"release": Release(expected_at=NOW - 2 * CEILING, is_held_by_budget=True)},
     )
     gang = [
         a_scheduled_pod(
@@ -268,7 +264,7 @@ async def test_of_a_gang_that_budgets_hold_the_scheduler_gets_each_held_pod(
 async def test_a_set_is_still_found_after_later_calls_without_a_result() -> None:
     async with serving() as called:
         await called.call({"one": "a"})
-        called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", is_leaving=True)]
+        called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", release=Release())]
         assert await called.call({"one": "a"}) == {}
         assert called.choices.find("one", "a", by="p") is not None
 

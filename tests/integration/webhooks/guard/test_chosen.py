@@ -243,7 +243,7 @@ async def test_no_pod_of_a_marked_gang_is_marked_for_another_preemptor(tmp_path:
         await ours.choose("a")
         ours.scene.stub.send("MODIFIED", gang[1] | _marked(gang[1]), PODS)
         response = await ours.delete("a", is_nominated=False)
-        assert "going" in response["status"]["message"]
+        assert "already leaving" in response["status"]["message"]
         assert ours.scene.marked() == []
 
 

@@ -61,7 +61,7 @@ async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_
     assert here.stub.calls[f"{GROUPS}/later"] == 1
     here.stub.absent.clear()
     seconds += 1
-    assert "all of its gang" in (await here.delete(named))["status"]["message"]
+    assert "its whole gang" in (await here.delete(named))["status"]["message"]
     assert here.marked() == ["train"]
 
 
@@ -138,7 +138,7 @@ async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(
             "controller": True,
         }
         told.append((await here.delete(a_victim(ownerReferences=[owner])))["status"]["message"])
-    until_then = f"is let finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
+    until_then = f"may finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
     assert [until_then in message for message in told] == [True, True, False, True]
 
 

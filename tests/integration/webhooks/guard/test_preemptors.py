@@ -14,7 +14,7 @@ from aiohttp import web
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, Release
 from reprieve_testing import stages
 from reprieve_testing.guard_scene import (
     GANG,
@@ -372,9 +372,7 @@ async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 
-GOING = a_scheduled_pod(
-    "going", "node-2", is_leaving=True, notified=True, release_expected_at=stages.NOW
-)
+GOING = a_scheduled_pod("going", "node-2", release=Release(expected_at=stages.NOW, notified=True))
 MINE = GangKey("team-b", "mine")
 
 

@@ -234,7 +234,7 @@ def test_an_agent_that_has_nothing_to_carry_is_warned_of_and_not_added(hint: str
     pod = pod if hint is None else pod.with_hint(hint)
     verdict = decide_admission(pod.build(), None, Facts())
     assert verdict.is_allowed
-    assert verdict.warnings == (f"{WISH}: of no use without a hint file:// or signal://",)
+    assert verdict.warnings == (f"{WISH}: has no effect without a hint file:// or signal://",)
     assert not entries(pod.build())
 
 

@@ -325,7 +325,9 @@ def test_that_a_scheduler_follows_its_answer_is_assumed_for_a_while(
         [cluster.scheduled_pod("victim"), replace(cluster.scheduled_pod("victim"), name="gone")],
     )
     assert cluster.scheduled_pod("victim").is_leaving
-    assert cluster.scheduled_pod("victim").preemptor_uid == "uid-p"
+    release = cluster.scheduled_pod("victim").release
+    assert release is not None
+    assert release.preemptor_uid == "uid-p"
     assert [guest.uid for guest in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-p"]
     mate = cluster.snapshot_cache.preemptor("uid-mate")
     assert mate is not None

@@ -137,7 +137,8 @@ def test_of_a_large_pod_what_a_policy_reads_is_kept() -> None:
     small, large = kept(a_pod(told)), kept(a_pod(LARGE["labels"], told))
 
     assert large.labels == {keys.PREEMPTION_CLASS: "2"}
-    assert (large.preemption_class, large.is_leaving, large.notified) == (2, True, True)
+    assert large.release is not None
+    assert (large.preemption_class, large.release.notified) == (2, True)
     assert (large.amounts, large.priority, large.progress) == (
         small.amounts,
         small.priority,

@@ -151,7 +151,9 @@ def test_a_pod_that_joins_a_gang_is_as_the_rest_of_it() -> None:
 
 
 def of_templates(**templates: PodBuilder) -> Resource:
-    """Return an object of another project that makes pods of several templates; `name__0__x` stands at `spec.name[0].x.`."""
+    """Return an object of another project that makes pods of several templates; `name__0__x` stands
+    at `spec.name[0].x.`.
+    """
     found = []
     for place, pod in templates.items():
         made = pod.in_template_of("Job").spec

@@ -20,8 +20,11 @@ from reprieve_policy.kube.objects import (
 )
 from reprieve_testing.builders import a_pod
 
-POLICY = "spec.podFailurePolicy: preemptions are failures: ignore DisruptionTarget; on SIGTERM exit non-zero"
-TRAP = "spec.template.spec.containers[0]: exits with 0 on SIGTERM: to its Job it has finished"
+POLICY = (
+    "spec.podFailurePolicy: preemptions are failures: ignore "
+    "DisruptionTarget; on SIGTERM exit non-zero"
+)
+TRAP = "spec.template.spec.containers[0]: exits with 0 on SIGTERM: its Job counts it as finished"
 IGNORES = PodFailurePolicyRule(
     action="Ignore", onPodConditions=(PodConditionPattern(type="DisruptionTarget"),)
 )

@@ -1,4 +1,6 @@
-"""Victims are chosen by upstream's rule, but for the differences that have a name; `tests/differential` asks upstream itself."""
+"""Victims are chosen by upstream's rule, but for the differences that have a name;
+`tests/differential` asks upstream itself.
+"""
 
 import pytest
 
@@ -37,7 +39,8 @@ def test_the_core_decides_by_upstreams_rule_and_the_named_differences(scenario: 
 
 @pytest.mark.parametrize(("seconds", "is_taken"), [(599, False), (600, True), (601, True)])
 def test_a_toleration_ends_at_the_very_second(seconds: int, is_taken: bool) -> None:  # noqa: FBT001 - a row of the table
-    # Too fine for schedulers that run, so only here: upstream's `After` is false where both are the same.
+    # Too fine for schedulers that run, so only here: upstream's `After` is false where both are the
+    # same.
     named = ScenarioPriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: "600"})
     node = ScenarioNode(
         name="n0", cpu=1, pods=(ScenarioPod(name="a", priority_class=named, scheduled_ago=seconds),)
