@@ -1,4 +1,6 @@
-"""`make test` again and again: a log each in `.test-runs`, and a summary at the end. A suite that fails one time in ten shows it here.
+"""Runs `make test` several times, with a log of each run in `.test-runs` and a summary at the end.
+
+It shows whether a suite fails in one run of ten.
 
 Some of the runs have a busy loop beside them, which takes half of a machine with two processors.
 """
@@ -33,7 +35,8 @@ class Run:
     def __str__(self) -> str:
         beside = "busy loop beside" if self.is_busy else "alone"
         result = "passed" if self.status == 0 else f"FAILED with status {self.status}"
-        return f"run {self.number}: {result} after {self.seconds / 60:.1f} min, {beside}: {self.closing}"
+        minutes = f"{self.seconds / 60:.1f} min"
+        return f"run {self.number}: {result} after {minutes}, {beside}: {self.closing}"
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
 """Reads and writes objects over a kept connection, for tests and other programs that do so often.
 
 A kubectl process takes a tenth of a second of a processor, and an API server computes its whole
-OpenAPI document for the first `kubectl apply`. A test that polls with kubectl takes a processor from
-the programs that it waits for. kubectl stays for whatever a user types.
+OpenAPI document for the first `kubectl apply`. A test that polls with kubectl takes a processor
+from the programs that it waits for. kubectl stays for whatever a user types.
 """
 
 from __future__ import annotations

@@ -20,11 +20,10 @@ Source: documents 000 ("one job's pods should be homogeneous"), 003 ("priority d
 
 from collections.abc import Iterator, Mapping
 
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.traits import GangTraits
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation
 
 

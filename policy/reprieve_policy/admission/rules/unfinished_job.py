@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import PodView, Resource, Spec, pod_views
-from reprieve_policy.kube.parts import PodFailurePolicyRule
+from reprieve_policy.kube.objects import PodFailurePolicyRule, PodView, Resource, Spec, pod_views
 from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
 _DISRUPTED = "DisruptionTarget"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reprieve_policy import keys
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.kube import kinds
 from reprieve_policy.kube.objects import (
@@ -20,7 +20,6 @@ from reprieve_policy.kube.objects import (
     TemplatedResource,
     pod_views,
 )
-from reprieve_policy.traits import GangTraits
 from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
 
 CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"

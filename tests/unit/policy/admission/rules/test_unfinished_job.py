@@ -10,15 +10,13 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
-    JobTemplate,
-    Resource,
-    Spec,
-)
-from reprieve_policy.kube.parts import (
     ExitCodes,
+    JobTemplate,
     PodConditionPattern,
     PodFailurePolicy,
     PodFailurePolicyRule,
+    Resource,
+    Spec,
 )
 from reprieve_testing.builders import a_pod
 

@@ -5,8 +5,9 @@
 import pytest
 
 from reprieve_testing.builders import NOW
-from reprieve_testing.differential import core, flavours, generator, rule
+from reprieve_testing.differential import core, generator, rule, variations
 from reprieve_testing.differential.difference import WHY, Difference
+from reprieve_testing.differential.examples import EXAMPLES
 from reprieve_testing.differential.published import HIGH, UseCase, use_cases
 from reprieve_testing.differential.scenario import (
     MINIMUM,
@@ -17,10 +18,9 @@ from reprieve_testing.differential.scenario import (
     ScenarioPod,
     ScenarioPriorityClass,
 )
-from reprieve_testing.differential.shown import EXAMPLES
 
 SEED = 2026
-SCENES = [*generator.scenarios(120, SEED), *flavours.variants(12, SEED)]
+SCENES = [*generator.scenarios(120, SEED), *variations.variants(12, SEED)]
 
 
 @pytest.mark.parametrize("case", tuple(use_cases()), ids=lambda case: case.sentence)
