@@ -340,7 +340,8 @@ def test_what_a_budget_holds_at_the_ceiling_is_left_to_the_next_responder(world:
     world.controller.request_eviction(victim)
     done = world.wait_said("kept", "completionTime")
     assert (
-        done["message"] == "the pod could not be evicted yet, see its Events: left to the next responder"
+        done["message"]
+        == "the pod could not be evicted yet, see its Events: left to the next responder"
     )
     kept = world.cluster.pod(NAMESPACE, "kept")
     assert kept is not None
