@@ -47,7 +47,7 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries check ## every check, and every test that is not slow (about ten minutes; WORKERS=3)
+test: setup binaries check ## every check, and every test that is not slow (about a quarter of an hour; WORKERS=3)
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) --cov --cov-report=term-missing:skip-covered tests
 
 .PHONY: test-all
