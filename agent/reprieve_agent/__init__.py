@@ -1,1 +1,1 @@
-"""The agent in a pod: the standard library and nothing else, because one runs beside every workload that asks."""
+"""The agent in a pod. It uses only the standard library, because it runs in many pods."""

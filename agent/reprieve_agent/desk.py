@@ -1,7 +1,8 @@
-"""What a request means: it is delivered at once, and from then on the answer is whatever the workload has written.
+"""Handles requests: delivers a request at once, and answers polls with the workload's answer file.
 
-That it was delivered is all that the agent says of itself: an acknowledgement is the workload's. What is known survives the
-agent in the request's file, so that one that is started again neither forgets a request nor delivers it twice.
+Of itself, the agent only reports that a request was delivered: the workload acknowledges it. The
+state is in the request's file, so that a restarted agent neither forgets a request nor delivers it
+twice.
 """
 
 import json
@@ -19,14 +20,17 @@ Log = Callable[..., None]
 
 
 class CheckpointHandler:
-    """Takes requests in, and tells how far they are."""
+    """Accepts requests, and reports their progress."""
 
     def __init__(self, files: RequestFiles, sender: SignalSender | None, log: Log) -> None:
         self._files = files
         self._signaller = sender
         self._log = log
         self._current_request = self._read_current_request()
-        """The request that stands in its file, not taken back: the workload may read it there, whatever became of the signal."""
+        """The request in the file, unless it is cancelled.
+
+        The workload may read it there even if no signal was sent.
+        """
         self._is_delivered = self._was_delivered()
 
     def handle(self, request: HttpRequest) -> HttpResponse:
@@ -39,13 +43,13 @@ class CheckpointHandler:
         return self._accept(document) if request.method == "POST" else self._cancel(document)
 
     def _read_current_request(self) -> Document | None:
-        """Return the request that was written before this process began."""
-        found = self._files.read_request()
-        is_open = found is not None and _is_request(found) and not found.get("cancelled")
-        return found if is_open else None
+        """Return the request that an earlier process wrote."""
+        request = self._files.read_request()
+        is_open = request is not None and _is_request(request) and not request.get("cancelled")
+        return request if is_open else None
 
     def _was_delivered(self) -> bool:
-        """True unless the process was killed between the file and the signal."""
+        """True unless an earlier process was killed between the file and the signal."""
         if self._current_request is None or self._signaller is None:
             return self._current_request is not None
         return self._files.read_delivery() == _delivery_id(self._current_request)
@@ -61,13 +65,13 @@ class CheckpointHandler:
             try:
                 self._deliver(document)
             except UndeliverableError as error:
-                self._log("not delivered", id=document["id"], error=str(error))
+                self._log("request not delivered", id=document["id"], error=str(error))
                 return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         return self._status()
 
     def _deliver(self, document: Document) -> None:
         if self._current_request is None or self._current_request["id"] != document["id"]:
-            # So that whatever stands there once the request does is about it.
+            # An answer that is there after the request is about this request.
             self._files.delete_answer()
         self._files.write_request(document)
         self._current_request, self._is_delivered = document, False
@@ -76,48 +80,51 @@ class CheckpointHandler:
             pid = self._signaller.send()
             self._files.write_delivery(_delivery_id(document))
         self._is_delivered = True
-        self._log("delivered", id=document["id"], attempt=document["attempt"], pid=pid)
+        self._log("request delivered", id=document["id"], attempt=document["attempt"], pid=pid)
 
     def _cancel(self, document: Document) -> HttpResponse:
-        """Tell the workload that it may go on; a request that is not the current one is nobody's any more."""
+        """Mark the current request as cancelled, so that the workload goes on; ignore others."""
         if self._current_request is not None and self._current_request["id"] == document["id"]:
             self._files.write_request({**document, "cancelled": True})
             self._current_request, self._is_delivered = None, False
-            self._log("taken back", id=document["id"])
+            self._log("request cancelled", id=document["id"])
         return HttpResponse.json(_IDLE)
 
     def _status(self) -> HttpResponse:
-        """Return what the workload has answered, also where no signal reached it: it may have found the file by itself."""
+        """Return the workload's answer, even without a signal: it may have read the file."""
         if self._current_request is None:
             return HttpResponse.json(_IDLE)
-        asked, answer = self._current_request["id"], self._files.read_answer()
+        request_id, answer = self._current_request["id"], self._files.read_answer()
         if (
             answer is not None
             and answer.document is not None
-            and answer.document.get("id") in (None, asked)
+            and answer.document.get("id") in (None, request_id)
         ):
             return HttpResponse(
-                HTTPStatus.OK, _with_request_id(answer.text, answer.document, asked)
+                HTTPStatus.OK, _with_request_id(answer.text, answer.document, request_id)
             )
         if not self._is_delivered:
             return HttpResponse.json(_IDLE)
         if answer is not None and answer.document is None and answer.is_complete:
-            # As it is, so that its author is told what is wrong with it.
+            # Return the text unchanged, so that its author gets the error.
             return HttpResponse(HTTPStatus.OK, answer.text)
-        return HttpResponse.json({"state": "delivered", "id": asked})
+        return HttpResponse.json({"state": "delivered", "id": request_id})
 
 
-def _with_request_id(text: bytes, answer: Document, asked: object) -> bytes:
-    """Return the answer with the id of the request that it is to, as it is where it says that itself.
+def _with_request_id(text: bytes, answer: Document, request_id: object) -> bytes:
+    """Return the answer with the request's id; unchanged if it already has one.
 
-    Without this, whoever asks about a request that never came here would take the answer to an earlier one for his.
+    Without this, a poll for a request that never arrived here would return the answer to an earlier
+    request as its own.
     """
     if answer.get("id") is not None:
         return text
-    named = json.dumps({**answer, "id": asked}, separators=(",", ":"), ensure_ascii=False)
-    # Half a surrogate pair has no bytes of its own; as an escape it is what the workload wrote.
-    found = named.encode("utf-8", "backslashreplace")
-    return found if len(found) <= MAX_ANSWER else text
+    document = {**answer, "id": request_id}
+    # UTF-8 cannot encode half of a surrogate pair; as an escape it is what the workload wrote.
+    named = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "backslashreplace"
+    )
+    return named if len(named) <= MAX_ANSWER else text
 
 
 def _parse(body: bytes) -> Document | None:
@@ -129,8 +136,8 @@ def _parse(body: bytes) -> Document | None:
 
 
 def _has_id(document: Document) -> bool:
-    found = document.get("id")
-    return isinstance(found, str) and 0 < len(found) <= _MAX_ID
+    request_id = document.get("id")
+    return isinstance(request_id, str) and 0 < len(request_id) <= _MAX_ID
 
 
 def _is_request(document: Document) -> bool:
@@ -139,5 +146,5 @@ def _is_request(document: Document) -> bool:
 
 
 def _delivery_id(document: Document) -> str:
-    """Return what a delivery is known by: an attempt is delivered once."""
+    """Return the id of a delivery: each attempt of a request is delivered once."""
     return json.dumps([document["id"], document["attempt"]])

@@ -1,7 +1,8 @@
 """One HTTP exchange as bytes: no sockets, no clocks.
 
-Less than http.server does, on purpose: that costs 8 MB in every pod, waits for slow clients and speaks of itself. One
-request a connection, a body of a known length, and nothing of what it says is believed but the method, path and length.
+It does less than http.server on purpose: that module takes 8 MB in every pod, waits for slow
+clients and reveals its version. A connection has one request with a body of known length; only its
+method, path and length are used.
 """
 
 import json
@@ -16,14 +17,14 @@ _MAX_LENGTH_DIGITS = 7
 
 
 class HttpRequest(NamedTuple):
-    """What was asked; `body` is empty where it is a GET."""
+    """A request; `body` is empty for GET."""
 
     method: str
     body: bytes
 
 
 class HttpResponse(NamedTuple):
-    """What is answered: JSON, or a sentence where something was wrong."""
+    """A response with a JSON document, or with an error message."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -34,26 +35,27 @@ class HttpResponse(NamedTuple):
         return cls(HTTPStatus.OK, json.dumps(document, separators=(",", ":")).encode())
 
     @classmethod
-    def error(cls, status: HTTPStatus, sentence: str = "") -> "HttpResponse":
-        """Return an error with a sentence."""
-        return cls(status, json.dumps({"message": sentence or status.phrase.lower()}).encode())
+    def error(cls, status: HTTPStatus, message: str = "") -> "HttpResponse":
+        """Return an error with a message."""
+        return cls(status, json.dumps({"message": message or status.phrase.lower()}).encode())
 
     def render(self) -> bytes:
-        """Return it as bytes for the wire."""
+        """Return the response as bytes."""
         allow = (
             f"Allow: {', '.join(_METHODS)}\r\n"
             if self.status is HTTPStatus.METHOD_NOT_ALLOWED
             else ""
         )
         head = (
-            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n{allow}"
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
+            f"Content-Type: application/json\r\n{allow}"
             f"Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"
         )
         return head.encode("ascii") + self.body
 
 
 def parse(received: bytes | bytearray) -> HttpRequest | HttpResponse | None:
-    """Return the request, what is answered to one that cannot be, or `None` where it is not all there yet."""
+    """Return the request, the response to an invalid one, or `None` while it is incomplete."""
     head, end, body = bytes(received).partition(_END)
     if len(head) > MAX_HEAD:
         return HttpResponse.error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)

@@ -1,8 +1,8 @@
-"""The files that agent and workload share: the request, which the agent writes, and beside it the answer to it.
+"""The files that the agent shares with the workload: the request file and the answer file.
 
-The workload may write whatever it likes into this folder: links, pipes, folders, half a document, a gigabyte. So nothing is
-followed, nothing is waited for, and no more is read than an answer may have. The folder is a volume's root: it cannot be
-replaced.
+The workload may write anything into this folder: links, pipes, folders, half a document, a
+gigabyte. So the agent follows no links, waits for no data, and reads no more than an answer may
+have. The folder is the root of a volume: it cannot be replaced.
 """
 
 import json
@@ -14,58 +14,58 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 MAX_ANSWER = 16 * 1024
-"""Bytes; the same as the contract's."""
+"""Bytes; the same limit as in the contract."""
 ANSWER_SUFFIX = ".answer"
 _WRITE_GRACE_SECONDS = 2.0
-"""What cannot be read so long after it was written is not half written, but wrong."""
+"""An answer that is unreadable this long after its last write is invalid, not half written."""
 
 Document = dict[str, object]
 
 
 class AnswerFile(NamedTuple):
-    """What stands in the answer's file."""
+    """The content of the answer file."""
 
     text: bytes
     document: Document | None
-    """`None` where it is no JSON object."""
+    """`None` if it is not a JSON object."""
     is_complete: bool
-    """False where somebody is perhaps still writing it."""
+    """False if the workload may still be writing it."""
 
 
 class RequestFiles:
-    """The request's file, `path`, and the answer's."""
+    """The request file at `path`, and the answer file beside it."""
 
     def __init__(self, path: str) -> None:
         self.folder, self._name = os.path.split(path)
 
     def write_request(self, request: Document) -> None:
-        """Put a request in its place, whole."""
+        """Write the request file atomically."""
         self._replace(self._name, json.dumps(request, separators=(",", ":")))
 
     def read_request(self) -> Document | None:
-        """Return the request that is in its place, `None` where there is none."""
-        found = self._read(self._name)
-        return None if found is None else _parse(found[0])
+        """Return the request in the file, `None` if there is none."""
+        content = self._read(self._name)
+        return None if content is None else _parse(content[0])
 
     def write_delivery(self, delivery: str) -> None:
-        """Write down that this was delivered otherwise than by the file itself."""
+        """Record a delivery by signal."""
         self._replace(self._delivery_name, delivery)
 
     def read_delivery(self) -> str | None:
-        """Return what was written down last."""
-        found = self._read(self._delivery_name)
-        return None if found is None else found[0].decode("utf-8", "replace").rstrip("\n")
+        """Return the last recorded delivery."""
+        content = self._read(self._delivery_name)
+        return None if content is None else content[0].decode("utf-8", "replace").rstrip("\n")
 
     def read_answer(self) -> AnswerFile | None:
-        """Return the answer; `None` where there is none that is a file."""
-        found = self._read(self._name + ANSWER_SUFFIX)
-        if found is None:
+        """Return the answer; `None` if there is no regular file with one."""
+        content = self._read(self._name + ANSWER_SUFFIX)
+        if content is None:
             return None
-        text, written_at = found
+        text, written_at = content
         return AnswerFile(text, _parse(text), abs(time.time() - written_at) >= _WRITE_GRACE_SECONDS)
 
     def delete_answer(self) -> None:
-        """Remove an answer to an earlier request, which must not pass for one to the next."""
+        """Remove the answer to an earlier request, which must not count for the next one."""
         with self._open_folder() as folder:
             _remove(self._name + ANSWER_SUFFIX, folder)
 
@@ -82,7 +82,10 @@ class RequestFiles:
             os.close(folder)
 
     def _read(self, name: str) -> tuple[bytes, float] | None:
-        """Return at most a byte more than an answer may have, so that too long is seen as too long, and when it was written."""
+        """Return the content and the time of the last write; `None` if it is not a regular file.
+
+        Reads one byte more than an answer may have, so that a longer one is detected.
+        """
         with self._open_folder() as folder:
             try:
                 file = os.open(
@@ -108,7 +111,7 @@ class RequestFiles:
             _remove(unfinished, folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(unfinished, flags, 0o644, dir_fd=folder), "w") as file:
-                # Whatever the umask is: the workload may be another user.
+                # Independent of the umask: the workload may run as another user.
                 os.fchmod(file.fileno(), 0o644)
                 file.write(text + "\n")
             os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -118,7 +121,7 @@ def _remove(name: str, folder: int) -> None:
     try:
         os.unlink(name, dir_fd=folder)
     except (FileNotFoundError, IsADirectoryError):
-        return  # A folder is never read for an answer.
+        return  # A folder is never read as an answer.
 
 
 def _parse(text: bytes) -> Document | None:

@@ -1,4 +1,7 @@
-"""`reprieve-agent`: started beside a workload by the mutating webhook, with the one file and the one signal that it may touch."""
+"""`reprieve-agent`: delivers checkpoint requests to the workload of its pod, by file and signal.
+
+The mutating webhook adds it to pods, with the one request file and the one signal that it may use.
+"""
 
 import argparse
 import json
@@ -15,20 +18,21 @@ from .server import AgentServer
 from .signals import SignalSender
 
 PORT = 10473
-"""Where Reprieve asks; fixed, so that nothing in a pod can point it elsewhere."""
+"""The port that the operator calls; fixed, so that nothing in a pod can redirect it."""
 SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2")
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; return the exit status."""
-    options = _parse(words)
-    # As PID 1 of its container, a process has no default for these: it would ignore them, and be killed after its grace.
+    options = _parse(arguments)
+    # PID 1 of a container has no default handlers for these: it would ignore them, and be killed
+    # after its grace period.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
-        # First of all, so that what is there, and cannot be read, is known before anybody asks.
-        desk = CheckpointHandler(RequestFiles(options.request), _signaller(options), _log)
-        server = AgentServer(options.address, PORT, desk.handle)
+        # Created first: unreadable files are an error before the first request.
+        handler = CheckpointHandler(RequestFiles(options.request), _signal_sender(options), _log)
+        server = AgentServer(options.address, PORT, handler.handle)
     except OSError as error:
         _log("cannot start", error=str(error))
         return 1
@@ -40,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _signaller(options: argparse.Namespace) -> SignalSender | None:
+def _signal_sender(options: argparse.Namespace) -> SignalSender | None:
     return (
         None
         if options.signal is None
@@ -48,28 +52,32 @@ def _signaller(options: argparse.Namespace) -> SignalSender | None:
     )
 
 
-def _parse(words: Sequence[str] | None) -> argparse.Namespace:
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("reprieve-agent", description=__doc__)
     parser.add_argument(
-        "--request", required=True, type=_absolute, help="the file that requests are written to"
+        "--request", required=True, type=_absolute, help="file to write requests to"
     )
     parser.add_argument(
-        "--signal", choices=SIGNALS, help="sent to the container that has the request's volume too"
+        "--signal",
+        choices=SIGNALS,
+        help="signal to send to the container that also mounts the volume of the request file",
     )
     parser.add_argument(
-        "--address", default=os.environ.get("POD_IP"), help="to listen on (default: $POD_IP)"
+        "--address",
+        default=os.environ.get("POD_IP"),
+        help="address to listen on (default: $POD_IP)",
     )
     parser.add_argument(
         "--version", action=_VersionAction, nargs=0, help="show the version and exit"
     )
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     if not options.address:
-        parser.error("--address or POD_IP must say where to listen")
+        parser.error("--address or POD_IP is required")
     return options
 
 
 class _VersionAction(argparse.Action):
-    """Read the version only where it is asked for: it costs as much memory as all the rest."""
+    """Read the version only if requested: it takes as much memory as the rest of the agent."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version  # noqa: PLC0415
@@ -81,9 +89,7 @@ class _VersionAction(argparse.Action):
 def _absolute(text: str) -> str:
     path = PurePosixPath(text)
     if not path.is_absolute() or ".." in path.parts or len(path.parts) < 3:
-        raise argparse.ArgumentTypeError(
-            "must be an absolute path of a file in a folder of its own"
-        )
+        raise argparse.ArgumentTypeError("must be the absolute path of a file in its own folder")
     return str(path)
 
 
@@ -92,7 +98,7 @@ def _stop(*_: object) -> None:
 
 
 def _log(message: str, **fields: object) -> None:
-    """Write one line; a log that nobody takes is no reason to stop."""
+    """Write one line; ignore a log that cannot be written."""
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     line = json.dumps(
         {

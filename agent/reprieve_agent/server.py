@@ -1,7 +1,7 @@
-"""Sockets: a few connections at a time, each for a few seconds, in one thread.
+"""The sockets: a few connections at a time, each for a few seconds, in one thread.
 
-Whoever reaches the pod may connect. One that is slow delays nobody, one that never ends is cut off, and where there are
-too many the oldest goes: Reprieve asks again.
+Every client that reaches the pod may connect. A slow client does not delay the others, a connection
+that never ends is closed, and if there are too many, the oldest is closed: the operator retries.
 """
 
 import selectors
@@ -21,7 +21,7 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 class _ClientConnection:
-    """One client: it sends, is answered, and hangs up."""
+    """One client: it sends a request, receives the response, and closes the connection."""
 
     def __init__(self, channel: socket.socket, deadline: float) -> None:
         self.channel = channel
@@ -31,24 +31,25 @@ class _ClientConnection:
         self._received = bytearray()
 
     def receive(self, handle: Handler) -> int:
-        """Read what is there; return the events to wait for next, 0 where the client is done with."""
+        """Read available data; return the events to wait for next, 0 at the end."""
         chunk = self.channel.recv(_CHUNK)
         if not chunk:
             return 0
         if self.is_answered:
-            # What it sends on is not read any more. Without reading it off, closing would take the answer from it.
+            # Read and drop further data. Without this, closing the socket would discard the
+            # response before the client has read it.
             return selectors.EVENT_READ
         self._received += chunk
-        asked = exchange.parse(self._received)
-        if asked is None:
+        request = exchange.parse(self._received)
+        if request is None:
             return selectors.EVENT_READ
-        self.unsent = (handle(asked) if isinstance(asked, HttpRequest) else asked).render()
+        self.unsent = (handle(request) if isinstance(request, HttpRequest) else request).render()
         self._received.clear()
         self.is_answered = True
         return selectors.EVENT_WRITE
 
     def send(self) -> int:
-        """Send what the client takes; return the events to wait for next."""
+        """Send as much as the client accepts; return the events to wait for next."""
         self.unsent = self.unsent[self.channel.send(self.unsent) :]
         if self.unsent:
             return selectors.EVENT_WRITE
@@ -72,11 +73,11 @@ class AgentServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, where 0 was asked for."""
+        """The port that the server listens on, for one that was created with port 0."""
         return int(self._listener.getsockname()[1])
 
     def serve(self, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve for ever, or until it is told that it is enough."""
+        """Serve until `until` returns true; without it, for ever."""
         while not until():
             for key, _ in self._selector.select(self._until_next_deadline()):
                 if key.fileobj is self._listener:
@@ -84,25 +85,25 @@ class AgentServer:
                 elif key.fd in self._connections:
                     self._serve_connection(key.fd, key.events)
             now = time.monotonic()
-            for fd in [fd for fd, found in self._connections.items() if found.deadline <= now]:
+            for fd in [fd for fd, each in self._connections.items() if each.deadline <= now]:
                 self._close_connection(fd)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections and the listener."""
         for fd in list(self._connections):
             self._close_connection(fd)
         self._selector.close()
         self._listener.close()
 
     def _until_next_deadline(self) -> float:
-        deadlines = [found.deadline for found in self._connections.values()]
+        deadlines = [connection.deadline for connection in self._connections.values()]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else DEADLINE_SECONDS
 
     def _accept(self) -> None:
         try:
             channel, _ = self._listener.accept()
         except OSError:
-            return  # It hung up before it was answered.
+            return  # The client closed the connection before it was accepted.
         channel.settimeout(0)
         if len(self._connections) >= MAX_CONNECTIONS:
             self._close_connection(next(iter(self._connections)))

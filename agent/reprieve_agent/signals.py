@@ -1,10 +1,11 @@
-"""A signal to the first process of one container, in a pod whose containers share their process namespace.
+"""Sends a signal to the first process of one container, in a pod with a shared process namespace.
 
-That container is known by its volume: the agent's own is mounted into it, at the same place, and into no other. It shows in
-`/proc/PID/mountinfo` for every process, readable by all, and needs neither a right nor the workload's help. Its first process is
-the oldest whose parent is outside of the pod; a shell that somebody started there by `kubectl exec` is younger. Never PID 1 (the
-pod's sandbox, which mounts nothing), never another container, and never a program that does not handle the signal: it would be
-ended by it.
+The container is identified by its volume: it mounts the agent's volume at the same path, and no
+other container does. `/proc/PID/mountinfo` shows this for every process, is readable for all users,
+and needs neither permissions nor the workload's help. The container's first process is the oldest
+one whose parent is outside of the pod; a shell from `kubectl exec` is younger. The signal is never
+sent to PID 1 (the pod's sandbox, which mounts nothing), to another container, or to a program that
+does not handle it: that program would be ended.
 """
 
 import os
@@ -15,11 +16,11 @@ from typing import NamedTuple
 
 
 class UndeliverableError(Exception):
-    """The signal was not sent; one sentence says why."""
+    """The signal was not sent; the message tells why."""
 
 
 class _Mount(NamedTuple):
-    """A mount as `mountinfo` shows it (proc(5))."""
+    """A mount in `mountinfo` (see proc(5))."""
 
     id: str
     device: str
@@ -34,7 +35,7 @@ class _Process(NamedTuple):
 
 
 class SignalSender:
-    """Sends one signal to the container that mounts `folder` too."""
+    """Sends one signal to the container that also mounts `folder`."""
 
     def __init__(self, name: str, folder: str, proc: Path = Path("/proc")) -> None:
         self._number = signal.Signals[f"SIG{name}"]
@@ -42,29 +43,29 @@ class SignalSender:
         self._proc = proc
 
     def send(self) -> int:
-        """Send the signal; return the process that has it. `UndeliverableError` where it was certainly not sent."""
-        found = self._find()
+        """Send the signal; return the process id. `UndeliverableError` if it was not sent."""
+        process = self._find()
         try:
-            descriptor = os.pidfd_open(found.pid)
+            descriptor = os.pidfd_open(process.pid)
         except OSError as error:
             raise UndeliverableError(
-                f"process {found.pid} cannot be held: {error.strerror}"
+                f"process {process.pid} cannot be opened: {error.strerror}"
             ) from error
         try:
-            # From here on the number cannot be another process's; it may have become one's before.
-            if self._process(found.pid) != found:
-                raise UndeliverableError(f"process {found.pid} ended")
-            self._require_handler(found.pid)
+            # From here on, the id cannot be reused; it may have been reused before.
+            if self._process(process.pid) != process:
+                raise UndeliverableError(f"process {process.pid} ended")
+            self._require_handler(process.pid)
             signal.pidfd_send_signal(descriptor, self._number)
         except PermissionError as error:
             raise UndeliverableError(
-                f"process {found.pid} is another user's than {os.getuid()}"
+                f"process {process.pid} belongs to another user than {os.getuid()}"
             ) from error
         except ProcessLookupError as error:
-            raise UndeliverableError(f"process {found.pid} ended") from error
+            raise UndeliverableError(f"process {process.pid} ended") from error
         finally:
             os.close(descriptor)
-        return found.pid
+        return process.pid
 
     def _find(self) -> _Process:
         own = self._mount("self")
@@ -81,12 +82,12 @@ class SignalSender:
                 containers.setdefault(mount.id, []).append(process)
         if len(containers) != 1:
             count = "no" if not containers else "more than one"
-            raise UndeliverableError(f"{count} container with the volume at {self._folder} runs")
+            raise UndeliverableError(f"{count} running container has the volume at {self._folder}")
         (processes,) = containers.values()
         return min(processes, key=lambda process: process.started_at)
 
     def _require_handler(self, pid: int) -> None:
-        """A signal that is blocked is one that a program waits for."""
+        """Raise if the process ignores the signal; a program may wait for a blocked signal."""
         lines = (self._proc / str(pid) / "status").read_text(errors="replace").splitlines()
         masks = dict(line.split(":", 1) for line in lines if line.startswith(("SigBlk", "SigCgt")))
         handled = int(masks["SigCgt"], 16) | int(masks["SigBlk"], 16)
@@ -94,7 +95,7 @@ class SignalSender:
             raise UndeliverableError(f"process {pid} does not handle {self._number.name}")
 
     def _processes(self) -> Iterator[_Process]:
-        """Yield those that were started from outside of the pod."""
+        """Yield the processes whose parent is outside of the pod."""
         for entry in self._proc.iterdir():
             process = self._process(int(entry.name)) if entry.name.isdigit() else None
             if process is not None and process.parent == 0:
@@ -105,7 +106,7 @@ class SignalSender:
             text = (self._proc / str(pid) / "stat").read_text(errors="replace")
         except OSError:
             return None
-        # The program's name, in brackets, may hold anything.
+        # The program's name, in brackets, may contain any characters.
         fields = text.rpartition(")")[2].split()
         return _Process(pid, int(fields[1]), int(fields[19]))
 

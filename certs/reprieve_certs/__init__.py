@@ -1,5 +1,6 @@
-"""A CA of Reprieve's own and the serving certificate of its webhooks: issued, rotated, injected, reloaded.
+"""Reprieve's own CA and the serving certificate of its webhooks.
 
-What is due is decided by pure functions of `now` (`issue`, `bundle`, `renewal`); the Secret, the webhook configurations
-and the TLS context are the shell around them (`store`, `inject`, `serving`, `rotator`, `files`).
+Pure functions of `now` decide what to issue (`issue`, `bundle`, `renewal`). The other modules do
+the I/O: the Secret (`store`), the webhook configurations (`inject`), the TLS context (`serving`)
+and the loop (`rotator`).
 """

@@ -1,8 +1,8 @@
-"""All that the Secret holds, as one value: which CA signs, which is next, which are trusted, and what is served.
+"""The content of the Secret as one value: the CAs (signing, next, retired) and the certificate.
 
-`ca.crt` is what clients must trust and is injected as it stands; its order is signing CA, next CA, retired CAs. A
-retired CA's private key is gone from the Secret; its certificate stays until it expires, and with it every serving
-certificate that it can have signed.
+`ca.crt` holds the CAs that clients must trust, and is injected unchanged; its order is signing CA,
+next CA, retired CAs. The private key of a retired CA is deleted. Its certificate stays until it
+expires: by then every serving certificate that it can have signed has expired, too.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ KEYS = (CA_CERTIFICATES, CA_KEY, SERVING_CERTIFICATE, SERVING_KEY, NEXT_CA_CERTI
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A CA, its serving certificate, and what else is trusted while one CA hands over to the next."""
+    """A CA, its serving certificate, and the CAs that are trusted during a handover."""
 
     ca: Credential
     serving: Credential
@@ -32,8 +32,8 @@ class Bundle:
     @property
     def trusted(self) -> tuple[x509.Certificate, ...]:
         """Every CA that clients must trust, the signing one first."""
-        coming = () if self.next_ca is None else (self.next_ca.certificate,)
-        return (self.ca.certificate, *coming, *self.retired)
+        next_ca = () if self.next_ca is None else (self.next_ca.certificate,)
+        return (self.ca.certificate, *next_ca, *self.retired)
 
     @property
     def trusted_pem(self) -> bytes:
@@ -42,7 +42,7 @@ class Bundle:
 
     @property
     def is_signed_by_ca(self) -> bool:
-        """True where the serving certificate is the signing CA's."""
+        """True if the signing CA issued the serving certificate."""
         try:
             self.serving.certificate.verify_directly_issued_by(self.ca.certificate)
         except (ValueError, TypeError, InvalidSignature):
@@ -67,7 +67,10 @@ def render(bundle: Bundle) -> dict[str, bytes]:
 
 
 def parse(data: Mapping[str, bytes]) -> Bundle | None:
-    """Return what `render` wrote; `None` where the Secret is empty, incomplete or damaged, so that it is made anew."""
+    """Read what `render` wrote; `None` if the Secret is empty, incomplete or damaged.
+
+    In that case new certificates are issued.
+    """
     try:
         signing, *others = x509.load_pem_x509_certificates(data[CA_CERTIFICATES])
         next_ca = None
@@ -86,7 +89,7 @@ def parse(data: Mapping[str, bytes]) -> Bundle | None:
 
 
 def recover_ca_certificates(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
-    """Return the CAs that a damaged Secret still names: other replicas may serve what they signed."""
+    """Return the CAs in a damaged Secret: other replicas may serve certificates signed by them."""
     try:
         return tuple(x509.load_pem_x509_certificates(data[CA_CERTIFICATES]))
     except (KeyError, ValueError):

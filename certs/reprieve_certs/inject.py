@@ -1,6 +1,6 @@
-"""`caBundle` of Reprieve's own webhook configurations: read, and changed where it differs.
+"""Reads `caBundle` of Reprieve's own webhook configurations, and updates it if it differs.
 
-Configurations are found by name alone, so that RBAC can be limited to those names; no other configuration is touched.
+Configurations are accessed by name only, so that RBAC can be limited to those names.
 """
 
 import base64
@@ -30,7 +30,7 @@ class _CaWebhookConfiguration:
 
 
 class WebhookConfigurations:
-    """The `TrustAnchors` of one mutating and one validating configuration, both of one name."""
+    """The `TrustAnchors` of one mutating and one validating configuration with the same name."""
 
     def __init__(self, api: Api, name: str) -> None:
         self._api = api
@@ -39,15 +39,17 @@ class WebhookConfigurations:
 
     async def read(self) -> Sequence[bytes]:
         """Return the `caBundle` of every webhook."""
-        found = [await self._api.get(path, _CaWebhookConfiguration) for path in self._paths]
+        configurations = [
+            await self._api.get(path, _CaWebhookConfiguration) for path in self._paths
+        ]
         return [
             base64.b64decode(webhook.clientConfig.caBundle or "")
-            for configuration in found
+            for configuration in configurations
             for webhook in configuration.webhooks or ()
         ]
 
     async def inject(self, trusted_pem: bytes) -> None:
-        """Make every webhook trust exactly `trusted_pem`; nothing is written where all do."""
+        """Set `caBundle` of every webhook to `trusted_pem`; writes only if one differs."""
         wanted = base64.b64encode(trusted_pem).decode()
         for path in self._paths:
             configuration = await self._api.get(path, _CaWebhookConfiguration)
@@ -60,7 +62,7 @@ def _patch(webhooks: Sequence[_CaWebhook], wanted: str) -> list[dict[str, str]]:
     operations = []
     for index, webhook in enumerate(webhooks):
         if webhook.clientConfig.caBundle != wanted:
-            # The test refuses the whole patch if webhooks were added or removed since they were read.
+            # The test fails the whole patch if webhooks were added or removed since the read.
             operations.append(
                 {"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name}
             )

@@ -1,6 +1,7 @@
-"""Making certificates: a CA that may sign serving certificates only, and those. No I/O, no clock.
+"""Issues certificates: a CA that may sign serving certificates only, and those. No I/O, no clock.
 
-ECDSA P-256 throughout: every TLS 1.2 client has it, and a handshake costs the server a tenth of RSA's time.
+All keys are ECDSA P-256: every TLS 1.2 client supports it, and a handshake takes a tenth of the
+server's time with RSA.
 """
 
 from dataclasses import dataclass
@@ -19,15 +20,15 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_LIFETIME = timedelta(days=365)
-"""A year: its last third, in which the next CA takes over, outlives any serving certificate that it signed."""
+"""A year: its last third, in which the next CA takes over, is longer than `SERVING_LIFETIME`."""
 SERVING_LIFETIME = timedelta(days=90)
 BACKDATED = timedelta(hours=1)
-"""Certificates begin this long before they are made, so that an API server whose clock is behind accepts them."""
+"""Certificates are valid from this long before now, for API servers whose clock is behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A certificate and the private key that it is for."""
+    """A certificate and its private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -45,13 +46,13 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class ServingNames:
-    """What the API server may call the server by: a Service's DNS names, or addresses where a URL is configured."""
+    """The names in the certificate: a Service's DNS names, or addresses for webhooks with a URL."""
 
     dns: tuple[str, ...] = ()
     ips: tuple[IPv4Address | IPv6Address, ...] = ()
 
     def are_all_in(self, certificate: x509.Certificate) -> bool:
-        """True where `certificate` is valid for each of the names."""
+        """True if `certificate` is valid for each of the names."""
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         dns, ips = (
             names.get_values_for_type(x509.DNSName),
@@ -61,9 +62,9 @@ class ServingNames:
 
 
 def issue_ca(now: datetime) -> Credential:
-    """Return a new CA, self-signed, that may sign leaves only."""
+    """Return a new self-signed CA that may sign leaf certificates only."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # The date tells two CAs apart in `openssl` output; clients match by key identifier.
+    # The date distinguishes two CAs in `openssl` output; clients match by key identifier.
     name = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, f"reprieve-webhooks-ca-{now:%Y%m%d%H%M%S}")]
     )
@@ -96,14 +97,14 @@ def issue_serving(ca: Credential, names: ServingNames, now: datetime) -> Credent
 
 
 def parse_credential(certificate_pem: bytes, key_pem: bytes) -> Credential:
-    """Read a certificate and its key back; `ValueError` where either is unreadable or they are not a pair."""
+    """Read a certificate and its key; `ValueError` if one is unreadable or they do not match."""
     certificate = x509.load_pem_x509_certificate(certificate_pem)
     key = load_pem_private_key(key_pem, password=None)
     if (
         not isinstance(key, ec.EllipticCurvePrivateKey)
         or certificate.public_key() != key.public_key()
     ):
-        raise ValueError("the private key is not the certificate's")
+        raise ValueError("the private key does not belong to the certificate")
     return Credential(certificate, key)
 
 

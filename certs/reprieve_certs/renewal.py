@@ -1,8 +1,8 @@
-"""What is due, decided from `now` and the certificates' own dates alone; a clock that jumps leads to a new decision.
+"""Decides the next renewal step from `now` and the dates of the certificates only.
 
-A CA hands over in two steps, so that no client ever meets a certificate that it does not trust: the next CA is first
-only *trusted* (`STAGE_CA`), and signs no earlier than every webhook configuration has been seen to name it
-(`PROMOTE_CA`).
+A clock that jumps leads to a new decision. A CA is replaced in two steps, so that no client ever
+sees a certificate that it does not trust: the next CA is first only *trusted* (`STAGE_CA`), and
+signs after every webhook configuration was seen to contain it (`PROMOTE_CA`).
 """
 
 from datetime import datetime, timedelta
@@ -15,11 +15,14 @@ from .bundle import Bundle
 from .issue import ServingNames
 
 CA_PROPAGATION = timedelta(minutes=1)
-"""From the staging of a CA to its first signature: every API server's own cache of the webhook configurations must
-have followed, which takes milliseconds where all is well."""
+"""The minimum time from staging a CA to its first signature.
+
+Every API server must update its cache of webhook configurations, which normally takes milliseconds.
+"""
 
 MAX_RETIRED = 8
-"""Retired CAs kept, newest first: a clock that jumps to and fro makes a CA each time, and a Secret has an end."""
+"""Retired CAs kept, newest first: a clock that jumps back and forth makes a CA each time, and the
+size of a Secret is limited."""
 
 
 class RenewalStep(Enum):
@@ -35,9 +38,9 @@ class RenewalStep(Enum):
 def decide_renewal(
     now: datetime, bundle: Bundle | None, names: ServingNames, *, is_next_trusted: bool
 ) -> RenewalStep | None:
-    """Return what is due first, `None` where nothing is.
+    """Return the next step, `None` if nothing is due.
 
-    `is_next_trusted`: every webhook configuration was just seen to name the next CA.
+    `is_next_trusted`: every webhook configuration was just seen to contain the next CA.
     """
     if bundle is None or not _is_valid(bundle.ca.certificate, now):
         return RenewalStep.REPLACE_ALL
@@ -66,7 +69,7 @@ def apply_step(
     *,
     salvaged: tuple[x509.Certificate, ...] = (),
 ) -> Bundle:
-    """Return the bundle after `step`. `salvaged`: CAs to go on trusting where there is no bundle."""
+    """Return the bundle after `step`. `salvaged`: CAs that stay trusted if there is no bundle."""
     if bundle is None or step is RenewalStep.REPLACE_ALL:
         return _replace_all(salvaged if bundle is None else bundle.trusted, names, now)
     kept = _still_trusted(bundle.retired, now)
@@ -108,7 +111,7 @@ def _is_expired(certificate: x509.Certificate, now: datetime) -> bool:
 
 
 def _is_due(certificate: x509.Certificate, now: datetime) -> bool:
-    """True in the last third of its life."""
+    """True in the last third of the certificate's lifetime."""
     until = certificate.not_valid_after_utc
     return until - now < (until - _issued_at(certificate)) / 3
 

@@ -1,7 +1,8 @@
-"""The loop that keeps certificates issued, trusted and served. It logs and counts its failures, and never ends by one.
+"""The loop that keeps certificates issued, trusted and served; it logs and survives all failures.
 
-One pass: read the Secret, make what is due (the first writer wins, others take what it wrote), serve it, inject it.
-Every replica runs it; all agree because all they know is in the Secret.
+One pass: read the Secret, issue what is due (the first writer wins, the other replicas use its
+result), serve the certificate, inject the CAs. Every replica runs the loop; all replicas agree,
+because their whole state is in the Secret.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError
 
 from . import bundle as bundles
@@ -21,12 +23,13 @@ from .serving import ServingContext
 
 _LOG = logging.getLogger(__name__)
 _MAX_STEPS = 8
-"""Steps and lost races in one pass; more is a fight between replicas of different settings, left to the next pass."""
+"""Steps and lost races in one pass. More happen only if replicas have different settings; the next
+pass goes on."""
 _FIRST_RETRY_SECONDS = 1.0
 
 
 class WriteConflict(Exception):  # noqa: N818 - an outcome of a race, not an error
-    """Another replica has written the Secret first."""
+    """Another replica wrote the Secret first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +47,21 @@ class SecretStore(Protocol):
         """Return what is stored; it may be empty."""
 
     async def write(self, data: Mapping[str, bytes], version: str) -> StoredSecret:
-        """Replace the data; `Conflict` where it is no longer at `version`."""
+        """Replace the data; `WriteConflict` if the version is no longer `version`."""
 
 
 class TrustAnchors(Protocol):
-    """Where clients are told whom to trust."""
+    """The trusted certificates of the clients."""
 
     async def read(self) -> Sequence[bytes]:
         """Return every client's trusted certificates, as PEM."""
 
     async def inject(self, trusted_pem: bytes) -> None:
-        """Make every client trust exactly these."""
+        """Make every client trust exactly these certificates."""
 
 
 class Rotator:
-    """Runs passes; `is_established` once the first has served and injected what it found or made."""
+    """Runs passes; `is_ready` after the first pass that served and injected certificates."""
 
     def __init__(
         self,
@@ -76,29 +79,32 @@ class Rotator:
         self.ca_expires_at: datetime | None = None
 
     async def run(self, interval_seconds: float) -> None:
-        """Pass after pass until cancelled; after a failure sooner, doubling up to the interval."""
-        delay = min(_FIRST_RETRY_SECONDS, interval_seconds)
+        """Run a pass at each interval until cancelled; sooner after a failure, with back-off."""
+        first = min(_FIRST_RETRY_SECONDS, interval_seconds)
+        backoff = Backoff(first, interval_seconds, jitter=0.0)
         while True:
             try:
                 await self.ensure()
             except (ApiError, LookupError) as error:
-                # Expected where the API server is away or the manifests are not applied: a sentence says all.
-                _LOG.warning(
-                    "certificates not ensured", extra={"error": str(error), "retry_seconds": delay}
-                )
+                # Expected if the API server is down or the manifests are not applied: log no
+                # traceback.
+                delay = backoff.next_delay()
+                extra = {"error": str(error), "retry_seconds": delay}
+                _LOG.warning("could not renew or inject certificates", extra=extra)
             except Exception:  # noqa: BLE001 - see below; logged with its traceback
-                # Whatever it was: the last good certificate serves on, and the next pass may succeed.
-                _LOG.exception("certificates not ensured", extra={"retry_seconds": delay})
+                # The last good certificate is still served, and the next pass may succeed.
+                delay = backoff.next_delay()
+                extra = {"retry_seconds": delay}
+                _LOG.exception("could not renew or inject certificates", extra=extra)
             else:
-                delay = min(_FIRST_RETRY_SECONDS, interval_seconds)
+                backoff.reset()
                 await asyncio.sleep(interval_seconds)
                 continue
             self._count_failure()
             await asyncio.sleep(delay)
-            delay = min(delay * 2, interval_seconds)
 
     async def ensure(self) -> None:
-        """One pass."""
+        """Run one pass."""
         bundle = await self._renew()
         if self._serving.load(bundle.serving.certificate_pem, bundle.serving.key_pem):
             until = bundle.serving.certificate.not_valid_after_utc.isoformat()
@@ -117,7 +123,10 @@ class Rotator:
                 return bundle
             assert step is not None
             stored = await self._write(step, stored, bundle, now)
-        raise RuntimeError("the certificates' Secret did not settle")
+        raise RuntimeError(
+            "the Secret of the certificates keeps changing: check that all replicas have the same "
+            "settings"
+        )
 
     async def _write(
         self, step: renewal.RenewalStep, stored: StoredSecret, bundle: Bundle | None, now: datetime

@@ -1,32 +1,42 @@
-"""The TLS context of the server, whose certificate changes while connections are open and new ones arrive.
+"""The TLS context of the server, and certificate files that change while the server runs.
 
-Every load makes a whole context of its own, which the next handshakes use; connections that are open keep theirs. A pair
-that does not load changes nothing: the last good one goes on.
+Every load makes a new context, which the next handshakes use; open connections keep theirs. A pair
+that does not load changes nothing: the last good pair stays in use. Files are for a certificate
+that others renew, as two files in a directory (cert-manager, a mounted Secret).
 """
 
+import asyncio
+import logging
 import os
 import ssl
+from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 from cryptography import x509
 
+from .bundle import SERVING_CERTIFICATE, SERVING_KEY
+
+_LOG = logging.getLogger(__name__)
+
 
 class ServingContext:
-    """One `ssl.SSLContext` for the listener, and behind it the context of the certificate that is current."""
+    """One `ssl.SSLContext` for the listener; it selects the context of the current certificate."""
 
     def __init__(self) -> None:
         self._current: ssl.SSLContext | None = None
         self._loaded: tuple[bytes, bytes] | None = None
         self.expires_at: datetime | None = None
         self.listener = _context()
-        # OpenSSL asks at each handshake, with or without a server name. Loading into one context instead would leave
-        # an old RSA certificate in place beside a new ECDSA one: each key type has its own slot.
+        # OpenSSL calls this at each handshake, with or without a server name. Loading into one
+        # context instead would keep an old RSA certificate beside a new ECDSA one: each key type
+        # has its own slot.
         self.listener.sni_callback = self._select_context
 
     def load(self, certificate_pem: bytes, key_pem: bytes) -> bool:
-        """Serve this pair from the next handshake on; True where it is another than before.
+        """Serve this pair from the next handshake on; return whether it differs from the last one.
 
-        Raises `ValueError` where it is unreadable or no pair, and leaves the last good one in force.
+        Raises `ValueError` if it is unreadable or does not match, and keeps the last good pair.
         """
         if self._loaded == (certificate_pem, key_pem):
             return False
@@ -35,7 +45,7 @@ class ServingContext:
         try:
             _load_from_memory(context, certificate_pem, key_pem)
         except ssl.SSLError as error:
-            raise ValueError(f"certificate and key are no pair: {error.reason}") from error
+            raise ValueError(f"the certificate and the key do not match: {error.reason}") from error
         self._current, self._loaded, self.expires_at = (
             context,
             (certificate_pem, key_pem),
@@ -44,8 +54,11 @@ class ServingContext:
         return True
 
     def _select_context(
-        self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
-    ) -> int | None:  # noqa: ARG002
+        self,
+        connection: ssl.SSLObject,
+        name: str | None,  # noqa: ARG002 - OpenSSL's callback
+        context: ssl.SSLContext,  # noqa: ARG002
+    ) -> int | None:
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         connection.context = self._current
@@ -55,15 +68,53 @@ class ServingContext:
 def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # API servers keep connections and resume no session: making two tickets for each would be a fifth of a handshake.
+    # API servers keep connections and resume no sessions: two tickets for each connection would
+    # take a fifth of a handshake's time.
     context.num_tickets = 0
     return context
 
 
 def _load_from_memory(context: ssl.SSLContext, certificate_pem: bytes, key_pem: bytes) -> None:
-    """Load a pair that never touches a disk: `load_cert_chain` reads files only, and an anonymous one will do."""
+    """Load a pair through an anonymous file in memory, as `load_cert_chain` reads files only."""
     descriptor = os.memfd_create("serving-certificate")
     with os.fdopen(descriptor, "wb") as file:
         file.write(key_pem + b"\n" + certificate_pem)
         file.flush()
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+
+
+class CertificateFiles:
+    """Loads `tls.crt` and `tls.key` of a directory; `is_ready` once a pair was loaded.
+
+    While the files are being written they may not match; that is only logged.
+    """
+
+    def __init__(
+        self, directory: Path, serving: ServingContext, *, count_failure: Callable[[], None]
+    ) -> None:
+        self._directory, self._serving, self._count_failure = directory, serving, count_failure
+        self._rejected: tuple[bytes, bytes] | None = None
+        self.is_ready = False
+
+    async def run(self, interval_seconds: float) -> None:
+        """Load the files every `interval_seconds`, until cancelled."""
+        while True:
+            self.load()
+            await asyncio.sleep(interval_seconds)
+
+    def load(self) -> None:
+        """Serve the current pair, if it is new and matches."""
+        pair: tuple[bytes, bytes] | None = None
+        try:
+            pair = self._read(SERVING_CERTIFICATE), self._read(SERVING_KEY)
+            if pair != self._rejected and self._serving.load(*pair):
+                extra = {"expires_at": str(self._serving.expires_at)}
+                _LOG.info("serving certificate loaded", extra=extra)
+                self.is_ready = True
+        except (OSError, ValueError) as error:
+            self._rejected = pair
+            self._count_failure()
+            _LOG.warning("could not load the serving certificate", extra={"error": str(error)})
+
+    def _read(self, name: str) -> bytes:
+        return (self._directory / name).read_bytes()

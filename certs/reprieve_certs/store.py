@@ -1,4 +1,7 @@
-"""The one Secret that holds the certificates. It must exist: RBAC can limit reading and changing by name, not creating."""
+"""The Secret with the certificates.
+
+It must exist: RBAC can limit `get` and `patch` to one name, but not `create`.
+"""
 
 import base64
 import binascii
@@ -12,8 +15,6 @@ from reprieve_runtime.client.paths import object_path
 from . import bundle
 from .rotator import StoredSecret, WriteConflict
 
-_NOT_FOUND, _CONFLICT = 404, 409
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VersionedMeta(ObjectMeta):
@@ -26,12 +27,15 @@ class _Secret:
     data: Mapping[str, str] | None = None
 
 
-class MissingSecret(LookupError):  # noqa: N818 - what the reader of the log must see
-    """The Secret is not there; the base manifests bring an empty one."""
+class MissingSecret(LookupError):  # noqa: N818 - a state of the cluster
+    """The Secret does not exist; the base manifests contain an empty one."""
 
 
 class KubernetesSecretStore:
-    """A `SecretStore` in the API server; writes only the keys of a bundle, and only over the version that it read."""
+    """A `SecretStore` in the API server.
+
+    It writes only the keys of a bundle, with the version that it read as a precondition.
+    """
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api
@@ -39,18 +43,18 @@ class KubernetesSecretStore:
         self._display_name = f"{namespace}/{name}"
 
     async def read(self) -> StoredSecret:
-        """Return the bundle's keys; `MissingSecret` where nobody applied the manifests."""
+        """Return the bundle's keys; `MissingSecret` if the manifests are not applied."""
         try:
             return _to_stored_secret(await self._api.get(self._path, _Secret))
         except ApiError as error:
-            if error.status == _NOT_FOUND:
+            if error.is_not_found:
                 raise MissingSecret(
-                    f"apply the manifests: there is no Secret {self._display_name}"
+                    f"Secret {self._display_name} not found: apply the manifests"
                 ) from error
             raise
 
     async def write(self, data: Mapping[str, bytes], version: str) -> StoredSecret:
-        """Replace the bundle's keys; `Conflict` where another replica was first."""
+        """Replace the bundle's keys; `WriteConflict` if another replica was first."""
         texts = {
             key: base64.b64encode(data[key]).decode() if key in data else None
             for key in bundle.KEYS
@@ -59,7 +63,7 @@ class KubernetesSecretStore:
         try:
             return _to_stored_secret(await self._api.patch(self._path, body, _Secret))
         except ApiError as error:
-            if error.status == _CONFLICT:
+            if error.is_conflict:
                 raise WriteConflict from error
             raise
 

@@ -178,7 +178,7 @@ class Leader:
             effects,
             BarePodStore(effects, self._settings.namespace),
             policy=self.policy,
-            announcer=self._announcer,
+            recorder=self._announcer,
             metrics=self._metrics,
             clock=self._clock,
             interval_seconds=self._settings.resync_interval_seconds,

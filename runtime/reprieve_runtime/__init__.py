@@ -1,1 +1,1 @@
-"""What both programs share: settings, logs, and a thin connection to the API server. No rule of Reprieve is here."""
+"""Shared by all programs: settings, logs, and a thin client of the API server. It has no rules."""

@@ -1,4 +1,4 @@
-"""How long to wait before something that failed is tried again: one back-off, with jitter."""
+"""Retry delays: one exponential back-off with jitter, and its extension for watches."""
 
 import random
 
@@ -7,17 +7,22 @@ from .client.api_error import ApiError
 _FIRST_SECONDS = 0.2
 _LAST_SECONDS = 15.0
 _RELIST_STATUSES = frozenset({400, 404, 410})
-"""The version is too old, or no version of this collection: no later try will be answered otherwise."""
+"""The resource version is too old or invalid for this collection: a retry would fail again."""
 _TOO_LARGE = "ResourceVersionTooLarge"
-"""A cause: etcd was restored, and its versions are behind the one that is watched from."""
+"""A status cause: etcd was restored to a version before the one that the watch starts from."""
 _FAILURES_BEFORE_RELIST = 10
-"""Refusals in a row, some two minutes: some version may be what the API server stumbles over."""
+"""Errors in a row, about two minutes: the API server may fail because of this resource version."""
+
+
+def jittered(seconds: float, share: float) -> float:
+    """Return `seconds`, shortened at random by at most `share` of it."""
+    return seconds * random.uniform(1 - share, 1.0)  # noqa: S311 - jitter, no secret
 
 
 class Backoff:
     """Delays that double with each failure up to a longest one, each shortened at random.
 
-    Without the jitter, all programs that lost the same API server would return at once.
+    Without the jitter, all programs that lost the same API server would reconnect at once.
     """
 
     def __init__(
@@ -36,8 +41,7 @@ class Backoff:
 
         `at_least_seconds` is what the server asked for; it never exceeds the longest delay.
         """
-        share = random.uniform(1 - self._jitter, 1.0)  # noqa: S311 - jitter, no secret
-        seconds = self._seconds * share
+        seconds = jittered(self._seconds, self._jitter)
         self._seconds = min(self._seconds * 2, self._longest_seconds)
         return max(seconds, min(at_least_seconds, self._longest_seconds))
 
@@ -45,8 +49,8 @@ class Backoff:
 class WatchBackoff(Backoff):
     """The back-off of one watched collection, which also decides when to list it again.
 
-    What is merely in the API server's way (no answer, 429, 5xx) is no reason to list all anew: once it is back, every
-    program would do so at once.
+    A temporary failure of the API server (no answer, 429, 5xx) is no reason to list again: after
+    its recovery, all programs would list at once.
     """
 
     def __init__(self) -> None:
@@ -54,12 +58,12 @@ class WatchBackoff(Backoff):
         self._failures = 0
 
     def reset(self) -> None:
-        """Start again from the first delay: the watch has delivered something."""
+        """Start from the first delay again: the watch has delivered an event."""
         super().reset()
         self._failures = 0
 
     def must_relist(self, error: ApiError) -> bool:
-        """Note a failure; true where its watch cannot be gone on with."""
+        """Count a failure; return whether the watch cannot be resumed."""
         self._failures += error.status != 0
         causes = {reason for reason, _ in error.causes}
         return (

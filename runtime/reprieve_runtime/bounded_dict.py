@@ -1,4 +1,4 @@
-"""A dictionary that forgets its oldest entries: what a program remembers of a cluster is bounded."""
+"""A dictionary that drops its oldest entries, so that what a program remembers is bounded."""
 
 from collections import OrderedDict
 from collections.abc import Hashable

@@ -1,7 +1,7 @@
-"""JSON of any depth: the API server stores ten thousand levels, and what decodes here goes as deep as the stack does.
+"""Decodes JSON of any depth: the API server stores ten thousand levels, the decoder is recursive.
 
-Without this, one object with a thousand brackets in a field that nobody reads (a custom resource's, say) would end the
-programs that list it.
+Without this, one object with a thousand nested brackets in a field that is not read (of a custom
+resource, for example) would end the programs that list it.
 """
 
 import re
@@ -12,13 +12,13 @@ import msgspec
 T = TypeVar("T")
 
 MAX_DEPTH = 100
-"""Levels that are read: of a list of objects, the fields of ours are ten deep."""
+"""Levels that are decoded; in a list of objects, Reprieve's fields are at most ten levels deep."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[][{}]', re.DOTALL)
 _OPENING = (b"[", b"{")
 
 
 def decode(text: bytes | msgspec.Raw, decode_as: type[T]) -> T:
-    """Decode JSON, of which what is very deep reads as null; raises `msgspec.MsgspecError`."""
+    """Decode JSON; very deep values become null. Raises `msgspec.MsgspecError`."""
     try:
         return msgspec.json.decode(text, type=decode_as)
     except RecursionError:
@@ -26,7 +26,7 @@ def decode(text: bytes | msgspec.Raw, decode_as: type[T]) -> T:
 
 
 def prune(text: bytes) -> bytes:
-    """Return JSON with null in place of whatever is deeper than `DEEPEST` levels."""
+    """Return the JSON text with null in place of values deeper than `MAX_DEPTH` levels."""
     kept, depth, begins_at = bytearray(), 0, 0
     for token in _TOKEN.finditer(text):
         if token[0] in _OPENING:

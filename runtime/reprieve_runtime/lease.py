@@ -1,5 +1,5 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""The Lease by which the operator's replicas agree on a leader, as all programs read it."""
+"""The Lease of the operator's leader election."""
 
 from dataclasses import dataclass, field
 
@@ -8,14 +8,14 @@ from reprieve_policy.kube.objects import ObjectMeta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseMeta(ObjectMeta):
-    """Metadata with what a precondition needs."""
+    """Metadata with the resource version for preconditions."""
 
     resourceVersion: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSpec:
-    """As coordination.k8s.io/v1 has it."""
+    """The spec of a coordination.k8s.io/v1 Lease."""
 
     holderIdentity: str | None = None
     leaseDurationSeconds: int | None = None
@@ -26,7 +26,7 @@ class LeaseSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The object that replicas compete for."""
+    """The Lease that the replicas compete for."""
 
     metadata: LeaseMeta = field(default_factory=LeaseMeta)
     spec: LeaseSpec = field(default_factory=LeaseSpec)

@@ -1,4 +1,4 @@
-"""Which whole a pod's controller is a part of: a few look-ups, one above the other."""
+"""Finds the composite owner (a JobSet, for example) above a pod's controller, by a few look-ups."""
 
 from collections.abc import Awaitable, Callable
 
@@ -12,9 +12,10 @@ OwnerLookup = Callable[[str, str], Awaitable[ObjectMeta | None]]
 async def find_root_owner(
     reference: OwnerReference, get_metadata: OwnerLookup
 ) -> OwnerReference | None:
-    """Return the JobSet, say, that makes the Job which `reference` names anew; `None` where nobody does.
+    """Return the composite owner that recreates the object of `reference`, such as a Job's JobSet.
 
-    Raises what `look_up` raises. An object made anew under an old name is another.
+    Returns `None` if there is none. An object with the same name and another uid does not count.
+    Raises what `get_metadata` raises.
     """
     for _ in range(owners.MAX_OWNER_DEPTH):
         link = owners.nested_kind_of(reference)

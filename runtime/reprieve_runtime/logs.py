@@ -1,4 +1,4 @@
-"""Logs: a constant message with its variables as fields. One JSON object a line in a cluster, plain lines elsewhere."""
+"""Logs with constant messages and variable fields: JSON in a cluster, plain text elsewhere."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, and whatever the call gave as `extra`."""
+    """One JSON object a line: time, level, logger, message, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -38,7 +38,10 @@ class TextFormatter(logging.Formatter):
 
 
 def configure(log_format: str, log_level: str) -> None:
-    """Send all logs to standard error in one of `FORMATS`; raises `ValueError` for an unknown format or level."""
+    """Send all logs to standard error in one of `FORMATS`.
+
+    Raises `ValueError` for an unknown format or level.
+    """
     if log_format not in FORMATS:
         raise ValueError(f"log format must be one of {', '.join(FORMATS)}, not {log_format!r}")
     handler = logging.StreamHandler(sys.stderr)

@@ -1,4 +1,4 @@
-"""The ConfigMap with the cluster's policy, watched: the one holder of what is in force, for both programs."""
+"""Watches the ConfigMap with the cluster's policy, and holds the policy in force for a program."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -17,14 +17,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigMap:
-    """The part of one that is read."""
+    """The fields of a ConfigMap that are read."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     data: Mapping[str, str] | None = None
 
 
 class PolicyConfigMap:
-    """Watches the ConfigMap; `current` is always usable, and `on_change` hears of each that comes or goes."""
+    """Watches the ConfigMap; `current` is always valid.
+
+    `on_change` is called when the ConfigMap is created, changed or deleted.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class PolicyConfigMap:
         self.namespace, self.name = namespace, name
         self.effective = EffectivePolicy()
         self.uid = ""
-        """Of the ConfigMap; empty where there is none."""
+        """The uid of the ConfigMap; empty if there is none."""
         self._on_change = on_change
         self.reflector: Reflector[ConfigMap, None] = Reflector(
             api,
@@ -50,11 +53,11 @@ class PolicyConfigMap:
 
     @property
     def current(self) -> PolicySettings:
-        """Return the policy that holds now."""
+        """Return the policy in force."""
         return self.effective.settings
 
-    def _handle_update(self, found: ConfigMap) -> None:
-        self._apply(found.metadata.uid or "", found.data or {})
+    def _handle_update(self, config_map: ConfigMap) -> None:
+        self._apply(config_map.metadata.uid or "", config_map.data or {})
 
     def _handle_delete(self, _: Key) -> None:
         self._apply("", None)
@@ -66,5 +69,5 @@ class PolicyConfigMap:
             _log.info("policy in force", extra={"policy": str(self.current)})
         else:
             extra = {"reasons": self.effective.error_message, "policy": str(self.current)}
-            _log.error("policy cannot be read, what was in force stays in force", extra=extra)
+            _log.error("policy cannot be read; the previous policy stays in force", extra=extra)
         self._on_change(self)

@@ -1,7 +1,8 @@
-"""Settings of a program: one frozen dataclass, filled from flags, then environment, then a file, then defaults.
+"""Settings of a program: one frozen dataclass, from flags, environment, a file and defaults.
 
-This is the only module that knows the environment. What cannot be read is said all at once, and the program ends with
-status 2 before it does anything.
+Flags take precedence, then the environment, then the file. No other module reads the environment.
+A program with unreadable settings reports all errors at once and exits with status 2, before it
+does anything else.
 """
 
 import argparse
@@ -35,7 +36,10 @@ def load(
     argv: Sequence[str],
     environ: Mapping[str, str],
 ) -> S:
-    """Return the settings; `argv` without the program's name. Exits with 2 and every reason where one is unreadable."""
+    """Return the settings; `argv` is without the program's name.
+
+    Exits with status 2 and all errors if a setting is unreadable.
+    """
     declared = {item.name: item for item in fields(settings_type)}  # type: ignore[arg-type]
     readers = {
         name: _reader(annotation)
@@ -61,7 +65,7 @@ def load(
 
 
 def exit_with_errors(program: str, errors: Iterable[str]) -> NoReturn:
-    """End the program with status 2 and every reason, before it has done anything."""
+    """Write all errors to standard error, and exit with status 2."""
     sys.stderr.write("".join(f"{program}: {error}\n" for error in errors))
     raise SystemExit(_BAD_USAGE)
 
@@ -72,23 +76,29 @@ def _parse_flags(
     parser = argparse.ArgumentParser(
         prog=program,
         description=description,
-        epilog=f"Every flag is also read from the environment: --log-level as {ENVIRONMENT_PREFIX}LOG_LEVEL.",
+        epilog=(
+            "Every flag is also read from the environment: "
+            f"--log-level as {ENVIRONMENT_PREFIX}LOG_LEVEL."
+        ),
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"{program} {version('reprieve')}")
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="a JSON object of settings; flags and environment win over it",
+        help="a JSON object of settings; flags and environment take precedence",
     )
     for name, item in declared.items():
-        shown = (
+        default_text = (
             ""
             if item.default in (None, MISSING)
             else f" (default: {_format_default(item.default)})"
         )
         parser.add_argument(
-            _flag(name), dest=name, metavar="VALUE", help=item.metadata.get("help", "") + shown
+            _flag(name),
+            dest=name,
+            metavar="VALUE",
+            help=item.metadata.get("help", "") + default_text,
         )
     return vars(parser.parse_args(argv))
 
@@ -122,7 +132,7 @@ def _read(source: str, value: object, reader: Callable[[str], object], errors: l
 
 
 def _reader(annotation: Any) -> Callable[[str], object]:
-    """Return what reads a text as `annotation`: str, int, float, bool, Path, tuple[str, ...], each also `| None`."""
+    """Return a parser for the type: str, int, float, bool, Path or tuple[str, ...], or `| None`."""
     if isinstance(annotation, types.UnionType):
         annotation = next(part for part in typing.get_args(annotation) if part is not type(None))
     if typing.get_origin(annotation) is tuple:

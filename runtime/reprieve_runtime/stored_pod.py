@@ -1,4 +1,4 @@
-"""A pod as the API server stores it: what rules read of one, and whether it is on its way out."""
+"""A stored pod: the fields that rules read, and whether it is terminating."""
 
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +9,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPhaseStatus:
-    """Of a pod's status, its phase."""
+    """The phase in a pod's status."""
 
     phase: str = ""
 
@@ -22,10 +22,10 @@ class StoredPod(Resource):
 
     @property
     def is_terminating(self) -> bool:
-        """True for one that has ended, or is being deleted."""
+        """True if the pod has ended or is being deleted."""
         return self.metadata.deletionTimestamp is not None or self.status.phase in _ENDED
 
     @property
     def view(self) -> PodView:
-        """What rules read; in a list, items don't say their kind."""
+        """The pod as rules read it; items of a list have no kind."""
         return next(pod_views(replace(self, kind="Pod")))

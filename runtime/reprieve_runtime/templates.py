@@ -1,8 +1,8 @@
-"""An object of another project's kind, decoded by where its pod templates stand, not by its form.
+"""Decodes an object of another project's kind by the paths of its pod templates.
 
-Such a kind may have any form, also one that clashes with the few fields that are read of built-in kinds. So it is read
-twice: as plain JSON, and from that the parts that rules judge. A part that is no such thing is left out: what is made of it
-is checked as a pod.
+Such a kind may have any schema, also one that clashes with the fields of built-in kinds. So it is
+decoded twice: first as plain JSON, then the parts that rules check. A part that does not decode is
+left out: the pods that are made from it are checked as pods.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def read(document: Any, paths: Sequence[str]) -> TemplatedResource:
-    """Return the object, with the templates that stand at `paths`."""
+    """Return the object with the templates at `paths`."""
     metadata = _convert(
         document.get("metadata") if isinstance(document, dict) else None, ObjectMeta
     )
@@ -25,11 +25,11 @@ def read(document: Any, paths: Sequence[str]) -> TemplatedResource:
         (
             prefix,
             PodTemplate(
-                metadata=_convert(found.get("metadata"), ObjectMeta),
-                spec=_convert(found.get("spec"), Spec),
+                metadata=_convert(template.get("metadata"), ObjectMeta),
+                spec=_convert(template.get("spec"), Spec),
             ),
         )
-        for prefix, found in template_kinds.find_templates(document, paths)
+        for prefix, template in template_kinds.find_templates(document, paths)
     )
     return TemplatedResource(
         kind=kinds.CUSTOM, metadata=metadata or ObjectMeta(), templates=templates

@@ -1,6 +1,7 @@
-"""A cluster of its own: its API server and etcd are killed. Where it cannot be had, tests fail and say why.
+"""A cluster of its own: its API server and etcd are killed. If it cannot start, tests fail.
 
-`REPRIEVE_TEST_CLUSTER` names another cluster, which is then left running: for the second run of an impatient author.
+The failure names the reason. `REPRIEVE_TEST_CLUSTER` names another cluster, which the tests leave
+running: a second run then starts faster.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ KWOK_NODES = 4
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterHandle]:
-    """A cluster of simulated nodes with the operator's rights installed; operators are started by the tests."""
+    """A cluster of simulated nodes with the operator's rights; the tests start the operators."""
     with cluster_for_tests(NAME, kwok_nodes=KWOK_NODES) as handle:
         handle.install_operator_rights()
         yield handle
@@ -58,7 +59,7 @@ def kubeconfig(cluster: ClusterHandle, proxy: ApiProxy, tmp_path: Path) -> Path:
 async def director(
     cluster: ClusterHandle, stage: ChaosNamespace, proxy: ApiProxy, kubeconfig: Path
 ) -> AsyncIterator[ChaosRunner]:
-    """Who brings victims to life, with operators that reach the API server by way of the proxy."""
+    """Creates victims, with operators that reach the API server through the proxy."""
 
     def start(**settings: object) -> Program:
         usual: dict[str, object] = {
@@ -74,8 +75,9 @@ async def director(
         director = ChaosRunner(stage, workloads, start, cluster.cluster.audit_log)
         proxy.before, proxy.after = director.before, director.after
         yield director
-        # In a thread, for the proxy answers meanwhile. Without this, no Lease is given back, and one of two minutes outlasts
-        # the patience of each test after it: whoever starts anew waits for all of it anew.
+        # In a thread, because the proxy answers meanwhile. Without this, no operator gives its
+        # Lease back, and a Lease of two minutes outlasts the timeouts of each test after it: each
+        # new operator waits for all of it again.
         await asyncio.to_thread(cluster.stop_programs)
 
 
@@ -85,6 +87,6 @@ def say(capfd: pytest.CaptureFixture[str]) -> Callable[[str], None]:
 
     def show(text: str) -> None:
         with capfd.disabled():
-            print(f"  {text}", flush=True)  # noqa: T201 - progress is for whoever waits
+            print(f"  {text}", flush=True)  # noqa: T201 - progress for the person who waits
 
     return show

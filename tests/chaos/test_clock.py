@@ -1,7 +1,8 @@
-"""The operator's clock is stepped by an hour, either way, under victims that wait: nobody goes early, nobody stays.
+"""The operator's clock is stepped by an hour, either way, while victims wait.
 
-What is stepped is `time.time` of the real program's process: every module in it reads the time from there. The clocks of
-the API server and of the workloads, by which the promises are checked, go on.
+No victim is deleted early, and none stays too long. The step changes `time.time` of the real
+program's process: every module in it reads the time from there. The clocks of the API server and of
+the workloads, by which the promises are checked, are not stepped.
 """
 
 from pathlib import Path
@@ -25,7 +26,7 @@ STEPPED = (
 
 
 class Stepped:
-    """Starts operators whose clock is off by what a file says."""
+    """Starts operators whose clock is off by the seconds in a file."""
 
     def __init__(self, cluster: ClusterHandle, kubeconfig: Path, file: Path) -> None:
         self._cluster, self._kubeconfig, self._file = cluster, kubeconfig, file

@@ -1,7 +1,7 @@
-"""The operator is killed with SIGKILL just before and just after each write of a victim's life: nothing is lost.
+"""The operator is killed with SIGKILL just before and just after each write of a victim's life.
 
-Once where victims are deleted, and, for what is then another write, once where they are evicted; and once where a budget holds them
-until a short ceiling.
+Nothing is lost. One test deletes the victims; one evicts them, for the writes that differ then; one
+has a budget hold them until a short ceiling.
 """
 
 import itertools
@@ -55,7 +55,10 @@ Crash = Callable[[Roles, int], Awaitable[None]]
 
 
 def roles_at(written: Iterable[Edge], beside: Iterable[KillPoint] = BESIDE) -> Roles:
-    """Return who is killed at the writes of these edges, and of a victim's end: what each kill is called, and its actors."""
+    """Return the victims at whose writes the operator is killed, by the kill's name.
+
+    The writes are those of these edges and of a victim's end.
+    """
     roles: dict[str, Callable[[str], ScriptedVictim]] = {}
     points = [(edge, point_of(edge)) for edge in written] + [(ENDS_WELL, point) for point in beside]
     for when in SIDES:
@@ -67,14 +70,17 @@ def roles_at(written: Iterable[Edge], beside: Iterable[KillPoint] = BESIDE) -> R
 
 
 def lost_roles() -> Roles:
-    """Return who loses its object, and its operator before it can see that."""
+    """Return the victims that lose their object, and their operator before it can see that."""
     return {
         f"after {edge}": lambda name, edge=edge: lost_at(edge, name) for edge in edges.lost_edges()
     }
 
 
 def unseen_roles() -> Roles:
-    """Return who is nobody's victim any more as its first state is written, and loses its operator before it can see that."""
+    """Return the pods that stop being victims as their first state is written.
+
+    They lose their operator before it can see that.
+    """
     return {
         f"{when} {edge}": lambda name, edge=edge, when=when: unseen_at(edge, when, name)
         for when in SIDES
@@ -92,7 +98,9 @@ def company(roles: Roles, hits: Counter[str], number: int, at_once: int) -> list
 
 
 class Successors:
-    """Starts operators one after the other, each with its code loaded while the one before it still ran."""
+    """Starts operators one after the other, each with its code loaded while its predecessor
+    runs.
+    """
 
     def __init__(self, prepare: Callable[[], Program]) -> None:
         self._prepare = prepare
@@ -115,9 +123,10 @@ def prepare(cluster: ClusterHandle, kubeconfig: Path) -> Callable[[], Program]:
     """Load an operator that is released later."""
 
     def prepare() -> Program:
-        # The same identity: a crashed container's successor need not wait until its own lease is over.
-        # A lease that outlasts what is held: the operator gives up calls when its own is no longer certain.
-        # Not asked again too soon: hundreds of workloads that save would take all the time there is.
+        # The same identity: a crashed container's successor need not wait until its predecessor's
+        # lease is over. The lease is longer than the proxy holds calls: the operator gives up calls
+        # when it is no longer certain of its lease. The poll interval is long: hundreds of
+        # workloads that save would otherwise take all the time.
         return cluster.prepare_operator(
             kubeconfig=kubeconfig,
             identity="chaos",
@@ -170,10 +179,11 @@ def crash(
 async def test_killed_at_every_write_it_resumes_exactly(
     crash: Crash, say: Callable[[str], None]
 ) -> None:
-    """Of the time that a victim takes, this says little: killed so often, most of it counts as time in which nobody could act.
+    """This shows little about the time that a victim takes.
 
-    What fails here is one with which nothing happens for long. That each ends within its bound is shown in the other files,
-    with one outage or none.
+    The operator is killed so often that most of the time counts as time without an operator. A
+    victim without progress for long fails here. The other files show, with one outage or none, that
+    each victim ends within its bound.
     """
     await crash(
         {**roles_at(edges.written_edges()), **lost_roles(), **unseen_roles()}, AT_ONCE["delete"]
@@ -214,7 +224,9 @@ async def test_killed_as_it_stands_down_what_a_budget_holds_at_the_ceiling_it_de
 
 
 async def check_ledgers(stage: ChaosNamespace, actors: list[ScriptedVictim]) -> None:
-    """Assert that each eviction was counted on its owner, once; of one that stayed after all, that it is not."""
+    """Assert that the owner counted each eviction once, and none of a victim that stayed after
+    all.
+    """
     for actor in filter(lambda actor: actor.has_owner, actors):
         owner = await stage.owner(actor.name)
         assert counted(owner) == (0 if actor.trigger.is_held else 1), (

@@ -1,4 +1,4 @@
-"""What else may fail under a running operator: the API server, etcd, its Lease, its watch, its own time."""
+"""Other faults under a running operator: the API server, etcd, its Lease, its watch, a pause."""
 
 import asyncio
 import signal
@@ -22,7 +22,10 @@ PAUSE_SECONDS = 30.0
 
 
 async def in_flight(director: ChaosRunner, count: int = VICTIMS) -> list[ScriptedVictim]:
-    """Mark a crowd, and return it once all that want notice were told, and none of those that need long is over."""
+    """Mark many pods; return them once all that want notice are notified.
+
+    None of those that need long is over by then.
+    """
     actors = mixed_victims("v", count)
     await director.create_victims(actors)
     await director.mark()
@@ -85,7 +88,8 @@ async def test_a_watch_that_is_cut_again_and_again(director: ChaosRunner, proxy:
 async def test_what_happened_while_no_watch_came_through_and_its_version_was_forgotten(
     cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace, proxy: ApiProxy
 ) -> None:
-    # Without so long a lease, a slow start of the API server would end the term, and the next one lists all anew.
+    # Without so long a lease, a slow start of the API server would end the term, and the next term
+    # lists all objects again.
     long = {"lease_duration_seconds": 120, "renew_deadline_seconds": 100.0}
     operator = await director.start_leader(
         sweep_interval_seconds=300, resync_interval_seconds=300, **long

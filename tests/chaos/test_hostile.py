@@ -1,4 +1,4 @@
-"""Workloads that do harm: each ends within its bound, and nobody beside them is held up."""
+"""Harmful workloads: each ends within its bound, and no other victim is held up."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,15 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 OF_EACH = 6
 BYSTANDERS = 12
 HARMFUL = {keys.MAX_DEFERRAL: "3s", "example.com/pad": "x" * 200_000}
-"""200 KB of annotations: there is room for a state, and each event of the pod carries them."""
+"""200 KB of annotations: there is room for a state, and each watch event of the pod carries
+them.
+"""
 
 
 HARM_SECONDS = 90
-"""On top, for a machine that also produces what harms: gibibytes, for one. Bystanders have less."""
+"""Slack for a machine that also produces the harmful answers, gibibytes for one."""
 MOST_MIB = 200
-"""Of the operator's memory: one of the answers alone, read to its end, would take five times as much."""
+"""Of the operator's memory: a single answer, read to its end, would take five times as much."""
 
 
 def bystanders() -> list[ScriptedVictim]:

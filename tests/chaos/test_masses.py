@@ -1,4 +1,4 @@
-"""Many victims at once: a namespace that is deleted under them, and five hundred marked in one second."""
+"""Many victims at once: a namespace is deleted under them; five hundred are marked in a second."""
 
 import time
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from reprieve_testing.cluster import ClusterHandle
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 MASS_SECONDS = 60
-"""For 500 lives, some two thousand writes, on two cores that simulate their workloads and nodes as well."""
+"""For 500 lives, some 2,000 writes, on two cores that also simulate the workloads and nodes."""
 SOON_SECONDS = 15.0
-"""To set five hundred marks: 1.4 where two cores have nothing else to do, ten where seven others want them."""
+"""To set five hundred marks: 1.4 on two idle cores, ten where seven other processes compete."""
 
 
 async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
@@ -35,7 +35,8 @@ async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
 
     await until("all are held", held, 90)
     for actor in director.victims.values():
-        # By the namespace controller: whatever the operator itself deletes of those that still save is a broken promise.
+        # The namespace controller deletes them: a deletion by the operator of a pod that still
+        # saves would break a promise.
         actor.trigger, actor.ended_at = Trigger(action=PodAction.DELETE), utc_now()
     cluster.kubectl.read("delete", "namespace", stage.namespace, "--wait=false")
 
@@ -50,7 +51,7 @@ async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
 async def test_five_hundred_marked_in_one_second(
     director: ChaosRunner, proxy: ApiProxy, say: Callable[[str], None]
 ) -> None:
-    # The pace of a real cluster: a hundred and twenty-five that never answer are asked again all the time.
+    # The pace of a real cluster: the operator polls 125 workloads that never answer all the time.
     await director.start_leader(poll_interval_seconds=5)
     await director.create_victims(
         replace(actor, slack_seconds=MASS_SECONDS) for actor in mixed_victims("v", 500)

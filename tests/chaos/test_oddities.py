@@ -1,4 +1,4 @@
-"""What happens to victims behind the operator's back, and what others left on them."""
+"""Changes of victims that the operator does not see, and foreign data on them."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ async def told(director: ChaosRunner, *actors: ScriptedVictim) -> None:
 
 
 async def spared(director: ChaosRunner, actor: ScriptedVictim) -> None:
-    """Return once an actor is nobody's victim, and its workload was told."""
+    """Return once an actor is no victim any more, and its workload is notified of that."""
     await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
     await until("it is told so", lambda: director.workloads.is_cancelled(actor), 30)
 

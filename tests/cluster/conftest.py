@@ -1,6 +1,7 @@
-"""One real cluster for all cluster tests. Where it cannot be had, tests fail and say why: none is skipped.
+"""One real cluster for all cluster tests. If it cannot be started, tests fail with the reason.
 
-`REPRIEVE_TEST_CLUSTER` names another cluster, which is then left running: for the second run of an impatient author.
+No test is skipped. `REPRIEVE_TEST_CLUSTER` names another cluster, which the tests leave running: a
+second run then starts faster.
 """
 
 from collections.abc import Generator, Iterator
@@ -14,7 +15,7 @@ NAME = "reprieve-test"
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterHandle]:
-    """A cluster of simulated nodes with the operator's rights installed; our programs are started by the tests."""
+    """A cluster of simulated nodes with the operator's rights; tests start our programs."""
     with cluster_for_tests(NAME) as handle:
         handle.install_operator_rights()
         yield handle
@@ -24,7 +25,9 @@ def cluster() -> Iterator[ClusterHandle]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failure what our programs said last: on a machine that nobody can look into, it is all there is."""
+    """Append the last log lines of our programs to a failure: on CI there is no other trace of
+    them.
+    """
     report = yield
     handle = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(handle, ClusterHandle):

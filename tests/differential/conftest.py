@@ -1,4 +1,4 @@
-"""A cluster of its own: no guard, no webhook and no controller's pods take part in what the two engines say."""
+"""A cluster of its own: no guard, webhook or controller influences what the two engines answer."""
 
 from collections.abc import Iterator
 

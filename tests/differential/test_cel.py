@@ -1,7 +1,8 @@
-"""The same objects through both engines: the rules in Python, and the policies that are written from the same table.
+"""The same objects through both engines: the rules in Python, and the policies made from them.
 
-The policies run in the real API server; every request is a dry run. Both must give the same verdict, in the same words
-after the API server's own prefix, and fill in the same defaults.
+Both come from the same table. The policies run in the real API server; every request is a dry run.
+Both must give the same verdict, in the same words after the API server's own prefix, and fill in
+the same defaults.
 """
 
 import asyncio
@@ -41,12 +42,14 @@ pytestmark = pytest.mark.cluster
 Json = Any
 BATCH, BATCHES_OF_PODS, BATCHES_OF_CLASSES = 25, 70, 15
 NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
-"""What differs is said case by case already, and a smaller batch would take minutes to find."""
+"""A failure names each differing case already, and shrinking to a smaller batch would take
+minutes.
+"""
 RULES_OF = {
     kind: tuple(rule for rule in rules if rule.id in policies.RULES)
     for kind, rules in review._RULES_OF.items()
 }
-"""What the other rules say of the same object is the webhooks' to say, in both installations."""
+"""In both installations, only the webhooks apply the other rules to the object."""
 NAMESPACES: dict[str, Metadata] = {
     "silent": Metadata({}, {}),
     "listed": Metadata({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-2, 5,9"}),
@@ -101,7 +104,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an engine says: a refusal's text, warnings, and the object that it lets through."""
+    """An engine's answer: a refusal's text, warnings, and the defaults of the admitted object."""
 
     refusal: str | None
     warnings: frozenset[str]
@@ -110,7 +113,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class OldObject:
-    """An object that was there before any policy was."""
+    """An object that existed before the policies."""
 
     name: str
     document: Json
@@ -172,12 +175,12 @@ def priority_class_cases() -> st.SearchStrategy[Case]:
 
 
 def may_change(case: Case) -> bool:
-    """A Job's template is the API server's to keep as it is."""
+    """False for a Job that exists: the API server keeps its template as it is."""
     return case.old is None or case.kind != "Job"
 
 
 def a_document(kind: str, name: str, told: Metadata) -> Json:
-    """Return an object of `kind` that says `told`, and that no scheduler or controller would act on."""
+    """Return an object of `kind` with this metadata; no scheduler or controller acts on it."""
     if kind == "PriorityClass":
         metadata = {"name": name, **told.as_json()}
         return {
@@ -244,7 +247,9 @@ class Engines:
         } | {"": Facts(settings=SETTINGS)}
 
     def install(self) -> None:
-        """Make the Namespaces and the old objects, then the policies: the order of a cluster's life."""
+        """Create the Namespaces and old objects, then the policies: the order in a cluster's
+        life.
+        """
         documents = policies.render(SETTINGS)
         self.kubectl.read("delete", "--ignore-not-found", "-f", "-", stdin=_list(documents))
         asyncio.run(self.make_old_objects())
@@ -256,7 +261,7 @@ class Engines:
         self.wait_in_force()
 
     async def make_old_objects(self) -> None:
-        """Make what is there before the policies are; a cluster that is kept has it already."""
+        """Create the objects that exist before the policies; a kept cluster has them already."""
         async with aiohttp.ClientSession(self.server, headers=self.headers) as session:
 
             async def make(path: str, document: Json) -> None:
@@ -275,7 +280,7 @@ class Engines:
                 )
 
     def olds(self, kind: str) -> list[OldObject]:
-        """Return the objects of `kind` that were there before."""
+        """Return the objects of `kind` that existed before."""
         told = OLD_OF_PRIORITY_CLASSES if kind == "PriorityClass" else OLD_OF_PODS
         names = [f"differential-old-{number}" for number in range(OLD_COUNT)]
         return [
@@ -292,14 +297,16 @@ class Engines:
         wait_for("all policies are in force", lambda: not asyncio.run(self.differing(probes)), 60)
 
     async def differing(self, cases: list[Case]) -> list[tuple[Case, Answer, Answer]]:
-        """Return the cases about which the engines differ, and what each says; all are asked at once."""
+        """Return the cases on which the engines differ, with both answers; all requests run at
+        once.
+        """
         async with aiohttp.ClientSession(self.server, headers=self.headers) as session:
             answers = await asyncio.gather(*(self.ask(session, case) for case in cases))
         wanted = [self.decide(case) for case in cases]
         return [found for found in zip(cases, wanted, answers, strict=True) if found[1] != found[2]]
 
     async def ask(self, session: aiohttp.ClientSession, case: Case) -> Answer:
-        """Return what the API server says, with the policies in it."""
+        """Return the API server's answer, with the policies installed."""
         path = _path(case.kind, case.namespace)
         headers = {"Content-Type": "application/json"}
         method, body = "POST", self.document(case)
@@ -326,7 +333,7 @@ class Engines:
         return Answer(found[1] if found else f"the API server's own: {answered['message']}", shown)
 
     def decide(self, case: Case) -> Answer:
-        """Return what the rules in Python say."""
+        """Return the answer of the rules in Python."""
         facts = self.facts[case.namespace]
         mode = facts.namespace.enforcement
         document = self.document(case)
@@ -367,7 +374,9 @@ def _path(kind: str, place: str) -> str:
 
 
 def _patch(kind: str, document: Json) -> Json:
-    """Return the JSON patch that makes an object say what `document` says, and changes nothing else."""
+    """Return the JSON patch that gives an object the metadata of `document`, and changes nothing
+    else.
+    """
     row = KINDS[kind]
     steps = [step for step in (row.template or "").split(".") if step]
     metadata = document
@@ -382,7 +391,7 @@ def _patch(kind: str, document: Json) -> Json:
 
 
 def _told(resource: Resource) -> list[tuple[str, str]]:
-    """What an object says that a rule reads: where that is nothing new, neither engine is asked."""
+    """Return the metadata that rules read: where it does not change, neither engine is called."""
     views = [(view.labels, view.annotations) for view in pod_views(resource)]
     parts = views or [(resource.metadata.labels or {}, resource.metadata.annotations or {})]
     return sorted(
@@ -391,7 +400,11 @@ def _told(resource: Resource) -> list[tuple[str, str]]:
 
 
 def _defaults(case: Case, document: Json) -> tuple[tuple[str, str | None], ...]:
-    """The API server itself copies a Job's labels from its template: only what we default is looked at."""
+    """Return the values that our defaults may set.
+
+    The API server itself copies a Job's labels from its template, so only our defaults are
+    compared.
+    """
     if case.old is not None or case.kind not in ("Pod", "PriorityClass"):
         return ()
     metadata = document["metadata"]

@@ -1,22 +1,27 @@
-"""Thousands of scenes through Reprieve's core and through upstream's rule; that the rule is upstream's, `test_victims` asks upstream."""
+"""Thousands of scenarios through Reprieve's core and through upstream's rule in Python.
+
+`test_victims` checks with upstream's own scheduler that the rule is upstream's.
+"""
 
 from itertools import chain
 
 from reprieve_testing.builders import NOW
 from reprieve_testing.differential import core, flavours, generator, rule
-from reprieve_testing.differential.scene import Scenario, ScenarioOutcome
+from reprieve_testing.differential.scenario import Scenario, ScenarioOutcome
 
 PLAIN, FLAVOURED, SEED = 2000, 100, 7
 
 
 def test_the_core_decides_thousands_of_scenes_by_upstreams_rule_and_the_named_differences() -> None:
-    scenes = chain(generator.scenarios(PLAIN, SEED), flavours.variants(FLAVOURED, SEED))
-    assert [found for scene in scenes if (found := differing(scene))] == []
+    scenarios = chain(generator.scenarios(PLAIN, SEED), flavours.variants(FLAVOURED, SEED))
+    assert [found for scenario in scenarios if (found := differing(scenario))] == []
 
 
-def differing(scene: Scenario) -> tuple[Scenario, ScenarioOutcome, ScenarioOutcome] | None:
-    """Return a scene about which they differ, with what each says; no scheduler asks where there is room."""
-    if rule.has_room(scene):
+def differing(scenario: Scenario) -> tuple[Scenario, ScenarioOutcome, ScenarioOutcome] | None:
+    """Return a scenario with differing outcomes; with free room, no scheduler calls the
+    extender.
+    """
+    if rule.has_room(scenario):
         return None
-    found, wanted = core.decide(scene, NOW), rule.decide(scene, rule.REPRIEVE)
-    return None if found == wanted else (scene, found, wanted)
+    found, wanted = core.decide(scenario, NOW), rule.decide(scenario, rule.REPRIEVE)
+    return None if found == wanted else (scenario, found, wanted)

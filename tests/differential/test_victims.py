@@ -1,8 +1,10 @@
-"""The same scenes through upstream's scheduler with its PreemptionToleration, and through the stock one with our extender.
+"""The same scenarios through upstream's PreemptionToleration and the stock scheduler with our
+extender.
 
-Upstream's own is scheduler-plugins v0.34.7, built where it is not cached. Both run at once on one real API server, each on nodes
-and pods of its own, and what they delete is watched: the same victims, or a difference that has a name (`difference.WHY`).
-`REPRIEVE_SCENES` and `REPRIEVE_SEED` ask for other scenes than the usual ones.
+Upstream's scheduler is scheduler-plugins v0.34.7, built where it is not cached. Both schedulers run
+at once on one real API server, each on nodes and pods of its own, and the test watches what they
+delete: the same victims, or a difference that has a name (`difference.WHY`). `REPRIEVE_SCENES` and
+`REPRIEVE_SEED` select other scenarios than the usual ones.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from reprieve_testing.differential.arena import SchedulerPair
 from reprieve_testing.differential.difference import Difference
 from reprieve_testing.differential.documents import REPRIEVE, UPSTREAM
 from reprieve_testing.differential.published import use_cases
-from reprieve_testing.differential.scene import Scenario, ScenarioOutcome
+from reprieve_testing.differential.scenario import Scenario, ScenarioOutcome
 from reprieve_testing.differential.shown import EXAMPLES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -36,7 +38,9 @@ USE_CASES = tuple(use_cases())
 
 @dataclass(frozen=True)
 class Run:
-    """What each of the two made of each scene, by the scene's name, and what the extender was asked."""
+    """The outcome of each scenario on both sides, by the scenario's name, and the extender's
+    calls.
+    """
 
     upstream: dict[str, ScenarioOutcome]
     reprieve: dict[str, ScenarioOutcome]
@@ -54,10 +58,10 @@ def run() -> Iterator[Run]:
             before = ours.calls()
             found = asyncio.run(arena.run(ours.configuration, seconds=SECONDS))
             yield Run(
-                {scene.name: found[scene.name, UPSTREAM.name] for scene in SCENES},
+                {scenario.name: found[scenario.name, UPSTREAM.name] for scenario in SCENES},
                 {
-                    scene.name: rule.with_gangs(scene, found[scene.name, REPRIEVE.name])
-                    for scene in SCENES
+                    scenario.name: rule.with_gangs(scenario, found[scenario.name, REPRIEVE.name])
+                    for scenario in SCENES
                 },
                 ours.calls() - before,
             )
@@ -65,7 +69,7 @@ def run() -> Iterator[Run]:
 
 def test_published_use_cases_have_the_published_outcome_on_both_schedulers(run: Run) -> None:
     said = {
-        case.sentence: (run.upstream[case.scene.name], run.reprieve[case.scene.name])
+        case.sentence: (run.upstream[case.scenario.name], run.reprieve[case.scenario.name])
         for case in USE_CASES
     }
     assert said == {case.sentence: (case.outcome, case.outcome) for case in USE_CASES}
@@ -76,8 +80,12 @@ def test_upstreams_scheduler_follows_the_rule_as_we_read_it_in_its_sources(run: 
 
 
 def test_ours_takes_the_same_victims_but_for_the_named_differences(run: Run) -> None:
-    assert breaking(run.reprieve, lambda scene: rule.decide(scene, rule.REPRIEVE)) == []
-    unnamed = [scene for scene in SCENES if rule.explain(scene, run.reprieve[scene.name]) is None]
+    assert breaking(run.reprieve, lambda scenario: rule.decide(scenario, rule.REPRIEVE)) == []
+    unnamed = [
+        scenario
+        for scenario in SCENES
+        if rule.explain(scenario, run.reprieve[scenario.name]) is None
+    ]
     assert unnamed == []
 
 
@@ -92,14 +100,16 @@ def test_each_named_difference_shows_and_explains_its_scene_alone(
     run: Run, difference: Difference
 ) -> None:
     shown = EXAMPLES[difference]
-    assert run.upstream[shown.scene.name] == shown.upstream
-    assert run.reprieve[shown.scene.name] == shown.reprieve != shown.upstream
-    assert rule.explain(shown.scene, shown.reprieve) == {difference}
+    assert run.upstream[shown.scenario.name] == shown.upstream
+    assert run.reprieve[shown.scenario.name] == shown.reprieve != shown.upstream
+    assert rule.explain(shown.scenario, shown.reprieve) == {difference}
 
 
 def breaking(
     found: dict[str, ScenarioOutcome], wanted: Callable[[Scenario], ScenarioOutcome]
 ) -> list[str]:
     """Return what was found otherwise than wanted, in words."""
-    pairs = ((scene, found[scene.name], wanted(scene)) for scene in SCENES)
-    return [f"{outcome}, not {want}: {scene}" for scene, outcome, want in pairs if outcome != want]
+    pairs = ((scenario, found[scenario.name], wanted(scenario)) for scenario in SCENES)
+    return [
+        f"{outcome}, not {want}: {scenario}" for scenario, outcome, want in pairs if outcome != want
+    ]

@@ -50,14 +50,14 @@ def serving(handle: Callable[[HttpRequest], HttpResponse]) -> Iterator[Client]:
         yield client
     finally:
         enough.set()
-        client.connect().close()  # Wakes it.
+        client.connect().close()  # Wakes the server.
         thread.join(SECONDS)
         server.close()
         assert not thread.is_alive()
 
 
 def until_closed(channel: socket.socket) -> bytes:
-    """Return all that comes until the other side hangs up, in whatever way."""
+    """Return all bytes received until the other side closes or resets the connection."""
     received = b""
     try:
         while chunk := channel.recv(4096):

@@ -1,7 +1,8 @@
-"""Objects as a test says them: `a_pod().in_class(3).marked_by("descheduler").build()`.
+"""Builders of API objects: `a_pod().in_class(3).marked_by("descheduler").build()`.
 
-Builders are immutable: each method returns another one, so that a table of cases can share a default. A default says
-nothing that a test would want to say: no class, no priority, no owner.
+Builders are immutable: each method returns another one, so that a table of cases can share a
+default. A default sets nothing that a test would want to set itself: no class, no priority, no
+owner.
 """
 
 import json
@@ -35,7 +36,7 @@ from reprieve_policy.kube.quota import Quota
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, Source
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
-"""The moment at which a test's story begins, unless it says otherwise."""
+"""The moment at which a test begins, unless it states another."""
 
 
 def after(seconds: float) -> datetime:
@@ -91,7 +92,7 @@ class PodBuilder(_Builder):
         return self.annotated(keys.AGENT, wish)
 
     def with_containers(self, *containers: Container, **fields: object) -> Self:
-        """Give it containers, and other fields of its spec."""
+        """Set its containers, and other fields of its spec."""
         return self._with_spec(containers=containers, **fields)
 
     def with_priority(self, priority: int, class_name: str | None = None) -> Self:
@@ -107,7 +108,7 @@ class PodBuilder(_Builder):
         return self._with_spec(preemptionPolicy=policy)
 
     def asking(self, **requests: str) -> Self:
-        """Let its one container ask for resources."""
+        """Let its only container request resources."""
         return self._with_spec(
             containers=(Container(name="main", resources=ResourceRequirements(requests=requests)),)
         )
@@ -147,15 +148,15 @@ class PodBuilder(_Builder):
         return self._with_spec(tolerations=tolerations)
 
     def in_gang(self, name: str) -> Self:
-        """Put it in a gang as scheduler-plugins has them."""
+        """Put it in a gang by the label of scheduler-plugins."""
         return self.labelled(keys.POD_GROUP, name)
 
     def in_koordinators_gang(
         self, name: str, minimum: int | str | None = None, total: int | str | None = None
     ) -> Self:
-        said = {keys.KOORDINATOR_MIN_AVAILABLE: minimum, keys.KOORDINATOR_TOTAL: total}
+        numbers = {keys.KOORDINATOR_MIN_AVAILABLE: minimum, keys.KOORDINATOR_TOTAL: total}
         builder = self.annotated(keys.KOORDINATOR_GANG, name)
-        for key, number in said.items():
+        for key, number in numbers.items():
             if number is not None:
                 builder = builder.annotated(key, str(number))
         return builder
@@ -164,7 +165,10 @@ class PodBuilder(_Builder):
         return self._with_spec(schedulingGroup=SchedulingGroup(podGroupName=name))
 
     def in_template_of(self, kind: str) -> Resource:
-        """Return a workload of `kind` that makes pods like this one; a template's priority is not resolved yet."""
+        """Return a workload of `kind` that makes pods like this one.
+
+        Its template has no priority: the API server resolves that for pods only.
+        """
         template = PodTemplate(
             metadata=ObjectMeta(
                 labels=self.resource.metadata.labels, annotations=self.resource.metadata.annotations
@@ -207,10 +211,13 @@ class PriorityClassBuilder(_Builder):
         return replace(self, resource=replace(self.resource, preemptionPolicy="Never"))
 
     def tolerating(self, *, seconds: str | None = None, below: str | None = None) -> Self:
-        """Set upstream's two annotations, as texts: `seconds` of toleration of preemptors `below` a priority."""
-        said = {keys.TOLERATION_SECONDS: seconds, keys.MINIMUM_PREEMPTABLE_PRIORITY: below}
+        """Set upstream's two annotations as texts.
+
+        Preemptors of a priority lower than `below` are tolerated for `seconds`.
+        """
+        texts = {keys.TOLERATION_SECONDS: seconds, keys.MINIMUM_PREEMPTABLE_PRIORITY: below}
         builder = self
-        for name, text in said.items():
+        for name, text in texts.items():
             if text is not None:
                 builder = builder.annotated(keys.TOLERATION_PREFIX + name, text)
         return builder
@@ -274,7 +281,7 @@ class EvictionBuilder:
         return replace(self, eviction=replace(self.eviction, phase=phase, deadline=deadline))
 
     def asked_by_scheduler(self) -> Self:
-        """Let it be a preemption, which may be refused."""
+        """Let a scheduler request it: a preemption, which may be refused."""
         return replace(self, eviction=replace(self.eviction, source=Source.KOORDINATOR))
 
     def hinted(self, *, deadline: datetime, attempt: int = 1) -> Self:
@@ -290,7 +297,7 @@ class EvictionBuilder:
         return replace(self, eviction=state)
 
     def ended(self, outcome: CheckpointOutcome) -> Self:
-        """Let it be on its way out, with this outcome."""
+        """Let it be terminating, with this outcome."""
         return replace(
             self, eviction=replace(self.eviction, phase=Phase.TERMINATING, outcome=outcome)
         )
@@ -300,7 +307,7 @@ class EvictionBuilder:
 
 
 def a_pod() -> PodBuilder:
-    """Return a pod that says nothing of itself."""
+    """Return a pod without preferences about its preemption."""
     metadata = ObjectMeta(
         name="pod", namespace="team", uid="pod-uid", creationTimestamp="2026-11-21T09:00:00Z"
     )
@@ -349,7 +356,7 @@ def an_eviction() -> EvictionBuilder:
 
 
 def a_quota(name: str, namespace: str, *used_by: str) -> Quota:
-    """Return an ElasticQuota that promises and allows nothing, used by the pods of these namespaces."""
+    """Return an ElasticQuota with empty amounts, used by the pods of these namespaces."""
     empty: dict[str, int] = {}
     return Quota(
         namespace=namespace,

@@ -12,14 +12,14 @@ from reprieve_cli.main import reprieve
 
 @dataclass(frozen=True)
 class Checked:
-    """What it printed, and its status."""
+    """The output and the exit status."""
 
     status: int
     output: str
 
     @property
     def lines(self) -> list[str]:
-        """Return all lines but the sum."""
+        """Return all lines but the summary."""
         return self.output.splitlines()[:-1]
 
     @property
@@ -37,7 +37,7 @@ def run(*words: object, stdin: bytes | None = None) -> Checked:
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write a file, and the folders that it is in."""
+    """Write a file, and create its folders."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -1,6 +1,7 @@
-"""A real cluster for tests and demos: kubectl, namespaces, our programs as local processes, the audit log.
+"""A real cluster for tests and demos: kubectl, namespaces, local programs, the audit log.
 
-Independent of pytest. A machine that cannot run a cluster gets the reason as an error: nothing here skips.
+Independent of pytest. On a machine that cannot run a cluster, the reason is raised as an error:
+nothing here skips.
 """
 
 import json
@@ -37,13 +38,15 @@ _STOP_SECONDS = 60.0
 _WORKER = "PYTEST_XDIST_WORKER"
 """`gw0`, `gw1`, …; unset without pytest-xdist."""
 _FIRST_PORT, _PORTS = 25_000, 7_000
-"""Below the ports that Linux gives to outgoing connections (32768 and up), above those of clusters (16443 and up)."""
+"""Below the ports that Linux gives to outgoing connections (32768 and up), and above those of
+clusters (16443 and up).
+"""
 _names = count(1)
 _ports = count(os.getpid() * 97 % _PORTS)
 
 
 def wait_for(what: str, find: Callable[[], T | None], seconds: float = PATIENCE_SECONDS) -> T:
-    """Return what `find` returns, as soon as that is true; raises with `what` once the time is over."""
+    """Return the first true result of `find`; raise an error with `what` once the time is over."""
     deadline = time.monotonic() + seconds
     while True:
         found = find()
@@ -56,7 +59,7 @@ def wait_for(what: str, find: Callable[[], T | None], seconds: float = PATIENCE_
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One change of a pod, as the API server wrote it down."""
+    """One change of a pod in the API server's audit log."""
 
     at: str
     verb: str
@@ -80,7 +83,7 @@ class Program:
     end_lease: Callable[[], None] = lambda: None
 
     def wait_ready(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait until it calls itself ready; one that ends instead is said with the end of its log."""
+        """Wait until it is ready; if it ends instead, the error shows the end of its log."""
         wait_for(f"{self.url}/readyz\n{self.tail()}", self._is_ready, seconds)
 
     def wait_leading(self, seconds: float = PATIENCE_SECONDS) -> None:
@@ -88,7 +91,10 @@ class Program:
         wait_for(f"leadership\n{self.tail()}", lambda: self.metric("reprieve_leader") == 1, seconds)
 
     def metric(self, name: str) -> float | None:
-        """Return a metric's value by its name with labels, `None` where there is none (yet), or no answer."""
+        """Return a metric's value by its name with labels.
+
+        Return `None` if the metric does not exist (yet), or the program does not answer.
+        """
         try:
             with urllib.request.urlopen(f"{self.url}/metrics", timeout=2) as answer:
                 lines = answer.read().decode().splitlines()
@@ -98,7 +104,7 @@ class Program:
         return next((float(value) for shown, _, value in values if shown == name), None)
 
     def release(self) -> None:
-        """Let a prepared one begin."""
+        """Let a prepared program start."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
         self.process.stdin.close()
@@ -146,7 +152,10 @@ class Program:
 
 @contextmanager
 def cleared(name: str) -> Iterator[str]:
-    """Keep the name of a cluster for the block, with none of that name before (an interrupted run leaves one) and after."""
+    """Claim a cluster's name for the block; remove a cluster of that name before and after.
+
+    An interrupted run leaves one.
+    """
     with state.claimed(name):
         lifecycle.down(name, keep_logs=False, progress=Progress())
         try:
@@ -157,7 +166,7 @@ def cleared(name: str) -> Iterator[str]:
 
 @contextmanager
 def new_cluster(name: str, **settings: Json) -> Iterator[state.Cluster]:
-    """Make a cluster for the block; raises `ClusterError` with the reason where it cannot be had."""
+    """Make a cluster for the block; raise `ClusterError` with the reason where that fails."""
     with cleared(name):
         yield lifecycle.up(name, settings, None, Progress())
 
@@ -171,7 +180,8 @@ def own_name(name: str) -> str:
 def make_namespace(client: Client, name: str) -> None:
     """Create a namespace in which pods are admitted."""
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    # The controller-manager makes it too, but takes a minute to find an API server that was away.
+    # The controller-manager creates it too, but takes a minute to reconnect to a restarted API
+    # server.
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     with suppress(RefusedError):
         client.create(account, namespace=name)
@@ -181,7 +191,10 @@ def make_namespace(client: Client, name: str) -> None:
 def cluster_for_tests(
     name: str, *, kwok_nodes: int = 2, variable: str = "REPRIEVE_TEST_CLUSTER"
 ) -> Iterator["ClusterHandle"]:
-    """Return a cluster of this worker for the block, or the one that the variable names, which is then left running."""
+    """Return a cluster of this worker for the block.
+
+    If the variable names a cluster, return that one, and leave it running.
+    """
     if kept := os.environ.get(variable):
         up = lifecycle.up(own_name(kept), {"kwok_nodes": kwok_nodes}, None, Progress())
         with _ending(ClusterHandle.of(up)) as handle:
@@ -204,7 +217,7 @@ def _ending(handle: "ClusterHandle") -> Iterator["ClusterHandle"]:
 
 @dataclass
 class ClusterHandle:
-    """A running cluster, and what was started beside it."""
+    """A running cluster, and the programs started beside it."""
 
     cluster: state.Cluster
     kubectl: Kubectl
@@ -212,24 +225,27 @@ class ClusterHandle:
 
     @property
     def client(self) -> Client:
-        """Writes objects without a kubectl process."""
+        """A client that writes objects without a kubectl process."""
         return self.kubectl.client
 
     @classmethod
     def of(cls, cluster: state.Cluster) -> "ClusterHandle":
-        """Return what is needed beside a running cluster."""
+        """Return the handle of a running cluster."""
         return cls(cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig))
 
     def stop_programs(self) -> None:
-        """End what is left of the programs that were started through this handle."""
+        """Stop the remaining programs that were started through this handle."""
         for program in self.programs:
-            # One that hangs is killed: its test has failed already, or will.
+            # A program that hangs is killed: its test has failed already, or will.
             with suppress(AssertionError):
                 program.stop()
         self.programs.clear()
 
     def reprieve_command(self, *words: str, kubeconfig: Path | None = None) -> list[str]:
-        """Return the command line of `reprieve` with these words, about this cluster; an admin asks unless told otherwise."""
+        """Return the command line of `reprieve` with these words, for this cluster.
+
+        Without `kubeconfig` it runs as an admin.
+        """
         program = Path(sys.executable).with_name("reprieve")
         return [
             str(program),
@@ -247,20 +263,22 @@ class ClusterHandle:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def install_operator_rights(self) -> None:
-        """Apply the base's namespace, the guard and the rights that it asks for, and the operator's: no webhooks, no pods."""
+        """Apply the namespace, the guard with its rights, and the operator's rights; no
+        webhooks, no pods.
+        """
         self.kubectl.read("apply", "-f", NAMESPACE_FILE)
         files = ("guard.yaml", "people-rbac.yaml", "operator-rbac.yaml")
         self.kubectl.read("apply", *(word for file in files for word in ("-f", BASE / file)))
 
     def set_policy(self, **data: str) -> None:
-        """Write the ConfigMap `reprieve-policy`, whole."""
+        """Replace the ConfigMap `reprieve-policy`."""
         metadata = {"name": "reprieve-policy", "namespace": OPERATOR_NAMESPACE}
         self.client.replace(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
         )
 
     def account_kubeconfig(self, account: str, namespace: str = OPERATOR_NAMESPACE) -> Path:
-        """Write a kubeconfig that holds nothing but a fresh token of a ServiceAccount; return its path."""
+        """Write a kubeconfig with only a fresh token of a ServiceAccount; return its path."""
         token = self.client.create_token(account, namespace)
         config = json.loads(self.cluster.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
@@ -269,7 +287,9 @@ class ClusterHandle:
         return path
 
     def start_operator(self, **settings: object) -> Program:
-        """Start `reprieve-operator` with its own ServiceAccount's rights and the pace of a test."""
+        """Start `reprieve-operator` with the rights of its own ServiceAccount and short
+        intervals.
+        """
         if "kubeconfig" not in settings:
             settings["kubeconfig"] = self.account_kubeconfig("reprieve-operator")
         return self._start("reprieve-operator", OPERATOR_PACE | settings)
@@ -277,9 +297,12 @@ class ClusterHandle:
     def prepare_operator(self, prelude: str = "", **settings: object) -> Program:
         """Start an operator that has loaded its code and waits for `release`: a quick successor.
 
-        `prelude` is a line of Python that its process runs before: to set its clock, say.
+        Its process first runs `prelude`, a line of Python, for example to set its clock.
         """
-        code = f"{prelude}\nimport sys; from reprieve_operator.main import main; sys.stdin.readline() and main()"
+        code = (
+            f"{prelude}\nimport sys; from reprieve_operator.main import main; "
+            "sys.stdin.readline() and main()"
+        )
         return self._start(
             "reprieve-operator", OPERATOR_PACE | settings, [sys.executable, "-c", code]
         )
@@ -310,7 +333,7 @@ class ClusterHandle:
 
     @contextmanager
     def namespace(self, prefix: str) -> Iterator[str]:
-        """Make a namespace for the block; afterwards it goes, with whatever finalizers hold its pods."""
+        """Make a namespace for the block; delete it afterwards, and remove its pods' finalizers."""
         name = f"{prefix}-{next(_names)}-{os.getpid()}"
         make_namespace(self.client, name)
         try:
@@ -331,7 +354,9 @@ class ClusterHandle:
             "kind": "Pod",
             "metadata": {"name": name, "namespace": namespace, **metadata},
             "spec": {
-                "nodeName": node,  # As the ServiceAccount: the scheduler need not be back.
+                # Without the scheduler, which may still be restarting, as without the
+                # ServiceAccount's token.
+                "nodeName": node,
                 "terminationGracePeriodSeconds": grace,
                 "containers": [{"name": "main", "image": "none"}],
                 "tolerations": [{"operator": "Exists"}],
@@ -342,11 +367,11 @@ class ClusterHandle:
         return wait_for(f"pod {name} runs", lambda: self._running(namespace, name))
 
     def pod(self, namespace: str, name: str) -> Json | None:
-        """Return a pod, `None` where there is none."""
+        """Return a pod, or `None` if it does not exist."""
         return self.kubectl.find("pod", name, "-n", namespace)
 
     def wait_gone(self, namespace: str, name: str, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait until there is no such pod."""
+        """Wait until the pod does not exist."""
         wait_for(f"pod {name} is gone", lambda: self.pod(namespace, name) is None, seconds)
 
     def wait_phase(
@@ -366,20 +391,20 @@ class ClusterHandle:
         return wait_for(f"pod {name} is {phase}", find, seconds)
 
     def mark(self, namespace: str, name: str) -> None:
-        """Ask that a pod go, as a user does."""
+        """Mark a pod for eviction, as a user does."""
         labels = {"reprieve.dev/soft-eviction": "requested"}
         self.client.patch("pod", name, {"metadata": {"labels": labels}}, namespace=namespace)
 
     def annotate(self, namespace: str, name: str, text: str) -> None:
         """Set an annotation `key=value`, or remove one, `key-`."""
-        key, said, value = text.partition("=")
-        annotations = {key: value} if said else {key.removesuffix("-"): None}
+        key, separator, value = text.partition("=")
+        annotations = {key: value} if separator else {key.removesuffix("-"): None}
         self.client.patch(
             "pod", name, {"metadata": {"annotations": annotations}}, namespace=namespace
         )
 
     def event_reasons(self, namespace: str, name: str) -> list[str]:
-        """Return the reasons of our Events about a pod, in the order of their times."""
+        """Return the reasons of our Events about a pod, ordered by time."""
         items = self.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
         ours = [
             item
@@ -413,23 +438,26 @@ class ClusterHandle:
         ]
 
     def kill_component(self, name: str) -> None:
-        """End a part of the control plane as a crash would."""
+        """Kill a component of the control plane, as a crash would."""
         lifecycle.stop_component(self.cluster, name, kill=True)
 
     def start_component(self, name: str) -> None:
-        """Start a part of the control plane again, and wait for the API server."""
+        """Restart a component of the control plane, and wait for the API server."""
 
         def answers() -> bool:
-            # Again where it has ended: another cluster that looks for free ports may hold this one's for a moment.
+            # Retry where the component has ended: another cluster that looks for free ports may
+            # hold its port for a moment.
             lifecycle.start_component(self.cluster, name, Progress())
             return lifecycle.answers(self.cluster)
 
         wait_for("the API server answers", answers)
 
     def compact_etcd(self) -> None:
-        """Let etcd forget all versions of objects but the newest, as it does every few minutes in a real cluster."""
+        """Let etcd drop all but the newest versions of objects, as a real one does every few
+        minutes.
+        """
         url = f"http://127.0.0.1:{self.cluster.port('etcd')}/v3/kv"
-        # A revision is in every answer's header.
+        # Every response carries the revision in its header.
         revision = _post(f"{url}/range", {"key": "AA=="})["header"]["revision"]
         _post(f"{url}/compaction", {"revision": revision, "physical": True})
 
@@ -455,7 +483,7 @@ OPERATOR_PACE: dict[str, object] = {
     "hint_timeout_seconds": 3.0,
     "log_format": "text",
 }
-"""Seconds, where a real cluster has minutes."""
+"""Intervals of seconds, where a real cluster uses minutes."""
 
 __all__: Sequence[str] = ("AuditEntry", "ClusterError", "ClusterHandle", "Program", "wait_for")
 
@@ -467,7 +495,9 @@ def _post(url: str, body: Json) -> Json:
 
 
 def _env() -> dict[str, str]:
-    """Return the environment without what would reach into the programs' settings or credentials."""
+    """Return the environment without variables that the programs read as settings or
+    credentials.
+    """
     return {
         key: value for key, value in os.environ.items() if not key.startswith(("REPRIEVE_", "KUBE"))
     }
@@ -480,7 +510,8 @@ def _shown(value: object) -> str:
 def free_port() -> int:
     """Return a port on which a program can listen.
 
-    A port that the kernel chooses may belong to an outgoing connection of another worker before the program listens.
+    A port that the kernel chooses may belong to an outgoing connection of another worker before
+    the program listens.
     """
     for _ in range(_PORTS):
         port = _FIRST_PORT + next(_ports) % _PORTS

@@ -1,8 +1,9 @@
-"""A stand-in for Kubernetes' evictionrequest-controller: 1.37 serves its types, and ships no controller for them.
+"""A stand-in for Kubernetes' evictionrequest-controller; 1.37 serves its types without a
+controller.
 
-It does by hand, when a test says so, what the types' documentation has the controller do: one Eviction of an EvictionRequest,
-labelled with who takes part, responders by priority, one active at a time. The API server checks each of its writes, as it
-would the real one's.
+When a test calls it, it does what the types' documentation has the controller do: one Eviction of
+an EvictionRequest, labelled with its participants; responders by priority, one active at a time.
+The API server checks each of its writes, as it would those of the real controller.
 """
 
 import json
@@ -28,7 +29,9 @@ class FakeEvictionController:
     namespace: str
 
     def request_eviction(self, pod: Json) -> str:
-        """Have somebody ask that a pod go, and activate the first of its responders; return the Eviction's name."""
+        """Request a pod's eviction, and activate the first responder; return the Eviction's
+        name.
+        """
         name, uid = str(pod["metadata"]["name"]), pod["metadata"]["uid"]
         target = {"pod": {"name": name, "uid": uid}}
         self._create(
@@ -46,8 +49,8 @@ class FakeEvictionController:
         self._create("Eviction", name, roles, {"target": target})
         targets = [{**responder, "state": "Inactive"} for responder in responders]
         targets[0]["state"] = "Active"
-        said = [{"name": responder["name"]} for responder in responders]
-        said[0]["startTime"] = _now()
+        statuses = [{"name": responder["name"]} for responder in responders]
+        statuses[0]["startTime"] = _now()
         waiting = [
             _condition(kind, "False", "AwaitingEviction") for kind in ("Failed", "TargetEvicted")
         ]
@@ -55,7 +58,7 @@ class FakeEvictionController:
         self._write(
             name,
             targetResponders=targets,
-            responders=said,
+            responders=statuses,
             requesters=requesters,
             conditions=waiting,
             observedGeneration=1,
@@ -63,7 +66,7 @@ class FakeEvictionController:
         return name
 
     def withdraw(self, name: str) -> None:
-        """Have the requester withdraw, and cancel the Eviction."""
+        """Let the requester withdraw, and cancel the Eviction."""
         intent = json.dumps({"spec": {"intent": "Withdrawn"}})
         self.kubectl.read(
             "patch", _REQUESTS, name, "-n", self.namespace, "--type=merge", "-p", intent
@@ -71,11 +74,11 @@ class FakeEvictionController:
         self._end(name, "Canceled", "Failed", "CanceledDueToNoRequesters", intent="Withdrawn")
 
     def complete(self, name: str) -> None:
-        """Take note that the pod is gone, as the responder has said before."""
+        """Record that the pod is gone, after the responder's own report."""
         self._end(name, "Completed", "TargetEvicted", "PodDeleted")
 
     def activate_next_responder(self, name: str) -> None:
-        """Give the next responder its turn, as the active one has said that it is done."""
+        """Activate the next responder, after the active one has reported that it is done."""
         status = self.eviction(name)["status"]
         targets = status["targetResponders"]
         active = _active(targets)
@@ -85,7 +88,7 @@ class FakeEvictionController:
         self._write(name, targetResponders=targets, responders=responders)
 
     def delete(self, name: str) -> None:
-        """Remove both, as when nobody wants anything any more."""
+        """Delete the EvictionRequest and the Eviction, as when no requester needs them any more."""
         for kind in (_REQUESTS, _EVICTIONS):
             self.kubectl.read("delete", kind, name, "-n", self.namespace)
 
@@ -94,11 +97,11 @@ class FakeEvictionController:
         return self.kubectl.get(_EVICTIONS, name, "-n", self.namespace)
 
     def responder_status(self, name: str, responder: str) -> Json:
-        """Return what a responder has said."""
+        """Return the status that a responder has reported."""
         (found,) = [
-            said
-            for said in self.eviction(name)["status"]["responders"]
-            if said["name"] == responder
+            found
+            for found in self.eviction(name)["status"]["responders"]
+            if found["name"] == responder
         ]
         return found
 
@@ -138,8 +141,8 @@ def _active(targets: Json) -> int:
 
 
 def _condition(kind: str, status: str, reason: str) -> Json:
-    said = {"type": kind, "status": status, "reason": reason, "message": "said by a stand-in"}
-    return {**said, "lastTransitionTime": _now()}
+    condition = {"type": kind, "status": status, "reason": reason, "message": "set by a stand-in"}
+    return {**condition, "lastTransitionTime": _now()}
 
 
 def _now() -> str:

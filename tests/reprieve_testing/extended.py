@@ -1,4 +1,7 @@
-"""A cluster of simulated nodes whose unmodified kube-scheduler asks our extender, with the stanza of `manifests/scheduler`."""
+"""A cluster of simulated nodes whose unmodified kube-scheduler calls our extender.
+
+The scheduler's configuration is the stanza of `manifests/scheduler`.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class ExtenderCluster:
     config: Path
 
     def configure_extender(self, **changes: Any) -> None:
-        """Have the scheduler ask us as the stanza has it, but for `changes` of its extender."""
+        """Configure the extender in the scheduler by the stanza, with `changes` to its fields."""
         document = yaml.safe_load(STANZA.read_text())
         (extender,) = document["extenders"]
         port, ca = self.cluster.cluster.port("webhooks"), self.config.with_name("ca.crt")
@@ -52,7 +55,10 @@ class ExtenderCluster:
 
     @contextmanager
     def with_corrupted_answers(self, spoil: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
-        """Have the scheduler get our answers as `spoil` leaves them, still with status 200; yields them as we gave them."""
+        """Pass our answers to the scheduler through `spoil`, still with status 200.
+
+        Yields the answers as the extender gave them.
+        """
         port = self.cluster.cluster.port("webhooks")
         with corrupting_proxy(f"https://127.0.0.1:{port}", spoil) as (url, answers):
             self.configure_extender(urlPrefix=f"{url}/scheduler", enableHTTPS=False, tlsConfig=None)
@@ -70,7 +76,7 @@ class ExtenderCluster:
         os.kill(pid, number)
 
     def metric(self, name: str) -> float:
-        """Return a metric of the webhooks by its name with labels; 0 where there is none yet."""
+        """Return a metric of the webhooks by its name with labels; 0 if it does not exist yet."""
         lines = self.programs.read(WEBHOOKS, "/metrics").splitlines()
         values = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return next((float(value) for shown, _, value in values if shown == name), 0.0)
@@ -80,13 +86,15 @@ class ExtenderCluster:
         return self.metric(f'reprieve_extender_calls_total{{outcome="{outcome}"}}')
 
     def outcomes(self) -> dict[str, float]:
-        """Return how many calls had each outcome, for the message of a test that fails."""
+        """Return how many calls had each outcome, for the message of a failing test."""
         return {
             outcome.value: found for outcome in CallOutcome if (found := self.calls(outcome.value))
         }
 
     def last_choices(self, count: int) -> str:
-        """Return what the webhooks wrote of their last choices, for such a message too."""
+        """Return the webhooks' log lines about their last choices, for the message of a failing
+        test.
+        """
         lines = self.programs.log(WEBHOOKS).read_text().splitlines()
         return "\n".join([line for line in lines if '"victims chosen"' in line][-count:])
 
@@ -95,7 +103,7 @@ class ExtenderCluster:
         wait_for(f"calls answered with {outcome}", lambda: self.calls(outcome) > more_than, SECONDS)
 
     def run(self, *pods: Any) -> None:
-        """Create pods, and wait until each of them runs."""
+        """Create pods, and wait until all of them run."""
         self.cluster.create(*pods)
         for pod in pods:
             self.cluster.wait_running(pod["metadata"]["name"])
@@ -105,7 +113,7 @@ class ExtenderCluster:
         self.cluster.wait_gone(NAMESPACE, name, SECONDS)
 
     def names(self) -> set[str]:
-        """Return the names of all pods that are there and are not being deleted."""
+        """Return the names of all pods that exist and are not being deleted."""
         items = self.cluster.kubectl.get("pods", "-n", NAMESPACE)["items"]
         return {
             item["metadata"]["name"]
@@ -114,7 +122,7 @@ class ExtenderCluster:
         }
 
     def clear(self) -> None:
-        """Delete all pods and what makes pods."""
+        """Delete all pods and the objects that make pods."""
         everything = "jobs,poddisruptionbudgets,pods"
         self.cluster.kubectl.read(
             "delete", everything, "--all", "-n", NAMESPACE, "--wait=true", "--timeout=60s"
@@ -136,7 +144,9 @@ def extender_cluster(
     feature_gates: str = "",
     extra: tuple[object, ...] = (),
 ) -> Iterator[ExtenderCluster]:
-    """Make a cluster whose scheduler asks us; `extra` are further flags of the webhooks."""
+    """Make a cluster whose scheduler calls our extender; `extra` are further flags of the
+    webhooks.
+    """
     config = directory / "scheduler.yaml"
     config.write_text(BARE)
     gates = ("--feature-gates", feature_gates) if feature_gates else ()
@@ -179,7 +189,9 @@ def _programs(cluster: OwnCluster, extra: tuple[object, ...]) -> Programs:
 
 
 def a_priority_class(name: str, value: int, **annotations: str) -> Any:
-    """Return a PriorityClass; annotations are given by the last part of their keys, as in `toleration_seconds`."""
+    """Return a PriorityClass; the last part of a key names its annotation
+    (`toleration_seconds`).
+    """
     prefixed = {
         f"{keys.TOLERATION_PREFIX}{key.replace('_', '-')}": text
         for key, text in annotations.items()
@@ -196,7 +208,7 @@ def a_priority_class(name: str, value: int, **annotations: str) -> Any:
 def a_pod(
     name: str, priority_class: str, cpu: int, *, node: str = "", labels: Any = None, **spec: Any
 ) -> Any:
-    """Return a pod that asks for CPUs; a `node` by name, or any."""
+    """Return a pod that requests CPUs, for a node by name or for any node."""
     where = {"kubernetes.io/hostname": node} if node else {"type": "kwok"}
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(cpu)}}}
     return {

@@ -1,4 +1,4 @@
-"""The example in gRPC as a local process, with the stubs that its author would have made."""
+"""The gRPC example as a local process, with stubs generated as its author would generate them."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from reprieve_testing.manifests import EXAMPLES
 
 @contextmanager
 def training(folder: Path, address: str, port: int) -> Iterator[subprocess.Popen[str]]:
-    """Run it for the block; `training-0.json` in `folder` is what it saves."""
+    """Run the example for the block; it saves to `training-0.json` in `folder`."""
     stubs.compile_into(f"--python_out={folder}", f"--grpc_python_out={folder}")
     here = {
         "POD_IP": address,

@@ -1,4 +1,7 @@
-"""The guard's route over TLS, against an API server of lists and watches: who asks, who is nominated, what was chosen."""
+"""The guard's route over TLS against a stub API server that serves lists and watches.
+
+A test sets the requester, the nominated pods and the extender's choice.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -39,7 +42,7 @@ HINTED = eviction.render(
 
 @dataclass
 class FixedGuardFacts:
-    """Facts that a test says, and what was asked for."""
+    """Fixed facts, and a count of the reads."""
 
     facts: Facts = field(default_factory=lambda: Facts(operator_is_live=True))
     reads: int = 0
@@ -57,7 +60,7 @@ class FixedGuardFacts:
 
 @dataclass
 class FixedVictimSets:
-    """The set that an extender returned, if any."""
+    """The victim set that an extender returned, or `None`."""
 
     victim_set: VictimSet | None = None
 
@@ -94,7 +97,7 @@ class GuardFixture:
     victim_sets: FixedVictimSets
     guard: Guard
     clock_seconds: float = 1000.0
-    """What the clock shows by which nominations are old."""
+    """The clock by which the age of nominations is measured."""
 
     async def delete(self, pod: Any, **changes: Any) -> Any:
         review = a_review(None, old=pod, operation="DELETE", **({"userInfo": SCHEDULER} | changes))
@@ -118,17 +121,20 @@ class GuardFixture:
     async def delete_and_nominate(
         self, pod: Any, name: str = "high", priority: int = 1000, **spec: Any
     ) -> Any:
-        """Delete as an asynchronous scheduler does: its preemptor is nominated while that is under review."""
+        """Delete as an asynchronous scheduler does.
+
+        The scheduler nominates its preemptor while the deletion is under review.
+        """
         before = self.facts.reads
-        asked = asyncio.create_task(self.delete(pod))
+        deletion = asyncio.create_task(self.delete(pod))
         await until(lambda: self.facts.reads > before)
         self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
-        return await asked
+        return await deletion
 
     async def nominate(
         self, name: str = "high", priority: int = 1000, *, ago: float = 60.0, **spec: Any
     ) -> None:
-        """Have a pod nominated before anything is asked."""
+        """Nominate a pod before the first request."""
         number = len(self.guard.nominated_pods.reflector.items) + 1
         self.clock_seconds -= ago
         self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
@@ -136,30 +142,30 @@ class GuardFixture:
         self.clock_seconds += ago
 
     def marked(self) -> list[str]:
-        """Return the names of the pods to which a mark was written, or meant to be."""
+        """Return the names of the pods to which the guard wrote, or tried to write, a mark."""
         return [path.rpartition("/")[2] for path, _ in self.stub.patches]
 
 
 @asynccontextmanager
 async def guard_fixture(
-    directory: Path, *pods: Any, stage: ClusterView | None = None
+    directory: Path, *pods: Any, cluster_view: ClusterView | None = None
 ) -> AsyncIterator[GuardFixture]:
     stored = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={TEAM: stored, PODS: {}}) as (stub, api):
         stub.lists_released.set()
-        known, chosen = FixedGuardFacts(), FixedVictimSets()
+        facts, victim_sets = FixedGuardFacts(), FixedVictimSets()
         guard = Guard(
             api,
-            known,
+            facts,
             operator=OPERATOR,
             timeout_seconds=5.0,
-            victim_sets=chosen,
-            cluster_view=stage,
+            victim_sets=victim_sets,
+            cluster_view=cluster_view,
         )
         async with watching(guard, stub), running_server(guard=guard) as server:
-            here = GuardFixture(server, stub, known, chosen, guard)
-            guard.nominated_pods.monotonic = lambda: here.clock_seconds
-            yield here
+            fixture = GuardFixture(server, stub, facts, victim_sets, guard)
+            guard.nominated_pods.monotonic = lambda: fixture.clock_seconds
+            yield fixture
 
 
 @asynccontextmanager
@@ -184,7 +190,11 @@ def a_victim(**metadata: Any) -> Any:
 def a_nominee(
     name: str, priority: int, *, is_binding: bool = False, node: str = NODE, **spec: Any
 ) -> Any:
-    """Return a pod that kube-scheduler turned away and preempts for, or one that has found room, which it binds."""
+    """Return a nominated pod.
+
+    kube-scheduler found no room for it and preempts for it; with `is_binding`, it has found room
+    and the scheduler binds it.
+    """
     conditions = (
         []
         if is_binding
@@ -207,7 +217,7 @@ def another_victim(name: str, **metadata: Any) -> Any:
 
 
 def seconds_of(response: Any) -> int | None:
-    """Return the time that was told, if any."""
+    """Return the retry time in a refusal, or `None`."""
     assert response["allowed"] is False
     found: int | None = response["status"]["details"].get("retryAfterSeconds")
     return found

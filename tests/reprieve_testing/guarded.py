@@ -1,4 +1,7 @@
-"""A cluster in which Reprieve is installed as a user would, seen from a scheduler that wants room: victims, preemptors, calls."""
+"""A cluster with Reprieve installed as a user installs it, seen from a scheduler that needs room.
+
+Tests create victims and preemptors, and read the calls for deletion from the audit log.
+"""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +26,7 @@ from .cluster import LEASE_SECONDS, make_namespace, new_cluster, wait_for
 Json = Any
 SCHEDULER = "system:kube-scheduler"
 CPU = "example.com/slot"
-"""What victims and preemptors want: a node of these tests has as many as `Guarded.offer` gives it."""
+"""The resource of victims and preemptors; `GuardedCluster.set_capacity` gives a node its amount."""
 HINT = {"reprieve.dev/checkpoint-hint": "annotation:"}
 SECONDS = 60.0
 _names = count(1)
@@ -31,7 +34,7 @@ _names = count(1)
 
 @dataclass(frozen=True)
 class RemovalCall:
-    """One request to delete or evict a pod, as the API server wrote it down."""
+    """One request to delete or evict a pod, from the API server's audit log."""
 
     at: datetime
     user: str
@@ -42,7 +45,7 @@ class RemovalCall:
 
 @dataclass(frozen=True)
 class GuardedCluster:
-    """The cluster, and what is done in it."""
+    """The cluster, and the actions of tests in it."""
 
     cluster: Cluster
     world: World
@@ -52,7 +55,7 @@ class GuardedCluster:
         return self.world.kubectl
 
     def set_capacity(self, node: str, slots: int) -> None:
-        """Give a node so much of what the pods of these tests want."""
+        """Give a node this amount of the resource that the pods of these tests request."""
         patch = {"status": {"capacity": {CPU: str(slots)}, "allocatable": {CPU: str(slots)}}}
         self.kubectl.client.patch("node", node, patch, subresource="status")
 
@@ -60,7 +63,7 @@ class GuardedCluster:
         self.kubectl.read("label", "node", node, label)
 
     def restart_scheduler(self) -> None:
-        """Have the scheduler forget all that it was about."""
+        """Restart the scheduler, so that it loses all its state."""
         lifecycle.stop_component(self.cluster, "kube-scheduler", kill=True)
         lifecycle.start_component(self.cluster, "kube-scheduler", Progress())
 
@@ -79,7 +82,7 @@ class GuardedCluster:
     def wait_until(
         self, what: str, namespace: str, name: str, holds: Any, seconds: float = SECONDS
     ) -> Json:
-        """Wait until a pod is as `holds` says; return it."""
+        """Wait until `holds` is true for a pod; return the pod."""
 
         def find() -> Json | None:
             pod = self.pod(namespace, name)
@@ -101,25 +104,32 @@ class GuardedCluster:
         wait_for(f"{name} is gone", lambda: self.pod(namespace, name) is None, seconds)
 
     def acknowledge_checkpoint(self, namespace: str, name: str) -> None:
-        """Answer the request that the pod's annotation carries, as its workload would."""
-        told = "reprieve.dev/checkpoint-request"
+        """Answer the request in the pod's annotation, as its workload would."""
+        request_key = "reprieve.dev/checkpoint-request"
         pod = self.wait_until(
-            "is asked", namespace, name, lambda pod: told in pod["metadata"].get("annotations", {})
+            "is asked",
+            namespace,
+            name,
+            lambda pod: request_key in pod["metadata"].get("annotations", {}),
         )
-        asked = json.loads(pod["metadata"]["annotations"][told])
-        answer = json.dumps({"id": asked["id"], "state": "saved", "step": 7, "path": "/ckpt/7"})
+        request = json.loads(pod["metadata"]["annotations"][request_key])
+        answer = json.dumps({"id": request["id"], "state": "saved", "step": 7, "path": "/ckpt/7"})
         patch = {"metadata": {"annotations": {"reprieve.dev/checkpoint-answer": answer}}}
         self.kubectl.client.patch("pod", name, patch, namespace=namespace)
 
     def calls(
         self, namespace: str, user: str = SCHEDULER, verb: str = "delete"
     ) -> list[RemovalCall]:
-        """Return the deletions (or, with `create`, evictions) that somebody asked for in a namespace, oldest first."""
+        """Return the deletions (with `create`: the evictions) of one user in a namespace, oldest
+        first.
+        """
         found = calls_in(self.cluster, namespace)
         return [call for call in found if call.user == user and call.verb == verb]
 
     def delete_as_scheduler(self, namespace: str, name: str) -> str:
-        """Delete a pod as the scheduler does; return the refusal, empty where it is accepted."""
+        """Delete a pod as the scheduler does; return the refusal, or an empty text if it is
+        accepted.
+        """
         try:
             api.call(
                 self.cluster,
@@ -132,7 +142,7 @@ class GuardedCluster:
         return ""
 
     def evict(self, namespace: str, name: str) -> int:
-        """Evict a pod once, as an admin; return the status."""
+        """Try once to evict a pod, as an admin; return the status."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         metadata = {"name": name, "namespace": namespace}
         try:
@@ -160,26 +170,26 @@ class GuardedCluster:
 
 
 def calls_in(cluster: Cluster, namespace: str) -> Iterator[RemovalCall]:
-    """Return all that was asked for to delete or evict pods of a namespace, oldest first."""
-    # Without the last line: the API server may be writing it.
+    """Return all requests to delete or evict pods of a namespace, oldest first."""
+    # Skip the last line: the API server may be writing it.
     for line in cluster.audit_log.read_text().split("\n")[:-1]:
         entry = json.loads(line)
-        about = entry.get("objectRef", {})
-        is_done = entry["stage"] == "ResponseComplete" and about.get("namespace") == namespace
+        target = entry.get("objectRef", {})
+        is_done = entry["stage"] == "ResponseComplete" and target.get("namespace") == namespace
         if (
             is_done
-            and about["resource"] == "pods"
-            and about.get("subresource", "eviction") == "eviction"
+            and target["resource"] == "pods"
+            and target.get("subresource", "eviction") == "eviction"
         ):
             at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
             code = entry["responseStatus"]["code"]
             yield RemovalCall(
-                at, entry["user"]["username"], entry["verb"], about.get("name", ""), code
+                at, entry["user"]["username"], entry["verb"], target.get("name", ""), code
             )
 
 
 def phase_of(pod: Json) -> str:
-    """Return the phase that a pod's state says."""
+    """Return the phase in a pod's state."""
     text = pod["metadata"].get("annotations", {}).get("reprieve.dev/eviction", "{}")
     return str(json.loads(text).get("phase", ""))
 
@@ -187,11 +197,15 @@ def phase_of(pod: Json) -> str:
 def a_pod(
     name: str, *, slots: int = 0, priority_class: str = "", node: str = "", **metadata: Json
 ) -> Json:
-    """Return a pod that wants room on a simulated node."""
-    wants = {CPU: str(slots)} if slots else {}
+    """Return a pod that requests room on a simulated node."""
+    requests = {CPU: str(slots)} if slots else {}
     spec: Json = {
         "containers": [
-            {"name": "main", "image": "none", "resources": {"requests": wants, "limits": wants}}
+            {
+                "name": "main",
+                "image": "none",
+                "resources": {"requests": requests, "limits": requests},
+            }
         ],
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"operator": "Exists"}],
@@ -214,23 +228,23 @@ def a_priority_class(name: str, value: int, **annotations: str) -> Json:
 
 @contextmanager
 def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[GuardedCluster]:
-    """Make a cluster with Reprieve in it for the block."""
+    """Make a cluster with Reprieve in it, for the block."""
     with new_cluster(name, kwok_nodes=nodes, **settings) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        here = world.places(
+        places = world.places(
             cluster.port("webhooks"),
             cluster.port("operator"),
             Nodes.LOCAL,
             lease_seconds=LEASE_SECONDS,
         )
-        place = World(
+        world_here = World(
             cluster.home,
             kubectl,
-            Programs(cluster.home, kubectl, here),
+            Programs(cluster.home, kubectl, places),
             Nodes.LOCAL,
             cluster.audit_log,
         )
         install.install(kubectl, install.DEMO, cluster.port("webhooks"))
         for program in (WEBHOOKS, OPERATOR):
-            place.start(program)
-        yield GuardedCluster(cluster, place)
+            world_here.start(program)
+        yield GuardedCluster(cluster, world_here)

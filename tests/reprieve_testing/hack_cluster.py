@@ -1,6 +1,7 @@
-"""A test module's own cluster, made and removed by `hack/cluster` as a user does it, and what a test asks of it.
+"""A test module's own cluster, made and removed by `hack/cluster` as a user does it.
 
-For tests of `hack/cluster` itself, which stop, break and remove what they test. Others share one: the fixture `cluster`.
+It is for tests of `hack/cluster` itself, which stop, break and remove what they test. Other tests
+share one cluster: the fixture `cluster`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from reprieve_testing.cluster import ClusterHandle, wait_for
 
 PROGRAM = Path(__file__).resolve().parents[2] / "hack" / "cluster"
 COMMAND_SECONDS = 1800.0  # a first `up` builds what is not cached
-SECONDS = 60.0  # of patience; a tenth is usual, and a busy machine needs more
+SECONDS = 60.0  # a timeout; a tenth is usual, and a busy machine needs more
 NAMESPACE = "default"
 
 
 class OwnCluster(ClusterHandle):
-    """A cluster that nobody else uses; its pods are in the default namespace, and go with it."""
+    """A cluster for one module only; its pods are in the default namespace and are removed with
+    it.
+    """
 
     def hack(self, command: str, *words: object) -> Done:
         """Run a command of `hack/cluster` on this cluster."""
@@ -37,7 +40,7 @@ class OwnCluster(ClusterHandle):
         self.client.create(*objects, namespace=NAMESPACE)
 
     def pod_once(self, name: str, what: str, holds: Callable[[Any], object]) -> Any:
-        """Wait until a pod is `what`, which `holds` tells; return it as it is then."""
+        """Wait until `holds` is true for a pod, which makes it `what`; return it as it is then."""
         seen: list[Any] = []
 
         def look() -> Any | None:
@@ -59,17 +62,17 @@ class OwnCluster(ClusterHandle):
         )
 
     def wait_pod_gone(self, name: str) -> None:
-        """Wait until there is no such pod."""
+        """Wait until the pod does not exist."""
         self.wait_gone(NAMESPACE, name, SECONDS)
 
     def output(self, pod: str) -> str:
-        """Return what a pod's workload has written so far; nothing while it has not started."""
+        """Return the output of a pod's workload so far; empty if it has not started."""
         if self.cluster.settings.local_processes:
             return self.hack("logs", f"pod-{NAMESPACE}-{pod}").stdout
         return self.kubectl.run("logs", pod, "-n", NAMESPACE).stdout
 
     def wait_output(self, pod: str, text: str) -> None:
-        """Wait until a pod's workload has written `text`."""
+        """Wait until the output of a pod's workload contains `text`."""
         wait_for(f"pod {pod} says {text}", lambda: text in self.output(pod), SECONDS)
 
     def processes(self) -> dict[str, Identity]:
@@ -80,7 +83,7 @@ class OwnCluster(ClusterHandle):
 
 @contextmanager
 def own_cluster(name: str, *options: object) -> Iterator[OwnCluster]:
-    """Make a cluster for as long as the block runs; one that an interrupted run has left is removed first."""
+    """Make a cluster for the block; first remove one that an interrupted run has left."""
     with state.claimed(name):
         succeed(hack_cluster("down", "--name", name))
         try:
@@ -94,7 +97,7 @@ def own_cluster(name: str, *options: object) -> Iterator[OwnCluster]:
 
 
 def hack_cluster(*words: object, **environment: str) -> Done:
-    """Run `hack/cluster` to its end, whatever its status is."""
+    """Run `hack/cluster` to its end, whatever its status."""
     arguments = [str(word) for word in words]
     done = subprocess.run(
         [sys.executable, PROGRAM, *arguments],
@@ -108,13 +111,13 @@ def hack_cluster(*words: object, **environment: str) -> Done:
 
 
 def succeed(done: Done) -> Done:
-    """Fail the test, with all that a command has written, unless its status is 0."""
+    """Fail the test with the command's whole output, unless its status is 0."""
     assert done.status == 0, f"{done.command} ended with status {done.status}:\n{done.output}"
     return done
 
 
 def descendants(pid: int) -> list[Identity]:
-    """Return all processes below `pid`, children before their own."""
+    """Return all processes below `pid`; children come before their own children."""
     children = [
         int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     ]

@@ -1,4 +1,4 @@
-"""The manifests as written, for tests that hold them against the code: no kubectl, no cluster."""
+"""The manifests as written, for tests that compare them with the code: no kubectl, no cluster."""
 
 import re
 from collections.abc import Iterator
@@ -46,7 +46,9 @@ def named(kind: str, name: str) -> Object:
 
 
 def keys_in(value: object) -> Iterator[str]:
-    """Yield each label, annotation and finalizer of ours and of upstream that a text, or any text in a value, names."""
+    """Yield each label, annotation and finalizer, ours and upstream's, in a text or in a value's
+    texts.
+    """
     if isinstance(value, str):
         yield from _KEY.findall(value)
     elif isinstance(value, dict):

@@ -1,6 +1,7 @@
-"""Webhook configurations and policies as they are in the manifests, but for one test's objects only, under names of its own.
+"""The manifests' webhook configurations and policies, restricted to one test's objects.
 
-Nothing answers behind such webhooks, and that is refused: so a request is called for exactly where it fails.
+They have names of their own. No server answers behind such webhooks, and a failed call refuses the
+request: so a webhook is called exactly where a request fails.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +15,21 @@ _UNREACHABLE_URL = "https://127.0.0.1:1/"
 def webhooks(
     configuration: Any, name: str, namespaces: Sequence[str], labels: Mapping[str, str]
 ) -> Any:
-    """Return a configuration for objects in these namespaces, and cluster-wide ones with these labels."""
+    """Return a configuration for objects in these namespaces.
+
+    Cluster-wide objects are selected by these labels.
+    """
     configuration = deepcopy(configuration)
     configuration["metadata"] = {"name": name}
     for webhook in configuration["webhooks"]:
         webhook |= {"failurePolicy": "Fail", "clientConfig": {"url": _UNREACHABLE_URL}}
-        _narrow(webhook, webhook["rules"][0]["scope"] == "Cluster", namespaces, labels)
+        is_cluster_wide = webhook["rules"][0]["scope"] == "Cluster"
+        _narrow(webhook, namespaces, labels, is_cluster_wide=is_cluster_wide)
     return configuration
 
 
 def policy(document: Any, suffix: str, namespaces: Sequence[str], labels: Mapping[str, str]) -> Any:
-    """Return a policy, or its binding, likewise; an error in an expression refuses."""
+    """Return a policy or its binding, restricted in the same way; an evaluation error refuses."""
     document = deepcopy(document)
     document["metadata"] = {"name": f"{document['metadata']['name']}-{suffix}"}
     spec = document["spec"]
@@ -33,13 +38,14 @@ def policy(document: Any, suffix: str, namespaces: Sequence[str], labels: Mappin
         return document
     spec["failurePolicy"] = "Fail"
     constraints = spec["matchConstraints"]
-    _narrow(constraints, "namespaceSelector" not in constraints, namespaces, labels)
+    is_cluster_wide = "namespaceSelector" not in constraints
+    _narrow(constraints, namespaces, labels, is_cluster_wide=is_cluster_wide)
     return document
 
 
 def _narrow(
-    holder: Any, is_cluster_wide: bool, namespaces: Sequence[str], labels: Mapping[str, str]
-) -> None:  # noqa: FBT001
+    holder: Any, namespaces: Sequence[str], labels: Mapping[str, str], *, is_cluster_wide: bool
+) -> None:
     if is_cluster_wide:
         holder["objectSelector"] = {"matchLabels": dict(labels)}
         return

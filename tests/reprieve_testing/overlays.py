@@ -1,4 +1,7 @@
-"""Examples as a user adapts them: a kustomization of one's own over the tree's, here for what a test cluster lacks."""
+"""The examples as a user adapts them: an own kustomization over the tree's.
+
+Here the kustomizations add what a test cluster lacks.
+"""
 
 import json
 import os
@@ -23,12 +26,16 @@ Patch = dict[str, Any]
 
 
 def beside_the_api_server(kubectl: Kubectl, namespace: str, folder: Path) -> Path:
-    """Write the annotation's example for an API server that listens on loopback only, where no pod's own network reaches it."""
+    """Write the annotation example for an API server on loopback.
+
+    A pod's own network does not reach such an API server.
+    """
     server = kubectl.read("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
     host, _, port = server.removeprefix("https://").partition(":")
     patches = [
         _add(f"{_TEMPLATE}/hostNetwork", value=True),
-        # A busy machine's kubelet may be late with the file: those seconds are no part of the promise.
+        # A busy machine's kubelet may update the file late: the example's deadline allows for those
+        # seconds.
         _add("/spec/template/metadata/annotations/reprieve.dev~1checkpoint-timeout", value="25s"),
         *_variables(KUBERNETES_SERVICE_HOST=host, KUBERNETES_SERVICE_PORT=port),
     ]
@@ -36,11 +43,14 @@ def beside_the_api_server(kubectl: Kubectl, namespace: str, folder: Path) -> Pat
 
 
 def with_grpc(namespace: str, folder: Path) -> Path:
-    """Write gRPC's example for a node whose image lacks what its own would have: gRPC's packages and the stubs are mounted."""
+    """Write the gRPC example for a node whose image lacks gRPC.
+
+    It mounts gRPC's packages and the stubs, which the example's own image would contain.
+    """
     own = folder / "own"
     own.mkdir(mode=0o755)
     stubs.compile_into(f"--python_out={own}", f"--grpc_python_out={own}")
-    # The image has the libraries that Python is linked with; those of gRPC's extension are more.
+    # The image has the libraries that Python is linked with; gRPC's extension needs more of them.
     for library in image._shared_libraries(Path(grpc.__file__).parent.glob("_cython/*.so")):
         shutil.copy(library, own)
     places = {"/packages": sysconfig.get_path("platlib"), "/own": str(own)}

@@ -1,4 +1,7 @@
-"""People with rights, for tests of who may do what: each is impersonated, so that the API server decides as for them."""
+"""Users with rights, for tests of authorization.
+
+Each user is impersonated, so that the API server decides as for a real one.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,19 +17,19 @@ RBAC = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True)
 class ImpersonatedUser:
-    """Somebody who is authenticated, and has in one namespace the rights that a Role gives."""
+    """An authenticated user with a Role's rights in one namespace."""
 
     kubectl: Kubectl
     name: str
     namespace: str
 
     def run(self, *words: object, stdin: str | None = None) -> Done:
-        """Run kubectl as this person."""
+        """Run kubectl as this user."""
         identity = (f"--as={self.name}", "--as-group=system:authenticated")
         return self.kubectl.run("-n", self.namespace, *identity, *words, stdin=stdin)
 
     def patch(self, name: str, patch: str, subresource: str = "") -> Done:
-        """Merge `patch` into a pod, through one of its subresources where one is named."""
+        """Merge `patch` into a pod, through a subresource if one is named."""
         through = (f"--subresource={subresource}",) if subresource else ()
         return self.run("patch", "pod", name, *through, "--type=merge", "-p", patch)
 
@@ -58,10 +61,13 @@ def cluster_binding(name: str, cluster_role: str) -> Object:
 
 
 def rule(resources: str, verbs: str, group: str = "") -> Object:
-    """Return one rule, resources and verbs as words of a text."""
+    """Return one rule; `resources` and `verbs` are separated by spaces."""
     return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
 
 
 def until_answered(words: str, ask: Callable[[], Done]) -> None:
-    """Repeat a request until `words` are in its answer: roles and policies are in force a moment after they exist."""
+    """Repeat a request until its answer contains `words`.
+
+    Roles and policies take effect a moment after they are created.
+    """
     wait_for(f"an answer with {words!r}", lambda: words in ask().output)

@@ -1,4 +1,6 @@
-"""Pods whose programs really run, on real nodes and as local processes alike, and how such a pod ends."""
+"""Pods whose programs really run, on real nodes and as local processes, and the end of such a
+pod.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 from realcluster.image import PYTHON_IMAGE
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster
 
-# Saves on USR1; on TERM it ends at once, unfinished.
+# Saves on USR1; on TERM it ends at once, without saving.
 POLITE = """
 import signal, sys
 signal.signal(signal.SIGUSR1, lambda *_: print("saved", flush=True))
@@ -19,7 +21,7 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
-# Hears TERM and goes on.
+# Handles TERM and continues.
 STUBBORN = """
 import signal
 signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
@@ -27,11 +29,11 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
-# Answers HTTP, on its pod's own address only.
+# Serves HTTP on its pod's own address only.
 SERVER = ("python3", "-m", "http.server", "8080", "--bind", "$(POD_IP)")
 POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
-# Prints the file that its argument names, and again when it has changed.
+# Prints the file that its argument names, and prints it again after each change.
 READER = """
 import pathlib, sys, time
 said = ""
@@ -52,11 +54,14 @@ PODINFO = {
 }
 
 HOLD = "example.com/hold"
-"""A finalizer of somebody else's: it keeps a dead pod, to be looked at."""
+"""A foreign finalizer: it keeps an ended pod, so that a test can read it."""
 
 
 def a_pod(name: str, *command: str, main: Any = None, metadata: Any = None, **spec: Any) -> Any:
-    """Return a pod that runs `command` in the image of real nodes; `main` is the rest of its container."""
+    """Return a pod that runs `command` in the image of real nodes.
+
+    `main` has further fields of its container.
+    """
     container = {
         "name": "main",
         "image": PYTHON_IMAGE,
@@ -74,14 +79,16 @@ def a_pod(name: str, *command: str, main: Any = None, metadata: Any = None, **sp
 
 @dataclass(frozen=True)
 class Deletion:
-    """A pod, held by HOLD, that was asked to go at `began` (monotonic)."""
+    """A pod with the finalizer HOLD whose deletion was requested at `began` (monotonic)."""
 
     cluster: OwnCluster
     pod: str
     began: float
 
     def wait_ended(self) -> tuple[int, float]:
-        """Wait for the end of the pod's program and let the pod go; return its exit code and after how long [s]."""
+        """Wait until the pod's program ends, and release the pod; return exit code and duration
+        [s].
+        """
         dead = self.cluster.pod_once(self.pod, "dead", lambda pod: exit_code(pod) is not None)
         after = time.monotonic() - self.began
         release(self.cluster, self.pod)
@@ -90,7 +97,7 @@ class Deletion:
 
 
 def delete(cluster: OwnCluster, pod: str, grace_seconds: int) -> Deletion:
-    """Ask a pod that is held by HOLD to go."""
+    """Request the deletion of a pod that has the finalizer HOLD."""
     began = time.monotonic()
     cluster.kubectl.read(
         "delete", "pod", pod, "-n", NAMESPACE, f"--grace-period={grace_seconds}", "--wait=false"
@@ -99,13 +106,13 @@ def delete(cluster: OwnCluster, pod: str, grace_seconds: int) -> Deletion:
 
 
 def release(cluster: OwnCluster, name: str) -> None:
-    """Take all finalizers from a pod."""
+    """Remove all finalizers of a pod."""
     freed = '{"metadata":{"finalizers":null}}'
     cluster.kubectl.read("patch", "pod", name, "-n", NAMESPACE, "--type=merge", "-p", freed)
 
 
 def exit_code(pod: Any) -> int | None:
-    """Return the exit code of a pod's program; None while it runs, or has not started."""
+    """Return the exit code of a pod's program; `None` while it runs or has not started."""
     for status in pod["status"].get("containerStatuses", []):
         if ended := status["state"].get("terminated"):
             return int(ended["exitCode"])
@@ -113,10 +120,10 @@ def exit_code(pod: Any) -> int | None:
 
 
 def http_status(address: str) -> int | None:
-    """Return the status with which SERVER answers at a pod's address; None while it does not."""
+    """Return the status of SERVER's answer at a pod's address; `None` without an answer."""
     connection = http.client.HTTPConnection(
         address, 8080, timeout=5
-    )  # no proxy, whatever the environment says
+    )  # no proxy, regardless of the environment
     try:
         connection.request("GET", "/")
         return connection.getresponse().status

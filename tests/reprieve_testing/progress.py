@@ -1,9 +1,8 @@
-"""A pytest plugin: a line a minute says how far a run is and which tests run now.
+"""A pytest plugin that prints one line a minute: how far the run is, and which tests run now.
 
-With and without pytest-xdist. A failed test is named at once: pytest says why at the end.
-
-A run on a real cluster takes minutes, and pytest's dots say neither what is slow nor how much is
-left.
+It works with and without pytest-xdist. A run on a real cluster takes minutes, and pytest's dots
+show neither what is slow nor how much is left. It names a failed test at once: pytest gives the
+reason at the end.
 """
 
 import os
@@ -19,7 +18,10 @@ _SHOWN_TESTS = 6
 
 @dataclass
 class Progress:
-    """What has finished and what runs, as the workers report it to the controller."""
+    """The finished and the running tests.
+
+    Workers report to the controller, so the controller alone counts.
+    """
 
     began: float
     total: int = 0
@@ -46,14 +48,14 @@ class Progress:
         more = [f"{len(longest) - _SHOWN_TESTS} more"] if len(longest) > _SHOWN_TESTS else []
         doing = ", ".join(shown + more) or "no test runs"
         minutes = int(now - self.began) // 60
-        done = f"{self.finished} of {self.total} tests{share}{failed}"
-        return f"[{clock}] {minutes} min: {done}; now: {doing}"
+        count = f"{self.finished} of {self.total} tests{share}{failed}"
+        return f"[{clock}] {minutes} min: {count}; now: {doing}"
 
 
 class ProgressPlugin:
-    """Feeds `Progress` from pytest's hooks, and prints it from a thread.
+    """Feeds `Progress` from pytest's hooks.
 
-    Without the thread, a test of ten minutes would silence it.
+    A thread prints it, so that a test of ten minutes does not silence it.
     """
 
     def __init__(self, interval_seconds: float = INTERVAL_SECONDS) -> None:
@@ -61,7 +63,8 @@ class ProgressPlugin:
         self._progress = Progress(time.monotonic())
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        # pytest captures file descriptor 1 while a test runs; the copy still goes to the terminal.
+        # pytest captures file descriptor 1 while a test runs; the copy still leads to the terminal
+        # or log.
         self._output = os.dup(1)
         self._thread = threading.Thread(target=self._print_lines, name="progress", daemon=True)
 
@@ -109,6 +112,6 @@ class ProgressPlugin:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugin in the process that prints: not in the workers of pytest-xdist."""
+    """Register the plugin in the process that prints, not in the workers of pytest-xdist."""
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         config.pluginmanager.register(ProgressPlugin(), "reprieve-progress")

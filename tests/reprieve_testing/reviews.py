@@ -1,6 +1,6 @@
-"""AdmissionReviews as kube-apiserver 1.37 sends them, and the real admission server on loopback to send them to.
+"""AdmissionReviews as kube-apiserver 1.37 sends them, and the real admission server on loopback.
 
-The server needs no API server: its facts are what a test hands it.
+The server needs no API server: a test supplies its facts.
 """
 
 import base64
@@ -44,7 +44,7 @@ Document = dict[str, Any]
 def a_pod(
     *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
 ) -> Document:
-    """Return a Pod as JSON; maps that nobody gives are absent, as the API server leaves them out."""
+    """Return a Pod as JSON; maps without entries are absent, as in the API server's requests."""
     metadata: Document = {"name": "train", "namespace": "team-a", "creationTimestamp": None}
     metadata |= {
         key: dict(value)
@@ -62,7 +62,10 @@ def a_pod(
 def a_review(
     new: Document | None, *, old: Document | None = None, operation: str = "", **changes: Any
 ) -> Document:
-    """Return the review of a CREATE, or of an UPDATE where there is an `old` one; `changes` replace request fields."""
+    """Return the review of a CREATE, or of an UPDATE if `old` is given.
+
+    `changes` replace fields of the request.
+    """
     kind = (new or old or {}).get("kind", "Pod")
     group, version, resource = _KINDS.get(kind, ("example.com", "v1", "things"))
     metadata = (new or old or {}).get("metadata", {})
@@ -98,7 +101,7 @@ def a_review(
 
 
 def patch_of(response: Document) -> list[Document]:
-    """Return the JSON patch of a response; empty where there is none."""
+    """Return the JSON patch of a response; empty without a patch."""
     assert response.get("patchType") == ("JSONPatch" if "patch" in response else None)
     patch: list[Document] = json.loads(base64.b64decode(response.get("patch", "W10=")))
     return patch
@@ -106,7 +109,7 @@ def patch_of(response: Document) -> list[Document]:
 
 @dataclass
 class FixedFacts:
-    """A `FactsSource` that always knows the same, or always fails."""
+    """A `FactsSource` with fixed facts, or with a fixed failure."""
 
     facts: Facts = field(default_factory=Facts)
     failure: Exception | None = None
@@ -130,7 +133,7 @@ class FixedFacts:
 
 @dataclass
 class FixedReadiness:
-    """What a test says is missing."""
+    """The readiness conditions that a test sets as missing."""
 
     not_ready: tuple[str, ...] = ()
 
@@ -174,8 +177,8 @@ class RunningServer:
         self, path: str, body: bytes, *, headers: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
         """Send any bytes and return status and text."""
-        sent = {"Content-Type": "application/json"} if headers is None else headers
-        async with self.session.post(self.url + path, data=body, headers=sent) as reply:
+        all_headers = {"Content-Type": "application/json"} if headers is None else headers
+        async with self.session.post(self.url + path, data=body, headers=all_headers) as reply:
             return reply.status, await reply.text()
 
     async def get(self, path: str) -> tuple[int, str]:

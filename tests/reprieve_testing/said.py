@@ -1,4 +1,4 @@
-"""What generated objects say about preemption: good texts, nearly good ones, and anything at all."""
+"""Generated labels and annotations about preemption: valid, nearly valid, and arbitrary texts."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -73,10 +73,10 @@ _CLASSES = [*map(str, range(11)), "11", "-1", "04", "high", "", "10.0"]
 _ODD = [chr(point) for pair in HIDDEN_CODE_POINTS for point in pair] + list(
     "\"\\'\a\b\f\n\r\t\v/[]{}%$é高🂡\u0301\xa0\u3000"
 )
-"""What is shown in another form, or could be."""
+"""Characters that are shown in another form, or could be."""
 _ANYTHING = st.text(st.sampled_from(_ODD) | st.characters(exclude_categories=["Cs"]), max_size=80)
 _LABEL = st.from_regex(r"\A([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]\Z")
-"""The API server refuses any other label before a policy is asked."""
+"""The API server refuses any other label before it evaluates a policy."""
 
 
 def _label(texts: list[str]) -> st.SearchStrategy[str]:

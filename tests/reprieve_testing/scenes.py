@@ -1,7 +1,7 @@
-"""Nodes and who is on them, as a test says them: `a_scene(a_room("n").with_tenants(a_tenant("low")))`.
+"""Nodes and their pods for tests: `a_snapshot(a_node_info("n", a_scheduled_pod("low"))).build()`.
 
-Plain functions over the frozen values of `choosing.scene`: a default says nothing that a test would want to say. Amounts
-are whole CPUs unless a test names them.
+Plain functions over the frozen values of `preemption.selection.snapshot`: a default sets nothing
+that a test would want to set itself. Amounts are whole CPUs unless a test names them.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from reprieve_policy.preemption.selection.snapshot import (
 from .builders import NOW, after
 
 ALL_PODS = (AntiAffinity(None, ()),)
-"""Whom a tenant keeps away that wants to be alone."""
+"""The anti-affinity of a pod that wants a node of its own."""
 
 
 def amounts(**units: float) -> dict[str, int]:
@@ -40,23 +40,26 @@ def amounts(**units: float) -> dict[str, int]:
 def a_pod_demand(
     uid: str = "preemptor", *, priority: int = 1000, cpu: float = 1, **fields: object
 ) -> PodDemand:
-    """Return a pod that wants room."""
+    """Return a pod that requests resources."""
     return replace(PodDemand(uid=uid, priority=priority, amounts=amounts(cpu=cpu)), **fields)  # type: ignore[arg-type]  # named by tests
 
 
 def a_preemptor(*, priority: int = 1000, cpu: float = 1, **fields: object) -> Preemptor:
-    """Return a pending pod of namespace `team` that asks for so many CPUs."""
-    guest = a_pod_demand(priority=priority, cpu=cpu)
-    return replace(Preemptor(demand=guest, namespace="team", name="preemptor"), **fields)  # type: ignore[arg-type]  # named by tests
+    """Return a pending pod of namespace `team` that requests this many CPUs."""
+    demand = a_pod_demand(priority=priority, cpu=cpu)
+    return replace(Preemptor(demand=demand, namespace="team", name="preemptor"), **fields)  # type: ignore[arg-type]  # named by tests
 
 
 def a_scheduled_pod(
     name: str, *, priority: int = 0, cpu: float = 1, started: float = -3600, **fields: object
 ) -> ScheduledPod:
-    """Return a pod that runs since `started` seconds after `NOW`; its uid is its name. One that goes was told to, now."""
+    """Return a pod that has run since `started` seconds after `NOW`; its uid is its name.
+
+    A terminating pod was notified, and its release is expected at `NOW`.
+    """
     if fields.get("is_leaving"):
         fields = {"release_expected_at": NOW, "notified": True, **fields}
-    tenant = ScheduledPod(
+    pod = ScheduledPod(
         uid=name,
         name=name,
         namespace="team",
@@ -66,20 +69,20 @@ def a_scheduled_pod(
         progress=WorkProgress(started_at=after(started)),
         cost_inputs=CostInputs(devices=cpu),
     )
-    return replace(tenant, **fields)  # type: ignore[arg-type]  # named by tests
+    return replace(pod, **fields)  # type: ignore[arg-type]  # named by tests
 
 
 def a_node_info(
-    name: str, *tenants: ScheduledPod, cpu: float = 4, pods: int = 110, **fields: object
+    name: str, *scheduled: ScheduledPod, cpu: float = 4, pods: int = 110, **fields: object
 ) -> NodeInfo:
-    """Return a node of so many CPUs, with its tenants."""
-    here = tuple(replace(tenant, node=name) for tenant in tenants)
-    room = NodeInfo(name=name, allocatable=amounts(cpu=cpu, pods=pods), pods=here)
-    return replace(room, **fields)  # type: ignore[arg-type]  # named by tests
+    """Return a node of this many CPUs, with its pods."""
+    here = tuple(replace(pod, node=name) for pod in scheduled)
+    node_info = NodeInfo(name=name, allocatable=amounts(cpu=cpu, pods=pods), pods=here)
+    return replace(node_info, **fields)  # type: ignore[arg-type]  # named by tests
 
 
 def a_budget(app: str, *, allowed: int = 0, disrupted: tuple[str, ...] = ()) -> DisruptionBudget:
-    """Return a PodDisruptionBudget of the pods of namespace `team` that are labelled `app`."""
+    """Return a PodDisruptionBudget of the pods of namespace `team` with the label `app`."""
     requirements = (Requirement("app", "In", (app,)),)
     return DisruptionBudget(
         namespace="team",
@@ -107,13 +110,13 @@ class SnapshotFixture:
     def with_gang(
         self, name: str, mode: DisruptionMode = DisruptionMode.ALL, min_available: int = 0
     ) -> Self:
-        """Say how the gang goes whose pods name it."""
+        """Set how the gang that these pods name is disrupted."""
         key = GangKey("team", name)
         members = tuple(
-            tenant
-            for room in self.snapshot.nodes.values()
-            for tenant in room.pods
-            if tenant.gang == key
+            pod
+            for node_info in self.snapshot.nodes.values()
+            for pod in node_info.pods
+            if pod.gang == key
         )
         group = GangInfo(
             key=key, disruption_mode=mode, min_available=min_available, members=members
@@ -123,7 +126,7 @@ class SnapshotFixture:
         )
 
 
-def a_snapshot(*rooms: NodeInfo) -> SnapshotFixture:
+def a_snapshot(*node_infos: NodeInfo) -> SnapshotFixture:
     """Return a cluster of these nodes, with the default policy."""
-    by_name: Mapping[str, NodeInfo] = {room.name: room for room in rooms}
+    by_name: Mapping[str, NodeInfo] = {node_info.name: node_info for node_info in node_infos}
     return SnapshotFixture(Snapshot(now=NOW, nodes=by_name))

@@ -1,4 +1,4 @@
-"""Something between a caller and a server that passes bodies on, and answers back as a test wants them spoilt."""
+"""A proxy that forwards requests to a server and corrupts the answers as a test wants."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ SECONDS = 10.0
 def corrupting_proxy(
     server: str, spoil: Callable[[bytes], bytes]
 ) -> Iterator[tuple[str, list[bytes]]]:
-    """Listen without TLS; yields the URL that stands for the server's, and the good answers, as they were."""
+    """Listen without TLS.
+
+    Yields the URL that replaces the server's, and the server's good answers.
+    """
     answers: list[bytes] = []
-    # Its certificate is for another name, and what is sent is a test's.
+    # The server's certificate is for another name, and the requests are a test's own.
     context = ssl._create_unverified_context()
 
     class Handler(BaseHTTPRequestHandler):
@@ -41,7 +44,7 @@ def corrupting_proxy(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Write nothing: what is of interest is asserted."""
+            """Write nothing: tests assert the relevant parts."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
         thread = threading.Thread(target=listening.serve_forever)

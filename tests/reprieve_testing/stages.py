@@ -1,4 +1,4 @@
-"""What an extender's watches know, as a test has it: no watch, no API server."""
+"""A fixed cluster view for tests of the extender: no watch, no API server."""
 
 import json
 from collections.abc import Iterable
@@ -38,14 +38,14 @@ def a_scheduled_pod(
 
 
 def a_preemptor(uid: str = "p", *, cpu: int = 8, priority: int = 1000, **fields: Any) -> Preemptor:
-    """Return a pod that waits for room."""
-    guest = PodDemand(uid=uid, priority=priority, amounts={"cpu": cpu * NANOS})
-    return Preemptor(demand=guest, namespace="default", name=f"pod-{uid}", **fields)
+    """Return a pod that waits for room on a node."""
+    demand = PodDemand(uid=uid, priority=priority, amounts={"cpu": cpu * NANOS})
+    return Preemptor(demand=demand, namespace="default", name=f"pod-{uid}", **fields)
 
 
 @dataclass
 class FixedClusterView:
-    """A `Stage` of these pods, on nodes of 8 CPUs."""
+    """A `ClusterView` of these pods, on nodes of 8 CPUs."""
 
     scheduled_pods: list[ScheduledPod] = field(default_factory=list)
     preemptors: list[Preemptor] = field(default_factory=lambda: [a_preemptor()])
@@ -53,15 +53,15 @@ class FixedClusterView:
     is_up_to_date: bool = True
     failure: Exception | None = None
     assumed: list[tuple[str, str, list[str]]] = field(default_factory=list)
-    """What a scheduler was told: the preemptor, its node, and who goes."""
+    """The assumed preemptions: the preemptor, its node, and the victims."""
     removed: frozenset[str] = frozenset()
-    """Whom a watch has seen go."""
+    """The uids of pods whose removal a watch has seen."""
     snapshots_taken: int = 0
-    """How many were made."""
+    """How many snapshots were taken."""
     lookups: int = 0
-    """How often it was asked what is known of a node."""
+    """How often `has_seen` was called."""
     lookups_until_seen: int = 0
-    """So often a watch is asked in vain for the preemptor."""
+    """So many lookups of the preemptor return `None`, as if the watch had not seen it yet."""
 
     def preemptor(self, uid: str) -> Preemptor | None:
         self.lookups_until_seen -= 1
@@ -73,7 +73,7 @@ class FixedClusterView:
         self.lookups += 1
         return set(uids) <= {
             *self.removed,
-            *(tenant.uid for tenant in self.scheduled_pods if tenant.node == node),
+            *(pod.uid for pod in self.scheduled_pods if pod.node == node),
         }
 
     def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
@@ -83,33 +83,33 @@ class FixedClusterView:
         if self.failure is not None:
             raise self.failure
         self.snapshots_taken += 1
-        rooms = {
+        node_infos = {
             node: self._node_info(node)
-            for node in sorted({tenant.node for tenant in self.scheduled_pods})
+            for node in sorted({pod.node for pod in self.scheduled_pods})
         }
         return Snapshot(
-            now=NOW, nodes=rooms, gangs=snapshot_builder.gang_infos_of(self.scheduled_pods)
+            now=NOW, nodes=node_infos, gangs=snapshot_builder.gang_infos_of(self.scheduled_pods)
         )
 
     def observed_snapshot(self) -> Snapshot:
         return self.snapshot()
 
     def _node_info(self, node: str) -> NodeInfo:
-        here = tuple(tenant for tenant in self.scheduled_pods if tenant.node == node)
+        here = tuple(pod for pod in self.scheduled_pods if pod.node == node)
         return NodeInfo(name=node, allocatable=FULL, pods=here)
 
 
 def an_extender_call(
     proposed: dict[str, Iterable[str]], uid: str = "p", *, whole: bool = False
 ) -> bytes:
-    """Return a call of kube-scheduler; `whole`: with pods instead of their uids."""
+    """Return a call of kube-scheduler; with `whole`, it contains pods instead of their uids."""
     pod = {"metadata": {"name": uid, "uid": uid}, "spec": {"containers": []}, "status": {}}
     by_node = {
         node: {"Pods": [_pod(one, whole=whole) for one in uids]} for node, uids in proposed.items()
     }
     names = ("NodeNameToVictims", "NodeNameToMetaVictims")
-    said = dict(zip(names, (by_node, None) if whole else (None, by_node), strict=True))
-    return json.dumps({"Pod": pod, **said}).encode()
+    maps = dict(zip(names, (by_node, None) if whole else (None, by_node), strict=True))
+    return json.dumps({"Pod": pod, **maps}).encode()
 
 
 def _pod(uid: str, *, whole: bool) -> Any:

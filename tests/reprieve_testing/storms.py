@@ -1,6 +1,7 @@
-"""Answers of the guard side by side, each for a preemptor and a node of its own: how often is asked, and is anybody held up?
+"""All answers of the guard side by side, each for a preemptor and a node of its own.
 
-One bystander tells it of all of them: an answer that stops a scheduler's loop stops everybody.
+The tests count the scheduler's calls, and check that no other pod is held up. One bystander shows
+that for all of them: an answer that stops a scheduler's loop stops every pod.
 """
 
 import time
@@ -20,10 +21,11 @@ ASYNCHRONOUS, SYNCHRONOUS, OLDER = "asynchronous", "synchronous", "older"
 FEATURE_GATES = {
     ASYNCHRONOUS: "",
     SYNCHRONOUS: "SchedulerAsyncPreemption=false",
-    # As before 1.33: a pod that was turned away is not looked at again within a second, and ever more of them.
+    # As before 1.33: the scheduler retries a rejected pod only after a second, and waits longer
+    # each time.
     OLDER: "SchedulerAsyncPreemption=false,SchedulerPopFromBackoffQ=false",
 }
-"""Of each pace."""
+"""The feature gates of each mode."""
 UNTOUCHED, NOTIFIED, REPRIEVED = "left", "told", "reprieved"
 WATCHED_SECONDS = 12.0
 """A storm would be six hundred calls."""
@@ -36,20 +38,25 @@ _NOTIFIED_PHASES = {"hinted", "checkpointing"}
 
 @dataclass(frozen=True, kw_only=True)
 class GuardScenario:
-    """Whom a preemptor finds on its node, and what has become of them meanwhile: `LEFT` alone, `TOLD` to save, `REPRIEVED`."""
+    """The victims of a preemptor on its node, and their outcome.
+
+    `UNTOUCHED`, `NOTIFIED` to save, or `REPRIEVED`.
+    """
 
     asynchronous: str
     synchronous: str
-    """Such a scheduler's preemptor is not known: only what protects a pod from everybody counts."""
+    """A synchronous scheduler's preemptor is not known: only what protects a pod from every
+    preemptor counts.
+    """
     priority_class: str = LOW
     labels: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
     size: int = 1
     preemptor: str = HIGH
 
-    def expected_outcome(self, pace: str) -> str:
-        """Return what has become of the victims where a scheduler preempts so."""
-        return self.asynchronous if pace == ASYNCHRONOUS else self.synchronous
+    def expected_outcome(self, mode: str) -> str:
+        """Return the outcome of the victims in a scheduler's mode."""
+        return self.asynchronous if mode == ASYNCHRONOUS else self.synchronous
 
 
 _NOT_PREEMPTIBLE = {keys.PREEMPTIBLE: "false"}
@@ -74,7 +81,7 @@ SCENARIOS: Mapping[str, GuardScenario] = {
     "higher-class": GuardScenario(
         asynchronous=UNTOUCHED, synchronous=NOTIFIED, labels={keys.PREEMPTION_CLASS: "6"}
     ),
-    # Its preemptor has gone for another victim before.
+    # Its preemptor has preempted another victim before.
     SECOND_SET: GuardScenario(asynchronous=UNTOUCHED, synchronous=NOTIFIED, priority_class=""),
     "kubernetes-own": GuardScenario(
         asynchronous=NOTIFIED,
@@ -96,13 +103,13 @@ SCENARIOS: Mapping[str, GuardScenario] = {
 _FIRST_NODE, *_OTHERS = (f"kwok-{number}" for number in range(2, len(SCENARIOS) + 3))
 _NODES = dict(zip(SCENARIOS, _OTHERS, strict=True))
 NODES = len(SCENARIOS) + 3
-"""With two that no scene is on."""
+"""Two of the nodes belong to no scenario."""
 _MAY_HAVE_SECOND = "example.com/second-set"
 
 
 @dataclass(frozen=True)
 class ChurnResult:
-    """What was asked for while pods ended all the time, and how many did."""
+    """The scheduler's calls while pods end all the time, and how many pods ended."""
 
     ended: int
     calls: Mapping[str, list[RemovalCall]]
@@ -110,20 +117,20 @@ class ChurnResult:
 
 @dataclass(frozen=True)
 class ScenarioResults:
-    """What was seen of each scene, while all of them were played at once."""
+    """The observations of each scenario, while all of them run at once."""
 
     calls: Mapping[str, list[RemovalCall]]
     busy: Sequence[ChurnResult]
-    """At first, and when that had gone on for a while."""
+    """The first one, and one after it had gone on for a while."""
     outcomes: Mapping[str, set[str]]
-    """What has become of the victims."""
+    """The outcomes of the victims."""
 
 
-def prepare(ours: GuardedCluster) -> None:
-    """Set the policy that the scenes need, and make their PriorityClasses."""
-    ours.set_policy(ceiling="5m", checkpointTimeout="25s", nearCompletion="4m")
+def prepare(guarded: GuardedCluster) -> None:
+    """Set the policy that the scenarios need, and create their PriorityClasses."""
+    guarded.set_policy(ceiling="5m", checkpointTimeout="25s", nearCompletion="4m")
     tolerant = {TOLERANT: "-1", TOLERANT_FOR_NOW: "3600"}
-    said = {
+    annotations_of = {
         name: {keys.MINIMUM_PREEMPTABLE_PRIORITY: "2000", keys.TOLERATION_SECONDS: seconds}
         for name, seconds in tolerant.items()
     }
@@ -131,122 +138,140 @@ def prepare(ours: GuardedCluster) -> None:
         a_priority_class(
             name, 10, **{keys.TOLERATION_PREFIX + key: text for key, text in annotations.items()}
         )
-        for name, annotations in said.items()
+        for name, annotations in annotations_of.items()
     ]
-    ours.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10), *classes)
+    guarded.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10), *classes)
 
 
-def run_scenarios(ours: GuardedCluster, pace: str) -> ScenarioResults:
-    """Play all scenes, with bystanders that have to be placed meanwhile; whoever is told saves in the end."""
-    with ours.namespace("answers") as team:
-        for name, scene in SCENARIOS.items():
-            ours.set_capacity(_NODES[name], scene.size)
-            ours.create(team, *(_victim(scene, pod, _NODES[name]) for pod in _victims(name)))
-        ours.running(team, *(pod for name in SCENARIOS for pod in _victims(name)))
-        _preempt_first_set(ours, team)
+def run_scenarios(guarded: GuardedCluster, mode: str) -> ScenarioResults:
+    """Run all scenarios, with bystanders that have to be placed meanwhile.
+
+    Notified victims save in the end.
+    """
+    with guarded.namespace("answers") as namespace:
+        for name, scenario in SCENARIOS.items():
+            guarded.set_capacity(_NODES[name], scenario.size)
+            guarded.create(
+                namespace, *(_victim(scenario, pod, _NODES[name]) for pod in _victims(name))
+            )
+        guarded.running(namespace, *(pod for name in SCENARIOS for pod in _victims(name)))
+        _preempt_first_set(guarded, namespace)
         others = [name for name in SCENARIOS if name != SECOND_SET]
-        ours.create(team, *(_preemptor(name, _NODES[name]) for name in others))
-        wait_for("all of them are asked for", lambda: _are_requested(ours.calls(team)))
-        bystander_is_placed(ours, team)
-        # Where a pod goes, whoever waits tries again.
-        ours.kubectl.read("delete", "pod", "bystander", "-n", team)
-        calls = _by_scenario(observe_calls(ours, team))
-        bystander_is_placed(ours, team, "another")
+        guarded.create(namespace, *(_preemptor(name, _NODES[name]) for name in others))
+        wait_for("all of them are asked for", lambda: _are_requested(guarded.calls(namespace)))
+        bystander_is_placed(guarded, namespace)
+        # When a pod is gone, the scheduler retries every waiting pod.
+        guarded.kubectl.read("delete", "pod", "bystander", "-n", namespace)
+        calls = _by_scenario(observe_calls(guarded, namespace))
+        bystander_is_placed(guarded, namespace, "another")
         busy = [
-            observe_calls_during_churn(ours, team, passing) for passing in ("passing", "going-on")
+            observe_calls_during_churn(guarded, namespace, passing)
+            for passing in ("passing", "going-on")
         ]
         outcomes = {
-            name: _outcomes(ours, team, name, scene.expected_outcome(pace))
-            for name, scene in SCENARIOS.items()
+            name: _outcomes(guarded, namespace, name, scenario.expected_outcome(mode))
+            for name, scenario in SCENARIOS.items()
         }
-        told = [
-            name for name, scene in SCENARIOS.items() if scene.expected_outcome(pace) == NOTIFIED
+        notified = [
+            name
+            for name, scenario in SCENARIOS.items()
+            if scenario.expected_outcome(mode) == NOTIFIED
         ]
-        for pod in (pod for name in told for pod in _victims(name)):
-            ours.acknowledge_checkpoint(team, pod)
-        ours.running(team, *(f"{name}-preemptor" for name in told if name != GANG))
-        # Where a scheduler sleeps over a gang, a pod that ends has it look again: elsewhere they go on to.
+        for pod in (pod for name in notified for pod in _victims(name)):
+            guarded.acknowledge_checkpoint(namespace, pod)
+        guarded.running(namespace, *(f"{name}-preemptor" for name in notified if name != GANG))
+        # Where a scheduler sleeps over a gang, the end of a pod wakes it: elsewhere pods end all
+        # the time.
         wait_for(
             "the gang's preemptor runs",
-            lambda: _runs_once_one_ends(ours, team, f"{GANG}-preemptor"),
+            lambda: _runs_once_one_ends(guarded, namespace, f"{GANG}-preemptor"),
         )
         return ScenarioResults(calls, busy, outcomes)
 
 
-def bystander_is_placed(ours: GuardedCluster, team: str, name: str = "bystander") -> None:
-    """Others are scheduled as ever, while somebody waits for a victim."""
+def bystander_is_placed(guarded: GuardedCluster, namespace: str, name: str = "bystander") -> None:
+    """Assert that another pod is scheduled as usual while a preemptor waits for a victim."""
     began = time.monotonic()
-    ours.create(team, a_pod(name, node="kwok-1"))
-    ours.running(team, name)
+    guarded.create(namespace, a_pod(name, node="kwok-1"))
+    guarded.running(namespace, name)
     assert time.monotonic() - began < HELD_UP_SECONDS
 
 
-def observe_calls(ours: GuardedCluster, team: str) -> list[RemovalCall]:
-    """Return what the scheduler asks for in the next seconds, and what it asked for before."""
-    time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
-    return ours.calls(team)
+def observe_calls(guarded: GuardedCluster, namespace: str) -> list[RemovalCall]:
+    """Return the scheduler's calls up to now and in the next seconds."""
+    time.sleep(WATCHED_SECONDS)  # Only time shows that no more calls come.
+    return guarded.calls(namespace)
 
 
-def observe_calls_during_churn(ours: GuardedCluster, team: str, passing: str) -> ChurnResult:
-    """Return how many pods ended one after the other in the next seconds, and what the scheduler asks for meanwhile.
+def observe_calls_during_churn(
+    guarded: GuardedCluster, namespace: str, passing: str
+) -> ChurnResult:
+    """Return how many pods ended one after another in the next seconds, and the scheduler's calls.
 
-    It tries again whenever one does. Without this, one that is told no time looks like one that asks rarely.
+    The scheduler retries whenever a pod ends. Without this, a preemptor that gets no retry time
+    looks like one that is retried rarely.
     """
-    before, ended, until = len(ours.calls(team)), 0, time.monotonic() + WATCHED_SECONDS
+    before, ended, until = len(guarded.calls(namespace)), 0, time.monotonic() + WATCHED_SECONDS
     while time.monotonic() < until:
-        bystander_is_placed(ours, team, name := f"{passing}-{ended}")
-        ours.kubectl.read("delete", "pod", name, "-n", team)
+        bystander_is_placed(guarded, namespace, name := f"{passing}-{ended}")
+        guarded.kubectl.read("delete", "pod", name, "-n", namespace)
         ended += 1
-    return ChurnResult(ended, _by_scenario(ours.calls(team)[before:]))
+    return ChurnResult(ended, _by_scenario(guarded.calls(namespace)[before:]))
 
 
 def rate(calls: list[RemovalCall]) -> float:
-    """Return calls a second since the first, which needs no wait before it, over all that was watched at least."""
+    """Return the calls a second after the first one, which has no wait before it.
+
+    The time is at least that of the observation.
+    """
     first: datetime = calls[0].at
     seconds = max((calls[-1].at - first).total_seconds(), WATCHED_SECONDS)
     return (len(calls) - 1) / seconds
 
 
-def _runs_once_one_ends(ours: GuardedCluster, team: str, name: str) -> bool:
-    bystander_is_placed(ours, team, "the-last")
-    ours.kubectl.read("delete", "pod", "the-last", "-n", team)
-    return ((ours.pod(team, name) or {}).get("status") or {}).get("phase") == "Running"
+def _runs_once_one_ends(guarded: GuardedCluster, namespace: str, name: str) -> bool:
+    bystander_is_placed(guarded, namespace, "the-last")
+    guarded.kubectl.read("delete", "pod", "the-last", "-n", namespace)
+    return ((guarded.pod(namespace, name) or {}).get("status") or {}).get("phase") == "Running"
 
 
-def _preempt_first_set(ours: GuardedCluster, team: str) -> None:
-    """Have a preemptor go for a victim, and its scheduler then see another node, whose victim has a lower priority.
+def _preempt_first_set(guarded: GuardedCluster, namespace: str) -> None:
+    """Let a preemptor evict a victim on one node, and then show its scheduler another node.
 
-    A scheduler that goes on sticks to what it chose: this one is started anew.
+    The other node's victim has a lower priority. A running scheduler keeps its choice: this one is
+    restarted.
     """
-    ours.set_capacity(_FIRST_NODE, 1)
-    ours.label_node(_FIRST_NODE, f"{_MAY_HAVE_SECOND}=yes")
+    guarded.set_capacity(_FIRST_NODE, 1)
+    guarded.label_node(_FIRST_NODE, f"{_MAY_HAVE_SECOND}=yes")
     first = f"{SECOND_SET}-first"
-    ours.create(
-        team, a_pod(first, slots=1, priority_class=LOW, node=_FIRST_NODE, annotations=_HINT)
+    guarded.create(
+        namespace, a_pod(first, slots=1, priority_class=LOW, node=_FIRST_NODE, annotations=_HINT)
     )
-    ours.running(team, first)
+    guarded.running(namespace, first)
     preemptor = _preemptor(SECOND_SET, "")
     preemptor["spec"]["nodeSelector"] = {_MAY_HAVE_SECOND: "yes"}
-    ours.create(team, preemptor)
-    ours.wait_phase(team, first, *_NOTIFIED_PHASES)
-    ours.label_node(_NODES[SECOND_SET], f"{_MAY_HAVE_SECOND}=yes")
-    ours.restart_scheduler()
+    guarded.create(namespace, preemptor)
+    guarded.wait_phase(namespace, first, *_NOTIFIED_PHASES)
+    guarded.label_node(_NODES[SECOND_SET], f"{_MAY_HAVE_SECOND}=yes")
+    guarded.restart_scheduler()
 
 
 def _victims(name: str) -> list[str]:
     return [f"{name}-{number}" for number in range(SCENARIOS[name].size)]
 
 
-def _victim(scene: GuardScenario, name: str, node: str) -> Any:
-    said = {"labels": dict(scene.labels), "annotations": _HINT}
-    pod = a_pod(name, slots=1, priority_class=scene.priority_class, node=node, **said)
-    pod["spec"] |= scene.spec
+def _victim(scenario: GuardScenario, name: str, node: str) -> Any:
+    metadata = {"labels": dict(scenario.labels), "annotations": _HINT}
+    pod = a_pod(name, slots=1, priority_class=scenario.priority_class, node=node, **metadata)
+    pod["spec"] |= scenario.spec
     return pod
 
 
 def _preemptor(name: str, node: str) -> Any:
-    scene = SCENARIOS[name]
-    return a_pod(f"{name}-preemptor", slots=scene.size, priority_class=scene.preemptor, node=node)
+    scenario = SCENARIOS[name]
+    return a_pod(
+        f"{name}-preemptor", slots=scenario.size, priority_class=scenario.preemptor, node=node
+    )
 
 
 def _by_scenario(calls: list[RemovalCall]) -> dict[str, list[RemovalCall]]:
@@ -260,19 +285,19 @@ def _are_requested(calls: list[RemovalCall]) -> bool:
     return is_second and all(_by_scenario(calls).values())
 
 
-def _outcomes(ours: GuardedCluster, team: str, name: str, expected: str) -> set[str]:
+def _outcomes(guarded: GuardedCluster, namespace: str, name: str, expected: str) -> set[str]:
     """Return what became of all victims of a scenario.
 
     The operator reprieves the members of a gang one after the other: a busy one needs a while.
     """
     deadline = time.monotonic() + SETTLED_SECONDS
     while True:
-        found = {_outcome(ours, team, pod) for pod in _victims(name)}
+        found = {_outcome(guarded, namespace, pod) for pod in _victims(name)}
         if found == {expected} or time.monotonic() > deadline:
             return found
         time.sleep(0.2)
 
 
-def _outcome(ours: GuardedCluster, team: str, name: str) -> str:
-    phase = phase_of(ours.pod(team, name))
+def _outcome(guarded: GuardedCluster, namespace: str, name: str) -> str:
+    phase = phase_of(guarded.pod(namespace, name))
     return NOTIFIED if phase in _NOTIFIED_PHASES else phase or UNTOUCHED

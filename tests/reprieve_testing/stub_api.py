@@ -1,7 +1,7 @@
-"""An API server of lists and watches on loopback, for what a real one cannot be made to do: hold its first list back,
-fall silent in the middle of a watch, be counted call by call.
+"""A stub API server of lists and watches on loopback, for what a real one cannot be made to do.
 
-What a real one does is tested on a real one.
+It holds its first list back, falls silent in the middle of a watch, and counts calls. Tests of a
+real API server's behaviour use a real one.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ DEADLINE_SECONDS = 60.0
 
 @dataclass
 class StubApi:
-    """Its collections by path; objects by name within them. Whatever it does not have is a 404."""
+    """Collections by path, and objects by name within them. Anything else is a 404."""
 
     collections: dict[str, dict[str, Any]] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
-    """Reads by path, lists and watches apart: a watch is counted as `PATH?watch`."""
+    """Reads by path; a watch is counted apart, as `PATH?watch`."""
     lists_released: asyncio.Event = field(default_factory=asyncio.Event)
     absent: set[str] = field(default_factory=set)
     """Collections that are not served."""
@@ -43,11 +43,11 @@ class StubApi:
     """The status with which a patch of a path is refused; 0 hangs up."""
     is_failing: bool = False
     watches_refused: list[tuple[int, str]] = field(default_factory=list)
-    """The status, and its cause, with which each of the next watches is refused; 0 hangs up."""
+    """The status and the cause with which each of the next watches is refused; 0 hangs up."""
     watched_from: list[str] = field(default_factory=list)
     """The resourceVersion of each watch."""
     exec: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
-    """What answers `pods/exec`."""
+    """The handler of `pods/exec`."""
     _watches: dict[asyncio.Queue[bytes | None], str] = field(default_factory=dict)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -112,7 +112,7 @@ class StubApi:
         return len(self._watches)
 
     def send(self, kind: str, document: Any, only: str = "") -> None:
-        """Tell every watch of an event, or those of one path."""
+        """Send an event to every watch, or to those of one path."""
         line = json.dumps({"type": kind, "object": document}).encode() + b"\n"
         for watch, path in self._watches.items():
             if only in ("", path):
@@ -172,7 +172,7 @@ def _kubeconfig(server: str) -> Any:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds, for so long as is ever reasonable."""
+    """Wait until a condition holds; the deadline is generous."""
     async with asyncio.timeout(DEADLINE_SECONDS):
-        while not holds():  # noqa: ASYNC110 - a watch on a socket tells no event
+        while not holds():  # noqa: ASYNC110 - a watch on a socket triggers no event
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What a text must be to be shown to people: one line, as it stands."""
+"""What makes a text safe to show to people: one line that is displayed as it is."""
 
 import unicodedata
 
@@ -7,7 +7,7 @@ _TURNS_TEXT_AROUND = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "P
 
 
 def is_showable(text: str) -> bool:
-    """True where `text` is one line that moves no cursor and turns no text around."""
+    """True if `text` is one line that neither moves the cursor nor changes the text direction."""
     return len(text.splitlines()) <= 1 and not any(
         unicodedata.category(character) in _CONTROLS
         or unicodedata.bidirectional(character) in _TURNS_TEXT_AROUND

@@ -1,6 +1,7 @@
-"""A small real workload: an HTTP server on a pod's address that follows the contract "checkpoint now".
+"""A small real workload: an HTTP server on a pod's address that follows the contract "checkpoint
+now".
 
-What it answers is a script that the test sets; what it was asked is written down.
+A test sets its answers as a script; it records the requests that it receives.
 """
 
 import json
@@ -19,7 +20,7 @@ _HANG_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """One request: when (monotonic), how, and the document where it had one."""
+    """One request: its time (monotonic), its method, and its document, if any."""
 
     at: float
     method: str
@@ -28,7 +29,9 @@ class ReceivedRequest:
 
 @dataclass
 class Workload:
-    """Answers POST with `on_post`; GET with `state`, once it has heard. `None` means: hang."""
+    """Answers POST with `on_post`, and GET with `state` after the first POST. `None` means:
+    hang.
+    """
 
     address: str
     port: int = PORT
@@ -61,8 +64,8 @@ class Workload:
 
     @property
     def posts(self) -> list[ReceivedRequest]:
-        """The hints that it was sent."""
-        return [asked for asked in self.requests if asked.method == "POST"]
+        """The hints that it received."""
+        return [request for request in self.requests if request.method == "POST"]
 
     def answer(self, method: str, document: Any) -> tuple[int, dict[str, Any]]:
         """Return status and document of one answer."""
@@ -75,11 +78,11 @@ class Workload:
             return 405, {}
         if method == "GET" and self.eviction_id is None:
             return 200, {"state": "idle"}
-        said = self.on_post if method == "POST" else self.state
-        if said is None:
+        answer = self.on_post if method == "POST" else self.state
+        if answer is None:
             self._released.wait(_HANG_SECONDS)
             return 503, {}
-        return 200, {"id": self.eviction_id, **said}
+        return 200, {"id": self.eviction_id, **answer}
 
 
 class _Server(ThreadingHTTPServer):
@@ -87,7 +90,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that hung up: that is what some tests are about."""
+        """Stay silent about a client that hung up: some tests do that on purpose."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -105,8 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer("DELETE", json.loads(body))
 
     def _answer(self, method: str, document: Any) -> None:
-        status, said = self.workload.answer(method, document)
-        body = json.dumps(said).encode()
+        status, document_sent = self.workload.answer(method, document)
+        body = json.dumps(document_sent).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -114,4 +117,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        """Say nothing: what was asked is written down."""
+        """Write nothing: requests are recorded."""

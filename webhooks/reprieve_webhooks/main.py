@@ -15,11 +15,10 @@ from typing import Any
 import uvloop
 
 from reprieve_certs import issue
-from reprieve_certs.files import CertificateFiles
 from reprieve_certs.inject import WebhookConfigurations
 from reprieve_certs.issue import ServingNames
 from reprieve_certs.rotator import Rotator
-from reprieve_certs.serving import ServingContext
+from reprieve_certs.serving import CertificateFiles, ServingContext
 from reprieve_certs.store import KubernetesSecretStore
 from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError

@@ -1,4 +1,4 @@
-"""The ways to workloads as one: which carrier a target needs, and how many calls may be under way."""
+"""One client for all transports: picks an endpoint's transport and limits concurrent calls."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,14 @@ from .signal_transport import SignalTransport
 from .transport import ReplyKind, Transport, WorkloadReply
 
 _MAX_CALLS: Final = 200
-"""Calls at once, half of them to the pods of one Namespace. Without a limit, a thousand victims that time out together use up the file descriptors."""
+"""Concurrent calls, at most half of them to the pods of one Namespace.
+
+Without a limit, a thousand victims that time out together use up the file descriptors.
+"""
 
 
 def _make_grpc_transport() -> Transport[GrpcEndpoint]:
-    # Imported when the first such victim comes: without this, every operator would be 3 MB larger.
+    # Imported for the first victim with a gRPC hint: without this, every operator needs 3 MB more.
     from .grpc_transport import GrpcTransport  # noqa: PLC0415
 
     return GrpcTransport()
@@ -30,7 +33,7 @@ TransportFactories = Mapping[type[Endpoint], Callable[[], Transport[Any]]]
 
 
 def transport_factories(api: Api) -> TransportFactories:
-    """Return how each kind of target is called; `api` is for what only the API server reaches."""
+    """Return the transport of each kind of endpoint; signals go through the API server (`api`)."""
     return {
         HttpEndpoint: HttpTransport,
         GrpcEndpoint: _make_grpc_transport,
@@ -39,7 +42,10 @@ def transport_factories(api: Api) -> TransportFactories:
 
 
 class CheckpointClient:
-    """All lines of a term. A line is made when its first target comes; none that leads to an address knows a credential."""
+    """The transports of one leader's term, each created for the first endpoint of its kind.
+
+    A transport that connects to a pod's address has no credentials.
+    """
 
     def __init__(self, factories: TransportFactories, max_calls: int = _MAX_CALLS) -> None:
         self._factories = factories
@@ -54,14 +60,12 @@ class CheckpointClient:
         *,
         namespace: str = "",
     ) -> WorkloadReply:
-        """Ask for a checkpoint."""
-        line, slot = (
-            self._transport(endpoint),
-            self._call_limiter.acquire(CallPriority.NOTIFY, namespace),
-        )
+        """Send a checkpoint request."""
+        transport = self._transport(endpoint)
+        slot = self._call_limiter.acquire(CallPriority.NOTIFY, namespace)
         return await _call(
             slot,
-            lambda: line.request_checkpoint(endpoint, request, timeout_seconds),
+            lambda: transport.request_checkpoint(endpoint, request, timeout_seconds),
             timeout_seconds,
             ReplyKind.NOT_RECEIVED,
         )
@@ -69,14 +73,12 @@ class CheckpointClient:
     async def poll(
         self, endpoint: Endpoint, eviction_id: str, timeout_seconds: float, *, namespace: str = ""
     ) -> WorkloadReply:
-        """Ask how far it is; without effect on the workload."""
-        line, slot = (
-            self._transport(endpoint),
-            self._call_limiter.acquire(CallPriority.RECORD, namespace),
-        )
+        """Ask for the progress of the checkpoint; has no effect on the workload."""
+        transport = self._transport(endpoint)
+        slot = self._call_limiter.acquire(CallPriority.RECORD, namespace)
         return await _call(
             slot,
-            lambda: line.poll(endpoint, eviction_id, timeout_seconds),
+            lambda: transport.poll(endpoint, eviction_id, timeout_seconds),
             timeout_seconds,
             ReplyKind.OUTCOME_UNKNOWN,
         )
@@ -84,19 +86,19 @@ class CheckpointClient:
     async def cancel(
         self, endpoint: Endpoint, eviction_id: str, timeout_seconds: float, *, namespace: str = ""
     ) -> None:
-        """Say that the request is taken back, where the carrier has a word for it."""
-        line = self._transport(endpoint)
+        """Cancel the request, where the transport supports it."""
+        transport = self._transport(endpoint)
         with contextlib.suppress(TimeoutError):
             async with (
                 asyncio.timeout(timeout_seconds),
                 self._call_limiter.acquire(CallPriority.TERMINATE, namespace),
             ):
-                await line.cancel(endpoint, eviction_id, timeout_seconds)
+                await transport.cancel(endpoint, eviction_id, timeout_seconds)
 
     async def close(self) -> None:
-        """Close all lines."""
-        for line in self._transports.values():
-            await line.close()
+        """Close all transports."""
+        for transport in self._transports.values():
+            await transport.close()
 
     def _transport(self, endpoint: Endpoint) -> Transport[Any]:
         kind = type(endpoint)
@@ -116,6 +118,7 @@ async def _call(
             async with asyncio.timeout(timeout_seconds):
                 await stack.enter_async_context(slot)
         except TimeoutError:
-            # Without this, workloads that hang would keep the others from their deadlines, not only from their hints.
-            return WorkloadReply(if_busy, detail="too many calls are under way")
+            # Without the timeout, workloads that hang delay the deadlines of other victims, and
+            # not only their hints.
+            return WorkloadReply(if_busy, detail="too many calls are in progress")
         return await call()

@@ -1,10 +1,12 @@
-"""What is known of a hint, as a table: (knowledge x reply) -> knowledge. Nothing is hinted twice for one attempt.
+"""The delivery of a hint as a state table: (delivery state, reply) -> delivery state.
 
-The state on the pod says that a hint is *about to be* sent (it is written first), so an operator that finds such a
-state after a restart does not know whether the workload has heard: it asks before it tells.
+A hint is sent at most once per attempt. The eviction state on the pod is written *before* the hint
+is sent. An operator that finds such a state after a restart does not know whether the workload
+received the hint: it polls before it sends.
 
-An answer that names no request is to the last one that the workload heard of. Whoever does not know that it heard of this one
-cannot count it. Without this, what was saved for an eviction that was taken back would end the next, hours of work later.
+An answer without a request id belongs to the last request that the workload received. It counts
+only if the workload is known to have received this request. Without this, a checkpoint that was
+saved for a cancelled eviction would end the next eviction, hours of work later.
 """
 
 from enum import Enum, auto
@@ -15,26 +17,31 @@ from .transport import ReplyKind
 
 
 class DeliveryState(Enum):
-    """What this process knows of the current attempt."""
+    """What this process knows about the current attempt."""
 
     UNSENT = auto()
-    """Certainly not received: tell."""
+    """The workload has certainly not received the hint: send it."""
     OUTCOME_UNKNOWN = auto()
-    """Told, outcome unknown: ask."""
+    """The hint was sent, the outcome is unknown: poll."""
     INHERITED = auto()
-    """Another process meant to tell: ask."""
+    """An earlier process was about to send the hint: poll."""
     ANSWERED = auto()
-    """It answered: ask how far it is."""
+    """The workload answered: poll its progress."""
     RECHECKING = auto()
-    """It answered, and then, once, knew of no such request: ask again, as that may be a race."""
+    """The workload answered, and then reported the request as unknown once: poll again, as that
+    may be a race."""
     FORGOTTEN = auto()
-    """It answered, and then knew of no such request twice: it was started anew, and is to be told in another attempt."""
+    """The workload answered, and then reported the request as unknown twice: it was restarted, and
+    needs another attempt."""
     UNATTRIBUTED = auto()
-    """Told, outcome unknown, and it says of no answer what it is to: it is to be told in another attempt."""
+    """The hint was sent, the outcome is unknown, and the workload's answer names no request: it
+    needs another attempt."""
     CANNOT_POLL = auto()
-    """It may have heard, or cannot, and cannot be asked: only time, or an annotation, will tell."""
+    """The workload cannot be polled, and may or may not have received the hint: wait for the
+    deadline or an answer in the annotation."""
     LOST = auto()
-    """Another process's attempt was in vain: the table decides about another."""
+    """The hint of an earlier process was not received: the lifecycle table decides about another
+    attempt."""
 
 
 _ON_ANSWER = {ReplyKind.ANSWER: DeliveryState.ANSWERED}
@@ -49,7 +56,7 @@ _TRANSITIONS: dict[DeliveryState, dict[ReplyKind, DeliveryState]] = {
     DeliveryState.OUTCOME_UNKNOWN: _ON_ANSWER
     | {
         ReplyKind.UNKNOWN_REQUEST: DeliveryState.UNSENT,
-        # Not UNSENT: it may well be to this very attempt, and nothing is hinted twice for one.
+        # Not UNSENT: the answer may belong to this attempt, which must not be hinted twice.
         ReplyKind.UNATTRIBUTED: DeliveryState.UNATTRIBUTED,
         ReplyKind.UNSUPPORTED: DeliveryState.CANNOT_POLL,
     },
@@ -74,22 +81,23 @@ _TRANSITIONS: dict[DeliveryState, dict[ReplyKind, DeliveryState]] = {
 
 
 def initial_state(state: Eviction) -> DeliveryState:
-    """Return what is known of a hint that an earlier process wrote down."""
+    """Return the delivery state of a hint that an earlier process recorded."""
     return DeliveryState.INHERITED if state.answered_at is None else DeliveryState.ANSWERED
 
 
-def state_without_attempts(knowledge: DeliveryState) -> DeliveryState:
-    """Return what is left to do where there is no further attempt: what has answered this one is still asked how far it is.
+def state_without_attempts(current: DeliveryState) -> DeliveryState:
+    """Return the state that follows when no further attempt is allowed.
 
-    Only what names this request counts of that: what no longer knows of it may speak of an earlier one.
+    A workload that has answered this attempt is still polled for progress. Only answers that name
+    this request count: a workload that has forgotten the request may answer about an earlier one.
     """
     return (
         DeliveryState.RECHECKING
-        if knowledge is DeliveryState.FORGOTTEN
+        if current is DeliveryState.FORGOTTEN
         else DeliveryState.CANNOT_POLL
     )
 
 
-def next_state(knowledge: DeliveryState, heard: ReplyKind) -> DeliveryState:
-    """Return what is known after a reply; a reply that says nothing changes nothing."""
-    return _TRANSITIONS[knowledge].get(heard, knowledge)
+def next_state(current: DeliveryState, reply: ReplyKind) -> DeliveryState:
+    """Return the state after a reply; a reply that is not in the table changes nothing."""
+    return _TRANSITIONS[current].get(reply, current)

@@ -1,7 +1,7 @@
-"""Where a hint goes: the pod's own address and nowhere else, and only where that address is the pod's alone; or a process.
+"""Where a hint is sent: to the pod's own address, if no other endpoint shares it, or to a process.
 
-`status.podIP` is written by kubelets. One that lies must not make Reprieve call the node itself (cloud metadata is
-link-local, the node's own services are on loopback and on the host's address).
+Kubelets write `status.podIP`. A compromised kubelet must not make Reprieve call the node itself:
+cloud metadata is link-local, the node's own services are on loopback and on the host's address.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ class HttpEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class GrpcEndpoint:
-    """A port on the pod's own address, which is never a name."""
+    """A port on the pod's own IP address; never a host name."""
 
     address: IPv4Address | IPv6Address
     port: int
@@ -33,7 +33,10 @@ class GrpcEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class SignalEndpoint:
-    """The first process of a container. The uid is the pod's that declared it: of the same name there may be others."""
+    """The first process of a container.
+
+    `uid` is the uid of the pod that declared the hint: later pods may have the same name.
+    """
 
     namespace: str
     name: str
@@ -43,33 +46,39 @@ class SignalEndpoint:
 
 
 Endpoint = HttpEndpoint | GrpcEndpoint | SignalEndpoint
-"""What a line can reach. One class a carrier; `switchboard.lines_of` says which line is whose."""
+"""One class for each transport; `client.transport_factories` maps them."""
 
 
 def resolve(pod: VictimPod, hint: Hint, *, allow_loopback: bool) -> Endpoint | str | None:
-    """Return where this hint of this pod goes; a reason where it cannot; `None` where it is written to the annotation."""
+    """Return the endpoint of the pod's hint, or the reason why it has none.
+
+    Returns `None` if the request is delivered by the annotation alone.
+    """
     if isinstance(hint, SignalHint) and not agent.has_agent(pod.spec.initContainers):
         return _signal_endpoint(pod, hint)
-    called = (
+    network_hint = (
         hint
         if isinstance(hint, HttpHint | GrpcHint)
         else agent.endpoint(hint, pod.spec.initContainers)
     )
-    if called is None:
+    if network_hint is None:
         return None
     address = _pod_address(pod, allow_loopback=allow_loopback)
     if isinstance(address, str):
         return address
-    if isinstance(called, GrpcHint):
-        return GrpcEndpoint(address, called.port)
-    return HttpEndpoint(_url(address, called.port, called.path))
+    if isinstance(network_hint, GrpcHint):
+        return GrpcEndpoint(address, network_hint.port)
+    return HttpEndpoint(_url(address, network_hint.port, network_hint.path))
 
 
 def _signal_endpoint(pod: VictimPod, hint: SignalHint) -> SignalEndpoint | str:
-    """Return the process to signal. Without the check, an init of the node or of the pod would get the signal."""
-    obstacle = processes.field_that_moves_pid_1(pod.spec)
-    if obstacle is not None:
-        return f"process 1 of the container is not its own ({obstacle})"
+    """Return the process to signal, or the reason why there is none.
+
+    Without the check, the init process of the node or of the pod would receive the signal.
+    """
+    field = processes.field_that_moves_pid_1(pod.spec)
+    if field is not None:
+        return f"process 1 of the container is not its own ({field})"
     metadata = pod.metadata
     return SignalEndpoint(
         metadata.namespace or "",
@@ -89,7 +98,7 @@ def _pod_address(pod: VictimPod, *, allow_loopback: bool) -> IPv4Address | IPv6A
     except ValueError:
         return "the pod has no address"
     address = getattr(address, "ipv4_mapped", None) or address
-    # Loopback lies in the range that is called private, so it is asked for first.
+    # Loopback is part of the private range, so it is checked first.
     if address.is_loopback:
         if not allow_loopback:
             return "the pod's address is a loopback address"

@@ -1,7 +1,8 @@
-"""One unary gRPC call over a connection of its own (gRPC's "PROTOCOL-HTTP2" document), to a peer that is not trusted.
+"""One unary gRPC call on its own connection to an untrusted peer (gRPC's "PROTOCOL-HTTP2").
 
-On h2, which does no I/O, so that the bounds are ours. grpc.aio has none before the peer has acknowledged its settings:
-one that never does makes it take 16 MiB of headers, 200 MB of memory and 3 s of the event loop, in a single call.
+Built on h2, which does no I/O, so that this module sets the bounds. grpc.aio has no bounds before
+the peer has acknowledged its settings: a peer that never does makes it accept 16 MiB of headers,
+which costs 200 MB of memory and 3 s of the event loop in a single call.
 """
 
 import asyncio
@@ -30,16 +31,16 @@ from h2.exceptions import H2Error
 _CONNECT_SECONDS = 2.0
 _CHUNK: Final = 4096
 _MAX_BYTES: Final = 64 * 1024
-"""Of a whole call: settings, headers, an answer of 16 KiB, trailers."""
+"""Bytes received in one call: settings, headers, an answer of 16 KiB, trailers."""
 _MAX_EVENTS: Final = 256
-"""Without this, empty frames would take half a second of the event loop."""
+"""HTTP/2 events in one call. Without this, empty frames take half a second of the event loop."""
 _MAX_HEADERS: Final = 8192
-"""Bytes once unfolded; h2 counts them as it decodes, whatever the peer has acknowledged."""
+"""Bytes of decompressed headers; h2 counts them as it decodes, before any acknowledgement."""
 _STREAM: Final = 1
 
 
 class GrpcStatusCode(IntEnum):
-    """gRPC's own words for how a call ended (its document "statuscodes")."""
+    """gRPC's status codes (its document "statuscodes")."""
 
     OK = 0
     CANCELLED = 1
@@ -60,12 +61,12 @@ class GrpcStatusCode(IntEnum):
     UNAUTHENTICATED = 16
 
 
-class NotSent(Exception):  # noqa: N818 - it says what is certain, which is no error of ours
-    """The peer has certainly not begun with this call."""
+class NotSent(Exception):  # noqa: N818 - an outcome of a call
+    """The peer has certainly not begun to process this call."""
 
 
 class ConnectionBroken(Exception):  # noqa: N818
-    """The connection broke, or what came was not gRPC: the peer may have begun."""
+    """The connection broke, or the response is not gRPC: the peer may have begun to process it."""
 
 
 @dataclass(slots=True)
@@ -78,7 +79,10 @@ class _GrpcResponse:
 async def call(
     host: str, port: int, path: str, message: bytes, timeout_seconds: float
 ) -> bytes | GrpcStatusCode:
-    """Return the one message of the answer, or the word for there being none; raises `NotSent`, `Broken`."""
+    """Return the response's message, or its status if it has none.
+
+    Raises `NotSent` and `ConnectionBroken`.
+    """
     is_sent = False
     try:
         async with asyncio.timeout(timeout_seconds), _connect(host, port) as connection:
@@ -88,8 +92,8 @@ async def call(
             await connection.send_message(struct.pack(">BI", 0, len(message)) + message)
             return _parse_response(await connection.read_response())
     except (H2Error, OSError, EOFError, TimeoutError) as error:
-        why = str(error) or type(error).__name__
-        raise (ConnectionBroken(why) if is_sent else NotSent(why)) from error
+        reason = str(error) or type(error).__name__
+        raise (ConnectionBroken(reason) if is_sent else NotSent(reason)) from error
 
 
 class _GrpcConnection:
@@ -103,23 +107,23 @@ class _GrpcConnection:
         self._bytes_left, self._events_left = _MAX_BYTES, _MAX_EVENTS
 
     async def handshake(self) -> None:
-        """Say hello and wait for the peer's; so whoever speaks no HTTP/2 is sent nothing."""
+        """Exchange the HTTP/2 settings; a peer without HTTP/2 is sent nothing more."""
         self._h2.initiate_connection()
         while not any(isinstance(event, RemoteSettingsChanged) for event in await self._receive()):
             pass
 
     def send_headers(self, headers: list[tuple[str, str]]) -> None:
-        """Begin the request; nothing of it has left yet."""
+        """Queue the request's headers; nothing is sent yet."""
         self._h2.send_headers(_STREAM, headers)
 
     async def send_message(self, body: bytes) -> None:
-        """Send the request. A peer whose window has no room for it is waited for."""
+        """Send the request, once the peer's flow-control window has room for it."""
         while self._h2.local_flow_control_window(_STREAM) < len(body):
             await self._receive()
         self._h2.send_data(_STREAM, body, end_stream=True)
 
     async def read_response(self) -> _GrpcResponse:
-        """Return the response once it is whole."""
+        """Return the complete response."""
         response = _GrpcResponse()
         while not response.has_ended:
             for event in await self._receive():
@@ -127,7 +131,7 @@ class _GrpcConnection:
         return response
 
     async def _receive(self) -> list[Event]:
-        """Send what is to be sent and return what comes next; never nothing."""
+        """Send pending data and return the next events; raises `EOFError` at the end or a bound."""
         self._writer.write(self._h2.data_to_send())
         await self._writer.drain()
         data = await self._reader.read(_CHUNK)
@@ -137,7 +141,7 @@ class _GrpcConnection:
         self._bytes_left -= len(data)
         self._events_left -= len(events)
         if self._bytes_left < 0 or self._events_left < 0:
-            raise EOFError("more was sent than an answer may have")
+            raise EOFError("the response is larger than an answer may be")
         return events
 
 
@@ -148,7 +152,7 @@ async def _connect(host: str, port: int) -> AsyncIterator[_GrpcConnection]:
     try:
         yield _GrpcConnection(reader, writer)
     finally:
-        # At once, whatever the peer has not taken yet.
+        # Close at once, without waiting for unsent data.
         writer.transport.abort()
 
 
@@ -172,13 +176,13 @@ def _apply_event(event: Event, response: _GrpcResponse) -> None:
     elif isinstance(event, StreamEnded):
         response.has_ended = True
     elif isinstance(event, StreamReset):
-        _raise_stream_error(event.error_code == ErrorCodes.REFUSED_STREAM, "the call was reset")
+        _raise_stream_error("the call was reset", event.error_code == ErrorCodes.REFUSED_STREAM)
     elif isinstance(event, ConnectionTerminated):
-        _raise_stream_error(event.last_stream_id == 0, "the workload is going away")
+        _raise_stream_error("the workload is shutting down", event.last_stream_id == 0)
 
 
-def _raise_stream_error(is_certain: bool, why: str) -> None:  # noqa: FBT001
-    raise NotSent(why) if is_certain else ConnectionBroken(why)
+def _raise_stream_error(reason: str, is_unprocessed: bool) -> None:  # noqa: FBT001
+    raise NotSent(reason) if is_unprocessed else ConnectionBroken(reason)
 
 
 _HTTP_STATUSES = {
@@ -187,23 +191,26 @@ _HTTP_STATUSES = {
     b"403": GrpcStatusCode.PERMISSION_DENIED,
     b"404": GrpcStatusCode.UNIMPLEMENTED,
 }
-"""What the words of a server that is not gRPC's stand for (gRPC's document "http-grpc-status-mapping")."""
+"""The codes for a response without a gRPC status (gRPC's document "http-grpc-status-mapping")."""
 
 
 def _parse_response(response: _GrpcResponse) -> bytes | GrpcStatusCode:
     if response.headers.get(b":status") != b"200":
         return _HTTP_STATUSES.get(response.headers.get(b":status", b""), GrpcStatusCode.UNKNOWN)
-    said = response.headers.get(b"grpc-status", b"").decode("ascii", "replace")
+    status_text = response.headers.get(b"grpc-status", b"").decode("ascii", "replace")
     status = (
-        GrpcStatusCode(int(said))
-        if said in {str(known.value) for known in GrpcStatusCode}
+        GrpcStatusCode(int(status_text))
+        if status_text in {str(known.value) for known in GrpcStatusCode}
         else GrpcStatusCode.UNKNOWN
     )
     return _parse_message(bytes(response.data)) if status is GrpcStatusCode.OK else status
 
 
 def _parse_message(data: bytes) -> bytes:
-    """Return the one message of a response. None is compressed: a small one would unfold to a large one."""
+    """Return the one message of a response.
+
+    Compressed messages are rejected: a small message could expand to a large one.
+    """
     if len(data) < 5 or data[0] != 0 or struct.unpack(">I", data[1:5])[0] != len(data) - 5:
         raise ConnectionBroken("the answer is not one message")
     return data[5:]

@@ -1,6 +1,7 @@
-"""The line over gRPC: the service `reprieve.checkpoint.v1.Checkpoint` (`proto/`), in plaintext, to an address.
+"""The gRPC transport: the service `reprieve.checkpoint.v1.Checkpoint` (`proto/`) in plaintext.
 
-A connection serves one call, as over HTTP; it names no compression, follows nothing and has no credentials.
+It connects to an IP address. Each connection serves one call, as with HTTP; it offers no
+compression, follows no redirects and has no credentials.
 """
 
 from google.protobuf.message import DecodeError
@@ -27,7 +28,10 @@ _REJECTED_CODES = {
     GrpcStatusCode.FAILED_PRECONDITION,
     GrpcStatusCode.OUT_OF_RANGE,
 }
-"""What HTTP says with 4xx: read, and not accepted. Every other word may come after it has begun to save."""
+"""The counterpart of HTTP's 4xx: the workload read the request and rejected it.
+
+With any other code, the workload may already have begun to save.
+"""
 
 _STATES = {
     number: name.removeprefix("STATE_").lower() for name, number in wire.Answer.State.items()
@@ -40,16 +44,16 @@ class GrpcTransport:
     async def request_checkpoint(
         self, endpoint: GrpcEndpoint, request: CheckpointRequest, timeout_seconds: float
     ) -> WorkloadReply:
-        """Ask for a checkpoint."""
-        said = await _call(endpoint, "Ask", _encode_request(request), timeout_seconds)
-        if isinstance(said, WorkloadReply):
-            return said
-        if isinstance(said, GrpcStatusCode):
+        """Send a checkpoint request."""
+        reply = await _call(endpoint, "Ask", _encode_request(request), timeout_seconds)
+        if isinstance(reply, WorkloadReply):
+            return reply
+        if isinstance(reply, GrpcStatusCode):
             return WorkloadReply(
-                ReplyKind.NOT_RECEIVED if said in _REJECTED_CODES else ReplyKind.OUTCOME_UNKNOWN,
-                detail=f"answered {said.name}",
+                ReplyKind.NOT_RECEIVED if reply in _REJECTED_CODES else ReplyKind.OUTCOME_UNKNOWN,
+                detail=f"answered {reply.name}",
             )
-        answer = _decode_answer(said)
+        answer = _decode_answer(reply)
         if isinstance(answer, Violation):
             return WorkloadReply(
                 ReplyKind.ANSWER,
@@ -61,19 +65,19 @@ class GrpcTransport:
     async def poll(
         self, endpoint: GrpcEndpoint, eviction_id: str, timeout_seconds: float
     ) -> WorkloadReply:
-        """Ask how far it is; without effect on the workload."""
-        question = wire.LookRequest(id=eviction_id).SerializeToString()
-        said = await _call(endpoint, "Look", question, timeout_seconds)
-        if isinstance(said, WorkloadReply):
-            return said
-        if said is GrpcStatusCode.NOT_FOUND:
+        """Ask for the progress of the checkpoint; has no effect on the workload."""
+        message = wire.LookRequest(id=eviction_id).SerializeToString()
+        reply = await _call(endpoint, "Look", message, timeout_seconds)
+        if isinstance(reply, WorkloadReply):
+            return reply
+        if reply is GrpcStatusCode.NOT_FOUND:
             return WorkloadReply(ReplyKind.UNKNOWN_REQUEST)
-        if isinstance(said, GrpcStatusCode):
+        if isinstance(reply, GrpcStatusCode):
             return WorkloadReply(
-                ReplyKind.UNSUPPORTED if said in _REJECTED_CODES else ReplyKind.OUTCOME_UNKNOWN,
-                detail=f"answered {said.name}",
+                ReplyKind.UNSUPPORTED if reply in _REJECTED_CODES else ReplyKind.OUTCOME_UNKNOWN,
+                detail=f"answered {reply.name}",
             )
-        answer = _decode_answer(said)
+        answer = _decode_answer(reply)
         if isinstance(answer, Violation):
             return WorkloadReply(
                 ReplyKind.UNSUPPORTED, answer_error=f"{answer.path}: {answer.detail}"
@@ -87,7 +91,7 @@ class GrpcTransport:
     async def cancel(
         self, endpoint: GrpcEndpoint, eviction_id: str, timeout_seconds: float
     ) -> None:
-        """Say that the request is taken back. A service may have no such method, and says so: that is no matter."""
+        """Cancel the request; the reply is ignored, as a service need not implement `Cancel`."""
         message = wire.CancelRequest(id=eviction_id).SerializeToString()
         await _call(endpoint, "Cancel", message, timeout_seconds)
 
@@ -122,7 +126,7 @@ def _encode_request(request: CheckpointRequest) -> bytes:
 
 
 def _decode_answer(data: bytes) -> CheckpointAnswer | Violation | None:
-    """Read an answer; `None` for one that says no more than that it was heard."""
+    """Decode an answer; `None` for an answer without a state, which only confirms receipt."""
     if len(data) > contract.MAX_ANSWER:
         return Violation(
             "answer", ViolationKind.INVALID, "", f"must be at most {contract.MAX_ANSWER} bytes"
@@ -137,10 +141,10 @@ def _decode_answer(data: bytes) -> CheckpointAnswer | Violation | None:
 
 
 def _to_document(message: wire.Answer) -> dict[str, object]:
-    """Return the answer in the words of the JSON document, so that one place says what is right."""
+    """Return the answer as the JSON document, so that both transports share one validation."""
     optional = {"step": "step", "progress": "progress", "defer_seconds": "deferSeconds"}
-    said = {
+    present = {
         name: getattr(message, field) for field, name in optional.items() if message.HasField(field)
     }
     texts = {"id": message.id or None, "path": message.path or None, "message": message.message}
-    return {"state": _STATES.get(message.state, str(message.state)), **texts, **said}
+    return {"state": _STATES.get(message.state, str(message.state)), **texts, **present}

@@ -1,11 +1,10 @@
-"""The conversation with one workload: when to call, what is known of the hint, and the newest answer.
+"""The calls to one workload: when to call, the delivery state of the hint, and the newest answer.
 
-Calls run beside the keeper, so that a slow workload never delays a cancellation.
+Calls run in tasks beside the reconciler, so that a slow workload never delays a cancellation.
 """
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from datetime import datetime
 
@@ -13,6 +12,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy.checkpointing.contract import CheckpointAnswer, CheckpointRequest
 from reprieve_policy.lifecycle.eviction import Eviction
+from reprieve_runtime.backoff import Backoff, jittered
 
 from . import delivery
 from .client import CheckpointClient
@@ -22,10 +22,10 @@ from .transport import ReplyKind, WorkloadReply
 
 _log = logging.getLogger(__name__)
 
-_FIRST_RETRY_SECONDS = 0.25
+_FIRST_RETRY_SECONDS = 0.5
 _LEAST_CALL_SECONDS = 1.0
 _FINAL_POLL_SECONDS = 2.0
-"""For the question before a deadline passes: the victim's time is over, others wait."""
+"""Time limit of the final poll at a deadline: the victim's time is over and others wait."""
 
 
 class CheckpointPoller:
@@ -45,42 +45,43 @@ class CheckpointPoller:
         self._delivery: DeliveryState | None = None
         self._call: asyncio.Task[WorkloadReply] | None = None
         self._next_call_at = 0.0
-        self._failed_calls = 0
+        self._backoff = self._new_backoff()
         self._polled_at_deadline: datetime | None = None
         self.answer: CheckpointAnswer | None = None
-        """The newest, until it is forgotten: acting on it may take several tries."""
+        """The newest answer, until `clear_answer`: acting on it may take several tries."""
         self.answer_error = ""
         self.undeliverable_reason = ""
-        """Why the way that was declared leads nowhere; empty where it does."""
+        """Why the declared hint cannot be delivered; empty if it can."""
 
     def begin_attempt(self) -> None:
-        """Note that this process has just written down a new attempt: it is to be told."""
+        """Start a new attempt that this process has just recorded: the hint is sent next."""
         self._cancel_call()
         self._delivery = DeliveryState.UNSENT
-        self._next_call_at, self._failed_calls = 0.0, 0
+        self._next_call_at = 0.0
+        self._backoff = self._new_backoff()
 
     def clear_answer(self, answer: CheckpointAnswer | None) -> None:
-        """Note that this answer was acted on; a newer one stays."""
+        """Drop an answer that was acted on; a newer one is kept."""
         if answer is self.answer:
             self.answer = None
 
     @property
     def hint_lost(self) -> bool:
-        """True where the workload does not say that it knows of a hint that an earlier process wrote down."""
+        """True if the workload does not confirm a hint that an earlier process recorded."""
         return self._delivery is DeliveryState.LOST
 
     @property
     def request_forgotten(self) -> bool:
-        """True where the workload was told by this process, and does not say, or no longer, that it knows of this request."""
+        """True if this process sent the hint and the workload does not (or no longer) know it."""
         return self._delivery in (DeliveryState.FORGOTTEN, DeliveryState.UNATTRIBUTED)
 
     def stop_attempts(self) -> None:
-        """Note that there is no further attempt."""
+        """Expect no further attempt."""
         if self._delivery is not None:
             self._delivery = delivery.state_without_attempts(self._delivery)
 
     def is_final_poll_due(self, state: Eviction, now: datetime) -> bool:
-        """True where a deadline has come and the workload was not asked since."""
+        """True if the deadline has passed and the workload was not polled since."""
         return (
             state.deadline is not None
             and now >= state.deadline
@@ -95,20 +96,20 @@ class CheckpointPoller:
         now: datetime,
         namespace: str,
     ) -> float:
-        """Start a call where one is due; return the seconds until the next is, should nothing else happen."""
+        """Start a call if one is due; return the seconds until the next call is due."""
         if self._call is not None:
             return self._settings.poll_interval_seconds
-        is_last_word = self.is_final_poll_due(state, now)
+        is_final = self.is_final_poll_due(state, now)
         wait = self._next_call_at - self._clock.monotonic()
-        if wait > 0 and not is_last_word:
+        if wait > 0 and not is_final:
             return wait
-        if is_last_word:
+        if is_final:
             self._polled_at_deadline = state.deadline
-        knowledge = self._delivery or delivery.initial_state(state)
-        self._delivery = knowledge
+        state_before = self._delivery or delivery.initial_state(state)
+        self._delivery = state_before
         limit = self._call_timeout(state, now)
-        # The last word is never a new hint: there would be no time left to act on it.
-        is_hint = knowledge is DeliveryState.UNSENT and not is_last_word
+        # The final call is never a new hint: the workload would have no time to act on it.
+        is_hint = state_before is DeliveryState.UNSENT and not is_final
         if is_hint:
             call = self._client.request_checkpoint(endpoint, request, limit, namespace=namespace)
         else:
@@ -119,21 +120,22 @@ class CheckpointPoller:
 
     @property
     def is_calling(self) -> bool:
-        """True while a call is under way."""
+        """True while a call is in progress."""
         return self._call is not None
 
     async def close(self) -> None:
-        """End the call that is under way."""
+        """Cancel the call that is in progress, and wait for its end."""
         call = self._call
         self._cancel_call()
-        # Without this, what it said of one eviction would be taken for its word on the next.
+        # Without this, an answer to one eviction would count for the next one.
         self.answer = None
         if call is not None:
-            # Not `await call`: its cancellation and our own would look the same, and a lost lease would be missed.
+            # Not `await call`: its cancellation and that of this task would look the same, and
+            # the loss of the lease would be missed.
             await asyncio.wait([call])
 
     def _call_timeout(self, state: Eviction, now: datetime) -> float:
-        """Bound a call by what is left of the victim's time: a workload that hangs must not outlive its deadline."""
+        """Limit a call to the victim's remaining time: a workload that hangs must not exceed it."""
         left = 0.0 if state.deadline is None else (state.deadline - now).total_seconds()
         shortest = _FINAL_POLL_SECONDS if left <= 0 else max(left, _LEAST_CALL_SECONDS)
         return min(self._settings.hint_timeout_seconds, shortest)
@@ -144,8 +146,9 @@ class CheckpointPoller:
         self._call = None
         error = call.exception()
         if error is not None:
-            # What a workload answered was thought of by nobody. Without this, it would be told again.
-            _log.error("call failed", exc_info=error)
+            # Unexpected error while handling the reply: treat the outcome as unknown, so that the
+            # hint is not sent again.
+            _log.error("checkpoint call failed unexpectedly", exc_info=error)
         reply = (
             WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail=type(error).__name__)
             if error is not None
@@ -159,25 +162,30 @@ class CheckpointPoller:
         self._delivery = delivery.next_state(self._delivery, reply.kind)
         self._next_call_at = self._clock.monotonic() + self._delay_after(reply)
         if self._delivery is DeliveryState.ANSWERED:
-            # Without this, an answer that names no request would count before it is known to be to this one.
+            # Without this, an answer that names no request would count before it is known to
+            # belong to this request.
             self.answer = reply.answer or self.answer
         self.answer_error = reply.answer_error
         self.undeliverable_reason = reply.detail if reply.kind is ReplyKind.UNDELIVERABLE else ""
         self._wake()
 
     def _delay_after(self, reply: WorkloadReply) -> float:
-        """Return the seconds until the next call: soon where nothing was received, seldom where nothing can be asked."""
+        """Return the seconds until the next call.
+
+        Soon if the workload received nothing, seldom if it cannot be polled.
+        """
         poll = self._settings.poll_interval_seconds
         if self._delivery is DeliveryState.UNSENT and reply.kind is ReplyKind.UNKNOWN_REQUEST:
             return 0.0
         if self._delivery is DeliveryState.CANNOT_POLL:
-            return self._settings.resync_interval_seconds * random.uniform(0.9, 1.0)  # noqa: S311 - jitter
+            return jittered(self._settings.resync_interval_seconds, 0.1)
         if reply.kind is ReplyKind.NOT_RECEIVED:
-            self._failed_calls += 1
-            return min(
-                poll, _FIRST_RETRY_SECONDS * 2.0 ** min(self._failed_calls, 10)
-            ) * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
-        return poll * random.uniform(0.9, 1.0)  # noqa: S311 - jitter
+            return self._backoff.next_delay()
+        return jittered(poll, 0.1)
+
+    def _new_backoff(self) -> Backoff:
+        longest = self._settings.poll_interval_seconds
+        return Backoff(min(_FIRST_RETRY_SECONDS, longest), longest, jitter=0.2)
 
     def _cancel_call(self) -> None:
         call, self._call = self._call, None

@@ -1,10 +1,13 @@
-"""The line of signals: `kill` in the declared container, through `pods/exec`, where the operator was given that right.
+"""The signal transport: runs `kill` in the declared container through `pods/exec`.
 
-A signal carries no request and no answer: the request is in the annotation before it is sent, the answer comes into the other
-annotation. Delivery is the end of `kill` with 0; what is not certain is never repeated within an attempt.
+The operator needs permission for `pods/exec`. A signal carries no request and no answer: the
+operator writes the request to an annotation before it sends the signal, and the workload writes
+its answer to another annotation. The signal is delivered if `kill` exits with 0. A signal whose
+outcome is unknown is never repeated within an attempt.
 """
 
 import asyncio
+from http import HTTPStatus
 from typing import Final
 
 from reprieve_operator.cluster.pods import VersionedObject
@@ -17,24 +20,34 @@ from .endpoints import SignalEndpoint
 from .transport import ReplyKind, WorkloadReply
 
 _MAX_CALLS: Final = 32
-"""Commands at once: each is two connections of the API server, and a process on a node."""
-_NO_RIGHT, _GONE, _REFUSED = 403, 404, (400, 409, 422, 429)
+"""Concurrent commands: each takes two connections of the API server and a process on a node."""
+_REJECTED = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
+"""With these answers, the API server has not started the command."""
 _NOT_FOUND_MESSAGES = ("executable file not found", "no such file or directory")
-"""How container runtimes say that a command could not be started."""
+"""Parts of a container runtime's message that the command could not be started."""
 _NOT_EXECUTED_CODES = (126, 127)
-"""How a shell says so."""
+"""Exit codes with which a shell reports the same."""
 _NOT_RUNNING_MESSAGES = ("container not found", "container not running", "not in running state")
 
 
 class SignalTransport:
-    """Signals to the first process of containers."""
+    """Sends signals to the first process of containers."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._semaphore = asyncio.Semaphore(_MAX_CALLS)
 
     async def request_checkpoint(
-        self, endpoint: SignalEndpoint, request: CheckpointRequest, timeout_seconds: float
+        self,
+        endpoint: SignalEndpoint,
+        request: CheckpointRequest,  # noqa: ARG002 - the annotation carries it
+        timeout_seconds: float,
     ) -> WorkloadReply:
         """Send the signal."""
         if_late = ReplyKind.NOT_RECEIVED
@@ -45,35 +58,46 @@ class SignalTransport:
                 if_late = ReplyKind.OUTCOME_UNKNOWN
                 return await self._send_signal(endpoint)
         except TimeoutError:
-            return WorkloadReply(if_late, detail="no end of the command")
+            return WorkloadReply(if_late, detail="the command did not end in time")
         except ApiError as error:
             return _reply_for_error(error, if_late)
 
     async def poll(
-        self, endpoint: SignalEndpoint, eviction_id: str, timeout_seconds: float
-    ) -> WorkloadReply:  # noqa: ARG002 - as every line's
-        """Say that a signal is not answered."""
+        self,
+        endpoint: SignalEndpoint,  # noqa: ARG002 - part of the protocol
+        eviction_id: str,  # noqa: ARG002
+        timeout_seconds: float,  # noqa: ARG002
+    ) -> WorkloadReply:
+        """Reply that polling is not supported: a signal has no answer."""
         return WorkloadReply(ReplyKind.UNSUPPORTED)
 
     async def cancel(
         self, endpoint: SignalEndpoint, eviction_id: str, timeout_seconds: float
     ) -> None:
-        """Do nothing: a second signal would be a second request. The annotation that carried the first says it."""
+        """Do nothing: a second signal would be a second request.
+
+        The annotation with the request tells the workload that it is cancelled.
+        """
 
     async def close(self) -> None:
-        """Do nothing: the connection is the term's."""
+        """Do nothing: the connection belongs to the leader's term."""
 
-    async def _is_same_pod(self, target: SignalEndpoint) -> bool:
-        """True where it is this very pod. Without this, the next one of its name might get a signal that it never declared."""
-        path = object_path("pods", target.namespace, target.name)
+    async def _is_same_pod(self, endpoint: SignalEndpoint) -> bool:
+        """True if the pod with this name still has this uid.
+
+        Without this, a new pod of the same name might get a signal that it never declared.
+        """
+        path = object_path("pods", endpoint.namespace, endpoint.name)
         metadata = (await self._api.get(path, VersionedObject)).metadata
-        return metadata.uid == target.uid and metadata.deletionTimestamp is None
+        return metadata.uid == endpoint.uid and metadata.deletionTimestamp is None
 
-    async def _send_signal(self, target: SignalEndpoint) -> WorkloadReply:
+    async def _send_signal(self, endpoint: SignalEndpoint) -> WorkloadReply:
         reply = WorkloadReply(ReplyKind.UNDELIVERABLE)
-        for command in _commands(target.signal):
+        for command in _commands(endpoint.signal):
             reply = _reply_for_exit(
-                await execute(self._api, target.namespace, target.name, target.container, command)
+                await execute(
+                    self._api, endpoint.namespace, endpoint.name, endpoint.container, command
+                )
             )
             if reply.kind is not ReplyKind.UNDELIVERABLE:
                 break
@@ -81,33 +105,33 @@ class SignalTransport:
 
 
 def _commands(signal: str) -> tuple[tuple[str, ...], ...]:
-    """Return how to send it: images without `kill` mostly have a shell, which has one of its own."""
+    """Return the commands to try: most images without `kill` have a shell with a built-in one."""
     return ("kill", f"-{signal}", "1"), ("/bin/sh", "-c", f"kill -{signal} 1")
 
 
-def _reply_for_exit(ended: ExecResult) -> WorkloadReply:
-    if ended.exit_code == 0:
+def _reply_for_exit(result: ExecResult) -> WorkloadReply:
+    if result.exit_code == 0:
         return WorkloadReply(ReplyKind.DELIVERED)
-    if ended.exit_code in _NOT_EXECUTED_CODES or any(
-        words in ended.message for words in _NOT_FOUND_MESSAGES
+    if result.exit_code in _NOT_EXECUTED_CODES or any(
+        words in result.message for words in _NOT_FOUND_MESSAGES
     ):
         return WorkloadReply(
             ReplyKind.UNDELIVERABLE, detail="the container has neither kill nor /bin/sh"
         )
-    if ended.exit_code is not None:
+    if result.exit_code is not None:
         return WorkloadReply(
-            ReplyKind.UNDELIVERABLE, detail=f"kill in the container ended with {ended.exit_code}"
+            ReplyKind.UNDELIVERABLE, detail=f"kill in the container result with {result.exit_code}"
         )
-    if any(words in ended.message for words in _NOT_RUNNING_MESSAGES):
+    if any(words in result.message for words in _NOT_RUNNING_MESSAGES):
         return WorkloadReply(ReplyKind.NOT_RECEIVED, detail="the container is not running")
-    return WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail=ended.message)
+    return WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail=result.message)
 
 
 def _reply_for_error(error: ApiError, otherwise: ReplyKind) -> WorkloadReply:
-    if error.status == _NO_RIGHT:
+    if error.is_forbidden:
         return WorkloadReply(
             ReplyKind.UNDELIVERABLE, detail="the operator may not use pods/exec in this namespace"
         )
-    if error.status == _GONE or error.status in _REFUSED:
+    if error.status in _REJECTED:
         return WorkloadReply(ReplyKind.NOT_RECEIVED, detail=str(error))
     return WorkloadReply(otherwise, detail=str(error))

@@ -1,7 +1,9 @@
-"""What every way to a workload has in common: it is asked for a checkpoint, then how far it is, and a reply comes; or it is told to stay.
+"""The interface of all transports: request a checkpoint, poll its progress, cancel the request.
 
-One implementation a carrier (`http_line`, `grpc_line`, `signal_line`), each for one kind of target. A workload is not trusted by any: no name is
-resolved, no redirect followed, no credential sent; size and time are bounded. What a reply means is `dialogue`'s business.
+Each kind of endpoint has one implementation (`http_transport`, `grpc_transport`,
+`signal_transport`). Workloads are not trusted: a transport resolves no names, follows no redirects
+and sends no credentials to a workload, and bounds size and time. `delivery` decides what follows
+from a reply.
 """
 
 from dataclasses import dataclass
@@ -12,46 +14,46 @@ from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 
 
 class ReplyKind(Enum):
-    """What came back."""
+    """The outcome of one call."""
 
     ANSWER = auto()
     UNATTRIBUTED = auto()
-    """An answer to a question that does not say which request it is about: whichever the workload heard last."""
+    """An answer to a poll that names no request: it belongs to the last one received."""
     UNKNOWN_REQUEST = auto()
-    """The workload says that it has no such request."""
+    """The workload reports that it has no such request."""
     UNSUPPORTED = auto()
-    """It cannot be asked how far it is."""
+    """The workload cannot be polled."""
     NOT_RECEIVED = auto()
-    """No connection, or the request was refused: it was certainly not accepted."""
+    """The workload has certainly not accepted the request: no connection, or it was rejected."""
     DELIVERED = auto()
-    """The request has certainly arrived; answers come another way."""
+    """The workload has certainly received the request; it answers in another way."""
     UNDELIVERABLE = auto()
-    """Nothing was received, and nothing will be on this line: no right, no program to deliver it."""
+    """This transport cannot deliver the request: no permission, or no program to deliver it."""
     OUTCOME_UNKNOWN = auto()
-    """The request may have been received: a time-out, a broken connection, a server's error."""
+    """The workload may have received the request: a timeout, a broken connection, an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReply:
-    """One call's result."""
+    """The result of one call."""
 
     kind: ReplyKind
     answer: CheckpointAnswer | None = None
     detail: str = ""
-    """What went wrong on the way, for the log."""
+    """What went wrong in transport, for the log."""
     answer_error: str = ""
-    """What is wrong with a document that was meant as an answer, for its author."""
+    """What is wrong with an invalid answer, for its author."""
 
 
 def reply_to_request(answer: CheckpointAnswer, request: CheckpointRequest) -> WorkloadReply:
-    """Return what it means that a request was answered with this document."""
+    """Return the reply for an answer to a checkpoint request."""
     if _is_about(answer, request.eviction_id):
         return WorkloadReply(ReplyKind.ANSWER, answer)
-    return WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail="answered for another request")
+    return WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail="answered another request")
 
 
 def reply_to_poll(answer: CheckpointAnswer, eviction_id: str) -> WorkloadReply:
-    """Return what it means that a question was answered with this document."""
+    """Return the reply for an answer to a poll."""
     if not _is_about(answer, eviction_id):
         return WorkloadReply(ReplyKind.UNKNOWN_REQUEST)
     return WorkloadReply(
@@ -67,20 +69,20 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Transport(Protocol[T_contra]):
-    """A way to workloads. No call raises: whatever goes wrong is a reply."""
+    """A way to call workloads. No call raises: every failure is a reply."""
 
     async def request_checkpoint(
         self, endpoint: T_contra, request: CheckpointRequest, timeout_seconds: float
     ) -> WorkloadReply:
-        """Ask for a checkpoint."""
+        """Send a checkpoint request."""
 
     async def poll(
         self, endpoint: T_contra, eviction_id: str, timeout_seconds: float
     ) -> WorkloadReply:
-        """Ask how far it is; without effect on the workload."""
+        """Ask for the progress of the checkpoint; has no effect on the workload."""
 
     async def cancel(self, endpoint: T_contra, eviction_id: str, timeout_seconds: float) -> None:
-        """Say that the request is taken back, where the carrier has a word for it; nothing follows from what comes back."""
+        """Cancel the request, where the transport supports it; the reply is ignored."""
 
     async def close(self) -> None:
         """Close the connections."""

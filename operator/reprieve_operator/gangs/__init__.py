@@ -1,1 +1,1 @@
-"""Gangs as they start: divergence between members, and scheduling gates that hold a gang back."""
+"""Gangs as they start: pods of a gang that differ, and scheduling gates that hold a gang back."""

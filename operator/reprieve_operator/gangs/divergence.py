@@ -1,8 +1,9 @@
-"""Gangs whose pods do not agree, though admission refuses what it sees: Events, a metric and conditions on native PodGroups.
+"""Reports gangs whose pods differ, as Events, a metric and conditions on native PodGroups.
 
-The sweep shows the metadata of every pod. A namespace whose gangs changed since the last sweep is then read in full, page
-by page: priorities and native groups stand in the spec. What is remembered is a number for each namespace, and a sentence
-for each gang that does not agree.
+Admission refuses differences that it sees; this module finds the others. The resync lists the
+metadata of every pod. A namespace whose gangs changed since the last resync is then read in full,
+page by page, because priorities and native groups are in the spec. The monitor keeps one number for
+each namespace and one message for each gang that differs.
 """
 
 import logging
@@ -31,7 +32,7 @@ from .pod_groups import PodGroupConditions, VersionedPodGroup
 _log = logging.getLogger(__name__)
 
 _PAGE = 50
-"""Pods asked for at once: a page is in memory whole."""
+"""Pods in one page, which is in memory as a whole."""
 _TRAITS = frozenset(
     {keys.PREEMPTIBLE, keys.CAN_PREEMPT, keys.PREEMPTION_CLASS, keys.PREEMPTION_PRIORITY_CLASS}
 )
@@ -42,7 +43,7 @@ _GangKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _NamespaceFingerprint:
-    """What a namespace's pods say, folded into two numbers that don't depend on their order."""
+    """The gang fields of a namespace's pods, as two hashes that do not depend on their order."""
 
     gang_pods: int = 0
     all_pods: int = 0
@@ -50,93 +51,101 @@ class _NamespaceFingerprint:
 
 
 class DivergenceMonitor:
-    """One term's counts."""
+    """Finds the gangs that differ during one leader's term."""
 
     def __init__(
         self,
         api: Api,
-        effects: Writes,
-        announcer: EventRecorder,
+        writes: Writes,
+        recorder: EventRecorder,
         policy: PolicySource,
         namespaces: NamespacePolicies,
         clock: Clock,
     ) -> None:
         self._api = api
-        self._announcer = announcer
+        self._recorder = recorder
         self._policy = policy
         self._namespaces = namespaces
-        self._pod_groups = PodGroupConditions(api, effects, clock)
+        self._pod_groups = PodGroupConditions(api, writes, clock)
         self._fingerprints: dict[str, _NamespaceFingerprint] = {}
-        self._checked_fingerprints: dict[str, int] = {}
+        self._checked_hashes: dict[str, int] = {}
         self._reported: dict[_GangKey, str] = {}
 
     def count_diverging(self) -> int:
-        """Return how many gangs did not agree when their namespace was last read."""
+        """Return how many gangs differed when their namespace was last read."""
         return len(self._reported)
 
     def add_pod(self, metadata: VersionedMeta) -> None:
-        """Take in the metadata of one pod of this sweep."""
-        marks = self._fingerprints.setdefault(metadata.namespace or "", _NamespaceFingerprint())
+        """Add the metadata of one pod of this resync."""
+        fingerprint = self._fingerprints.setdefault(
+            metadata.namespace or "", _NamespaceFingerprint()
+        )
         view = PodView("", labels_of(metadata), annotations_of(metadata), Spec(), is_template=False)
-        said = [
+        relevant = [
             item
             for part in (view.labels, view.annotations)
             for item in part.items()
             if item[0] in _RELEVANT_KEYS
         ]
-        mark = hash((metadata.uid, metadata.deletionTimestamp is None, *sorted(said)))
-        marks.all_pods ^= mark
+        pod_hash = hash((metadata.uid, metadata.deletionTimestamp is None, *sorted(relevant)))
+        fingerprint.all_pods ^= pod_hash
         if divergence_scan.is_gang_member(view):
-            marks.gang_pods ^= mark
-            marks.has_gangs = True
+            fingerprint.gang_pods ^= pod_hash
+            fingerprint.has_gangs = True
 
     async def check_changed_namespaces(self) -> None:
-        """Read the namespaces whose gangs changed, after all pods of a sweep were seen; raises `ApiError`."""
+        """Check the namespaces whose gangs changed, after `add_pod` for all pods of a resync.
+
+        Raises `ApiError`.
+        """
         seen, self._fingerprints = self._fingerprints, {}
         groups = await self._pod_groups.list_by_namespace()
-        marks = {
-            name: self._fingerprint(
+        hashes = {
+            name: self._hash_namespace(
                 name, seen.get(name, _NamespaceFingerprint()), groups.get(name, ())
             )
             for name in seen.keys() | groups.keys()
         }
         changed = {
-            name: mark
-            for name, mark in marks.items()
-            if mark is not None and self._checked_fingerprints.get(name) != mark
+            name: value
+            for name, value in hashes.items()
+            if value is not None and self._checked_hashes.get(name) != value
         }
-        # What is gone is forgotten, so that this stays as small as what is there.
-        self._checked_fingerprints = {
-            name: mark
-            for name, mark in self._checked_fingerprints.items()
-            if marks.get(name) == mark
+        # Deleted namespaces are dropped, so that these dictionaries do not grow.
+        self._checked_hashes = {
+            name: value for name, value in self._checked_hashes.items() if hashes.get(name) == value
         }
         self._reported = {
-            key: text for key, text in self._reported.items() if marks.get(key[0]) is not None
+            key: text for key, text in self._reported.items() if hashes.get(key[0]) is not None
         }
         facts = Facts(
             settings=self._policy.current,
             priority_classes=await self._list_priority_classes() if changed else {},
         )
-        for name, mark in changed.items():
+        for name, value in changed.items():
             try:
-                is_said = await self._check_namespace(name, groups.get(name, ()), facts)
+                is_complete = await self._check_namespace(name, groups.get(name, ()), facts)
             except ApiError as error:
-                # Tried again in the next sweep: what is wrong with one namespace must not hide the others.
-                _log.warning("gangs not counted", extra={"namespace": name, "error": str(error)})
+                # Retried in the next resync: a failure in one namespace must not hide the others.
+                extra = {"namespace": name, "error": str(error)}
+                _log.warning("could not check the gangs of a namespace", extra=extra)
                 continue
-            if is_said:
-                self._checked_fingerprints[name] = mark
+            if is_complete:
+                self._checked_hashes[name] = value
 
-    def _fingerprint(
-        self, name: str, marks: _NamespaceFingerprint, groups: Sequence[VersionedPodGroup]
+    def _hash_namespace(
+        self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[VersionedPodGroup]
     ) -> int | None:
-        """Return what changes when a namespace has to be read again; `None` where it has no gangs that concern us."""
+        """Return a value that changes if the namespace must be read again.
+
+        Returns `None` for a namespace without gangs, or with enforcement off.
+        """
         if self._namespaces.get(name).enforcement == OFF:
             return None
         if groups:
-            return hash((marks.all_pods, *sorted(group.metadata.uid or "" for group in groups)))
-        return marks.gang_pods if marks.has_gangs else None
+            uids = sorted(group.metadata.uid or "" for group in groups)
+            return hash((fingerprint.all_pods, *uids))
+        return fingerprint.gang_pods if fingerprint.has_gangs else None
 
     async def _list_priority_classes(self) -> Mapping[str, Resource]:
         pages = self._api.list_pages(object_path("priorityclasses"), Resource)
@@ -145,9 +154,9 @@ class DivergenceMonitor:
     async def _check_namespace(
         self, name: str, groups: Sequence[VersionedPodGroup], facts: Facts
     ) -> bool:
-        """Report what is found, and return whether all of it is said."""
+        """Report the gangs that differ; return whether all conditions were written."""
         facts = replace(facts, namespace=self._namespaces.get(name))
-        call: DivergenceScan[ObjectReference] = DivergenceScan(
+        scan: DivergenceScan[ObjectReference] = DivergenceScan(
             {
                 group.metadata.name or "": group.spec.priority
                 for group in groups
@@ -158,40 +167,45 @@ class DivergenceMonitor:
             object_path("pods", name), StoredPod, limit=_PAGE
         ):
             for pod in pods:
-                _add_pod(call, pod, facts)
-        self._report(name, call)
-        entries = [(group, call.gangs.get(("", group.metadata.name or ""))) for group in groups]
-        shown = [
+                _add_pod(scan, pod, facts)
+        self._report(name, scan)
+        entries = [(group, scan.gangs.get(("", group.metadata.name or ""))) for group in groups]
+        written = [
             await self._pod_groups.write_condition(group, entry.priority_mismatches if entry else 0)
             for group, entry in entries
         ]
-        return all(shown)
+        return all(written)
 
     def _report(self, namespace: str, scan: DivergenceScan[ObjectReference]) -> None:
-        found = {
+        diverging = {
             (namespace, *key): entry
             for key, entry in scan.gangs.items()
             if entry.first_differing_pod is not None
         }
-        told = {key: text for key, text in self._reported.items() if key[0] == namespace}
-        for key in told.keys() - found.keys():
+        before = {key: text for key, text in self._reported.items() if key[0] == namespace}
+        for key in before.keys() - diverging.keys():
             del self._reported[key]
-        for key, entry in found.items():
+        for key, entry in diverging.items():
             self._reported[key] = text = _divergence_message(entry)
-            if told.get(key) != text and entry.first_differing_pod is not None:
-                self._announcer.event(entry.first_differing_pod, "GangDiverges", text)
+            if before.get(key) != text and entry.first_differing_pod is not None:
+                self._recorder.event(entry.first_differing_pod, "GangDiverges", text)
 
 
 def _add_pod(scan: DivergenceScan[ObjectReference], pod: StoredPod, facts: Facts) -> None:
     if pod.is_terminating:
         return
     metadata = pod.metadata
-    who = ObjectReference("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
-    scan.add_pod(who, pod.view, facts)
+    reference = ObjectReference(
+        "Pod", metadata.namespace or "", metadata.name or "", metadata.uid or ""
+    )
+    scan.add_pod(reference, pod.view, facts)
 
 
 def _divergence_message(entry: DivergenceRecord[Any]) -> str:
-    what = ", ".join(
-        words for name, words in divergence.TRAIT_LABELS.items() if name in entry.differing
+    traits = ", ".join(
+        label for name, label in divergence.TRAIT_LABELS.items() if name in entry.differing
     )
-    return f'differs from other pods of gang "{entry.gang.name}" in {what}; a gang is preempted as a whole or not at all'
+    return (
+        f'differs from other pods of gang "{entry.gang.name}" in {traits}; '
+        "a gang is preempted as a whole or not at all"
+    )

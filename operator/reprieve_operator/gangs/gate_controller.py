@@ -1,8 +1,10 @@
-"""Releases the pods that the gang gate holds: a gang's together, once enough of them exist, and all when their time is over.
+"""Releases the pods that the gang gate holds.
 
-A watch brings the pods that carry our label, and nothing else, so that the work grows with the pods that wait. Which
-members exist beside them is asked for a gang that is not complete by itself, after a moment and then at times: a gang
-that has just been created costs one patch a pod, and no list. Nothing is remembered that a restart would lose.
+The pods of a gang are released together, once enough of them exist, or when the gate times out. A
+watch selects the pods with Reprieve's label, so that the work grows only with the pods that wait.
+For a gang whose waiting pods are too few, the controller lists its other members, after a short
+delay and then periodically: a gang that has just been created costs one patch a pod and no list.
+No state is lost in a restart.
 """
 
 import asyncio
@@ -32,16 +34,19 @@ from .gate_release import RETRY_SECONDS, GateReleaser
 _log = logging.getLogger(__name__)
 
 _BATCH_SECONDS = 0.05
-"""What comes within it is looked at together: one look costs as much as all pods that wait."""
+"""Changes within this time are reconciled together: one pass reads all pods that wait."""
 _SETTLE_SECONDS = 1.0
-"""For a gang that is being created to become complete by itself, before its other members are asked for."""
+"""Time for a new gang to become complete, before its other members are listed."""
 _MAX_COUNT_AGE_SECONDS = 1.0
-"""No gang is called complete by members that were counted longer ago."""
+"""An older count of members is repeated before it makes a gang complete."""
 _NEVER = float("-inf")
 _MAX_CONCURRENT_LISTS = 4
 MAX_COUNTS_PER_NAMESPACE = 4
-"""Of one namespace's gangs, before all others are looked at again. Without this, a tenant with thousands of gangs that never
-become complete would hold up those of all others."""
+"""Member lists for one namespace's gangs in one pass.
+
+Without this, a tenant with thousands of gangs that never become complete would delay the gangs of
+all other tenants.
+"""
 _EVENTS = {
     GateReleaseReason.COMPLETE: "GangReleased",
     GateReleaseReason.TIMED_OUT: "GangIncomplete",
@@ -52,37 +57,37 @@ GangKey = tuple[str, tuple[str, str]]
 
 @dataclass(slots=True)
 class _WaitingGang:
-    """What is known of a gang that waits, beside its pods."""
+    """The state of a waiting gang, besides its pods."""
 
     settles_at: float
     counted_at: float = _NEVER
     member_uids: frozenset[str] = frozenset()
-    """The uids of all its members, when they were last asked for."""
+    """The uids of all its members at the last list."""
     is_announced: bool = False
 
 
 class GateController:
-    """One term's releases."""
+    """Releases gated pods during one leader's term."""
 
     def __init__(
         self,
         api: Api,
-        effects: Writes,
+        writes: Writes,
         policy: PolicySource,
-        announcer: EventRecorder,
+        recorder: EventRecorder,
         metrics: OperatorMetrics,
         clock: Clock,
         *,
         recount_seconds: float,
     ) -> None:
         self._api, self._policy = api, policy
-        self._announcer, self._metrics, self._clock = announcer, metrics, clock
+        self._recorder, self._metrics, self._clock = recorder, metrics, clock
         self._recount_seconds = recount_seconds
         self._changed = asyncio.Event()
         self._list_semaphore = asyncio.Semaphore(_MAX_CONCURRENT_LISTS)
         self._counts_by_namespace: Counter[str] = Counter()
         self._waiting_gangs: dict[GangKey, _WaitingGang] = {}
-        self._releaser = GateReleaser(effects, clock)
+        self._releaser = GateReleaser(writes, clock)
         self._reflector: Reflector[GangPod, LabelledPod] = Reflector(
             api,
             object_path("pods"),
@@ -94,20 +99,20 @@ class GateController:
 
     def count_gated(self) -> int:
         """Return how many pods the gate holds."""
-        return sum(held.is_gated for held in self._reflector.items.values())
+        return sum(pod.is_gated for pod in self._reflector.items.values())
 
     async def run(self) -> None:
-        """Release what may go, until cancelled."""
+        """Release pods until cancelled; restart after unexpected errors."""
         while True:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._reflector.run(), name="gated pods")
                     tasks.create_task(self._reconcile_loop(), name="gates")
             except* NotLeading:
-                _log.debug("no longer leading: nothing is released")
+                _log.debug("not the leader: no pods are released")
             except* Exception:  # noqa: BLE001 - for the reason below
-                # Pods wait for this: it must not end because of what nobody thought of.
-                _log.exception("the gatekeeper failed and begins anew")
+                # Pods wait for this controller: an unexpected error must not end it.
+                _log.exception("gate controller failed; restarting")
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _reconcile_loop(self) -> None:
@@ -120,28 +125,30 @@ class GateController:
             self._changed.clear()
 
     async def _reconcile_all(self) -> float:
-        """Look at every gang that waits; return when to look again though nothing changed [s]."""
+        """Reconcile all waiting gangs; return the seconds until the next pass without changes."""
         gangs, strays = self._group_by_gang()
         self._counts_by_namespace.clear()
         self._waiting_gangs = {key: self._waiting_gang(key) for key in gangs}
-        looks = [
+        passes = [
             self._reconcile_gang(self._waiting_gangs[key], members)
             for key, members in gangs.items()
         ]
-        freed, again = await asyncio.gather(self._releaser.release(strays), asyncio.gather(*looks))
-        return min([*again, self._next_reconcile_seconds(freed, strays)])
+        released, waits = await asyncio.gather(
+            self._releaser.release(strays), asyncio.gather(*passes)
+        )
+        return min([*waits, self._next_reconcile_seconds(released, strays)])
 
     def _group_by_gang(self) -> tuple[dict[GangKey, list[LabelledPod]], list[LabelledPod]]:
-        """Return the members that wait, by gang, and what carries our label for nothing."""
+        """Return the waiting members by gang, and labelled pods without a gang or a gate."""
         gangs: dict[GangKey, list[LabelledPod]] = defaultdict(list)
         strays: list[LabelledPod] = []
-        for key, held in self._reflector.items.items():
-            if not held.is_member or self._releaser.was_attempted(held):
+        for key, pod in self._reflector.items.items():
+            if not pod.is_member or self._releaser.was_attempted(pod):
                 continue
-            if held.gang is None or not held.is_gated:
-                strays.append(held)
+            if pod.gang is None or not pod.is_gated:
+                strays.append(pod)
             else:
-                gangs[key[0], held.gang.key].append(held)
+                gangs[key[0], pod.gang.key].append(pod)
         return gangs, strays
 
     def _waiting_gang(self, key: GangKey) -> _WaitingGang:
@@ -150,22 +157,21 @@ class GateController:
         )
 
     async def _reconcile_gang(self, record: _WaitingGang, members: list[LabelledPod]) -> float:
-        """Release the members that wait, or leave them; return when to look again [s]."""
+        """Release the waiting members, or keep them; return the seconds until the next pass."""
         try:
-            why = await self._decide(record, members)
+            reason = await self._decide(record, members)
         except ApiError as error:
-            _log.warning(
-                "gang not counted", extra={"gang": str(members[0].regarding), "error": str(error)}
-            )
+            extra = {"gang": str(members[0].regarding), "error": str(error)}
+            _log.warning("could not list the members of a gang", extra=extra)
             return RETRY_SECONDS
-        if why is None:
+        if reason is None:
             return self._keep_waiting(record, members)
-        freed = await self._releaser.release(members)
-        if freed:
-            self._report_release(freed, why)
-        # Of what could not be released now, the others exist: they are asked for at once.
+        released = await self._releaser.release(members)
+        if released:
+            self._report_release(released, reason)
+        # The members that could not be released need a new count: list them without delay.
         record.settles_at = record.counted_at = _NEVER
-        return self._next_reconcile_seconds(freed, members)
+        return self._next_reconcile_seconds(released, members)
 
     def _next_reconcile_seconds(
         self, released: list[LabelledPod], tried: list[LabelledPod]
@@ -175,16 +181,16 @@ class GateController:
     async def _decide(
         self, record: _WaitingGang, members: list[LabelledPod]
     ) -> GateReleaseReason | None:
-        why = self._decide_from_counts(record, members)
+        reason = self._decide_from_counts(record, members)
         is_settled = self._clock.monotonic() >= record.settles_at
         is_old = self._count_age_seconds(record) >= self._recount_seconds
         is_guess = (
-            why is GateReleaseReason.COMPLETE
+            reason is GateReleaseReason.COMPLETE
             and len(members) < _min_available(members)
             and self._count_age_seconds(record) >= _MAX_COUNT_AGE_SECONDS
         )
-        if not ((why is None and is_settled and is_old) or is_guess):
-            return why
+        if not ((reason is None and is_settled and is_old) or is_guess):
+            return reason
         if (
             self._counts_by_namespace[members[0].metadata.namespace or ""]
             == MAX_COUNTS_PER_NAMESPACE
@@ -196,13 +202,13 @@ class GateController:
     def _decide_from_counts(
         self, record: _WaitingGang, members: list[LabelledPod]
     ) -> GateReleaseReason | None:
-        # A watch that is behind does not know all that were counted: nobody counts twice.
-        others = record.member_uids.difference(held.metadata.uid or "" for held in members)
-        waiting = [held.gated_pod for held in members]
+        # Waiting pods may be in the last list, too, if the watch was behind: count no pod twice.
+        others = record.member_uids.difference(pod.metadata.uid or "" for pod in members)
+        waiting = [pod.gated_pod for pod in members]
         return gate.decide_release(waiting, len(others), self._policy.current, self._clock.now())
 
     async def _count_members(self, record: _WaitingGang, members: list[LabelledPod]) -> None:
-        """Ask which members exist, also those that do not wait."""
+        """List the members of a gang, including those that do not wait."""
         self._counts_by_namespace[members[0].metadata.namespace or ""] += 1
         async with self._list_semaphore:
             record.member_uids = await gate_pods.list_member_uids(self._api, members[0])
@@ -213,7 +219,7 @@ class GateController:
 
     def _keep_waiting(self, record: _WaitingGang, members: list[LabelledPod]) -> float:
         now = self._clock.monotonic()
-        end = gate.deadline([held.gated_pod for held in members], self._policy.current)
+        end = gate.deadline([pod.gated_pod for pod in members], self._policy.current)
         left = (end - self._clock.now()).total_seconds()
         is_settled = now >= record.settles_at
         if is_settled and record.counted_at != _NEVER and not record.is_announced:
@@ -222,22 +228,30 @@ class GateController:
         next_count = record.counted_at + self._recount_seconds if is_settled else record.settles_at
         return max(0.0, min(left, next_count - now))
 
-    def _report_release(self, released: list[LabelledPod], why: GateReleaseReason) -> None:
-        self._metrics.gang_releases.labels(why.value).inc()
-        if why in _EVENTS:
+    def _report_release(self, released: list[LabelledPod], reason: GateReleaseReason) -> None:
+        self._metrics.gang_releases.labels(reason.value).inc()
+        if reason in _EVENTS:
             limit = duration.render(self._policy.current.gang_gate_timeout_seconds)
+            pods = _format_pod_count(released)
             notes = {
-                GateReleaseReason.COMPLETE: f"{_format_pod_count(released)} to the scheduler together: enough of the gang exist",
-                GateReleaseReason.TIMED_OUT: f"{_format_pod_count(released)} to the scheduler without the rest of the gang: waited {limit}",
+                GateReleaseReason.COMPLETE: (
+                    f"released {pods} to the scheduler together: enough pods of the gang exist"
+                ),
+                GateReleaseReason.TIMED_OUT: (
+                    f"released {pods} to the scheduler without the rest of the gang after {limit}"
+                ),
             }
-            self._announcer.event(released[0].regarding, _EVENTS[why], notes[why])
+            self._recorder.event(released[0].regarding, _EVENTS[reason], notes[reason])
 
     def _report_waiting(
         self, existing: int, members: list[LabelledPod], left_seconds: float
     ) -> None:
         left = duration.render(max(1, int(left_seconds)))
-        note = f"{existing} of {_min_available(members)} pods exist; the scheduler gets them together, in {left} at the latest"
-        self._announcer.event(members[0].regarding, "GangWaiting", note)
+        note = (
+            f"{existing} of {_min_available(members)} pods exist; they are released to the "
+            f"scheduler together, in {left} at the latest"
+        )
+        self._recorder.event(members[0].regarding, "GangWaiting", note)
 
     def _on_pod(self, pod: GangPod) -> LabelledPod:
         self._changed.set()
@@ -245,7 +259,7 @@ class GateController:
 
 
 def _min_available(members: list[LabelledPod]) -> int:
-    return min(held.gated_pod.min_available or 0 for held in members)
+    return min(pod.gated_pod.min_available or 0 for pod in members)
 
 
 def _format_pod_count(members: list[LabelledPod]) -> str:

@@ -1,4 +1,4 @@
-"""A gang's pods: those that the gate may hold, of which only what releasing them needs is kept, and the members beside them."""
+"""The pods of gangs: the fields that releasing gated pods needs, and the list of all members."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 
 _PAGE = 50
-"""Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
+"""Pods in one page: each may have 256 KiB of annotations, and a page is in memory as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class _GangPodSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPod:
-    """A pod, as far as its gang and its gates go."""
+    """The fields of a pod that describe its gang and its gates."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: _GangPodSpec = field(default_factory=_GangPodSpec)
@@ -45,11 +45,11 @@ class GangPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledPod:
-    """One pod with our label; `metadata` is its identity and version only."""
+    """One pod with Reprieve's label; `metadata` has only its identity and version."""
 
     metadata: VersionedMeta
     regarding: ObjectReference
-    """What an Event about its gang is about: the controller, where it has one."""
+    """The object of Events about its gang: the controller if it has one, else the pod."""
     gang: Gang | None
     is_gated: bool
     is_member: bool
@@ -58,9 +58,9 @@ class LabelledPod:
 
 
 def to_labelled_pod(pod: GangPod, now: datetime) -> LabelledPod:
-    """Return what is kept of a pod; one without a readable time of creation waits from now."""
+    """Return the kept fields of a pod; one without a readable creation time waits from now."""
     metadata = pod.metadata
-    found = _read_gang(pod)
+    gang = _read_gang(pod)
     gates = [named.name for named in pod.spec.schedulingGates or ()]
     created_at = timestamp.parse(metadata.creationTimestamp) or now
     return LabelledPod(
@@ -71,11 +71,11 @@ def to_labelled_pod(pod: GangPod, now: datetime) -> LabelledPod:
             resourceVersion=metadata.resourceVersion,
         ),
         regarding=_regarding(metadata),
-        gang=found,
+        gang=gang,
         is_gated=GANG_GATE in gates,
         is_member=_is_member(pod),
         other_gates=tuple(name for name in gates if name != GANG_GATE),
-        gated_pod=GatedPod(created_at, None if found is None else found.min_available),
+        gated_pod=GatedPod(created_at, None if gang is None else gang.min_available),
     )
 
 
@@ -86,21 +86,21 @@ def _read_gang(pod: GangPod) -> Gang | None:
     )
 
 
-async def list_member_uids(api: Api, one: LabelledPod) -> frozenset[str]:
-    """Ask for the uids of all members of the gang of `one`, held or not; raises `ApiError`."""
-    if one.gang is None:
+async def list_member_uids(api: Api, member: LabelledPod) -> frozenset[str]:
+    """List the uids of all members of a member's gang, gated or not; raises `ApiError`."""
+    if member.gang is None:
         return frozenset()
-    params = {} if one.gang.selector is None else {"labelSelector": one.gang.selector}
-    found: set[str] = set()
-    path = object_path("pods", one.metadata.namespace)
+    params = {} if member.gang.selector is None else {"labelSelector": member.gang.selector}
+    uids: set[str] = set()
+    path = object_path("pods", member.metadata.namespace)
     async for pods, _ in api.list_pages(path, GangPod, params=params, limit=_PAGE):
-        found.update(pod.metadata.uid or "" for pod in pods if _is_member_of(one.gang, pod))
-    return frozenset(found)
+        uids.update(pod.metadata.uid or "" for pod in pods if _is_member_of(member.gang, pod))
+    return frozenset(uids)
 
 
 def _is_member_of(gang: Gang, pod: GangPod) -> bool:
-    found = _read_gang(pod)
-    return found is not None and found.key == gang.key and _is_member(pod)
+    own = _read_gang(pod)
+    return own is not None and own.key == gang.key and _is_member(pod)
 
 
 def _is_member(pod: GangPod) -> bool:

@@ -1,12 +1,14 @@
-"""Native PodGroups, where the cluster serves them, and the condition that says whether their pods have their priority.
+"""Native PodGroups, if the cluster serves them, and their condition `PodsNotMatchingPriority`.
 
-Document 003 wants `PodsNotMatchingPriority` on a Workload's status. No 1.37 Workload has a status, and of its groups it is
-the PodGroup that has conditions and the priority.
+The condition tells whether all pods of the group have its priority. Document 003 puts it on a
+Workload's status. A Workload of Kubernetes 1.37 has no status; its PodGroups have conditions and
+the priority.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from reprieve_operator.clock import Clock
@@ -17,9 +19,9 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
 CONDITION = "PodsNotMatchingPriority"
-_NOT_SERVED = (403, 404)
-"""Switched off, or on since our rights were given: nothing to see either way."""
-_GONE_OR_CHANGED = (404, 409)
+_NOT_SERVED = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+"""The API is disabled, or was enabled after the operator's role was made: nothing to read."""
+_GONE_OR_CHANGED = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 _PAGE = 50
 
 
@@ -35,7 +37,10 @@ class _PodGroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionedPodGroup:
-    """The part of one that is read; conditions are kept as they are, because a patch replaces them all."""
+    """The fields of a PodGroup that are read.
+
+    Conditions stay raw documents, because a patch replaces all of them.
+    """
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: _PodGroupSpec = field(default_factory=_PodGroupSpec)
@@ -45,28 +50,28 @@ class VersionedPodGroup:
 class PodGroupConditions:
     """Reads PodGroups and writes their condition."""
 
-    def __init__(self, api: Api, effects: Writes, clock: Clock) -> None:
+    def __init__(self, api: Api, writes: Writes, clock: Clock) -> None:
         self._api = api
-        self._effects = effects
+        self._writes = writes
         self._clock = clock
 
     async def list_by_namespace(self) -> Mapping[str, Sequence[VersionedPodGroup]]:
-        """Return all that there are; none where the API server does not serve them."""
-        found: dict[str, list[VersionedPodGroup]] = defaultdict(list)
+        """Return all PodGroups; none if the API server does not serve them."""
+        by_namespace: dict[str, list[VersionedPodGroup]] = defaultdict(list)
         try:
             async for groups, _ in self._api.list_pages(
                 object_path("podgroups"), VersionedPodGroup, limit=_PAGE
             ):
                 for group in groups:
-                    found[group.metadata.namespace or ""].append(group)
+                    by_namespace[group.metadata.namespace or ""].append(group)
         except ApiError as error:
             if error.status not in _NOT_SERVED:
                 raise
             return {}
-        return found
+        return by_namespace
 
     async def write_condition(self, group: VersionedPodGroup, mismatches: int) -> bool:
-        """Write the condition where it would say something else, and return whether it says so now."""
+        """Write the condition if it changes; return whether the group now has it."""
         conditions = _desired_conditions(
             group, mismatches, render(self._clock.now().replace(microsecond=0))
         )
@@ -74,7 +79,7 @@ class PodGroupConditions:
             return True
         path = object_path("podgroups", group.metadata.namespace, group.metadata.name, "status")
         try:
-            await self._effects.write_conditions(path, group.metadata, conditions)
+            await self._writes.write_conditions(path, group.metadata, conditions)
         except ApiError as error:
             if error.status not in _GONE_OR_CHANGED:
                 raise
@@ -85,8 +90,11 @@ class PodGroupConditions:
 def _desired_conditions(
     group: VersionedPodGroup, mismatches: int, now: str
 ) -> list[dict[str, Any]] | None:
-    """Return all conditions as they should be, `None` where they are; what was never true is never written."""
-    all_before = {str(found.get("type")): found for found in group.status.conditions or ()}
+    """Return all conditions to write, `None` if nothing changes.
+
+    A condition that was never true is never written.
+    """
+    all_before = {str(each.get("type")): each for each in group.status.conditions or ()}
     before = all_before.get(CONDITION, {})
     wanted = {
         "status": "True" if mismatches else "False",
@@ -104,4 +112,4 @@ def _desired_conditions(
 def _message(group: VersionedPodGroup, mismatches: int) -> str:
     if not mismatches:
         return f"all pods have the group's priority {group.spec.priority}"
-    return f"pods of another priority than the group's {group.spec.priority}: {mismatches}"
+    return f"pods with another priority than the group's {group.spec.priority}: {mismatches}"

@@ -1,1 +1,1 @@
-"""What a replacement inherits: the ledger on its owner, bare pods created again, suspended Jobs."""
+"""What follows a victim: its owner's ledger, recreated bare pods, suspended and resumed Jobs."""

@@ -1,7 +1,8 @@
-"""The replacements of bare pods that are still to be made, where no tenant can write: a ControllerRevision for each.
+"""Stores the pending replacements of bare pods, one ControllerRevision each.
 
-Immutable data of any form, in the operator's own namespace, which survives whoever wrote it; a Secret would need rights that
-nobody should have, and a ConfigMap may be changed.
+A ControllerRevision holds immutable data of any form and outlives the operator that wrote it. It is
+in the operator's own namespace, where no tenant can write. A Secret would need permissions that no
+program should have, and a ConfigMap can be changed.
 """
 
 import json
@@ -19,11 +20,10 @@ from reprieve_runtime.client.api import ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 _PREFIX = "bare-pod-"
-_CONFLICT = 409
 
 
 class NamespacedName(NamedTuple):
-    """Where a replacement will be."""
+    """The namespace and name of a replacement."""
 
     namespace: str
     name: str
@@ -31,7 +31,7 @@ class NamespacedName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacementRecord:
-    """One replacement to be made."""
+    """One pending replacement."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -39,40 +39,43 @@ class ReplacementRecord:
     @property
     def replacement(self) -> dict[str, Any]:
         """The pod's manifest."""
-        found: dict[str, Any] = self.data["pod"]
-        return found
+        manifest: dict[str, Any] = self.data["pod"]
+        return manifest
 
 
 class BarePodStore:
-    """Records by the uid of the victim. Only the leader writes: what it read once and wrote since is all there is."""
+    """Records by the uid of the victim.
 
-    def __init__(self, effects: Writes, namespace: str) -> None:
-        self._effects = effects
+    Only the leader writes records, so the ones that it loaded and has written since are complete.
+    """
+
+    def __init__(self, writes: Writes, namespace: str) -> None:
+        self._writes = writes
         self._namespace = namespace
         self._count_by_namespace: Counter[str] = Counter()
         self.pending: dict[str, NamespacedName] = {}
-        """By the victim's uid."""
+        """Where each replacement will be, by the victim's uid."""
         self.is_loaded = False
-        """Until then, there may be more than `places` tells."""
+        """Until it is true, there may be records that `pending` lacks."""
 
     async def load(self) -> None:
-        """Read what earlier leaders have left."""
+        """Read the records of earlier leaders."""
         path = object_path("controllerrevisions", self._namespace)
         params = {"labelSelector": keys.BARE_POD}
-        async for page in self._effects.list_pages(
+        async for page in self._writes.list_pages(
             path, PartialObjectMetadata, params=params, metadata_only=True
         ):
-            for found in page:
-                namespace = labels_of(found.metadata)[keys.BARE_POD]
-                name = annotations_of(found.metadata).get(keys.BARE_POD, "")
+            for record in page:
+                namespace = labels_of(record.metadata)[keys.BARE_POD]
+                name = annotations_of(record.metadata).get(keys.BARE_POD, "")
                 self._track(
-                    (found.metadata.name or "").removeprefix(_PREFIX),
+                    (record.metadata.name or "").removeprefix(_PREFIX),
                     NamespacedName(namespace, name),
                 )
         self.is_loaded = True
 
     def rejection_reason(self, replacement: Mapping[str, Any]) -> str:
-        """Return why there is no room for a replacement; empty where there is."""
+        """Return why a replacement cannot be stored; empty if it can."""
         namespace = replacement["metadata"]["namespace"]
         if len(json.dumps(replacement, ensure_ascii=False).encode()) > MAX_BYTES:
             return f"its manifest has more than {MAX_BYTES // 1024} KiB"
@@ -80,11 +83,11 @@ class BarePodStore:
             len(self.pending) >= MAX_RECORDS
             or self._count_by_namespace[namespace] >= MAX_RECORDS_OF_NAMESPACE
         ):
-            return "too many pods wait for being made anew"
+            return "too many pods are waiting to be recreated"
         return ""
 
     async def put(self, uid: str, replacement: Mapping[str, Any]) -> None:
-        """Keep the replacement of a victim; one that is kept already stays as it is."""
+        """Store the replacement of a victim; an existing record stays unchanged."""
         place = NamespacedName(
             replacement["metadata"]["namespace"], replacement["metadata"]["name"]
         )
@@ -101,21 +104,19 @@ class BarePodStore:
             "data": {"pod": replacement},
         }
         try:
-            await self._effects.create(
-                object_path("controllerrevisions", self._namespace), document
-            )
+            await self._writes.create(object_path("controllerrevisions", self._namespace), document)
         except ApiError as error:
-            if error.status != _CONFLICT:
+            if not error.is_conflict:
                 raise
         self._track(uid, place)
 
     async def get(self, uid: str) -> ReplacementRecord | None:
-        """Return a record, `None` where there is none."""
-        return await self._effects.get(self._path(uid), ReplacementRecord)
+        """Return a record, `None` if there is none."""
+        return await self._writes.get(self._path(uid), ReplacementRecord)
 
     async def remove(self, uid: str) -> None:
-        """Forget a replacement: it is made, or will never be."""
-        await self._effects.delete_object(self._path(uid))
+        """Delete a record: its pod was created, or never will be."""
+        await self._writes.delete_object(self._path(uid))
         place = self.pending.pop(uid, None)
         if place is not None:
             self._count_by_namespace[place.namespace] -= 1

@@ -1,16 +1,18 @@
-"""Makes bare pods anew: what will replace a victim is stored before its end, and made once its name is free.
+"""Recreates bare pods: stores a victim's replacement before its end, and creates it afterwards.
 
-Level-based: whatever record there is, is looked at again and again, so that it makes no difference who wrote it, nor when an
-operator was killed. The replacement has the victim's name, so that there is never a second one, and says whose place it
-took, so that a record whose replacement was made is known for done.
+Level-based: all records are reconciled periodically, so that it does not matter which operator
+wrote a record, nor when an operator was killed. The replacement is created once the victim's name
+is free. It has the victim's name, so that there is never a second one, and an annotation with the
+victim's uid, so that a record whose replacement exists is recognized as done.
 """
 
 import asyncio
 import contextlib
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, NamedTuple
+from http import HTTPStatus
+from typing import Any
 
 import msgspec
 
@@ -26,6 +28,8 @@ from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import bare_pod, ledger, replacement_annotations
 from reprieve_policy.lifecycle.eviction import Eviction
+from reprieve_runtime.backoff import Backoff
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
@@ -34,86 +38,94 @@ from .bare_pod_store import BarePodStore, NamespacedName, ReplacementRecord
 _log = logging.getLogger(__name__)
 
 _GIVE_UP_AFTER = timedelta(hours=24)
-"""A replacement that has been refused for so long (by a quota, for want of its ServiceAccount) will not be made."""
-_LONGEST_PAUSE_SECONDS = 300.0
-_PERMANENT_STATUSES = (404, 422)
-"""Its Namespace is gone; the API server no longer takes such a pod."""
-_FORBIDDEN, _CONFLICT = 403, 409
+"""A replacement refused for this long (by a quota, a missing ServiceAccount) is given up."""
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 2.0, 300.0
+_PERMANENT_STATUSES = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""The Namespace is gone; the API server rejects such a pod."""
 _TERMINATING = "NamespaceTerminating"
 _GRANT_SECONDS, _DENIAL_SECONDS = 60.0, 2.0
-"""For which an answer about the right to create pods counts: a no is to be none soon after an admin has bound it."""
+"""How long an answer about the permission to create pods counts.
+
+Denials expire quickly, so that a new RoleBinding takes effect soon.
+"""
 _MAX_GRANTS = 1000
 
 
-class _RetryBackoff(NamedTuple):
-    """Until when a replacement that was refused is not tried again."""
-
-    retry_at: float
-    seconds: float
+def _new_backoff() -> Backoff:
+    return Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS, jitter=0.0)
 
 
-_NO_BACKOFF = _RetryBackoff(0.0, 1.0)
+@dataclass(slots=True)
+class _Retry:
+    """When a replacement that was refused is tried again."""
+
+    retry_at: float = 0.0
+    backoff: Backoff = field(default_factory=_new_backoff)
 
 
 class BarePodController:
-    """The bare pods of one term."""
+    """Stores and creates the replacements of bare pods during one leader's term."""
 
     def __init__(
         self,
-        effects: Writes,
+        writes: Writes,
         store: BarePodStore,
         *,
         policy: PolicySource,
-        announcer: EventRecorder,
+        recorder: EventRecorder,
         metrics: OperatorMetrics,
         clock: Clock,
         interval_seconds: float,
     ) -> None:
-        self._effects = effects
+        self._writes = writes
         self._store = store
         self._policy = policy
-        self._announcer = announcer
+        self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._create_rights: dict[str, tuple[float, bool]] = {}
+        self._create_rights: BoundedDict[str, tuple[float, bool]] = BoundedDict(_MAX_GRANTS)
         self._completed: set[str] = set()
         self._queue: set[str] = set()
-        self._backoffs: dict[str, _RetryBackoff] = {}
+        self._retries: dict[str, _Retry] = {}
         self._changed = asyncio.Event()
 
     async def store_replacement(self, pod: VictimPod, state: Eviction) -> None:
-        """Store what will replace a bare pod that goes now, where its Namespace wants that; raises `ApiError`."""
+        """Store the replacement of a bare pod before its end, if its Namespace allows recreation.
+
+        Raises `ApiError`.
+        """
         namespace, uid = pod.metadata.namespace or "", pod.metadata.uid or ""
         if not self._policy.current.recreate_bare_pods or pod.metadata.ownerReferences:
             return
-        whole = await self._read_full_pod(pod)
+        manifest = await self._read_full_pod(pod)
         if (
-            whole is None
-            or not bare_pod.is_recreatable(whole)
+            manifest is None
+            or not bare_pod.is_recreatable(manifest)
             or not await self._is_create_allowed(namespace)
         ):
             return
         entry = self._ledger_entry(pod, state)
-        replacement = bare_pod.build_replacement(whole, entry, self._policy.current)
-        if why := self._store.rejection_reason(replacement):
-            self._announcer.event(
-                ObjectReference.for_pod(pod.metadata), *event_messages.not_requeued(why)
+        replacement = bare_pod.build_replacement(manifest, entry, self._policy.current)
+        if reason := self._store.rejection_reason(replacement):
+            self._recorder.event(
+                ObjectReference.for_pod(pod.metadata), *event_messages.not_requeued(reason)
             )
             return
         before = annotations_of(pod.metadata).get(keys.REQUEUED_FROM, "")
         if self._store.pending.get(before) == NamespacedName(namespace, pod.metadata.name or ""):
-            # It was made, and that could not be noted. Without this, the older one would come back, with what it had saved.
+            # This pod is itself a replacement whose record could not be removed. Without this, the
+            # older pod would be recreated, with its older checkpoint.
             await self._store.remove(before)
         await self._store.put(uid, replacement)
 
     async def forget_replacement(self, uid: str) -> None:
-        """Forget the replacement of a victim whose work is done, and that is still there; raises `ApiError`."""
+        """Drop the replacement of a victim that exists and needs none; raises `ApiError`."""
         if uid in self._store.pending or not self._store.is_loaded:
             await self._store.remove(uid)
 
     def on_victim_gone(self, uid: str, *, has_finished: bool = False) -> None:
-        """Take note that a victim is gone, and whether its work was done, or that it stays."""
+        """Queue the replacement of a victim that is gone; drop it if the victim has finished."""
         if uid not in self._store.pending:
             return
         if has_finished:
@@ -122,7 +134,7 @@ class BarePodController:
         self._changed.set()
 
     async def run(self) -> None:
-        """Make replacements until cancelled."""
+        """Create replacements until cancelled."""
         await self._load()
         while True:
             for uid in list(self._store.pending):
@@ -130,7 +142,7 @@ class BarePodController:
             await self._process_queue()
 
     async def _process_queue(self) -> None:
-        """Attend to those of which there is news, until it is time to look at all of them again."""
+        """Reconcile the records of queued uids until the next reconciliation of all records."""
         until = self._clock.monotonic() + self._interval_seconds
         while (left := until - self._clock.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
@@ -145,12 +157,12 @@ class BarePodController:
             try:
                 return await self._store.load()
             except ApiError as error:
-                _log.warning("records of bare pods not read", extra={"error": str(error)})
+                _log.warning("could not read the records of bare pods", extra={"error": str(error)})
             await asyncio.sleep(self._interval_seconds)
 
     async def _reconcile(self, uid: str) -> None:
-        place, pause = self._store.pending.get(uid), self._backoffs.get(uid, _NO_BACKOFF)
-        if place is None or self._clock.monotonic() < pause.retry_at:
+        place, retry = self._store.pending.get(uid), self._retries.get(uid)
+        if place is None or (retry is not None and self._clock.monotonic() < retry.retry_at):
             return
         try:
             if uid in self._completed:
@@ -158,21 +170,21 @@ class BarePodController:
             else:
                 await self._recreate(uid, place)
         except msgspec.MsgspecError as error:
-            # One that cannot be read must not keep the others from being made.
+            # An unreadable record must not block the others.
             self._back_off(uid, place, ApiError(0, "Unreadable", str(error)))
         except ApiError as error:
             self._back_off(uid, place, error)
         if uid not in self._store.pending:
             self._completed.discard(uid)
-            self._backoffs.pop(uid, None)
+            self._retries.pop(uid, None)
 
     def _back_off(self, uid: str, place: NamespacedName, error: ApiError) -> None:
-        pause = self._backoffs.get(uid, _NO_BACKOFF)
-        seconds = min(_LONGEST_PAUSE_SECONDS, 2 * pause.seconds)
-        self._backoffs[uid] = _RetryBackoff(self._clock.monotonic() + seconds, seconds)
+        is_first = uid not in self._retries
+        retry = self._retries.setdefault(uid, _Retry())
+        retry.retry_at = self._clock.monotonic() + retry.backoff.next_delay()
         extra = {"pod": f"{place.namespace}/{place.name}", "error": str(error)}
-        _log.warning("bare pod not made anew yet", extra=extra)
-        if pause is _NO_BACKOFF and error.status:
+        _log.warning("could not recreate bare pod yet", extra=extra)
+        if is_first and not error.is_unreachable:
             self._record_event(uid, place, event_messages.requeue_refused(error.message))
 
     async def _recreate(self, uid: str, place: NamespacedName) -> None:
@@ -191,19 +203,20 @@ class BarePodController:
         await self._store.remove(uid)
 
     async def _free_name(self, present: VictimPod, uid: str, place: NamespacedName) -> None:
-        """Forget the replacement of a victim that is still there and is none any more, or have its name freed."""
+        """Free the name of a victim that still exists, or drop its replacement if it needs none."""
         if pod_state.is_victim(present.metadata):
             return
         if not pod_state.has_failed_after_notice(present):
-            # It stays, or has finished. Without this, it would come back once its owner deletes it.
+            # The pod stays or has finished. Without this, it would be recreated once a user
+            # deletes it.
             await self._store.remove(uid)
         elif present.metadata.deletionTimestamp is None:
             await self._delete_failed_pod(uid, place)
 
     async def _delete_failed_pod(self, uid: str, place: NamespacedName) -> None:
-        """Delete what is left of a victim that failed by itself: nobody else does, and it has the name."""
+        """Delete a victim that failed by itself: no controller does, and it holds the name."""
         try:
-            await self._effects.delete_object(object_path("pods", place.namespace, place.name), uid)
+            await self._writes.delete_object(object_path("pods", place.namespace, place.name), uid)
         except ApiError as error:
             record = await self._store.get(uid)
             if record is None or self._is_refused_for_good(record, error, uid, place):
@@ -213,9 +226,9 @@ class BarePodController:
         self._changed.set()
 
     async def _create(self, record: ReplacementRecord, uid: str, place: NamespacedName) -> bool:
-        """Return whether there is nothing left to do: it was made, or will never be."""
+        """Create the replacement; return whether it is done: created, or refused for good."""
         try:
-            made = await self._effects.create(
+            made = await self._writes.create(
                 object_path("pods", place.namespace), record.replacement
             )
         except ApiError as error:
@@ -228,35 +241,33 @@ class BarePodController:
     def _is_refused_for_good(
         self, record: ReplacementRecord, error: ApiError, uid: str, place: NamespacedName
     ) -> bool:
-        if error.status == _CONFLICT:
-            return False  # Somebody has just taken the name, maybe we: the next look says who.
+        if error.is_conflict:
+            return False  # A pod with this name was just created, maybe by us: check again later.
         since = timestamp.parse(record.metadata.creationTimestamp)
         is_late = since is not None and self._clock.now() - since > _GIVE_UP_AFTER
-        is_ending = error.status == _FORBIDDEN and any(
-            word == _TERMINATING for word, _ in error.causes
-        )
+        is_ending = error.is_forbidden and any(word == _TERMINATING for word, _ in error.causes)
         if not (error.status in _PERMANENT_STATUSES or is_ending or is_late):
             raise error
         self._record_event(uid, place, event_messages.not_requeued(error.message))
         return True
 
     def _record_event(self, uid: str, place: NamespacedName, event: tuple[str, str]) -> None:
-        self._announcer.event(ObjectReference("Pod", place.namespace, place.name, uid), *event)
+        self._recorder.event(ObjectReference("Pod", place.namespace, place.name, uid), *event)
 
     async def _read_pod(self, place: NamespacedName) -> VictimPod | None:
-        return await self._effects.get(object_path("pods", place.namespace, place.name), VictimPod)
+        return await self._writes.get(object_path("pods", place.namespace, place.name), VictimPod)
 
     async def _read_full_pod(self, pod: VictimPod) -> dict[str, Any] | None:
-        """Return the pod with all its fields, `None` where it is gone."""
+        """Return the pod with all its fields, `None` if it is gone."""
         path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
-        found = await self._effects.get(path, dict[str, Any])
+        found = await self._writes.get(path, dict[str, Any])
         return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None
 
     def _ledger_entry(self, pod: VictimPod, state: Eviction) -> ledger.LedgerEntry:
         before = replacement_annotations.read(annotations_of(pod.metadata))
         if before is not None and state.checkpoint is not None:
-            # What the pod was told is older, whenever it says that it has saved: without this, a time that it wrote itself goes with the
-            # path that it came from.
+            # The checkpoint in the pod's annotations is older than the one in its state. Without
+            # this, a time that the pod wrote itself would be combined with the older path.
             before = replace(before, checkpoint=None)
         known = {} if before is None else {ledger.SHARED_SLOT: before}
         return ledger.record(known, ledger.SHARED_SLOT, state, pod.metadata, self._clock.now())[
@@ -264,7 +275,7 @@ class BarePodController:
         ]
 
     async def _is_create_allowed(self, namespace: str) -> bool:
-        """Return whether the Namespace wants it: whether somebody has bound the right to create pods there to us."""
+        """Return whether the operator may create pods in the Namespace: it enables recreation."""
         now = self._clock.monotonic()
         until, granted = self._create_rights.get(namespace, (now, False))
         if now < until:
@@ -275,17 +286,15 @@ class BarePodController:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        answer = await self._effects.create(object_path("selfsubjectaccessreviews"), review)
+        answer = await self._writes.create(object_path("selfsubjectaccessreviews"), review)
         granted = bool(answer["status"]["allowed"])
-        if len(self._create_rights) >= _MAX_GRANTS:
-            self._create_rights.clear()
         self._create_rights[namespace] = (
             now + (_GRANT_SECONDS if granted else _DENIAL_SECONDS),
             granted,
         )
         if not granted:
             _log.info(
-                "bare pods are not made anew: no right to create pods",
+                "bare pods are not recreated: the operator may not create pods in this namespace",
                 extra={"namespace": namespace},
             )
         return granted

@@ -1,7 +1,11 @@
-"""Resumes Jobs that Reprieve has suspended, once their back-off is over: what it needs is on the Job."""
+"""Resumes Jobs that Reprieve has suspended, once their back-off is over.
+
+All state is in the Job's own annotations.
+"""
 
 import asyncio
 import logging
+from http import HTTPStatus
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages
@@ -19,7 +23,7 @@ from .owner_jobs import OwnerJob
 
 _log = logging.getLogger(__name__)
 
-_GONE_OR_CHANGED = (404, 409)
+_GONE_OR_CHANGED = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 _HOLD_REMOVAL: dict[str, object] = {
     "annotations": {keys.SUSPENDED: None},
     "labels": {keys.SUSPENDED: None},
@@ -27,28 +31,28 @@ _HOLD_REMOVAL: dict[str, object] = {
 
 
 class JobResumer:
-    """Looks at all Jobs with our label, again and again; holds nothing itself."""
+    """Periodically reconciles all Jobs with Reprieve's label; keeps no state."""
 
     def __init__(
-        self, effects: Writes, announcer: EventRecorder, clock: Clock, *, interval_seconds: float
+        self, writes: Writes, recorder: EventRecorder, clock: Clock, *, interval_seconds: float
     ) -> None:
-        self._effects = effects
-        self._announcer = announcer
+        self._writes = writes
+        self._recorder = recorder
         self._clock = clock
         self._interval_seconds = interval_seconds
 
     async def run(self) -> None:
-        """Look until cancelled, or until this replica no longer leads."""
+        """Reconcile until cancelled, or until this replica no longer leads."""
         while True:
             try:
                 await self._reconcile_all()
             except ApiError as error:
-                _log.warning("suspended jobs not looked at", extra={"error": str(error)})
+                _log.warning("could not list suspended jobs", extra={"error": str(error)})
             await asyncio.sleep(self._interval_seconds)
 
     async def _reconcile_all(self) -> None:
         params = {"labelSelector": keys.SUSPENDED}
-        async for jobs in self._effects.list_pages(object_path("jobs"), OwnerJob, params=params):
+        async for jobs in self._writes.list_pages(object_path("jobs"), OwnerJob, params=params):
             for job in jobs:
                 await self._reconcile(job)
 
@@ -58,18 +62,18 @@ class JobResumer:
         except ApiError as error:
             if error.status not in _GONE_OR_CHANGED:
                 _log.warning(
-                    "suspended job not settled",
+                    "could not reconcile suspended job",
                     extra={"job": job.metadata.key, "error": str(error)},
                 )
 
     def _decide(self, job: OwnerJob) -> SuspendedJobAction:
         hold = suspension.parse(annotations_of(job.metadata).get(keys.SUSPENDED, ""))
-        found = (
-            each
-            for each in job.status.conditions or ()
-            if (each.type, each.status) == ("Suspended", "True")
+        suspended = (
+            condition
+            for condition in job.status.conditions or ()
+            if (condition.type, condition.status) == ("Suspended", "True")
         )
-        since = next((timestamp.parse(each.lastTransitionTime) for each in found), None)
+        since = next((timestamp.parse(each.lastTransitionTime) for each in suspended), None)
         return suspension.decide(
             hold,
             since=since,
@@ -78,18 +82,18 @@ class JobResumer:
             now=self._clock.now(),
         )
 
-    async def _apply(self, job: OwnerJob, fate: SuspendedJobAction) -> None:
-        if fate is SuspendedJobAction.KEEP:
+    async def _apply(self, job: OwnerJob, action: SuspendedJobAction) -> None:
+        if action is SuspendedJobAction.KEEP:
             return
         path = object_path("jobs", job.metadata.namespace, job.metadata.name)
-        await self._effects.patch_job(
+        await self._writes.patch_job(
             path,
             job.metadata,
             _HOLD_REMOVAL,
-            suspend=False if fate is SuspendedJobAction.RESUME else None,
+            suspend=False if action is SuspendedJobAction.RESUME else None,
         )
-        if fate in _EVENTS:
-            self._announcer.event(ObjectReference.for_job(job.metadata), *_EVENTS[fate])
+        if action in _EVENTS:
+            self._recorder.event(ObjectReference.for_job(job.metadata), *_EVENTS[action])
 
 
 _EVENTS = {

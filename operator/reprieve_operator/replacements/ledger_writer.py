@@ -1,6 +1,7 @@
-"""Writes what a replacement inherits to the owner's metadata, before the victim goes. Never its template.
+"""Writes the ledger for a victim's replacement to its owner's metadata, before the victim ends.
 
-When a pod of the owner last saved is written with it, or by itself where nobody inherits anything.
+The owner's template is never changed. The time of the owner's last checkpoint is written with the
+ledger, or alone if there will be no replacement.
 """
 
 import logging
@@ -23,7 +24,6 @@ from reprieve_runtime.client.paths import object_path
 _log = logging.getLogger(__name__)
 
 _LABEL = "true"
-_NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class _Owner:
 
 
 class _LedgerOwner(NamedTuple):
-    """Who keeps the ledger of a pod, where, and in which slot."""
+    """The object with a pod's ledger, its path, and the pod's slot in the ledger."""
 
     path: str
     metadata: VersionedMeta
@@ -40,15 +40,16 @@ class _LedgerOwner(NamedTuple):
 
 
 class LedgerWriter:
-    """Records each eviction once, however often it is asked to."""
+    """Records each eviction once, even if `record` is called repeatedly."""
 
-    def __init__(self, effects: Writes) -> None:
-        self._effects = effects
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
 
     async def record(self, pod: VictimPod, state: Eviction, now: datetime) -> None:
-        """Count the eviction on the pod's controller; one without, or of another kind, has no ledger.
+        """Count the eviction on the pod's controller.
 
-        Raises `ApiError`; 409: somebody else changed the owner, try again.
+        A pod without a controller, or with one of an unsupported kind, has no ledger. Raises
+        `ApiError`; 409: another client changed the owner, try again.
         """
         owner = await self._find_owner(pod)
         if owner is None:
@@ -64,7 +65,7 @@ class LedgerWriter:
         await self._patch(owner, {"annotations": annotations, "labels": {keys.LEDGER: _LABEL}})
 
     async def retract(self, pod: VictimPod, state: Eviction) -> None:
-        """Take back what `record` has counted of a pod that stays after all; raises `ApiError` as that does."""
+        """Undo `record` for a pod that stays after all; raises `ApiError` as `record` does."""
         owner = await self._find_owner(pod)
         if owner is None:
             return
@@ -77,50 +78,56 @@ class LedgerWriter:
             )
 
     async def publish_checkpoint(self, pod: VictimPod, saved_at: datetime) -> None:
-        """Say on the owner when a pod has saved that is not counted; of one that is, `record` says so. Raises `ApiError` as that does."""
+        """Write to the owner when a pod saved that is not counted; `record` does it for others.
+
+        Raises `ApiError` as `record` does.
+        """
         owner = await self._find_owner(pod)
-        news = {} if owner is None else _last_checkpoint_annotation(owner, saved_at)
-        if owner is not None and news:
-            await self._patch(owner, {"annotations": news})
+        annotations = {} if owner is None else _last_checkpoint_annotation(owner, saved_at)
+        if owner is not None and annotations:
+            await self._patch(owner, {"annotations": annotations})
 
     async def _find_owner(self, pod: VictimPod) -> _LedgerOwner | None:
         reference = controller_of(pod.metadata)
         if reference is None or owners.ledger_kind_of(reference) is None:
             return None
-        keeper = await self._find_root_owner(pod, reference)
-        row = owners.ledger_kind_of(keeper)
+        root = await self._find_root_owner(pod, reference)
+        row = owners.ledger_kind_of(root)
         assert row is not None
-        path = object_path(row.resource, pod.metadata.namespace, keeper.name)
-        owner = await self._effects.get(path, _Owner)
-        if owner is None or owner.metadata.uid != keeper.uid:
-            _log.info("owner is gone", extra={"pod": pod.metadata.key, "owner": keeper.name})
+        path = object_path(row.resource, pod.metadata.namespace, root.name)
+        owner = await self._writes.get(path, _Owner)
+        if owner is None or owner.metadata.uid != root.uid:
+            _log.info("owner is gone", extra={"pod": pod.metadata.key, "owner": root.name})
             return None
-        return _LedgerOwner(path, owner.metadata, ledger.slot_of(pod.metadata, reference, keeper))
+        return _LedgerOwner(path, owner.metadata, ledger.slot_of(pod.metadata, reference, root))
 
     async def _find_root_owner(self, pod: VictimPod, reference: OwnerReference) -> OwnerReference:
-        """Return the pod's controller, or the whole that this is a part of."""
+        """Return the pod's controller, or the composite owner that the controller belongs to."""
 
-        async def look_up(resource: str, name: str) -> VersionedMeta | None:
-            found = await self._effects.get(
+        async def get_metadata(resource: str, name: str) -> VersionedMeta | None:
+            found = await self._writes.get(
                 object_path(resource, pod.metadata.namespace, name), _Owner
             )
             return None if found is None else found.metadata
 
-        return await lineage.find_root_owner(reference, look_up) or reference
+        return await lineage.find_root_owner(reference, get_metadata) or reference
 
     async def _patch(self, owner: _LedgerOwner, changes: Mapping[str, object]) -> None:
         try:
-            await self._effects.patch_owner(owner.path, owner.metadata, changes)
+            await self._writes.patch_owner(owner.path, owner.metadata, changes)
         except ApiError as error:
-            # Gone meanwhile: nobody will make a replacement.
-            if error.status != _NOT_FOUND:
+            # If the owner is gone, no controller makes a replacement.
+            if not error.is_not_found:
                 raise
 
 
 def _last_checkpoint_annotation(
     owner: _LedgerOwner, saved_at: datetime | None
 ) -> Mapping[str, str]:
-    """Return what the owner says of it, where that is news: its pods need not go in the order in which they saved."""
+    """Return the annotation if the time is newer than the owner's.
+
+    An owner's pods may end in another order than they saved.
+    """
     known = timestamp.parse(annotations_of(owner.metadata).get(keys.LAST_CHECKPOINT_AT))
     if saved_at is None or (known is not None and known >= saved_at):
         return {}

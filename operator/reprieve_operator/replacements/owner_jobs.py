@@ -1,7 +1,8 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""The Jobs that own victims: how far their pods are, and their suspension where all of them may go.
+"""The Jobs that own victims: the readiness of their pods, and their suspension.
 
-Read once a second at most for all victims of a Job: each of a thousand would otherwise list a thousand pods.
+A Job is read at most once a second for all its victims. Without this, each of a thousand victims
+would list a thousand pods.
 """
 
 import asyncio
@@ -17,11 +18,12 @@ from reprieve_policy import keys
 from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.lifecycle import suspension, termination
 from reprieve_policy.lifecycle.suspension import SuspensionReadiness, SuspensionRecord
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.paths import object_path
 
 _SNAPSHOT_TTL_SECONDS = 1.0
 _MAX_SNAPSHOTS = 256
-"""Jobs remembered at once."""
+"""Jobs whose state is cached."""
 LABEL_VALUE = "true"
 
 
@@ -34,7 +36,7 @@ class JobMeta(VersionedMeta):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """Whether it runs, and whose it is."""
+    """Whether the Job is suspended, and which controller manages it."""
 
     suspend: bool | None = None
     managedBy: str | None = None
@@ -52,7 +54,7 @@ class JobCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """What the job controller says."""
+    """The Job's conditions, written by the job controller."""
 
     conditions: Sequence[JobCondition] | None = None
 
@@ -67,12 +69,12 @@ class OwnerJob:
 
     @property
     def is_suspended(self) -> bool:
-        """True whoever suspended it."""
+        """True if the Job is suspended, by Reprieve or by others."""
         return bool(self.spec.suspend)
 
     @property
     def may_be_suspended(self) -> bool:
-        """True where nobody else decides on it."""
+        """True if no other controller decides about the Job's suspension."""
         selects_by_hand = bool(self.spec.manualSelector)
         return suspension.may_suspend(
             self.metadata, self.spec.managedBy, selects_by_hand=selects_by_hand
@@ -83,32 +85,34 @@ class OwnerJob:
 class _JobSnapshot:
     read_at: float
     job: OwnerJob
-    standings: dict[str, SuspensionReadiness]
-    """Of its living pods, by uid."""
+    readiness: dict[str, SuspensionReadiness]
+    """The readiness of its active pods, by uid."""
 
 
 class OwnerJobs:
-    """What is known of Jobs for a moment."""
+    """Reads Jobs with their pods, with a short cache, and suspends them."""
 
-    def __init__(self, effects: Writes, clock: Clock) -> None:
-        self._effects = effects
+    def __init__(self, writes: Writes, clock: Clock) -> None:
+        self._writes = writes
         self._clock = clock
-        self._snapshots: dict[str, asyncio.Task[_JobSnapshot | None]] = {}
+        self._snapshots: BoundedDict[str, asyncio.Task[_JobSnapshot | None]] = BoundedDict(
+            _MAX_SNAPSHOTS
+        )
 
     async def get(self, pod: VictimPod) -> termination.OwnerJobState | None:
-        """Return the Job that owns the pod, `None` where none does; raises `ApiError`."""
-        known = await self._get_snapshot(pod)
-        if known is None:
+        """Return the Job that owns the pod, `None` if no Job does; raises `ApiError`."""
+        snapshot = await self._get_snapshot(pod)
+        if snapshot is None:
             return None
-        others = frozenset(
-            found for uid, found in known.standings.items() if uid != pod.metadata.uid
-        )
-        return termination.OwnerJobState(known.job.may_be_suspended, known.job.is_suspended, others)
+        job, readiness = snapshot.job, snapshot.readiness
+        others = frozenset(each for uid, each in readiness.items() if uid != pod.metadata.uid)
+        return termination.OwnerJobState(job.may_be_suspended, job.is_suspended, others)
 
     async def suspend(self, pod: VictimPod, backoff: timedelta) -> datetime | None:
-        """Suspend the Job that owns the pod, and keep on it until when; `None` where there is nothing left to do.
+        """Suspend the Job that owns the pod; return the end of its back-off, which the Job stores.
 
-        Raises `ApiError`; 409: somebody else changed the Job, look again.
+        Returns `None` if there is nothing to suspend. Raises `ApiError`; 409: another client
+        changed the Job, read it again.
         """
         path = _path_of(pod)
         job = None if path is None else await self._read_job(path, _owner_uid(pod))
@@ -122,7 +126,7 @@ class OwnerJobs:
             "annotations": {keys.SUSPENDED: suspension.render(hold)},
             "labels": {keys.SUSPENDED: LABEL_VALUE},
         }
-        await self._effects.patch_job(path, job.metadata, changes, suspend=True)
+        await self._writes.patch_job(path, job.metadata, changes, suspend=True)
         return hold.until
 
     async def _get_snapshot(self, pod: VictimPod) -> _JobSnapshot | None:
@@ -131,9 +135,7 @@ class OwnerJobs:
             return None
         task = self._snapshots.get(uid)
         if task is None or self._is_stale(task):
-            while len(self._snapshots) >= _MAX_SNAPSHOTS:
-                del self._snapshots[next(iter(self._snapshots))]
-            # Whoever asks meanwhile waits for the same answer, also where the one who asked first is cancelled.
+            # Concurrent callers share this read, even if the first caller is cancelled.
             task = self._snapshots[uid] = asyncio.create_task(
                 self._read_snapshot(path, pod.metadata.namespace or "", uid)
             )
@@ -144,31 +146,33 @@ class OwnerJobs:
             return False
         if task.cancelled() or task.exception() is not None:
             return True
-        known = task.result()
-        return known is None or self._clock.monotonic() >= known.read_at + _SNAPSHOT_TTL_SECONDS
+        snapshot = task.result()
+        if snapshot is None:
+            return True
+        return self._clock.monotonic() >= snapshot.read_at + _SNAPSHOT_TTL_SECONDS
 
     async def _read_snapshot(self, path: str, namespace: str, uid: str) -> _JobSnapshot | None:
-        at, job = self._clock.monotonic(), await self._read_job(path, uid)
+        read_at, job = self._clock.monotonic(), await self._read_job(path, uid)
         if job is None:
             return None
-        standings: dict[str, SuspensionReadiness] = {}
+        readiness: dict[str, SuspensionReadiness] = {}
         params = {"labelSelector": f"{keys.JOB_UID}={uid}"}
-        async for pods in self._effects.list_pages(
+        async for pods in self._writes.list_pages(
             object_path("pods", namespace), VictimPod, params=params
         ):
-            standings |= {
-                pod.metadata.uid or "": self._standing(pod) for pod in pods if _is_active(pod)
+            readiness |= {
+                pod.metadata.uid or "": self._readiness(pod) for pod in pods if _is_active(pod)
             }
-        return _JobSnapshot(at, job, standings)
+        return _JobSnapshot(read_at, job, readiness)
 
-    def _standing(self, pod: VictimPod) -> SuspensionReadiness:
+    def _readiness(self, pod: VictimPod) -> SuspensionReadiness:
         state = pod_state.state_of(pod.metadata)
         if not pod_state.is_in_progress(state):
             state = pod_state.initial_state(pod, self._clock.now())
         return suspension.readiness_of(state, is_announced=pod_state.has_disruption_target(pod))
 
     async def _read_job(self, path: str, uid: str) -> OwnerJob | None:
-        job = await self._effects.get(path, OwnerJob)
+        job = await self._writes.get(path, OwnerJob)
         return job if job is not None and job.metadata.uid == uid else None
 
 

@@ -1,12 +1,13 @@
-"""A thin connection to the API server: JSON in, typed objects out.
+"""A thin client of the API server: JSON in, typed objects out.
 
-Credentials and TLS come from the official client (kubeconfig, in-cluster, token renewal); its generated models are not
-used: they decode whole objects, of which Reprieve reads a few fields.
+Credentials and TLS come from the official client (kubeconfig, in-cluster, token renewal). Its
+generated models are not used: they decode whole objects, of which Reprieve reads a few fields.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
@@ -18,7 +19,7 @@ from kubernetes.aio.client import ApiClient
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.deep import decode
 
-from .api_error import ApiError as ApiError  # noqa: PLC0414 - whoever calls finds both here
+from .api_error import ApiError as ApiError  # noqa: PLC0414 - callers import both from here
 from .api_error import Status, error_from_status
 from .login import connection_configuration
 from .server_time import ServerTime
@@ -31,14 +32,14 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 METADATA_ONLY = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
-"""Of one object; an API server that cannot leave out the rest sends all of it."""
+"""For one object; an API server that cannot send metadata only sends the whole object."""
 _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_SECONDS = 290
-"""The server ends a watch after this; without it, one behind a dead load balancer would never be noticed."""
+"""The server ends a watch after this; without it, one behind a dead load balancer never ends."""
 _WATCH_IDLE_SECONDS = 90.0
-"""Bookmarks come about once a minute: a watch that says nothing for longer is dead."""
+"""Bookmarks arrive about once a minute: a watch without data for longer is dead."""
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""One watch event at most: an object may have 3 MB, and its JSON more."""
+"""The limit of one watch event: an object may have 3 MB, and its JSON more."""
 
 Params = Mapping[str, str]
 
@@ -50,7 +51,7 @@ class _Page(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialObjectMetadata:
-    """An object of which only the metadata was asked for."""
+    """An object that was requested as metadata only."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
@@ -69,7 +70,7 @@ class Api:
     ) -> Self:
         """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig.
 
-        `context` names one of a kubeconfig's, where it is not to be the current one.
+        `context` selects a context of the kubeconfig other than the current one.
         """
         return cls(ApiClient(await connection_configuration(kubeconfig, context)), user_agent)
 
@@ -85,7 +86,7 @@ class Api:
         timeout_seconds: float = 10.0,
         max_bytes: int | None = None,
     ) -> bytes:
-        """Make one call and return its body, of at most `most_bytes`; raises `ApiError`."""
+        """Make one call and return its body of at most `max_bytes`; raises `ApiError`."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 response = await self._send(
@@ -103,7 +104,7 @@ class Api:
                     )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
-        if response.status >= 400:
+        if response.status >= HTTPStatus.BAD_REQUEST:
             raise _to_api_error(response, text)
         return text
 
@@ -131,7 +132,7 @@ class Api:
         params: Params | None = None,
         accept: str = JSON,
     ) -> T:
-        """Change one object; `accept` may ask for less than all of it back."""
+        """Change one object; `accept` may request less than the whole object back."""
         text = await self.request(
             "PATCH", path, params=params, body=body, content_type=content_type, accept=accept
         )
@@ -142,10 +143,10 @@ class Api:
         await self.request("DELETE", path, body=body)
 
     async def post_subresource(self, path: str, body: object) -> None:
-        """Have something done that is answered with a `Status`; a failure in it counts, whatever the HTTP status.
+        """Post to a subresource that answers with a `Status`; raise a failure for any HTTP status.
 
-        Without this, the eviction of a pod with two disruption budgets would pass for one that worked: its refusal
-        comes as 201.
+        Without this, the refused eviction of a pod with two disruption budgets would count as
+        successful: its refusal has the HTTP status 201.
         """
         text = await self.request("POST", path, body=body)
         status = decode(text, Status)
@@ -162,26 +163,29 @@ class Api:
         limit: int = 500,
         on_unreadable: OnUnreadable = log_unreadable,
     ) -> AsyncIterator[tuple[list[T], str]]:
-        """Yield a collection in pages, each with the resourceVersion to watch from; what cannot be read is not in them."""
+        """Yield a collection in pages, each with the resourceVersion to watch from.
+
+        Unreadable objects are left out.
+        """
         accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
-        asked = {**(params or {}), "limit": str(limit)}
+        query = {**(params or {}), "limit": str(limit)}
         while True:
             text = await self.request(
-                "GET", path, params=asked, accept=accept, timeout_seconds=60.0
+                "GET", path, params=query, accept=accept, timeout_seconds=60.0
             )
             page = decode(text, _Page)
             items = read_items(page.items, decode_as, on_unreadable)
             yield items, str(page.metadata.get("resourceVersion", ""))
-            following = page.metadata.get("continue")
-            if not following:
+            continuation = page.metadata.get("continue")
+            if not continuation:
                 return
-            asked["continue"] = str(following)
+            query["continue"] = str(continuation)
 
     async def watch(
         self, path: str, decode_as: type[T], *, resource_version: str, params: Params | None = None
     ) -> AsyncIterator[WatchEvent[T]]:
         """Yield events until the server ends the watch; raises `ApiError` (410: list again)."""
-        asked = {
+        query = {
             **(params or {}),
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -191,10 +195,10 @@ class Api:
         try:
             async with asyncio.timeout(_WATCH_IDLE_SECONDS):
                 response = await self._send(
-                    "GET", path, asked, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
+                    "GET", path, query, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
                 )
             async with response:
-                if response.status >= 400:
+                if response.status >= HTTPStatus.BAD_REQUEST:
                     raise _to_api_error(response, await response.read())
                 async for line in _read_lines(response):
                     yield read_event(line, decode_as)
@@ -213,7 +217,8 @@ class Api:
         headers = await self._headers("GET", path)
         rest = self._client.rest_client
         if rest.pool_manager is None:
-            rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - as the client's own WebSockets do
+            # As the official client does for its own WebSockets.
+            rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001
         url = f"{self._client.configuration.host}{path}?{urlencode(query)}"
         try:
             socket: aiohttp.ClientWebSocketResponse = await rest.pool_manager.ws_connect(
@@ -250,23 +255,23 @@ class Api:
         query = f"?{urlencode(params)}" if params else ""
         url = self._client.configuration.host + path + query
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        asked_at = self.server_time.request_started()
+        started_at = self.server_time.request_started()
         response = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=timeout
         )
         raw: aiohttp.ClientResponse = response.response
-        self.server_time.response_received(raw.headers.get("Date"), asked_at)
+        self.server_time.response_received(raw.headers.get("Date"), started_at)
         return raw
 
     async def _headers(self, method: str, path: str) -> dict[str, str]:
-        """Say who calls; the token is renewed where it is about to expire."""
+        """Return the user agent and the credentials; a token that is about to expire is renewed."""
         headers = {"User-Agent": self._user_agent}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
         return headers
 
 
 async def _read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream; without the limits, one endless line would take all memory."""
+    """Yield the lines of a stream. Without the limits, one endless line would take all memory."""
     pending = bytearray()
     while True:
         async with asyncio.timeout(_WATCH_IDLE_SECONDS):

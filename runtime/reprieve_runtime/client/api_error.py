@@ -1,4 +1,4 @@
-"""What a call to the API server may come to."""
+"""The errors of the API server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 
 class ApiError(Exception):
-    """The API server said no: `status` and `reason` as in its `Status`; 0 where it could not be reached."""
+    """An error answer: `status` and `reason` as in its `Status`; 0 if the server is unreachable."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class ApiError(Exception):
         self.message = message
         self.retry_after_seconds = retry_after_seconds
         self.causes = causes
-        """Each a word of the API's and a sentence."""
+        """The reason and the message of each cause."""
 
     @property
     def is_unreachable(self) -> bool:
@@ -36,7 +36,7 @@ class ApiError(Exception):
 
     @property
     def is_conflict(self) -> bool:
-        """The object has changed since it was read, or exists already (409)."""
+        """The object has changed since it was read, or already exists (409)."""
         return self.status == HTTPStatus.CONFLICT
 
     @property
@@ -47,7 +47,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCause:
-    """One thing that the API server objects to."""
+    """One cause of an error."""
 
     reason: str = ""
     message: str = ""
@@ -55,14 +55,14 @@ class StatusCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusDetails:
-    """What it says beyond one sentence."""
+    """The details of an error."""
 
     causes: Sequence[StatusCause] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The API's `Status`, in which a refusal comes, and the end of a command."""
+    """The API's `Status`: the body of an error, and the result of a command."""
 
     status: str = ""
     reason: str = ""
@@ -72,13 +72,13 @@ class Status:
 
     @property
     def causes(self) -> Sequence[StatusCause]:
-        """All of them; mostly none."""
+        """All causes; usually none."""
         return (self.details and self.details.causes) or ()
 
 
 def error_from_status(
     status: Status, code: int, retry_after_seconds: int | None = None
 ) -> ApiError:
-    """Return the error for a `Status` that came as this HTTP status."""
-    said = [(cause.reason, cause.message) for cause in status.causes]
-    return ApiError(code, status.reason, status.message, retry_after_seconds, said)
+    """Return the error for a `Status` that was received with this HTTP status code."""
+    causes = [(cause.reason, cause.message) for cause in status.causes]
+    return ApiError(code, status.reason, status.message, retry_after_seconds, causes)

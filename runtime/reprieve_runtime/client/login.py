@@ -1,4 +1,4 @@
-"""Where the API server is and who calls it: what the official client reads from a kubeconfig or a pod's own files."""
+"""The API server's address and credentials, read from a kubeconfig or a pod's own files."""
 
 import asyncio
 import os
@@ -13,15 +13,16 @@ from .api_error import ApiError
 async def connection_configuration(
     kubeconfig: Path | None, context: str | None = None
 ) -> Configuration:
-    """Return where the API server is and how to log in, as the official client reads it; see `Api.connect`.
+    """Return the address and credentials as the official client reads them; see `Api.connect`.
 
-    Raises `OSError` for a file that cannot be read and `ApiError` for one that names no API server.
+    Raises `OSError` for an unreadable file, and `ApiError` for a file that names no API server.
     """
     configuration = Configuration()
-    # Without this, each call has a thread look for the API server in ~/.netrc: 14 % of a busy operator's time.
+    # Without this, a thread searches ~/.netrc for the API server in each call: 14 % of a busy
+    # operator's time.
     configuration.client_session_kwargs = {"trust_env": False}
     if kubeconfig is not None:
-        # Without this, the client says of a file that is not there that it has no current context.
+        # Without this, the client reports a missing file as one without a current context.
         await asyncio.to_thread(kubeconfig.read_bytes)
     try:
         if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -37,17 +38,17 @@ async def connection_configuration(
 
 
 def namespace_of_context(kubeconfig: Path | None, context: str | None = None) -> str:
-    """Return the Namespace that kubectl would use; raises `ApiError` where there is no such context."""
+    """Return the Namespace that kubectl would use; raises `ApiError` if the context is missing."""
     try:
         contexts, current = kubernetes_config.list_kube_config_contexts(
             None if kubeconfig is None else str(kubeconfig)
         )
     except kubernetes_config.ConfigException as error:
         raise ApiError(0, "NotConfigured", str(error)) from error
-    named = next(
-        (found for found in contexts if found["name"] == context),
+    selected = next(
+        (each for each in contexts if each["name"] == context),
         current if context is None else None,
     )
-    if named is None:
+    if selected is None:
         raise ApiError(0, "NotConfigured", f"no context {context!r} in the kubeconfig")
-    return str(named["context"].get("namespace") or "default")
+    return str(selected["context"].get("namespace") or "default")

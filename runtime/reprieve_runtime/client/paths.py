@@ -1,4 +1,4 @@
-"""Where the API server serves the few resources that Reprieve touches."""
+"""The API paths of the resources that Reprieve reads and writes."""
 
 from collections.abc import Mapping
 from urllib.parse import quote
@@ -34,7 +34,7 @@ _GROUPS: Mapping[str, str] = {
 def object_path(
     resource: str, namespace: str | None = None, name: str | None = None, subresource: str = ""
 ) -> str:
-    """Return the URL path of an object or, without `name`, of a collection; every part is quoted."""
+    """Return the URL path of an object, or of a collection without `name`; all parts are quoted."""
     parts = [_GROUPS[resource]]
     if namespace:
         parts.append(f"namespaces/{quote(namespace, safe='')}")

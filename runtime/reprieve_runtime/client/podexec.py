@@ -1,7 +1,8 @@
-"""One command in one container, through `pods/exec` over a WebSocket.
+"""Runs one command in one container, through `pods/exec` over a WebSocket.
 
-The API server is asked with GET, as a WebSocket must be; from 1.35 on it wants the right to `create` pods/exec as well as to
-`get` it. Protocol v5 differs from v4 only in how standard input ends, of which there is none here.
+A WebSocket starts with a GET request. From Kubernetes 1.35 on, the API server requires permission
+to `create` pods/exec in addition to `get`. Protocol v5 differs from v4 only in how standard input
+ends, which is not used here.
 """
 
 import asyncio
@@ -22,12 +23,15 @@ _ERROR_CHANNEL: Final = 3
 _MAX_MESSAGE: Final = 64 * 1024
 _CLOSE_TIMEOUT_SECONDS: Final = 1.0
 _MAX_MESSAGES: Final = 64
-"""A container's `kill` is the container's: what it prints is dropped, and not without end."""
+"""The limit of messages with output, which is dropped: the container's program is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How the command ended: `exit_code` is `None` where it never ran or nobody knows; `message` says why."""
+    """The result of a command: `exit_code` is `None` if it did not run or its end is unknown.
+
+    `message` tells the cause.
+    """
 
     exit_code: int | None
     message: str = ""
@@ -36,9 +40,10 @@ class ExecResult:
 async def execute(
     api: Api, namespace: str, name: str, container: str, command: Sequence[str]
 ) -> ExecResult:
-    """Run `command` and wait for its end; raises `ApiError` where the API server refused, or could not be reached.
+    """Run `command` and wait for its end.
 
-    The caller bounds the time. It is the pod of that name that is entered, whichever it is by then.
+    Raises `ApiError` if the API server refuses or is unreachable. The caller limits the time. The
+    command runs in the pod that has the name at that time, which may be a new pod.
     """
     query = [
         ("container", container),
@@ -57,7 +62,7 @@ async def execute(
 
 
 async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Say farewell, and break off where the other side goes on talking: without the limit, that would be for ever."""
+    """Close the WebSocket. Without the limit, a peer that keeps sending would block for ever."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
             await socket.close()
@@ -70,7 +75,7 @@ async def _wait_for_result(socket: aiohttp.ClientWebSocketResponse) -> ExecResul
             return ExecResult(None, "the connection ended before the command did")
         if message.data[:1] == bytes([_ERROR_CHANNEL]):
             return _parse_status(message.data[1:])
-    return ExecResult(None, "the command says too much")
+    return ExecResult(None, "the command printed too much output")
 
 
 def _parse_status(text: bytes) -> ExecResult:

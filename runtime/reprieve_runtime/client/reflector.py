@@ -1,6 +1,7 @@
 """One collection of the API server, kept in memory by list and watch.
 
-It outlives the API server: what was known stays readable while it is away, and is listed anew when it is back.
+While the API server is unavailable, the last known objects stay readable. Afterwards the watch is
+resumed, or the collection is listed again.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
+from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -16,25 +18,23 @@ from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.backoff import WatchBackoff
 
 from .api import Api, ApiError, Params
-from .stored import Key as Key  # noqa: PLC0414 - whoever is told of one finds it here
+from .stored import Key as Key  # noqa: PLC0414 - callers import it from here
 from .stored import WatchEvent, log_unreadable
 
 _log = logging.getLogger(__name__)
 
 _MIN_WATCH_SECONDS = 1.0
-"""A watch that ends sooner was none."""
-_GONE = 410
-_NOT_FOUND = 404
+"""A watch that ends sooner counts as failed."""
 _PAGE = 20
-"""Objects asked for at once, unless many are expected: each may be as large as 1.5 MB, and a page is in memory whole."""
+"""Objects in one page by default: each may have 1.5 MB, and a page is in memory as a whole."""
 
 
 class HasMetadata(Protocol):
-    """Anything that the API server stores."""
+    """Any stored object."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its name and namespace."""
+        """The object's name and namespace."""
 
 
 K = TypeVar("K", bound=HasMetadata)
@@ -42,7 +42,10 @@ V = TypeVar("V")
 
 
 class Reflector(Generic[K, V]):
-    """`items` holds, by (namespace or "", name), what `keep` made of each object; `forget` hears of those that are gone."""
+    """Keeps one collection in `items`, by (namespace or "", name).
+
+    `transform` makes an item of each object; `on_delete` is called for objects that are gone.
+    """
 
     def __init__(
         self,
@@ -55,11 +58,12 @@ class Reflector(Generic[K, V]):
         params: Params | None = None,
         absent_retry_seconds: float | None = None,
         page: int = _PAGE,
-        absent_statuses: Collection[int] = (_NOT_FOUND,),
+        absent_statuses: Collection[int] = (HTTPStatus.NOT_FOUND,),
     ) -> None:
-        """Where `absent_retry_seconds` is set, a collection that is not served is empty, and looked for so often.
+        """If `absent_retry_seconds` is set, a collection that is not served counts as empty.
 
-        `absent` is how the API server says that it is not; 403 among it where the right to read it is optional.
+        It is then requested again at this interval. `absent_statuses` are the answers for a
+        collection that is not served; 403 is one of them if the permission to read is optional.
         """
         self._api = api
         self._path = path
@@ -71,19 +75,22 @@ class Reflector(Generic[K, V]):
         self._page = page
         self._absent_statuses = absent_statuses
         self.absent_status: int | None = None
-        """How the API server said last that the collection is not served."""
+        """The last answer that the collection is not served, `None` while it is served."""
         self._synced = asyncio.Event()
         self._items: dict[Key, V] = {}
         self._unreadable: dict[Key, str] = {}
         self._partially_listed: set[Key] = set()
-        """Told to `keep` by lists that failed before their end. Without this, `forget` would not hear that they are gone."""
+        """Transformed from lists that failed before their end.
+
+        Without this, `on_delete` would not be called for objects that are gone in the next list.
+        """
         self._version = ""
         self._backoff = WatchBackoff()
         self._last_event_at, self._last_response_at = -math.inf, time.monotonic()
 
     @property
     def items(self) -> Mapping[Key, V]:
-        """What is known now. The mapping itself is replaced by a new list, so take it anew each time."""
+        """The current items. A new list replaces the mapping itself, so read it anew each time."""
         return self._items
 
     @property
@@ -93,25 +100,29 @@ class Reflector(Generic[K, V]):
 
     @property
     def is_served(self) -> bool:
-        """True while the items are the collection's; not before its first list, nor where it is not served."""
+        """True after the first list, while the API server serves the collection."""
         return self.is_synced and self.absent_status is None
 
     @property
     def age_seconds(self) -> float:
-        """Since the API server last said anything of this collection; infinite before the first complete list.
+        """Seconds since the last list or watch event; infinite before the first complete list.
 
-        Bookmarks come once a minute where nothing changes, and a watch that is silent for longer is begun anew.
+        Without changes, bookmarks arrive once a minute; a watch that is silent for longer is
+        restarted.
         """
         return time.monotonic() - self._last_event_at
 
     @property
     def seconds_since_response(self) -> float:
-        """Since the API server last answered, if only with a refusal: where it does not, it may be this process's fault."""
+        """Seconds since the API server's last answer, including errors.
+
+        A missing answer may be this process's fault.
+        """
         return time.monotonic() - self._last_response_at
 
     @property
     def unreadable(self) -> int:
-        """How many objects cannot be read now: what was known of them holds."""
+        """The number of currently unreadable objects: their last readable versions stay in use."""
         return len(self._unreadable)
 
     async def wait_synced(self, timeout_seconds: float) -> None:
@@ -120,9 +131,9 @@ class Reflector(Generic[K, V]):
             await self._synced.wait()
 
     async def run(self) -> None:
-        """Keep the collection until cancelled."""
+        """Follow the collection until cancelled."""
         self._last_response_at = time.monotonic()
-        # Begun anew after a fault of ours: it would meet the same event again.
+        # After a restart because of our own fault, resuming would meet the same event again.
         self._version = ""
         while True:
             try:
@@ -132,12 +143,12 @@ class Reflector(Generic[K, V]):
             except ApiError as error:
                 pause = self._retry_delay(error)
             except msgspec.MsgspecError as error:
-                # No object, but the answer itself.
+                # The answer itself is unreadable, not one object of it.
                 pause = self._retry_delay(ApiError(0, "Unreadable", str(error)))
             await asyncio.sleep(pause)
 
     def _retry_delay(self, error: ApiError) -> float:
-        """Return the seconds until the next try."""
+        """Note an error; return the seconds until the next try."""
         if error.status:
             self._last_response_at = time.monotonic()
         if self._backoff.must_relist(error):
@@ -146,7 +157,7 @@ class Reflector(Generic[K, V]):
             self.absent_status, self._version = error.status, ""
             self._replace({}, {})
             return self._absent_retry_seconds
-        if error.status != _GONE:
+        if error.status != HTTPStatus.GONE:
             _log.warning("watch interrupted", extra={"path": self._path, "error": str(error)})
         return self._backoff.next_delay(error.retry_after_seconds or 0)
 
@@ -185,7 +196,7 @@ class Reflector(Generic[K, V]):
         self._synced.set()
 
     async def _watch(self) -> float:
-        """Follow the changes until the watch ends; return the seconds until the next may begin."""
+        """Follow changes until the watch ends; return the seconds until the next may begin."""
         began_at = time.monotonic()
         events = self._api.watch(
             self._path, self._decode_as, resource_version=self._version, params=self._params
@@ -195,7 +206,8 @@ class Reflector(Generic[K, V]):
             self._version = event.identity.metadata.resourceVersion or self._version
             self._note_event()
             self._backoff.reset()
-        # Without this, one that ends at once each time, as behind a proxy that allows none, would be begun without end.
+        # Without this, watches that end at once, as behind a proxy that allows none, would be
+        # restarted in a busy loop.
         return (
             0.0 if time.monotonic() - began_at > _MIN_WATCH_SECONDS else self._backoff.next_delay()
         )
@@ -221,7 +233,7 @@ class Reflector(Generic[K, V]):
     def _note_unreadable(
         self, key: Key, error: msgspec.MsgspecError, unreadable: dict[Key, str]
     ) -> None:
-        """Note an object that cannot be read, and say so once; what was known of it holds."""
+        """Note an unreadable object and log it once; its last readable version stays in use."""
         unreadable[key] = str(error)
         if self._unreadable.get(key) != str(error):
             log_unreadable(key, error)

@@ -1,9 +1,10 @@
-"""What time it is in the cluster: this machine's clock, unless the API server's answers say that it is wrong.
+"""The time in the cluster: this machine's clock, unless the API server's answers contradict it.
 
-Deadlines stand on pods as absolute times, so an operator whose clock is stepped (a machine that starts with a wrong one
-and is corrected, a virtual machine that is moved) would delete all victims at once, or keep them an hour too long, and
-its successor on another machine would do the opposite. Each answer of the API server has a `Date` of whole seconds: it
-bounds what its clock says against a clock that nobody can set.
+Pods hold deadlines as absolute times. The clock of a machine may be stepped: after a start with a
+wrong clock, or when a virtual machine is moved. Its operator would then delete all victims at once,
+or keep them an hour too long, and its successor on another machine would do the opposite. Each
+answer of the API server has a `Date` in whole seconds: it bounds the server's clock relative to a
+steady clock that cannot be set.
 """
 
 import time
@@ -12,10 +13,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 _TOLERANCE_SECONDS = 5.0
-"""As long as the two agree that well, this machine's clock counts: it has more than whole seconds."""
+"""While the two clocks differ by less, this machine's clock counts: it is more precise."""
 _RESOLUTION_SECONDS = 1.0
 _STEADY_CLOCK_ID = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Unlike the monotonic one, it goes on while the machine is suspended, as deadlines do."""
+"""Unlike the monotonic clock, it includes the time in which the machine is suspended."""
 
 
 def _steady() -> float:
@@ -27,7 +28,7 @@ def _wall() -> float:
 
 
 class ServerTime:
-    """Bounds of the difference between the API server's clock and the steady one; none before the first answer."""
+    """Bounds on the server's clock minus the steady clock; unbounded before the first answer."""
 
     def __init__(
         self, steady: Callable[[], float] = _steady, wall: Callable[[], float] = _wall
@@ -37,19 +38,20 @@ class ServerTime:
         self._min_offset, self._max_offset = float("-inf"), float("inf")
 
     def request_started(self) -> float:
-        """Return what `hear` wants to know of the moment before a question."""
+        """Return the start time of a request, for `response_received`."""
         return self._steady()
 
-    def response_received(self, date: str | None, asked_at: float) -> None:
-        """Take in the `Date` of an answer; one that cannot be read says nothing."""
+    def response_received(self, date: str | None, started_at: float) -> None:
+        """Update the bounds from the `Date` of a response; an unreadable date is ignored."""
         try:
-            said = parsedate_to_datetime(date or "").timestamp()
+            server_seconds = parsedate_to_datetime(date or "").timestamp()
         except ValueError:
             return
-        # It was true at some instant between question and answer, and for up to a second after.
-        least, most = said - self._steady(), said + _RESOLUTION_SECONDS - asked_at
+        # The date was true at an instant between request and response, and for up to a second more.
+        least = server_seconds - self._steady()
+        most = server_seconds + _RESOLUTION_SECONDS - started_at
         if least > self._max_offset or most < self._min_offset:
-            # That clock was set, or another server answers: what was known of it is no longer so.
+            # The server's clock was set, or another server answers: the old bounds are invalid.
             self._min_offset, self._max_offset = least, most
         else:
             self._min_offset, self._max_offset = (
@@ -58,11 +60,11 @@ class ServerTime:
             )
 
     def now(self) -> datetime:
-        """Return the time; where the clocks disagree, one that the API server's has certainly reached."""
+        """Return the time; if the clocks disagree, a time that the server's has surely reached."""
         steady, wall = self._steady(), self._wall()
-        is_good = (
+        is_plausible = (
             self._min_offset - _TOLERANCE_SECONDS
             <= wall - steady
             <= self._max_offset + _TOLERANCE_SECONDS
         )
-        return datetime.fromtimestamp(wall if is_good else steady + self._min_offset, UTC)
+        return datetime.fromtimestamp(wall if is_plausible else steady + self._min_offset, UTC)

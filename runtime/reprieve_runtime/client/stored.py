@@ -1,6 +1,6 @@
-"""Objects as the API server sends them, one by one: an object that cannot be read is passed over, and no other with it.
+"""Decodes lists and watch events object by object, and skips only the unreadable ones.
 
-Without this, one pod with a field of another shape than was expected would keep a program from reading all the others.
+Without this, one pod with an unexpected field type would prevent a program from reading all others.
 """
 
 import logging
@@ -22,7 +22,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectIdentityMeta:
-    """The metadata that every object has."""
+    """The metadata of every object."""
 
     name: str = ""
     namespace: str = ""
@@ -31,13 +31,13 @@ class ObjectIdentityMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectIdentity:
-    """An object of which no more is read than which one it is."""
+    """An object of which only the identity is decoded."""
 
     metadata: ObjectIdentityMeta = field(default_factory=ObjectIdentityMeta)
 
     @property
     def key(self) -> Key:
-        """Its namespace, or "", and its name."""
+        """The namespace, or "", and the name."""
         return self.metadata.namespace, self.metadata.name
 
 
@@ -45,18 +45,18 @@ OnUnreadable = Callable[[Key, msgspec.MsgspecError], None]
 
 
 def log_unreadable(key: Key, error: msgspec.MsgspecError) -> None:
-    """Say that an object was passed over."""
+    """Log that an object was skipped."""
     namespace, name = key
     _log.warning(
-        "unreadable object passed over",
+        "skipped an unreadable object",
         extra={"namespace": namespace, "object": name, "error": str(error)},
     )
 
 
 def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadable) -> list[T]:
-    """Return the items of a list; raises `msgspec.MsgspecError` where it is no list of named objects."""
+    """Return the items of a list; raises `msgspec.MsgspecError` if it is not a list of objects."""
     try:
-        # An empty list of metadata comes as `null`.
+        # An empty list of metadata is sent as `null`.
         return decode(text, list[decode_as] | None) or []  # type: ignore[valid-type,arg-type]
     except msgspec.MsgspecError:
         return _read_each(decode(text, list[msgspec.Raw]), decode_as, on_unreadable)
@@ -85,7 +85,7 @@ class WatchEvent(Generic[T]):
 
     @property
     def object(self) -> T:
-        """Decode it, anew each time; raises `msgspec.MsgspecError`."""
+        """Decode the object at each call; raises `msgspec.MsgspecError`."""
         return decode(self.raw, self.decode_as)
 
 
@@ -95,7 +95,10 @@ class _RawEvent(msgspec.Struct):
 
 
 def read_event(line: bytes, decode_as: type[T]) -> WatchEvent[T]:
-    """Return the event; raises `ApiError` where it says how the watch ended, `msgspec.MsgspecError` where it is none."""
+    """Return the event; raises `ApiError` for an ERROR event.
+
+    Raises `msgspec.MsgspecError` for a line that is not an event.
+    """
     event = decode(line, _RawEvent)
     if event.type == "ERROR":
         status = decode(event.object, Status)

@@ -1,4 +1,4 @@
-"""What can be seen of the watches of a program: how old its facts may be, and what it could not read."""
+"""Metrics of a program's watches: the age of their data, and the number of unreadable objects."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -8,19 +8,19 @@ from prometheus_client.registry import Collector
 
 
 class WatchedCollection(Protocol):
-    """A collection that is kept by list and watch."""
+    """A collection that a reflector keeps."""
 
     @property
     def age_seconds(self) -> float:
-        """Since the API server last said anything of it."""
+        """Seconds since the last list or watch event."""
 
     @property
     def unreadable(self) -> int:
-        """How many of its objects cannot be read."""
+        """The number of its unreadable objects."""
 
 
 class WatchCollector(Collector):
-    """Two gauges of few values: the collections are the program's, not the cluster's."""
+    """Two gauges with one value for each collection that the program watches."""
 
     def __init__(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
         self._watches = watches
@@ -29,12 +29,13 @@ class WatchCollector(Collector):
         """Return the gauges as of now."""
         age = GaugeMetricFamily(
             "reprieve_facts_age_seconds",
-            "Since the API server last said anything of a collection; about a minute where nothing changes.",
+            "Seconds since the last list or watch event of a collection; "
+            "up to about 60 if nothing changes.",
             labels=["collection"],
         )
         unreadable = GaugeMetricFamily(
             "reprieve_unreadable_objects",
-            "Objects of a collection that cannot be read, and are passed over.",
+            "Objects of a collection that cannot be decoded and are skipped.",
             labels=["collection"],
         )
         for collection, watch in self._watches().items():

@@ -1,6 +1,8 @@
-"""The agent in real pods: added by the webhook, without credentials, and heard by what cannot serve HTTP; and who does without.
+"""The agent in real pods: the webhook injects it without credentials, and it serves file hints.
 
-Where no real node can run, what needs one is skipped; what the API server makes of the webhook's patch is tested anyway.
+Workloads that cannot serve HTTP receive their hints through it; pods that do not ask for it run
+without it. Where no real node can run, the tests that need one are skipped; what the API server
+does with the webhook's patch is tested anyway.
 """
 
 import json
@@ -44,7 +46,7 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
-# Would end at once, if it were told.
+# This program would end at once if it received the signal.
 DEAF = "import time; print('ready', flush=True); time.sleep(3600)"
 
 
@@ -123,7 +125,8 @@ def test_a_pod_that_asks_gets_the_agent_without_credentials_and_is_still_restric
     made = create(here, namespace, a_pod("asks", "file:///run/app/request"))
     sidecar, (main,) = sidecar_of(made), made["spec"]["containers"]
     assert mounts(main)["/run/app"] == mounts(sidecar)["/run/app"] == agent.NAME
-    # Kubernetes looks again after the webhook, and mounts its token into whatever has nothing at that place.
+    # After the webhook, Kubernetes reads the pod again and mounts its token where nothing else is
+    # mounted.
     volumes = {volume["name"]: volume for volume in made["spec"]["volumes"]}
     assert "projected" in volumes[mounts(main)[TOKEN_FOLDER]]
     assert "emptyDir" in volumes[mounts(sidecar)[TOKEN_FOLDER]]
@@ -182,7 +185,7 @@ def test_an_example_that_speaks_grpc_is_asked_saves_goes_and_its_replacement_res
 
 
 def loses_nothing(real: World, namespace: str, job: str) -> None:
-    """Ask a Job's pod to go: it saves first, its replacement goes on from there, and the Job is not charged for it."""
+    """Mark a Job's pod: it saves first, its replacement resumes, the Job is not charged for it."""
     selector = f"batch.kubernetes.io/job-name={job}"
     first = wait_for("a pod that trains", lambda: training(real, namespace, selector), PATIENCE)
     real.kubectl.read("label", "pod", first, "-n", namespace, f"{keys.SOFT_EVICTION}=requested")
@@ -226,7 +229,8 @@ def test_a_signal_reaches_the_declared_container_and_no_other(real: World, names
         eviction.CheckpointOutcome.SAVED,
         7,
     )
-    # The other one has no handler: had it been told, it would have ended by USR1, and not by SIGTERM.
+    # The other container has no handler: a signal to it would have ended it by USR1, not by
+    # SIGTERM.
     assert exit_codes(real, namespace, "signalled") == {
         "told": UNFINISHED,
         "deaf": UNFINISHED,
@@ -265,7 +269,7 @@ def test_a_request_that_is_taken_back_says_so_in_its_file(real: World, namespace
 
 
 def request_in(here: World, namespace: str, pod: str) -> Any:
-    """Return the request as the workload's own container sees it; an empty one where there is none."""
+    """Return the request as the workload's own container sees it; empty if there is none."""
     done = here.kubectl.run(
         "exec", pod, "-n", namespace, "-c", "main", "--", "cat", "/run/app/request"
     )

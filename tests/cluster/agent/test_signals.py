@@ -1,4 +1,8 @@
-"""Signals to real containers: sent once, where the namespace grants it and the container declared it; else the annotation asks."""
+"""Checkpoint signals to real containers.
+
+The operator sends a signal once, where the namespace grants it and the container declares it;
+otherwise the annotation carries the request.
+"""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.real_node]
 SECONDS = 60.0
 HINT = "signal://USR1?container=main"
 SAVED = f'{keys.CHECKPOINT_ANSWER}={{"state":"saved","step":7,"path":"/data/7"}}'
-# Counts its signals. A container beside it that says the same has declared nothing.
+# This program counts its signals. A container beside it with the same program declares no signal.
 COUNTS = """
 import signal, sys
 signal.signal(signal.SIGUSR1, lambda *_: print("signalled", flush=True))
@@ -67,7 +71,9 @@ def a_container(name: str, *command: str, image: str = PYTHON_IMAGE) -> Any:
 
 
 def start(ours: OwnCluster, namespace: str, *containers: Any, **spec: Any) -> None:
-    """Start a pod whose container `main` declares the signal, and wait until all its programs are ready."""
+    """Start a pod whose container `main` declares the signal; wait until all its programs are
+    ready.
+    """
     annotations = {keys.CHECKPOINT_HINT: HINT, keys.CHECKPOINT_TIMEOUT: "60s"}
     metadata = {"name": "victim", "namespace": namespace, "annotations": annotations}
     spec = {

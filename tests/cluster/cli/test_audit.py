@@ -1,4 +1,4 @@
-"""`reprieve audit` on a real API server: what is there, of every kind, by its rules; pages, rights and absent kinds."""
+"""`reprieve audit` on a real API server: objects of every kind, pages, rights, absent kinds."""
 
 import json
 import os
@@ -76,7 +76,9 @@ def team(cluster: ClusterHandle) -> Iterator[str]:
 
 @pytest.fixture
 def broken(cluster: ClusterHandle, team: str) -> str:
-    """A namespace with one object of each of five kinds that a rule would refuse, and one that none would."""
+    """A namespace with one object of each of five kinds that a rule would refuse, and one accepted
+    one.
+    """
     bad = {CLASS: "11"}
     objects = (
         workload("Deployment", "apps", "deployment", **bad),

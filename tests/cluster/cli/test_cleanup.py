@@ -1,4 +1,4 @@
-"""`reprieve cleanup` against a real API server, with the operator stopped as it is before uninstalling."""
+"""`reprieve cleanup` on a real API server, with the operator stopped, as for an uninstall."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

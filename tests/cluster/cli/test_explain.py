@@ -1,4 +1,4 @@
-"""`reprieve explain` against a real API server: what it reads, and what it says where it may not."""
+"""`reprieve explain` against a real API server: what it reads, and its output without rights."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`reprieve reclaim` against a real API server: whose node it is, who goes, who stays, and that it asks before it does."""
+"""`reprieve reclaim` against a real API server: the node's owner, the victims, the confirmation."""
 
 import os
 import pty
@@ -24,7 +24,7 @@ YELLOW = "\x1b[33m"
 
 @pytest.fixture
 def home(cluster: ClusterHandle) -> Iterator[str]:
-    """The namespace that lent the node, on which nobody is yet: who was here for another test has left."""
+    """The namespace that lent the node. The node is empty: the pods of other tests have left it."""
     cluster.set_policy()
     wait_for(f"nobody is on {NODE}", lambda: not on(cluster, NODE))
     with cluster.namespace("home") as name:

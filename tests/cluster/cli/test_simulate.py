@@ -1,4 +1,4 @@
-"""`reprieve simulate` against a real API server: live and from what kubectl dumps, and `explain` that agrees with it."""
+"""`reprieve simulate` on a real API server, live and from kubectl's dumps; `explain` agrees."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def holders(cluster: ClusterHandle) -> Iterator[str]:
 
 @pytest.fixture
 def slots(cluster: ClusterHandle) -> Iterator[None]:
-    """A resource that only this file's pods ask for: two of it, on one node, which the last test's pods have left."""
+    """A resource that only this file's pods request: two units on one node, which are free."""
     wait_for("the slots to be free", lambda: not list(holders(cluster)))
     patch = [
         {"op": "add", "path": f"/status/{amounts}/example.com~1slot", "value": "2"}

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.cluster
 
 HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
 BY_SOMEBODY = {
-    "scheduling.koordinator.sh/soft-eviction": '{"initiator":"koord-descheduler","reason":"the node is hot"}',
+    "scheduling.koordinator.sh/soft-eviction": (
+        '{"initiator":"koord-descheduler","reason":"the node is hot"}'
+    ),
 }
 CYAN = "\x1b[36m"
 
@@ -237,7 +239,7 @@ def test_each_change_is_a_line_of_json_where_nobody_watches(
         Workload(str(pod["status"]["podIP"])) as workload,
         subprocess.Popen(words, stdout=subprocess.PIPE) as watching,
     ):
-        # A test that waits for a line must not wait for ever.
+        # Without this, a test that waits for a line could wait without end.
         alarm = threading.Timer(60, watching.kill)
         alarm.start()
         assert watching.stdout is not None
@@ -275,7 +277,7 @@ def test_on_a_terminal_there_is_a_table_with_a_bar(cluster: ClusterHandle, names
 def test_who_asked_stands_in_the_table_in_each_line_and_in_json(
     cluster: ClusterHandle, namespace: str
 ) -> None:
-    # Let finish by what a scheduler asked for: a phase that has a colour.
+    # A scheduler's mark lets the pod finish: this phase is shown in colour.
     cluster.create_pod(
         namespace, "asked", annotations=HTTP | BY_SOMEBODY, spec={"activeDeadlineSeconds": 200}
     )

@@ -1,4 +1,7 @@
-"""What the example's ServiceAccount may do by its own Role, and what own-pod-only.yaml leaves of it: asked of the real API server."""
+"""The rights of the example's ServiceAccount, checked on the real API server.
+
+What its own Role allows, and what own-pod-only.yaml leaves of that.
+"""
 
 import json
 import urllib.error
@@ -34,7 +37,7 @@ ANSWER = {"metadata": {"annotations": {keys.CHECKPOINT_ANSWER: '{"state":"saved"
 
 @dataclass(frozen=True)
 class Workloads:
-    """Two pods of the ServiceAccount, and its tokens: `mine` is the one that a kubelet mounts, `loose` that of no pod."""
+    """Two pods of one ServiceAccount, and its tokens: `mine` is bound to a pod, `loose` is not."""
 
     cluster: ClusterHandle
     namespace: str
@@ -42,7 +45,7 @@ class Workloads:
     loose: str = field(repr=False)
 
     def patch(self, name: str, body: Any, token: str = "") -> str:
-        """Merge `body` into a pod as the workload would; return the refusal, empty where there is none."""
+        """Merge `body` into a pod as the workload would; return the refusal, or an empty text."""
         cluster = self.cluster.cluster
         url = f"{cluster.api_server}/api/v1/namespaces/{self.namespace}/pods/{name}"
         headers = {
@@ -80,7 +83,7 @@ def workloads(cluster: ClusterHandle) -> Iterator[Workloads]:
 
 @pytest.fixture(scope="module")
 def held(workloads: Workloads) -> Iterator[Workloads]:
-    """Put the policy in force, for as long as tests ask for it."""
+    """Put the policy in force for as long as tests use it."""
     workloads.cluster.kubectl.read("apply", "-f", OWN_POD_ONLY)
     wait_for("the policy", lambda: NOT_ITS_OWN in workloads.patch("other", ANSWER))
     yield workloads

@@ -1,4 +1,7 @@
-"""An unmodified kube-scheduler asks our extender, configured by the stanza as it is shipped: who is taken, and who is not."""
+"""An unmodified kube-scheduler with our extender, configured by the stanza as it is shipped.
+
+The tests show which pods it preempts, and which it does not.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ pytestmark = pytest.mark.cluster
 
 LOW, MIDDLE, URGENT = "low", "middle", "urgent"
 TOLERANT = "tolerant"
-"""Tolerates everybody below 10,000, for ever; of the lowest priority, so that a scheduler by itself takes it first."""
+"""Tolerates every preemptor below 10,000 without end. Its priority is the lowest, so a scheduler
+without the extender would take it first.
+"""
 CLASSES = (
     a_priority_class(TOLERANT, 500, minimum_preemptable_priority="10000", toleration_seconds="-1"),
     a_priority_class(LOW, 1000),
@@ -47,7 +52,9 @@ def of_class(value: int) -> Any:
 
 
 def run_as_foretold(ours: ExtenderCluster, preemptor: Any) -> None:
-    """Create a preemptor, for which the scheduler does what `reprieve simulate` tells beforehand: same node, same victims."""
+    """Create a preemptor; the scheduler's node and victims must be those that `reprieve simulate`
+    names.
+    """
     best, *_ = foretold(ours, preemptor)
     before = ours.names()
     ours.run(preemptor)
@@ -62,7 +69,7 @@ def run_as_foretold(ours: ExtenderCluster, preemptor: Any) -> None:
 
 
 def foretold(ours: ExtenderCluster, preemptor: Any) -> list[Any]:
-    """Return the nodes and victims that `reprieve simulate` finds in the live cluster, the best first."""
+    """Return the nodes and victims that `reprieve simulate` finds in the cluster, best first."""
     file = ours.config.with_name("preemptor.json")
     file.write_text(json.dumps(preemptor))
     done = ours.cluster.reprieve("simulate", "--preemptor", str(file), "-o", "json")
@@ -163,7 +170,8 @@ def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
 def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late(
     ours: ExtenderCluster,
 ) -> None:
-    # The scheduler keeps the connection of its last call. Without one, nothing of the next would ever arrive.
+    # The scheduler keeps the connection of its last call. Without this call, nothing of the next
+    # one would ever arrive.
     ours.run(a_pod("before", LOW, 8, node="kwok-1"))
     ours.run(a_pod("opener", URGENT, 8, node="kwok-1"))
     ours.run(a_pod("taken", TOLERANT, 4, node="kwok-0"), a_pod("spared", MIDDLE, 4, node="kwok-0"))

@@ -1,7 +1,10 @@
-"""Gangs on an unmodified scheduler that asks our extender, with guard and operator: of a gang all go or none, and for somebody.
+"""Gangs on an unmodified scheduler with extender, guard and operator: all of a gang leaves, or
+none.
 
-Gangs of eight fill the nodes; each round one of four comes that needs as much as one of them has. `GANG_ROUNDS` says how many
-rounds in all, half of them with each kind of gang: a few where it is one of many tests, a hundred in `make test-gangs`.
+A gang leaves only for a preemptor that gets its place. Gangs of eight fill the nodes. In each round
+a gang of four arrives and requests as much as one of them has. `GANG_ROUNDS` sets the number of
+rounds, half of them with each kind of gang: a few among the other tests, a hundred in `make
+test-gangs`.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ def cleared(ours: ExtenderCluster) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Kind:
-    """How a gang is made, and what tells its pods from others'."""
+    """How a gang is declared, and the labels that identify its pods."""
 
     label: str
     jobs: int
@@ -70,7 +73,7 @@ KINDS = {
     "a Job with a pod group": Kind(
         f"{GROUP}/name", 1, lambda size: {f"{GROUP}/min-available": str(size)}
     ),
-    # As JobSet's controller labels its pods, of which nothing says how many there are.
+    # Labels as JobSet's controller sets them; nothing in the pods states the size of the gang.
     "the Jobs of a JobSet": Kind(
         keys.JOBSET,
         2,
@@ -168,7 +171,8 @@ def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
         assert sorted(left.values()) == [0, *[VICTIM_SIZE] * (VICTIMS - 1)], told
         victim = min(names, key=left.__getitem__)
         gangs.end(preemptor, victim)
-        # Another one: a Job's controller waits for minutes before it makes so many failed pods anew.
+        # Create another Job: its controller waits for minutes before it replaces so many failed
+        # pods.
         names[names.index(victim)] = f"victim-{VICTIMS + number}"
         gangs.start(f"victim-{VICTIMS + number}", VICTIM_SIZE, 1, LOW)
 
@@ -177,7 +181,7 @@ def test_for_a_gang_that_could_not_be_placed_whole_nobody_goes(ours: ExtenderClu
     gangs = Gangs(ours, ONE_JOB)
     gangs.fill()
     before, answered = gangs.running(), ours.calls("nothing")
-    # Four nodes have room for one each at most, if everybody went: the fifth would find none.
+    # With every pod evicted, four nodes have room for one each: the fifth would find no room.
     gangs.create("too-large", NODES + 1, 8, URGENT)
     ours.wait_calls("nothing", answered + NODES)
     assert gangs.running() == before

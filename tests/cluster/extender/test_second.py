@@ -1,4 +1,6 @@
-"""The second scheduler, with its own account's rights and no more, as `manifests/scheduler/second` deploys it."""
+"""The second scheduler with only its own account's rights, as `manifests/scheduler/second` deploys
+it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
 
 
 def arguments(made: ExtenderCluster) -> list[str]:
-    """Return the Deployment's arguments, with the file as it is shipped but for where things are on this machine."""
+    """Return the Deployment's arguments and the shipped file, with the paths of this machine."""
     (config,) = read(SECOND / "config.yaml")
     asked = json.loads(made.config.read_text())["extenders"][0]
     config["extenders"][0]["urlPrefix"] = asked["urlPrefix"]

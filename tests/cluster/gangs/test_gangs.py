@@ -1,6 +1,8 @@
-"""A gang's pods agree: what the webhooks see is refused, also after a restart; what they admit, the operator tells.
+"""The pods of a gang must agree: webhooks refuse what they see, the operator reports the rest.
 
-A cluster of its own: the native types have to be switched on. Both programs run with the rights of their ServiceAccounts.
+The refusals also hold after a restart of the webhooks. The tests need a cluster of their own,
+because the native types have to be switched on. Both programs run with the rights of their
+ServiceAccounts.
 """
 
 import json
@@ -208,7 +210,7 @@ def test_a_native_group_says_whether_its_pods_have_its_priority(
     assert ours.create(a_pod("n-first", "", priorityClassName="high", **group)).status == 0
     condition = wait_for("the condition", lambda: the_condition(ours, "True"))
     assert condition["reason"] == "PodsOfAnotherPriority"
-    assert condition["message"] == "pods of another priority than the group's 100: 1"
+    assert condition["message"] == "pods with another priority than the group's 100: 1"
     ours.delete("n-first")
     assert (
         wait_for("agreement", lambda: the_condition(ours, "False"), 60.0)["reason"] == "PodsMatch"

@@ -1,6 +1,7 @@
-"""The gang gate on a real cluster: a stock scheduler gets a gang's pods together, and nothing waits for ever.
+"""The gang gate on a real cluster: a stock scheduler gets a gang's pods together; no wait is
+endless.
 
-A quota keeps a Job's last pod from being made for as long as a test wants a gang to be incomplete.
+A quota keeps a Job's last pod from being created for as long as a test needs an incomplete gang.
 """
 
 import json
@@ -182,7 +183,7 @@ def a_pod(name: str, gates: Any = (), owner: Any = None, **labels: str) -> Any:
 
 
 def holds_new_pods(gated: Gated) -> bool:
-    """Say whether a gang's pod would be held; it is not made, where no quota keeps it from being tried."""
+    """Say whether a gang's pod would be held: by a dry run in a namespace without a quota."""
     there = replace(gated, namespace="default")
     job = gated.cluster.kubectl.find("job", "idle", "-n", there.namespace)
     if job is None:
@@ -194,7 +195,7 @@ def holds_new_pods(gated: Gated) -> bool:
 
 @contextmanager
 def nobody_changes(gated: Gated, pod: str) -> Iterator[None]:
-    """Have a policy of somebody else's refuse every change of a pod for the block."""
+    """Add a foreign policy that refuses every change of a pod, for the block."""
     constraints = {
         "apiGroups": [""],
         "apiVersions": ["v1"],

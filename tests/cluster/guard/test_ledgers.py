@@ -1,4 +1,6 @@
-"""What Reprieve keeps on the owners of victims is its own to write, whatever its author may do to them otherwise."""
+"""Only Reprieve writes its records on the owners of victims, whatever other rights their author
+has.
+"""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +17,10 @@ pytestmark = pytest.mark.cluster
 NAMESPACE = "guard-ledgers"
 OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
 LEDGER = '{"v":1,"slots":{}}'
-NEEDS_REPORT = 'Forbidden: written by Reprieve only (needs verb "report" on softevictions.reprieve.dev, cluster-wide)'
+NEEDS_REPORT = (
+    "Forbidden: written by Reprieve only "
+    '(needs verb "report" on softevictions.reprieve.dev, cluster-wide)'
+)
 KEYS = [keys.LEDGER, keys.SUSPENDED]
 POD = {
     "spec": {
@@ -46,7 +51,7 @@ def app(kind: str, **metadata: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def owner(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
-    """Somebody who may do everything in the namespace, by wildcards."""
+    """A user who has every right in the namespace, by wildcards."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     cluster.kubectl.apply(namespace, *role("owner", NAMESPACE, [rule("*", "*", group="*")]))
     cluster.kubectl.apply(job("owner"), app("StatefulSet"), app("ReplicaSet"), app("Deployment"))
@@ -116,7 +121,9 @@ def test_the_operator_writes_it_others_keep_it_and_whoever_replaces_the_object_m
 def test_a_rollout_that_brings_an_earlier_replicasets_ledger_along_is_not_held_up(
     cluster: ClusterHandle, owner: ImpersonatedUser
 ) -> None:
-    """`kubectl rollout undo` copies a ReplicaSet's annotations to its Deployment, and that gives them to the next one."""
+    """`kubectl rollout undo` copies a ReplicaSet's annotations to its Deployment, which passes them
+    on.
+    """
     operator = ImpersonatedUser(cluster.kubectl, OPERATOR, NAMESPACE)
     first = wait_for("the first ReplicaSet", lambda: replica_sets(cluster, set()))
     done = operator.run("annotate", "replicaset", first[0], f"{keys.LEDGER}={LEDGER}")

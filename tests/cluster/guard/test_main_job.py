@@ -1,4 +1,4 @@
-"""The main job behind an unmodified scheduler: something more important arrives, or the node is drained, and no work is lost."""
+"""The main job on an unmodified scheduler: a preemption or a drain of the node loses no work."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where it happens, and the one node that has room for one of the two."""
+    """The one node of these tests; it has room for one of the two pods."""
 
     world: World
     node: str
@@ -90,7 +90,7 @@ def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacem
     )
     assert resumes(session, first, left["checkpoint"]["step"])
     asked = deletions(place, session, first)
-    # Once the pod is terminating, whoever else deletes it changes nothing.
+    # Once the pod is terminating, another deletion by any user changes nothing.
     accepted = next(user for user, code in asked if code == 200)
     assert accepted == "system:serviceaccount:reprieve-system:reprieve-operator"
     assert ("system:kube-scheduler", 429) in asked
@@ -132,7 +132,9 @@ _SEEN: dict[str, Any] = {}
 
 
 def start_training(place: Place, session: Session) -> str:
-    """Apply the tree's own example, of low priority, in want of the one slot; return its running pod."""
+    """Apply the tree's own example at low priority; it requests the one slot. Return its running
+    pod.
+    """
     _SEEN.clear()
     items = workload._rendered(session)
     for item in items:
@@ -198,7 +200,7 @@ def resumes(session: Session, first: str, step: int) -> bool:
 
 
 def deletions(place: Place, session: Session, name: str) -> list[tuple[str, int]]:
-    """Return who asked for the pod's deletion, and what was answered, oldest first."""
+    """Return the users that requested the pod's deletion, with the answers, oldest first."""
     assert place.world.audit_log is not None
     entries = map(json.loads, place.world.audit_log.read_text().splitlines())
     return [

@@ -1,4 +1,4 @@
-"""An unmodified kube-scheduler with more victims on a node than it deletes at a time, against the guard."""
+"""An unmodified kube-scheduler against the guard, with more victims than it deletes at a time."""
 
 import time
 from collections.abc import Iterator
@@ -20,7 +20,8 @@ ANSWERS = {"put off": {}, "refused": {"quota.scheduling.koordinator.sh/preemptib
 @pytest.fixture(scope="module")
 def ours() -> Iterator[GuardedCluster]:
     with guarded_cluster("test-guard-many") as cluster:
-        # Without this, the first of them would be gone, and found so, while they are watched: the demo's times are short.
+        # Without this, the first victims would be gone while the test watches: the demo's times are
+        # short.
         cluster.set_policy(ceiling="5m", checkpointTimeout="4m")
         cluster.set_capacity("kwok-0", VICTIMS)
         cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
@@ -35,7 +36,9 @@ def ours() -> Iterator[GuardedCluster]:
 def test_a_few_of_many_victims_are_asked_for_and_then_rarely(
     ours: GuardedCluster, labels: dict[str, str]
 ) -> None:
-    """Each victim is a client that comes back by itself: without its bound, they would be 1.5 calls a second."""
+    """Each victim is a client that retries by itself: without the limit, they would be 1.5 calls a
+    second.
+    """
     with ours.namespace("many") as team:
         pods = (
             a_pod(f"victim-{n}", slots=1, priority_class=LOW, node="kwok-0") for n in range(VICTIMS)

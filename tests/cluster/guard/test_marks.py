@@ -1,6 +1,7 @@
-"""Marks and state are rights, not text: asked of the real API server, as people with some rights and not others.
+"""Marks and state need rights; the text alone is not enough. Checked on the real API server.
 
-The guard is the base's alone: no webhook takes part, so all of this holds while the webhooks are down.
+Users with some rights, and without others, try each change. Only the base's guard takes part and no
+webhook, so all of this also holds while the webhooks are down.
 """
 
 import json
@@ -35,14 +36,23 @@ STATE = {
     "a request": ("annotations", keys.CHECKPOINT_REQUEST, '{"version":1}'),
 }
 NEEDS_DELETE = "Forbidden: setting a soft-eviction mark needs the right to delete the pod"
-NEEDS_REPORT = 'Forbidden: written by Reprieve only (needs verb "report" on softevictions.reprieve.dev, cluster-wide)'
-NEEDS_MARK = 'Forbidden: written by Reprieve only (needs verb "mark" on softevictions.reprieve.dev, cluster-wide)'
-NEEDS_CANCEL = 'Forbidden: taking a soft eviction back needs verb "cancel" on softevictions.reprieve.dev, cluster-wide'
+NEEDS_REPORT = (
+    "Forbidden: written by Reprieve only "
+    '(needs verb "report" on softevictions.reprieve.dev, cluster-wide)'
+)
+NEEDS_MARK = (
+    "Forbidden: written by Reprieve only "
+    '(needs verb "mark" on softevictions.reprieve.dev, cluster-wide)'
+)
+NEEDS_CANCEL = (
+    "Forbidden: taking a soft eviction back needs "
+    'verb "cancel" on softevictions.reprieve.dev, cluster-wide'
+)
 
 
 @dataclass(frozen=True)
 class People:
-    """Who is in the story."""
+    """The users of these tests."""
 
     admin: ImpersonatedUser
     writer: ImpersonatedUser
@@ -94,7 +104,7 @@ class _Admin(ImpersonatedUser):
 
 @pytest.fixture
 def pod(people: People, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Make a pod that nobody schedules; return its name."""
+    """Create a pod that stays unscheduled; return its name."""
     name = f"pod-{abs(hash(request.node.name)):x}"
     created = people.admin.run("create", "-f", "-", stdin=a_pod(name))
     assert created.status == 0, created.output
@@ -211,7 +221,9 @@ def test_a_marked_pod_joins_no_gang_whose_pods_one_may_not_delete(
 def test_who_may_delete_one_pod_only_may_not_mark_it_as_one_of_a_gang(
     people: People, pod: str
 ) -> None:
-    """A gang goes as a whole: the mark would reach pods that they may not delete, whose gang anybody may join."""
+    """A gang is evicted as a whole. Any pod may join it, so the mark would reach pods that the user
+    may not delete.
+    """
     only = rule("pods", "get patch delete") | {"resourceNames": [pod]}
     people.admin.kubectl.apply(*role("deleter-of-one", NAMESPACE, [only]))
     person = ImpersonatedUser(people.admin.kubectl, "deleter-of-one", NAMESPACE)

@@ -1,4 +1,4 @@
-"""A Namespace's policy is its admin's: tenants who may change their namespaces may not change that."""
+"""A Namespace's policy belongs to the admin: users who may edit the Namespace may not edit it."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ NEEDS_EDIT = 'Forbidden: changing it needs verb "edit" on policies.reprieve.dev,
 
 @pytest.fixture(scope="module")
 def tenant(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
-    """Somebody who may do everything to Namespaces, short of their policy."""
+    """A user who may do everything to Namespaces, except change their policy."""
     bound = {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRole",

@@ -1,7 +1,7 @@
-"""An unmodified kube-scheduler that schedules native groups (`GenericWorkload`), against the guard: how often it asks.
+"""An unmodified kube-scheduler that schedules native groups (`GenericWorkload`), against the guard.
 
-One that is disrupted as a whole it deletes on every node, for a preemptor on one of them; and for a group that preempts it deletes
-victims on several nodes at once.
+The tests count its calls. It deletes a group that is disrupted as a whole on every node, for a
+preemptor on one of them. For a group that preempts, it deletes victims on several nodes at once.
 """
 
 from collections.abc import Iterator
@@ -114,7 +114,7 @@ def of_group(group: str, node: str, priority_class: str, **metadata: Any) -> Any
 
 
 def told_in(ours: GuardedCluster, team: str) -> str:
-    """Return a pod that is asked to save, once there is one."""
+    """Return a pod once it carries a checkpoint request."""
 
     def find() -> str | None:
         pods: list[Any] = ours.kubectl.get(

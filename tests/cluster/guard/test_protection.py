@@ -1,4 +1,7 @@
-"""What protects a pod is claimed by who may, and only falls afterwards: attacks, while no webhook is there to see them."""
+"""Protecting a pod needs rights, and protection may only be lowered afterwards; attacks on that.
+
+No webhook runs that could see the attacks.
+"""
 
 import json
 from collections.abc import Iterator
@@ -17,15 +20,24 @@ pytestmark = pytest.mark.cluster
 
 NAMESPACE, SENSITIVE, GIVEN = "guard-protection", "guard-sensitive", "guard-given"
 WAYS = ["", "status"]
-NEEDS_CLAIM = 'Forbidden: class 10 needs verb "claim-sensitive" on preemptionclasses.reprieve.dev, cluster-wide'
+NEEDS_CLAIM = (
+    'Forbidden: class 10 needs verb "claim-sensitive" '
+    "on preemptionclasses.reprieve.dev, cluster-wide"
+)
 RISES = f"metadata.labels[{keys.PREEMPTION_CLASS}]: Forbidden: may only be lowered after creation"
-TAKEN_BACK = f"metadata.labels[{keys.PREEMPTIBLE}]: Forbidden: a preemptible pod stays preemptible after creation"
-CHANGED = f"metadata.annotations[{keys.PREEMPTION_PRIORITY_CLASS}]: Forbidden: may not be changed after creation"
+TAKEN_BACK = (
+    f"metadata.labels[{keys.PREEMPTIBLE}]: "
+    "Forbidden: a preemptible pod stays preemptible after creation"
+)
+CHANGED = (
+    f"metadata.annotations[{keys.PREEMPTION_PRIORITY_CLASS}]: "
+    "Forbidden: may not be changed after creation"
+)
 
 
 @dataclass(frozen=True)
 class People:
-    """Who is in the story."""
+    """The users of these tests."""
 
     owner: ImpersonatedUser
     """May do everything in the namespace, by wildcards."""
@@ -82,7 +94,7 @@ def people(cluster: ClusterHandle) -> Iterator[People]:
 
 @pytest.fixture
 def pod(people: People, request: pytest.FixtureRequest) -> str:
-    """A pod that says what the test's parameter says, made by the cluster's administrator."""
+    """A pod with the metadata of the test's parameter, created by the cluster's administrator."""
     name = f"pod-{abs(hash(request.node.nodeid))}"
     metadata = getattr(request, "param", {})
     people.admin.read("create", "-n", NAMESPACE, "-f", "-", stdin=a_pod(name, **metadata))

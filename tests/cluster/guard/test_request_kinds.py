@@ -1,4 +1,7 @@
-"""The guard on a real cluster: whom it refuses, whom it puts off, whom it never touches. An unmodified scheduler and kubectl."""
+"""The guard on a real cluster: requests that it refuses, postpones, and never touches.
+
+The callers are an unmodified scheduler and kubectl.
+"""
 
 import json
 import os
@@ -114,7 +117,7 @@ def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
 def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_makes_room(
     ours: GuardedCluster,
 ) -> None:
-    # On a node of which nobody else was refused lately: the more were, the longer are the times.
+    # Use a node with no recent refusals: each refusal lengthens the times that follow.
     with ours.namespace("tolerates") as team:
         ours.create(
             team,
@@ -531,7 +534,7 @@ def test_the_webhooks_may_change_the_mark_of_a_pod_and_nothing_else(ours: Guarde
 
 
 def as_webhooks(ours: GuardedCluster, team: str, patch: Any) -> str:
-    """Return what kubectl says of a patch, or of a deletion, by the webhooks' own identity."""
+    """Return kubectl's output for a patch or a deletion with the webhooks' own identity."""
     who = "--as=system:serviceaccount:reprieve-system:reprieve-webhooks"
     words = (
         ["delete", "pod", "pod"] if patch is None else ["patch", "pod", "pod", "--type=strategic"]
@@ -560,7 +563,9 @@ def drained(ours: GuardedCluster, team: str, *words: str) -> "subprocess.Complet
 
 
 def budget(ours: GuardedCluster, team: str, at_least: int) -> None:
-    """Allow the pods of the app `db` to become no fewer, and wait until somebody has counted them."""
+    """Forbid any disruption of the pods of app `db`; wait until the disruption controller counted
+    them.
+    """
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "db"}}}
     found = {
         "apiVersion": "policy/v1",

@@ -1,6 +1,7 @@
-"""The guard beside the extender: one refusal marks the whole set that was chosen, so that its victims save at the same time.
+"""The guard beside the extender: one refusal marks the whole chosen set, so victims save together.
 
-With asynchronous preemption on and off: where it is off, nobody knows for whom a victim goes, and they are told one by one.
+With asynchronous preemption on and off: where it is off, the guard does not know the preemptor, and
+notifies the victims one by one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extend
         made.programs.wait_until_ready(OPERATOR)
         leads = "\nreprieve_leader 1.0\n"
         wait_for("leadership", lambda: leads in made.programs.read(OPERATOR, "/metrics"), SECONDS)
-        # By its renewals the webhooks know that an operator is there: without one, whoever is preempted goes without notice.
+        # The Lease's renewals show the webhooks that an operator runs: without one, a preempted pod
+        # gets no notice.
         first = renewed_at(made)
         wait_for("the Lease is renewed", lambda: renewed_at(made) != first, SECONDS)
         yield made
@@ -72,7 +74,7 @@ def test_a_sets_preemptor_asks_rarely_holds_nobody_up_and_is_placed_when_all_hav
     else:
         wait_for("one is told", lambda: told(ours, "a") or told(ours, "b"), SECONDS)
     bystander_is_placed(ours)
-    time.sleep(WATCHED_SECONDS)  # That nobody insists shows in time only.
+    time.sleep(WATCHED_SECONDS)  # That the scheduler does not insist shows only over time.
     assert rate(deletions(ours)) <= 1
     unsaved = {"a", "b"}
     while unsaved:
@@ -94,7 +96,9 @@ def renewed_at(ours: ExtenderCluster) -> str:
 
 
 def are_told_at_once(ours: ExtenderCluster) -> None:
-    """Where the preemptor is known, its whole set is: the second one's deletion is only sent once the first has gone."""
+    """The whole set is known where its preemptor is: the second deletion is sent after the first
+    victim is gone.
+    """
     states = [
         wait_for(f"{name} is told", lambda name=name: told(ours, name), SECONDS)
         for name in ("a", "b")
@@ -121,7 +125,7 @@ def all_told(ours: ExtenderCluster, names: set[str]) -> Iterator[tuple[str, Any]
 
 
 def told(ours: ExtenderCluster, name: str) -> Any:
-    """Return a pod's state once it is asked to save."""
+    """Return a pod's state once it carries a checkpoint request."""
     pod = ours.cluster.kubectl.get("pod", name, "-n", NAMESPACE)
     state = json.loads(pod["metadata"].get("annotations", {}).get(keys.EVICTION, "{}"))
     return state if state.get("phase") in ("hinted", "checkpointing") else None

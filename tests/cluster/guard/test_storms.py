@@ -1,7 +1,8 @@
-"""An unmodified kube-scheduler against the guard: how often it asks, who waits meanwhile, and when the preemptor is placed.
+"""An unmodified kube-scheduler against the guard: its call rate, waiting pods, and placement.
 
-Every kind of answer, with asynchronous preemption on, off, and as before 1.33, counted in the API server's audit log. Most are given side by
-side, each on a node of its own: a bystander that is placed meanwhile was held up by none of them.
+The tests cover every kind of answer, with asynchronous preemption on, off, and as before 1.33,
+counted in the API server's audit log. Most answers are given side by side, each on a node of its
+own: if a bystander is placed in the meantime, none of them held it up.
 """
 
 import json
@@ -92,10 +93,13 @@ def test_whoever_is_refused_is_asked_for_again_where_a_pod_goes(
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_while_pods_end_all_the_time_only_who_is_told_no_time_and_makes_no_pause_asks_as_often_as_they_do(
+def test_while_pods_end_all_the_time_only_who_is_told_no_time_and_makes_no_pause_asks_as_often_as_they_do(  # noqa: E501
     played: ScenarioResults, pace: str, name: str
 ) -> None:
-    """As without a guard for a victim that may not be deleted; over a gang that passes for gone a scheduler sleeps after a while."""
+    """The rate is that without a guard for a victim that may not be deleted.
+
+    Over a gang that counts as gone, a scheduler sleeps after a while.
+    """
     at_first, later = played.busy
     assert min(at_first.ended, later.ended) >= storms.WATCHED_SECONDS / 3
     size, is_unbounded = SCENARIOS[name].size, pace == SYNCHRONOUS
@@ -182,7 +186,7 @@ def test_one_that_wants_no_checkpoint_goes_as_ever(ours: GuardedCluster) -> None
 
 
 def victim_in(ours: GuardedCluster, team: str) -> str:
-    """Return the pod that was marked, once it is told."""
+    """Return the marked pod once its workload is notified."""
 
     def find() -> str | None:
         pods: list[Any] = ours.kubectl.get(

@@ -1,4 +1,4 @@
-"""A mark in a template would evict every pod that it makes: refused for every kind of template, by everybody."""
+"""A mark in a template would evict every pod made from it: refused for all kinds and all users."""
 
 import json
 from collections.abc import Iterator

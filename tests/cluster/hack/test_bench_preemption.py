@@ -1,4 +1,6 @@
-"""The benchmark of preemption plays the workloads of real Jobs, and counts what a real control plane does to them."""
+"""The preemption benchmark plays workloads of real Jobs and counts what a control plane does to
+them.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -92,7 +94,7 @@ async def test_victims_lose_what_they_had_not_saved_and_their_replacements_do_wh
     assert preemptor.nominated_at is not None
     assert preemptor.end == resumed.end == repeated.end == "finished"
     assert asked.end == preempted.end == "preempted"
-    # Nothing was saved in time: what it keeps, it saved because it was asked to.
+    # No checkpoint was complete in time: it keeps only what it saved because of a request.
     assert asked.hinted_at is not None
     assert asked.kept > 0
     assert asked.wasted >= TAKES_HINTS.save_seconds

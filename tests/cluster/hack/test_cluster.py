@@ -1,4 +1,4 @@
-"""`hack/cluster` keeps its promises: repeatable, side by side, repaired by `up`, and `down` ends nothing of others."""
+"""`hack/cluster`: repeatable, several side by side, repaired by `up`; `down` ends only its own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ours() -> Iterator[OwnCluster]:
 
 @pytest.fixture(scope="module")
 def neighbour(ours: OwnCluster) -> Iterator[OwnCluster]:
-    """Another cluster beside ours."""
+    """Another cluster beside the one under test."""
     assert ours.processes()
     with own_cluster("test-hack-native", "--kwok-nodes", 0, *NATIVE_TYPES) as cluster:
         yield cluster
@@ -202,14 +202,18 @@ def priority_class(name: str, value: int) -> Any:
 
 
 def demanding(name: str, **spec: Any) -> Any:
-    """Return a pod for one node on which there is no room for two of its kind."""
+    """Return a pod for one node that has no room for two such pods."""
     spec |= {"nodeSelector": {"kubernetes.io/hostname": "kwok-0"}}
     return a_pod(name, "none", main={"resources": {"requests": {"cpu": "5"}}}, **spec)
 
 
 @contextmanager
 def strangers(cluster: OwnCluster) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run a process with almost etcd's command line, and one that got the pid on record for kwok, which has died."""
+    """Run two decoys.
+
+    One process has almost etcd's command line; the other got the pid that is on record for kwok,
+    which has died.
+    """
     etcd, kwok = (cluster.processes()[name] for name in ("etcd", "kwok"))
     name, *arguments = Path(f"/proc/{etcd.pid}/cmdline").read_text().split("\0")
     os.kill(kwok.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""`make demo KUBECONFIG=…`: in a cluster that is there already the demo asks, shows what it can, and leaves nothing."""
+"""`make demo KUBECONFIG=…` in an existing cluster: it asks, shows what it can, and cleans up."""
 
 import io
 from collections.abc import Iterator
@@ -90,9 +90,8 @@ def test_a_cluster_that_cannot_reach_this_machine_is_told_what_to_do_instead(
     elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainjob.world.EFFECTIVE_SECONDS", 3.0)
-    monkeypatch.setattr(
-        install, "LOCAL_URL", "https://no-such-text/"
-    )  # so that they are called where nobody listens
+    # The webhooks are then called at an address where no server listens.
+    monkeypatch.setattr(install, "LOCAL_URL", "https://no-such-text/")
     with pytest.raises(ClusterError, match=r"does not reach .*kubectl apply -k manifests/base"):
         tell(elsewhere)
     assert traces(kubectl) == []

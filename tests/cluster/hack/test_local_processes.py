@@ -1,4 +1,8 @@
-"""A pod's local process sees what a container would: signals, grace, files, its address; its end is the pod's end."""
+"""A pod's local process sees what a container sees: signals, grace, files, address; its exit
+counts.
+
+The pod ends when the process ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The overlay `cel` on the real API server: what the policies cover is decided without a call, the rest is called for."""
+"""The overlay `cel` on the real API server: policies decide what they cover; the rest is called
+for.
+
+For what the policies cover, the API server does not call the webhooks.
+"""
 
 import json
 from collections.abc import Iterator

@@ -1,7 +1,9 @@
-"""What no rule could concern never leaves the API server; what a rule reads always does, and so with what the guard rules on.
+"""Requests that no rule reads stay in the API server; requests that rules or the guard read leave
+it.
 
-The base's webhook configurations, changed in two ways: nothing answers behind them, and that is refused. So a request is
-called for exactly where it fails. They are narrowed to this module's objects.
+The tests use the base's webhook configurations with two changes: no server answers behind them, and
+a failed call refuses the request. So a request reaches a webhook exactly where it fails. The
+configurations are narrowed to this module's objects.
 """
 
 import json
@@ -122,7 +124,7 @@ def change(kubectl: Any, kind: str, name: str, metadata: Any, *words: str, **fie
 
 
 def delete(kubectl: Any, user: str, *pods: str, namespace: str = NAMESPACE) -> Done:
-    """Delete pods as a user who may do everything: only the name matters here."""
+    """Delete pods as a user who has every right: only the name matters here."""
     identity = (f"--as={user}", "--as-group=system:masters")
     return kubectl.run("delete", "pods", *pods, "-n", namespace, "--dry-run=server", *identity)
 
@@ -149,7 +151,7 @@ SPEAKING = {
         a_pod("says-a-hint", annotations={keys.CHECKPOINT_HINT: "annotation:"}),
     )
 }
-"""Each says one thing for which a scheduler's deletion of it is reviewed."""
+"""Each pod states one thing for which a scheduler's deletion of it is reviewed."""
 GOING = a_pod("going", {keys.PREEMPTION_CLASS: "3"}, finalizers=["example.com/hold"])
 
 SCHEDULERS = ("system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler")
@@ -266,7 +268,7 @@ def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubec
     owned = a_deployment("new", labels, "ReplicaSet", ownerReferences=[owner])
     made = create(kubectl, owned, NAMESPACE, f"--as={controllers.OF_DEPLOYMENTS[0]}")
     assert made.status == 0, made.output
-    # Anybody can write an owner reference.
+    # Any user can write an owner reference.
     assert CALL_FAILED in create(kubectl, owned).output
 
 

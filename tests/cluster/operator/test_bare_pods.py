@@ -1,4 +1,4 @@
-"""Bare pods on a real control plane: made anew once, as their author wrote them, where their Namespace wants it."""
+"""Bare pods on a real control plane: recreated once, as written, if their Namespace asks."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ OPERATOR = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": 
 
 @dataclass(frozen=True)
 class Here:
-    """A Namespace that wants its bare pods made anew."""
+    """A Namespace whose policy has its bare pods recreated."""
 
     cluster: ClusterHandle
     namespace: str
@@ -157,7 +157,7 @@ def test_what_it_was_told_it_leaves_to_the_next(here: Here) -> None:
 
 
 def ending(here: Here, name: str, **metadata: Any) -> Any:
-    """Return a marked pod that somebody's finalizer holds, once it is being deleted."""
+    """Return a marked pod that a foreign finalizer holds, once it is being deleted."""
     victim = here.cluster.create_pod(here.namespace, name, finalizers=HELD, **metadata)
     here.cluster.mark(here.namespace, name)
     wait_for(
@@ -263,7 +263,8 @@ def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(h
         status,
     )
     here.cluster.kubectl.read(*words)
-    # While it is still there: whatever happens to the operator as the pod disappears, nothing is left to be made.
+    # While the pod still exists: whatever happens to the operator as it disappears, nothing is left
+    # to create.
     here.wait_done()
     operator.kill()
     here.free("done")
@@ -425,7 +426,7 @@ def test_a_pod_that_wants_none_gets_no_replacement(here: Here) -> None:
 
 
 def witness(here: Here) -> None:
-    """Wait until the operator has made another pod anew: what it would make before it, it has made."""
+    """Wait until the operator has recreated another pod: all earlier ones exist by then."""
     victim = here.cluster.create_pod(here.namespace, "witness")
     here.cluster.mark(here.namespace, "witness")
     here.replaced(victim)

@@ -1,6 +1,6 @@
-"""Victims that are evicted, not deleted: a disruption budget is honoured, for as long as the victim's ceiling allows.
+"""Victims that are evicted, not deleted: a disruption budget holds them until their ceiling.
 
-What an eviction asked for, and a budget holds then, stays.
+If an eviction marked the pod and a budget still holds it at the ceiling, the pod stays.
 """
 
 import json
@@ -40,14 +40,17 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 @pytest.fixture
 def patience(cluster: ClusterHandle, operator: Program) -> None:  # noqa: ARG001 - it sets a policy, too
-    """Have the operator wait for a budget for as long as a busy machine takes to count it, or to start a successor."""
+    """Let the operator wait for a budget for long.
+
+    A busy machine takes that long to count it, or to start a successor.
+    """
     cluster.set_policy(**PACE | {"ceiling": "5m"})
 
 
 def budget(
     cluster: ClusterHandle, namespace: str, name: str, at_least: int, app: str = "db"
 ) -> None:
-    """Allow the pods of an app to become no fewer, and wait until somebody has counted them."""
+    """Forbid any disruption of an app's pods; wait until the disruption controller counted them."""
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": app}}}
     metadata = {"name": name, "namespace": namespace}
     cluster.kubectl.apply(
@@ -218,7 +221,7 @@ def evict_mark(cluster: ClusterHandle, namespace: str, name: str) -> None:
 
 
 def stood_down(cluster: ClusterHandle, namespace: str, name: str) -> Any:
-    """Return a pod that nobody asks to go any more, because its budget held it."""
+    """Return a pod whose eviction was given up because its budget held it."""
 
     def find() -> Any:
         pod = cluster.pod(namespace, name)
@@ -241,7 +244,7 @@ def ceiling_of(pod: Any) -> datetime:
     return asked_at + timedelta(seconds=15)
 
 
-def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_its_workload_goes_on(
+def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_its_workload_goes_on(  # noqa: E501
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     hints = POLLS | {keys.CHECKPOINT_TIMEOUT: "12s"}

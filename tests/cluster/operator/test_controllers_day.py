@@ -1,8 +1,9 @@
-"""A day of Kubernetes' own controllers under full enforcement: whatever they do, no admission of ours is in their way.
+"""A day of Kubernetes' own controllers under full enforcement: our admission stops none of them.
 
-Real controllers of a real control plane on simulated nodes, with the manifests, both programs and the guard installed while
-objects that break rules were there already. The API server's audit log is the witness. There is no metrics API: the
-autoscaler is the real one, which scales without metrics to get into its bounds.
+Real controllers of a real control plane act on simulated nodes. The manifests, both programs and
+the guard are installed while objects that break rules already exist. The API server's audit log is
+the evidence. There is no metrics API: the autoscaler is the real one, which scales without metrics
+to get into its bounds.
 """
 
 import time
@@ -24,7 +25,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 CLUSTER = "reprieve-day"
 KUBE_SYSTEM = "system:serviceaccount:kube-system:"
 MAKERS = {
-    "pods": ["replicaset-controller", "replication-controller", "statefulset-controller", "daemon-set-controller", "job-controller"],
+    "pods": ["replicaset-controller", "replication-controller", "statefulset-controller",
+             "daemon-set-controller", "job-controller"],
     "replicasets": ["deployment-controller"],
     "jobs": ["cronjob-controller"],
 }  # fmt: skip
@@ -47,7 +49,7 @@ WITHOUT_NOTICE = {
     ("web", "replicaset-controller"),
     (OLD, "admin"),
 }
-"""Where, and by whom, pods are deleted that want a checkpoint: a scheduler or a drain would be refused."""
+"""Where pods that want a checkpoint are deleted, and by whom: a scheduler would be refused."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,12 @@ class Told:
 
     calls: list[AuditedCall]
     ready_at: str
-    """Since when the webhooks answer; a CronJob of before may become due between `kubectl apply` and then."""
+    """When the webhooks begin to answer; before that, an older CronJob may become due."""
     failed: Mapping[str, str]
     """The chapters that came to no good end, with why."""
     reviews: Mapping[str, float]
     others_deletions: float
-    """Of which the guard was asked: it counts them as skipped."""
+    """Requests that reached the guard: it counts them as skipped."""
     log: str
     seconds: float
 

@@ -1,7 +1,8 @@
-"""Reprieve as a responder to native EvictionRequests, on an API server that begins to serve them while everything runs.
+"""Reprieve as a responder to native EvictionRequests, which the API server begins to serve later.
 
-1.37 ships no controller for these types: `reprieve_testing.evictions` stands in for it, and the API server checks what it writes.
-Native PodGroups, which it begins to serve with them, count from then on too.
+The API server begins to serve the types while everything runs. 1.37 ships no controller for them:
+`reprieve_testing.evictions` stands in for it, and the API server checks what it writes. Native
+PodGroups, which it begins to serve with them, count from then on too.
 """
 
 import json
@@ -44,7 +45,7 @@ class World:
     before: Any
     """A pod that was made then."""
     groups_before: str
-    """What the API server said then of PodGroups."""
+    """The API server's answer about PodGroups before it serves them."""
     complaints: str
     """What the operator had logged by then of what it could not read."""
 
@@ -58,7 +59,7 @@ class World:
         return self.cluster.create_pod(NAMESPACE, name, **{"annotations": POLLS, **metadata})
 
     def asked(self, name: str, **metadata: Any) -> Any:
-        """Return a pod that an Eviction of its name asked to go, once its workload was told."""
+        """Return a pod that an Eviction of its name evicts, once its workload is notified."""
         self.controller.request_eviction(self.victim(name, **metadata))
         return self.cluster.wait_phase(NAMESPACE, name, "hinted")
 
@@ -74,7 +75,7 @@ class World:
         return self.controller.responder_status(name, RESPONDER_NAME)
 
     def wait_said(self, name: str, field: str, text: str = "") -> Any:
-        """Return what Reprieve has said of an Eviction, once a field of it has a text."""
+        """Return Reprieve's status of an Eviction, once a field of it has the text."""
 
         def look() -> Any:
             said = self.said(name)
@@ -125,7 +126,9 @@ def world() -> Iterator[World]:
 
 
 def budget(world: World, at_least: int) -> None:
-    """Allow the pods of the app `db` to become no fewer, and wait until somebody has counted them."""
+    """Forbid any disruption of the pods of app `db`; wait until the disruption controller counted
+    them.
+    """
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "db"}}}
     metadata = {"name": "db", "namespace": NAMESPACE}
     found = {
@@ -140,7 +143,7 @@ def budget(world: World, at_least: int) -> None:
         seen = world.cluster.kubectl.get("pdb", "db", "-n", NAMESPACE)
         status = seen.get("status", {})
         is_seen = status.get("observedGeneration") == seen["metadata"]["generation"]
-        # Where none is needed, the pod may be gone before anybody looks.
+        # Where no checkpoint is needed, the pod may be gone before the test reads it.
         return is_seen and status.get("currentHealthy", 0) >= at_least
 
     wait_for("the budget is counted", is_counted)
@@ -235,7 +238,10 @@ def test_a_request_that_is_withdrawn_stands_the_victim_down(world: World) -> Non
 
 
 def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: World) -> None:
-    """Without this, a pod could be nobody's victim, and others wait for its room, for as long as somebody likes."""
+    """Without this, a user could keep a pod from being a victim for as long as they like.
+
+    Other pods would wait for its room meanwhile.
+    """
     pod = world.asked("renewed")
     world.controller.withdraw("renewed")
     wait_for(
@@ -296,7 +302,7 @@ def test_an_operator_that_is_killed_is_carried_on_by_the_next(world: World) -> N
 
 
 def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
-    """Whoever may only ask for an eviction gets no more than one."""
+    """A user with only the right to request an eviction gets one eviction, no more."""
     victim = world.victim("held", labels={"app": "db"})
     budget(world, at_least=1)
     world.controller.request_eviction(victim)
@@ -326,7 +332,7 @@ def low_ceiling(world: World) -> Iterator[None]:
 
 @pytest.mark.usefixtures("low_ceiling")
 def test_what_a_budget_holds_at_the_ceiling_is_left_to_the_next_responder(world: World) -> None:
-    """Who may be able to make room for it."""
+    """The users that may be able to make room for it."""
     victim = world.victim(
         "kept", labels={"app": "db"}, annotations=POLLS | {keys.CHECKPOINT_TIMEOUT: "5s"}
     )
@@ -367,7 +373,7 @@ def test_one_that_somebody_took_back_is_left_to_the_next_responder(world: World)
 
 
 def test_a_pod_that_never_agreed_is_not_asked(world: World) -> None:
-    """Whoever may write an Eviction may name us in it; only the pod's own spec counts."""
+    """A user who may write an Eviction may name Reprieve in it; only the pod's own spec counts."""
     pod = world.victim("stranger", annotations={})
     forged = {**pod, "spec": {**pod["spec"], "evictionResponders": [OURS]}}
     world.controller.request_eviction(forged)

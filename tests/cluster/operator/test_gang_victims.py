@@ -1,4 +1,7 @@
-"""A gang goes as a whole on a real API server: one mark reaches all, none is deleted before the last has answered."""
+"""A gang is evicted as a unit on a real API server: one mark reaches all its pods.
+
+No pod is deleted before the last one has answered.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,7 +23,8 @@ GANG = {keys.POD_GROUP: "train"}
 NAMES = ("a", "b", "c", "d")
 TOGETHER_SECONDS = 20.0
 """Much less than a deadline: that is how far apart they would be."""
-"""Between the first hint and the last, on a busy machine; one after another would be a deadline apart."""
+"""Between the first hint and the last, on a busy machine; serial hints would be a deadline apart.
+"""
 
 
 @pytest.fixture

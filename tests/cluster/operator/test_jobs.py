@@ -1,4 +1,7 @@
-"""A Job of which every pod must go is suspended, and resumed after the back-off; one that others look after is not."""
+"""A Job whose pods must all leave is suspended, and resumed after the back-off.
+
+A Job that another controller manages is not.
+"""
 
 import json
 from collections.abc import Iterator

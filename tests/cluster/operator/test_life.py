@@ -1,4 +1,6 @@
-"""A victim's life on a real API server: what the operator writes, in which order, and what it never does."""
+"""A victim's life on a real API server: what the operator writes, in which order, and what it never
+does.
+"""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
 SHORT = HTTP | {"reprieve.dev/checkpoint-timeout": "6s"}
-"""Where its end is waited for: longer than what is looked at before takes, also on a busy machine."""
+"""For tests that wait for its end: longer than their earlier checks take on a busy machine."""
 KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
 PREEMPTOR = "reprieve.dev/preemptor"
 
@@ -102,7 +104,10 @@ def test_one_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed
         ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "mute"))
     assert state(ended)["outcome"] == "unresponsive"
     assert len(workload.posts) == 1
-    failed = f'reprieve_preemption_failed_checkpoint_total{{namespace="{namespace}",reason="unresponsive"}}'
+    failed = (
+        "reprieve_preemption_failed_checkpoint_total"
+        f'{{namespace="{namespace}",reason="unresponsive"}}'
+    )
     assert operator.metric(failed) == 1
     wait_for("Event", lambda: "CheckpointUnanswered" in cluster.event_reasons(namespace, "mute"))
 
@@ -242,7 +247,10 @@ def test_koordinators_annotation_is_found_by_the_sweep_and_its_removal_cancels(
 ) -> None:
     pod = cluster.create_pod(namespace, "koord", annotations=HTTP)
     with Workload(address(pod)):
-        mark = '{"timestamp":"2026-11-21T10:00:00Z","initiator":"koord-descheduler","reason":"node is hot"}'
+        mark = (
+            '{"timestamp":"2026-11-21T10:00:00Z",'
+            '"initiator":"koord-descheduler","reason":"node is hot"}'
+        )
         cluster.annotate(namespace, "koord", f"{KOORDINATOR}={mark}")
         hinted = cluster.wait_phase(namespace, "koord", "checkpointing")
         assert state(hinted)["initiator"] == "koord-descheduler"

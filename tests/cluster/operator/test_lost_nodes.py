@@ -1,4 +1,7 @@
-"""Victims on nodes that are gone: one DELETE with grace 0, where an admin wants it and lets the operator look; never elsewhere."""
+"""Victims on lost nodes: one DELETE with grace 0, where an admin allows it and grants the reads.
+
+Elsewhere the operator never does that.
+"""
 
 import json
 from collections.abc import Iterator
@@ -52,7 +55,7 @@ def may_read_nodes(cluster: ClusterHandle) -> bool:
 def a_node(
     cluster: ClusterHandle, name: str, *taints: str, ready: str = "Unknown"
 ) -> Iterator[None]:
-    """Have a node that nobody looks after."""
+    """Create a node without a kubelet."""
     spec = {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]}
     cluster.kubectl.apply(
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
@@ -70,7 +73,7 @@ def patch(cluster: ClusterHandle, kind: str, name: str, change: object, *words: 
 
 
 def a_pod_on(cluster: ClusterHandle, namespace: str, node: str, **annotations: str) -> None:
-    """Create a pod, and say in its kubelet's place that it runs."""
+    """Create a pod, and report it as running in its kubelet's place."""
     metadata = {
         "name": "victim",
         "namespace": namespace,
@@ -97,7 +100,7 @@ def deleted(cluster: ClusterHandle, namespace: str) -> Any:
 
 
 def deletions(cluster: ClusterHandle, namespace: str) -> list[int]:
-    """Return the answers to our DELETEs."""
+    """Return the responses to the operator's DELETEs."""
     return [entry.status for entry in cluster.audit(namespace, "victim") if entry.what == "delete"]
 
 

@@ -1,4 +1,6 @@
-"""The main job, chapter by chapter: what `make demo` shows. What is promised is asserted in the chapters themselves."""
+"""The main job, chapter by chapter, as `make demo` shows it. The chapters themselves assert the
+promises.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A real node tells the truth about signals, grace periods and addresses, survives a crash, and leaves nothing."""
+"""A real node: signals, grace periods and addresses are real; it survives a crash and cleans up."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LATE_SECONDS = 30  # 0.1 are usual; a busy machine needs more
 
 @pytest.fixture(scope="module", autouse=True)
 def machine() -> None:
-    """Skip, and say why, where no real node can run."""
+    """Skip with the reason where no real node can run."""
     if obstacle := node.can_run():
         pytest.skip(obstacle)
 
@@ -163,7 +163,9 @@ class Traces:
         )
 
     def seen(self) -> set[str]:
-        """Return the kinds of which anything is left. Mounts show only to the node itself, also while it lives."""
+        """Return the kinds of which anything is left. Only the node itself sees its mounts, while
+        it lives.
+        """
         left = {
             "processes": any(process.is_alive() for process in self.processes),
             "interfaces": any(interface.exists() for interface in self.interfaces),

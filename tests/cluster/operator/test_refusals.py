@@ -1,4 +1,4 @@
-"""A scheduler's mark may be refused, for good or for now; a person's is honoured whatever the pod is."""
+"""A scheduler's mark may be refused, for good or for now; a user's mark is always honoured."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,10 @@ from reprieve_testing.cluster import ClusterHandle, Json, Program, wait_for
 pytestmark = pytest.mark.cluster
 
 KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
-MARK = '{"timestamp":"2026-11-21T10:00:00Z","initiator":"koord-scheduler","reason":"reclaim borrowed quota"}'
+MARK = (
+    '{"timestamp":"2026-11-21T10:00:00Z",'
+    '"initiator":"koord-scheduler","reason":"reclaim borrowed quota"}'
+)
 PROTECTED = {"quota.scheduling.koordinator.sh/preemptible": "false"}
 LIMIT = 262_144
 ON_TWO_CPUS = {

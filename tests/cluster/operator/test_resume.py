@@ -1,4 +1,6 @@
-"""What must hold however the operator or the API server fails: nothing hinted twice, nothing deleted early or twice."""
+"""However the operator or the API server fails: no hint is sent twice, no pod deleted early or
+twice.
+"""
 
 import json
 import signal
@@ -74,7 +76,7 @@ def test_a_hint_that_was_written_down_but_never_sent_is_sent_as_another_attempt(
 ) -> None:
     first = start_leader(cluster)
     pod = cluster.create_pod(namespace, "untold", annotations=hinted_for(25), finalizers=HELD)
-    cluster.mark(namespace, "untold")  # Nobody listens on its address yet.
+    cluster.mark(namespace, "untold")  # No server listens on its address yet.
     before = state(cluster.wait_phase(namespace, "untold", "hinted"))
     first.kill()
     with Workload(pod["status"]["podIP"], on_post={"state": "saved"}) as workload:
@@ -214,7 +216,8 @@ def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(
 def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(
     cluster: ClusterHandle, namespace: str
 ) -> None:
-    # It is stopped for longer than a test's lease lasts, and in a new term it would know nothing of a victim that is gone.
+    # The operator is down for longer than a test's lease, and would not know of a victim that is
+    # gone.
     operator = cluster.start_operator(renew_deadline_seconds=50, lease_duration_seconds=60)
     operator.wait_leading()
     victim = cluster.create_pod(namespace, "twin", annotations=hinted_for(6))
@@ -279,7 +282,7 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
 
 
 def complaints(cluster: ClusterHandle) -> list[str]:
-    """Return the notes of our Events on the present ConfigMap."""
+    """Return the notes of our Events on the current ConfigMap."""
     uid = cluster.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["metadata"][
         "uid"
     ]

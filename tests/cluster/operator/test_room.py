@@ -1,4 +1,7 @@
-"""A pod may fill its annotations, all 262,144 bytes of them, or all that etcd takes, and so take the room of a state: it still goes."""
+"""A pod whose annotations leave no room for a state is still evicted.
+
+It may fill all 262,144 bytes of its annotations, or all that etcd accepts.
+"""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +45,7 @@ def size(pod: Json) -> int:
 def pad(
     cluster: ClusterHandle, namespace: str, name: str, length: int, **labels: str | None
 ) -> bool:
-    """Have an annotation of this length, and labels; `False` where there is no room for them."""
+    """Set an annotation of this length, and labels; return `False` if they do not fit."""
     text = json.dumps({"metadata": {"annotations": {"pad": "x" * length}, "labels": labels}})
     words = ("patch", "pod", name, "-n", namespace, "--type=merge", "--patch-file=/dev/stdin")
     done = cluster.kubectl.run(*words, stdin=text)

@@ -88,7 +88,7 @@ def end_with(cluster: ClusterHandle, namespace: str, name: str, phase: str) -> N
 
 
 def a_pod_that_nobody_ends(cluster: ClusterHandle, namespace: str, name: str) -> None:
-    """Create a pod whose node has no kubelet, and say in its place that it runs."""
+    """Create a pod whose node has no kubelet, and report it as running in the kubelet's place."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -156,7 +156,7 @@ def test_other_cleaners_are_named_once_a_minute_at_most(
     cluster.create_pod(namespace, "held", finalizers=["example.com/disk", "example.com/network"])
     cluster.mark(namespace, "held")
     wait_for("Event", lambda: notes(cluster, namespace, "WaitingForFinalizers"))
-    # As long again as it took the first to be said, and several looks at it.
+    # As long again as the first Event took, and several reconciliations.
     cluster.create_pod(namespace, "witness", finalizers=["example.com/other"])
     cluster.mark(namespace, "witness")
     wait_for("Event", lambda: "WaitingForFinalizers" in cluster.event_reasons(namespace, "witness"))
@@ -188,7 +188,7 @@ def test_of_one_that_is_not_to_be_requeued_the_owner_says_when_it_saved(
     assert len(cluster.audit(namespace, name)) <= 5
 
 
-def test_the_owner_is_told_when_one_saved_that_finishes_or_stays_once_it_waits_for_its_gang_no_longer(
+def test_the_owner_is_told_when_one_saved_that_finishes_or_stays_once_it_waits_for_its_gang_no_longer(  # noqa: E501
     cluster: ClusterHandle, namespace: str
 ) -> None:
     owner = an_idle_job(cluster, namespace)
@@ -250,7 +250,7 @@ def an_idle_job(cluster: ClusterHandle, namespace: str) -> Any:
 
 
 def kept_on_owner(cluster: ClusterHandle, namespace: str) -> dict[str, str]:
-    """Return what the Job's annotations say that is Reprieve's."""
+    """Return those of the Job's annotations that are Reprieve's."""
     annotations = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"].get(
         "annotations", {}
     )
@@ -265,7 +265,7 @@ def saved_at(pod: Any) -> str:
 
 @contextmanager
 def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[None]:
-    """Have another project's webhook for Jobs fail closed, for the block: nobody serves it."""
+    """Add another project's webhook for Jobs that fails closed, without a server, for the block."""
     webhook = {
         "name": "down.test.reprieve.dev",
         "clientConfig": {"url": "https://127.0.0.1:1/validate"},

@@ -1,4 +1,4 @@
-"""What an API server makes of a webhook that fails, and what a webhook knows while its API server is away."""
+"""How an API server treats a failing webhook, and what a webhook knows without its API server."""
 
 import asyncio
 import base64
@@ -57,7 +57,7 @@ async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float 
 async def asked_by(
     cluster: ClusterHandle, namespace: str, server: RunningServer, policy: str
 ) -> AsyncIterator[None]:
-    """Have the API server ask `server` about this namespace's pods, for the block."""
+    """Let the API server send reviews of this namespace's pods to `server`, for the block."""
     ca = base64.b64encode(server.ca.certificate_pem).decode()
     webhook = {
         "name": "failing.test.reprieve.dev",
@@ -116,13 +116,13 @@ async def test_where_a_rule_raises_the_failure_policy_decides_and_the_process_li
         assert ("failed calling webhook" in done.output) is not is_admitted
         assert f"{ERRORS} 1.0" in (await server.get("/metrics"))[1]
         server.source.facts = Facts()
-        # Told so in this last answer, the API server gives its connection up before the port is closed.
+        # This last answer closes the API server's connection before the port is closed.
         server.webhooks.is_draining = True
 
         assert await is_refused()
 
 
-async def test_while_the_api_server_is_away_what_was_known_holds_and_what_it_missed_is_caught_up_with(
+async def test_while_the_api_server_is_away_what_was_known_holds_and_what_it_missed_is_caught_up_with(  # noqa: E501
     cluster: ClusterHandle, namespace: str
 ) -> None:
     api = await Api.connect(cluster.cluster.kubeconfig, user_agent="test")

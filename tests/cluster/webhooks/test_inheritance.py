@@ -1,7 +1,8 @@
-"""What replacements inherit, on a real control plane: from Jobs by index, StatefulSets by name, and from what is above them.
+"""What replacements inherit on a real control plane: from Jobs by index, from StatefulSets by name.
 
-JobSet here is a stand-in: a CustomResourceDefinition of that name which takes any spec. What its controller does, deleting
-a Job and making it anew under the same name, the test does.
+They also inherit from the owners of these. JobSet is a stand-in here: a CustomResourceDefinition of
+that name that takes any spec. The test does what its controller does: it deletes a Job and creates
+it again under the same name.
 """
 
 import json
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 SECONDS = 60.0
 OWN = {"OWN", "JOB_COMPLETION_INDEX"}
-"""What the template says, and the Job controller adds."""
+"""The template's labels, and those that the Job controller adds."""
 COUNT = "REPRIEVE_PREEMPTED_COUNT"
 GROUP = "jobset.x-k8s.io"
 
@@ -44,7 +45,7 @@ class Here:
         return list(self.cluster.kubectl.get("pods", "-n", self.namespace, "-l", selector)["items"])
 
     def wait_running(self, selector: str, but: str = "") -> Any:
-        """Return the pod of this selector once it runs; `but`: another one than that of this uid."""
+        """Return the pod of this selector once it runs; `but`: not the pod with this uid."""
 
         def look() -> Any:
             found = (pod for pod in self.pods(selector) if pod["metadata"]["uid"] != but)

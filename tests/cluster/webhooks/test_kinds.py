@@ -1,7 +1,8 @@
-"""Every kind that makes pods, native groups, and the policy itself, refused at `kubectl apply` by the real API server.
+"""Every kind that makes pods, native groups and the policy itself, refused at `kubectl apply`.
 
-A cluster of its own: the native types have to be switched on, and the whole of Reprieve's webhooks is installed. JobSet here is a
-stand-in, a CustomResourceDefinition of that name which takes any spec; no such controller runs.
+The tests need a cluster of their own: the native types have to be switched on, and all of
+Reprieve's webhooks are installed. JobSet is a stand-in here, a CustomResourceDefinition of that
+name that takes any spec; no such controller runs.
 """
 
 import json
@@ -270,7 +271,10 @@ def test_a_native_group_is_not_defended_below_what_it_is_scheduled_with(ours: Ow
 
 def test_a_native_workload_is_not_defended_below_its_groups(ours: OwnCluster) -> None:
     refused = create(ours, a_workload("w", "low", "high", "high"))
-    below = f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher'
+    below = (
+        f'{DEFENCE}: Invalid value: "low": '
+        "its value 100 is below the priority 9000: must be 9000 or higher"
+    )
     assert refused.stderr.count(below) == 1, refused.output
     warned = create(ours, a_workload("w", "gold", "low"))
     assert warned.status == 0, warned.output
@@ -286,8 +290,12 @@ def test_a_pod_is_judged_by_a_global_default_that_is_a_moment_old(ours: OwnClust
         in create(ours, pod, "--dry-run=server").stderr
     )
     ours.kubectl.apply(a_priority_class("by-default", 500, globalDefault=True))
-    # The API server's own cache has to learn of it; what it resolves the pod's priority to, the webhook looks up.
-    below = f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 500: must be 500 or higher'
+    # The API server's own cache has to learn of the class; the webhook looks up the pod's resolved
+    # priority.
+    below = (
+        f'{DEFENCE}: Invalid value: "low": '
+        "its value 100 is below the priority 500: must be 500 or higher"
+    )
     wait_for(
         "the default is resolved", lambda: below in create(ours, pod, "--dry-run=server").stderr
     )

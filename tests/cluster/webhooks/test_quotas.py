@@ -1,6 +1,7 @@
-"""ElasticQuotas and the right to be non-preemptible without one, on a real API server: what kubectl users and tenants see.
+"""ElasticQuotas on a real API server, and the right to be non-preemptible without one.
 
-A cluster of its own: Koordinator's ElasticQuota is installed as a definition, and the test writes its figures as Koordinator does.
+The tests check what kubectl users and tenants see. They need a cluster of their own: Koordinator's
+ElasticQuota is installed as a definition, and the tests write its figures as Koordinator does.
 """
 
 import json
@@ -24,7 +25,10 @@ pytestmark = pytest.mark.cluster
 GROUP = "scheduling.sigs.k8s.io"
 DENIED = "denied the request"
 LABEL = f"metadata.labels[{keys.PREEMPTIBLE}]"
-NEEDS = f'needs an ElasticQuota with a min, or verb "claim" on {CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev, cluster-wide'
+NEEDS = (
+    'needs an ElasticQuota with a min, or verb "claim" '
+    f"on {CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev, cluster-wide"
+)
 BOUNDED = "bounded"
 """A namespace with a quota that has a min."""
 
@@ -65,7 +69,7 @@ def ours() -> Iterator[OwnCluster]:
 
 @pytest.fixture(scope="module")
 def alice(ours: OwnCluster) -> ImpersonatedUser:
-    """A tenant who may do anything in her two namespaces, also on virtual resources there."""
+    """A tenant with every right in two namespaces, also on virtual resources there."""
     for namespace in (NAMESPACE, BOUNDED):
         anything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
         ours.kubectl.apply(*people.role("alice", namespace, [anything]))
@@ -136,7 +140,7 @@ def a_definition() -> Any:
         f"elasticquotas.{GROUP}",
         spec={"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
     )
-    # A group of kubernetes' own name: its API is somebody else's, who says so.
+    # A group with a kubernetes.io name: its API belongs to another project, which declares so.
     definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
     return definition
 
@@ -221,7 +225,8 @@ def test_a_job_that_does_not_fit_is_told_by_the_figures_that_are_published(
     assert "Warning: spec.template.spec: cpu 15 over" not in preemptible.stderr
     ours.set_policy(quotaFit="refuse")
     until_answered(
-        'spec.template.spec: Forbidden: "cpu": asks for 5, 6 is taken, the min of ElasticQuota "busy" is 10',
+        'spec.template.spec: Forbidden: "cpu": asks for 5, 6 is taken, '
+        'the min of ElasticQuota "busy" is 10',
         lambda: create(ours, job, "--dry-run=server"),
     )
 

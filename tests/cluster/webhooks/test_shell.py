@@ -1,4 +1,6 @@
-"""What the admission server knows and keeps, against a real API server: facts, the Secret, the `caBundle`."""
+"""What the admission server knows and keeps, on a real API server: facts, the Secret, the
+`caBundle`.
+"""
 
 import asyncio
 import base64
@@ -89,7 +91,7 @@ async def watching(api: Api, namespace: str) -> AsyncIterator[Watched]:
 
 
 async def until(what: str, find: Callable[[], Awaitable[T]], seconds: float = 60.0) -> T:
-    """Return what `find` returns, as soon as that is true; `what` names it where the time is over."""
+    """Return the first true result of `find`; `what` names it if the time runs out."""
     try:
         async with asyncio.timeout(seconds):
             while not (found := await find()):  # noqa: ASYNC110 - another process knows, not an event
@@ -122,7 +124,7 @@ async def test_what_no_watch_has_seen_is_read_once_and_right(
     )
     async with watching(api, namespace) as blind:
         pass
-    # Its watches have ended: whatever it knows of these, it has just asked for.
+    # Its watches have ended: what it knows of these, it has just read.
     with cluster.namespace("unseen") as unseen:
         await apply(
             cluster,
@@ -324,6 +326,6 @@ async def test_the_loser_of_a_race_is_told(
 
 async def test_a_secret_that_is_not_there_says_what_to_do(api: Api, namespace: str) -> None:
     with pytest.raises(
-        MissingSecret, match=f"apply the manifests: there is no Secret {namespace}/certs"
+        MissingSecret, match=f"Secret {namespace}/certs not found: apply the manifests"
     ):
         await KubernetesSecretStore(api, namespace, "certs").read()

@@ -1,4 +1,4 @@
-"""Clients of the agent that are slow, many, rude or gone: the next one is answered all the same."""
+"""Clients of the agent that are slow, numerous, hostile or gone: the next one still is answered."""
 
 import socket
 import struct
@@ -33,23 +33,21 @@ def client() -> Iterator[Client]:
         yield started
 
 
-def test_a_slow_client_delays_nobody(client: Client) -> None:
+def test_a_slow_client_does_not_delay_others(client: Client) -> None:
     with client.connect(b"GET / HT") as slow:
         assert client.call("GET") == (200, IDLE)
         slow.sendall(b"TP/1.1\r\n\r\n")
         assert until_closed(slow).endswith(b'{"state":"idle"}')
 
 
-def test_a_client_that_says_nothing_is_hung_up_on(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_client_is_disconnected(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "DEADLINE_SECONDS", 0.2)
     with client.connect() as silent:
         assert until_closed(silent) == b""
     assert client.call("GET") == (200, IDLE)
 
 
-def test_a_client_that_never_ends_is_cut_off(
+def test_a_client_that_never_stops_sending_is_disconnected(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "DEADLINE_SECONDS", 0.2)
@@ -59,7 +57,7 @@ def test_a_client_that_never_ends_is_cut_off(
     assert client.call("GET") == (200, IDLE)
 
 
-def test_of_too_many_clients_the_oldest_goes(client: Client) -> None:
+def test_with_too_many_clients_the_oldest_is_disconnected(client: Client) -> None:
     crowd = [client.connect(b"GET") for _ in range(2 * server.MAX_CONNECTIONS)]
     assert client.call("GET") == (200, IDLE)
     assert until_closed(crowd[0]) == b""
@@ -67,7 +65,7 @@ def test_of_too_many_clients_the_oldest_goes(client: Client) -> None:
         each.close()
 
 
-def test_a_client_that_resets_hurts_nobody(client: Client) -> None:
+def test_a_client_that_resets_does_not_affect_others(client: Client) -> None:
     for received in (b"", b"GET / HTTP/1.1\r\n\r\n"):
         rude = client.connect(received)
         rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -75,17 +73,17 @@ def test_a_client_that_resets_hurts_nobody(client: Client) -> None:
     assert client.call("GET") == (200, IDLE)
 
 
-def test_a_client_that_sends_on_after_its_answer_still_reads_it(client: Client) -> None:
+def test_a_client_that_keeps_sending_still_reads_its_response(client: Client) -> None:
     with client.connect(b"PUT / HTTP/1.1\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20000) as eager:
         assert until_closed(eager).startswith(b"HTTP/1.1 405 ")
 
 
-def test_a_volume_that_is_full_is_said_and_survived(client: Client) -> None:
+def test_a_full_volume_is_reported_and_survived(client: Client) -> None:
     assert client.call("POST", "fail") == (503, {"message": "No space left on device"})
     assert client.call("GET") == (200, IDLE)
 
 
-def test_ipv6_is_listened_on_too() -> None:
+def test_the_agent_listens_on_ipv6() -> None:
     try:
         started = server.AgentServer("::1", 0, answer)
     except OSError:

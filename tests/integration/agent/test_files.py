@@ -1,4 +1,4 @@
-"""The agent's files: a request in its place at once and whole, and whatever a workload may put where its answer belongs."""
+"""The agent's files: requests are written atomically, and any file of the workload is handled."""
 
 import json
 import os
@@ -60,12 +60,12 @@ def asked(box: Path) -> Any:
     return json.loads((box / "request").read_text())
 
 
-def test_before_a_request_it_knows_of_none_and_writes_nothing(box: Path) -> None:
+def test_before_a_request_the_agent_is_idle_and_writes_nothing(box: Path) -> None:
     assert get(a_desk(box)) == IDLE
     assert not list(box.iterdir())
 
 
-def test_a_request_is_in_its_place_when_the_asker_is_answered(box: Path) -> None:
+def test_the_request_file_is_written_before_the_response(box: Path) -> None:
     assert post(a_desk(box), ASKED) == (200, DELIVERED)
     assert asked(box) == ASKED
     assert (box / "request").read_bytes().endswith(b"}\n")
@@ -73,7 +73,7 @@ def test_a_request_is_in_its_place_when_the_asker_is_answered(box: Path) -> None
     assert [path.name for path in box.iterdir()] == ["request"]
 
 
-def test_what_the_workload_writes_is_the_answer_as_it_is(box: Path) -> None:
+def test_the_workloads_answer_is_returned_unchanged(box: Path) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     text = '{"id": "uid-1", "state":"saved","step":4, "path":"/ckpt/4"}\n'
@@ -93,7 +93,7 @@ UNNAMED: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize(("text", "want"), UNNAMED.values(), ids=UNNAMED)
-def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(
+def test_an_answer_without_an_id_belongs_to_the_current_request(
     box: Path, text: str, want: Any
 ) -> None:
     desk = a_desk(box)
@@ -102,7 +102,7 @@ def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(
     assert get(desk) == get(a_desk(box)) == want
 
 
-def test_an_answer_that_names_no_request_is_as_long_as_it_may_be(box: Path) -> None:
+def test_an_answer_without_an_id_may_have_the_full_length(box: Path) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     text = json.dumps({"state": "saving", "message": "x" * 20000})[: mailbox.MAX_ANSWER - 2] + '"}'
@@ -110,7 +110,7 @@ def test_an_answer_that_names_no_request_is_as_long_as_it_may_be(box: Path) -> N
     assert raw(desk) == text.encode()
 
 
-def test_whoever_asks_about_a_request_that_never_came_is_not_given_the_answer_to_another(
+def test_a_poll_for_an_unknown_request_does_not_get_the_answer_to_another(
     box: Path,
 ) -> None:
     desk = a_desk(box)
@@ -130,7 +130,7 @@ def test_the_same_attempt_again_is_written_once(box: Path) -> None:
     assert (box / "request").stat().st_ino == written_at
 
 
-def test_another_attempt_is_written_and_leaves_the_answer(box: Path) -> None:
+def test_another_attempt_is_written_and_keeps_the_answer(box: Path) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     (box / "request.answer").write_text('{"state":"saving"}')
@@ -138,7 +138,7 @@ def test_another_attempt_is_written_and_leaves_the_answer(box: Path) -> None:
     assert asked(box)["attempt"] == 2
 
 
-def test_an_answer_to_an_earlier_request_is_none_to_this(box: Path) -> None:
+def test_an_answer_to_an_earlier_request_does_not_count(box: Path) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     (box / "request.answer").write_text('{"state":"saved"}')
@@ -147,7 +147,7 @@ def test_an_answer_to_an_earlier_request_is_none_to_this(box: Path) -> None:
     assert get(desk) == {"state": "delivered", "id": "uid-2"}
 
 
-def test_an_agent_that_is_started_again_forgets_nothing(box: Path) -> None:
+def test_a_restarted_agent_keeps_its_state(box: Path) -> None:
     post(a_desk(box), ASKED)
     again = a_desk(box)
     assert get(again) == DELIVERED
@@ -155,7 +155,7 @@ def test_an_agent_that_is_started_again_forgets_nothing(box: Path) -> None:
     assert post(again, ASKED) == (200, {"state": "saving", "id": "uid-1"})
 
 
-def test_a_request_that_is_taken_back_says_so_in_its_place(box: Path) -> None:
+def test_a_cancelled_request_is_marked_in_its_file(box: Path) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     cancelled = {"version": 1, "id": "uid-1", "cancelled": True}
@@ -166,7 +166,7 @@ def test_a_request_that_is_taken_back_says_so_in_its_place(box: Path) -> None:
     assert get(desk) == get(a_desk(box)) == IDLE
 
 
-def test_what_stands_in_the_requests_place_taken_back_is_no_request(box: Path) -> None:
+def test_a_cancelled_request_in_the_file_is_not_current_after_a_restart(box: Path) -> None:
     (box / "request").write_text(json.dumps(ASKED | {"cancelled": True}))
     assert get(a_desk(box)) == IDLE
 
@@ -189,12 +189,12 @@ NO_REQUESTS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", NO_REQUESTS.values(), ids=NO_REQUESTS)
-def test_what_is_no_request_is_refused_and_written_nowhere(box: Path, body: bytes) -> None:
+def test_an_invalid_request_is_refused_and_not_written(box: Path, body: bytes) -> None:
     assert a_desk(box).handle(HttpRequest("POST", body)).status == 400
     assert not list(box.iterdir())
 
 
-def test_what_the_workload_wrote_into_the_requests_place_is_no_request(box: Path) -> None:
+def test_an_invalid_request_file_of_the_workload_is_ignored(box: Path) -> None:
     for text in ("{}", "[]", '{"id":1}', '{"id":"x"}', "x" * 20000):
         (box / "request").write_text(text)
         assert get(a_desk(box)) == IDLE
@@ -242,7 +242,7 @@ UNHEARD: list[Callable[[Path, Path], None]] = [
 
 
 @pytest.mark.parametrize("place", UNHEARD)
-def test_what_is_no_answer_is_not_read_and_nothing_is_waited_for(
+def test_a_file_that_is_not_an_answer_is_not_read_and_does_not_block(
     box: Path, place: Callable[[Path, Path], None]
 ) -> None:
     desk = a_desk(box)
@@ -261,7 +261,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_an_answer_that_stays_unreadable_is_passed_on_so_that_its_author_is_told(
+def test_an_invalid_answer_is_returned_so_that_its_author_gets_the_error(
     box: Path, text: str
 ) -> None:
     desk = a_desk(box)
@@ -273,7 +273,7 @@ def test_an_answer_that_stays_unreadable_is_passed_on_so_that_its_author_is_told
     assert raw(desk) == text.encode()[: contract.MAX_ANSWER + 1]
 
 
-def test_a_request_that_cannot_be_written_is_an_error_and_not_delivered(box: Path) -> None:
+def test_a_request_that_cannot_be_written_is_an_error_and_is_not_delivered(box: Path) -> None:
     desk = a_desk(box)
     (box / "request").mkdir()
     with pytest.raises(OSError, match="directory"):
@@ -281,7 +281,7 @@ def test_a_request_that_cannot_be_written_is_an_error_and_not_delivered(box: Pat
     assert get(desk) == IDLE
 
 
-def test_a_link_in_the_requests_place_is_replaced_and_not_followed(box: Path) -> None:
+def test_a_link_at_the_requests_path_is_replaced_and_not_followed(box: Path) -> None:
     elsewhere = box.parent / "elsewhere"
     elsewhere.write_text("mine")
     for name in ("request", ".request.new"):

@@ -1,4 +1,4 @@
-"""Which process gets the signal, out of a pod's processes as /proc shows them; the process that gets it is a real one."""
+"""Which process of a pod gets the signal: /proc is a folder, the process is a real one."""
 
 import json
 import os
@@ -31,7 +31,7 @@ NOTHING = "0000000000000000"
 
 @dataclass
 class Proc:
-    """A /proc in a folder."""
+    """A /proc file system in a folder."""
 
     folder: Path
 
@@ -48,7 +48,7 @@ class Proc:
         place: str = FOLDER,
         comm: str = "python3",
     ) -> None:
-        """Add a process that has the volume mounted as `mount` (its id in its mount namespace)."""
+        """Add a process that mounts the volume; `mount` is the id in its mount namespace."""
         home = self.folder / str(pid)
         home.mkdir()
         fields = ["S", str(parent), *(["0"] * 17), str(started), "0"]
@@ -73,7 +73,7 @@ class Proc:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Proc:
-    """Return a pod's: the sandbox, the agent, and a process of another container."""
+    """The /proc of a pod with the sandbox, the agent, and a process of another container."""
     found = Proc(tmp_path / "proc")
     found.folder.mkdir()
     (found.folder / "sys").mkdir()
@@ -100,7 +100,7 @@ def told(target: "subprocess.Popen[str]") -> str:
     return target.stdout.readline()
 
 
-def test_the_first_process_of_the_container_is_told(
+def test_the_first_process_of_the_container_gets_the_signal(
     proc: Proc, target: "subprocess.Popen[str]"
 ) -> None:
     proc.add(target.pid, "600", started=200, comm="a) S (b")
@@ -110,14 +110,14 @@ def test_the_first_process_of_the_container_is_told(
     assert told(target) == "told\n"
 
 
-def test_a_program_that_waits_for_a_blocked_signal_is_told(
+def test_a_program_that_waits_for_a_blocked_signal_gets_it(
     proc: Proc, target: "subprocess.Popen[str]"
 ) -> None:
     proc.add(target.pid, "600", catches=NOTHING, blocks=CATCHES_USR1)
     assert proc.signaller.send() == target.pid
 
 
-def test_a_program_that_does_not_handle_the_signal_lives_on(
+def test_a_program_that_does_not_handle_the_signal_is_not_signalled(
     proc: Proc, target: "subprocess.Popen[str]"
 ) -> None:
     proc.add(target.pid, "600", catches="0000000000004002")
@@ -129,36 +129,36 @@ def test_a_program_that_does_not_handle_the_signal_lives_on(
 @pytest.mark.parametrize(
     ("others", "says"),
     [
-        ([], "no container"),
-        ([(40, {"device": "0:51"})], "no container"),
-        ([(40, {"place": "/elsewhere"})], "no container"),
-        ([(40, {"parent": 1})], "no container"),
-        ([(40, {}), (41, {"mount": "601"})], "more than one container"),
-        ([(1 << 29, {})], "cannot be held"),
+        ([], "no running container"),
+        ([(40, {"device": "0:51"})], "no running container"),
+        ([(40, {"place": "/elsewhere"})], "no running container"),
+        ([(40, {"parent": 1})], "no running container"),
+        ([(40, {}), (41, {"mount": "601"})], "more than one running container"),
+        ([(1 << 29, {})], "cannot be opened"),
     ],
     ids=[
-        "nobody mounts it",
+        "no process mounts it",
         "another volume is mounted there",
         "it is mounted elsewhere",
-        "an orphan of it is left",
+        "only an orphan mounts it",
         "two containers mount it",
-        "it is gone meanwhile",
+        "the process has ended",
     ],
 )
-def test_nobody_is_told_where(proc: Proc, others: list[tuple[int, Any]], says: str) -> None:
+def test_no_process_is_signalled_if(proc: Proc, others: list[tuple[int, Any]], says: str) -> None:
     for pid, process in others:
         proc.add(pid, **{"mount": "600", **process})
     with pytest.raises(UndeliverableError, match=says):
         proc.signaller.send()
 
 
-def test_without_the_volume_nobody_is_looked_for(proc: Proc) -> None:
+def test_without_the_volume_no_process_is_searched(proc: Proc) -> None:
     (proc.folder / "self" / "mountinfo").write_text("1 0 0:20 / / ro\nshort\n")
     with pytest.raises(UndeliverableError, match="nothing is mounted at /run/reprieve"):
         proc.signaller.send()
 
 
-def test_a_process_that_ends_while_it_is_looked_at_is_none(proc: Proc) -> None:
+def test_a_process_that_ends_during_the_search_is_skipped(proc: Proc) -> None:
     (proc.folder / "40").mkdir()
     with pytest.raises(UndeliverableError, match="no container"):
         proc.signaller.send()
@@ -199,11 +199,11 @@ def test_the_request_is_there_before_the_signal_and_each_attempt_is_one_signal(
     assert target.communicate()[0] == ""
 
 
-def test_a_signal_that_nobody_got_is_said_and_tried_again(
+def test_an_undelivered_signal_is_reported_and_retried(
     proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     desk = a_desk(proc, tmp_path)
-    assert ask(desk) == (503, {"message": "no container with the volume at /run/reprieve runs"})
+    assert ask(desk) == (503, {"message": "no running container has the volume at /run/reprieve"})
     assert state(desk) == state(a_desk(proc, tmp_path)) == "idle"
     proc.add(target.pid, "600")
     assert ask(desk)[0] == 200
@@ -211,7 +211,7 @@ def test_a_signal_that_nobody_got_is_said_and_tried_again(
     assert state(a_desk(proc, tmp_path)) == "delivered"
 
 
-def test_an_agent_that_was_killed_before_the_signal_knows_of_no_delivery(
+def test_an_agent_that_was_killed_before_the_signal_has_no_delivery(
     proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     proc.add(target.pid, "600")
@@ -227,13 +227,13 @@ TAKEN_BACK = b'{"version":1,"id":"uid-1","cancelled":true}'
 
 
 def kill_before_the_signal(proc: Proc, box: Path) -> CheckpointHandler:
-    """Return the agent that comes after one that was killed between the file and the signal."""
+    """Return the agent after one that was killed between the file and the signal."""
     (box / "request").write_text('{"id":"uid-1","attempt":1}')
     return a_desk(proc, box)
 
 
 def fail_to_signal(proc: Proc, box: Path) -> CheckpointHandler:
-    """Return an agent whose signal nobody got."""
+    """Return an agent whose signal was not delivered."""
     desk = a_desk(proc, box)
     assert ask(desk)[0] == 503
     return desk
@@ -246,7 +246,7 @@ UNSIGNALLED = pytest.mark.parametrize("tell", [kill_before_the_signal, fail_to_s
 @pytest.mark.parametrize(
     "says", [{"state": "saved", "id": "uid-1", "step": 7}, {"state": "saved", "step": 7}]
 )
-def test_what_a_workload_answers_that_read_the_file_is_heard_and_kept_though_no_signal_came(
+def test_an_answer_counts_even_if_no_signal_was_sent(
     proc: Proc,
     target: "subprocess.Popen[str]",
     tmp_path: Path,
@@ -265,7 +265,7 @@ def test_what_a_workload_answers_that_read_the_file_is_heard_and_kept_though_no_
 
 @UNSIGNALLED
 @pytest.mark.parametrize("says", ['{"state":"saved","id":"uid-0"}', "[]"])
-def test_what_is_no_answer_to_it_leaves_it_to_be_signalled(
+def test_without_a_valid_answer_the_request_is_still_signalled(
     proc: Proc, tmp_path: Path, tell: Callable[[Proc, Path], CheckpointHandler], says: str
 ) -> None:
     desk = tell(proc, tmp_path)
@@ -276,7 +276,7 @@ def test_what_is_no_answer_to_it_leaves_it_to_be_signalled(
 
 
 @UNSIGNALLED
-def test_a_request_that_nobody_was_signalled_of_is_taken_back_in_its_file(
+def test_a_request_without_a_signal_is_cancelled_in_its_file(
     proc: Proc,
     target: "subprocess.Popen[str]",
     tmp_path: Path,

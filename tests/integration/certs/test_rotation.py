@@ -1,4 +1,4 @@
-"""A year of certificates in steps of `now`: at every moment, every client trusts what every replica serves."""
+"""Years of certificates in steps of `now`: every client always trusts every served certificate."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ DAY = timedelta(days=1)
 
 
 class Secret:
-    """The API server's Secret: a write over another version than the current one is a conflict."""
+    """The API server's Secret: a write with an outdated version is a conflict."""
 
     def __init__(self, data: Mapping[str, bytes] | None = None) -> None:
         self.stored = StoredSecret(dict(data or {}), "1")
@@ -34,7 +34,7 @@ class Secret:
         return self.stored
 
     async def write(self, data: Mapping[str, bytes], version: str) -> StoredSecret:
-        # Others run here, as they would while the request is on its way.
+        # Other replicas run here, as during a real request.
         await asyncio.sleep(0)
         if version != self.stored.version:
             raise WriteConflict
@@ -44,7 +44,7 @@ class Secret:
 
 
 class Anchors:
-    """Two webhooks' `caBundle`; a broken one refuses to be written."""
+    """The `caBundle` of two webhooks; a broken one refuses writes."""
 
     def __init__(self) -> None:
         self.trusted = [b"", b""]
@@ -60,7 +60,7 @@ class Anchors:
 
 
 class World:
-    """A Secret, webhook configurations, a clock that a test sets, and replicas that look at them."""
+    """A Secret, webhook configurations, a clock that a test sets, and the replicas."""
 
     def __init__(self, data: Mapping[str, bytes] | None = None, replicas: int = 1) -> None:
         self.now = NOW
@@ -100,7 +100,7 @@ class World:
 
 
 def is_trusted(certificate_pem: bytes, trusted_pem: bytes, now: datetime) -> bool:
-    """True where a client that trusts `trusted_pem` accepts the certificate for the Service's name."""
+    """True if a client that trusts `trusted_pem` accepts the certificate for the Service's name."""
     store = Store(x509.load_pem_x509_certificates(trusted_pem))
     verifier = (
         PolicyBuilder().store(store).time(now).build_server_verifier(x509.DNSName(NAMES.dns[0]))
@@ -125,11 +125,11 @@ async def test_nothing_is_written_while_nothing_is_due():
     assert world.secret.written == 1
 
 
-async def test_three_years_of_rotation_never_serve_what_somebody_does_not_trust():
+async def test_in_three_years_of_rotation_every_client_trusts_every_served_certificate():
     world = World(replicas=2)
     cas, certificates = set(), set()
     for look in range(365):
-        # The replicas look in turn, so one serves an old certificate while the other has the new one.
+        # The replicas run in turn, so one serves an old certificate while the other has a new one.
         await world.step(3 * DAY, replica=look % 2)
         if look:
             world.assert_all_are_trusted()
@@ -151,7 +151,7 @@ async def test_the_serving_certificate_is_renewed_in_its_last_third_by_the_same_
     assert world.bundle.serving.certificate != before.serving.certificate
 
 
-async def test_the_next_ca_signs_only_after_everybody_was_seen_to_trust_it():
+async def test_the_next_ca_signs_only_after_every_webhook_was_seen_to_trust_it():
     world = World()
     await world.step(timedelta())
     first = world.bundle.ca.certificate
@@ -185,7 +185,7 @@ async def test_the_next_ca_waits_for_api_servers_to_follow():
     assert world.bundle.next_ca is None
 
 
-async def test_the_old_ca_is_forgotten_when_it_has_expired_and_its_key_at_once():
+async def test_the_old_cas_key_is_deleted_at_once_and_its_certificate_when_it_expires():
     world = World()
     await world.step(timedelta())
     key = world.bundle.ca.key_pem
@@ -216,7 +216,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
-async def test_a_damaged_secret_is_made_anew_and_other_replicas_stay_trusted(
+async def test_a_damaged_secret_is_replaced_and_other_replicas_stay_trusted(
     damage: Mapping[str, bytes],
 ):
     world = World(replicas=2)
@@ -232,7 +232,7 @@ async def test_a_damaged_secret_is_made_anew_and_other_replicas_stay_trusted(
     world.assert_all_are_trusted()
 
 
-async def test_a_clock_that_jumps_ahead_and_back_leads_to_a_new_ca_and_no_endless_list():
+async def test_a_clock_that_jumps_back_and_forth_adds_a_bounded_number_of_cas():
     world = World()
     for _ in range(10):
         await world.step(1000 * DAY)
@@ -271,11 +271,11 @@ async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(
         running.cancel()
         await asyncio.wait([running])
 
-    assert "certificates not ensured" in caplog.text
+    assert "could not renew or inject certificates" in caplog.text
     assert "PRIVATE KEY" not in caplog.text
 
 
-def test_certificates_are_what_they_should_be():
+def test_certificates_have_the_required_extensions_and_lifetimes():
     ca = issue.issue_ca(NOW)
     serving = issue.issue_serving(ca, NAMES, NOW).certificate
 

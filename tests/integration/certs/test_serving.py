@@ -1,4 +1,4 @@
-"""The served certificate changes without a restart, and never to a worse one."""
+"""The served certificate changes without a restart, and never to an invalid one."""
 
 import asyncio
 import ssl
@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from reprieve_certs import issue
-from reprieve_certs.files import CertificateFiles
 from reprieve_certs.issue import Credential
-from reprieve_certs.serving import ServingContext
+from reprieve_certs.serving import CertificateFiles, ServingContext
 from reprieve_testing.reviews import (
     LOOPBACK,
     RunningServer,
@@ -44,20 +43,20 @@ async def served_by(server: RunningServer, context: ssl.SSLContext) -> bytes:
     return shown
 
 
-async def test_new_connections_see_the_new_certificate_and_open_ones_go_on():
+async def test_new_connections_get_the_new_certificate_and_open_ones_stay_open():
     async with running_server() as server:
         await server.ask("/validate", a_review(a_pod()))
         pair = a_pair(server.ca)
         load(server.serving, pair)
 
-        # The session's connection is kept alive: this one came before the change.
+        # The session's connection is kept alive: it was opened before the change.
         await server.ask("/validate", a_review(a_pod()))
         assert await served_by(server, trusting(server.ca)) == pair.certificate.public_bytes(
             Encoding.DER
         )
 
 
-async def test_no_session_is_offered_for_a_resumption_that_never_comes():
+async def test_no_session_tickets_are_sent():
     async with running_server() as server:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", server.port, ssl=trusting(server.ca)
@@ -70,7 +69,7 @@ async def test_no_session_is_offered_for_a_resumption_that_never_comes():
         writer.transport.abort()
 
 
-async def test_a_new_ca_is_met_by_clients_that_trust_it_and_refused_by_others():
+async def test_a_new_ca_is_accepted_only_by_clients_that_trust_it():
     async with running_server() as server:
         ca = issue.issue_ca(NOW)
         load(server.serving, a_pair(ca))
@@ -80,13 +79,13 @@ async def test_a_new_ca_is_met_by_clients_that_trust_it_and_refused_by_others():
             await served_by(server, trusting(server.ca))
 
 
-async def test_a_changed_key_type_leaves_nothing_of_the_old_certificate():
+async def test_a_changed_key_type_replaces_the_old_certificate():
     async with running_server() as server:
         load(server.serving, an_rsa_pair(server.ca))
         pair = a_pair(server.ca)
         load(server.serving, pair)
         context = trusting(server.ca)
-        # A client that would rather have RSA: an old certificate in a slot of its own would be chosen.
+        # A client that prefers RSA would get an old RSA certificate, which has its own slot.
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers("ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256")
 
@@ -118,7 +117,7 @@ BROKEN: dict[str, Callable[[Credential, Credential], tuple[bytes, bytes]]] = {
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
-async def test_a_broken_pair_leaves_the_last_good_one(
+async def test_after_an_invalid_pair_the_last_good_one_is_served(
     broken: Callable[[Credential, Credential], tuple[bytes, bytes]],
 ):
     async with running_server() as server:
@@ -129,7 +128,7 @@ async def test_a_broken_pair_leaves_the_last_good_one(
         assert await served_by(server, trusting(server.ca)) == before
 
 
-async def test_before_anything_is_loaded_a_handshake_fails_and_nothing_else():
+async def test_before_the_first_load_only_handshakes_fail():
     serving = ServingContext()
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=serving.listener)
     port = server.sockets[0].getsockname()[1]

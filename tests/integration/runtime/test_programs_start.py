@@ -37,7 +37,7 @@ def test_a_bad_setting_ends_the_operator_with_2(flags: tuple[str, ...], says: st
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_kubeconfig_that_is_not_there_ends_it_with_1_and_is_named(
+def test_a_missing_kubeconfig_is_named_and_the_exit_status_is_1(
     program: str, tmp_path: Path
 ) -> None:
     missing = tmp_path / "kubeconfig"
@@ -47,7 +47,9 @@ def test_a_kubeconfig_that_is_not_there_ends_it_with_1_and_is_named(
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_kubeconfig_that_names_no_cluster_ends_it_with_1(program: str, tmp_path: Path) -> None:
+def test_a_kubeconfig_without_a_cluster_leads_to_exit_status_1(
+    program: str, tmp_path: Path
+) -> None:
     empty = tmp_path / "kubeconfig"
     empty.write_text("apiVersion: v1\nkind: Config\n")
     status, told = run(program, "--kubeconfig", str(empty))
@@ -55,7 +57,7 @@ def test_a_kubeconfig_that_names_no_cluster_ends_it_with_1(program: str, tmp_pat
     assert "cannot run" in told
 
 
-def test_the_agent_says_what_it_cannot_do_without(tmp_path: Path) -> None:
+def test_the_agent_rejects_missing_and_invalid_flags(tmp_path: Path) -> None:
     assert run("reprieve-agent", "--request", "/run/x/y")[0] == 2
     assert run("reprieve-agent", "--request", "here", "--address", "127.0.0.1")[0] == 2
     assert run("reprieve-agent", "--request", "/x", "--address", "127.0.0.1")[0] == 2
@@ -71,7 +73,7 @@ def test_the_agent_says_what_it_cannot_do_without(tmp_path: Path) -> None:
     assert (status, json.loads(told)["message"]) == (1, "cannot start")
 
 
-def test_two_settings_that_contradict_each_other_are_both_named() -> None:
+def test_the_error_for_contradicting_settings_names_both() -> None:
     status, told = run(
         "reprieve-operator", "--lease-duration-seconds", "5", "--poll-interval-seconds", "0"
     )

@@ -125,7 +125,7 @@ async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_pat
         known = "namespaces, priorityclasses, policy, lease, elasticquotas"
         owners = "jobs, statefulsets, replicasets, jobsets, leaderworkersets"
         assert text == f"not ready: certificates, {known}, {owners}, nominees\n"
-        assert (await program.wait_for_log("certificates not ensured"))["level"] == "warning"
+        assert (await program.wait_for_log("could not renew or inject certificates"))["level"] == "warning"
         assert "not-for-logs" not in json.dumps(program.log)
 
 

@@ -1,7 +1,7 @@
-"""Both schedulers on one API server: all scenes are made first, then they start, and what each decides is watched.
+"""Both schedulers on one API server: all scenarios are made first, then they start, and what each decides is watched.
 
 Upstream's is scheduler-plugins v0.34.7 with PreemptionToleration in the place of DefaultPreemption; the other is the stock
-scheduler. They start when all is there: their first list shows the whole of each scene, so no decision is made on half of one.
+scheduler. They start when all is there: their first list shows the whole of each scenario, so no decision is made on half of one.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from realcluster.state import Cluster, write_private
 from . import documents
 from .documents import NAMESPACES, PREEMPTOR, REPRIEVE, SCENARIO_LABEL, SIDES, UPSTREAM, Side
 from .hands import BulkClient
-from .scene import Scenario, ScenarioOutcome, ScenarioPriorityClass
+from .scenario import Scenario, ScenarioOutcome, ScenarioPriorityClass
 
 Json = Any
 
 _PROGRAMS = {UPSTREAM: "kube-scheduler-plugins", REPRIEVE: "kube-scheduler"}
 _NOT_NEEDED = ("kwok", "kube-scheduler", "kube-controller-manager")
-"""They would write what the scenes say: a node's health, a pod's start, what a budget allows."""
+"""They would write what the scenarios say: a node's health, a pod's start, what a budget allows."""
 _USER = "system:kube-scheduler"
 _UPSTREAM: Json = {
     "profiles": [
@@ -50,7 +50,7 @@ _QUIET_SECONDS = 1.0
 
 @dataclass
 class ObservedDecision:
-    """What a scheduler has done about one scene so far."""
+    """What a scheduler has done about one scenario so far."""
 
     is_decided: bool = False
     node: str | None = None
@@ -60,12 +60,12 @@ class ObservedDecision:
 
 
 class SchedulerPair:
-    """A cluster, the scenes in it, and the two schedulers beside it."""
+    """A cluster, the scenarios in it, and the two schedulers beside it."""
 
-    def __init__(self, cluster: Cluster, scenes: Sequence[Scenario]) -> None:
+    def __init__(self, cluster: Cluster, scenarios: Sequence[Scenario]) -> None:
         self._cluster = cluster
         self._places = {
-            side.label_value(scene): (scene, side) for scene in scenes for side in SIDES
+            side.label_value(scenario): (scenario, side) for scenario in scenarios for side in SIDES
         }
 
     def clear(self) -> None:
@@ -76,53 +76,53 @@ class SchedulerPair:
     async def fill(self) -> None:
         """Make all of it, the preemptors last; nobody schedules them yet."""
         now = datetime.now(UTC)
-        async with BulkClient.connect(self._cluster) as hands:
-            await self._make_common(hands)
-            await hands.for_each(
-                self._places.values(), lambda found: _make_room(hands, *found, now)
+        async with BulkClient.connect(self._cluster) as client:
+            await self._make_common(client)
+            await client.for_each(
+                self._places.values(), lambda found: _make_room(client, *found, now)
             )
             gone = [name for name, named in self._priority_classes().items() if named.is_gone]
-            await hands.for_each(gone, lambda name: hands.delete(f"{_PRIORITY_CLASSES}/{name}"))
+            await client.for_each(gone, lambda name: client.delete(f"{_PRIORITY_CLASSES}/{name}"))
 
     async def run(self, stock: Json, *, seconds: float) -> dict[tuple[str, str], ScenarioOutcome]:
-        """Start both schedulers and return what each makes of each scene, by the scene's and the side's name.
+        """Start both schedulers and return what each makes of each scenario, by the scenario's and the side's name.
 
         `stock` is the configuration of the stock one.
         """
         programs = build.ensure(list(_PROGRAMS.values()), Progress())
-        async with asyncio.timeout(seconds), BulkClient.connect(self._cluster) as hands:
+        async with asyncio.timeout(seconds), BulkClient.connect(self._cluster) as client:
 
             def start() -> None:
                 for side, config in ((UPSTREAM, _UPSTREAM), (REPRIEVE, stock)):
                     self._start(side, programs[_PROGRAMS[side]], config)
 
-            said = await self._watch(hands, start)
+            observed = await self._watch(client, start)
         return {
-            (scene.name, side.name): _outcome(said[place], scene, side)
-            for place, (scene, side) in self._places.items()
+            (scenario.name, side.name): _outcome(observed[place], scenario, side)
+            for place, (scenario, side) in self._places.items()
         }
 
     def stop(self) -> None:
         """End both schedulers."""
         self._cluster.processes.stop(side.scheduler_name for side in SIDES)
 
-    async def _make_common(self, hands: BulkClient) -> None:
+    async def _make_common(self, client: BulkClient) -> None:
         for side in SIDES:
             for name in map(side.namespace, NAMESPACES):
-                await hands.create("/api/v1/namespaces", {"metadata": {"name": name}})
-                await hands.create(
+                await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+                await client.create(
                     f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}}
                 )
         classes = map(documents.priority_class, self._priority_classes().values())
-        await hands.for_each(classes, lambda document: hands.create(_PRIORITY_CLASSES, document))
+        await client.for_each(classes, lambda document: client.create(_PRIORITY_CLASSES, document))
         for path, document in _RIGHTS.items():
-            await hands.create(path, document)
+            await client.create(path, document)
 
     def _priority_classes(self) -> dict[str, ScenarioPriorityClass]:
         return {
             name: named
-            for scene, _ in self._places.values()
-            for name, named in scene.priority_classes().items()
+            for scenario, _ in self._places.values()
+            for name, named in scenario.priority_classes().items()
         }
 
     def _start(self, side: Side, program: Path, config: Json) -> None:
@@ -149,14 +149,14 @@ class SchedulerPair:
         )
 
     async def _watch(
-        self, hands: BulkClient, start: Callable[[], None]
+        self, client: BulkClient, start: Callable[[], None]
     ) -> dict[str, ObservedDecision]:
         """Return, by place, what has been decided once all is."""
-        said: dict[str, ObservedDecision] = defaultdict(ObservedDecision)
+        observed: dict[str, ObservedDecision] = defaultdict(ObservedDecision)
         undone = set(self._places)
         # Before the first is decided: of what a scheduler says of a pod, a later try would leave the last only.
         async with aclosing(
-            hands.watch(f"/api/v1/pods?labelSelector={SCENARIO_LABEL}&resourceVersion=0")
+            client.watch(f"/api/v1/pods?labelSelector={SCENARIO_LABEL}&resourceVersion=0")
         ) as events:
             start()
             while True:
@@ -165,22 +165,24 @@ class SchedulerPair:
                         anext(events), None if undone else _QUIET_SECONDS
                     )
                 except TimeoutError:
-                    return said
+                    return observed
                 pod = event["object"]
                 place = pod["metadata"]["labels"][SCENARIO_LABEL]
-                _record(said[place], pod)
-                if place in undone and self._is_done(place, said[place]):
+                _record(observed[place], pod)
+                if place in undone and self._is_done(place, observed[place]):
                     undone.remove(place)
 
-    def _is_done(self, place: str, said: ObservedDecision) -> bool:
-        scene, side = self._places[place]
+    def _is_done(self, place: str, observed: ObservedDecision) -> bool:
+        scenario, side = self._places[place]
         # Of who goes already, nothing more is asked: those may be among the victims that it counts, and not be seen.
-        there = {side.node(scene, node.name): node for node in scene.nodes}.get(said.node or "")
+        there = {side.node(scenario, node.name): node for node in scenario.nodes}.get(
+            observed.node or ""
+        )
         before = sum(pod.is_terminating for pod in there.pods) if there else 0
         return (
-            said.is_decided
-            and len(said.victims_in_deletion - _already_terminating(scene, side))
-            >= said.count - before
+            observed.is_decided
+            and len(observed.victims_in_deletion - _already_terminating(scenario, side))
+            >= observed.count - before
         )
 
 
@@ -211,55 +213,57 @@ _RIGHTS: dict[str, Json] = {
 """The plugin reads PriorityClasses; the scheduler's own role has no such right."""
 
 
-async def _make_room(hands: BulkClient, scene: Scenario, side: Side, now: datetime) -> None:
-    """Make one side of a scene."""
-    for node in scene.nodes:
-        await hands.create("/api/v1/nodes", documents.node(scene, side, node))
-    for number, told in enumerate(scene.budgets):
-        document = documents.budget(scene, side, number, told, now)
+async def _make_room(client: BulkClient, scenario: Scenario, side: Side, now: datetime) -> None:
+    """Make one side of a scenario."""
+    for node in scenario.nodes:
+        await client.create("/api/v1/nodes", documents.node(scenario, side, node))
+    for number, budget in enumerate(scenario.budgets):
+        document = documents.budget(scenario, side, number, budget, now)
         path = (
             f"/apis/policy/v1/namespaces/{document['metadata']['namespace']}/poddisruptionbudgets"
         )
-        await hands.create(path, document, with_status=True)
-    for node in scene.nodes:
+        await client.create(path, document, with_status=True)
+    for node in scenario.nodes:
         for pod in node.pods:
-            document = documents.pod(scene, side, pod, node.name, now)
+            document = documents.pod(scenario, side, pod, node.name, now)
             path = _pods(document)
-            await hands.create(path, document, with_status=True)
+            await client.create(path, document, with_status=True)
             if pod.is_terminating:
-                await hands.delete(f"{path}/{document['metadata']['name']}")
-    preemptor = documents.preemptor(scene, side)
-    await hands.create(_pods(preemptor), preemptor)
+                await client.delete(f"{path}/{document['metadata']['name']}")
+    preemptor = documents.preemptor(scenario, side)
+    await client.create(_pods(preemptor), preemptor)
 
 
 def _pods(document: Json) -> str:
     return f"/api/v1/namespaces/{document['metadata']['namespace']}/pods"
 
 
-def _record(said: ObservedDecision, pod: Json) -> None:
-    """Take in what a pod shows; of what is said of a preemptor, the first."""
+def _record(observed: ObservedDecision, pod: Json) -> None:
+    """Take in what a pod shows; of what is observed of a preemptor, the first."""
     if PREEMPTOR not in pod["metadata"]["labels"]:
         if "deletionTimestamp" in pod["metadata"]:
-            said.victims_in_deletion.add(pod["metadata"]["name"])
+            observed.victims_in_deletion.add(pod["metadata"]["name"])
         return
     conditions = pod["status"].get("conditions", [])
     condition = next((found for found in conditions if found["type"] == "PodScheduled"), None)
-    if said.is_decided or condition is None:
+    if observed.is_decided or condition is None:
         return
-    said.is_decided = True
-    said.node = pod["status"].get("nominatedNodeName") if condition["status"] == "False" else None
+    observed.is_decided = True
+    observed.node = (
+        pod["status"].get("nominatedNodeName") if condition["status"] == "False" else None
+    )
     count = _COUNT.search(condition.get("message", ""))
-    said.count = int(count[1]) if count else 0
+    observed.count = int(count[1]) if count else 0
 
 
-def _outcome(said: ObservedDecision, scene: Scenario, side: Side) -> ScenarioOutcome:
-    nodes = {side.node(scene, node.name): node.name for node in scene.nodes}
-    pods = {side.pod(scene, pod.name): pod.name for pod in scene.pods()}
-    victims = said.victims_in_deletion - _already_terminating(scene, side)
+def _outcome(observed: ObservedDecision, scenario: Scenario, side: Side) -> ScenarioOutcome:
+    nodes = {side.node(scenario, node.name): node.name for node in scenario.nodes}
+    pods = {side.pod(scenario, pod.name): pod.name for pod in scenario.pods()}
+    victims = observed.victims_in_deletion - _already_terminating(scenario, side)
     return ScenarioOutcome(
-        nodes[said.node] if said.node else None, frozenset(pods[name] for name in victims)
+        nodes[observed.node] if observed.node else None, frozenset(pods[name] for name in victims)
     )
 
 
-def _already_terminating(scene: Scenario, side: Side) -> set[str]:
-    return {side.pod(scene, pod.name) for pod in scene.pods() if pod.is_terminating}
+def _already_terminating(scenario: Scenario, side: Side) -> set[str]:
+    return {side.pod(scenario, pod.name) for pod in scenario.pods() if pod.is_terminating}

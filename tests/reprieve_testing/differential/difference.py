@@ -1,6 +1,6 @@
-"""Where Reprieve chooses otherwise than upstream's plugin, on purpose: a name, why, and a scene that shows it and nothing else.
+"""Where Reprieve chooses otherwise than upstream's plugin, on purpose: a name, why, and a scenario that shows it and nothing else.
 
-`rule` knows what each of them changes. `tests/differential` demands that every scene about which the two schedulers differ is
+`rule` knows what each of them changes. `tests/differential` demands that every scenario about which the two schedulers differ is
 explained by some of these, and that each of these shows.
 """
 

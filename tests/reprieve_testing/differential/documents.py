@@ -1,6 +1,6 @@
-"""A scene as objects of a real API server, once for each side: its own nodes, its own pods, nobody else's business.
+"""A scenario as objects of a real API server, once for each side: its own nodes, its own pods, nobody else's business.
 
-Both sides are there at once and say the same. What keeps scenes apart is a label: on nodes, which the preemptor selects, and on
+Both sides are there at once and say the same. What keeps scenarios apart is a label: on nodes, which the preemptor selects, and on
 pods, which budgets select. Nobody plays kubelet: a pod that is deleted stays as it is, being deleted, for as long as the run.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from .scene import (
+from .scenario import (
     DEFENDED_AS,
     Scenario,
     ScenarioBudget,
@@ -20,8 +20,8 @@ from .scene import (
 
 Json = Any
 
-SCENARIO_LABEL = "differential/scene"
-"""The label of all that belongs to one side of one scene."""
+SCENARIO_LABEL = "differential/scenario"
+"""The label of all that belongs to one side of one scenario."""
 PREEMPTOR = "preemptor"
 _TAINT = "differential/taint"
 _NOT_READY = "node.kubernetes.io/not-ready"
@@ -40,20 +40,20 @@ class Side:
         return f"differential-{self.name}"
 
     def namespace(self, name: str) -> str:
-        """Return the Namespace that this side has for a scene's `name`."""
+        """Return the Namespace that this side has for a scenario's `name`."""
         return f"differential-{self.name}-{name}"
 
-    def label_value(self, scene: Scenario) -> str:
-        """Return the value of the label `SCENE` on all that this side has of a scene."""
-        return f"{scene.name}-{self.name}"
+    def label_value(self, scenario: Scenario) -> str:
+        """Return the value of the label `SCENE` on all that this side has of a scenario."""
+        return f"{scenario.name}-{self.name}"
 
-    def node(self, scene: Scenario, node: str) -> str:
+    def node(self, scenario: Scenario, node: str) -> str:
         """Return a node's name in the cluster."""
-        return f"{self.label_value(scene)}-{node}"
+        return f"{self.label_value(scenario)}-{node}"
 
-    def pod(self, scene: Scenario, pod: str) -> str:
+    def pod(self, scenario: Scenario, pod: str) -> str:
         """Return a pod's name in the cluster."""
-        return f"{scene.name}-{pod}"
+        return f"{scenario.name}-{pod}"
 
 
 UPSTREAM, REPRIEVE = SIDES = (Side("upstream"), Side("reprieve"))
@@ -69,17 +69,17 @@ def priority_class(named: ScenarioPriorityClass) -> Json:
     }
 
 
-def node(scene: Scenario, side: Side, told: ScenarioNode) -> Json:
+def node(scenario: Scenario, side: Side, wanted: ScenarioNode) -> Json:
     """Return a node that runs nothing."""
-    room = {"cpu": str(told.cpu), "memory": f"{told.memory}Gi", "pods": str(told.most_pods)}
+    room = {"cpu": str(wanted.cpu), "memory": f"{wanted.memory}Gi", "pods": str(wanted.most_pods)}
     return {
         "metadata": {
-            "name": side.node(scene, told.name),
-            "labels": {SCENARIO_LABEL: side.label_value(scene)},
+            "name": side.node(scenario, wanted.name),
+            "labels": {SCENARIO_LABEL: side.label_value(scenario)},
         },
         "spec": {
-            "unschedulable": told.is_cordoned,
-            "taints": [{"key": _TAINT, "effect": "NoSchedule"}] if told.is_tainted else [],
+            "unschedulable": wanted.is_cordoned,
+            "taints": [{"key": _TAINT, "effect": "NoSchedule"}] if wanted.is_tainted else [],
         },
         "status": {
             "capacity": room,
@@ -89,44 +89,51 @@ def node(scene: Scenario, side: Side, told: ScenarioNode) -> Json:
     }
 
 
-def budget(scene: Scenario, side: Side, number: int, told: ScenarioBudget, now: datetime) -> Json:
+def budget(
+    scenario: Scenario, side: Side, number: int, wanted: ScenarioBudget, now: datetime
+) -> Json:
     """Return a budget with what its controller would write."""
-    disrupted = {side.pod(scene, name): _time(now, 0) for name in told.disrupted}
+    disrupted = {side.pod(scenario, name): _time(now, 0) for name in wanted.disrupted}
     return {
-        "metadata": {"name": f"{scene.name}-{number}", "namespace": side.namespace(told.namespace)},
+        "metadata": {
+            "name": f"{scenario.name}-{number}",
+            "namespace": side.namespace(wanted.namespace),
+        },
         "spec": {
             "minAvailable": 1,
-            "selector": {"matchLabels": {SCENARIO_LABEL: side.label_value(scene), **told.selects}},
+            "selector": {
+                "matchLabels": {SCENARIO_LABEL: side.label_value(scenario), **wanted.selects}
+            },
         },
         "status": {
             "observedGeneration": 1,
-            "disruptionsAllowed": told.allowed,
+            "disruptionsAllowed": wanted.allowed,
             "disruptedPods": disrupted,
-            "currentHealthy": told.allowed + 1,
+            "currentHealthy": wanted.allowed + 1,
             "desiredHealthy": 1,
-            "expectedPods": told.allowed + 1,
+            "expectedPods": wanted.allowed + 1,
         },
     }
 
 
-def pod(scene: Scenario, side: Side, told: ScenarioPod, node_name: str, now: datetime) -> Json:
+def pod(scenario: Scenario, side: Side, wanted: ScenarioPod, node_name: str, now: datetime) -> Json:
     """Return a pod that has room on a node."""
-    document = _pod(scene, side, told)
-    document["spec"]["nodeName"] = side.node(scene, node_name)
-    document["status"] = {"phase": "Running", "conditions": list(_conditions(told, now))}
-    if told.started_ago is not None:
-        document["status"]["startTime"] = _time(now, told.started_ago)
+    document = _pod(scenario, side, wanted)
+    document["spec"]["nodeName"] = side.node(scenario, node_name)
+    document["status"] = {"phase": "Running", "conditions": list(_conditions(wanted, now))}
+    if wanted.started_ago is not None:
+        document["status"]["startTime"] = _time(now, wanted.started_ago)
     return document
 
 
-def preemptor(scene: Scenario, side: Side) -> Json:
+def preemptor(scenario: Scenario, side: Side) -> Json:
     """Return the pod that finds no room."""
-    document = _pod(scene, side, scene.preemptor)
-    tolerated = [_NOT_READY, *([_TAINT] if scene.tolerates_taint else [])]
+    document = _pod(scenario, side, scenario.preemptor)
+    tolerated = [_NOT_READY, *([_TAINT] if scenario.tolerates_taint else [])]
     document["metadata"]["labels"][PREEMPTOR] = "true"
     document["spec"] |= {
         "schedulerName": side.scheduler_name,
-        "nodeSelector": {SCENARIO_LABEL: side.label_value(scene)},
+        "nodeSelector": {SCENARIO_LABEL: side.label_value(scenario)},
         "tolerations": [
             {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated
         ],
@@ -134,39 +141,39 @@ def preemptor(scene: Scenario, side: Side) -> Json:
     return document
 
 
-def _pod(scene: Scenario, side: Side, told: ScenarioPod) -> Json:
-    port = {"containerPort": told.host_port, "hostPort": told.host_port}
+def _pod(scenario: Scenario, side: Side, wanted: ScenarioPod) -> Json:
+    port = {"containerPort": wanted.host_port, "hostPort": wanted.host_port}
     container = {
         "name": "main",
         "image": "none",
-        "resources": {"requests": {"cpu": str(told.cpu), "memory": f"{told.memory}Gi"}},
-        "ports": [port] if told.host_port else [],
+        "resources": {"requests": {"cpu": str(wanted.cpu), "memory": f"{wanted.memory}Gi"}},
+        "ports": [port] if wanted.host_port else [],
     }
     return {
         "metadata": {
-            "name": side.pod(scene, told.name),
-            "namespace": side.namespace(told.namespace),
-            "labels": {SCENARIO_LABEL: side.label_value(scene), **told.labels},
-            "annotations": {**told.annotations, **_defence(told)},
+            "name": side.pod(scenario, wanted.name),
+            "namespace": side.namespace(wanted.namespace),
+            "labels": {SCENARIO_LABEL: side.label_value(scenario), **wanted.labels},
+            "annotations": {**wanted.annotations, **_defence(wanted)},
         },
         "spec": {
-            "priorityClassName": told.priority_class.name if told.priority_class else "",
+            "priorityClassName": wanted.priority_class.name if wanted.priority_class else "",
             "automountServiceAccountToken": False,
             "containers": [container],
         },
     }
 
 
-def _defence(told: ScenarioPod) -> dict[str, str]:
-    return {DEFENDED_AS: told.defended_as.name} if told.defended_as else {}
+def _defence(wanted: ScenarioPod) -> dict[str, str]:
+    return {DEFENDED_AS: wanted.defended_as.name} if wanted.defended_as else {}
 
 
-def _conditions(told: ScenarioPod, now: datetime) -> Iterator[Json]:
-    if told.scheduled_ago is not None:
+def _conditions(wanted: ScenarioPod, now: datetime) -> Iterator[Json]:
+    if wanted.scheduled_ago is not None:
         yield {
             "type": "PodScheduled",
-            "status": str(told.is_scheduled),
-            "lastTransitionTime": _time(now, told.scheduled_ago),
+            "status": str(wanted.is_scheduled),
+            "lastTransitionTime": _time(now, wanted.scheduled_ago),
         }
 
 

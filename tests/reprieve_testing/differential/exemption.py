@@ -2,7 +2,7 @@
 
 import re
 
-from .scene import MINIMUM, SECONDS, ScenarioPod, ScenarioPriorityClass
+from .scenario import MINIMUM, SECONDS, ScenarioPod, ScenarioPriorityClass
 
 NANOS = 10**9
 _INT32, _INT64 = 1 << 31, 1 << 63

@@ -1,6 +1,6 @@
 """Reprieve's webhooks as a process beside the cluster, asked by a scheduler and by nobody else: no webhook is configured.
 
-So nothing judges or changes what the scenes say, and no guard holds up a deletion: what is compared is the choice of victims.
+So nothing judges or changes what the scenarios say, and no guard holds up a deletion: what is compared is the choice of victims.
 """
 
 import json
@@ -83,7 +83,7 @@ def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
         f"--listen-port={port}",
         f"--cert-dir={certificates}",
         "--extender=true",
-        # Those of the scenes have names of their own.
+        # Those of the scenarios have names of their own.
         "--extender-schedulers=",
         "--drain-seconds=0.2",
     )
@@ -100,7 +100,7 @@ def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
             "pods", "--all-namespaces", "-l", PREEMPTOR, "--field-selector=spec.nodeName="
         )
         uid = pending["items"][0]["metadata"]["uid"]
-        # Asked before, it would leave the first scenes to the scheduler, as it does where it has just been started.
+        # Asked before, it would leave the first scenarios to the scheduler, as it does where it has just been started.
         wait_for("the extender has seen all", lambda: made.is_ready_for(uid), _SECONDS)
         yield made
     finally:

@@ -1,4 +1,4 @@
-"""Scenes whose pods say what upstream's plugin doesn't know: one key each, sprinkled over a scene from the generator."""
+"""Scenarios whose pods say what upstream's plugin doesn't know: one key each, sprinkled over a scenario from the generator."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -7,7 +7,7 @@ from random import Random
 
 from . import generator
 from .difference import Difference
-from .scene import (
+from .scenario import (
     CAN_PREEMPT,
     CLASS,
     COST,
@@ -23,7 +23,7 @@ _Change = Callable[[Random, ScenarioPod, Scenario], ScenarioPod]
 
 
 def variants(each: int, seed: int) -> list[Scenario]:
-    """Return so many scenes of each flavour."""
+    """Return so many scenarios of each flavour."""
     plain = iter(generator.scenarios(each * len(_VARIATIONS), seed))
     return [
         flavour(
@@ -38,12 +38,14 @@ def variants(each: int, seed: int) -> list[Scenario]:
 def _for_each_pod(change: _Change) -> Callable[[Random, Scenario], Scenario]:
     """Return a flavour that changes each pod by itself, the preemptor too."""
 
-    def flavour(random: Random, scene: Scenario) -> Scenario:
+    def flavour(random: Random, scenario: Scenario) -> Scenario:
         nodes = [
-            replace(node, pods=tuple(change(random, pod, scene) for pod in node.pods))
-            for node in scene.nodes
+            replace(node, pods=tuple(change(random, pod, scenario) for pod in node.pods))
+            for node in scenario.nodes
         ]
-        return replace(scene, nodes=tuple(nodes), preemptor=change(random, scene.preemptor, scene))
+        return replace(
+            scenario, nodes=tuple(nodes), preemptor=change(random, scenario.preemptor, scenario)
+        )
 
     return flavour
 
@@ -58,34 +60,36 @@ def _labelled(key: str, *values: str | None) -> _Change:
     return change
 
 
-def _in_gangs(random: Random, pod: ScenarioPod, scene: Scenario) -> ScenarioPod:
-    # Scenes share their Namespaces: each has gangs of its own.
+def _in_gangs(random: Random, pod: ScenarioPod, scenario: Scenario) -> ScenarioPod:
+    # Scenarios share their Namespaces: each has gangs of its own.
     value = random.choice((None, "a", "a", "b"))
     return (
-        pod if value is None else replace(pod, labels={**pod.labels, GANG: f"{scene.name}-{value}"})
+        pod
+        if value is None
+        else replace(pod, labels={**pod.labels, GANG: f"{scenario.name}-{value}"})
     )
 
 
-def _defended(random: Random, pod: ScenarioPod, scene: Scenario) -> ScenarioPod:
-    mine = scene.preemptor.priority
-    if pod.name == scene.preemptor.name or random.random() < 0.5:
+def _defended(random: Random, pod: ScenarioPod, scenario: Scenario) -> ScenarioPod:
+    mine = scenario.preemptor.priority
+    if pod.name == scenario.preemptor.name or random.random() < 0.5:
         return pod
     value = min(random.choice((mine - 1, mine, mine + 1, pod.priority, pod.priority - 5)), 10**9)
     return replace(pod, defended_as=ScenarioPriorityClass(value=value))
 
 
-def _alike(random: Random, scene: Scenario) -> Scenario:
+def _alike(random: Random, scenario: Scenario) -> Scenario:
     """Make nodes that differ in nothing but what it costs to make room, and since when: upstream finds them equal."""
     names, ages = count(), iter(random.sample(range(600, 100_000), 40))
-    first = scene.nodes[0]
+    first = scenario.nodes[0]
 
     def copy(pod: ScenarioPod) -> ScenarioPod:
         cost = random.choice((None, "0", "-100", "5", "5", "2147483647"))
-        said = {} if cost is None else {COST: cost}
+        annotations = {} if cost is None else {COST: cost}
         return replace(
             pod,
             name=f"p{next(names)}",
-            annotations=said,
+            annotations=annotations,
             started_ago=next(ages),
             is_terminating=False,
         )
@@ -94,8 +98,8 @@ def _alike(random: Random, scene: Scenario) -> Scenario:
         ScenarioNode(name=f"n{number}", cpu=first.cpu, pods=tuple(map(copy, first.pods)))
         for number in range(3)
     )
-    preemptor = replace(scene.preemptor, cpu=1, memory=1)
-    return replace(scene, preemptor=preemptor, nodes=tuple(nodes), budgets=())
+    preemptor = replace(scenario.preemptor, cpu=1, memory=1)
+    return replace(scenario, preemptor=preemptor, nodes=tuple(nodes), budgets=())
 
 
 _VARIATIONS: Mapping[Difference, Callable[[Random, Scenario], Scenario]] = {

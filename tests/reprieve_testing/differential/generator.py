@@ -1,14 +1,14 @@
-"""Scenes from a seed: small, full, and as odd as the API server lets them be.
+"""Scenarios from a seed: small, full, and as odd as the API server lets them be.
 
 What makes two choosers differ is rare among random values, so most are drawn from the few that stand at a boundary: priorities
 one apart, a minimum at the preemptor's own priority, seconds that overflow, text that Go reads and Python does not. Times keep a
-distance from every toleration's end: a scene means the same for as long as a run takes.
+distance from every toleration's end: a scenario means the same for as long as a run takes.
 """
 
 from dataclasses import replace
 from random import Random
 
-from .scene import (
+from .scenario import (
     MINIMUM,
     OLDER_MINIMUM,
     OLDER_SECONDS,
@@ -76,19 +76,19 @@ def scenarios(count: int, seed: int) -> list[Scenario]:
     ]
 
 
-def without_tolerations(scene: Scenario) -> Scenario:
-    """Return the scene as it is where no PriorityClass says anything of tolerations."""
+def without_tolerations(scenario: Scenario) -> Scenario:
+    """Return the scenario as it is where no PriorityClass says anything of tolerations."""
 
     def silent(pod: ScenarioPod) -> ScenarioPod:
         named = pod.priority_class
         return pod if named is None else replace(pod, priority_class=replace(named, annotations={}))
 
-    nodes = (replace(node, pods=tuple(map(silent, node.pods))) for node in scene.nodes)
-    return replace(scene, nodes=tuple(nodes))
+    nodes = (replace(node, pods=tuple(map(silent, node.pods))) for node in scenario.nodes)
+    return replace(scenario, nodes=tuple(nodes))
 
 
 class _ScenarioGenerator:
-    """Makes one scene."""
+    """Makes one scenario."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -181,8 +181,8 @@ class _ScenarioGenerator:
         keys = (
             (OLDER_MINIMUM, OLDER_SECONDS) if self._with_probability(0.05) else (MINIMUM, SECONDS)
         )
-        said = dict(zip(keys, (self._minimum(value), self._seconds()), strict=True))
-        return {key: text for key, text in said.items() if text is not None}
+        texts = dict(zip(keys, (self._minimum(value), self._seconds()), strict=True))
+        return {key: text for key, text in texts.items() if text is not None}
 
     def _minimum(self, value: int) -> str | None:
         if self._with_probability(0.05):

@@ -1,9 +1,9 @@
-"""The use cases that upstream publishes for PreemptionToleration (document 002), as scenes with the outcome that it states."""
+"""The use cases that upstream publishes for PreemptionToleration (document 002), as scenarios with the outcome that it states."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .scene import (
+from .scenario import (
     MINIMUM,
     SECONDS,
     Scenario,
@@ -29,10 +29,10 @@ LOW_10_MIN, LOW_30_MIN = _low(10 * _MINUTE), _low(30 * _MINUTE)
 
 @dataclass(frozen=True)
 class UseCase:
-    """A scene and what document 002 says of it."""
+    """A scenario and what document 002 says of it."""
 
     sentence: str
-    scene: Scenario
+    scenario: Scenario
     outcome: ScenarioOutcome
 
 
@@ -40,13 +40,13 @@ def use_cases() -> Iterator[UseCase]:
     """Yield them in the document's order."""
     for number, (sentence, preemptor, pods, victims) in enumerate(_SAID):
         node = ScenarioNode(name="n0", cpu=sum(pod.cpu for pod in pods), pods=pods)
-        scene = Scenario(
+        scenario = Scenario(
             name=f"published-{number}",
             preemptor=ScenarioPod(name="preemptor", priority_class=preemptor),
             nodes=(node,),
         )
         outcome = ScenarioOutcome("n0", frozenset(victims)) if victims else ScenarioOutcome()
-        yield UseCase(sentence, scene, outcome)
+        yield UseCase(sentence, scenario, outcome)
 
 
 def _pod(name: str, priority_class: ScenarioPriorityClass, minutes: int = 60) -> ScenarioPod:

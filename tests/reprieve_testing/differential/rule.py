@@ -1,7 +1,7 @@
 """Upstream's rule in plain Python, written from its sources, and how it reads with Reprieve's differences.
 
 scheduler-plugins v0.34.7 `pkg/preemptiontoleration` (who may be a victim, and in which order they are spared) and Kubernetes
-v1.34 `pkg/scheduler/framework/preemption` (which node). It is no reference by itself: `tests/differential` runs its scenes
+v1.34 `pkg/scheduler/framework/preemption` (which node). It is no reference by itself: `tests/differential` runs its scenarios
 through the schedulers too, and all must agree. Nothing of Reprieve's is imported: what is compared must not judge itself.
 """
 
@@ -11,7 +11,7 @@ from itertools import combinations
 
 from . import exemption
 from .difference import Difference
-from .scene import (
+from .scenario import (
     CAN_PREEMPT,
     CLASS,
     COST,
@@ -32,29 +32,29 @@ _DEFAULT_CLASS = "4"
 _LOWEST = -(1 << 31)
 
 
-def decide(scene: Scenario, differing: frozenset[Difference] = UPSTREAM) -> ScenarioOutcome:
-    """Return what becomes of the scene by upstream's rule, with these differences."""
-    return _UpstreamDecision(scene, differing).decide()
+def decide(scenario: Scenario, differing: frozenset[Difference] = UPSTREAM) -> ScenarioOutcome:
+    """Return what becomes of the scenario by upstream's rule, with these differences."""
+    return _UpstreamDecision(scenario, differing).decide()
 
 
-def explain(scene: Scenario, outcome: ScenarioOutcome) -> frozenset[Difference] | None:
+def explain(scenario: Scenario, outcome: ScenarioOutcome) -> frozenset[Difference] | None:
     """Return the fewest differences by which upstream's rule comes to this outcome; `None`: none of them explain it."""
     sets = (
         frozenset(some)
         for count in range(len(Difference) + 1)
         for some in combinations(Difference, count)
     )
-    return next((some for some in sets if decide(scene, some) == outcome), None)
+    return next((some for some in sets if decide(scenario, some) == outcome), None)
 
 
-def with_gangs(scene: Scenario, outcome: ScenarioOutcome) -> ScenarioOutcome:
+def with_gangs(scenario: Scenario, outcome: ScenarioOutcome) -> ScenarioOutcome:
     """Return what a scheduler has done with what the operator does next: of a gang, the scheduler is given one pod.
 
     The others that are told are those on the node.
     """
     here = [
         pod
-        for node in scene.nodes
+        for node in scenario.nodes
         if node.name == outcome.node
         for pod in node.pods
         if not pod.is_terminating
@@ -65,9 +65,9 @@ def with_gangs(scene: Scenario, outcome: ScenarioOutcome) -> ScenarioOutcome:
     )
 
 
-def has_room(scene: Scenario) -> bool:
+def has_room(scenario: Scenario) -> bool:
     """Say whether the preemptor has room without anybody's going: then nobody is asked."""
-    return _UpstreamDecision(scene, UPSTREAM).has_room()
+    return _UpstreamDecision(scenario, UPSTREAM).has_room()
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class _Candidate:
 class _UpstreamDecision:
     """One decision."""
 
-    def __init__(self, scene: Scenario, differing: frozenset[Difference]) -> None:
-        self._scene = scene
-        self._preemptor = scene.preemptor
+    def __init__(self, scenario: Scenario, differing: frozenset[Difference]) -> None:
+        self._scene = scenario
+        self._preemptor = scenario.preemptor
         self._differing = differing
-        self._nodes = [node for node in scene.nodes if _admits(node, scene)]
+        self._nodes = [node for node in scenario.nodes if _admits(node, scenario)]
 
     def decide(self) -> ScenarioOutcome:
         if self._may_not_preempt() or self.has_room():
@@ -302,9 +302,9 @@ def _gang(pod: ScenarioPod) -> tuple[str, str] | None:
     return (pod.namespace, pod.labels[GANG]) if GANG in pod.labels else None
 
 
-def _admits(node: ScenarioNode, scene: Scenario) -> bool:
+def _admits(node: ScenarioNode, scenario: Scenario) -> bool:
     """Say whether the preemptor could be there at all, whoever goes."""
-    return not node.is_cordoned and (scene.tolerates_taint or not node.is_tainted)
+    return not node.is_cordoned and (scenario.tolerates_taint or not node.is_tainted)
 
 
 def _class(pod: ScenarioPod) -> int:

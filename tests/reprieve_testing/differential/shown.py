@@ -1,10 +1,10 @@
-"""For each difference the smallest scene that shows it: what upstream's plugin does there, and what Reprieve does."""
+"""For each difference the smallest scenario that shows it: what upstream's plugin does there, and what Reprieve does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .difference import Difference
-from .scene import (
+from .scenario import (
     CAN_PREEMPT,
     CLASS,
     COST,
@@ -27,22 +27,22 @@ _OVERFLOWING = ScenarioPriorityClass(
 
 @dataclass(frozen=True)
 class DifferenceExample:
-    """A scene and its two outcomes."""
+    """A scenario and its two outcomes."""
 
-    scene: Scenario
+    scenario: Scenario
     upstream: ScenarioOutcome
     reprieve: ScenarioOutcome
 
 
-def _pod(name: str, age: int, **said: object) -> ScenarioPod:
-    return ScenarioPod(**{"name": name, "priority_class": LOW, "started_ago": age} | said)  # type: ignore[arg-type]  # by their names
+def _pod(name: str, age: int, **fields: object) -> ScenarioPod:
+    return ScenarioPod(**{"name": name, "priority_class": LOW, "started_ago": age} | fields)  # type: ignore[arg-type]  # by their names
 
 
 def _scenario(
-    difference: Difference, *nodes: tuple[ScenarioPod, ...], cpu: int = 1, **said: object
+    difference: Difference, *nodes: tuple[ScenarioPod, ...], cpu: int = 1, **fields: object
 ) -> Scenario:
     """Return full nodes, and a preemptor of higher priority than all on them."""
-    preemptor = ScenarioPod(**{"name": "preemptor", "priority_class": HIGH, "cpu": cpu} | said)  # type: ignore[arg-type]  # by their names
+    preemptor = ScenarioPod(**{"name": "preemptor", "priority_class": HIGH, "cpu": cpu} | fields)  # type: ignore[arg-type]  # by their names
     full = (
         ScenarioNode(name=f"n{number}", cpu=sum(pod.cpu for pod in pods), pods=pods)
         for number, pods in enumerate(nodes)

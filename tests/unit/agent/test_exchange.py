@@ -1,4 +1,4 @@
-"""HTTP as bytes: what is a request, what is answered to one that is none, and what is waited for."""
+"""HTTP as bytes: valid requests, errors for invalid ones, and incomplete requests."""
 
 from http import HTTPStatus
 
@@ -68,23 +68,23 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("received", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_a_request_is(received: bytes, want: HttpRequest) -> None:
+def test_a_valid_request_is_parsed(received: bytes, want: HttpRequest) -> None:
     assert exchange.parse(received) == want
 
 
 @pytest.mark.parametrize("received", UNFINISHED)
-def test_what_is_not_all_there_is_waited_for(received: bytes) -> None:
+def test_an_incomplete_request_is_waited_for(received: bytes) -> None:
     assert exchange.parse(received) is None
 
 
 @pytest.mark.parametrize(("received", "status"), REFUSED.values(), ids=REFUSED)
-def test_refused_is(received: bytes, status: HTTPStatus) -> None:
+def test_an_invalid_request_gets_an_error(received: bytes, status: HTTPStatus) -> None:
     refusal = exchange.parse(received)
     assert isinstance(refusal, HttpResponse)
     assert refusal.status is status
 
 
-def test_a_response_says_its_length_and_hangs_up() -> None:
+def test_a_response_has_a_length_and_closes_the_connection() -> None:
     head, body = HttpResponse.json({"state": "idle"}).render().split(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"Connection: close" in head
@@ -92,7 +92,7 @@ def test_a_response_says_its_length_and_hangs_up() -> None:
     assert body == b'{"state":"idle"}'
 
 
-def test_a_wrong_method_is_told_the_right_ones() -> None:
+def test_the_error_for_a_wrong_method_lists_the_allowed_ones() -> None:
     assert (
         b"\r\nAllow: GET, POST, DELETE\r\n"
         in HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED).render()

@@ -1,4 +1,4 @@
-"""A bounded dictionary forgets its oldest entries first."""
+"""A bounded dictionary drops its oldest entries first."""
 
 from reprieve_runtime.bounded_dict import BoundedDict
 

@@ -1,4 +1,4 @@
-"""JSON of any depth, and what is read of it."""
+"""Decoding JSON of any depth."""
 
 import json
 
@@ -28,12 +28,12 @@ def test_deep_levels_become_null(text: str, pruned: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [900, 10_000, 100_000])
-def test_an_object_is_read_however_deep_a_field_is_that_nobody_reads(depth: int) -> None:
+def test_an_object_with_a_very_deep_unused_field_is_decoded(depth: int) -> None:
     text = f'{{"metadata":{{"name":"a","managedFields":{"[" * depth}{"]" * depth}}},"kind":"Pod"}}'
     found = deep.decode(text.encode(), Resource)
     assert (found.metadata.name, found.kind) == ("a", "Pod")
 
 
-def test_ten_thousand_shallow_fields_are_left_alone() -> None:
+def test_ten_thousand_shallow_fields_are_not_pruned() -> None:
     text = json.dumps([{"a": [{}]}] * 10_000)
     assert deep.prune(text.encode()).decode() == text

@@ -1,4 +1,4 @@
-"""Logs: the message is constant, what varies is a field."""
+"""Logs: messages are constant, variables are fields."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def test_an_unknown_format_is_refused() -> None:
         logs.configure("xml", "info")
 
 
-def test_names_cannot_leave_their_place_in_a_path() -> None:
+def test_names_in_paths_are_quoted() -> None:
     assert (
         object_path("pods", "a", "../../secrets", "status")
         == "/api/v1/namespaces/a/pods/..%2F..%2Fsecrets/status"

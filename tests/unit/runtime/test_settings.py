@@ -1,4 +1,4 @@
-"""Settings: flags win over environment, over file, over defaults; every mistake is said at once."""
+"""Settings: precedence of flags, environment, file, defaults; all errors are reported at once."""
 
 import json
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def load(argv: list[str] | None = None, **environ: str) -> Example:
     )
 
 
-def test_defaults_hold_where_nobody_says() -> None:
+def test_defaults_hold_without_other_sources() -> None:
     assert load() == Example()
 
 
@@ -44,7 +44,9 @@ def test_every_type_is_read_from_text() -> None:
     assert load(argv) == Example(port=1, share=2.0, is_on=True, names=("a", "b"), file=Path("/x"))
 
 
-def test_all_mistakes_are_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_errors_are_reported_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "settings.json"
     file.write_text('{"nme": 1}')
     with pytest.raises(SystemExit) as stopped:

@@ -1,4 +1,4 @@
-"""Hints over real gRPC on loopback: what each kind of reply means, and what a hostile workload cannot do."""
+"""Hints over real gRPC on loopback: the meaning of each reply, and the bounds on hostile workloads."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[bytes, Context], Awaitable[bytes]]
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Serve = Callable[..., Awaitable[GrpcEndpoint]]
-"""With a handler, and the calls that it handles; the others are not there."""
+"""Takes a handler and the methods that it handles; the service has no others."""
 Listen = Callable[[Speak], Awaitable[GrpcEndpoint]]
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
@@ -44,7 +44,7 @@ SETTINGS = bytes.fromhex("000000040000000000")
 
 
 @pytest.fixture
-def line() -> GrpcTransport:
+def transport() -> GrpcTransport:
     return GrpcTransport()
 
 
@@ -70,7 +70,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 @pytest.fixture
 async def listen() -> AsyncIterator[Listen]:
-    """Serve what is no gRPC."""
+    """Serve raw bytes instead of gRPC."""
     servers: list[asyncio.Server] = []
     talks: list[asyncio.Task[None]] = []
 
@@ -199,9 +199,13 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
 
 @pytest.mark.parametrize(("handler", "want", "state"), ASKS.values(), ids=ASKS)
 async def test_what_a_reply_to_a_hint_means(
-    line: GrpcTransport, serve: Serve, handler: Handler, want: ReplyKind, state: AnswerState | None
+    transport: GrpcTransport,
+    serve: Serve,
+    handler: Handler,
+    want: ReplyKind,
+    state: AnswerState | None,
 ) -> None:
-    reply = await line.request_checkpoint(await serve(handler), REQUEST, 5)
+    reply = await transport.request_checkpoint(await serve(handler), REQUEST, 5)
     assert (reply.kind, reply.answer and reply.answer.state) == (want, state)
 
 
@@ -228,14 +232,14 @@ LOOKS = {
 
 
 @pytest.mark.parametrize(("handler", "want"), LOOKS.values(), ids=LOOKS)
-async def test_what_a_reply_to_a_question_means(
-    line: GrpcTransport, serve: Serve, handler: Handler, want: ReplyKind
+async def test_what_a_reply_to_a_poll_means(
+    transport: GrpcTransport, serve: Serve, handler: Handler, want: ReplyKind
 ) -> None:
-    assert (await line.poll(await serve(handler), "u-1", 5)).kind is want
+    assert (await transport.poll(await serve(handler), "u-1", 5)).kind is want
 
 
-async def test_the_request_is_the_contracts_without_credentials(
-    line: GrpcTransport, serve: Serve
+async def test_the_request_follows_the_contract_and_has_no_credentials(
+    transport: GrpcTransport, serve: Serve
 ) -> None:
     seen: list[tuple[Any, dict[str, Any]]] = []
 
@@ -243,7 +247,7 @@ async def test_the_request_is_the_contracts_without_credentials(
         seen.append((wire.Request.FromString(message), dict(context.invocation_metadata() or ())))
         return an_answer(state="STATE_SAVED", step=7, path="/data/7").SerializeToString()  # type: ignore[no-any-return]
 
-    reply = await line.request_checkpoint(await serve(answer), REQUEST, 5)
+    reply = await transport.request_checkpoint(await serve(answer), REQUEST, 5)
     assert reply.answer is not None
     assert (reply.answer.state, reply.answer.step, reply.answer.path) == (
         AnswerState.SAVED,
@@ -260,12 +264,12 @@ async def test_the_request_is_the_contracts_without_credentials(
     assert set(metadata) == {"user-agent"}
 
 
-async def test_a_question_names_the_request(line: GrpcTransport, serve: Serve) -> None:
+async def test_a_poll_names_the_request(transport: GrpcTransport, serve: Serve) -> None:
     async def answer(message: bytes, _: Context) -> bytes:
         named = wire.LookRequest.FromString(message).id
         return an_answer(state="STATE_DEFER", id=named, defer_seconds=60).SerializeToString()  # type: ignore[no-any-return]
 
-    reply = await line.poll(await serve(answer), "u-1", 5)
+    reply = await transport.poll(await serve(answer), "u-1", 5)
     assert reply.answer is not None
     assert (reply.answer.state, reply.answer.eviction_id, reply.answer.defer_seconds) == (
         AnswerState.DEFER,
@@ -274,22 +278,22 @@ async def test_a_question_names_the_request(line: GrpcTransport, serve: Serve) -
     )
 
 
-async def test_a_mistake_in_an_answer_is_said_to_its_author(
-    line: GrpcTransport, serve: Serve
+async def test_the_author_of_an_invalid_answer_gets_the_error(
+    transport: GrpcTransport, serve: Serve
 ) -> None:
-    reply = await line.request_checkpoint(
+    reply = await transport.request_checkpoint(
         await serve(saying(an_answer(state="STATE_SAVED", step=-1))), REQUEST, 5
     )
     assert reply.answer_error == "answer.step: must be a whole number, 0 or more"
 
 
-async def test_nobody_listening_has_certainly_not_received_and_costs_no_time(
-    line: GrpcTransport,
+async def test_a_refused_connection_has_certainly_not_received_the_request_and_costs_no_time(
+    transport: GrpcTransport,
 ) -> None:
     async with asyncio.timeout(10):  # Three calls with a patience of five seconds each.
         for _ in range(3):
             assert (
-                await line.request_checkpoint(NOBODY, REQUEST, 5)
+                await transport.request_checkpoint(NOBODY, REQUEST, 5)
             ).kind is ReplyKind.NOT_RECEIVED
 
 
@@ -322,12 +326,14 @@ NO_GRPC = {
 
 
 @pytest.mark.parametrize("speak", NO_GRPC.values(), ids=NO_GRPC)
-async def test_what_speaks_no_http_2_has_certainly_not_received(
-    line: GrpcTransport, listen: Listen, speak: Speak
+async def test_a_peer_without_http_2_has_certainly_not_received_the_request(
+    transport: GrpcTransport, listen: Listen, speak: Speak
 ) -> None:
     target = await listen(speak)
     async with asyncio.timeout(60):
-        assert (await line.request_checkpoint(target, REQUEST, 1)).kind is ReplyKind.NOT_RECEIVED
+        assert (
+            await transport.request_checkpoint(target, REQUEST, 1)
+        ).kind is ReplyKind.NOT_RECEIVED
 
 
 async def settings_then_silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -344,14 +350,14 @@ async def settings_then_garbage(reader: asyncio.StreamReader, writer: asyncio.St
 async def settings_then_headers_for_ever(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Headers that never end: a CONTINUATION after another, each legal."""
+    """Endless headers: one legal CONTINUATION frame after another."""
     await _request(reader, writer)
     writer.write(_frame(1, 0, b"\x88"))
     await _pour(writer, _frame(9, 0, b"\x00\x01x\x7f\x80\x7f" + b"y" * 255))
 
 
 async def an_answer_without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One message that says it has 4 GiB."""
+    """One message with a declared length of 4 GiB."""
     await _request(reader, writer)
     writer.write(
         _frame(1, 4, b"\x88\x0f\x10\x10application/grpc") + _frame(0, 0, b"\x00\xff\xff\xff\xff")
@@ -378,7 +384,7 @@ def _frame(kind: int, flags: int, payload: bytes, stream: int = 1) -> bytes:
 
 
 async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Greet, and wait for the request's headers to arrive."""
+    """Send the settings, and wait for the request's headers."""
     writer.write(SETTINGS)
     heard = b""
     while b"Checkpoint" not in heard and b"user-agent" not in heard and len(heard) < 200:
@@ -397,7 +403,7 @@ async def greetings_for_ever(_: asyncio.StreamReader, writer: asyncio.StreamWrit
 async def one_header_named_a_thousand_times(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """A header of 3 KB that HPACK keeps, and then a byte for each of its repetitions."""
+    """A header of 3 KB that HPACK keeps in its table, and then one byte for each repetition."""
     await _request(reader, writer)
     kept = b"\x40\x01x" + b"\x7f\x81\x17" + b"y" * 3072
     writer.write(_frame(1, 4, b"\x88" + kept + b"\xbe" * 10_000))
@@ -417,11 +423,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("speak", HOSTILE.values(), ids=HOSTILE)
 async def test_a_hostile_workload_costs_no_more_than_the_time_of_a_call(
-    line: GrpcTransport, listen: Listen, speak: Speak
+    transport: GrpcTransport, listen: Listen, speak: Speak
 ) -> None:
     target = await listen(speak)
     async with asyncio.timeout(60):
-        assert (await line.request_checkpoint(target, REQUEST, 1)).kind is ReplyKind.OUTCOME_UNKNOWN
+        assert (
+            await transport.request_checkpoint(target, REQUEST, 1)
+        ).kind is ReplyKind.OUTCOME_UNKNOWN
 
 
 UNREAD = {
@@ -432,8 +440,8 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("frame", UNREAD.values(), ids=UNREAD)
-async def test_what_http_2_says_was_not_read_may_be_sent_again(
-    line: GrpcTransport, listen: Listen, frame: bytes
+async def test_a_request_that_http_2_reports_as_unprocessed_may_be_sent_again(
+    transport: GrpcTransport, listen: Listen, frame: bytes
 ) -> None:
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _request(reader, writer)
@@ -441,18 +449,20 @@ async def test_what_http_2_says_was_not_read_may_be_sent_again(
         await reader.read()
 
     assert (
-        await line.request_checkpoint(await listen(say), REQUEST, 5)
+        await transport.request_checkpoint(await listen(say), REQUEST, 5)
     ).kind is ReplyKind.NOT_RECEIVED
 
 
-async def test_one_that_hangs_may_have_received(line: GrpcTransport, serve: Serve) -> None:
+async def test_a_workload_that_hangs_may_have_received_the_request(
+    transport: GrpcTransport, serve: Serve
+) -> None:
     assert (
-        await line.request_checkpoint(await serve(never_answering), REQUEST, 0.5)
+        await transport.request_checkpoint(await serve(never_answering), REQUEST, 0.5)
     ).kind is ReplyKind.OUTCOME_UNKNOWN
 
 
-async def test_a_small_answer_never_unfolds_to_a_large_one(
-    line: GrpcTransport, listen: Listen
+async def test_a_compressed_answer_is_never_expanded(
+    transport: GrpcTransport, listen: Listen
 ) -> None:
     bomb = gzip.compress(
         wire.Answer(state="STATE_SAVED", message="x" * 8_000_000).SerializeToString()
@@ -468,25 +478,25 @@ async def test_a_small_answer_never_unfolds_to_a_large_one(
         writer.write(_frame(1, 5, b"\x00\x0bgrpc-status\x010"))
         await reader.read()
 
-    reply = await line.request_checkpoint(await listen(explode), REQUEST, 1)
+    reply = await transport.request_checkpoint(await listen(explode), REQUEST, 1)
     assert (reply.kind, reply.answer) == (ReplyKind.OUTCOME_UNKNOWN, None)
 
 
-async def test_a_pod_of_ipv6_is_called(line: GrpcTransport) -> None:
+async def test_a_pod_with_an_ipv6_address_is_called(transport: GrpcTransport) -> None:
     server = grpc.aio.server(handlers=[])
     try:
         port = server.add_insecure_port("[::1]:0")
     except RuntimeError:
         pytest.skip("this machine has no IPv6")
     await server.start()
-    reply = await line.request_checkpoint(
+    reply = await transport.request_checkpoint(
         GrpcEndpoint(ipaddress.ip_address("::1"), port), REQUEST, 5
     )
     await server.stop(None)
     assert (reply.kind, reply.detail) == (ReplyKind.NOT_RECEIVED, "answered UNIMPLEMENTED")
 
 
-async def test_a_request_that_is_taken_back_is_named_to_the_workload_once(serve: Serve) -> None:
+async def test_a_cancellation_names_the_request_and_is_sent_once(serve: Serve) -> None:
     heard: list[str] = []
 
     async def answer(message: bytes, _: Context) -> bytes:
@@ -508,7 +518,7 @@ DEAF = {
 
 
 @pytest.mark.parametrize("service", DEAF.values(), ids=DEAF)
-async def test_one_that_cannot_hear_that_it_stays_is_no_trouble(
+async def test_a_workload_without_a_cancel_method_causes_no_error(
     serve: Serve, service: tuple[Any, ...]
 ) -> None:
     target = await serve(*service)
@@ -517,17 +527,18 @@ async def test_one_that_cannot_hear_that_it_stays_is_no_trouble(
         await GrpcTransport().cancel(NOBODY, "u-1", 0.5)
 
 
-async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(
-    serve: Serve, tmp_path: Path
-) -> None:
+async def test_the_client_uses_grpc_for_grpc_endpoints(serve: Serve, tmp_path: Path) -> None:
     async with stub_api(tmp_path) as (_, api):
-        lines = CheckpointClient(transport_factories(api))
+        client = CheckpointClient(transport_factories(api))
         assert (
-            await lines.request_checkpoint(await serve(saying(b"")), REQUEST, 5)
+            await client.request_checkpoint(await serve(saying(b"")), REQUEST, 5)
         ).kind is ReplyKind.ANSWER
-        await lines.close()
+        await client.close()
 
 
-def test_grpc_costs_an_operator_nothing_before_the_first_such_victim() -> None:
-    program = "import sys, reprieve_operator.main; sys.exit('h2' in sys.modules or 'google.protobuf' in sys.modules)"
+def test_the_operator_imports_no_grpc_before_the_first_grpc_hint() -> None:
+    program = (
+        "import sys, reprieve_operator.main;"
+        "sys.exit('h2' in sys.modules or 'google.protobuf' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=os.environ)

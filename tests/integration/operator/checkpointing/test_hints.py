@@ -1,4 +1,4 @@
-"""Hints over real HTTP on loopback: what each kind of reply means, and what a hostile workload cannot do."""
+"""Hints over real HTTP on loopback: the meaning of each reply, and the bounds on hostile workloads."""
 
 import asyncio
 import time
@@ -31,10 +31,10 @@ REQUEST = CheckpointRequest(
 
 
 @pytest.fixture
-async def line() -> AsyncIterator[HttpTransport]:
-    line = HttpTransport()
-    yield line
-    await line.close()
+async def transport() -> AsyncIterator[HttpTransport]:
+    transport = HttpTransport()
+    yield transport
+    await transport.close()
 
 
 @pytest.fixture
@@ -64,74 +64,78 @@ def saying(text: str, status: int = 200) -> Handler:
 
 
 POSTS = {
-    "an answer is heard": ('{"state":"accepted","id":"u-1"}', 200, ReplyKind.ANSWER),
-    "a plain handler that says ok has heard": ("ok", 200, ReplyKind.ANSWER),
-    "a handler that says nothing has heard": ("", 204, ReplyKind.ANSWER),
-    "an answer about another request is none to this": (
+    "a valid answer counts": ('{"state":"accepted","id":"u-1"}', 200, ReplyKind.ANSWER),
+    "a plain handler's ok is an acceptance": ("ok", 200, ReplyKind.ANSWER),
+    "an empty response is an acceptance": ("", 204, ReplyKind.ANSWER),
+    "an answer about another request does not count": (
         '{"state":"saved","id":"u-0"}',
         200,
         ReplyKind.OUTCOME_UNKNOWN,
     ),
-    "idle is no acceptance": ('{"state":"idle"}', 200, ReplyKind.OUTCOME_UNKNOWN),
+    "idle is not an acceptance": ('{"state":"idle"}', 200, ReplyKind.OUTCOME_UNKNOWN),
     "a redirect is not followed and nothing was accepted": ("", 307, ReplyKind.NOT_RECEIVED),
-    "a path that is not there has accepted nothing": ("", 404, ReplyKind.NOT_RECEIVED),
+    "a missing path has accepted nothing": ("", 404, ReplyKind.NOT_RECEIVED),
     "a server that fails may have begun to save": ("", 500, ReplyKind.OUTCOME_UNKNOWN),
 }
 
 
 @pytest.mark.parametrize(("text", "status", "want"), POSTS.values(), ids=POSTS)
 async def test_what_a_reply_to_a_hint_means(
-    line: HttpTransport, serve: Serve, text: str, status: int, want: ReplyKind
+    transport: HttpTransport, serve: Serve, text: str, status: int, want: ReplyKind
 ) -> None:
-    reply = await line.request_checkpoint(await serve(saying(text, status)), REQUEST, 5)
+    reply = await transport.request_checkpoint(await serve(saying(text, status)), REQUEST, 5)
     assert reply.kind is want
 
 
 GETS = {
     "its progress": ('{"state":"saving","id":"u-1","progress":0.5}', 200, ReplyKind.ANSWER),
-    "its progress, with whatever it was asked last": (
+    "its progress, without a request id": (
         '{"state":"saving"}',
         200,
         ReplyKind.UNATTRIBUTED,
     ),
-    "it knows of no request": ('{"state":"idle"}', 200, ReplyKind.UNKNOWN_REQUEST),
-    "it knows of another request only": (
+    "it has no request": ('{"state":"idle"}', 200, ReplyKind.UNKNOWN_REQUEST),
+    "it has another request only": (
         '{"state":"saved","id":"u-0"}',
         200,
         ReplyKind.UNKNOWN_REQUEST,
     ),
-    "it says ok to everything, so it cannot be asked": ("ok", 200, ReplyKind.UNSUPPORTED),
+    "it answers ok to everything, so it cannot be polled": ("ok", 200, ReplyKind.UNSUPPORTED),
     "it has no GET": ("", 405, ReplyKind.UNSUPPORTED),
-    "http.server's word for having no GET": ("", 501, ReplyKind.UNSUPPORTED),
+    "it has no GET, as http.server reports it": ("", 501, ReplyKind.UNSUPPORTED),
     "it fails": ("", 503, ReplyKind.OUTCOME_UNKNOWN),
 }
 
 
 @pytest.mark.parametrize(("text", "status", "want"), GETS.values(), ids=GETS)
-async def test_what_a_reply_to_a_question_means(
-    line: HttpTransport, serve: Serve, text: str, status: int, want: ReplyKind
+async def test_what_a_reply_to_a_poll_means(
+    transport: HttpTransport, serve: Serve, text: str, status: int, want: ReplyKind
 ) -> None:
-    reply = await line.poll(await serve(saying(text, status)), "u-1", 5)
+    reply = await transport.poll(await serve(saying(text, status)), "u-1", 5)
     assert reply.kind is want
 
 
-async def test_nobody_listening_has_certainly_not_received(line: HttpTransport) -> None:
-    reply = await line.request_checkpoint(
+async def test_a_refused_connection_has_certainly_not_received_the_request(
+    transport: HttpTransport,
+) -> None:
+    reply = await transport.request_checkpoint(
         HttpEndpoint(URL("http://127.0.0.1:1/checkpoint")), REQUEST, 5
     )
     assert reply.kind is ReplyKind.NOT_RECEIVED
 
 
-async def test_one_that_hangs_may_have_received(line: HttpTransport, serve: Serve) -> None:
+async def test_a_workload_that_hangs_may_have_received_the_request(
+    transport: HttpTransport, serve: Serve
+) -> None:
     async def hang(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
 
-    reply = await line.request_checkpoint(await serve(hang), REQUEST, 0.2)
+    reply = await transport.request_checkpoint(await serve(hang), REQUEST, 0.2)
     assert reply.kind is ReplyKind.OUTCOME_UNKNOWN
 
 
-async def test_workloads_that_hang_keep_nobody_else_waiting_for_ever(serve: Serve) -> None:
+async def test_workloads_that_hang_do_not_block_calls_to_others(serve: Serve) -> None:
     is_hanging = asyncio.Event()
 
     async def hang(_: web.Request) -> web.Response:
@@ -139,26 +143,23 @@ async def test_workloads_that_hang_keep_nobody_else_waiting_for_ever(serve: Serv
         await asyncio.Event().wait()
         raise AssertionError
 
-    lines, target = CheckpointClient({HttpEndpoint: HttpTransport}, max_calls=1), await serve(hang)
-    hanging = asyncio.create_task(lines.request_checkpoint(target, REQUEST, 30))
+    client, target = CheckpointClient({HttpEndpoint: HttpTransport}, max_calls=1), await serve(hang)
+    hanging = asyncio.create_task(client.request_checkpoint(target, REQUEST, 30))
     try:
         async with asyncio.timeout(60):
             await is_hanging.wait()
-            asked, looked = (
-                await lines.request_checkpoint(target, REQUEST, 0.2),
-                await lines.poll(target, "u-1", 0.2),
-            )
-        assert asked == WorkloadReply(ReplyKind.NOT_RECEIVED, detail="too many calls are under way")
-        assert looked == WorkloadReply(
-            ReplyKind.OUTCOME_UNKNOWN, detail="too many calls are under way"
-        )
+            requested = await client.request_checkpoint(target, REQUEST, 0.2)
+            polled = await client.poll(target, "u-1", 0.2)
+        detail = "too many calls are in progress"
+        assert requested == WorkloadReply(ReplyKind.NOT_RECEIVED, detail=detail)
+        assert polled == WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail=detail)
     finally:
         hanging.cancel()
-        await lines.close()
+        await client.close()
 
 
 async def test_the_request_is_the_contracts_document_without_credentials(
-    line: HttpTransport, serve: Serve
+    transport: HttpTransport, serve: Serve
 ) -> None:
     seen: list[tuple[str, dict[str, str]]] = []
 
@@ -166,7 +167,7 @@ async def test_the_request_is_the_contracts_document_without_credentials(
         seen.append((await request.text(), dict(request.headers)))
         return web.json_response({"state": "saved", "step": 7, "path": "/data/7"})
 
-    reply = await line.request_checkpoint(await serve(answer), REQUEST, 5)
+    reply = await transport.request_checkpoint(await serve(answer), REQUEST, 5)
     assert reply.answer is not None
     assert (reply.answer.state, reply.answer.step, reply.answer.path) == (
         AnswerState.SAVED,
@@ -177,7 +178,7 @@ async def test_the_request_is_the_contracts_document_without_credentials(
     assert not {"Authorization", "Cookie", "Proxy-Authorization"} & set(seen[0][1])
 
 
-async def test_a_redirect_elsewhere_is_never_called(line: HttpTransport, serve: Serve) -> None:
+async def test_a_redirect_elsewhere_is_never_called(transport: HttpTransport, serve: Serve) -> None:
     called: list[str] = []
 
     async def elsewhere(request: web.Request) -> web.Response:
@@ -189,13 +190,13 @@ async def test_a_redirect_elsewhere_is_never_called(line: HttpTransport, serve: 
     async def redirect(_: web.Request) -> web.Response:
         raise web.HTTPTemporaryRedirect(str(target.url))
 
-    await line.request_checkpoint(await serve(redirect), REQUEST, 5)
-    await line.poll(await serve(redirect), "u-1", 5)
+    await transport.request_checkpoint(await serve(redirect), REQUEST, 5)
+    await transport.poll(await serve(redirect), "u-1", 5)
     assert called == []
 
 
-async def test_an_answer_without_end_is_cut_and_is_no_answer(
-    line: HttpTransport, serve: Serve
+async def test_an_endless_answer_is_cut_off_and_does_not_count(
+    transport: HttpTransport, serve: Serve
 ) -> None:
     sent = 0
 
@@ -207,20 +208,20 @@ async def test_an_answer_without_end_is_cut_and_is_no_answer(
             await response.write(b" " * 4096)
             sent += 4096
 
-    reply = await line.request_checkpoint(await serve(pour), REQUEST, 5)
+    reply = await transport.request_checkpoint(await serve(pour), REQUEST, 5)
     assert reply.answer == contract.ACCEPTED_WITHOUT_DOCUMENT
     assert sent < 16 * 1024 * 1024, "the rest is not read"
 
 
-async def test_peers_that_announce_a_response_for_ever_keep_nobody_else_waiting(
-    line: HttpTransport,
+async def test_endless_interim_responses_do_not_block_the_event_loop(
+    transport: HttpTransport,
 ) -> None:
     async with HostileWorkloads() as villains:
         target = HttpEndpoint(
             URL(villains.hint("announces-for-ever").replace("http://:", "http://127.0.0.1:"))
         )
         begun = time.process_time()
-        replies = await asyncio.gather(*(line.poll(target, "u-1", 1) for _ in range(20)))
+        replies = await asyncio.gather(*(transport.poll(target, "u-1", 1) for _ in range(20)))
         spent = time.process_time() - begun
     assert {reply.kind for reply in replies} == {ReplyKind.OUTCOME_UNKNOWN}
     assert spent < 1.0, (
@@ -228,8 +229,8 @@ async def test_peers_that_announce_a_response_for_ever_keep_nobody_else_waiting(
     )
 
 
-async def test_a_mistake_in_an_answer_is_said_to_its_author(
-    line: HttpTransport, serve: Serve
+async def test_the_author_of_an_invalid_answer_gets_the_error(
+    transport: HttpTransport, serve: Serve
 ) -> None:
-    reply = await line.request_checkpoint(await serve(saying('{"state":"done"}')), REQUEST, 5)
+    reply = await transport.request_checkpoint(await serve(saying('{"state":"done"}')), REQUEST, 5)
     assert reply.answer_error.startswith("answer.state: supported values")

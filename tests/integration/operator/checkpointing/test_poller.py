@@ -1,4 +1,4 @@
-"""Calls to one workload, where the line to it fails in a way that no line should."""
+"""Calls to one workload whose transport raises or hangs, which no transport should do."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -25,8 +25,8 @@ REQUEST = CheckpointRequest(
 )
 
 
-class BadLine:
-    """It raises, or never comes back."""
+class BrokenTransport:
+    """Raises, or never returns."""
 
     def __init__(self, *, hangs: bool = False) -> None:
         self.calls: list[str] = []
@@ -34,20 +34,29 @@ class BadLine:
         self.was_cancelled = False
         self._hangs = hangs
 
-    async def ask(
-        self, target: HttpEndpoint, request: CheckpointRequest, timeout_seconds: float
-    ) -> WorkloadReply:  # noqa: ARG002
-        return await self._call("ask")
+    async def request_checkpoint(
+        self,
+        endpoint: HttpEndpoint,  # noqa: ARG002
+        request: CheckpointRequest,  # noqa: ARG002
+        timeout_seconds: float,  # noqa: ARG002
+    ) -> WorkloadReply:
+        return await self._call("request")
 
-    async def look(
-        self, target: HttpEndpoint, eviction_id: str, timeout_seconds: float
-    ) -> WorkloadReply:  # noqa: ARG002
-        return await self._call("look")
+    async def poll(
+        self,
+        endpoint: HttpEndpoint,  # noqa: ARG002
+        eviction_id: str,  # noqa: ARG002
+        timeout_seconds: float,  # noqa: ARG002
+    ) -> WorkloadReply:
+        return await self._call("poll")
 
-    async def take_back(
-        self, target: HttpEndpoint, eviction_id: str, timeout_seconds: float
-    ) -> None:  # noqa: ARG002
-        await self._call("take back")
+    async def cancel(
+        self,
+        endpoint: HttpEndpoint,  # noqa: ARG002
+        eviction_id: str,  # noqa: ARG002
+        timeout_seconds: float,  # noqa: ARG002
+    ) -> None:
+        await self._call("cancel")
 
     async def close(self) -> None:
         pass
@@ -56,7 +65,7 @@ class BadLine:
         self.calls.append(name)
         self.is_called.set()
         if not self._hangs:
-            raise RecursionError("an answer that nobody thought of")
+            raise RecursionError("unexpected")
         try:
             await asyncio.Event().wait()
         finally:
@@ -64,46 +73,47 @@ class BadLine:
         raise AssertionError
 
 
-def asking(line: BadLine, woken: asyncio.Event) -> CheckpointPoller:
+def a_poller(transport: BrokenTransport, woken: asyncio.Event) -> CheckpointPoller:
     return CheckpointPoller(
-        CheckpointClient({HttpEndpoint: lambda: line}),
+        CheckpointClient({HttpEndpoint: lambda: transport}),
         OperatorSettings(namespace="n"),
         Clock(),
         woken.set,
     )
 
 
-async def test_a_call_that_fails_is_not_taken_for_one_that_was_not_received(
+async def test_an_unexpected_error_does_not_cause_a_second_hint(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    line, woken = BadLine(), asyncio.Event()
-    caller = asking(line, woken)
-    caller.begin_attempt()
-    caller.poll(TARGET, STATE, REQUEST, NOW, "n")
+    transport, woken = BrokenTransport(), asyncio.Event()
+    poller = a_poller(transport, woken)
+    poller.begin_attempt()
+    poller.poll(TARGET, STATE, REQUEST, NOW, "n")
     async with asyncio.timeout(60):
         await woken.wait()
-    assert [record.message for record in caplog.records] == ["call failed"]
-    # The workload may have heard: whatever is said next, it is not told again.
-    caller.poll(TARGET, STATE, REQUEST, NOW + timedelta(minutes=5), "n")
-    await caller.close()
-    assert line.calls[0] == "ask"
-    assert "ask" not in line.calls[1:]
+    messages = [record.message for record in caplog.records]
+    assert messages == ["checkpoint call failed unexpectedly"]
+    # The workload may have received the hint: it is not sent again.
+    poller.poll(TARGET, STATE, REQUEST, NOW + timedelta(minutes=5), "n")
+    await poller.close()
+    assert transport.calls[0] == "request"
+    assert "request" not in transport.calls[1:]
 
 
-async def test_a_call_that_hangs_ends_with_the_conversation() -> None:
-    line, woken = BadLine(hangs=True), asyncio.Event()
-    caller = asking(line, woken)
-    caller.begin_attempt()
-    caller.poll(TARGET, STATE, REQUEST, NOW, "n")
+async def test_closing_the_poller_cancels_a_call_that_hangs() -> None:
+    transport, woken = BrokenTransport(hangs=True), asyncio.Event()
+    poller = a_poller(transport, woken)
+    poller.begin_attempt()
+    poller.poll(TARGET, STATE, REQUEST, NOW, "n")
     async with asyncio.timeout(60):
-        await line.is_called.wait()
-        await caller.close()
-    assert line.was_cancelled
-    assert not caller.is_calling
+        await transport.is_called.wait()
+        await poller.close()
+    assert transport.was_cancelled
+    assert not poller.is_calling
 
 
-async def test_what_was_said_of_one_eviction_is_not_taken_for_the_word_on_the_next() -> None:
-    caller = asking(BadLine(), asyncio.Event())
-    caller.answer = CheckpointAnswer(state=AnswerState.SAVED)
-    await caller.close()
-    assert caller.answer is None
+async def test_an_answer_to_one_eviction_does_not_count_for_the_next() -> None:
+    poller = a_poller(BrokenTransport(), asyncio.Event())
+    poller.answer = CheckpointAnswer(state=AnswerState.SAVED)
+    await poller.close()
+    assert poller.answer is None

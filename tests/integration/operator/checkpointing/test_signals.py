@@ -1,6 +1,7 @@
-"""Signals through a WebSocket on loopback: what each end of `kill` means, and that nothing is sent twice or elsewhere.
+"""Signals through a WebSocket on loopback: the meaning of each result of `kill`.
 
-That a real API server, kubelet and runtime say these things is tested on a real node.
+No signal is sent twice or to another container. The test on a real node shows that a real API
+server, kubelet and runtime give these results.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ def broken(message: str) -> dict[str, Any]:
 
 
 class Node:
-    """What is behind `pods/exec`: one end for each command, in order; a number is a refusal."""
+    """Stands for `pods/exec`: one result for each command, in order; a number is an HTTP error."""
 
     def __init__(self, *ends: Any) -> None:
         self.ends = list(ends)
@@ -147,25 +148,25 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
 
 
 @pytest.mark.parametrize(("ends", "want", "ran"), ENDS.values(), ids=ENDS)
-async def test_what_the_end_of_kill_means(
+async def test_what_each_result_of_kill_means(
     stub: tuple[StubApi, SignalTransport],
     ends: tuple[Any, ...],
     want: ReplyKind,
     ran: list[list[str]],
 ) -> None:
-    server, line = stub
+    server, transport = stub
     server.exec = node = Node(*ends)
-    reply = await line.request_checkpoint(TARGET, REQUEST, 1)
+    reply = await transport.request_checkpoint(TARGET, REQUEST, 1)
     assert (reply.kind, node.ran) == (want, ran)
     assert reply.kind in (ReplyKind.DELIVERED, ReplyKind.OUTCOME_UNKNOWN) or reply.detail
 
 
-async def test_the_declared_container_alone_is_entered_and_given_nothing(
+async def test_only_the_declared_container_is_entered_and_without_standard_input(
     stub: tuple[StubApi, SignalTransport],
 ) -> None:
-    server, line = stub
+    server, transport = stub
     server.exec = node = Node(DONE)
-    await line.request_checkpoint(TARGET, REQUEST, 1)
+    await transport.request_checkpoint(TARGET, REQUEST, 1)
     query = node.asked[0].query
     assert node.asked[0].path == f"{PODS}/training-0/exec"
     assert dict(query) == {
@@ -187,20 +188,20 @@ GONE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
-async def test_nobody_is_signalled_in_its_place(
+async def test_no_other_pod_of_the_same_name_is_signalled(
     stub: tuple[StubApi, SignalTransport], pod: Any
 ) -> None:
-    server, line = stub
+    server, transport = stub
     server.exec = node = Node(DONE)
     server.collections[PODS] = {} if pod is None else {"training-0": pod}
-    reply = await line.request_checkpoint(TARGET, REQUEST, 1)
+    reply = await transport.request_checkpoint(TARGET, REQUEST, 1)
     assert (reply.kind, node.ran) == (ReplyKind.NOT_RECEIVED, [])
 
 
-async def test_a_command_that_prints_without_end_is_left(
+async def test_a_command_with_endless_output_is_abandoned(
     stub: tuple[StubApi, SignalTransport],
 ) -> None:
-    server, line = stub
+    server, transport = stub
 
     async def pour(request: web.BaseRequest) -> web.StreamResponse:
         socket = web.WebSocketResponse(protocols=["v5.channel.k8s.io"])
@@ -213,10 +214,13 @@ async def test_a_command_that_prints_without_end_is_left(
 
     server.exec = pour
     async with asyncio.timeout(60):
-        reply = await line.request_checkpoint(TARGET, REQUEST, 9)
-    assert (reply.kind, reply.detail) == (ReplyKind.OUTCOME_UNKNOWN, "the command says too much")
+        reply = await transport.request_checkpoint(TARGET, REQUEST, 9)
+    assert (reply.kind, reply.detail) == (
+        ReplyKind.OUTCOME_UNKNOWN,
+        "the command printed too much output",
+    )
 
 
-async def test_a_signal_is_not_answered(stub: tuple[StubApi, SignalTransport]) -> None:
-    _, line = stub
-    assert (await line.poll(TARGET, "u-1", 1)).kind is ReplyKind.UNSUPPORTED
+async def test_a_signal_cannot_be_polled(stub: tuple[StubApi, SignalTransport]) -> None:
+    _, transport = stub
+    assert (await transport.poll(TARGET, "u-1", 1)).kind is ReplyKind.UNSUPPORTED

@@ -1,4 +1,4 @@
-"""The gatekeeper on an API server that is counted call by call: what it asks, what it writes, and what it survives."""
+"""The gate controller on a stub API server: its calls, its writes, and the failures it survives."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
 from reprieve_operator.cluster.policy_source import PolicySource
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.gangs import gate_controller as gatekeepers
+from reprieve_operator.gangs import gate_controller
 from reprieve_operator.gangs.gate_controller import GateController
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
@@ -44,50 +44,50 @@ class Time:
 
 @dataclass
 class Said:
-    """What would be Events."""
+    """Collects the reasons of Events."""
 
     reasons: list[str] = field(default_factory=list)
 
-    def announce(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+    def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002
         self.reasons.append(reason)
 
 
 @dataclass
 class Leadership:
-    """The election, as far as effects ask it."""
+    """The part of the election that `Writes` uses."""
 
     is_leading: bool = True
 
-    def check(self) -> None:
+    def require_leadership(self) -> None:
         if not self.is_leading:
             raise NotLeading
 
 
 @dataclass
 class Policy:
-    """What is in force."""
+    """The current policy."""
 
     current: PolicySettings = field(default_factory=lambda: PolicySettings(gang_gate=True))
 
 
 @dataclass
 class Running:
-    """A gatekeeper at work, and all that it meets."""
+    """A running gate controller with its collaborators."""
 
     stub: StubApi
     time: Time
     said: Said
     leadership: Leadership
     metrics: OperatorMetrics
-    keeper: GateController
+    controller: GateController
 
     def show(self, *pods: Any) -> None:
-        """Let the watch tell of pods."""
+        """Send pods on the watch."""
         for pod in pods:
             self.stub.send("MODIFIED", pod, ALL)
 
     def pass_time(self, seconds: float, *pods: Any) -> None:
-        """Let time pass, and wake the gatekeeper by telling of pods once more."""
+        """Let time pass, and wake the controller by sending pods again."""
         self.time.seconds += seconds
         self.show(*pods)
 
@@ -96,8 +96,8 @@ class Running:
 
     until = staticmethod(until)
 
-    async def has_looked(self) -> None:
-        """Wait until the gatekeeper has looked at all that it was told of so far: a pod in no gang is let go at once."""
+    async def has_reconciled(self) -> None:
+        """Wait until all events so far are processed: a pod without a gang is released at once."""
         name = f"witness-{sum(self.stub.calls.values())}"
         witness = self.stub.collections[TEAM][name] = a_pod(
             name, labels={keys.GANG_GATE_LABEL: "waiting"}
@@ -105,18 +105,18 @@ class Running:
         self.show(witness)
         await self.until(lambda: self.patches(name) == 1)
         self.stub.send("DELETED", witness, ALL)
-        await self.until(lambda: ("team", name) not in self.keeper._reflector.items)
+        await self.until(lambda: ("team", name) not in self.controller._reflector.items)
 
 
 @asynccontextmanager
-async def gatekeeper(directory: Path, *pods: Any) -> AsyncIterator[Running]:
+async def running_controller(directory: Path, *pods: Any) -> AsyncIterator[Running]:
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={ALL: by_name, TEAM: dict(by_name)}) as (stub, api):
         time, said, leadership, metrics = Time(), Said(), Leadership(), OperatorMetrics()
         effects = Writes(
             api, CallLimiter(32), cast("LeaderElection", leadership), metrics, time.clock()
         )
-        keeper = GateController(
+        controller = GateController(
             api,
             effects,
             cast("PolicySource", Policy()),
@@ -126,11 +126,11 @@ async def gatekeeper(directory: Path, *pods: Any) -> AsyncIterator[Running]:
             recount_seconds=RECOUNT_SECONDS,
         )
         stub.lists_released.set()
-        running = asyncio.create_task(keeper.run())
+        running = asyncio.create_task(controller.run())
         try:
-            made = Running(stub, time, said, leadership, metrics, keeper)
+            made = Running(stub, time, said, leadership, metrics, controller)
             await made.until(lambda: stub.open_watches == 1)
-            await made.has_looked()
+            await made.has_reconciled()
             yield made
         finally:
             running.cancel()
@@ -166,29 +166,29 @@ def members(*names: str, of: int = 4, version: str = "1") -> list[Any]:
 
 
 async def test_a_gang_that_is_complete_costs_one_patch_a_pod_and_no_list(tmp_path: Path):
-    async with gatekeeper(tmp_path) as running:
+    async with running_controller(tmp_path) as running:
         running.stub.collections[TEAM] |= {
             pod["metadata"]["name"]: pod for pod in members("a", "b", "c", "d")
         }
         running.show(*members("a", "b", "c", "d"))
         await running.until(lambda: running.said.reasons == ["GangReleased"])
-        # The watch has not shown yet that they are free.
-        await running.has_looked()
+        # The watch has not shown yet that they are released.
+        await running.has_reconciled()
 
         assert [running.patches(name) for name in "abcd"] == [1, 1, 1, 1]
         assert running.stub.calls[TEAM] == 0
 
 
-async def test_an_incomplete_gang_is_counted_after_a_moment_and_then_at_times(tmp_path: Path):
+async def test_an_incomplete_gang_is_listed_after_a_delay_and_then_periodically(tmp_path: Path):
     held = members("a", "b")
-    async with gatekeeper(tmp_path, *held) as running:
-        await running.has_looked()
+    async with running_controller(tmp_path, *held) as running:
+        await running.has_reconciled()
         assert running.stub.calls[TEAM] == 0
         running.pass_time(1.1, *held)
         await running.until(lambda: running.stub.calls[TEAM] == 1)
         for _ in range(5):
             running.pass_time(1.1, *held)
-            await running.has_looked()
+            await running.has_reconciled()
         assert running.stub.calls[TEAM] == 1
         running.pass_time(RECOUNT_SECONDS, *held)
         await running.until(lambda: running.stub.calls[TEAM] == 2)
@@ -205,27 +205,27 @@ async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_tim
         a_pod(f"p{number}", labels={keys.OLD_POD_GROUP: f"gang-{number}", **minimum})
         for number in range(40)
     ]
-    async with gatekeeper(tmp_path, *held) as running:
-        in_one_look = []
+    async with running_controller(tmp_path, *held) as running:
+        lists_in_a_pass = []
 
-        async def look() -> float:
+        async def reconcile_all() -> float:
             before = running.stub.calls[TEAM]
-            seconds = await GateController._reconcile_all(running.keeper)
-            in_one_look.append(running.stub.calls[TEAM] - before)
+            seconds = await GateController._reconcile_all(running.controller)
+            lists_in_a_pass.append(running.stub.calls[TEAM] - before)
             return seconds
 
-        monkeypatch.setattr(running.keeper, "_reconcile_all", look)
+        monkeypatch.setattr(running.controller, "_reconcile_all", reconcile_all)
         running.pass_time(1.1, *held)
         await running.until(lambda: running.stub.calls[TEAM] >= len(held))
-        await running.has_looked()
+        await running.has_reconciled()
 
-        assert max(in_one_look) == gatekeepers.MAX_COUNTS_PER_NAMESPACE
-        assert sum(in_one_look) == len(held)
+        assert max(lists_in_a_pass) == gate_controller.MAX_COUNTS_PER_NAMESPACE
+        assert sum(lists_in_a_pass) == len(held)
 
 
-async def test_members_that_run_are_counted_though_no_watch_shows_them(tmp_path: Path):
+async def test_running_members_count_though_the_watch_does_not_select_them(tmp_path: Path):
     held = members("a")
-    async with gatekeeper(tmp_path, *held) as running:
+    async with running_controller(tmp_path, *held) as running:
         for pod in members("b", "c", "d"):
             pod["spec"]["schedulingGates"] = []
             running.stub.collections[TEAM][pod["metadata"]["name"]] = pod
@@ -235,14 +235,14 @@ async def test_members_that_run_are_counted_though_no_watch_shows_them(tmp_path:
         assert running.patches("a") == 1
 
 
-async def test_a_pod_that_the_list_knows_before_the_watch_is_not_counted_twice(tmp_path: Path):
+async def test_a_pod_that_is_listed_before_its_watch_event_counts_once(tmp_path: Path):
     held, late = members("a", "b"), members("c")
-    async with gatekeeper(tmp_path, *held) as running:
+    async with running_controller(tmp_path, *held) as running:
         running.stub.collections[TEAM]["c"] = late[0]
         running.pass_time(1.1, *held)
         await running.until(lambda: running.said.reasons == ["GangWaiting"])
         running.show(*late)
-        await running.has_looked()
+        await running.has_reconciled()
 
         assert running.said.reasons == ["GangWaiting"]
         assert [running.patches(name) for name in "abc"] == [0, 0, 0]
@@ -250,7 +250,7 @@ async def test_a_pod_that_the_list_knows_before_the_watch_is_not_counted_twice(t
 
 async def test_members_of_another_group_in_the_same_list_do_not_count(tmp_path: Path):
     held = members("a", "b", "c")
-    async with gatekeeper(tmp_path, *held) as running:
+    async with running_controller(tmp_path, *held) as running:
         other = members("d")[0]
         other["metadata"]["labels"][keys.OLD_POD_GROUP] = "serve"
         failed = members("e")[0] | {"status": {"phase": "Failed"}}
@@ -261,11 +261,11 @@ async def test_members_of_another_group_in_the_same_list_do_not_count(tmp_path: 
         assert [running.patches(name) for name in "abc"] == [0, 0, 0]
 
 
-async def test_when_its_time_is_over_all_go_whatever_cannot_be_counted(
+async def test_at_the_timeout_all_pods_are_released_even_if_members_cannot_be_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     held = members("a", "b")
-    async with gatekeeper(tmp_path, *held) as running:
+    async with running_controller(tmp_path, *held) as running:
         running.stub.is_failing = True
         running.pass_time(1.1, *held)
         await running.until(lambda: running.stub.calls[TEAM] == 1)
@@ -274,16 +274,14 @@ async def test_when_its_time_is_over_all_go_whatever_cannot_be_counted(
         await running.until(lambda: running.said.reasons == ["GangIncomplete"])
 
         messages = {record.message for record in caplog.records}
-        assert "gang not counted" in messages
-        assert "the gatekeeper failed and begins anew" not in messages, (
-            "other gangs go on meanwhile"
-        )
+        assert "could not list the members of a gang" in messages
+        assert "gate controller failed; restarting" not in messages, "other gangs are not affected"
         assert [running.patches(name) for name in "ab"] == [1, 1]
 
 
-async def test_one_that_has_changed_is_released_as_it_is_then(tmp_path: Path):
-    async with gatekeeper(tmp_path) as running:
-        # Not there for a patch: as if it had gone and come again meanwhile.
+async def test_a_pod_that_changed_is_released_in_its_new_version(tmp_path: Path):
+    async with running_controller(tmp_path) as running:
+        # Patches answer 404: as if the pods had been deleted and created again.
         running.stub.refuses = {f"{TEAM}/{name}": 404 for name in "ab"}
         running.show(*members("a", of=2), *members("b", of=2))
         await running.until(lambda: running.patches("a") == running.patches("b") == 1)
@@ -294,24 +292,24 @@ async def test_one_that_has_changed_is_released_as_it_is_then(tmp_path: Path):
         await running.until(lambda: running.said.reasons == ["GangReleased"])
 
 
-async def test_a_replica_that_does_not_lead_releases_nothing_and_lives(
+async def test_a_replica_that_does_not_lead_releases_no_pods_and_keeps_running(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("DEBUG")
-    async with gatekeeper(tmp_path) as running:
+    async with running_controller(tmp_path) as running:
         running.leadership.is_leading = False
         running.stub.collections[TEAM] |= {
             pod["metadata"]["name"]: pod for pod in members("a", "b", of=2)
         }
         running.show(*members("a", "b", of=2))
-        await running.until(lambda: "no longer leading: nothing is released" in caplog.messages)
+        await running.until(lambda: "not the leader: no pods are released" in caplog.messages)
         assert [running.patches(name) for name in "ab"] == [0, 0]
         running.leadership.is_leading = True
         await running.until(lambda: running.said.reasons == ["GangReleased"])
 
 
-async def test_what_waits_is_a_metric(tmp_path: Path):
-    async with gatekeeper(tmp_path, *members("a", "b")) as running:
-        assert running.keeper.count_gated() == 2
+async def test_the_gated_pods_are_counted_for_a_metric(tmp_path: Path):
+    async with running_controller(tmp_path, *members("a", "b")) as running:
+        assert running.controller.count_gated() == 2
         running.stub.send("DELETED", members("a")[0], ALL)
-        await running.until(lambda: running.keeper.count_gated() == 1)
+        await running.until(lambda: running.controller.count_gated() == 1)

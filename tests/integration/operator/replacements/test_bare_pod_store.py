@@ -1,4 +1,4 @@
-"""Bare pods that wait for being made anew: the room for them, which one tenant's never take all of, and which victims come back."""
+"""Pending replacements of bare pods: their limits per tenant, and which victims are recreated."""
 
 import asyncio
 import time
@@ -31,23 +31,23 @@ from reprieve_testing.stub_api import until
 PODS = "/api/v1/namespaces/team/pods"
 RECORDS = "/apis/apps/v1/namespaces/reprieve-system/controllerrevisions"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-FULL = "too many pods wait for being made anew"
+FULL = "too many pods are waiting to be recreated"
 
 
 @dataclass
 class Cluster:
-    """What the store and the requeuer do to one, in memory."""
+    """A cluster in memory, for the store and the controller."""
 
     objects: dict[str, Any] = field(default_factory=dict)
     current: PolicySettings = field(default_factory=lambda: PolicySettings(recreate_bare_pods=True))
     told: list[tuple[str, str, str]] = field(default_factory=list)
     allows: bool = True
     asked: int = 0
-    """How often about its right to make pods."""
+    """How many access reviews were created."""
     refuses: dict[str, ApiError] = field(default_factory=dict)
-    """What the deletions of paths come to."""
+    """The error of a deletion, by path."""
 
-    async def pages(
+    async def list_pages(
         self, path: str, kind: type[Any], *, params: Mapping[str, str], metadata_only: bool
     ) -> AsyncIterator[list[Any]]:
         assert (path, params, metadata_only) == (RECORDS, {"labelSelector": keys.BARE_POD}, True)
@@ -65,18 +65,18 @@ class Cluster:
         document["metadata"].setdefault("uid", f"uid-of-another-{document['metadata']['name']}")
         return document
 
-    async def find(self, path: str, kind: type[Any]) -> Any:
+    async def get(self, path: str, kind: type[Any]) -> Any:
         found = self.objects.get(path)
         return found if found is None or kind == dict[str, Any] else msgspec.convert(found, kind)
 
-    async def remove(self, path: str, uid: str | None = None) -> None:
+    async def delete_object(self, path: str, uid: str | None = None) -> None:
         if path in self.refuses:
             raise self.refuses[path]
         if uid is not None:
             assert self.objects[path]["metadata"]["uid"] == uid
         self.objects.pop(path, None)
 
-    def announce(self, regarding: ObjectReference, reason: str, note: str) -> None:
+    def event(self, regarding: ObjectReference, reason: str, note: str) -> None:
         assert reason in REASONS
         self.told.append((regarding.name, reason, note))
 
@@ -94,13 +94,13 @@ class Cluster:
         checkpoint: Checkpoint | None = None,
         **annotations: str,
     ) -> None:
-        """Have the pod's end begin."""
+        """Store the replacement of a pod, as at the beginning of its end."""
         state = replace(an_eviction().build(), checkpoint=checkpoint)
         whole = a_bare_pod("team", name, **annotations)
         self.objects[f"{PODS}/{name}"] = whole
-        await self.requeuer(store).store_replacement(msgspec.convert(whole, VictimPod), state)
+        await self.controller(store).store_replacement(msgspec.convert(whole, VictimPod), state)
 
-    def requeuer(
+    def controller(
         self,
         store: BarePodStore,
         now: datetime = NOW,
@@ -110,7 +110,7 @@ class Cluster:
             cast("Writes", self),
             store,
             policy=cast("PolicySource", self),
-            announcer=cast("EventRecorder", self),
+            recorder=cast("EventRecorder", self),
             metrics=OperatorMetrics(),
             clock=Clock(now=lambda: now, monotonic=monotonic),
             interval_seconds=0.01,
@@ -147,14 +147,14 @@ def refusal(store: BarePodStore, namespace: str) -> str:
 KEPT = {
     "nothing": ((), "", ""),
     "one of a Namespace": (("a/1",), "", ""),
-    "all that a Namespace may have": (("a/1", "a/2"), FULL, ""),
-    "all that there is room for, of nobody too many": (("a/1", "b/2", "c/3"), FULL, FULL),
-    "the same one twice, which is one": (("a/1", "a/1"), "", ""),
+    "the limit of a Namespace": (("a/1", "a/2"), FULL, ""),
+    "the total limit, no Namespace at its own": (("a/1", "b/2", "c/3"), FULL, FULL),
+    "the same one twice counts once": (("a/1", "a/1"), "", ""),
 }
 
 
 @pytest.mark.parametrize(("names", "for_a", "for_another"), KEPT.values(), ids=KEPT)
-async def test_there_is_room_for_so_many_of_a_namespace_and_in_all(
+async def test_records_are_limited_by_namespace_and_in_total(
     cluster: Cluster, names: tuple[str, ...], for_a: str, for_another: str
 ) -> None:
     store = cluster.store()
@@ -166,7 +166,7 @@ async def test_there_is_room_for_so_many_of_a_namespace_and_in_all(
     assert (refusal(next_leaders, "a"), refusal(next_leaders, "d")) == (for_a, for_another)
 
 
-async def test_what_was_written_while_the_rest_was_read_is_counted_once(cluster: Cluster) -> None:
+async def test_a_record_that_is_written_during_loading_counts_once(cluster: Cluster) -> None:
     await keep(cluster.store(), "a/1")
     store = cluster.store()
     await keep(store, "a/1")
@@ -176,7 +176,7 @@ async def test_what_was_written_while_the_rest_was_read_is_counted_once(cluster:
     assert refusal(store, "a") == FULL
 
 
-async def test_what_is_made_or_given_up_leaves_its_room_once(cluster: Cluster) -> None:
+async def test_removing_a_record_twice_frees_its_room_once(cluster: Cluster) -> None:
     store = cluster.store()
     await keep(store, "a/1", "a/2")
     await store.remove("uid-1")
@@ -195,14 +195,14 @@ NOTES = {
 
 
 @pytest.mark.parametrize(("note", "is_refused"), NOTES.values(), ids=NOTES)
-def test_a_manifest_may_have_so_many_bytes_not_characters(
+def test_the_size_of_a_manifest_is_limited_in_bytes_not_characters(
     cluster: Cluster, note: str, *, is_refused: bool
 ) -> None:
     why = cluster.store().rejection_reason(a_bare_pod("a", "next", note=note))
     assert why == ("its manifest has more than 2 KiB" if is_refused else "")
 
 
-async def test_one_for_which_there_is_no_room_goes_all_the_same_and_its_event_says_so(
+async def test_a_victim_whose_replacement_cannot_be_stored_still_ends_and_its_event_says_so(
     cluster: Cluster,
 ) -> None:
     store = cluster.store()
@@ -225,20 +225,20 @@ TOLD = {
     keys.PREEMPTED_COUNT: "1",
     keys.FIRST_SUBMITTED_AT: timestamp.render(NOW),
     keys.RESUME_FROM_CHECKPOINT: "/ckpt/100",
-    # It says itself when it saved, as it may: later than it was acknowledged.
+    # A pod may write itself when it saved: here later than the acknowledged time.
     keys.LAST_CHECKPOINT_AT: timestamp.render(after(90)),
 }
 RESUMED = {
-    "one that saved resumes there, whatever it was told and says itself": (
+    "a victim that saved resumes there, not from its annotations": (
         Checkpoint(saved_at=after(60), path="/ckpt/9000"),
         "/ckpt/9000",
     ),
-    "one that did not resumes where it did": (None, "/ckpt/100"),
+    "a victim that did not save resumes where it did last time": (None, "/ckpt/100"),
 }
 
 
 @pytest.mark.parametrize(("saved", "want"), RESUMED.values(), ids=RESUMED)
-async def test_what_takes_the_place_of(
+async def test_a_replacement_resumes_from_the_newest_checkpoint(
     cluster: Cluster, saved: Checkpoint | None, want: str
 ) -> None:
     await cluster.preserve(cluster.store(), "train", saved, **TOLD)
@@ -247,16 +247,16 @@ async def test_what_takes_the_place_of(
     assert told[keys.PREEMPTED_COUNT] == "2"
 
 
-async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a_no(
+async def test_a_denied_permission_is_checked_again_soon(
     cluster: Cluster,
 ) -> None:
-    """Without this, what is preempted just after an admin has bound the right would be lost."""
+    """Without this, a pod that is preempted just after an admin binds the role would be lost."""
     store, seconds = cluster.store(), [0.0]
-    requeuer = cluster.requeuer(store, monotonic=lambda: seconds[0])
+    controller = cluster.controller(store, monotonic=lambda: seconds[0])
 
     async def preserve(name: str) -> None:
         whole = cluster.objects[f"{PODS}/{name}"] = a_bare_pod("team", name)
-        await requeuer.store_replacement(msgspec.convert(whole, VictimPod), an_eviction().build())
+        await controller.store_replacement(msgspec.convert(whole, VictimPod), an_eviction().build())
 
     cluster.allows = False
     await preserve("before")
@@ -271,30 +271,30 @@ async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a
     assert [place.name for place in store.pending.values()] == ["after", "later"]
 
 
-async def test_what_was_made_before_does_not_come_back_for_what_it_has_become(
+async def test_a_victim_that_is_itself_a_replacement_is_not_recreated_twice(
     cluster: Cluster,
 ) -> None:
-    """That it was made could not be noted."""
+    """The record of the first replacement could not be removed."""
     store = cluster.store()
     await cluster.preserve(store, "train")
     made = a_bare_pod("team", "train", **{keys.REQUEUED_FROM: "uid-train"})
     made["metadata"]["uid"] = "uid-second"
     cluster.objects[f"{PODS}/train"] = made
-    await cluster.requeuer(store).store_replacement(
+    await cluster.controller(store).store_replacement(
         msgspec.convert(made, VictimPod), an_eviction().build()
     )
     assert list(store.pending) == ["uid-second"]
     assert len(cluster.records) == 1
 
 
-async def test_whoever_says_it_took_anothers_place_takes_nothing_from_it(cluster: Cluster) -> None:
+async def test_a_forged_requeued_from_annotation_removes_no_other_record(cluster: Cluster) -> None:
     store = cluster.store()
     await cluster.preserve(store, "train")
     await cluster.preserve(store, "liar", **{keys.REQUEUED_FROM: "uid-train"})
     assert [place.name for place in store.pending.values()] == ["train", "liar"]
 
 
-async def test_one_that_cannot_be_read_keeps_no_other_from_being_made(cluster: Cluster) -> None:
+async def test_an_unreadable_pod_does_not_block_other_replacements(cluster: Cluster) -> None:
     store = cluster.store()
     await cluster.preserve(store, "broken")
     await cluster.preserve(store, "train")
@@ -317,23 +317,18 @@ UNTOLD = replace(FINISHED, hinted_at=None)
 STAYS = replace(FINISHED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
 STILL_THERE: dict[str, tuple[Eviction, str, dict[str, str], str]] = {
-    "one that failed after it was told is made anew in its name": (
+    "it failed after the notice: recreated with its name": (FINISHED, "Failed", {}, "recreated"),
+    "it failed and is being deleted: the replacement waits": (
         FINISHED,
         "Failed",
-        {},
-        "made anew",
+        DELETED,
+        "waits",
     ),
-    "one that failed and is being deleted is waited for": (FINISHED, "Failed", DELETED, "waits"),
-    "one that finished has finished": (FINISHED, "Succeeded", {}, "forgotten"),
-    "one that failed without having been told failed by itself": (
-        UNTOLD,
-        "Failed",
-        {},
-        "forgotten",
-    ),
-    "one that stays, stays": (STAYS, "Running", {}, "forgotten"),
-    "one that was to stay and failed later, failed by itself": (STAYS, "Failed", {}, "forgotten"),
-    "one that was to stay and is being deleted goes for good": (
+    "it finished: no replacement": (FINISHED, "Succeeded", {}, "forgotten"),
+    "it failed without notice: no replacement": (UNTOLD, "Failed", {}, "forgotten"),
+    "it stays: no replacement": (STAYS, "Running", {}, "forgotten"),
+    "it stayed and failed later: no replacement": (STAYS, "Failed", {}, "forgotten"),
+    "it stayed and is being deleted: no replacement": (
         STAYS,
         "Running",
         DELETED,
@@ -343,27 +338,27 @@ STILL_THERE: dict[str, tuple[Eviction, str, dict[str, str], str]] = {
 
 
 def leave(cluster: Cluster, state: Eviction, phase: str, **metadata: str) -> None:
-    """Have the victim be there as it has ended."""
+    """Store the victim with its final state."""
     pod = a_bare_pod("team", "train", **{keys.EVICTION: eviction.render(state)})
     pod["metadata"] |= {"labels": {keys.SOFT_EVICTION: state.phase.value}, **metadata}
     cluster.objects[TRAIN] = pod | {"status": {"phase": phase}}
 
 
 async def attend(cluster: Cluster, until_it_is: Callable[[], bool], now: datetime = NOW) -> None:
-    """Look at all records as a leader does that has just begun, for as long as it takes, and once more."""
+    """Run a new leader's controller until the condition holds, then reconcile all records again."""
     store = cluster.store()
-    requeuer = cluster.requeuer(store, now)
-    task = asyncio.create_task(requeuer.run())
+    controller = cluster.controller(store, now)
+    task = asyncio.create_task(controller.run())
     await until(lambda: store.is_loaded and until_it_is())
     task.cancel()
     for uid in list(store.pending):
-        await requeuer._reconcile(uid)
+        await controller._reconcile(uid)
 
 
 @pytest.mark.parametrize(
     ("state", "phase", "metadata", "want"), STILL_THERE.values(), ids=STILL_THERE
 )
-async def test_of_victims_that_are_still_there(
+async def test_a_victim_that_still_exists_is_recreated_only_after_it_failed_with_notice(
     cluster: Cluster, state: Eviction, phase: str, metadata: dict[str, str], want: str
 ) -> None:
     await cluster.preserve(cluster.store(), "train")
@@ -371,16 +366,21 @@ async def test_of_victims_that_are_still_there(
     waits = want == "waits"
     await attend(cluster, lambda: waits or not cluster.records)
     made = cluster.objects[TRAIN]["metadata"]["annotations"].get(keys.REQUEUED_FROM) == "uid-train"
-    found = "made anew" if made else "waits" if cluster.records else "forgotten"
+    found = "recreated" if made else "waits" if cluster.records else "forgotten"
     assert found == want
     assert (("train", "SoftEvictionRequeued") in [told[:2] for told in cluster.told]) is made
 
 
 REFUSED = ApiError(403, "Forbidden", "a webhook says no")
 UNDELETED = {
-    "it is tried again": (REFUSED, after(60), True, "SoftEvictionRequeueRefused"),
-    "for a day": (REFUSED, NOW + timedelta(hours=25), False, "SoftEvictionNotRequeued"),
-    "one whose name somebody else has just taken is looked at again": (
+    "the deletion is tried again": (REFUSED, after(60), True, "SoftEvictionRequeueRefused"),
+    "it is given up after a day": (
+        REFUSED,
+        NOW + timedelta(hours=25),
+        False,
+        "SoftEvictionNotRequeued",
+    ),
+    "a conflict is tried again": (
         ApiError(409, "Conflict", "the UID in the precondition"),
         after(60),
         True,
@@ -390,7 +390,7 @@ UNDELETED = {
 
 
 @pytest.mark.parametrize(("error", "now", "is_kept", "said"), UNDELETED.values(), ids=UNDELETED)
-async def test_where_what_is_left_of_one_may_not_be_deleted(
+async def test_a_failed_victim_whose_deletion_is_refused(
     cluster: Cluster, error: ApiError, now: datetime, said: str, *, is_kept: bool
 ) -> None:
     await cluster.preserve(cluster.store(), "train")

@@ -1,4 +1,4 @@
-"""What is left on a victim's owner, however the victim ends: for its replacement, or at least when it saved."""
+"""The records on a victim's owner, for each way a victim ends: the ledger, or the time it saved."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -62,9 +62,9 @@ NEVER = {"annotations": {keys.REQUEUE: "never"}}
 
 
 class Leading:
-    """An election that is won for as long as it matters."""
+    """An election that this replica has won."""
 
-    def check(self) -> float:
+    def require_leadership(self) -> float:
         return 60.0
 
 
@@ -92,8 +92,8 @@ async def a_ledger(
 
 def publish(directory: Path, pod: VictimPod, saved_at: datetime, **annotations: str) -> StubApi:
     async def run() -> StubApi:
-        async with a_ledger(directory, **annotations) as (stub, keeper):
-            await keeper.publish_checkpoint(pod, saved_at)
+        async with a_ledger(directory, **annotations) as (stub, writer):
+            await writer.publish_checkpoint(pod, saved_at)
             return stub
 
     return asyncio.run(run())
@@ -104,12 +104,15 @@ KNOWN = {
     "an earlier time was": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:59Z"}, True),
     "what was there is no time": ({keys.LAST_CHECKPOINT_AT: "soon"}, True),
     "the same was known": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"}, False),
-    "another of its pods saved later": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:01Z"}, False),
+    "another pod of the owner saved later": (
+        {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:01Z"},
+        False,
+    ),
 }
 
 
 @pytest.mark.parametrize(("annotations", "is_news"), KNOWN.values(), ids=KNOWN)
-def test_the_owner_says_when_any_of_its_pods_last_saved(
+def test_the_owner_has_the_time_of_the_last_checkpoint_of_its_pods(
     tmp_path: Path, annotations: dict[str, str], *, is_news: bool
 ) -> None:
     stub = publish(tmp_path, a_pod(), after(60), **annotations)
@@ -127,12 +130,12 @@ def test_a_pod_without_an_owner_costs_no_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", ["2026-11-21T12:00:30Z", "2026-11-21T12:01:30Z"])
-def test_a_pod_that_is_counted_costs_one_write_and_turns_no_time_back(
+def test_counting_a_pod_costs_one_write_and_never_sets_an_earlier_time(
     tmp_path: Path, known: str
 ) -> None:
     async def run() -> None:
-        async with a_ledger(tmp_path, **{keys.LAST_CHECKPOINT_AT: known}) as (stub, keeper):
-            await keeper.record(a_pod(), GOING, NOW)
+        async with a_ledger(tmp_path, **{keys.LAST_CHECKPOINT_AT: known}) as (stub, writer):
+            await writer.record(a_pod(), GOING, NOW)
             ((_, body),) = stub.patches
             annotations = body["metadata"]["annotations"]
             assert (
@@ -149,13 +152,13 @@ def test_a_pod_that_is_counted_costs_one_write_and_turns_no_time_back(
 
 @dataclass
 class World:
-    """What a departure meets, and what it did in which order."""
+    """The collaborators of a `Termination`, and its actions in order."""
 
     done: list[str] = field(default_factory=list)
     refusal: int | None = None
-    """With which status the owner's write is refused."""
+    """The status with which writes to the owner are refused."""
     refuses: dict[str, ApiError] = field(default_factory=dict)
-    """What other writes come to."""
+    """The errors of other writes."""
     seconds: float = 0.0
     told: list[str] = field(default_factory=list)
     current: PolicySettings = field(default_factory=PolicySettings)
@@ -176,7 +179,7 @@ class World:
     async def retract(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
         self._write_owner("retract")
 
-    async def publish(self, pod: VictimPod, saved_at: datetime) -> None:  # noqa: ARG002
+    async def publish_checkpoint(self, pod: VictimPod, saved_at: datetime) -> None:  # noqa: ARG002
         assert saved_at == after(60)
         self._write_owner("publish")
 
@@ -185,7 +188,7 @@ class World:
         if self.refusal is not None:
             raise ApiError(self.refusal, "Refused", "no")
 
-    def announce(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+    def event(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the recorder's interface
         self.told.append(reason)
 
     async def write_finished(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002 - the effects' interface
@@ -194,13 +197,13 @@ class World:
     async def write_cancelled(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002
         return self._write("cancelled", pod)
 
-    async def write_disruption(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
+    async def write_disruption_target(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
         return self._write("disruption" if state is not None else "condition", pod)
 
     async def write_state(self, pod: VictimPod, *_: object, **__: object) -> VictimPod:
         return self._write("state", pod)
 
-    async def delete(self, pod: VictimPod, state: Eviction) -> bool:  # noqa: ARG002
+    async def delete_pod(self, pod: VictimPod, state: Eviction) -> bool:  # noqa: ARG002
         return bool(self._write("delete", pod))
 
     def _write(self, what: str, pod: VictimPod) -> VictimPod:
@@ -209,15 +212,15 @@ class World:
             raise self.refuses[what]
         return pod
 
-    async def preserve(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
+    async def store_replacement(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
         if not pod.metadata.ownerReferences:
             self.done.append("preserve")
 
-    def ended(self, uid: str) -> None:
-        """Bare pods are another test's."""
+    def on_victim_gone(self, uid: str, *, has_finished: bool = False) -> None:
+        """Do nothing: other tests show bare pods."""
 
-    def deleted(self, pod: VictimPod, state: Eviction) -> None:
-        """What is counted is another test's."""
+    def report_deleted(self, pod: VictimPod, state: Eviction) -> None:
+        """Do nothing: other tests show the metrics."""
 
 
 async def proceed(departure: Termination, pod: VictimPod, state: Eviction) -> None:
@@ -320,7 +323,7 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
 
 
 @pytest.mark.parametrize(("way", "pod", "state", "want"), WAYS.values(), ids=WAYS)
-def test_however_a_victim_ends_its_owner_is_told_before_when_it_saved(
+def test_the_owner_has_the_time_of_the_checkpoint_before_the_victim_ends(
     way: Any, pod: VictimPod, state: Eviction, want: list[str]
 ) -> None:
     world = World()
@@ -328,7 +331,7 @@ def test_however_a_victim_ends_its_owner_is_told_before_when_it_saved(
     assert world.done == want
 
 
-def test_it_is_told_once_in_a_departure() -> None:
+def test_the_owner_is_written_once_in_a_termination() -> None:
     world = World()
     departure = world.departure()
 
@@ -341,7 +344,7 @@ def test_it_is_told_once_in_a_departure() -> None:
     assert world.done.count("publish") == 1
 
 
-def test_one_that_stays_and_is_asked_anew_tells_anew() -> None:
+def test_a_pod_that_stayed_is_published_again_at_its_next_eviction() -> None:
     world = World()
     departure = world.departure()
 
@@ -363,14 +366,14 @@ def test_one_that_stays_and_is_asked_anew_tells_anew() -> None:
 
 
 @pytest.mark.parametrize("status", [403, 422, 500])
-def test_an_owner_that_cannot_be_told_keeps_nobody(status: int) -> None:
+def test_an_owner_that_refuses_the_write_blocks_no_cancellation(status: int) -> None:
     world = World(refusal=status)
     asyncio.run(world.departure().write_cancelled(a_pod(), STAYS))
     assert world.done == ["publish", "cancelled"]
 
 
 @pytest.mark.parametrize("status", [0, 409])
-def test_an_owner_that_somebody_else_has_changed_is_told_again_before_anything_is_written(
+def test_a_conflict_on_the_owner_is_retried_before_the_pod_is_written(
     status: int,
 ) -> None:
     world = World(refusal=status)
@@ -390,8 +393,8 @@ async def again(departure: Termination, pod: VictimPod, state: Eviction) -> None
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
-def test_an_owner_that_is_refused_for_a_minute_holds_up_no_end(status: int) -> None:
-    """A webhook for owners that fails closed, and is down, is answered for with 500."""
+def test_an_owner_that_refuses_writes_for_a_minute_does_not_block_the_end(status: int) -> None:
+    """With an unavailable webhook for owners that fails closed, the API server answers 500."""
     world = World(refusal=status)
     departure = world.departure()
 
@@ -406,7 +409,7 @@ def test_an_owner_that_is_refused_for_a_minute_holds_up_no_end(status: int) -> N
     assert world.told == ["SoftEvictionNotCounted"]
 
 
-def test_nobody_is_given_up_while_no_api_server_answers() -> None:
+def test_no_owner_is_given_up_while_the_api_server_is_unreachable() -> None:
     world = World(refusal=0)
     departure = world.departure()
 
@@ -418,7 +421,7 @@ def test_nobody_is_given_up_while_no_api_server_answers() -> None:
     assert world.done == ["record"] * 3
 
 
-def test_an_api_server_that_was_broken_as_a_whole_comes_back_to_an_owner_that_is_told() -> None:
+def test_after_a_general_failure_of_the_api_server_the_owner_is_still_written() -> None:
     world = World(refusal=500, refuses={"disruption": BROKEN})
     departure = world.departure()
 
@@ -441,7 +444,7 @@ def test_an_api_server_that_was_broken_as_a_whole_comes_back_to_an_owner_that_is
     ]
 
 
-def test_a_minute_of_refusals_begins_anew_with_each_answer() -> None:
+def test_each_success_restarts_the_minute_of_refusals() -> None:
     world = World(refusal=500, refuses={"disruption": BROKEN})
     departure = world.departure()
 
@@ -457,15 +460,15 @@ def test_a_minute_of_refusals_begins_anew_with_each_answer() -> None:
     assert world.done[-1] == "retract"
 
 
-def test_a_pod_that_is_full_goes_with_nothing_written() -> None:
-    """What fills a pod up to what etcd takes leaves no room for the condition either."""
+def test_a_pod_that_is_too_large_for_writes_is_deleted_without_them() -> None:
+    """A pod at etcd's size limit has no room for the condition either."""
     world = World(refuses={"disruption": FULL, "condition": FULL})
     asyncio.run(proceed(world.departure(), a_pod(), GOING))
     assert world.done == ["record", "disruption", "condition", "delete"]
 
 
 @pytest.mark.parametrize(("seconds", "goes"), [(1859.0, False), (1860.0, True)])
-def test_a_pod_whose_writes_are_refused_goes_a_minute_beyond_the_ceiling(
+def test_a_pod_whose_writes_are_refused_is_deleted_a_minute_after_the_ceiling(
     seconds: float, *, goes: bool
 ) -> None:
     world = World(refuses={"disruption": BROKEN, "condition": BROKEN}, seconds=seconds)
@@ -476,7 +479,7 @@ def test_a_pod_whose_writes_are_refused_goes_a_minute_beyond_the_ceiling(
     assert world.done == ["record", "disruption", *(["condition", "delete"] if goes else [])]
 
 
-def test_one_that_was_to_stay_and_went_before_that_was_written_is_counted_after_all() -> None:
+def test_a_pod_that_ends_before_its_cancellation_is_written_is_counted_again() -> None:
     world = World(refuses={"cancelled": ApiError(409, "Conflict", "modified")})
     departure = world.departure()
 

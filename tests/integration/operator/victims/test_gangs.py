@@ -195,7 +195,7 @@ async def test_pods_of_another_priority_are_a_condition_of_their_group(tmp_path:
             "type": CONDITION,
             "status": "True",
             "reason": "PodsOfAnotherPriority",
-            "message": "pods of another priority than the group's 0: 1",
+            "message": "pods with another priority than the group's 0: 1",
             "lastTransitionTime": "2026-11-21T12:00:00Z",
         }
 
@@ -255,7 +255,7 @@ TRUE = {
     "type": CONDITION,
     "status": "True",
     "reason": "PodsOfAnotherPriority",
-    "message": "pods of another priority than the group's 0: 1",
+    "message": "pods with another priority than the group's 0: 1",
     "lastTransitionTime": "2026-11-20T00:00:00Z",
 }
 NOW_TEXT = "2026-11-21T12:00:00Z"
@@ -266,7 +266,7 @@ CONDITIONS: dict[str, tuple[Any, int, Any]] = {
     "another number is no transition": (
         [TRUE],
         2,
-        [TRUE | {"message": "pods of another priority than the group's 0: 2"}],
+        [TRUE | {"message": "pods with another priority than the group's 0: 2"}],
     ),
     "its end is": (
         [TRUE, OTHER],

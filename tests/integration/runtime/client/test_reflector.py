@@ -1,4 +1,4 @@
-"""One collection by list and watch, against an API server that says what no sound one should."""
+"""One collection by list and watch, on an API server with errors and unusual answers."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ def thing(name: str, size: Any, version: str = "2") -> dict[str, Any]:
 
 @dataclass
 class Kept:
-    """What a reflector keeps, and where it reads."""
+    """A reflector with its stub API server."""
 
     stub: StubApi
     reflector: Reflector[Thing, int]
@@ -69,7 +69,7 @@ async def kept(directory: Path, *things: dict[str, Any], page: int = 20) -> Asyn
             assert task.cancelled(), task.exception()
 
 
-async def test_one_that_cannot_be_read_is_passed_over_and_counted_and_costs_no_list(
+async def test_an_unreadable_object_is_skipped_and_counted_and_causes_no_new_list(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -81,13 +81,15 @@ async def test_one_that_cannot_be_read_is_passed_over_and_counted_and_costs_no_l
         await until(lambda: made.sizes == {"a": 1, "c": 3, "d": 4})
         assert made.reflector.unreadable == 1
         assert (made.stub.calls[ALL], made.stub.calls[WATCH]) == (1, 1)
-        assert [record.message for record in caplog.records] == ["unreadable object passed over"]
+        assert [record.message for record in caplog.records] == ["skipped an unreadable object"]
         made.stub.send("DELETED", thing("odd", "large", "8"))
         await until(lambda: made.reflector.unreadable == 0)
         assert made.forgotten == []
 
 
-async def test_what_was_known_of_one_that_cannot_be_read_any_more_holds(tmp_path: Path) -> None:
+async def test_an_object_that_becomes_unreadable_keeps_its_last_readable_version(
+    tmp_path: Path,
+) -> None:
     async with kept(tmp_path, thing("a", 1), thing("b", 2)) as made:
         made.stub.collections[ALL]["b"] = thing("b", None)
         made.stub.send("MODIFIED", thing("b", None, "3"))
@@ -105,7 +107,7 @@ async def test_what_was_known_of_one_that_cannot_be_read_any_more_holds(tmp_path
         assert (made.reflector.unreadable, made.forgotten) == (0, [("team", "a")])
 
 
-async def test_no_depth_of_one_object_ends_the_program(tmp_path: Path) -> None:
+async def test_a_very_deep_object_does_not_end_the_program(tmp_path: Path) -> None:
     deep: Any = 0
     for _ in range(900):
         deep = [deep]
@@ -115,17 +117,17 @@ async def test_no_depth_of_one_object_ends_the_program(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "where it is not reached": (0, ""),
-    "where it is starting": (403, ""),
-    "where our token has just run out": (401, ""),
-    "where there are too many": (429, ""),
-    "where etcd is away": (500, ""),
-    "where it is away": (503, ""),
+    "unreachable": (0, ""),
+    "starting": (403, ""),
+    "expired token": (401, ""),
+    "too many requests": (429, ""),
+    "etcd unavailable": (500, ""),
+    "service unavailable": (503, ""),
 }
 
 
 @pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
-async def test_the_watch_goes_on_from_what_it_saw_last(
+async def test_after_an_error_the_watch_resumes_from_its_last_version(
     tmp_path: Path, refusal: tuple[int, str]
 ) -> None:
     async with kept(tmp_path, thing("a", 1)) as made:
@@ -140,13 +142,13 @@ async def test_the_watch_goes_on_from_what_it_saw_last(
 
 STALE = {
     "too old": (410, ""),
-    "no version": (400, ""),
+    "invalid version": (400, ""),
     "newer than a restored etcd": (504, "ResourceVersionTooLarge"),
 }
 
 
 @pytest.mark.parametrize("refusal", STALE.values(), ids=STALE)
-async def test_a_version_that_is_none_is_listed_anew(
+async def test_an_invalid_version_causes_a_new_list(
     tmp_path: Path, refusal: tuple[int, str]
 ) -> None:
     async with kept(tmp_path, thing("a", 1), thing("b", 2)) as made:
@@ -158,7 +160,7 @@ async def test_a_version_that_is_none_is_listed_anew(
         assert made.stub.calls[ALL] == 2
 
 
-async def test_a_version_that_the_api_server_stumbles_over_is_given_up_in_the_end(
+async def test_a_version_with_many_errors_in_a_row_causes_a_new_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backoff, "_LAST_SECONDS", 0.01)
@@ -169,7 +171,7 @@ async def test_a_version_that_the_api_server_stumbles_over_is_given_up_in_the_en
         assert made.stub.calls[ALL] == 2
 
 
-async def test_a_watch_that_ends_at_once_each_time_is_not_begun_without_end(
+async def test_a_watch_that_always_ends_at_once_is_restarted_with_back_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[float] = []
@@ -187,7 +189,7 @@ async def test_a_watch_that_ends_at_once_each_time_is_not_begun_without_end(
     assert all(seconds >= 0.1 for seconds in paused)
 
 
-async def test_one_that_ends_after_a_while_is_begun_at_once(
+async def test_a_watch_that_ends_after_a_while_is_restarted_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reflector, "_MIN_WATCH_SECONDS", -1.0)
@@ -197,7 +199,7 @@ async def test_one_that_ends_after_a_while_is_begun_at_once(
         await made.follows(2)
 
 
-async def test_what_is_no_event_at_all_does_not_end_the_watch_for_good(tmp_path: Path) -> None:
+async def test_a_line_that_is_not_an_event_does_not_end_the_reflector(tmp_path: Path) -> None:
     async with kept(tmp_path, thing("a", 1)) as made:
         made.stub.send("MODIFIED", "no object")
         made.stub.end_watches()
@@ -207,7 +209,7 @@ async def test_what_is_no_event_at_all_does_not_end_the_watch_for_good(tmp_path:
         assert made.stub.calls[ALL] == 1
 
 
-async def test_an_api_server_that_refuses_is_heard_though_it_tells_nothing(tmp_path: Path) -> None:
+async def test_a_refusal_counts_as_a_response_but_not_as_an_event(tmp_path: Path) -> None:
     async with kept(tmp_path, thing("a", 1)) as made:
         told = made.reflector._last_event_at
         made.stub.watches_refused = [(403, "")]

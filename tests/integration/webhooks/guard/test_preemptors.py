@@ -387,7 +387,7 @@ async def test_a_gang_gets_no_second_set_while_it_has_room_coming(
     tmp_path: Path, mate: Preemptor
 ) -> None:
     """Its scheduler may have chosen by itself: the extender did not answer."""
-    async with guard_fixture(tmp_path, a_victim(), stage=FixedClusterView([GOING], [mate])) as here:
+    async with guard_fixture(tmp_path, a_victim(), cluster_view=FixedClusterView([GOING], [mate])) as here:
         response = await here.delete_and_nominate(a_victim())
         assert "victims on another node are not gone yet" in response["status"]["message"]
         assert here.stub.patches == []
@@ -409,14 +409,14 @@ OTHERS = {
 async def test_victims_are_marked_for_a_preemptor_that(
     tmp_path: Path, stage: FixedClusterView
 ) -> None:
-    async with guard_fixture(tmp_path, a_victim(), stage=stage) as here:
+    async with guard_fixture(tmp_path, a_victim(), cluster_view=stage) as here:
         await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train"]
 
 
 async def test_what_the_extenders_watches_know_is_copied_once_for_a_review(tmp_path: Path) -> None:
     stage = FixedClusterView([GOING], [a_mate(cpu=9)])
-    async with guard_fixture(tmp_path, a_victim(), stage=stage) as here:
+    async with guard_fixture(tmp_path, a_victim(), cluster_view=stage) as here:
         for name in ("one", "two", "three"):
             await here.nominate(name, 2000, preemptionPolicy="Never")
         await here.nominate("high")

@@ -1,4 +1,4 @@
-"""Which clock counts: this machine's while the API server agrees, else one that the API server's has reached."""
+"""Which clock counts: this machine's, or a bound on the API server's if the two disagree."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 @dataclass
 class Machine:
-    """Its clocks, and an API server whose own is right."""
+    """A machine's clocks, and an API server whose clock is right."""
 
     steady: float = 500.0
     step: float = 0.0
@@ -29,7 +29,7 @@ class Machine:
         return START + timedelta(seconds=self.steady - 500.0)
 
     def call(self, takes: float = 0.01) -> None:
-        """Ask the API server, which answers in the middle."""
+        """Call the API server, which answers halfway through the call."""
         asked_at = self.time.request_started()
         self.steady += takes / 2
         date = format_datetime(self.truth + timedelta(seconds=self.server_step), usegmt=True)
@@ -44,7 +44,7 @@ def test_before_the_first_answer_this_machines_clock_counts():
     assert Machine(step=HOUR).error() == HOUR
 
 
-def test_a_clock_that_the_api_server_agrees_with_counts_with_all_its_digits():
+def test_a_clock_that_agrees_with_the_api_server_counts_with_full_precision():
     machine = Machine(step=1.25)
     machine.call()
     assert machine.error() == pytest.approx(1.25)
@@ -63,13 +63,13 @@ def test_a_clock_that_is_stepped_changes_nothing_by_more_than_a_second_and_never
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_a_machine_that_starts_with_a_wrong_clock_learns_the_time_from_its_first_call(step: float):
+def test_a_wrong_clock_is_corrected_after_the_first_call(step: float):
     machine = Machine(steady=700.4, step=step)
     machine.call()
     assert -1.1 <= machine.error() <= 0
 
 
-def test_the_more_answers_the_better_it_is_known():
+def test_more_answers_narrow_the_bounds():
     machine = Machine(step=HOUR)
     for _ in range(100):
         machine.call()
@@ -77,13 +77,13 @@ def test_the_more_answers_the_better_it_is_known():
     assert -0.05 <= machine.error() <= 0
 
 
-def test_a_slow_answer_says_less_but_nothing_wrong():
+def test_a_slow_answer_widens_the_bounds_but_is_not_wrong():
     machine = Machine(step=HOUR)
     machine.call(takes=8)
     assert -5.1 <= machine.error() <= 0
 
 
-def test_an_api_server_whose_clock_is_set_is_believed_again_from_its_next_answer():
+def test_after_the_servers_clock_was_set_its_next_answer_counts():
     machine = Machine(step=HOUR)
     machine.call()
     machine.server_step = 60.0
@@ -92,7 +92,7 @@ def test_an_api_server_whose_clock_is_set_is_believed_again_from_its_next_answer
 
 
 @pytest.mark.parametrize("date", [None, "", "soon", "Sat, 32 Nov 2026 12:00:00 GMT"])
-def test_a_date_that_cannot_be_read_says_nothing(date: str | None):
+def test_an_unreadable_date_is_ignored(date: str | None):
     machine = Machine(step=HOUR)
     machine.time.response_received(date, machine.time.request_started())
     assert machine.error() == HOUR

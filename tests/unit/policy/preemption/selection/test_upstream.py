@@ -6,7 +6,7 @@ from reprieve_testing.builders import NOW
 from reprieve_testing.differential import core, flavours, generator, rule
 from reprieve_testing.differential.difference import WHY, Difference
 from reprieve_testing.differential.published import HIGH, UseCase, use_cases
-from reprieve_testing.differential.scene import (
+from reprieve_testing.differential.scenario import (
     MINIMUM,
     SECONDS,
     Scenario,
@@ -23,16 +23,16 @@ SCENES = [*generator.scenarios(120, SEED), *flavours.variants(12, SEED)]
 
 @pytest.mark.parametrize("case", tuple(use_cases()), ids=lambda case: case.sentence)
 def test_published_use_cases_have_the_published_outcome(case: UseCase) -> None:
-    assert rule.decide(case.scene) == core.decide(case.scene, NOW) == case.outcome
+    assert rule.decide(case.scenario) == core.decide(case.scenario, NOW) == case.outcome
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
-def test_the_core_decides_by_upstreams_rule_and_the_named_differences(scene: Scenario) -> None:
-    if rule.has_room(scene):
+@pytest.mark.parametrize("scenario", SCENES, ids=lambda scenario: scenario.name)
+def test_the_core_decides_by_upstreams_rule_and_the_named_differences(scenario: Scenario) -> None:
+    if rule.has_room(scenario):
         # Then no scheduler asks.
-        assert rule.decide(scene, rule.REPRIEVE) == rule.decide(scene)
+        assert rule.decide(scenario, rule.REPRIEVE) == rule.decide(scenario)
     else:
-        assert core.decide(scene, NOW) == rule.decide(scene, rule.REPRIEVE)
+        assert core.decide(scenario, NOW) == rule.decide(scenario, rule.REPRIEVE)
 
 
 @pytest.mark.parametrize(("seconds", "is_taken"), [(599, False), (600, True), (601, True)])
@@ -42,11 +42,11 @@ def test_a_toleration_ends_at_the_very_second(seconds: int, is_taken: bool) -> N
     node = ScenarioNode(
         name="n0", cpu=1, pods=(ScenarioPod(name="a", priority_class=named, scheduled_ago=seconds),)
     )
-    scene = Scenario(
+    scenario = Scenario(
         name="end", preemptor=ScenarioPod(name="preemptor", priority_class=HIGH), nodes=(node,)
     )
     wanted = ScenarioOutcome("n0", frozenset({"a"})) if is_taken else ScenarioOutcome()
-    assert rule.decide(scene) == core.decide(scene, NOW) == wanted
+    assert rule.decide(scenario) == core.decide(scenario, NOW) == wanted
 
 
 @pytest.mark.parametrize("difference", Difference)
@@ -54,18 +54,18 @@ def test_each_difference_has_a_reason_and_shows_by_itself(difference: Difference
     shown = EXAMPLES[difference]
     assert WHY[difference]
     assert shown.upstream != shown.reprieve
-    assert rule.decide(shown.scene) == shown.upstream
+    assert rule.decide(shown.scenario) == shown.upstream
     by_itself = [
-        one for one in Difference if rule.decide(shown.scene, frozenset({one})) == shown.reprieve
+        one for one in Difference if rule.decide(shown.scenario, frozenset({one})) == shown.reprieve
     ]
     assert by_itself == [difference]
-    assert core.decide(shown.scene, NOW) == shown.reprieve
+    assert core.decide(shown.scenario, NOW) == shown.reprieve
 
 
 def test_scenes_are_about_tolerations() -> None:
     without = [
-        scene
-        for scene in SCENES
-        if rule.decide(scene) != rule.decide(generator.without_tolerations(scene))
+        scenario
+        for scenario in SCENES
+        if rule.decide(scenario) != rule.decide(generator.without_tolerations(scenario))
     ]
     assert len(without) > len(SCENES) / 6

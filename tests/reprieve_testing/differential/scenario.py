@@ -1,6 +1,6 @@
-"""A scene: a few full nodes, who has room there, and one pod that finds none. Plain values, made by no engine.
+"""A scenario: a few full nodes, who has room there, and one pod that finds none. Plain values, made by no engine.
 
-A scene is the same for whoever is asked: a rule in Python, or a scheduler on a real API server (`documents`).
+A scenario is the same for whoever is asked: a rule in Python, or a scheduler on a real API server (`documents`).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ GANG = "scheduling.x-k8s.io/pod-group"
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioPriorityClass:
-    """A PriorityClass; two that say the same are one object in the cluster, whatever the scenes."""
+    """A PriorityClass; two that say the same are one object in the cluster, whatever the scenarios."""
 
     value: int
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class ScenarioPod:
     is_scheduled: bool = True
     """False: the condition says False."""
     started_ago: int | None = 3600
-    """Seconds since it started; `None`: it has not. No two pods of a scene started at once: upstream orders such by chance."""
+    """Seconds since it started; `None`: it has not. No two pods of a scenario started at once: upstream orders such by chance."""
     is_terminating: bool = False
     """It has been deleted, and has not ended yet."""
 
@@ -126,7 +126,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class ScenarioOutcome:
-    """What becomes of a scene: where the preemptor may go, and who goes for it."""
+    """What becomes of a scenario: where the preemptor may go, and who goes for it."""
 
     node: str | None = None
     """The node where it is to be; `None` where it finds none, or has room without anybody's going."""
