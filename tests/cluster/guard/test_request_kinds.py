@@ -141,7 +141,7 @@ def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_make
         assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
         ours.acknowledge_checkpoint(team, "tolerant")
         ours.running(team, "preemptor")
-        assert ours.pod(team, "tolerant") is None
+        ours.wait_gone(team, "tolerant")
         assert {call.code for call in ours.calls(team)} <= {429, 404}
         assert storms.rate(ours.calls(team)) <= 1
 
@@ -166,7 +166,7 @@ def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guar
         ours.acknowledge_checkpoint(team, "kept")
         ours.running(team, "preemptor")
         # The scheduler takes the room of a pod that has ended before that pod is gone.
-        ours.gone(team, "kept")
+        ours.wait_gone(team, "kept")
         assert {call.code for call in ours.calls(team)} <= {429, 404}
 
 
