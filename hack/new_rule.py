@@ -153,7 +153,7 @@ def _imports(*names: type | Callable[..., object]) -> str:
 
 
 def _source() -> str:
-    of_verdict = f"from {verdict.__name__} import SILENT, Verdict\n"
+    of_verdict = f"from {verdict.__name__} import NO_FINDINGS, Verdict\n"
     return f'''"""TODO: one sentence: what holds for every object that passes this rule.
 
 Checked: TODO: the fields, and the values that are accepted. Warned of: TODO, or leave this out.
@@ -167,7 +167,7 @@ Source: TODO: the document and section, or the upstream code.
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  {_UNUSED}
     """Check TODO."""
-    return SILENT
+    return NO_FINDINGS
 '''
 
 

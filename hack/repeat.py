@@ -1,4 +1,6 @@
-"""`make test` again and again: a log each in `.test-runs`, and a summary at the end.
+"""Runs `make test` several times, with a log of each run in `.test-runs` and a summary at the end.
+
+It shows whether a suite fails in one run of ten.
 
 Some of the runs have a busy loop beside them, which takes half of a machine with two processors.
 """

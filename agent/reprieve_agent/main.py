@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from .desk import CheckpointHandler
-from .mailbox import RequestFiles
+from .handler import CheckpointHandler
+from .request_files import RequestFiles
 from .server import AgentServer
-from .signals import SignalSender
+from .signal_sender import SignalSender
 
 PORT = 10473
 """The port that the operator calls; fixed, so that nothing in a pod can redirect it."""

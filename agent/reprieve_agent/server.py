@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from . import exchange
-from .exchange import HttpRequest, HttpResponse
+from . import http_message
+from .http_message import HttpRequest, HttpResponse
 
 MAX_CONNECTIONS = 32
 DEADLINE_SECONDS = 5.0
@@ -40,7 +40,7 @@ class _ClientConnection:
             # response before the client has read it.
             return selectors.EVENT_READ
         self._received += chunk
-        request = exchange.parse(self._received)
+        request = http_message.parse(self._received)
         if request is None:
             return selectors.EVENT_READ
         self.unsent = (handle(request) if isinstance(request, HttpRequest) else request).render()

@@ -1,1 +1,1 @@
-"""`reprieve` and `kubectl reprieve`: what people run. It asks the policy what holds; no rule of Reprieve is here."""
+"""The programs `reprieve` and `kubectl reprieve`. All rules are in `reprieve_policy`, none here."""

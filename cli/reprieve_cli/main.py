@@ -1,7 +1,8 @@
-"""The list of commands, and nothing that any of them needs.
+"""The list of commands, without the imports that the commands need.
 
-A command is a module with a `command`, imported when it is asked for: without this, `reprieve --help` would wait for an
-HTTP client that it does not use. To add one, add a line to `COMMANDS`; a group of commands is one line too.
+A command is a module with a `command`. It is imported when it runs: without this, `reprieve --help`
+would load an HTTP client that it does not use. To add a command or a group of commands, add a line
+to `COMMANDS`.
 """
 
 import importlib
@@ -15,13 +16,13 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 _EXIT_INTERRUPTED = 128 + 2
-"""As a shell says of a program that SIGINT ended."""
+"""The status that a shell reports for a program that SIGINT ended."""
 _EXIT_SOFTWARE = 70
-"""Of the program itself, as `sysexits.h` has it."""
+"""An internal error (`EX_SOFTWARE` of `sysexits.h`)."""
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, and one sentence for the list."""
+    """The module of a command, and its sentence in the list."""
 
     module: str
     help: str
@@ -30,34 +31,36 @@ class CommandEntry(NamedTuple):
 COMMANDS: Mapping[str, CommandEntry] = {
     "check": CommandEntry(
         "reprieve_cli.commands.check",
-        "Check manifests, without a cluster, by the rules that would admit them.",
+        "Check manifests against the rules of admission, without a cluster.",
     ),
     "audit": CommandEntry(
-        "reprieve_cli.commands.audit", "List what is in a cluster and breaks a rule."
+        "reprieve_cli.commands.audit", "List the objects of a cluster that violate a rule."
     ),
-    "evict": CommandEntry("reprieve_cli.commands.evict", "Ask pods to save their work and go."),
+    "evict": CommandEntry(
+        "reprieve_cli.commands.evict", "Evict pods softly: they may save a checkpoint first."
+    ),
     "reclaim": CommandEntry(
-        "reprieve_cli.commands.reclaim", "Begin to give a lent node back to its home."
+        "reprieve_cli.commands.reclaim", "Evict the pods of other namespaces from a lent node."
     ),
     "explain": CommandEntry(
-        "reprieve_cli.commands.explain", "Say what would happen to a pod that had to go."
+        "reprieve_cli.commands.explain", "Show how a pod would be preempted, and at what cost."
     ),
     "simulate": CommandEntry(
-        "reprieve_cli.commands.simulate", "Say whom a pod would preempt, and why not the others."
+        "reprieve_cli.commands.simulate", "Show which pods a pod would preempt, and why not others."
     ),
     "cleanup": CommandEntry(
-        "reprieve_cli.commands.cleanup", "Remove every trace before uninstalling."
+        "reprieve_cli.commands.cleanup", "Remove all that Reprieve wrote, before you uninstall it."
     ),
-    "watch": CommandEntry("reprieve_cli.commands.watch", "Show victims as they go."),
+    "watch": CommandEntry("reprieve_cli.commands.watch", "Show victims and their progress."),
     "render": CommandEntry(
         "reprieve_cli.commands.render",
-        "Write the rules as policies that the API server evaluates itself.",
+        "Write the rules as admission policies of the API server.",
     ),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group that imports a command when it runs."""
 
     def __init__(self, *args: Any, entries: Mapping[str, CommandEntry], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -76,7 +79,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """Write the list without importing what it names."""
+        """Write the list without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self._entries.items()])
 
@@ -87,15 +90,16 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="reprieve", message="reprieve %(version)s")
 @click.pass_context
 def reprieve(ctx: click.Context) -> None:
-    """Preemption with notice for Kubernetes: look at manifests and clusters with the rules that admit them."""
+    """Preemption with notice for Kubernetes: check manifests and clusters, evict pods softly."""
     if os.environ.get("NO_COLOR"):
         ctx.color = False
 
 
 def main() -> NoReturn:
-    """Run as `reprieve`, or as the plugin of kubectl that its file's name makes it.
+    """Run as `reprieve`, or as a kubectl plugin if the program's file name begins with `kubectl-`.
 
-    Only a command itself ends with 1: without this, an interrupted check would look like one that found a violation.
+    Status 1 is reserved for the commands' own results: without this, an interrupted check would
+    look like one that found a violation.
     """
     is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
     try:
@@ -109,6 +113,6 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(_EXIT_INTERRUPTED)
-    except Exception:  # noqa: BLE001 - a fault of ours
+    except Exception:  # noqa: BLE001 - an internal error
         traceback.print_exc()
         sys.exit(_EXIT_SOFTWARE)

@@ -67,10 +67,8 @@ class HintHandler(BaseHTTPRequestHandler):
             self.send_error(413)
             return
         request = json.loads(self.rfile.read(length))
-        print(
-            f"asked for a checkpoint by {request['deadline']}: {request['reason'] or 'no reason given'}",
-            flush=True,
-        )
+        reason = request["reason"] or "no reason given"
+        print(f"asked for a checkpoint by {request['deadline']}: {reason}", flush=True)
         self._send(CHECKPOINTS.ask(request["id"]))
 
     def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""Work that goes on beside a term, and ends with it. It ends in no other way: what nobody thought of, it survives."""
+"""Tasks that run in the background of a term: they end with it, and restart after errors."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ BackgroundTask = Callable[[], Awaitable[None]]
 async def background(
     *work: BackgroundTask, restart_seconds: float = _RESTART_SECONDS
 ) -> AsyncIterator[None]:
-    """Run the work beside the body and end it with that."""
+    """Run the tasks until the body of the block ends."""
     tasks = [asyncio.create_task(_restart_on_failure(one, restart_seconds)) for one in work]
     try:
         yield
@@ -29,14 +29,17 @@ async def background(
 
 
 async def _restart_on_failure(work: BackgroundTask, restart_seconds: float) -> None:
-    """Begin anew what fails. Without this, one object that cannot be read would end sweeps for the rest of the term, unseen."""
+    """Restart a task that fails.
+
+    Without this, one object that cannot be read would silently end the resync for the whole term.
+    """
     while True:
         try:
             await work()
         except NotLeading:
             return
         except Exception:  # noqa: BLE001 - for the reason above
-            _log.exception("work of the term failed and begins anew")
+            _log.exception("background task failed; restarting")
         else:
             return
         await asyncio.sleep(restart_seconds)

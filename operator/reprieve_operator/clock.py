@@ -1,4 +1,4 @@
-"""Time, handed in: `now` for what is written down, `elapsed` for how long this process has waited."""
+"""Time as an argument: `now` for what is written, `monotonic` for how long this process waited."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The machine's clocks, unless a test hands in others."""
+    """The machine's clocks; tests pass others."""
 
     now: Callable[[], datetime] = _now
     monotonic: Callable[[], float] = time.monotonic
@@ -21,7 +21,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A moment on both clocks."""
+    """A moment on the monotonic and on the wall clock."""
 
     monotonic: float
     wall: float
@@ -32,8 +32,9 @@ class Instant:
         return cls(clock.monotonic(), clock.wall())
 
     def elapsed_seconds(self, clock: Clock) -> float:
-        """Return the seconds since, by the clock that says more.
+        """Return the seconds since then, by the clock that shows more.
 
-        A machine that was suspended shows it on the wall clock only, a clock that was set back on the other only.
+        Only the wall clock shows that the machine was suspended, and only the monotonic clock is
+        right after the wall clock was set back.
         """
         return max(clock.monotonic() - self.monotonic, clock.wall() - self.wall)

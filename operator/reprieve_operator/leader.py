@@ -1,4 +1,4 @@
-"""What a leader does while it leads: watch, keep, sweep, announce. All of it ends with the term."""
+"""What the leading replica runs: watches, reconcilers, resync, Events. All ends with the term."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ from .replacements.ledger_writer import LedgerWriter
 from .replacements.owner_jobs import OwnerJobs
 from .resync import PodResync
 from .settings import OperatorSettings
-from .victims.context import Tools
+from .victims.build import build_registry
 from .victims.lost_nodes import LostNodeChecker
 from .victims.registry import ReconcilerRegistry
 from .victims.reporter import Reporter
@@ -41,16 +41,16 @@ _log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 2.0
 _POLICY_SECONDS = 10.0
 _RESYNC_RETRY_SECONDS = 10.0
-"""After a sweep that failed: the API server was busy, say."""
+"""After a resync that failed: the API server was busy, say."""
 _MAX_WATCH_SILENCE_SECONDS = 300.0
-"""Three watches, each given up after a minute and a half without a word."""
+"""Three watch requests, each given up after a minute and a half without an event."""
 _MAX_CALLS = 32
-"""To the API server at once, about victims. Without a limit, those of a thousand victims would time out while they wait
-for each other, and each connection's buffers take a quarter of a megabyte."""
+"""Concurrent calls to the API server about victims. Without a limit, those of a thousand victims
+would time out while they wait for each other, and the buffers of each connection take 256 KiB."""
 
 
 class Leader:
-    """Makes terms: everything that outlives one is here."""
+    """Runs one term after another; holds what outlives a term."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Leader:
         self._victim_watch: VictimWatch | None = None
         self.election = LeaderElection(lease_api, settings, clock)
         self._call_limiter = CallLimiter(_MAX_CALLS)
-        self._announcer = EventRecorder(
+        self._recorder = EventRecorder(
             api, self._call_limiter, settings.holder_identity, metrics, clock
         )
         self.policy = PolicySource(
             api,
             settings.namespace,
-            self._announcer,
+            self._recorder,
             metrics,
             is_leading=lambda: self.election.is_leading,
         )
@@ -97,9 +97,10 @@ class Leader:
 
     @property
     def is_healthy(self) -> bool:
-        """False where the API server renews our lease, by a connection of its own, and has long said nothing to the watch.
+        """False if the lease is renewed, on its own connection, but the watch has long been silent.
 
-        Another process may be answered. An API server that is away, or refuses, is none of a restart's business.
+        A restarted process may get a working connection. A restart does not help against an API
+        server that is down or refuses.
         """
         silent_seconds = (
             0.0
@@ -112,7 +113,7 @@ class Leader:
         """Handle victims until cancelled."""
         namespaces = NamespacePolicies(self._api)
         async with background(namespaces.reflector.run):
-            # Without the admin's policy, the first victims after a start would get the defaults.
+            # Without this, the first victims after a start would get the default policy.
             with contextlib.suppress(TimeoutError):
                 await self.policy.reflector.wait_synced(_POLICY_SECONDS)
                 await namespaces.reflector.wait_synced(_POLICY_SECONDS)
@@ -120,76 +121,77 @@ class Leader:
             await self._run_controllers(namespaces)
 
     async def _run_controllers(self, namespaces: NamespacePolicies) -> None:
-        lines = CheckpointClient(transport_factories(self._api))
-        effects = Writes(self._api, self._call_limiter, self.election, self._metrics, self._clock)
-        requeuer = self._make_bare_pod_controller(effects)
-        keepers = ReconcilerRegistry(
-            Tools(
-                settings=self._settings,
-                clock=self._clock,
-                policy=self.policy,
-                namespaces=namespaces,
-                effects=effects,
-                ledger=LedgerWriter(effects),
-                jobs=OwnerJobs(effects, self._clock),
-                nodes=LostNodeChecker(effects, self.policy),
-                requeuer=requeuer,
-                lines=lines,
-                announcer=self._announcer,
-                tally=Reporter(self._announcer, self._metrics, namespaces),
-            ),
+        client = CheckpointClient(transport_factories(self._api))
+        writes = Writes(self._api, self._call_limiter, self.election, self._metrics, self._clock)
+        bare_pods = self._make_bare_pod_controller(writes)
+        registry = build_registry(
+            writes=writes,
+            client=client,
+            policy=self.policy,
+            namespaces=namespaces,
+            ledger=LedgerWriter(writes),
+            jobs=OwnerJobs(writes, self._clock),
+            bare_pods=bare_pods,
+            lost_nodes=LostNodeChecker(writes, self.policy),
+            recorder=self._recorder,
+            reporter=Reporter(self._recorder, self._metrics, namespaces),
+            settings=self._settings,
+            clock=self._clock,
         )
-        census = DivergenceMonitor(
-            self._api, effects, self._announcer, self.policy, namespaces, self._clock
+        divergence = DivergenceMonitor(
+            self._api, writes, self._recorder, self.policy, namespaces, self._clock
         )
-        sweep = PodResync(self._api, effects, keepers, self._announcer, census)
-        gatekeeper = self._make_gate_controller(effects)
+        resync = PodResync(self._api, writes, registry, self._recorder, divergence)
+        gate_controller = self._make_gate_controller(writes)
         responder = EvictionResponder(
-            self._api, effects, keepers, self.policy, self._clock, self._settings
+            self._api, writes, registry, self.policy, self._clock, self._settings
         )
         seconds = self._settings.resync_interval_seconds
-        resumer = JobResumer(effects, self._announcer, self._clock, interval_seconds=seconds)
-        self._registry, self._gate_controller, self._divergence = keepers, gatekeeper, census
+        resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)
+        self._registry, self._gate_controller, self._divergence = (
+            registry,
+            gate_controller,
+            divergence,
+        )
         try:
-            sweeping = partial(self._resync_loop, sweep)
             self._victim_watch = watch = VictimWatch(
-                self._api, partial(self._on_pod_update, keepers), keepers.on_pod_delete
+                self._api, partial(self._on_pod_update, registry), registry.on_pod_delete
             )
             self._watches = {"pods": watch.reflector, "namespaces": namespaces.reflector}
-            beside_them = (
-                self._announcer.run,
-                sweeping,
-                gatekeeper.run,
+            background_tasks = (
+                self._recorder.run,
+                partial(self._resync_loop, resync),
+                gate_controller.run,
                 resumer.run,
-                requeuer.run,
+                bare_pods.run,
                 responder.run,
             )
-            async with background(watch.run, *beside_them):
+            async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()
         finally:
-            await keepers.close()
-            await lines.close()
-            await self._announcer.drain(_DRAIN_SECONDS)
+            await registry.close()
+            await client.close()
+            await self._recorder.drain(_DRAIN_SECONDS)
             self._registry = self._gate_controller = self._divergence = self._victim_watch = None
             self._watches = {}
 
-    def _make_bare_pod_controller(self, effects: Writes) -> BarePodController:
+    def _make_bare_pod_controller(self, writes: Writes) -> BarePodController:
         return BarePodController(
-            effects,
-            BarePodStore(effects, self._settings.namespace),
+            writes,
+            BarePodStore(writes, self._settings.namespace),
             policy=self.policy,
-            recorder=self._announcer,
+            recorder=self._recorder,
             metrics=self._metrics,
             clock=self._clock,
             interval_seconds=self._settings.resync_interval_seconds,
         )
 
-    def _make_gate_controller(self, effects: Writes) -> GateController:
+    def _make_gate_controller(self, writes: Writes) -> GateController:
         return GateController(
             self._api,
-            effects,
+            writes,
             self.policy,
-            self._announcer,
+            self._recorder,
             self._metrics,
             self._clock,
             recount_seconds=self._settings.resync_interval_seconds,
@@ -199,14 +201,14 @@ class Leader:
         self._metrics.last_event_at.set(time.time())
         registry.on_pod_update(pod)
 
-    async def _resync_loop(self, sweep: PodResync) -> None:
+    async def _resync_loop(self, resync: PodResync) -> None:
         interval = self._settings.sweep_interval_seconds
         while True:
             pause = interval
             try:
-                await sweep.run_once()
+                await resync.run_once()
                 self._metrics.last_sweep_at.set(time.time())
             except ApiError as error:
-                _log.warning("sweep failed", extra={"error": str(error)})
+                _log.warning("resync failed", extra={"error": str(error)})
                 pause = min(interval, _RESYNC_RETRY_SECONDS)
             await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""The program `reprieve-operator`: starts the parts, ends them in order."""
+"""The program `reprieve-operator`: starts its parts, and stops them in order."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Run until SIGTERM or SIGINT; ends with 0 then, with 1 where it cannot go on."""
+    """Run until SIGTERM or SIGINT; exit with 0 then, with 1 if the operator cannot run."""
     settings = options.read(sys.argv[1:], os.environ)
     try:
         logs.configure(settings.log_format, settings.log_level)
@@ -39,26 +39,27 @@ def main() -> None:
 
 
 async def run(settings: OperatorSettings) -> None:
-    """Serve, compete, lead; returns after a signal."""
+    """Serve probes, compete for the lease, lead; return after a signal."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     metrics = OperatorMetrics()
     api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
-    # Without connections of its own, the lease would be renewed only after a thousand victims' turns.
+    # Without connections of its own, a renewal of the lease would wait for the calls about
+    # thousands of victims.
     lease_api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
-    # Whoever leads has read the Lease: it knows what time it is before it meets its first victim.
-    terms = Leader(api, lease_api, settings, Clock(now=lease_api.server_time.now), metrics)
+    # A leader has read the Lease, so that it knows the API server's time before its first victim.
+    leader = Leader(api, lease_api, settings, Clock(now=lease_api.server_time.now), metrics)
     server = ProbeServer(
         metrics,
-        is_ready=lambda: terms.policy.reflector.is_synced,
-        is_healthy=lambda: terms.is_healthy,
+        is_ready=lambda: leader.policy.reflector.is_synced,
+        is_healthy=lambda: leader.is_healthy,
     )
     await server.start(settings.listen_address, settings.listen_port)
     work = [
-        asyncio.create_task(terms.policy.reflector.run(), name="policy"),
-        asyncio.create_task(terms.election.run(terms.lead), name="election"),
+        asyncio.create_task(leader.policy.reflector.run(), name="policy"),
+        asyncio.create_task(leader.election.run(leader.lead), name="election"),
     ]
     stopping = asyncio.create_task(stop.wait(), name="signals")
     try:
@@ -67,7 +68,7 @@ async def run(settings: OperatorSettings) -> None:
         _log.info("stopping")
         for task in (stopping, *work):
             task.cancel()
-        # The first that failed by itself is the reason why the program ends.
+        # The first task that failed by itself is the reason why the program ends.
         results = await asyncio.gather(*work, return_exceptions=True)
         await server.stop()
         await lease_api.close()

@@ -1,4 +1,4 @@
-"""What an SRE can graph. No label names a pod: their number must not grow with the number of victims."""
+"""The operator's metrics. No label names a pod: series must not grow with the victims."""
 
 from collections.abc import Callable, Mapping
 
@@ -22,7 +22,7 @@ class OperatorMetrics:
         self.registry = CollectorRegistry()
         self.preemptions = Counter(
             "reprieve_preemptions",
-            "Victims deleted, by what preempted them",
+            "Victims deleted, by the cause of the preemption",
             ["namespace", "reason"],
             registry=self.registry,
         )
@@ -34,14 +34,14 @@ class OperatorMetrics:
         )
         self.cost = Histogram(
             "reprieve_preemption_cost",
-            "Device-hours (of GPUs, or of CPUs where a pod requests none) that preempting a victim was estimated to cost",
+            "Estimated cost of preempting a victim in device-hours: GPUs, or CPUs if it has none",
             ["workload_type"],
             buckets=_COST_BUCKETS,
             registry=self.registry,
         )
         self.refusals = Counter(
             "reprieve_preemption_refusals",
-            "Preemptions refused, for good or for now",
+            "Preemptions refused, permanently or for now",
             ["ground"],
             registry=self.registry,
         )
@@ -53,37 +53,39 @@ class OperatorMetrics:
         )
         self.failed_checkpoints = Counter(
             "reprieve_preemption_failed_checkpoint",
-            "Victims deleted without the checkpoint that they should have made",
+            "Victims deleted without the requested checkpoint",
             ["namespace", "reason"],
             registry=self.registry,
         )
         self.escalations = Counter(
             "reprieve_preemption_escalations",
-            "Victims that never answered, and got SIGTERM and then SIGKILL without having saved",
+            "Victims that never answered, and were deleted without a checkpoint",
             registry=self.registry,
         )
         self.extensions = Counter(
             "reprieve_preemption_extensions",
-            "Deadlines extended, once a victim",
+            "Deadlines extended, at most once for each victim",
             registry=self.registry,
         )
         self.deferrals = Counter(
             "reprieve_preemption_deferrals",
-            "Deferrals that workloads asked for and got",
+            "Deferrals that workloads requested and got",
             registry=self.registry,
         )
         self.cancellations = Counter(
-            "reprieve_preemption_cancellations", "Marks taken back in time", registry=self.registry
+            "reprieve_preemption_cancellations",
+            "Evictions cancelled in time",
+            registry=self.registry,
         )
         self.requeues = Counter(
             "reprieve_preemption_victim_requeue",
-            "Victims in whose place another pod is made, by their owner or by Reprieve",
+            "Victims that are replaced by another pod, by their owner or by Reprieve",
             ["namespace", "by"],
             registry=self.registry,
         )
         self.api_calls = Counter(
             "reprieve_api_calls",
-            "Calls to the API server about victims and Events of them, by what came of them",
+            "Calls to the API server about victims and their Events, by outcome",
             ["verb", "outcome"],
             registry=self.registry,
         )
@@ -100,7 +102,7 @@ class OperatorMetrics:
         )
         self.diverging_gangs = Gauge(
             "reprieve_diverging_gangs",
-            "Gangs whose pods do not agree on what they are preempted by",
+            "Gangs whose pods differ in what decides their preemption",
             registry=self.registry,
         )
         self.gated_pods = Gauge(
@@ -108,24 +110,24 @@ class OperatorMetrics:
         )
         self.policy_is_good = Gauge(
             "reprieve_policy_is_good",
-            "0 while the ConfigMap cannot be read and the last good one holds",
+            "0 while the ConfigMap cannot be read and the last valid policy is in force",
             registry=self.registry,
         )
         self.policy_is_good.set(1)
         self.leader = Gauge("reprieve_leader", "1 while this replica leads", registry=self.registry)
         self.last_event_at = Gauge(
             "reprieve_watch_last_event_timestamp_seconds",
-            "When the watch last told of a victim",
+            "When the watch last delivered a victim",
             registry=self.registry,
         )
         self.last_sweep_at = Gauge(
             "reprieve_last_sweep_timestamp_seconds",
-            "When all pods were last looked at",
+            "When the last resync of all pods ended",
             registry=self.registry,
         )
 
     def register_watches(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
-        """Show how old what is known of each collection may be, when asked."""
+        """Register the collector that shows how old each watched collection may be."""
         self.registry.register(WatchCollector(watches))
 
     def register_victims(
@@ -134,7 +136,7 @@ class OperatorMetrics:
         stuck: Callable[[], int],
         queue_age: Callable[[], float],
     ) -> None:
-        """Count victims when asked, from who keeps them."""
+        """Register the collector that counts victims when metrics are scraped."""
         self.registry.register(_VictimCollector(by_phase, stuck, queue_age))
 
 
@@ -157,12 +159,12 @@ class _VictimCollector(Collector):
         for phase, count in self._by_phase().items():
             victims.add_metric([phase], count)
         stuck = GaugeMetricFamily(
-            "reprieve_stuck_victims", "Victims that are still there long after their grace"
+            "reprieve_stuck_victims", "Victims that still exist long after their grace period"
         )
         stuck.add_metric([], self._stuck())
         age = GaugeMetricFamily(
             "reprieve_victim_queue_age_seconds",
-            "How long the oldest victim has waited for what is first done about it",
+            "How long the oldest victim has waited for its first write",
         )
         age.add_metric([], self._queue_age())
         return [victims, stuck, age]

@@ -1,6 +1,11 @@
-"""A slow look at all pods, metadata only: marks that no webhook labelled, states whose label is gone, holds of ours, gangs."""
+"""A slow periodic list of all pods, metadata only.
+
+It finds marks that no webhook labelled, states whose label is gone, stale labels and finalizers of
+ours, and gangs whose pods diverge.
+"""
 
 import logging
+from http import HTTPStatus
 
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import annotations_of, labels_of
@@ -12,39 +17,39 @@ from reprieve_runtime.client.paths import object_path
 from .cluster import pod_state
 from .cluster.event_recorder import EventRecorder, ObjectReference
 from .cluster.pods import VersionedMeta, VersionedObject
+from .cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor
 from .victims.registry import ReconcilerRegistry
 
 _log = logging.getLogger(__name__)
 
-_GONE_OR_CHANGED = (404, 409)
-_POD_SPECIFIC_STATUSES = (400, 403, 413, 422)
-"""What is wrong with one pod's write is no reason to leave the others unseen."""
+_POD_SPECIFIC_STATUSES = (*PERMANENT_STATUSES, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+"""One pod that cannot be written must not keep the resync from the others."""
 _PAGE = 50
-"""Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
+"""Pods in one page of a list: each may have 256 KiB of annotations, all in memory at once."""
 
 
 class PodResync:
-    """One term's sweeps; remembers only which unreadable marks it has complained about."""
+    """The resync of one term; remembers only which unreadable marks it has reported."""
 
     def __init__(
         self,
         api: Api,
-        effects: Writes,
+        writes: Writes,
         registry: ReconcilerRegistry,
-        announcer: EventRecorder,
+        recorder: EventRecorder,
         divergence: DivergenceMonitor,
     ) -> None:
         self._api = api
-        self._effects = effects
+        self._writes = writes
         self._registry = registry
-        self._announcer = announcer
+        self._recorder = recorder
         self._divergence = divergence
         self._reported: dict[str, str] = {}
 
     async def run_once(self) -> None:
-        """Look at all pods; raises `ApiError`."""
+        """Check all pods once; raises `ApiError`."""
         unreadable: dict[str, str] = {}
         async for pods, _ in self._api.list_pages(
             object_path("pods"), VersionedObject, metadata_only=True, limit=_PAGE
@@ -52,7 +57,7 @@ class PodResync:
             for pod in pods:
                 await self._resync_pod(pod.metadata, unreadable)
                 self._divergence.add_pod(pod.metadata)
-        # Those that are gone are forgotten, so that this stays as small as the number of such pods.
+        # Only pods that still exist are remembered.
         self._reported = unreadable
         await self._divergence.check_changed_namespaces()
 
@@ -63,8 +68,11 @@ class PodResync:
             await self._repair(metadata, unreadable)
         except ApiError as error:
             if error.status in _POD_SPECIFIC_STATUSES:
-                _log.error("pod passed over", extra={"pod": metadata.key, "error": str(error)})
-            elif error.status not in _GONE_OR_CHANGED:
+                _log.error(
+                    "could not repair the pod; it is tried again in the next resync",
+                    extra={"pod": metadata.key, "error": str(error)},
+                )
+            elif error.status not in GONE_OR_CHANGED:
                 raise
 
     async def _repair(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
@@ -72,23 +80,26 @@ class PodResync:
             self._registry.enqueue(metadata)
         elif metadata.deletionTimestamp is not None:
             if pod_state.has_cleanup_finalizer(metadata):
-                await self._effects.remove_finalizer(metadata)
+                await self._writes.remove_finalizer(metadata)
         elif pod_state.has_stale_label(metadata):
-            await self._effects.remove_label(metadata)
-            note = "our label said what no mark and no state bears out: it was taken away, and the pod stays"
-            self._announcer.event(ObjectReference.for_pod(metadata), "SoftEvictionLeftOver", note)
+            await self._writes.remove_label(metadata)
+            note = (
+                "Reprieve's label was on the pod without a mark or a state: "
+                "the label was removed, and the pod stays"
+            )
+            self._recorder.event(ObjectReference.for_pod(metadata), "SoftEvictionLeftOver", note)
         elif keys.SOFT_EVICTION not in labels_of(metadata):
             await self._label_if_marked(metadata, unreadable)
 
     async def _label_if_marked(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
-        found = mark.read(labels_of(metadata), annotations_of(metadata))
-        if isinstance(found, mark.Mark):
-            await self._effects.add_label(metadata)
-        elif isinstance(found, Violation):
-            uid, complaint = metadata.uid or "", f"{found.path}: {found.detail}"
-            unreadable[uid] = complaint
-            if self._reported.get(uid) != complaint:
-                note = f"the mark cannot be read, so nothing is evicted: {complaint}"
-                self._announcer.event(
+        result = mark.read(labels_of(metadata), annotations_of(metadata))
+        if isinstance(result, mark.Mark):
+            await self._writes.add_label(metadata)
+        elif isinstance(result, Violation):
+            uid, problem = metadata.uid or "", f"{result.path}: {result.detail}"
+            unreadable[uid] = problem
+            if self._reported.get(uid) != problem:
+                note = f"the mark cannot be read, so nothing is evicted: {problem}"
+                self._recorder.event(
                     ObjectReference.for_pod(metadata), "SoftEvictionUnreadable", note
                 )

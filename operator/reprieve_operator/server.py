@@ -1,6 +1,7 @@
-"""`/healthz`, `/readyz` and `/metrics`, over plain HTTP: for probes and scrapers inside the cluster."""
+"""`/healthz`, `/readyz` and `/metrics` over plain HTTP, for probes and scrapers."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
@@ -9,7 +10,7 @@ from .metrics import OperatorMetrics
 
 
 class ProbeServer:
-    """Answers as soon as the program runs; ready once it can do its work."""
+    """Answers as soon as the program runs; ready once the policy has been read."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class ProbeServer:
         self._runner = web.AppRunner(application, access_log=None)
 
     async def start(self, address: str, port: int) -> None:
-        """Listen; raises `OSError` where the port is taken."""
+        """Listen; raises `OSError` if the port is taken."""
         await self._runner.setup()
         await web.TCPSite(self._runner, address, port, shutdown_timeout=1.0).start()
 
@@ -39,12 +40,17 @@ class ProbeServer:
     async def _healthz(self, _: web.Request) -> web.Response:
         if self._is_healthy():
             return web.Response(text="ok")
-        return web.Response(status=503, text="the API server answers, but not the watch of victims")
+        return web.Response(
+            status=HTTPStatus.SERVICE_UNAVAILABLE,
+            text="the API server answers, but the watch of victims receives nothing",
+        )
 
     async def _readyz(self, _: web.Request) -> web.Response:
         if self._is_ready():
             return web.Response(text="ok")
-        return web.Response(status=503, text="the policy has not been read yet")
+        return web.Response(
+            status=HTTPStatus.SERVICE_UNAVAILABLE, text="the policy has not been read yet"
+        )
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))

@@ -1,7 +1,7 @@
-"""Settings of `reprieve-operator`: where it runs and how often it looks. What a victim is given is policy, not a flag.
+"""Settings of `reprieve-operator`: where it runs, and its intervals.
 
-The times of a victim's life (timeout, extension, deferral, grace, ceiling) are in the ConfigMap `reprieve-policy`, so
-that webhooks and operator read the same.
+The times of an eviction (timeout, extension, deferral, grace period, ceiling) are no flags. They
+are in the ConfigMap `reprieve-policy`, so that webhooks and operator read the same values.
 """
 
 import os
@@ -13,60 +13,67 @@ from pathlib import Path
 from reprieve_runtime.settings import exit_with_errors, load, setting
 
 PROGRAM = "reprieve-operator"
-_DESCRIPTION = "Handles victims: tells them, gives them time to checkpoint, deletes them, keeps what they saved."
+_DESCRIPTION = (
+    "Handles victims: notifies them, gives them time to checkpoint, deletes them, "
+    "and hands what they saved to their replacements."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """One field a flag; see `reprieve-operator --help`."""
+    """Each field is a flag; see `reprieve-operator --help`."""
 
     kubeconfig: Path | None = setting(
-        None, help="kubeconfig file; without it the pod's own ServiceAccount"
+        None, help="kubeconfig file; without it, the pod's own ServiceAccount is used"
     )
     namespace: str = setting(
         "reprieve-system", help="namespace of the lease and of the ConfigMap reprieve-policy"
     )
     identity: str = setting(
-        "", help="name of this replica in the lease; without it host name and process id"
+        "", help="name of this replica in the lease; without it, host name and process id"
     )
     lease_name: str = setting(PROGRAM, help="name of the lease that replicas compete for")
-    lease_duration_seconds: int = setting(15, help="how long others wait for a silent leader [s]")
+    lease_duration_seconds: int = setting(
+        15, help="how long other replicas wait for a leader that does not renew [s]"
+    )
     renew_deadline_seconds: float = setting(
-        10.0, help="a leader that could not renew for so long stops acting [s]"
+        10.0, help="a leader that could not renew for this time stops acting [s]"
     )
     retry_period_seconds: float = setting(
-        2.0, help="between two tries to get or renew the lease [s]"
+        2.0, help="between two tries to acquire or renew the lease [s]"
     )
     sweep_interval_seconds: float = setting(
-        300.0, help="between two looks at all pods for marks nobody labelled [s]"
+        300.0, help="between two checks of all pods for marks without a label [s]"
     )
     resync_interval_seconds: float = setting(
-        30.0, help="between two looks at a victim that no event told of [s]"
+        30.0, help="between two reads of a victim without any event [s]"
     )
     poll_interval_seconds: float = setting(
-        5.0, help="between two questions to a workload that saves [s]"
+        5.0, help="between two polls of a workload that saves [s]"
     )
-    hint_timeout_seconds: float = setting(10.0, help="for one call to a workload [s]")
+    hint_timeout_seconds: float = setting(10.0, help="timeout of one call to a workload [s]")
     allow_loopback_pod_ips: bool = setting(
-        False, help="hint pods at 127.0.0.0/8: simulated nodes only"
+        False, help="call pods at 127.0.0.0/8: for simulated nodes only"
     )
-    cleanup_finalizer: bool = setting(False, help="hold victims until their containers have ended")
+    cleanup_finalizer: bool = setting(
+        False, help="keep victims with a finalizer until their containers have ended"
+    )
     cleanup_ceiling_seconds: float = setting(
         300.0, help="longest time that the finalizer holds a victim [s]"
     )
-    listen_address: str = setting("0.0.0.0", help="address of /healthz, /readyz and /metrics")  # noqa: S104 - a pod's probes come from outside
+    listen_address: str = setting("0.0.0.0", help="address of /healthz, /readyz and /metrics")  # noqa: S104 - for the kubelet's probes
     listen_port: int = setting(8080, help="port of /healthz, /readyz and /metrics")
     log_format: str = setting("json", help='"json" or "text"')
     log_level: str = setting("INFO", help="DEBUG, INFO, WARNING or ERROR")
 
     @property
     def holder_identity(self) -> str:
-        """The name of this replica: unique, so that a restarted one is not taken for its predecessor."""
+        """The name of this replica; unique, so that a restarted one differs from the one before."""
         return self.identity or f"{socket.gethostname()}_{os.getpid()}"
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> OperatorSettings:
-    """Return the settings; exits with 2 and every reason where one is unreadable or makes no sense."""
+    """Return the settings; exit with 2 and all errors if any of them is invalid."""
     settings = load(
         OperatorSettings, program=PROGRAM, description=_DESCRIPTION, argv=argv, environ=environ
     )

@@ -1,4 +1,8 @@
-"""What a rule may know beside the object: the admin's policy and the few cluster objects that it refers to."""
+"""What a rule may know besides the object: the admin's policy and the few objects it refers to.
+
+Also how a pod's class and priority follow from these facts. Reading the cluster does not belong
+here: the programs fill `Facts` from their caches.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,49 +16,72 @@ from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORIT
 from .kube.objects import PodView, Resource, annotations_of
 from .kube.quota import Quotas
 from .lifecycle import ledger
-from .traits import GangTraits
 
 
 class Permission(NamedTuple):
-    """A verb on a virtual resource of `reprieve.dev`, cluster-wide; see `rights`."""
+    """A verb on a virtual resource of `reprieve.dev`, cluster-wide; see `admission.permissions`."""
 
     verb: str
     resource: str
 
 
+class GangTraits(NamedTuple):
+    """The values that all pods of one gang share, as one pod states them.
+
+    Documents 000, 003 and 004: a scheduler takes or spares a gang as a whole, so its pods must
+    agree on them.
+    """
+
+    preemptible: bool
+    can_preempt: bool
+    preemption_class: int
+    priority: int
+    preemption_priority: int
+    min_available: int | None
+    size: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Cluster knowledge, as fresh as the shell's caches."""
+    """What is known of the cluster, as recent as the caches of the calling program."""
 
     settings: PolicySettings = field(default_factory=PolicySettings)
     namespace: NamespacePolicy = field(default_factory=NamespacePolicy)
     priority_classes: Mapping[str, Resource] = field(default_factory=dict)
     """By name."""
     quotas: Quotas = field(default_factory=Quotas)
-    """Koordinator's, where they are installed."""
+    """Koordinator's ElasticQuotas, if they are installed."""
     missing_permissions: frozenset[Permission] = frozenset()
-    """Of the rights that the object needs (`rights.needed`), those that whoever asks does not have."""
+    """The permissions that the object needs (`permissions.needed`) and the requesting user
+    lacks."""
     ledger_entry: ledger.LedgerEntry | None = None
-    """What the pod's owner keeps for this very pod; `None` where it replaces nobody."""
+    """What the pod's owner keeps for this pod; `None`: the pod is not a replacement."""
     gang_traits: GangTraits | None = None
-    """What the living members of this pod's gang say; `None` where there are none, or nobody knows."""
+    """The traits of this pod's gang, from its live members; `None`: it has none, or they are
+    unknown."""
     policy_config_map: tuple[str, str] = ("reprieve-system", "reprieve-policy")
-    """Namespace and name of the ConfigMap that `settings` are read from."""
+    """Namespace and name of the ConfigMap that holds `settings`."""
     is_offline: bool = False
-    """True where no API server checks rights afterwards: then what needs one is said."""
+    """True if no API server checks permissions afterwards: the result then names the ones
+    needed."""
     operator_is_live: bool = False
-    """One leads, and has said so in time."""
+    """True if an operator leads and has renewed its lease in time."""
     eviction_api_served: bool = False
-    """The API server serves native Evictions, as far as the object has anything to do with them."""
+    """True if the API server serves native EvictionRequests; looked up only if the object needs
+    it."""
     pods_created_together: int = 1
-    """Pods that this pod's controller makes without waiting for one of them to run; looked up for a gang's pods only."""
+    """Number of pods that this pod's controller creates without waiting for one of them to run.
+
+    Looked up only for the pods of a gang.
+    """
 
 
 def default_class(view: PodView, facts: Facts) -> int:
     """Return the class of a pod that names none.
 
-    First that says and that the Namespace allows: PriorityClass, Namespace, its workload type, the cluster's default;
-    `sensitive` overrides all. Where none is allowed, the highest class that is.
+    The first of these that is set and that the Namespace allows: the default of the PriorityClass,
+    of the Namespace, of its workload type, of the cluster. If none of them is allowed, the highest
+    class that is. In a `sensitive` Namespace always 10.
     """
     policy = facts.namespace
     if policy.is_sensitive:
@@ -72,10 +99,10 @@ def default_class(view: PodView, facts: Facts) -> int:
 
 
 def effective_class(view: PodView, facts: Facts) -> int:
-    """Return the class that a pod has: its label's where that is readable, else the default.
+    """Return the class of a pod: the one on its label if that is readable, else the default.
 
-    Never more than its Namespace allows, and 10 where workloads are sensitive. Without this, a label that was written while
-    no webhook watched would protect its pod for as long as it lives.
+    Never more than its Namespace allows, and 10 in a `sensitive` Namespace. Without this, a label
+    written while no webhook was running would protect its pod for the pod's whole life.
     """
     labelled = preemption_class.parse(view.labels.get(PREEMPTION_CLASS, ""), "")
     if facts.namespace.is_sensitive or not isinstance(labelled, int):
@@ -84,7 +111,11 @@ def effective_class(view: PodView, facts: Facts) -> int:
 
 
 def is_non_preemptible(view: PodView, facts: Facts) -> bool:
-    """True for a pod that nobody may preempt: by its class and checkpoint (document 001), or by Koordinator's label (000)."""
+    """True for a pod that may never be preempted.
+
+    Either its class and checkpoint say so (document 001), or Koordinator's label does (document
+    000).
+    """
     disabled = facts.settings.default_preemptible is False
     if not koordinator.is_preemptible(view.labels, disable_default_preemptiable=disabled):
         return True
@@ -96,27 +127,37 @@ def is_non_preemptible(view: PodView, facts: Facts) -> bool:
 
 
 def priority_class_of(view: PodView, facts: Facts) -> Resource | None:
-    """Return the PriorityClass of a pod; where it names none, the global default of the cluster, if there is one."""
+    """Return the PriorityClass of a pod; if it names none, the cluster's global default, if any."""
     return priority_class_named(view.spec.priorityClassName, facts)
 
 
 def priority_class_named(name: str | None, facts: Facts) -> Resource | None:
-    """Return the PriorityClass `name`; where nothing is named, the global default: of several, the lowest as in 1.37."""
+    """Return the PriorityClass `name`; without a name, the global default.
+
+    Of several global defaults the one with the lowest value counts, as in Kubernetes 1.37.
+    """
     if name:
         return facts.priority_classes.get(name)
-    defaults = (found for found in facts.priority_classes.values() if found.globalDefault)
-    return min(defaults, key=lambda found: found.value or 0, default=None)
+    defaults = (row for row in facts.priority_classes.values() if row.globalDefault)
+    return min(defaults, key=lambda row: row.value or 0, default=None)
 
 
 def class_preemption_priority(priority: int, named: Resource | None, facts: Facts) -> int:
-    """Return what a PriorityClass's pods of `priority` are defended with: the class that it names, else `priority`."""
+    """Return the priority that protects pods of the PriorityClass `named` from preemption.
+
+    It is the value of the class that `named` refers to, else the pods' own `priority`.
+    """
     name = annotations_of(named.metadata).get(PREEMPTION_PRIORITY_CLASS) if named else None
     defence = facts.priority_classes.get(name) if name else None
     return priority if defence is None or defence.value is None else defence.value
 
 
 def preemption_priority_of(view: PodView, priority: int, facts: Facts) -> int:
-    """Return what a pod of `priority` is defended with: the class that it names, else what its own class names, else that."""
+    """Return the priority that protects a pod of `priority` from preemption.
+
+    It is the value of the class that the pod's annotation names, else that of the class that its
+    PriorityClass names, else `priority`.
+    """
     named = facts.priority_classes.get(view.annotations.get(PREEMPTION_PRIORITY_CLASS, ""))
     if named is not None and named.value is not None:
         return named.value
@@ -124,7 +165,7 @@ def preemption_priority_of(view: PodView, priority: int, facts: Facts) -> int:
 
 
 def preemption_policy(view: PodView, facts: Facts) -> str | None:
-    """Return the `preemptionPolicy` of a pod; of a template, what its PriorityClass will give its pods."""
+    """Return the `preemptionPolicy` of a pod; of a template, the one its pods will have."""
     named = None if view.spec.preemptionPolicy else priority_class_of(view, facts)
     return view.spec.preemptionPolicy if named is None else named.preemptionPolicy
 

@@ -1,11 +1,12 @@
 """Every label, annotation and finalizer that Reprieve reads or writes, each defined once.
 
-Upstream keys stand under their own names; only what no project has gets the prefix `reprieve.dev/`.
+Upstream keys have their own names. Only keys that exist in no other project have the prefix
+`reprieve.dev/`.
 """
 
 PREFIX = "reprieve.dev/"
 
-# What a workload says of itself: on a Pod, or on any template that makes pods.
+# What a workload states about itself: on a Pod, or on any template that makes pods.
 PREEMPTION_CLASS = PREFIX + "preemption-class"
 CHECKPOINT = PREFIX + "checkpoint"
 CHECKPOINT_HINT = PREFIX + "checkpoint-hint"
@@ -17,73 +18,85 @@ REQUEUE = PREFIX + "requeue"
 AGENT = PREFIX + "agent"
 REQUEUE_ENV = PREFIX + "requeue-env"
 
-# The annotation carrier: Reprieve writes the request, the workload writes the answer.
+# The annotation transport: Reprieve writes the request, the workload writes the answer.
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
 CHECKPOINT_ANSWER = PREFIX + "checkpoint-answer"
 
-# What an admin says of a Namespace or a PriorityClass.
+# What an admin sets on a Namespace or a PriorityClass.
 WORKLOAD_TYPE = PREFIX + "workload-type"
 ALLOWED_PREEMPTION_CLASSES = PREFIX + "allowed-preemption-classes"
 DEFAULT_PREEMPTION_CLASS = PREFIX + "default-preemption-class"
 ENFORCEMENT = PREFIX + "enforcement"
 
-# What an admin says of a Node, as a label or as a taint: whose it is. To every other Namespace it is borrowed.
+# What an admin sets on a Node, as a label or as a taint: the Namespace that owns the node. For
+# every other Namespace the node is borrowed.
 HOME_NAMESPACE = PREFIX + "home-namespace"
 
-# Upstream: scheduler-plugins PreemptionToleration (document 002). Shipped code reads only the first prefix.
+# Upstream: scheduler-plugins PreemptionToleration (document 002). Shipped code reads only the first
+# prefix.
 TOLERATION_PREFIX = "preemption-toleration.scheduling.x-k8s.io/"
 OLD_TOLERATION_PREFIX = "preemption-toleration.scheduling.sigs.k8s.io/"
 MINIMUM_PREEMPTABLE_PRIORITY = "minimum-preemptable-priority"
 TOLERATION_SECONDS = "toleration-seconds"
 
-# Upstream: Koordinator (document 000). SOFT_EVICTION is both a label and an annotation there.
+# Upstream: Koordinator (document 000). There, KOORDINATOR_SOFT_EVICTION is both a label and an
+# annotation.
 PREEMPTIBLE = "quota.scheduling.koordinator.sh/preemptible"
 CAN_PREEMPT = "quota.scheduling.koordinator.sh/can-preempt"
 QUOTA_NAME = "quota.scheduling.koordinator.sh/name"
 EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 KOORDINATOR_SOFT_EVICTION = "scheduling.koordinator.sh/soft-eviction"
 
-# Upstream: Koordinator writes what is used to its ElasticQuotas, and an admin whose pods use them.
+# Upstream: on an ElasticQuota. Koordinator writes the amounts used; an admin lists the namespaces
+# whose pods use the quota.
 NON_PREEMPTIBLE_REQUEST = "quota.scheduling.koordinator.sh/non-preemptible-request"
 NON_PREEMPTIBLE_USED = "quota.scheduling.koordinator.sh/non-preemptible-used"
 QUOTA_NAMESPACES = "quota.scheduling.koordinator.sh/namespaces"
 
-# A victim. Users may set the label to `requested` only; every other value is a phase, written by Reprieve.
+# On a victim. Users may set the label to `requested` only. Reprieve writes every other value, which
+# is a phase.
 SOFT_EVICTION = PREFIX + "soft-eviction"
 EVICTION = PREFIX + "eviction"
-# Which native Eviction asks that the pod go, written by the operator as the responder that it is; see `mark`.
+# The native EvictionRequest that asks for the pod to leave, written by the operator, which is its
+# responder; see `lifecycle.mark`.
 EVICTION_REQUEST = PREFIX + "eviction-request"
-# For which pod a scheduler takes this one, by uid, written by the guard beside its mark: what a mark says, its author says.
+# The uid of the pod for which a scheduler takes this one. The guard writes it beside its mark,
+# because a mark itself holds only what its author wrote.
 PREEMPTOR = PREFIX + "preemptor"
 CLEANUP_FINALIZER = PREFIX + "cleanup"
 
-# A gang's pod that waits for the others: the scheduling gate, and the label (`waiting`) by which a watch selects such pods.
+# On a gang's pod that waits for the other members: the scheduling gate, and the label (`waiting`)
+# by which a watch selects such pods.
 GANG_GATE = PREFIX + "gang"
 GANG_GATE_LABEL = PREFIX + "gang-gate"
 
-# A replacement, written by Reprieve when its pod is created.
+# On a replacement, written by Reprieve when the pod is created.
 PREEMPTED_COUNT = PREFIX + "preempted-count"
 FIRST_SUBMITTED_AT = PREFIX + "first-submitted-at"
 RESUME_FROM_CHECKPOINT = PREFIX + "resume-from-checkpoint"
 LAST_CHECKPOINT_AT = PREFIX + "last-checkpoint-at"
-# One that Reprieve made itself: the uid of the pod in whose place it is.
+# On a pod that Reprieve itself made: the uid of the pod that it replaces.
 REQUEUED_FROM = PREFIX + "requeued-from"
 
-# On the record of a bare pod that Reprieve will make anew (a ControllerRevision in its own namespace), the label: its namespace.
+# The label on the record of a bare pod that Reprieve will create again (a ControllerRevision in
+# Reprieve's own namespace): the pod's namespace.
 BARE_POD = PREFIX + "bare-pod"
 
-# On the owner: the annotation holds what its next pod inherits, the label (`"true"`) lets a watch select such owners.
+# On the owner: the annotation holds what its next pod inherits. The label (`"true"`) lets a watch
+# select such owners.
 LEDGER = PREFIX + "ledger"
 
-# On a Job that Reprieve has suspended: the annotation says until when, the label (`"true"`) finds it.
+# On a Job that Reprieve has suspended: the annotation holds the time until which it stays
+# suspended. The label (`"true"`) lets a watch select such Jobs.
 SUSPENDED = PREFIX + "suspended"
 
-# Set by the Job controller on all pods of a Job, and on those of an Indexed one.
+# Set by the Job controller: the first on all pods of a Job, the second on those of an Indexed Job.
 JOB_UID = "batch.kubernetes.io/controller-uid"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
-# Gangs. Upstream: Kubernetes' scheduler-plugins and its lightweight forebear, document 004, Koordinator, Volcano, Kueue,
-# JobSet, LeaderWorkerSet and the Job controller; `gang` says which means what.
+# Gangs. Upstream: Kubernetes' scheduler-plugins and its predecessor, document 004, Koordinator,
+# Volcano, Kueue, JobSet, LeaderWorkerSet and the Job controller; `gangs.dialects` has the meaning
+# of each.
 POD_GROUP = "scheduling.x-k8s.io/pod-group"
 KOORDINATOR_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
 OLD_POD_GROUP = "pod-group.scheduling.sigs.k8s.io/name"

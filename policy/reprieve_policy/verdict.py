@@ -1,7 +1,9 @@
-"""What a rule says: violations and warnings; and what is filled in: changes. Values, never parsed back from text.
+"""The results of rules: violations and warnings, and the changes that defaulting makes.
 
-Texts follow the API server's own field errors (k8s.io/apimachinery `field.Error`), because the API server puts
-`admission webhook "NAME" denied the request: ` before them: *path: what: value: what would be accepted*.
+They are values, never parsed back from text. Texts follow the API server's own field errors
+(k8s.io/apimachinery `field.Error`), because the API server puts
+`admission webhook "NAME" denied the request: ` before them:
+*path: what: value: what would be accepted*.
 """
 
 import re
@@ -12,7 +14,8 @@ from http import HTTPStatus
 from typing import Literal, Self
 
 MAX_VALUE_SHOWN = 64
-"""Characters of a user's value that a message repeats: a 200 KB annotation must not come back in an error."""
+"""Characters of a user's value that a message repeats. Without this, a 200 KB annotation would come
+back in an error."""
 
 
 ESCAPES = {
@@ -26,7 +29,7 @@ ESCAPES = {
     "\t": "\\t",
     "\v": "\\v",
 }
-"""What CEL's `strings.quote` escapes, so that both engines show a value alike."""
+"""What CEL's `strings.quote` escapes, so that both engines show a value in the same way."""
 
 HIDDEN_CODE_POINTS = (
     (0x00, 0x1F),
@@ -41,8 +44,9 @@ HIDDEN_CODE_POINTS = (
     (0xFFF9, 0xFFFB),
     (0xE0000, 0xE007F),
 )
-"""Code points that would move a terminal's cursor, turn its text around, break the line, or hide: controls, format
-characters and separators. A table of our own, because no two engines have the same Unicode."""
+"""Code points that move a terminal's cursor, reverse its text, break the line, or are invisible:
+controls, format characters and separators. The table is ours because no two engines have the same
+version of Unicode."""
 
 REPLACEMENT = "\ufffd"
 
@@ -58,7 +62,7 @@ class ViolationKind(Enum):
 
     @property
     def text(self) -> str:
-        """The API server's words for it, as a person reads them."""
+        """The API server's words for it, for people."""
         return self.value[0]
 
     @property
@@ -69,7 +73,7 @@ class ViolationKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One field that may not be as it is."""
+    """One field whose value is not accepted."""
 
     path: str
     kind: ViolationKind
@@ -79,7 +83,7 @@ class Violation:
 
     @property
     def message(self) -> str:
-        """Everything but the path, as `status.details.causes[].message` has it."""
+        """Everything but the path, as in `status.details.causes[].message`."""
         parts = [self.kind.text]
         if self.value is not None:
             parts.append(quote(self.value))
@@ -112,31 +116,34 @@ class ListAddition:
     """Add one entry to a list of the pod itself."""
 
     path: str
-    """Of the list, as a JSON pointer."""
+    """The list's path, as a JSON pointer."""
     value: Mapping[str, object]
     list_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All that the rules say of one object, in the order in which they said it."""
+    """The violations and warnings of all rules for one object, in the order of the rules."""
 
     violations: tuple[Violation, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def is_allowed(self) -> bool:
-        """True where nothing is violated."""
+        """True if there is no violation."""
         return not self.violations
 
     @property
     def is_empty(self) -> bool:
-        """True where there is nothing to say at all."""
+        """True if there is neither a violation nor a warning."""
         return not (self.violations or self.warnings)
 
     @property
     def status(self) -> HTTPStatus:
-        """400 where a value is bad, 403 where only who or when is, 200 where nothing is violated."""
+        """Return 200 if nothing is violated, 403 if every violation is `Forbidden`, else 400.
+
+        400: a value is bad. 403: the value is good, but not for this user or at this time.
+        """
         if self.is_allowed:
             return HTTPStatus.OK
         if all(violation.kind is ViolationKind.FORBIDDEN for violation in self.violations):
@@ -145,7 +152,7 @@ class Verdict:
 
     @property
     def message(self) -> str:
-        """Every violation in one answer: alone as a line, several in the API server's brackets."""
+        """All violations in one text; several are in the API server's brackets."""
         texts = [str(violation) for violation in self.violations]
         return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
@@ -160,17 +167,18 @@ class Verdict:
 
 
 NO_FINDINGS = Verdict()
-"""What nearly every rule says of nearly every object: one value for all, because making it costs a fifth of a rule."""
+"""The verdict of nearly every rule on nearly every object. One shared value, because making a new
+one costs a fifth of a rule's time."""
 
 
 def unsupported(path: str, value: str, choices: Iterable[str], what: str = "values") -> Violation:
-    """Return the violation of a value that is none of `choices`."""
+    """Return the violation of a value that is not one of `choices`."""
     listed = ", ".join(f'"{choice}"' for choice in choices)
     return Violation(path, ViolationKind.UNSUPPORTED, value, f"supported {what}: {listed}")
 
 
 def quote(value: str) -> str:
-    """Return `value` in double quotes, shortened, as one line that a terminal shows as it is."""
+    """Return `value` quoted and shortened, as one line that is safe to show in a terminal."""
     shown = value if len(value) <= MAX_VALUE_SHOWN else value[:MAX_VALUE_SHOWN] + "…"
     return '"' + _UNSHOWN.sub(REPLACEMENT, shown.translate(_ESCAPES)) + '"'
 
@@ -187,7 +195,7 @@ def annotation_path(prefix: str, key: str) -> str:
 
 _ESCAPES = str.maketrans(ESCAPES)
 _SURROGATES = (0xD800, 0xDFFF)
-"""Lone ones: no request can carry one, but a file on a disk can."""
+"""Lone surrogates: no request can carry one, but a file on a disk can."""
 _UNSHOWN = re.compile(
     "["
     + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in (*HIDDEN_CODE_POINTS, _SURROGATES))

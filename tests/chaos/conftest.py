@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from reprieve_runtime.client.api import Api
-from reprieve_testing.chaos.actors import WorkloadServer
-from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.chaos_namespace import ChaosNamespace
+from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.proxy import ApiProxy
-from reprieve_testing.chaos.stage import ChaosNamespace
+from reprieve_testing.chaos.scripted_victims import WorkloadServer
 from reprieve_testing.cluster import ClusterHandle, Program, cluster_for_tests
 
 NAME = "reprieve-chaos"

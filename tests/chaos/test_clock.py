@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reprieve_testing.chaos.actors import mixed_victims
-from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.chaos_namespace import until
+from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING
-from reprieve_testing.chaos.stage import until
+from reprieve_testing.chaos.scripted_victims import mixed_victims
 from reprieve_testing.cluster import ClusterHandle, Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -52,10 +52,10 @@ async def test_a_step_of_an_hour_moves_no_deadline_also_for_a_successor(
     actors = mixed_victims("v", VICTIMS)
     await director.create_victims(actors)
     await director.mark(actors[: VICTIMS // 2])
-    told = [actor for actor in actors[: VICTIMS // 2] if actor.has_hint]
+    notified = [actor for actor in actors[: VICTIMS // 2] if actor.has_hint]
 
     async def all_told() -> bool:
-        return all(actor.heard_eviction_id for actor in told)
+        return all(actor.heard_eviction_id for actor in notified)
 
     await until("all were told", all_told, 60)
     stepped.step(seconds)

@@ -19,7 +19,10 @@ from reprieve_policy import keys
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_policy.lifecycle.transitions import Observation
 from reprieve_testing.chaos import edges, records
-from reprieve_testing.chaos.actors import (
+from reprieve_testing.chaos.chaos_namespace import ChaosNamespace
+from reprieve_testing.chaos.chaos_runner import ChaosRunner
+from reprieve_testing.chaos.edges import Edge
+from reprieve_testing.chaos.scripted_victims import (
     DELETION,
     FINALIZER_REMOVAL,
     LEDGER,
@@ -31,9 +34,6 @@ from reprieve_testing.chaos.actors import (
     unseen_at,
     victim_for_edge,
 )
-from reprieve_testing.chaos.director import ChaosRunner
-from reprieve_testing.chaos.edges import Edge
-from reprieve_testing.chaos.stage import ChaosNamespace
 from reprieve_testing.cluster import ClusterHandle, Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

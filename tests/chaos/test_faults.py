@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_testing.chaos.actors import ScriptedVictim, mixed_victims, utc_now
-from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.chaos_namespace import ChaosNamespace, until
+from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING, SHORT, PodAction, Trigger
 from reprieve_testing.chaos.proxy import ApiProxy
-from reprieve_testing.chaos.stage import ChaosNamespace, until
+from reprieve_testing.chaos.scripted_victims import ScriptedVictim, mixed_victims, utc_now
 from reprieve_testing.cluster import ClusterHandle, Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -9,11 +9,11 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_testing.chaos.actors import ScriptedVictim
-from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.chaos_namespace import ChaosNamespace, until
+from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT
-from reprieve_testing.chaos.stage import ChaosNamespace, until
-from reprieve_testing.chaos.villains import BEHAVIOURS, REDIRECTS, HostileWorkloads
+from reprieve_testing.chaos.hostile_workloads import BEHAVIOURS, REDIRECTS, HostileWorkloads
+from reprieve_testing.chaos.scripted_victims import ScriptedVictim
 from reprieve_testing.cluster import Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

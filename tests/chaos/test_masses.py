@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from reprieve_testing.chaos.actors import ScriptedVictim, mixed_victims, utc_now
-from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.chaos_namespace import ChaosNamespace, until
+from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING, PodAction, Trigger
 from reprieve_testing.chaos.proxy import ApiProxy
-from reprieve_testing.chaos.stage import ChaosNamespace, until
+from reprieve_testing.chaos.scripted_victims import ScriptedVictim, mixed_victims, utc_now
 from reprieve_testing.cluster import ClusterHandle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_testing.chaos.actors import ScriptedVictim, utc_now
-from reprieve_testing.chaos.director import ChaosRunner
+from reprieve_testing.chaos.chaos_namespace import ChaosNamespace, until
+from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT, PodAction, Trigger
-from reprieve_testing.chaos.stage import ChaosNamespace, until
+from reprieve_testing.chaos.scripted_victims import ScriptedVictim, utc_now
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -33,9 +33,9 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.objects import Resource, pod_views
-from reprieve_testing import said
+from reprieve_testing import generated_metadata
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.said import Metadata
+from reprieve_testing.generated_metadata import Metadata
 
 pytestmark = pytest.mark.cluster
 
@@ -155,8 +155,8 @@ OLD_OF_PRIORITY_CLASSES = (
 
 def pod_cases() -> st.SearchStrategy[Case]:
     """Return cases of pods and of what makes them."""
-    pods = st.tuples(st.just("Pod"), said.pod_metadata)
-    templates = st.tuples(st.sampled_from(KIND_NAMES[1:]), said.template_metadata)
+    pods = st.tuples(st.just("Pod"), generated_metadata.pod_metadata)
+    templates = st.tuples(st.sampled_from(KIND_NAMES[1:]), generated_metadata.template_metadata)
     old = st.none() | st.none() | st.integers(0, OLD_COUNT - 1)
     return st.builds(
         lambda told, place, old: Case(told[0], place, told[1], old),
@@ -170,7 +170,9 @@ def priority_class_cases() -> st.SearchStrategy[Case]:
     """Return cases of PriorityClasses."""
     old = st.none() | st.integers(0, OLD_COUNT - 1)
     return st.builds(
-        lambda told, old: Case("PriorityClass", "", told, old), said.priority_class_metadata, old
+        lambda told, old: Case("PriorityClass", "", told, old),
+        generated_metadata.priority_class_metadata,
+        old,
     )
 
 
@@ -281,11 +283,11 @@ class Engines:
 
     def olds(self, kind: str) -> list[OldObject]:
         """Return the objects of `kind` that existed before."""
-        told = OLD_OF_PRIORITY_CLASSES if kind == "PriorityClass" else OLD_OF_PODS
+        metadata = OLD_OF_PRIORITY_CLASSES if kind == "PriorityClass" else OLD_OF_PODS
         names = [f"differential-old-{number}" for number in range(OLD_COUNT)]
         return [
             OldObject(name, a_document(kind, name, said), said)
-            for name, said in zip(names, told, strict=True)
+            for name, said in zip(names, metadata, strict=True)
         ]
 
     def wait_in_force(self) -> None:
@@ -409,11 +411,11 @@ def _defaults(case: Case, document: Json) -> tuple[tuple[str, str | None], ...]:
         return ()
     metadata = document["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    told = [
+    defaults = [
         (key, labels.get(key))
         for key in (keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.CAN_PREEMPT)
     ]
-    return (*told, *((key, annotations.get(key)) for key in (_NEW, _SECONDS)))
+    return (*defaults, *((key, annotations.get(key)) for key in (_NEW, _SECONDS)))
 
 
 def _list(items: Any) -> str:

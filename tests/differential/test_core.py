@@ -6,14 +6,14 @@
 from itertools import chain
 
 from reprieve_testing.builders import NOW
-from reprieve_testing.differential import core, flavours, generator, rule
+from reprieve_testing.differential import core, generator, rule, variations
 from reprieve_testing.differential.scenario import Scenario, ScenarioOutcome
 
 PLAIN, FLAVOURED, SEED = 2000, 100, 7
 
 
 def test_the_core_decides_thousands_of_scenes_by_upstreams_rule_and_the_named_differences() -> None:
-    scenarios = chain(generator.scenarios(PLAIN, SEED), flavours.variants(FLAVOURED, SEED))
+    scenarios = chain(generator.scenarios(PLAIN, SEED), variations.variants(FLAVOURED, SEED))
     assert [found for scenario in scenarios if (found := differing(scenario))] == []
 
 

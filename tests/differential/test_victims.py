@@ -17,12 +17,12 @@ import pytest
 
 from reprieve_testing.cluster import ClusterHandle, new_cluster
 from reprieve_testing.differential import extender, population, rule
-from reprieve_testing.differential.arena import SchedulerPair
 from reprieve_testing.differential.difference import Difference
 from reprieve_testing.differential.documents import REPRIEVE, UPSTREAM
+from reprieve_testing.differential.examples import EXAMPLES
 from reprieve_testing.differential.published import use_cases
 from reprieve_testing.differential.scenario import Scenario, ScenarioOutcome
-from reprieve_testing.differential.shown import EXAMPLES
+from reprieve_testing.differential.scheduler_pair import SchedulerPair
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -68,11 +68,11 @@ def run() -> Iterator[Run]:
 
 
 def test_published_use_cases_have_the_published_outcome_on_both_schedulers(run: Run) -> None:
-    said = {
+    outcomes = {
         case.sentence: (run.upstream[case.scenario.name], run.reprieve[case.scenario.name])
         for case in USE_CASES
     }
-    assert said == {case.sentence: (case.outcome, case.outcome) for case in USE_CASES}
+    assert outcomes == {case.sentence: (case.outcome, case.outcome) for case in USE_CASES}
 
 
 def test_upstreams_scheduler_follows_the_rule_as_we_read_it_in_its_sources(run: Run) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from reprieve_agent.exchange import HttpRequest, HttpResponse
+from reprieve_agent.http_message import HttpRequest, HttpResponse
 from reprieve_agent.server import AgentServer
 
 ADDRESS = "127.0.0.1"

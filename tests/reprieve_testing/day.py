@@ -1,4 +1,4 @@
-"""A cluster in which Reprieve was installed while work was going on, and what its API server wrote down of a day in it."""
+"""A cluster in which Reprieve is installed during operation, and the audit log of a day in it."""
 
 import json
 import re
@@ -22,21 +22,30 @@ from .cluster import LEASE_SECONDS, new_cluster, wait_for
 Json = Any
 NODES = 6
 SECONDS = 90.0
-"""Of patience with one controller; a tenth is usual, and a busy machine needs more."""
+"""The timeout for one controller; a tenth is usual, and a busy machine needs more."""
 OURS = re.compile(
-    r"\.reprieve\.dev\" denied|reprieve-[a-z-]+' with binding|failed calling webhook \"[a-z-]+\.reprieve\.dev"
+    r"\.reprieve\.dev\" denied|reprieve-[a-z-]+' with binding"
+    r"|failed calling webhook \"[a-z-]+\.reprieve\.dev"
 )
-"""How a refusal begins that is ours: a webhook's, the guard's, or that of a webhook that could not be called."""
-CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-system:", "system:node:", "kwok",
-               "system:kube-scheduler", "system:serviceaccount:reprieve-system:")  # fmt: skip
+"""Matches a refusal by Reprieve: by a webhook, by the guard, or by a webhook that could not be
+called.
+"""
+CONTROLLERS = (
+    "system:kube-controller-manager",
+    "system:serviceaccount:kube-system:",
+    "system:node:",
+    "kwok",
+    "system:kube-scheduler",
+    "system:serviceaccount:reprieve-system:",
+)
 
 
 @dataclass(frozen=True)
 class AuditedCall:
-    """One change, as the API server's audit log has it."""
+    """One change in the API server's audit log."""
 
     at: str
-    """When the API server got it, RFC 3339 in UTC with microseconds: these sort as times."""
+    """When the API server received it, RFC 3339 in UTC with microseconds: these sort as times."""
     user: str
     verb: str
     resource: str
@@ -48,17 +57,20 @@ class AuditedCall:
 
     @property
     def is_by_a_controller(self) -> bool:
-        """True for every identity that is a component, not a person."""
+        """True for every identity that is a component, not a user."""
         return self.user.startswith(CONTROLLERS)
 
     @property
     def is_refused_by_us(self) -> bool:
-        """True where an admission of ours refused it, whatever the code."""
+        """True if an admission of Reprieve's refused it, whatever the code."""
         return self.code >= 400 and OURS.search(self.message) is not None
 
     @property
     def webhooks(self) -> list[str]:
-        """Return our mutating webhooks that were called for it; validating ones leave no trace in an audit log."""
+        """Return our mutating webhooks that were called for it.
+
+        Validating webhooks leave no trace in an audit log.
+        """
         called = [
             json.loads(text)
             for key, text in self.annotations.items()
@@ -68,13 +80,13 @@ class AuditedCall:
 
     @property
     def failures(self) -> list[str]:
-        """Return the webhooks without whose answer it was admitted."""
+        """Return the webhooks whose failed call was ignored for it."""
         return [text for key, text in self.annotations.items() if key.startswith("failed-open.")]
 
 
 @dataclass(frozen=True)
 class Day:
-    """The cluster, and what its people do in it."""
+    """The cluster, and the actions of its users."""
 
     cluster: Cluster
     world: World
@@ -84,22 +96,24 @@ class Day:
         return self.world.kubectl
 
     def make(self, namespace: str, *objects: Json) -> None:
-        """Create objects, which must be accepted."""
+        """Create objects; the API server must accept them."""
         items = {"apiVersion": "v1", "kind": "List", "items": objects}
         self.kubectl.read("-n", namespace, "create", "-f", "-", stdin=json.dumps(items))
 
     def make_namespace(self, name: str, **annotations: str) -> str:
-        """Make a namespace with the policy that these annotations say."""
-        said = {f"reprieve.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
+        """Create a namespace with the policy in these annotations."""
+        policy = {
+            f"reprieve.dev/{key.replace('_', '-')}": text for key, text in annotations.items()
+        }
         self.make(
             "default",
             {
                 "apiVersion": "v1",
                 "kind": "Namespace",
-                "metadata": {"name": name, "annotations": said},
+                "metadata": {"name": name, "annotations": policy},
             },
         )
-        # The controller-manager makes it too, a moment later: no pod is admitted without.
+        # The controller-manager creates it too, a moment later: without it no pod is admitted.
         self.kubectl.run("create", "serviceaccount", "default", "-n", name)
         return name
 
@@ -109,7 +123,7 @@ class Day:
         wait_for(f"{what} {path}={text}", lambda: self.kubectl.run(*words).stdout == text, SECONDS)
 
     def wait_gone(self, namespace: str, what: str) -> None:
-        """Wait until there is no such object."""
+        """Wait until the object does not exist."""
         words = ("get", what, "-n", namespace, "--ignore-not-found", "-o", "name")
         wait_for(
             f"{what} is gone",
@@ -132,7 +146,7 @@ class Day:
                 raise
 
     def reviews(self, webhook: str, **labels: str) -> float:
-        """Return how many reviews were answered."""
+        """Return the number of answered reviews."""
         lines = self.world.programs.read(WEBHOOKS, "/metrics").splitlines()
         wanted = [f'{key}="{text}"' for key, text in {"webhook": webhook, **labels}.items()]
         counted = (line for line in lines if line.startswith("reprieve_admission_reviews_total{"))
@@ -166,7 +180,10 @@ class Day:
 
 @contextmanager
 def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
-    """Make a cluster for the block, without Reprieve; `Install` is called once what must be there before it is there."""
+    """Make a cluster for the block, without Reprieve.
+
+    The test calls `Install` once the older objects exist.
+    """
     with new_cluster(name, kwok_nodes=NODES) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         here = world.places(
@@ -188,7 +205,7 @@ def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
 
 @dataclass(frozen=True)
 class Install:
-    """Applies the manifests and starts both programs, as a user would in a cluster that is in use."""
+    """Applies the manifests and starts both programs, as a user does in a cluster in use."""
 
     day: Day
 

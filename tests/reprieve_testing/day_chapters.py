@@ -1,4 +1,4 @@
-"""What happens in the day: each chapter in a namespace of its own, so that all of them can happen at once."""
+"""The chapters of the day, each in a namespace of its own, so that all can run at once."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from .day_objects import (
 
 OLD = "since-before"
 AGAIN = ("deployment/web", "deployment/protected", "statefulset/db", "replicaset/alone", "rc/older")
-"""What makes pods again from a template that breaks rules."""
+"""The owners that recreate pods from a template that breaks rules."""
 MOVING = {"drained": "kwok-3", "tainted": "kwok-4", "lost": "kwok-5"}
 """Deployments, and the node that each loses."""
 FAILED = {
@@ -52,7 +52,7 @@ TOLERATION = "preemption-toleration.scheduling.x-k8s.io/toleration-seconds"
 
 
 def before(day: Day) -> None:
-    """What was there before Reprieve was, and breaks its rules."""
+    """Create the objects that exist before Reprieve and break its rules."""
     day.make_namespace(OLD, workload_type="unknown", allowed_preemption_classes="none")
     day.make_namespace("since-before-too", default_preemption_class="99")
     day.make(
@@ -84,7 +84,9 @@ def before(day: Day) -> None:
 
 
 def old_workloads_go_on(day: Day) -> None:
-    """Scaled, rolled, resumed, replaced: none is made worse, so none is refused."""
+    """Existing objects are scaled, rolled, resumed and replaced: none gets worse, so none is
+    refused.
+    """
     day.kubectl.read("scale", "-n", OLD, "--replicas=2", *AGAIN)
     day.kubectl.read(
         "patch", "job/batch", "-n", OLD, "--type=merge", "-p", '{"spec":{"suspend":false}}'
@@ -107,7 +109,9 @@ def old_workloads_go_on(day: Day) -> None:
 
 
 def jobs_end_as_they_should(day: Day) -> None:
-    """Success with tracking finalizers, Indexed, suspended and resumed, removed by its time to live."""
+    """Jobs succeed with tracking finalizers, Indexed, suspended and resumed, or removed by their
+    TTL.
+    """
     team = day.make_namespace("jobs", workload_type="hpc-batch")
     day.make(
         team,
@@ -142,7 +146,7 @@ def jobs_end_as_they_should(day: Day) -> None:
 
 
 def jobs_fail_as_they_should(day: Day) -> None:
-    """Back-off to its limit, and a podFailurePolicy that ends a Job at once."""
+    """Jobs fail at the back-off limit, and at once by a podFailurePolicy."""
     team = day.make_namespace("failing-jobs", workload_type="ml-training")
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}
     day.make(
@@ -163,7 +167,9 @@ def jobs_fail_as_they_should(day: Day) -> None:
 
 
 def a_marked_pod_of_a_job_is_replaced(day: Day) -> None:
-    """The operator deletes the victim as a disruption, and the Job is not charged for it."""
+    """The operator deletes the victim as a disruption, which does not count as the Job's
+    failure.
+    """
     team = day.make_namespace("marks", workload_type="ml-training")
     ignore = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     policy = {"backoffLimit": 0, "podFailurePolicy": {"rules": [ignore]}}
@@ -181,7 +187,9 @@ def a_marked_pod_of_a_job_is_replaced(day: Day) -> None:
 
 
 def deployments_roll_and_scale(day: Day) -> None:
-    """Rollout, rollback, scale by hand and by the autoscaler, an orphaned and a foreground deletion."""
+    """Rollout, rollback, scaling by hand and by the autoscaler, orphaning and foreground
+    deletion.
+    """
     team = day.make_namespace("web", workload_type="service", allowed_preemption_classes="0-6")
     day.make(
         team,
@@ -239,7 +247,7 @@ def statefulsets_roll_in_order(day: Day) -> None:
 
 
 def daemonsets_and_cronjobs_run(day: Day) -> None:
-    """A DaemonSet's rolling update; a CronJob fires, and its Job is done."""
+    """A DaemonSet's rolling update; a CronJob fires, and its Job completes."""
     team = day.make_namespace("agents", workload_type="service")
     day.make(
         team, a_cron_job("tick", labels=GOOD, annotations=ENDS), a_controller("older", labels=GOOD)
@@ -254,19 +262,19 @@ def daemonsets_and_cronjobs_run(day: Day) -> None:
 
 
 def a_namespace_goes_with_everything_in_it(day: Day) -> None:
-    """One that is good, and one whose policy cannot even be read.
+    """A good namespace, and one whose policy cannot even be read, are deleted.
 
-    On a node that stays: on one that is lost, nobody would end a pod for a minute, and a drain tries pods of a namespace that goes for as
-    long as that is there.
+    Their pods are on a node that stays. On a lost node, no kubelet would end a pod for a minute;
+    and a drain retries the pods of a terminating namespace for as long as it exists.
     """
     team = day.make_namespace("closing", workload_type="hpc-batch")
-    said = {"labels": GOOD, "annotations": HINT, "node": "kwok-1"}
+    metadata = {"labels": GOOD, "annotations": HINT, "node": "kwok-1"}
     day.make(
         team,
-        a_workload("Deployment", "site", **said, more={"replicas": 2}),
-        a_workload("StatefulSet", "db", **said),
-        a_job("runs", **said),
-        a_pod("held", **said, finalizers=["example.com/hold"]),
+        a_workload("Deployment", "site", **metadata, more={"replicas": 2}),
+        a_workload("StatefulSet", "db", **metadata),
+        a_job("runs", **metadata),
+        a_pod("held", **metadata, finalizers=["example.com/hold"]),
     )
     day.wait_until(team, "job/runs", ".status.ready", "1")
     day.kubectl.read("delete", "namespace", team, "since-before-too", "--wait=false")
@@ -279,7 +287,9 @@ def a_namespace_goes_with_everything_in_it(day: Day) -> None:
 
 
 def nodes_are_drained_tainted_and_lost(day: Day) -> None:
-    """`kubectl drain` with a budget in its way, a NoExecute taint, and a node that is gone: pods move each time."""
+    """`kubectl drain` against a budget, a NoExecute taint, and a deleted node: the pods move
+    each time.
+    """
     team = day.make_namespace("moving", workload_type="service")
     budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "drained"}}}
     day.make(
@@ -289,11 +299,11 @@ def nodes_are_drained_tainted_and_lost(day: Day) -> None:
                 "Deployment",
                 name,
                 labels=GOOD,
-                annotations=said,
+                annotations=annotations,
                 more={"replicas": 2},
                 affinity=_preferring(node),
             )
-            for (name, node), said in zip(MOVING.items(), ({}, HINT, HINT), strict=True)
+            for (name, node), annotations in zip(MOVING.items(), ({}, HINT, HINT), strict=True)
         ),
         {
             "apiVersion": "policy/v1",
@@ -320,7 +330,7 @@ def nodes_are_drained_tainted_and_lost(day: Day) -> None:
 
 
 def the_scheduler_preempts(day: Day) -> None:
-    """A pod of higher priority takes the place of one of lower."""
+    """A pod of higher priority replaces one of lower priority."""
     team = day.make_namespace("preempting", workload_type="hpc-batch")
     day.make(team, a_priority_class("day-low", 10), a_priority_class("day-high", 1000))
     day.make(
@@ -343,7 +353,7 @@ def the_scheduler_preempts(day: Day) -> None:
 
 
 def people_are_refused(day: Day) -> None:
-    """What breaks a rule is refused all the while, by the webhooks and by the guard."""
+    """The webhooks and the guard refuse what breaks a rule all the time."""
     team = day.make_namespace("people", allowed_preemption_classes="0-3")
     bad = [
         a_pod("bare", labels=BAD),

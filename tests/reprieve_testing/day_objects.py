@@ -1,4 +1,4 @@
-"""The workloads of a day: small, on simulated nodes, good or bad."""
+"""The workloads of the day: small, on simulated nodes, valid or invalid."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ CLASS, CHECKPOINT = "reprieve.dev/preemption-class", "reprieve.dev/checkpoint"
 GOOD = {CLASS: "3"}
 BAD = {CLASS: "11"}
 HINT = {"reprieve.dev/checkpoint-hint": "annotation:"}
-"""Of a pod that nobody may preempt or evict without notice."""
+"""The hint of a pod that must not be preempted or evicted without notice."""
 ENDS = {"pod-complete.stage.kwok.x-k8s.io/delay": "1s"}
 """A simulated pod that exits 0 after a second."""
 
@@ -71,7 +71,10 @@ def a_cron_job(name: str, **template: Any) -> Json:
 
 
 def an_autoscaler(name: str, kind: str, lowest: int, highest: int) -> Json:
-    """Return a HorizontalPodAutoscaler; out of these bounds it scales without asking for any metric."""
+    """Return a HorizontalPodAutoscaler.
+
+    Outside these bounds it scales without any metric.
+    """
     metric = {
         "type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},

@@ -20,8 +20,8 @@ from reprieve_testing import reviews
 from reprieve_testing.reviews import RunningServer, a_review, running_server
 from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest
-from reprieve_webhooks.extender.service import ClusterView
 from reprieve_webhooks.guard.handler import Guard
+from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet
 
 SCHEDULER = {"username": "system:kube-scheduler", "groups": ["system:authenticated"]}

@@ -19,14 +19,14 @@ import aiohttp
 from reprieve_certs import issue
 from reprieve_certs.issue import Credential, ServingNames
 from reprieve_certs.serving import ServingContext
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import GangTraits
 from reprieve_webhooks import listener
 from reprieve_webhooks.admission.review import AdmissionRequest
+from reprieve_webhooks.http.routes import RouteHandler
 from reprieve_webhooks.metrics import WebhookMetrics
-from reprieve_webhooks.server import PodGuard, RouteHandler, Webhooks
+from reprieve_webhooks.server import PodGuard, Webhooks
 
 LOOPBACK = ServingNames((), (IPv4Address("127.0.0.1"),))
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"

@@ -20,6 +20,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     NodeInfo,
     PodDemand,
     Preemptor,
+    Release,
     Requirement,
     ScheduledPod,
     Snapshot,
@@ -55,10 +56,9 @@ def a_scheduled_pod(
 ) -> ScheduledPod:
     """Return a pod that has run since `started` seconds after `NOW`; its uid is its name.
 
-    A terminating pod was notified, and its release is expected at `NOW`.
+    The fields of its `Release` are given beside its own; without more, a leaving pod was notified,
+    and its release is expected at `NOW`.
     """
-    if fields.get("is_leaving"):
-        fields = {"release_expected_at": NOW, "notified": True, **fields}
     pod = ScheduledPod(
         uid=name,
         name=name,
@@ -69,7 +69,29 @@ def a_scheduled_pod(
         progress=WorkProgress(started_at=after(started)),
         cost_inputs=CostInputs(devices=cpu),
     )
-    return replace(pod, **fields)  # type: ignore[arg-type]  # named by tests
+    return with_fields(pod, **fields)
+
+
+def with_fields(pod: ScheduledPod, **fields: object) -> ScheduledPod:
+    """Return the pod with these fields, some of them those of its release."""
+    own = {name: value for name, value in fields.items() if name not in _RELEASE_FIELDS}
+    if fields.get("is_leaving"):
+        values = {"release_expected_at": NOW, "notified": True, **fields}
+        names = _RELEASE_FIELDS.items()
+        own["release"] = Release(
+            **{field: values[name] for name, field in names if field and name in values}  # type: ignore[arg-type]  # named by tests
+        )
+    return replace(pod, **own)  # type: ignore[arg-type]  # named by tests
+
+
+_RELEASE_FIELDS = {
+    "is_leaving": "",
+    "release_expected_at": "expected_at",
+    "notified": "notified",
+    "is_being_deleted": "is_being_deleted",
+    "is_held_by_budget": "is_held_by_budget",
+    "preemptor_uid": "preemptor_uid",
+}
 
 
 def a_node_info(

@@ -1,4 +1,4 @@
-"""Unit tests are quick and the same every time: property tests try a fixed, small set of examples, kept nowhere."""
+"""Unit tests are quick and repeatable: property tests try a fixed, small set of examples."""
 
 from hypothesis import settings
 

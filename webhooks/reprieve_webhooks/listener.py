@@ -1,7 +1,7 @@
-"""The open port: aiohttp's low-level server over TLS, without its router, middleware and access log.
+"""The open port: aiohttp's low-level server over TLS, without router, middleware and access log.
 
-There are a few fixed paths: looking them up in a dictionary instead of an `Application` saves 15 to 25 % of the time of a
-4 KB review.
+There are a few fixed paths: a lookup in a dictionary instead of an `Application` saves 15 to 25 %
+of the time of a 4 KB review.
 """
 
 import asyncio
@@ -19,21 +19,25 @@ from .server import Webhooks
 
 _LOG = logging.getLogger(__name__)
 _LINGERING_SECONDS = 0.5
-"""For the rest of a request that was refused half read: a client that still sends would see a reset, not the answer."""
+"""For the rest of a request that was refused half read. Without this, a client that still sends
+would see a reset instead of the response."""
 _CLOSING_SECONDS = 5.0
-"""For the last answers under way, once the port is closed."""
+"""For the last responses, once the port is closed."""
 _IDLE_SECONDS = 120.0
-"""For a connection on which no whole request head comes. API servers give theirs up after 90 s, so never meet this."""
+"""For a connection on which no whole request head comes. API servers close theirs after 90 s, and
+so never reach this."""
 _HANDSHAKE_SECONDS = 5.0
-"""For TLS to be agreed on. Until then a connection is not among those counted below, and the default is a minute."""
+"""For the TLS handshake. Until it ends, a connection is not among those counted below, and the
+default is a minute."""
 MAX_CONNECTIONS = 1000
 """Each takes some 45 KB, idle or not: 45 MB in all. API servers need a few."""
 
 
 def _is_not_client_error(record: logging.LogRecord) -> bool:
-    """Tell a fault of ours from a client that speaks no HTTP.
+    """Return `False` for a client that does not send HTTP, which is no fault of this program.
 
-    Without this, whoever can open a connection fills the log, each time with a traceback at level error.
+    Without this, any client that can open a connection could fill the log, each time with a
+    traceback at level error.
     """
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
@@ -42,10 +46,10 @@ _LOG.addFilter(_is_not_client_error)
 
 
 class _BoundedServer(web.Server):
-    """Closes the connection that was unused for longest where there are too many.
+    """Closes the connection that was unused for longest when there are too many.
 
-    Without this, any pod that opens connections and says nothing takes all the memory there is, and while no webhook
-    answers, objects are admitted unchecked.
+    Without this, any pod that opens connections and sends nothing could take all memory, and while
+    no webhook answers, objects are admitted unchecked.
     """
 
     def __init__(self, *args: Any, max_connections: int, **settings: Any) -> None:
@@ -60,7 +64,7 @@ class _BoundedServer(web.Server):
             longest_unused = next(iter(self._by_last_use))
             del self._by_last_use[longest_unused]
             if longest_unused.transport is not None:
-                # Not `close`: TLS would wait half a minute for a farewell that this one does not send.
+                # Not `close`: TLS would wait half a minute for a close_notify that does not come.
                 longest_unused.transport.abort()
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
@@ -68,7 +72,7 @@ class _BoundedServer(web.Server):
         super().connection_lost(handler, exc)
 
     def mark_used(self, handler: RequestHandler) -> None:
-        """Note a request on a connection."""
+        """Record a request on a connection."""
         if self._by_last_use.pop(handler, handler) is None:
             self._by_last_use[handler] = None
 
@@ -81,14 +85,14 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port's number, where the system chose it."""
+        """The number of the port, also where the system chose it."""
         number: int = self._listening.sockets[0].getsockname()[1]
         return number
 
     async def close(self) -> None:
-        """Take no more connections, give the last answers, end the rest."""
+        """Accept no more connections, send the last responses, and close the connections."""
         self._listening.close()
-        # What has just come in is begun first, so that it counts as under way.
+        # Lets the tasks of requests that have just come in start, so that they count as under way.
         await asyncio.sleep(0)
         self._server.pre_shutdown()
         await self._server.shutdown(_CLOSING_SECONDS)
@@ -116,7 +120,7 @@ async def listen(
         server.mark_used(protocol)
         return web.BaseRequest(message, payload, protocol, writer, task, loop)
 
-    # Compressed bodies stay compressed, and so are no JSON: nobody sends them but as a bomb.
+    # Compressed bodies stay compressed and so fail to decode: only a decompression bomb uses them.
     server = _BoundedServer(
         webhooks.respond,
         request_factory=make_request,
@@ -127,7 +131,7 @@ async def listen(
         keepalive_timeout=_IDLE_SECONDS,
         max_connections=max_connections,
     )
-    # Not `web.TCPSite`, which has no word for the handshake's time.
+    # Not `web.TCPSite`, which has no option for the timeout of the handshake.
     listening = await asyncio.get_running_loop().create_server(
         server,
         address or None,

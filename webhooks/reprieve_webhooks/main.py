@@ -1,4 +1,4 @@
-"""`reprieve-webhooks`: watches, certificates and the open port, from start to drained end."""
+"""The program `reprieve-webhooks`: watches, certificates and the open port, from start to drain."""
 
 import asyncio
 import gc
@@ -28,12 +28,13 @@ from reprieve_runtime.settings import exit_with_errors, load
 
 from . import listener
 from .extender.metrics import ExtenderMetrics
-from .extender.route import Routes, routes
+from .extender.route import routes
 from .extender.service import Extender
 from .facts.cluster_facts import ClusterFacts
 from .guard.handler import Guard
 from .guard.secret_path import PATH, GuardPathAnchors
 from .http.request_body import RequestBodyReader
+from .http.routes import Routes
 from .metrics import WebhookMetrics
 from .server import Webhooks
 from .settings import Settings
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 class _Program:
-    """The parts that run, and whether they are ready together."""
+    """The parts of the program, and whether all of them are ready."""
 
     def __init__(self, settings: Settings, names: ServingNames, api: Api) -> None:
         self.metrics = WebhookMetrics()
@@ -107,7 +108,7 @@ class _Program:
         self.metrics.register_certificate_expiry("serving", lambda: self.serving.expires_at)
 
     def background_tasks(self) -> Iterator[Coroutine[None, None, None]]:
-        """Yield what keeps the program's knowledge up to date, to be run."""
+        """Yield the coroutines that run the watches."""
         yield self.facts.run()
         yield self.guard.nominated_pods.reflector.run()
         if self.cluster_view is not None:
@@ -131,17 +132,17 @@ class _Program:
         return {**self.facts.watches(), **self._scheduling_reflectors()}
 
     def _scheduling_reflectors(self) -> Mapping[str, Reflector[Any, Any]]:
-        """Return the watches for schedulers and evictions, which are to be answered no less."""
-        of_extender = {} if self.cluster_view is None else self.cluster_view.watches()
-        return {"nominees": self.guard.nominated_pods.reflector, **of_extender}
+        """Return the watches for the guard and the extender, which readiness waits for too."""
+        extender = {} if self.cluster_view is None else self.cluster_view.watches()
+        return {"nominees": self.guard.nominated_pods.reflector, **extender}
 
     def missing(self) -> tuple[str, ...]:
-        """Return what a right answer still waits for."""
+        """Return what is missing for correct responses; empty once ready."""
         unsynced = (
             name for name, watch in self._scheduling_reflectors().items() if not watch.is_synced
         )
-        established = () if self.certificates.is_ready else ("certificates",)
-        return tuple(dict.fromkeys((*established, *self.facts.unsynced, *unsynced)))
+        certificates = () if self.certificates.is_ready else ("certificates",)
+        return tuple(dict.fromkeys((*certificates, *self.facts.unsynced, *unsynced)))
 
 
 async def _serve(settings: Settings, names: ServingNames) -> None:
@@ -176,14 +177,17 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
 
 
 def _serve_temporary_certificate(serving: ServingContext, names: ServingNames) -> None:
-    """Serve a certificate that nobody trusts: probes don't verify, and so learn from the first moment what is missing."""
+    """Serve a self-signed certificate at first.
+
+    Probes do not verify it, and so can report from the start what is missing.
+    """
     now = datetime.now(UTC)
     credential = issue.issue_serving(issue.issue_ca(now), names, now)
     serving.load(credential.certificate_pem, credential.key_pem)
 
 
 async def _log_when_ready(program: _Program) -> None:
-    """Once ready, say so, and take what was made so far out of the garbage collector's work."""
+    """Log once ready, and exclude the objects so far from garbage collection: they live long."""
     while program.missing():  # noqa: ASYNC110 - no single event spans the watches and the certificates
         await asyncio.sleep(0.05)
     gc.collect()
@@ -192,7 +196,7 @@ async def _log_when_ready(program: _Program) -> None:
 
 
 async def _drain(webhooks: Webhooks, stopped: asyncio.Event, seconds: float) -> None:
-    """Go on answering while endpoints and load balancers forget this replica; a second signal cuts it short."""
+    """Answer on while endpoints and load balancers drop this replica; a second signal ends it."""
     webhooks.is_draining = True
     stopped.clear()
     _LOG.info("draining", extra={"seconds": seconds})

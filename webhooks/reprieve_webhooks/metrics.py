@@ -1,6 +1,6 @@
-"""What can be seen of the webhooks from outside. No label ever names an object, a namespace or a user."""
+"""The metrics of the webhooks. No label ever names an object, a namespace or a user."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
@@ -17,79 +17,83 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from reprieve_runtime.client.watch_metrics import WatchCollector, WatchedCollection
-from reprieve_runtime.policy_map import PolicyConfigMap
+from reprieve_runtime.policy_config_map import PolicyConfigMap
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
-"""Seconds. The rules take some 0.1 ms; from 1 s on, a read of the API server was waited for."""
+"""Seconds. The rules take some 0.1 ms; a review of 1 s or more waited for the API server."""
 
 
 class WebhookMetrics:
-    """One registry and what is counted in it; children are looked up once, because `labels()` costs more than `inc()`."""
+    """One registry and its metrics.
+
+    Children are looked up once, because `labels()` costs more than `inc()`.
+    """
 
     def __init__(self) -> None:
-        # A second series for each counter, to say when it began, is of use to nobody here.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # its author gave it no types
+        # A second series for each counter, with its creation time, has no use here.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no type annotations
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        reviews = Counter(
+        gang_lookups = self._counter(
+            "reprieve_gang_lookups_total",
+            "Lookups of live gang members, by outcome (member, nobody, unknown).",
+            ("outcome",),
+        )
+        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(
+            outcome
+        ).inc()
+        self.review_counter: Callable[[str, str, str], Counter] = cache(self._reviews().labels)
+        self.duration_of: Callable[[str], Histogram] = cache(self._durations().labels)
+        self._policy_errors = self._counter(
+            "reprieve_policy_config_errors_total",
+            "Policy ConfigMaps that could not be read; the last good one stayed in force.",
+        )
+        self._policy_is_good = Gauge(
+            "reprieve_policy_is_good",
+            "0 while the ConfigMap cannot be read and the last good one holds.",
+            registry=self.registry,
+        )
+        self._policy_is_good.set(1)
+        self.count_certificate_error: Callable[[], None] = self._counter(
+            "reprieve_certificate_errors_total",
+            "Passes over the certificates that failed; the last good ones stayed in force.",
+        ).inc
+
+    def _reviews(self) -> Counter:
+        return self._counter(
             "reprieve_admission_reviews_total",
             "Reviews answered, by webhook (mutate, validate, guard), kind and outcome.",
             ("webhook", "kind", "outcome"),
-            registry=self.registry,
         )
-        duration = Histogram(
+
+    def _durations(self) -> Histogram:
+        return Histogram(
             "reprieve_admission_duration_seconds",
             "From the last byte of a review to its answer.",
             ("webhook",),
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        policy_errors = Counter(
-            "reprieve_policy_config_errors_total",
-            "Policy ConfigMaps that could not be read; the last good one stayed in force.",
-            registry=self.registry,
-        )
-        policy_is_good = Gauge(
-            "reprieve_policy_is_good",
-            "0 while the ConfigMap cannot be read and the last good one holds.",
-            registry=self.registry,
-        )
-        policy_is_good.set(1)
-        certificate_errors = Counter(
-            "reprieve_certificate_errors_total",
-            "Passes over the certificates that failed; the last good ones stayed in force.",
-            registry=self.registry,
-        )
-        gang_lookups = Counter(
-            "reprieve_gang_lookups_total",
-            "Living members of gangs asked for, by what was found (member, nobody, unknown).",
-            ("outcome",),
-            registry=self.registry,
-        )
-        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(
-            outcome
-        ).inc()
-        self.review_counter: Callable[[str, str, str], Counter] = cache(reviews.labels)
-        self.duration_of: Callable[[str], Histogram] = cache(duration.labels)
-        self._policy_errors, self._policy_is_good = policy_errors, policy_is_good
-        self.count_certificate_error: Callable[[], None] = certificate_errors.inc
+
+    def _counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, documentation, labels, registry=self.registry)
 
     def observe_policy(self, policy: PolicyConfigMap) -> None:
-        """Take in a ConfigMap that came, changed or went."""
+        """Process a ConfigMap that was created, changed or deleted."""
         is_good = policy.effective.is_config_map_valid
         self._policy_is_good.set(is_good)
         if not is_good:
             self._policy_errors.inc()
 
     def register_watches(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
-        """Show how old the facts of each collection may be."""
+        """Export how old the facts of each collection may be."""
         self.registry.register(WatchCollector(watches))
 
     def register_certificate_expiry(
         self, certificate: str, expires_at: Callable[[], datetime | None]
     ) -> None:
-        """Show when a certificate ends; 0 while there is none."""
+        """Export when a certificate expires; 0 while there is none."""
         gauge = Gauge(
             f"reprieve_{certificate}_certificate_expiry_timestamp_seconds",
             f"When the {certificate} certificate ends, in seconds since the epoch.",
@@ -98,5 +102,5 @@ class WebhookMetrics:
         gauge.set_function(lambda: until.timestamp() if (until := expires_at()) else 0.0)
 
     def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)

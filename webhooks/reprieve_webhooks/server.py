@@ -1,13 +1,15 @@
-"""The transport: HTTP in, HTTP out. It bounds size and time of what comes in, and never dies of it.
+"""The HTTP routes: reviews, probes and metrics. Requests are limited in size and time.
 
-A review that is understood is answered with 200, whatever the verdict. Everything else (400, 413, 415, 500) is to the API
-server a webhook that failed, and the `failurePolicy` of the configuration decides.
+A review that can be decoded is answered with 200, whatever the verdict. With any other status (400,
+413, 415, 500, 503) the call counts as failed for the API server, and the `failurePolicy` of the
+configuration decides.
 """
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
@@ -23,15 +25,14 @@ from .guard import review as guard_review
 from .guard.review import GuardRequest
 from .http.raw_response import RawResponse
 from .http.request_body import RequestBodyReader, text_response
+from .http.routes import RouteHandler, Routes
 from .metrics import WebhookMetrics
 
 _LOG = logging.getLogger(__name__)
 
-RouteHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
 
 class IdentifiedRequest(Protocol):
-    """What every review says of itself."""
+    """What every review contains."""
 
     uid: str
     kind: GroupVersionKind
@@ -43,21 +44,21 @@ Handle = Callable[[R], Awaitable[AdmissionResponse | Malformed]]
 
 
 class PodGuard(Protocol):
-    """Rules on pods that somebody wants gone."""
+    """Reviews deletions and evictions of pods."""
 
     async def answer(self, request: GuardRequest) -> AdmissionResponse:
         """Answer one review."""
 
 
 class Readiness(Protocol):
-    """Whether the next review would be answered rightly."""
+    """Whether the program can answer the next review correctly."""
 
     def missing(self) -> tuple[str, ...]:
-        """Return what is still waited for; empty where ready."""
+        """Return what is missing; empty once ready."""
 
 
 class Webhooks:
-    """The routes, over a source of facts."""
+    """The routes."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Webhooks:
         max_review_bytes: int,
         read_timeout_seconds: float,
         guard: PodGuard | None = None,
-        further_routes: Mapping[tuple[str, str], RouteHandler] = MappingProxyType({}),
+        further_routes: Routes = MappingProxyType({}),
     ) -> None:
         self._facts, self._metrics, self._readiness = facts, metrics, readiness
         self._bodies = RequestBodyReader(
@@ -94,27 +95,27 @@ class Webhooks:
         )
 
     def serve_guard_at(self, paths: Iterable[str]) -> None:
-        """Answer the guard's reviews at these paths, and at no other."""
+        """Answer the guard's reviews at these paths and at no other path."""
         assert self._guard is not None
         others = {
-            route: respond for route, respond in self._routes.items() if respond is not self._guard
+            route: handler for route, handler in self._routes.items() if handler is not self._guard
         }
         self._routes = others | {("POST", path): self._guard for path in paths}
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
-        respond = self._routes.get((request.method, request.path))
-        response = (
-            text_response(*self._no_route(request)) if respond is None else await respond(request)
-        )
+        handler = self._routes.get((request.method, request.path))
+        response = self._no_route(request) if handler is None else await handler(request)
         if self.is_draining:
-            # The API server keeps connections for long: told so, it opens its next one to another replica.
+            # The API server reuses a connection for long. Once this one closes, it opens its next
+            # one to another replica.
             response.force_close()
         return response
 
-    def _no_route(self, request: web.BaseRequest) -> tuple[int, str]:
-        is_known = any(path == request.path for _, path in self._routes)
-        return (405, "method not allowed") if is_known else (404, "no such path")
+    def _no_route(self, request: web.BaseRequest) -> web.Response:
+        if any(path == request.path for _, path in self._routes):
+            return text_response(HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed")
+        return text_response(HTTPStatus.NOT_FOUND, "no such path")
 
     def _parse(self, body: bytes) -> AdmissionRequest | Malformed:
         return review.parse(body, self._facts.template_kinds)
@@ -138,21 +139,26 @@ class Webhooks:
     ) -> web.StreamResponse:
         try:
             request = parse(body)
-        except Exception:  # noqa: BLE001 - as below, of a review whose uid is not known yet
-            _LOG.exception("review not read", extra={"webhook": name})
+        except Exception:  # noqa: BLE001 - as below; the uid of the review is not known yet
+            _LOG.exception("could not decode the review", extra={"webhook": name})
             self._count(name, "unknown", "error")
-            return text_response(500, "internal error; see the log")
+            return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
         if isinstance(request, Malformed):
             return self._malformed(name, request)
         try:
             answer = await handle(request)
         except ApiError as error:
             extra = {"uid": request.uid, "webhook": name, "error": str(error)}
-            _LOG.warning("review not answered: the API server could not be asked", extra=extra)
-            return self._failed(name, request, 503, "what rules must know could not be read")
-        except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
+            _LOG.warning("review failed: a read of the API server failed", extra=extra)
+            return self._failed(
+                name,
+                request,
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "could not read the facts for the rules",
+            )
+        except Exception:  # noqa: BLE001 - our own fault, which must not end the process
             _LOG.exception("review failed", extra={"uid": request.uid, "webhook": name})
-            return self._failed(name, request, 500, "internal error")
+            return self._failed(name, request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
         if isinstance(answer, Malformed):
             return self._malformed(name, answer)
         self._count(name, answer.kind, answer.outcome)
@@ -168,25 +174,27 @@ class Webhooks:
 
     def _malformed(self, name: str, problem: Malformed) -> web.Response:
         self._count(name, "unknown", "malformed")
-        return text_response(400, problem.detail)
+        return text_response(HTTPStatus.BAD_REQUEST, problem.detail)
 
-    def _failed(self, name: str, request: IdentifiedRequest, status: int, why: str) -> web.Response:
-        # Only a kind with rules gets as far as failing: this label has few values.
+    def _failed(
+        self, name: str, request: IdentifiedRequest, status: HTTPStatus, reason: str
+    ) -> web.Response:
+        # Only reviews of kinds with rules can fail: this label has few values.
         self._count(name, request.kind.kind, "error")
-        return text_response(status, f"{why} at review {request.uid}; see the log")
+        return text_response(status, f"{reason} at review {request.uid}; see the log")
 
     def _count(self, name: str, kind: str, outcome: str) -> None:
         self._metrics.review_counter(name, kind, outcome).inc()
 
     async def _answer_health(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
-        return text_response(200, "ok")
+        return text_response(HTTPStatus.OK, "ok")
 
     async def _answer_readiness(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
         missing = ("draining",) if self.is_draining else self._readiness.missing()
         return (
-            text_response(503, f"not ready: {', '.join(missing)}")
+            text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {', '.join(missing)}")
             if missing
-            else text_response(200, "ok")
+            else text_response(HTTPStatus.OK, "ok")
         )
 
     async def _answer_metrics(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002

@@ -1,1 +1,1 @@
-"""Judging manifests by the rules of admission, without a cluster."""
+"""Checks manifests against the rules of admission, without a cluster."""

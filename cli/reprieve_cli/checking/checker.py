@@ -1,4 +1,4 @@
-"""One object and what is known of the cluster, to findings with lines: the rules of admission, as at creation."""
+"""Applies the rules of admission to one object, as at its creation; the findings have lines."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from reprieve_cli.manifests import field_paths
 from reprieve_cli.manifests.documents import Document
-from reprieve_cli.manifests.subjects import ManifestObject, with_pod_templates
+from reprieve_cli.manifests.manifest_objects import ManifestObject, with_pod_templates
 from reprieve_cli.output.finding import Finding, Level
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.admission.rules import RULES
@@ -19,52 +19,58 @@ from .known_objects import POLICY_MAP, KnownObjects, MissingFactKind, MissingFac
 
 
 def check_manifest(
-    subject: ManifestObject, document: Document, known_objects: KnownObjects
+    item: ManifestObject, document: Document, known_objects: KnownObjects
 ) -> list[Finding]:
-    """Return what is wrong with one object, in the order of its lines."""
-    subject = with_pod_templates(subject, known_objects.settings.template_kinds)
-    found = [_violation(violation) for violation in subject.violations]
-    if subject.resource is not None and _is_reviewed(subject):
-        found += _check_by_rules(subject, subject.resource, known_objects)
-    placed = (
-        each.with_location(document.file, document.line_of(each.path), subject.name)
-        for each in found
+    """Return the findings about one object, in the order of its lines."""
+    item = with_pod_templates(item, known_objects.settings.template_kinds)
+    found = [_violation(violation) for violation in item.violations]
+    if item.resource is not None and _is_reviewed(item):
+        found += _check_by_rules(item, item.resource, known_objects)
+    located = (
+        each.with_location(document.file, document.line_of(each.path), item.name) for each in found
     )
-    return sorted(placed, key=attrgetter("line"))
+    return sorted(located, key=attrgetter("line"))
 
 
 def check_resource(resource: Resource, facts: Facts) -> list[Finding]:
-    """Return what rules say of an object where all facts are known."""
+    """Return the findings about an object when all facts are known."""
     verdict = decide_admission(resource, None, facts)
     warnings = [_warning(text, rule_of_warning(text, resource, facts)) for text in verdict.warnings]
     return [*map(_violation, verdict.violations), *warnings]
 
 
 def rule_of_warning(text: str, resource: Resource, facts: Facts) -> str:
-    """Return the id of the rule that warns so, empty for a violation that a Namespace turns into a warning."""
-    ruled = (rule for rule in RULES if resource.kind in rule.kinds)
+    """Return the id of the rule that gave a warning.
+
+    Empty for a violation that the Namespace's enforcement turned into a warning.
+    """
+    rules = (rule for rule in RULES if resource.kind in rule.kinds)
     return next(
-        (rule.id for rule in ruled if text in rule.check(resource, None, facts).warnings), ""
+        (rule.id for rule in rules if text in rule.check(resource, None, facts).warnings), ""
     )
 
 
 def _check_by_rules(
-    subject: ManifestObject, resource: Resource, known_objects: KnownObjects
+    item: ManifestObject, resource: Resource, known_objects: KnownObjects
 ) -> Iterator[Finding]:
-    facts, gaps = known_objects.strict_facts(subject)
+    facts, missing_facts = known_objects.strict_facts(item)
     verdict = decide_admission(resource, None, facts)
     if verdict.is_empty:
         return
-    doubts = _missing_facts_of(subject, resource, known_objects, gaps) if gaps else (lambda _: ())
+    missing_for = (
+        _missing_facts_of(item, resource, known_objects, missing_facts)
+        if missing_facts
+        else (lambda _: ())
+    )
     for violation in verdict.violations:
-        missing = doubts(violation)
+        missing = missing_for(violation)
         yield (
             _not_checked(violation.path, violation.rule, missing)
             if missing
             else _violation(violation)
         )
     for text in verdict.warnings:
-        rule, missing = rule_of_warning(text, resource, facts), doubts(text)
+        rule, missing = rule_of_warning(text, resource, facts), missing_for(text)
         yield (
             _not_checked(field_paths.path_in(text), rule, missing)
             if missing
@@ -73,35 +79,41 @@ def _check_by_rules(
 
 
 def _missing_facts_of(
-    subject: ManifestObject, resource: Resource, known_objects: KnownObjects, gaps: MissingFacts
+    item: ManifestObject,
+    resource: Resource,
+    known_objects: KnownObjects,
+    missing_facts: MissingFacts,
 ) -> Callable[[Violation | str], Sequence[str]]:
-    """Return what says of something that was said which of the gaps, filled favourably, would unsay it."""
+    """Return a function that names the missing facts that a violation or warning depends on.
+
+    It depends on them if it disappears once they have the most favourable values.
+    """
 
     @cache
-    def when_filled(*kinds: MissingFactKind) -> Verdict:
-        return decide_admission(resource, None, known_objects.lenient_facts(subject, *kinds))
+    def with_favourable(*kinds: MissingFactKind) -> Verdict:
+        return decide_admission(resource, None, known_objects.lenient_facts(item, *kinds))
 
-    def missing(said: Violation | str) -> Sequence[str]:
-        if _contains(when_filled(*MissingFactKind), said):
+    def missing(statement: Violation | str) -> Sequence[str]:
+        if _contains(with_favourable(*MissingFactKind), statement):
             return ()
-        wanted = (
+        decisive = (
             MissingFactKind.PRIORITY_CLASS
-            if _contains(when_filled(MissingFactKind.NAMESPACE), said)
+            if _contains(with_favourable(MissingFactKind.NAMESPACE), statement)
             else MissingFactKind.NAMESPACE
         )
-        return [name for name, gap in gaps.items() if gap is wanted]
+        return [name for name, kind in missing_facts.items() if kind is decisive]
 
     return missing
 
 
-def _contains(verdict: Verdict, said: Violation | str) -> bool:
-    return said in verdict.violations or said in verdict.warnings
+def _contains(verdict: Verdict, statement: Violation | str) -> bool:
+    return statement in verdict.violations or statement in verdict.warnings
 
 
-def _is_reviewed(subject: ManifestObject) -> bool:
-    """True where a webhook would be asked; a Namespace is in itself, as webhooks see it."""
-    kind, namespace, name = subject.name
-    return subject.name == POLICY_MAP or (name if kind == "Namespace" else namespace) not in EXEMPT
+def _is_reviewed(item: ManifestObject) -> bool:
+    """Return whether the webhooks review it; for them, a Namespace is in itself."""
+    kind, namespace, name = item.name
+    return item.name == POLICY_MAP or (name if kind == "Namespace" else namespace) not in EXEMPT
 
 
 def _violation(violation: Violation) -> Finding:
@@ -118,5 +130,5 @@ def _warning(text: str, rule: str) -> Finding:
 
 
 def _not_checked(path: str, rule: str, missing: Iterable[str]) -> Finding:
-    message = f"not judged without {' and '.join(missing)} (see --policy)"
+    message = f"not evaluated without {' and '.join(missing)} (see --policy)"
     return Finding(level=Level.WARNING, path=path, message=message, rule=rule)

@@ -1,7 +1,8 @@
-"""What `check` knows of a cluster that it does not see: the objects that it was given, and how far they can be trusted.
+"""The facts about a cluster that `check` takes from the files that it reads.
 
-What merely is not known refuses nothing. A second, lenient world fills each gap as favourably as possible; only what both
-worlds refuse is a violation, and what they disagree about is a warning that says what was missing.
+An unknown fact causes no refusal. Each object is evaluated twice: with strict facts, in which an
+unknown object does not exist, and with lenient facts, in which it has the most favourable value.
+What both refuse is a violation. Where they differ, a warning names the missing fact.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from reprieve_cli.manifests.subjects import ManifestObject
+from reprieve_cli.manifests.manifest_objects import ManifestObject
 from reprieve_cli.output.finding import ObjectName
 from reprieve_policy.admission import preemption_priority
 from reprieve_policy.config import namespace, settings
@@ -22,7 +23,7 @@ from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, annotations_of, labels_of
 from reprieve_policy.kube.quota import Quotas
 
-POLICY_MAP = ObjectName("ConfigMap", "reprieve-system", "reprieve-policy")
+POLICY_MAP = ObjectName("ConfigMap", *Facts().policy_config_map)
 
 _BUILT_IN = {
     name: Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=value)
@@ -33,25 +34,24 @@ _BUILT_IN = {
 }
 """PriorityClasses that every cluster has."""
 
-
 _ALL_CLASSES_ALLOWED = NamespacePolicy(
     allowed_classes=ClassSet(frozenset(range(LOWEST, HIGHEST + 1)))
 )
 
 
 class MissingFactKind(Enum):
-    """Of what kind something is that is not known."""
+    """The kind of an unknown object."""
 
     NAMESPACE = "Namespace"
     PRIORITY_CLASS = "PriorityClass"
 
 
 MissingFacts = dict[str, MissingFactKind]
-"""What was asked for and is not known, as a person would name it."""
+"""The unknown objects that rules looked up, by a name for users."""
 
 
 class StrictFacts(NamedTuple):
-    """Facts for one object, and what they lack."""
+    """The facts for one object, and the objects that are unknown."""
 
     facts: Facts
     missing: MissingFacts
@@ -59,22 +59,22 @@ class StrictFacts(NamedTuple):
 
 @dataclass(slots=True)
 class KnownObjects:
-    """What the objects that were read say of the cluster."""
+    """The objects that were read and that rules depend on."""
 
     is_complete: bool = False
-    """True where a PriorityClass or Namespace that was not read does not exist."""
+    """True if a PriorityClass or Namespace that was not read does not exist."""
     settings: PolicySettings = field(default_factory=PolicySettings)
     namespaces: dict[str, NamespacePolicy] = field(default_factory=dict)
     priority_classes: dict[str, Resource] = field(default_factory=lambda: dict(_BUILT_IN))
     quotas: Quotas = field(default_factory=Quotas)
-    """What they promise; nothing is used of them yet."""
+    """The quotas' bounds; their usage is not known and counts as zero."""
 
-    def add(self, subject: ManifestObject) -> None:
-        """Take an object's word for what the cluster will be like."""
-        resource = subject.resource
+    def add(self, item: ManifestObject) -> None:
+        """Add an object that the cluster will have."""
+        resource = item.resource
         if resource is None:
             return
-        metadata, name = resource.metadata, subject.name.name
+        metadata, name = resource.metadata, item.name.name
         if resource.kind == "Namespace":
             self.namespaces[name] = namespace.read_leniently(
                 labels_of(metadata), annotations_of(metadata)
@@ -84,33 +84,33 @@ class KnownObjects:
         elif resource.kind == "ElasticQuota":
             spec = resource.spec or Spec()
             self.quotas.put(quota.read_leniently(metadata, spec.min or {}, spec.max or {}, {}))
-        elif subject.name == POLICY_MAP:
+        elif item.name == POLICY_MAP:
             parsed = settings.parse(resource.data or {})
             self.settings = parsed if isinstance(parsed, PolicySettings) else self.settings
 
-    def strict_facts(self, subject: ManifestObject) -> StrictFacts:
-        """Return the facts as far as they are known, and the gaps, noted as rules ask; what is not known does not exist."""
-        gaps: MissingFacts = {}
-        policy = self._policy_of(subject, gaps)
+    def strict_facts(self, item: ManifestObject) -> StrictFacts:
+        """Return facts in which an unknown object does not exist, and record lookups of those."""
+        missing: MissingFacts = {}
+        policy = self._policy_of(item, missing)
         classes = (
             self.priority_classes
             if self.is_complete
-            else _PriorityClassLookup(self.priority_classes, gaps)
+            else _PriorityClassLookup(self.priority_classes, missing)
         )
-        return StrictFacts(self._facts(policy or NamespacePolicy(), classes), gaps)
+        return StrictFacts(self._facts(policy or NamespacePolicy(), classes), missing)
 
-    def lenient_facts(self, subject: ManifestObject, *gaps: MissingFactKind) -> Facts:
-        """Return facts in which whatever is not known, of these kinds, is as the object would have it."""
-        policy, classes = self._policy_of(subject, {}), self.priority_classes
+    def lenient_facts(self, item: ManifestObject, *kinds: MissingFactKind) -> Facts:
+        """Return facts in which unknown objects of these kinds have the most favourable values."""
+        policy, classes = self._policy_of(item, {}), self.priority_classes
         if policy is None:
             policy = (
-                _ALL_CLASSES_ALLOWED if MissingFactKind.NAMESPACE in gaps else NamespacePolicy()
+                _ALL_CLASSES_ALLOWED if MissingFactKind.NAMESPACE in kinds else NamespacePolicy()
             )
-        if MissingFactKind.PRIORITY_CLASS not in gaps:
+        if MissingFactKind.PRIORITY_CLASS not in kinds:
             return self._facts(policy, classes)
-        wished = _consistent_priority(subject, classes)
+        priority = _consistent_priority(item, classes)
         stand_in = Resource(
-            kind="PriorityClass", metadata=ObjectMeta(), value=wished, globalDefault=True
+            kind="PriorityClass", metadata=ObjectMeta(), value=priority, globalDefault=True
         )
         return self._facts(policy, _PriorityClassLookup(classes, {}, stand_in))
 
@@ -123,39 +123,42 @@ class KnownObjects:
             is_offline=True,
         )
 
-    def _policy_of(self, subject: ManifestObject, missing: MissingFacts) -> NamespacePolicy | None:
-        row = KINDS.get(subject.name.kind)
+    def _policy_of(self, item: ManifestObject, missing: MissingFacts) -> NamespacePolicy | None:
+        row = KINDS.get(item.name.kind)
         if row is not None and not row.is_namespaced:
             return NamespacePolicy()
-        name = subject.name.namespace
+        name = item.name.namespace
         if name not in self.namespaces and not (name and self.is_complete):
             missing[f'Namespace "{name}"' if name else "its Namespace"] = MissingFactKind.NAMESPACE
         return self.namespaces.get(name)
 
 
 class _PriorityClassLookup(Mapping[str, Resource]):
-    """PriorityClasses by name; what was asked for in vain is noted, and answered with a stand-in where there is one."""
+    """PriorityClasses by name; records lookups of unknown ones, and returns the stand-in if any."""
 
     def __init__(
         self, known: Mapping[str, Resource], missing: MissingFacts, stand_in: Resource | None = None
     ) -> None:
         self._known = known
-        self._gaps = missing
+        self._missing = missing
         self._stand_in = stand_in
 
     def __getitem__(self, name: str) -> Resource:
         if name in self._known:
             return self._known[name]
-        self._gaps[f'PriorityClass "{name}"'] = MissingFactKind.PRIORITY_CLASS
+        self._missing[f'PriorityClass "{name}"'] = MissingFactKind.PRIORITY_CLASS
         if self._stand_in is None:
             raise KeyError(name)
         return self._stand_in
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names; who looks at them all looks for the cluster's default, so `""` stands for an unknown one."""
+        """Yield the names, and `""` for an unknown default.
+
+        Rules iterate over the classes only to find the cluster's default.
+        """
         yield from self._known
         if not any(found.globalDefault for found in self._known.values()):
-            self._gaps["the cluster's default PriorityClass"] = MissingFactKind.PRIORITY_CLASS
+            self._missing["the cluster's default PriorityClass"] = MissingFactKind.PRIORITY_CLASS
             if self._stand_in is not None:
                 yield ""
 
@@ -163,9 +166,9 @@ class _PriorityClassLookup(Mapping[str, Resource]):
         return len(self._known)
 
 
-def _consistent_priority(subject: ManifestObject, known: Mapping[str, Resource]) -> int:
-    """Return the one value that an unknown PriorityClass could have to agree with all that the object says."""
-    resource = subject.resource
+def _consistent_priority(item: ManifestObject, known: Mapping[str, Resource]) -> int:
+    """Return the value of an unknown PriorityClass that agrees with the rest of the object."""
+    resource = item.resource
     assert resource is not None
     values = [
         resource.value,

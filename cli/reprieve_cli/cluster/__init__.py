@@ -1,1 +1,1 @@
-"""What commands read from and write to a cluster."""
+"""Reads from and writes to a cluster."""

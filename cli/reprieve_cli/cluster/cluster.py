@@ -1,8 +1,9 @@
-"""What `audit` reads of a cluster: which kinds it serves, the facts that rules need, and objects, a page at a time."""
+"""Reads a cluster: the kinds that it serves, its policy, and its objects, a page at a time."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -19,29 +20,27 @@ from .cluster_policy import POLICY_NAME, POLICY_NAMESPACE, ClusterPolicy
 T = TypeVar("T")
 
 PAGE_SIZE = 250
-"""Objects asked for at once. What a page has is forgotten before the next one is read."""
+"""Objects a request. A page is dropped before the next one is read: memory stays bounded."""
 
-_UNREACHABLE, _FORBIDDEN, _NOT_FOUND, _GONE = 0, 403, 404, 410
 _METADATA_ONLY_KINDS = frozenset({"Namespace"})
-"""Kinds whose rules read nothing else. All others have a template, a spec or a value that is judged."""
-
+"""Kinds whose rules read metadata only. All others have a template, a spec or a value."""
 
 _POLICY_PATH = f"/api/v1/namespaces/{POLICY_NAMESPACE}/configmaps"
 _POLICY_SELECTOR = {"fieldSelector": f"metadata.name={POLICY_NAME}"}
-"""The one ConfigMap that has a rule: the others are many, large, and nobody's business."""
+"""The one ConfigMap that has a rule. The others are many and large, and no rule reads them."""
 
 
 class Collection(NamedTuple):
-    """A kind that the cluster serves, and where."""
+    """A kind that the cluster serves, and its path."""
 
     kind: str
     path: str
     template_paths: tuple[str, ...] = ()
-    """Where the pod templates of another project's kind stand; empty for the kinds that are read by their form."""
+    """Paths of the pod templates in a kind of another project; empty for the built-in kinds."""
 
 
 class ClusterReader:
-    """Reads one cluster, whole or one namespace of it. What cannot be read is told once, and the rest is read."""
+    """Reads a cluster or one namespace of it. Reports what cannot be read, and reads the rest."""
 
     def __init__(self, api: Api, in_namespace: str, report: Callable[[str], None]) -> None:
         self._api = api
@@ -50,19 +49,19 @@ class ClusterReader:
         self._namespace_path = f"/namespaces/{quote(in_namespace, safe='')}" if in_namespace else ""
 
     async def read_policy(self) -> ClusterPolicy:
-        """Read the facts that rules need."""
-        known = ClusterPolicy()
+        """Read the cluster's policy: its ConfigMap, Namespaces and PriorityClasses."""
+        policy = ClusterPolicy()
         async for found in self._objects(_POLICY_PATH, _POLICY_SELECTOR):
-            known.add(found)
+            policy.add(found)
         async for found in self._namespaces():
-            # Neither an item of a list nor metadata alone says its kind.
-            known.add(replace(found, kind="Namespace"))
+            # Items of a list and metadata-only objects do not contain their kind.
+            policy.add(replace(found, kind="Namespace"))
         async for found in self._objects("/apis/scheduling.k8s.io/v1/priorityclasses", {}):
-            known.add(replace(found, kind="PriorityClass"))
-        return known
+            policy.add(replace(found, kind="PriorityClass"))
+        return policy
 
     async def read_each(self, path: str, decode_as: type[T], take: Callable[[T], None]) -> None:
-        """Have each object of a collection taken in; one that is not served has none."""
+        """Call `take` with each object of a collection; a kind that is not served has none."""
         try:
             async for page, _ in self._api.list_pages(path, msgspec.Raw, limit=PAGE_SIZE):
                 for text in page:
@@ -70,11 +69,11 @@ class ClusterReader:
                     if found is not None:
                         take(found)
         except ApiError as error:
-            if error.status != _NOT_FOUND:
+            if not error.is_not_found:
                 self._report_error(path, error)
 
     async def collections(self, rows: Iterable[ServedKind]) -> AsyncIterator[Collection]:
-        """Yield where each kind is served, of several versions at the preferred; one that is not served is skipped."""
+        """Yield the collection of each served kind, at the first version that is served."""
         for row in rows:
             if row.kind == "ConfigMap":
                 if self._namespace in ("", POLICY_NAMESPACE):
@@ -92,7 +91,7 @@ class ClusterReader:
         return None
 
     async def custom_collections(self, kinds: TemplateKinds) -> AsyncIterator[Collection]:
-        """Yield where the kinds of other projects are served, at the version that their group prefers."""
+        """Yield the collections of other projects' kinds, at their group's preferred version."""
         for row in kinds.rows:
             for version in await self._preferred_version(row.group):
                 base = f"/apis/{version}"
@@ -114,7 +113,7 @@ class ClusterReader:
             yield page
 
     async def _namespaces(self) -> AsyncIterator[Resource]:
-        """Yield the Namespaces, or the one that was asked for: whoever may read only that need not see the others."""
+        """Yield all Namespaces, or only the chosen one: a user may read it without the others."""
         if not self._namespace:
             async for found in self._objects("/api/v1/namespaces", {}, metadata_only=True):
                 yield found
@@ -124,16 +123,16 @@ class ClusterReader:
             yield await self._api.get(path, Resource)
         except ApiError as error:
             self._report_error(path, error)
-            if error.status == _FORBIDDEN:
+            if error.is_forbidden:
                 yield Resource(metadata=ObjectMeta(name=self._namespace))
 
     async def _preferred_version(self, group: str) -> tuple[str, ...]:
-        """Return the group's preferred version with the group, nothing where it is not served."""
+        """Return the preferred version as `group/version`; empty if the group is not served."""
         found = await self._get_if_served(f"/apis/{group}", _ApiGroup)
         return () if found is None else (found.preferredVersion.groupVersion,)
 
     async def _served_resources(self, base: str) -> Mapping[str, str]:
-        """Return what is served in a version, by kind; subresources are none."""
+        """Return the resources of a version by kind, without subresources."""
         found = await self._get_if_served(base, _ServedResourceList)
         resources = () if found is None else found.resources
         return {resource.kind: resource.name for resource in resources if "/" not in resource.name}
@@ -142,7 +141,7 @@ class ClusterReader:
         try:
             return await self._api.get(path, decode_as)
         except ApiError as error:
-            if error.status != _NOT_FOUND:
+            if not error.is_not_found:
                 self._report_error(path, error)
             return None
 
@@ -173,13 +172,13 @@ class ClusterReader:
             self._report_error(path, error)
 
     def _report_error(self, path: str, error: ApiError) -> None:
-        """Say what could not be read; where nothing answers, there is nothing else to read."""
-        if error.status == _UNREACHABLE:
+        """Report what could not be read; raise if the API server cannot be reached at all."""
+        if error.is_unreachable:
             raise error
         self._report(f"{path}: {_reason(error)}")
 
     def _decode(self, path: str, text: msgspec.Raw, read: Callable[[msgspec.Raw], T]) -> T | None:
-        """Return one object; in a custom resource without a schema, anything may be stored."""
+        """Return one object, or report it: a custom resource without a schema may hold anything."""
         try:
             return read(text)
         except msgspec.ValidationError as error:
@@ -189,7 +188,7 @@ class ClusterReader:
 
 
 def _read_as(kind: str, text: msgspec.Raw) -> Resource:
-    """Read an object of a list, where it does not say what it is."""
+    """Decode an item of a list, which does not contain its kind."""
     return replace(msgspec.json.decode(text, type=Resource), kind=kind)
 
 
@@ -215,8 +214,8 @@ class _ServedResourceList(msgspec.Struct):
 
 
 def _reason(error: ApiError) -> str:
-    if error.status == _FORBIDDEN:
+    if error.is_forbidden:
         return f"not allowed to read it: {error.message}"
-    if error.status == _GONE:
-        return "it changed for too long while it was read; run it again when the API server is less busy"
+    if error.status == HTTPStatus.GONE:
+        return "the list expired while it was read; try again when the API server is less busy"
     return error.message or error.reason

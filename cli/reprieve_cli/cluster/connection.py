@@ -1,4 +1,4 @@
-"""Which cluster a command is about: kubectl's own options, and one connection for as long as the command runs."""
+"""The cluster of a command: kubectl's own options, and one connection while the command runs."""
 
 import asyncio
 import functools
@@ -15,34 +15,34 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.login import namespace_of_context
 
 EXIT_FAILED = 2
-"""The exit status of a command that could not do its work at all."""
+"""The exit status of a command that failed."""
 _EXIT_SIGNAL_BASE = 128
-"""What a shell adds to the number of the signal that ended a program."""
+"""Shells report 128 plus the number of the signal that ended a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTarget:
-    """What kubectl's options say."""
+    """The values of kubectl's options."""
 
     kubeconfig: Path | None
     context: str | None
     namespace: str | None
-    """`None`: of all namespaces."""
+    """`None`: all namespaces."""
 
 
 def cluster_options(
     *, everywhere: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command kubectl's options for the cluster; it gets them as `target`.
+    """Add kubectl's options for the cluster to a command, which gets them as `target`.
 
-    `everywhere`: all namespaces unless one is named; else the context's own.
+    `everywhere`: without `-n`, the command covers all namespaces instead of the context's.
     """
-    usual = "all" if everywhere else "the context's"
+    default = "all namespaces" if everywhere else "the namespace of the context"
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @_connection_options
-        @click.option("-n", "--namespace", help=f"Namespace; {usual} by default.")
-        @click.option("-A", "--all-namespaces", is_flag=True, help="Objects of all namespaces.")
+        @click.option("-n", "--namespace", help=f"Namespace; default: {default}.")
+        @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
         @functools.wraps(command)
         def wrapped(
             *args: Any,
@@ -53,7 +53,7 @@ def cluster_options(
             **kwargs: Any,
         ) -> Any:
             if all_namespaces and namespace is not None:
-                raise click.UsageError("-n and -A say different things: give one of them")
+                raise click.UsageError("-n and -A cannot be used together")
             try:
                 is_all = all_namespaces or (everywhere and namespace is None)
                 chosen = None if is_all else namespace or namespace_of_context(kubeconfig, context)
@@ -71,7 +71,7 @@ def cluster_options(
 
 
 def whole_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command about what is in no namespace kubectl's options for the cluster; it gets them as `target`."""
+    """Add kubectl's options except the namespace to a command, which gets them as `target`."""
 
     @_connection_options
     @functools.wraps(command)
@@ -88,7 +88,7 @@ def whole_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     path = click.Path(path_type=Path, exists=True, dir_okay=False)
     with_context = click.option(
-        "--context", help="Context of the kubeconfig; its current one by default."
+        "--context", help="Context of the kubeconfig; default: its current context."
     )(command)
     return click.option("--kubeconfig", type=path, help="Path of the kubeconfig file.")(
         with_context
@@ -96,7 +96,7 @@ def _connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) -> NoReturn:
-    """Connect, do the work, and exit with the status that it returns; Ctrl-C and SIGTERM end it in silence."""
+    """Connect, do the work, and exit with its status; Ctrl-C and SIGTERM end it silently."""
     try:
         status = asyncio.run(_until_signalled(_connected(target, work)))
     except ApiError as error:
@@ -107,22 +107,20 @@ def run(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) 
 
 
 def fail(sentence: str) -> NoReturn:
-    """End the command: it could not do its work."""
+    """Print the reason and exit with the status of a failure."""
     click.echo(f"reprieve: {sentence}", err=True)
     raise SystemExit(EXIT_FAILED)
 
 
 def describe_error(error: ApiError) -> str:
-    """Return what the API server said, or that it said nothing."""
-    return (
-        error.message
-        if error.status or error.reason == "NotConfigured"
-        else f"no answer from the API server: {error.message}"
-    )
+    """Return the API server's message, or that it did not answer."""
+    if error.is_unreachable and error.reason != "NotConfigured":
+        return f"no answer from the API server: {error.message}"
+    return error.message
 
 
 async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
-    """Return what the work returns or, where a signal ended it, what a shell expects to see then."""
+    """Return the status of the work or, if a signal ended it, the status that a shell expects."""
     task = asyncio.ensure_future(work)
     caught: list[int] = []
 

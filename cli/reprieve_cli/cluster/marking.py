@@ -1,4 +1,4 @@
-"""Marks of pods, as commands set them: one is shown as it is set, and what comes of all of them for who waits."""
+"""Sets the marks of soft evictions, and waits for their outcome."""
 
 import asyncio
 import functools
@@ -20,7 +20,6 @@ from . import victims
 from .connection import describe_error
 from .victim_table import build_line
 
-_NOT_FOUND = 404
 _SURVIVING_PHASES = (Phase.CANCELLED, Phase.SPARED)
 
 MarkMetadata = Mapping[str, Mapping[str, str]]
@@ -28,14 +27,14 @@ MarkMetadata = Mapping[str, Mapping[str, str]]
 
 
 class WaitOptions(NamedTuple):
-    """Whether what comes of the marks is waited for, and for how long; `None`: for ever."""
+    """Whether to wait for the outcome, and how long; `None`: without a limit."""
 
     enabled: bool
     timeout_seconds: int | None
 
 
 class DurationType(click.ParamType[int]):
-    """A duration as the annotations have it: `90s`, `10m`."""
+    """A duration in the format of the annotations: `90s`, `10m`."""
 
     name = "duration"
 
@@ -50,17 +49,18 @@ class DurationType(click.ParamType[int]):
 
 
 def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say whether it waits; it gets them as `patience`."""
+    """Add the options `--wait` and `--timeout` to a command, which gets them as `wait_options`."""
 
     @click.option(
-        "--wait", is_flag=True, help="Wait until they are gone; status 1 where one is not."
+        "--wait", is_flag=True, help="Wait until the pods are gone; status 1 if a pod stays."
     )
     @click.option(
-        "--timeout", type=DurationType(), help="Wait so long at most, like 10m; it implies --wait."
+        "--timeout", type=DurationType(), help="Longest time to wait, like 10m; implies --wait."
     )
     @functools.wraps(command)
     def wrapped(*args: Any, wait: bool, timeout: int | None, **kwargs: Any) -> Any:
-        return command(*args, patience=WaitOptions(wait or timeout is not None, timeout), **kwargs)
+        options = WaitOptions(wait or timeout is not None, timeout)
+        return command(*args, wait_options=options, **kwargs)
 
     return wrapped
 
@@ -68,15 +68,15 @@ def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
 async def set_mark(
     api: Api, pod: PartialObjectMetadata, mark: MarkMetadata, name: str, *, is_dry_run: bool
 ) -> bool:
-    """Mark a pod and say so, as `name`; false where that was refused."""
+    """Mark a pod and print the result; return false if the mark was refused."""
     path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
-    # Without the uid, a pod that took the name meanwhile would go.
+    # Without the uid, a new pod of the same name would be evicted.
     body = {"metadata": {"uid": pod.metadata.uid, **mark}}
     try:
         await api.patch(path, body, dict, params={"dryRun": "All"} if is_dry_run else None)
     except ApiError as error:
-        if error.status == _NOT_FOUND:
-            click.echo(f"{name} is gone already")
+        if error.is_not_found:
+            click.echo(f"{name} is already gone")
             return True
         click.echo(f"{name}: {describe_error(error)}", err=True)
         return False
@@ -87,7 +87,10 @@ async def set_mark(
 
 
 def _gang_note(pod: PartialObjectMetadata) -> str:
-    """Say with whom the pod goes, as far as its metadata tells: a native group stands in its spec."""
+    """Return a note if the pod's whole gang is evicted with it.
+
+    Only metadata was read, so a native group, which is named in the spec, is not known.
+    """
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
     found = membership.read(PodView("", labels, annotations, Spec(), is_template=False))
     if (
@@ -95,19 +98,19 @@ def _gang_note(pod: PartialObjectMetadata) -> str:
         or disruption.disruption_mode_of(found, pod.metadata) is not DisruptionMode.ALL
     ):
         return ""
-    return f', and of all of its gang "{disruption.identity_of(found)}"'
+    return f', with all pods of its gang "{disruption.identity_of(found)}"'
 
 
 async def wait(
-    api: Api, namespace: str | None, pods: Sequence[PartialObjectMetadata], patience: WaitOptions
+    api: Api, namespace: str | None, pods: Sequence[PartialObjectMetadata], options: WaitOptions
 ) -> int:
-    """Show what happens to the pods, which were marked, until nothing more does; return how many of them stay."""
+    """Print the progress of marked pods until all are finished; return the number that stay."""
     waiting = {pod.metadata.uid or "" for pod in pods}
     if not waiting:
         return 0
     stayed = 0
     try:
-        async with asyncio.timeout(patience.timeout_seconds):
+        async with asyncio.timeout(options.timeout_seconds):
             async for victim in victims.follow(api, namespace, marked=pods):
                 if victim.uid not in waiting:
                     continue
@@ -118,5 +121,5 @@ async def wait(
                 if not waiting:
                     break
     except TimeoutError:
-        click.echo(f"reprieve: {len(waiting)} of {len(pods)} are still there", err=True)
+        click.echo(f"reprieve: timed out: {len(waiting)} of {len(pods)} pods remain", err=True)
     return stayed + len(waiting)

@@ -1,4 +1,4 @@
-"""The pods that a person names: one by one, by a selector, or as all pods of a workload."""
+"""Finds the pods that a user names: by name, by a selector, or as all pods of a workload."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
-_NOT_FOUND = 404
 RESOURCES: Mapping[str, str] = {
     "pod": "pods",
     "job": "jobs",
@@ -14,12 +13,12 @@ RESOURCES: Mapping[str, str] = {
     "replicaset": "replicasets",
     "deployment": "deployments",
 }
-"""By kind, as a person writes it; the plural is understood too."""
+"""By kind, as a user writes it; the plural is accepted too."""
 _OPERATORS = {"In": "in", "NotIn": "notin"}
 
 
-class NotFound(Exception):  # noqa: N818 - it reads as what it is
-    """A name of a person's is not there, or is of no kind that makes pods."""
+class NotFound(Exception):  # noqa: N818 - named as the API server names it
+    """The named object does not exist, or its kind does not make pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class _Workload:
 async def find_pods(
     api: Api, namespace: str | None, subjects: Sequence[str], selector: str | None
 ) -> list[PartialObjectMetadata]:
-    """Return the pods, each once; `NotFound` where a name is not there."""
+    """Return the pods, each once; raises `NotFound` if a named object does not exist."""
     if selector is not None:
         return await _list(api, namespace, selector)
     found: dict[str, PartialObjectMetadata] = {}
@@ -62,20 +61,19 @@ async def _find(api: Api, namespace: str, subject: str) -> list[PartialObjectMet
     kind, slash, name = subject.rpartition("/")
     resource = RESOURCES.get(kind.lower().removesuffix("s")) if slash else "pods"
     if resource is None or not name:
-        raise NotFound(
-            f"{subject}: not a pod's name, nor one of {', '.join(f'{known}/NAME' for known in RESOURCES)}"
-        )
+        accepted = ", ".join(f"{known}/NAME" for known in RESOURCES)
+        raise NotFound(f"{subject}: must be the name of a pod, or one of {accepted}")
     path = object_path(resource, namespace, name)
     try:
         if resource == "pods":
             return [await api.get(path, PartialObjectMetadata)]
         workload = await api.get(path, _Workload)
     except ApiError as error:
-        if error.status == _NOT_FOUND:
+        if error.is_not_found:
             raise NotFound(f"{subject}: not found in namespace {namespace}") from error
         raise
     text = _render(workload.spec.selector)
-    # An empty selector selects every pod of the namespace: never what somebody meant by one workload.
+    # An empty selector selects every pod of the namespace, which is not what the user asked for.
     return await _list(api, namespace, text) if text else []
 
 
@@ -90,13 +88,12 @@ async def _list(api: Api, namespace: str | None, selector: str) -> list[PartialO
 
 
 def _render(selector: _LabelSelector) -> str:
-    """Return a workload's selector as the API server's text."""
+    """Return a workload's selector in the syntax of the parameter labelSelector."""
     parts = [f"{key}={value}" for key, value in (selector.matchLabels or {}).items()]
     for expression in selector.matchExpressions or ():
         if expression.operator in _OPERATORS:
-            parts.append(
-                f"{expression.key} {_OPERATORS[expression.operator]} ({','.join(expression.values or ())})"
-            )
+            values = ",".join(expression.values or ())
+            parts.append(f"{expression.key} {_OPERATORS[expression.operator]} ({values})")
         else:
             parts.append(
                 expression.key if expression.operator == "Exists" else f"!{expression.key}"

@@ -1,4 +1,4 @@
-"""Who is on a node, and who would have to go with them: read of a cluster, however many pods it has elsewhere."""
+"""Reads the pods of a node, and the members of their gangs on other nodes."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _Gang = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimCandidate:
-    """A pod on the node, and the others of its gang where that goes as a whole."""
+    """A pod on the node; if its gang is evicted as a unit, also the other members."""
 
     pod: TimedPod
     node_pod: NodePod
@@ -31,39 +31,44 @@ class ReclaimCandidate:
 async def read_candidates(
     api: Api, context: PodContext, node: str, now: datetime
 ) -> list[ReclaimCandidate]:
-    """Return all that have room on a node; raises `ApiError`."""
+    """Return all active pods of a node; raises `ApiError`."""
     pods = [
         pod async for pod in list_active_pods(api, None, {"fieldSelector": f"spec.nodeName={node}"})
     ]
     gangs = [await _gang_of(context, pod) for pod in pods]
     members = await _members(api, context, {found for found in gangs if found is not None}, now)
-    parties = []
+    candidates = []
     for pod, found in zip(pods, gangs, strict=True):
         others = (
             [other for other in members[found] if other.metadata.uid != pod.metadata.uid]
             if found
             else ()
         )
-        lodger = await _node_pod(context, pod, now)
-        parties.append(
+        candidates.append(
             ReclaimCandidate(
-                pod=pod, node_pod=lodger, gang=found[1] if found else "", other_members=others
+                pod=pod,
+                node_pod=await _node_pod(context, pod, now),
+                gang=found[1] if found else "",
+                other_members=others,
             )
         )
-    return parties
+    return candidates
 
 
 async def _members(
     api: Api, context: PodContext, gangs: set[_Gang], now: datetime
 ) -> Mapping[_Gang, Sequence[NodePod]]:
-    """Return the pods of some gangs, wherever they run: not every dialect has a label to select them by."""
-    found = defaultdict[_Gang, list[NodePod]](list)
+    """Return the pods of the gangs on all nodes.
+
+    Reads all pods of their namespaces: not every dialect has a label to select a gang by.
+    """
+    members = defaultdict[_Gang, list[NodePod]](list)
     for namespace in {namespace for namespace, _ in gangs}:
         async for pod in list_active_pods(api, namespace, {}):
-            its_gang = await _gang_of(context, pod)
-            if its_gang in gangs:
-                found[its_gang].append(await _node_pod(context, pod, now))
-    return found
+            gang = await _gang_of(context, pod)
+            if gang in gangs:
+                members[gang].append(await _node_pod(context, pod, now))
+    return members
 
 
 async def list_active_pods(
@@ -77,7 +82,7 @@ async def list_active_pods(
 
 
 async def _gang_of(context: PodContext, pod: TimedPod) -> _Gang | None:
-    """Return the gang that the pod goes with as a whole."""
+    """Return the pod's gang if it is evicted as a unit, else `None`."""
     found = membership.read(pod.view)
     if found is None or await context.mode_of(pod, found) is not DisruptionMode.ALL:
         return None

@@ -1,4 +1,4 @@
-"""Pods as they are judged one by one, with the few objects that they depend on: their Jobs' walltimes, their native groups."""
+"""Single pods, with the objects that decisions about them depend on: their Jobs and PodGroups."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,21 +19,20 @@ from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
-_NOT_FOUND = 404
 _ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedPod(Pod):
-    """A pod, and how far it is."""
+    """A pod with its walltime and progress."""
 
     @property
     def walltime(self) -> Walltime | None:
-        """How long it may run by itself."""
+        """The pod's own time limit, without its Job's."""
         return walltime.read(self.status.startTime, self.spec.activeDeadlineSeconds)
 
     def work(self, tightest: Walltime | None) -> WorkProgress:
-        """Return how far a pod is; `tightest` is the walltime that bounds it."""
+        """Return the pod's progress; `tightest` is the walltime that ends first."""
         saved_at = timestamp.parse(annotations_of(self.metadata).get(keys.LAST_CHECKPOINT_AT))
         return WorkProgress(
             started_at=timestamp.parse(self.status.startTime), saved_at=saved_at, walltime=tightest
@@ -41,7 +40,7 @@ class TimedPod(Pod):
 
     @property
     def has_ended(self) -> bool:
-        """True for a pod that has succeeded or failed: it has no room any more."""
+        """True for a pod that has succeeded or failed: it no longer occupies its node."""
         return self.status.phase in _ENDED
 
 
@@ -49,7 +48,7 @@ T = TypeVar("T")
 
 
 class PodContext:
-    """Reads what pods depend on, each object once. What cannot be read is told, and the rest is judged without it."""
+    """Reads the objects that pods depend on, each once. Reports what cannot be read and goes on."""
 
     def __init__(self, api: Api, report: Callable[[str], None]) -> None:
         self._api = api
@@ -58,7 +57,7 @@ class PodContext:
         self._groups: dict[str, PodGroupInfo | None] = {}
 
     async def walltime_of(self, pod: TimedPod, now: datetime) -> Walltime | None:
-        """Return the tightest that bounds the pod: its own, or its Job's."""
+        """Return the walltime of the pod or of its Job, whichever ends first."""
         owner = controller_of(pod.metadata)
         if owner is None or owner.kind != "Job":
             return pod.walltime
@@ -69,7 +68,7 @@ class PodContext:
         return walltime.tightest([pod.walltime, self._walltimes[path]], now)
 
     async def native_group_of(self, pod: TimedPod, found: Gang | None) -> PodGroupInfo | None:
-        """Return the native PodGroup that the pod names, as far as there is one."""
+        """Return the native PodGroup that the pod names; `None` if there is none."""
         if found is None or not found.is_native:
             return None
         path = object_path("podgroups", pod.metadata.namespace, found.name)
@@ -79,7 +78,7 @@ class PodContext:
         return self._groups[path]
 
     async def mode_of(self, pod: TimedPod, found: Gang | None) -> DisruptionMode:
-        """Return how the pod's gang goes; a native PodGroup says it itself."""
+        """Return how the pod's gang is disrupted; a native PodGroup defines it itself."""
         mode = (
             DisruptionMode.SINGLE
             if found is None
@@ -91,12 +90,12 @@ class PodContext:
         return DisruptionMode.SINGLE if group is None else group.disruption_mode
 
     async def get(self, path: str, decode_as: type[T]) -> T | None:
-        """Return an object, `None` where it is not there, or cannot be read."""
+        """Return an object; `None` if it does not exist or cannot be read."""
         try:
             return await self._api.get(path, decode_as)
         except ApiError as error:
-            if not error.status:
+            if error.is_unreachable:
                 raise
-            if error.status != _NOT_FOUND:
+            if not error.is_not_found:
                 self._report(f"{path}: {error.message}")
             return None

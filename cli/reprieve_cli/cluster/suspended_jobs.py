@@ -1,5 +1,5 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""A Job that Reprieve has suspended, as far as `reprieve cleanup` must know whether it is still ours to resume."""
+"""Jobs that Reprieve suspended: whether `reprieve cleanup` may resume one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from reprieve_policy.lifecycle.suspension import SuspendedJobAction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendedJobMeta(ObjectMeta):
-    """Metadata with the version that was looked at, and the number of times that the spec was changed."""
+    """Metadata with the version that was read and the generation of the spec."""
 
     resourceVersion: str = ""
     generation: int = 0
@@ -46,16 +46,16 @@ class SuspendedJob:
     status: _SuspendedJobStatus = field(default_factory=_SuspendedJobStatus)
 
     def is_suspended_by_reprieve(self, now: datetime) -> bool:
-        """True where nobody else has resumed or suspended it since we did."""
-        hold = suspension.parse(annotations_of(self.metadata).get(keys.SUSPENDED, ""))
-        found = (
-            one
-            for one in self.status.conditions or ()
-            if (one.type, one.status) == ("Suspended", "True")
+        """True if no other client has resumed or suspended the Job since Reprieve suspended it."""
+        record = suspension.parse(annotations_of(self.metadata).get(keys.SUSPENDED, ""))
+        conditions = (
+            condition
+            for condition in self.status.conditions or ()
+            if (condition.type, condition.status) == ("Suspended", "True")
         )
-        since = next((timestamp.parse(one.lastTransitionTime) for one in found), None)
+        since = next((timestamp.parse(each.lastTransitionTime) for each in conditions), None)
         generation, is_suspended = self.metadata.generation, bool(self.spec.suspend)
-        fate = suspension.decide(
-            hold, since=since, generation=generation, is_suspended=is_suspended, now=now
+        action = suspension.decide(
+            record, since=since, generation=generation, is_suspended=is_suspended, now=now
         )
-        return fate in (SuspendedJobAction.KEEP, SuspendedJobAction.RESUME)
+        return action in (SuspendedJobAction.KEEP, SuspendedJobAction.RESUME)

@@ -1,4 +1,4 @@
-"""How victims look to a person: a row of the live table, or a line of a log. No I/O."""
+"""Victims as text: a row of the live table, or a line. No I/O."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _COLOURS = {
 }
 _BAR_WIDTH = 16
 _FRAME_LINES = 6
-"""Lines of a table that are no rows, with room for the last one, which says what is not shown."""
+"""Lines of a table that are not rows, with the caption that counts the rows not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class VictimRow:
-    """A victim, and when it was last seen to change."""
+    """A victim and the time of its last observed change."""
 
     victim: VictimStatus
     changed_at: datetime
@@ -45,9 +45,9 @@ def build_line(victim: VictimStatus, now: datetime) -> str:
 
 
 def build_table(rows: Iterable[VictimRow], now: datetime, height: int) -> Table:
-    """Return all victims, those that go next first, as many as fit."""
+    """Return a table of the victims with the nearest deadlines first, as many as fit."""
     table = Table(box=None, pad_edge=False)
-    for title in ("NAMESPACE", "POD", "CLASS", "PHASE", "TO DEADLINE", "", "ASKED BY", "OUTCOME"):
+    for title in ("NAMESPACE", "POD", "CLASS", "PHASE", "TO DEADLINE", "", "INITIATOR", "OUTCOME"):
         table.add_column(title, no_wrap=True)
     ordered = sorted((row.victim for row in rows), key=lambda victim: _urgency(victim, now))
     shown = ordered[: max(1, height - _FRAME_LINES)]
@@ -130,5 +130,5 @@ def _urgency(victim: VictimStatus, now: datetime) -> tuple[bool, datetime, str, 
 
 
 def _plain(text: str) -> str:
-    """Return a user's text as one line without control characters: it must not write to the terminal by itself."""
+    """Return a user's text as one line without control characters, which affect the terminal."""
     return quote(text)[1:-1]

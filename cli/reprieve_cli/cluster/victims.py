@@ -1,12 +1,13 @@
-"""The victims of a cluster as they change: one event each time one is marked, moves on, or goes.
+"""The victims of a cluster and their changes: marked, another phase, or gone.
 
-Selected by the server: what is streamed grows with the victims, not with the pods.
+The API server selects them by label: the traffic grows with the victims, not with the pods.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import annotations_of, labels_of
@@ -17,15 +18,13 @@ from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 _LOG = logging.getLogger(__name__)
-_GONE = 410
-_NOT_FOUND = 404
 _RETRY_SECONDS = 1.0
-_FORBIDDEN = (401, 403)
+_FORBIDDEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimStatus:
-    """One pod that has to go, as its metadata says."""
+    """The state of one victim, read from the pod's metadata."""
 
     namespace: str
     name: str
@@ -33,16 +32,16 @@ class VictimStatus:
     phase: str
     preemption_class: str
     state: Eviction | None
-    """`None` until the operator has taken it up."""
+    """`None` until the operator has written its state."""
 
     @property
     def is_finished(self) -> bool:
-        """True where nothing more will happen to it."""
+        """True if the eviction has ended."""
         return self.phase in TERMINAL
 
 
 def read(pod: PartialObjectMetadata) -> VictimStatus:
-    """Return the victim that a pod is; a state that cannot be read counts as none."""
+    """Return the victim that a pod is; a state that cannot be parsed counts as none."""
     labels, text = labels_of(pod.metadata), annotations_of(pod.metadata).get(keys.EVICTION)
     state = None if text is None else eviction.parse(text)
     return VictimStatus(
@@ -56,7 +55,10 @@ def read(pod: PartialObjectMetadata) -> VictimStatus:
 
 
 def _phase_unlabelled(state: Eviction | None) -> Phase:
-    """Return the phase of a pod without our label: whoever removes it cancels, before the operator has said so."""
+    """Return the phase of a pod without our label.
+
+    Removing the label cancels the eviction, even before the operator has written that.
+    """
     return Phase.SPARED if state is not None and state.phase is Phase.SPARED else Phase.CANCELLED
 
 
@@ -67,43 +69,45 @@ async def follow(
     once: bool = False,
     marked: Iterable[PartialObjectMetadata] = (),
 ) -> AsyncIterator[VictimStatus]:
-    """Yield each victim as it is, then as it changes, for ever; or, `once`, as all are now.
+    """Yield each victim, then each change, without an end; with `once`, only the current victims.
 
-    Each of those that were `marked` a moment ago is yielded, also where it is gone, or no victim any more, by the time of the first list.
-    One that is gone is yielded a last time, as `gone`; one that stays, as `cancelled` or `spared`. An API server that goes away
-    once it has answered is waited for; raises `ApiError` where it has not, or forbids it.
+    Each pod in `marked` is yielded too, even if it is gone or no longer a victim when the first
+    list is read. A victim is yielded a last time as `gone`, `cancelled` or `spared`.
+
+    Retries if the API server becomes unreachable after its first answer. Raises `ApiError` if it
+    has never answered, or if it forbids the request.
     """
-    followed = _VictimWatch(api, object_path("pods", namespace), marked)
+    watch = _VictimWatch(api, object_path("pods", namespace), marked)
     while True:
         try:
-            async for victim in followed.list_changes():
+            async for victim in watch.list_changes():
                 yield victim
             if once:
                 return
-            async for victim in followed.watch_changes():
+            async for victim in watch.watch_changes():
                 yield victim
         except ApiError as error:
-            if once or not followed.version or error.status in _FORBIDDEN:
+            if once or not watch.version or error.status in _FORBIDDEN:
                 raise
-            _LOG.debug("interrupted", extra={"error": str(error)})
-            if error.status != _GONE:
+            _LOG.debug("watch interrupted; listing again", extra={"error": str(error)})
+            if error.status != HTTPStatus.GONE:
                 await asyncio.sleep(_RETRY_SECONDS)
 
 
 class _VictimWatch:
-    """What was told of the victims so far: each is told of when that is no longer so."""
+    """Lists and watches victims, and yields only what changed since the last yield."""
 
     def __init__(self, api: Api, path: str, marked: Iterable[PartialObjectMetadata]) -> None:
         self.version = ""
-        """From which on they are watched; empty until all were listed once."""
+        """The resourceVersion to watch from; empty until the first list is complete."""
         self._api = api
         self._path = path
         self._params = {"labelSelector": keys.SOFT_EVICTION}
-        # As nobody is, so that whatever is seen of them is news.
+        # No pod has an empty phase, so the first state that is read counts as a change.
         self._last_seen = {victim.uid: replace(victim, phase="") for victim in map(read, marked)}
 
     async def list_changes(self) -> AsyncIterator[VictimStatus]:
-        """Yield what a list shows; raises `ApiError`."""
+        """List all victims and yield the changes; raises `ApiError`."""
         seen, version = set[str](), ""
         async for page, page_version in self._api.list_pages(
             self._path, PartialObjectMetadata, params=self._params, metadata_only=True
@@ -118,7 +122,7 @@ class _VictimWatch:
             yield await self._read_final_state(self._last_seen[uid])
 
     async def watch_changes(self) -> AsyncIterator[VictimStatus]:
-        """Yield what a watch shows until it ends; raises `ApiError`: nothing is known of what came after."""
+        """Yield changes until the watch ends; after an `ApiError`, a new list is needed."""
         async for event in self._api.watch(
             self._path, PartialObjectMetadata, resource_version=self.version, params=self._params
         ):
@@ -135,15 +139,19 @@ class _VictimWatch:
         return before != victim
 
     async def _read_final_state(self, victim: VictimStatus) -> VictimStatus:
-        """Return how it ended. A watch says DELETED of a pod that only lost its label too, and shows it as it was before."""
+        """Return the victim's final state.
+
+        A watch with a selector also sends DELETED for a pod that only lost its label, with the
+        object before that change: a GET tells the two cases apart.
+        """
         path = object_path("pods", victim.namespace, victim.name)
         ended = replace(victim, phase=Phase.GONE)
         try:
             pod = await self._api.get(path, PartialObjectMetadata)
             ended = read(pod) if pod.metadata.uid == victim.uid else ended
         except ApiError as error:
-            if error.status != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
-        # Only now: one that could not be looked at is looked at again.
+        # Only after the GET: without this, a victim whose GET failed would not be read again.
         self._last_seen.pop(victim.uid, None)
         return ended

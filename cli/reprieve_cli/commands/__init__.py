@@ -1,1 +1,1 @@
-"""One module a command, imported when it runs."""
+"""The commands, one module each, imported when it runs."""

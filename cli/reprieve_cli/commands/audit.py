@@ -1,4 +1,4 @@
-"""`reprieve audit`: what a cluster already has and rules would refuse today."""
+"""`reprieve audit`: the objects of a cluster that the rules would refuse today."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ from reprieve_runtime.client.api import Api
 KINDS_WITH_RULES = tuple(
     row for row in KINDS.values() if any(row.kind in rule.kinds for rule in RULES)
 )
-"""The kinds that have rules."""
+"""The kinds that at least one rule applies to."""
 
 _REPORTS: Mapping[str, type[report.ReportWriter]] = {
     "table": report.TableReport,
@@ -35,17 +35,17 @@ _REPORTS: Mapping[str, type[report.ReportWriter]] = {
 @click.option(
     "-o", "--output", type=click.Choice(list(_REPORTS)), default="table", show_default=True
 )
-@click.option(
-    "--by-namespace", is_flag=True, help="Give Prometheus' gauges the namespace as a label."
-)
-@click.option("--strict", is_flag=True, help="List warnings too; one is as bad as a violation.")
+@click.option("--by-namespace", is_flag=True, help="With -o prometheus: add the label namespace.")
+@click.option("--strict", is_flag=True, help="List warnings too; a warning causes status 1.")
 def command(*, target: ClusterTarget, output: str, by_namespace: bool, strict: bool) -> None:
-    """List what is in a cluster and breaks a rule, of every kind that has rules and that the cluster serves.
+    """List the objects of a cluster that violate a rule.
 
-    Each object is judged as if it were created now, in namespaces that only warn or that are left alone too: ENFORCEMENT
-    says which they are. Nothing is written. The rights that it takes are the ClusterRole reprieve:audit.
+    Reads every kind that has rules and that the cluster serves. Evaluates each object as if it were
+    created now, also in namespaces that only warn or that do not enforce; the column ENFORCEMENT
+    shows which. Writes nothing. Needs the rights of the ClusterRole reprieve:audit.
 
-    Exits with 0 where no rule is violated, 1 where one is, 2 where something could not be read (the rest is listed).
+    Exit status: 0 no rule is violated; 1 a rule is violated; 2 something could not be read (the
+    rest is listed).
     """
     audit = Audit(
         _REPORTS[output](by_namespace=by_namespace), target.namespace or "", is_strict=strict
@@ -63,18 +63,18 @@ class Audit:
         self._is_strict = is_strict
 
     async def run(self, api: Api) -> int:
-        """Read, judge and write; return the exit status."""
+        """Read and check the objects, write the report, and return the exit status."""
         reader = ClusterReader(api, self._namespace, self._report_unreadable)
-        known = await reader.read_policy()
-        if not self._namespace or self._namespace in known.namespaces:
-            await self._read(reader, known)
+        policy = await reader.read_policy()
+        if not self._namespace or self._namespace in policy.namespaces:
+            await self._read(reader, policy)
         click.echo(self._report.end(self._summary), nl=False)
         return self._summary.exit_status(strict=self._is_strict)
 
-    async def _read(self, reader: ClusterReader, known: ClusterPolicy) -> None:
+    async def _read(self, reader: ClusterReader, policy: ClusterPolicy) -> None:
         for collections in (
             reader.collections(KINDS_WITH_RULES),
-            reader.custom_collections(known.settings.template_kinds),
+            reader.custom_collections(policy.settings.template_kinds),
         ):
             async for collection in collections:
                 async for page in reader.pages(collection):
@@ -82,19 +82,19 @@ class Audit:
                         [
                             found
                             for resource in page
-                            for found in self._check(collection.kind, resource, known)
+                            for found in self._check(collection.kind, resource, policy)
                         ]
                     )
                     self._report.count_checked(collection.kind, len(page))
                     self._summary.objects += len(page)
 
-    def _check(self, kind: str, resource: Resource, known: ClusterPolicy) -> Sequence[Finding]:
+    def _check(self, kind: str, resource: Resource, policy: ClusterPolicy) -> Sequence[Finding]:
         name = ObjectName(kind, resource.metadata.namespace or "", resource.metadata.name or "")
         if not _is_checked(resource, name):
             return ()
-        found = checker.check_resource(resource, known.facts_as_enforced(name.namespace))
+        found = checker.check_resource(resource, policy.facts_as_enforced(name.namespace))
         enforcement = (
-            known.namespace_policy(_namespace_of(name)).enforcement if _namespace_of(name) else ""
+            policy.namespace_policy(_namespace_of(name)).enforcement if _namespace_of(name) else ""
         )
         return [
             each.with_object(name, enforcement)
@@ -117,12 +117,16 @@ def _namespace_of(name: ObjectName) -> str:
 
 
 def _is_checked(resource: Resource, name: ObjectName) -> bool:
-    """False for what webhooks do not look at either, and for a Deployment's ReplicaSets: they have its template, judged with it."""
+    """Return whether the audit covers an object.
+
+    It does not cover what webhooks ignore, nor the ReplicaSets of a Deployment: they have the
+    template that is checked with the Deployment.
+    """
     is_exempt = name != POLICY_MAP and _namespace_of(name) in EXEMPT
     return not is_exempt and not (resource.kind == "ReplicaSet" and _is_of_deployment(resource))
 
 
 def _is_of_deployment(resource: Resource) -> bool:
-    """True for one that a Deployment made. Of another controller's, say a rollout's, nobody else sees the template."""
+    """Return whether a Deployment made it. Other owners, like a Rollout, have no rules."""
     owner = controller_of(resource.metadata)
     return owner is not None and owner.kind == "Deployment" and owner.apiVersion.startswith("apps/")

@@ -1,4 +1,4 @@
-"""`reprieve check`: manifests, before anybody applies them, by the rules that would admit them."""
+"""`reprieve check`: manifests against the rules of admission, before they are applied."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,10 +9,10 @@ import click
 
 from reprieve_cli.checking.checker import check_manifest
 from reprieve_cli.checking.known_objects import KnownObjects
-from reprieve_cli.manifests import documents, sources, subjects
+from reprieve_cli.manifests import documents, manifest_objects, sources
 from reprieve_cli.manifests.documents import Document
-from reprieve_cli.manifests.subjects import ManifestObject
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.manifest_objects import ManifestObject
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import Finding, Level, Summary
 from reprieve_cli.output.progress import track
 
@@ -22,26 +22,26 @@ _POLICY_KINDS = ("PriorityClass", "Namespace", "ElasticQuota", "ConfigMap")
 
 class _ManifestItem(NamedTuple):
     document: Document
-    subject: ManifestObject
+    manifest_object: ManifestObject
 
 
 _Item = _ManifestItem | Finding
-"""What a file has: objects, and what cannot be read."""
+"""A part of a file: an object, or the finding that it cannot be read."""
 
 
 @click.command(no_args_is_help=True)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("-R", "--recursive", is_flag=True, help="Look in the folders below a folder too.")
+@click.option("-R", "--recursive", is_flag=True, help="Read the folders below a folder too.")
 @click.option(
     "--policy",
     metavar="DIR",
     multiple=True,
-    help="A folder with all PriorityClasses, Namespaces and ElasticQuotas of the cluster, and its ConfigMap reprieve-policy; "
-    "without it, what an object refers to may be in the cluster.",
+    help="A folder with all PriorityClasses, Namespaces and ElasticQuotas of the cluster, and its "
+    "ConfigMap reprieve-policy. Without it, an object that no file has may be in the cluster.",
 )
-@click.option("-n", "--namespace", default="", help="The namespace of objects that name none.")
+@click.option("-n", "--namespace", default="", help="Namespace of objects that name none.")
 @click.option("-o", "--output", type=click.Choice(list(FORMATS)), default="text", show_default=True)
-@click.option("--strict", is_flag=True, help="A warning is as bad as a violation.")
+@click.option("--strict", is_flag=True, help="A warning causes status 1.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -53,26 +53,27 @@ def command(
     output: str,
     strict: bool,
 ) -> None:
-    """Check manifests, without a cluster, by the rules that would admit them.
+    """Check manifests against the rules of admission, without a cluster.
 
-    FILE is YAML or JSON, of one object or many, a folder of such files, or - for standard input:
+    FILE is YAML or JSON with one or more objects, a folder of such files, or - for standard input:
 
         kubectl kustomize . | reprieve check -
 
-    Exits with 0 where no rule is violated, 1 where one is, 2 where something could not be read (the rest is checked).
+    Exit status: 0 no rule is violated; 1 a rule is violated; 2 something could not be read (the
+    rest is checked).
     """
-    tally = Summary()
+    summary = Summary()
     items = list(
         track(
-            _read(files, policy, recursive=recursive, namespace=namespace, summary=tally),
+            _read(files, policy, recursive=recursive, namespace=namespace, summary=summary),
             "objects read",
         )
     )
-    findings = _findings(items, _known_objects(items, is_complete=bool(policy)), tally)
+    findings = _findings(items, _known_objects(items, is_complete=bool(policy)), summary)
     writer = import_module(f"reprieve_cli.output.formats.{FORMATS[output]}")
-    for part in writer.write(findings, tally):
+    for part in writer.write(findings, summary):
         click.echo(part, nl=False)
-    ctx.exit(tally.exit_status(strict=strict))
+    ctx.exit(summary.exit_status(strict=strict))
 
 
 def _read(
@@ -83,7 +84,7 @@ def _read(
     namespace: str,
     summary: Summary,
 ) -> Iterator[_Item]:
-    """Yield what the files have, and of the policy's folders what is a policy; a file that is in both once."""
+    """Yield the items of the files and the policy objects of the policy folders; each file once."""
     seen: set[str] = set()
     for names, is_policy in ((files, False), (policy, True)):
         for text in sources.read_all(names, recursive=recursive or is_policy):
@@ -104,19 +105,19 @@ def _items(text: sources.SourceText, namespace: str) -> Iterator[_Item]:
         if isinstance(item, Unreadable):
             yield _unreadable(text.file, item)
         else:
-            yield _ManifestItem(item[0], subjects.build(item[1], namespace))
+            yield _ManifestItem(item[0], manifest_objects.build(item[1], namespace))
 
 
 def _is_policy(item: _Item) -> bool:
-    return isinstance(item, Finding) or item.subject.name.kind in _POLICY_KINDS
+    return isinstance(item, Finding) or item.manifest_object.name.kind in _POLICY_KINDS
 
 
 def _known_objects(items: Iterable[_Item], *, is_complete: bool) -> KnownObjects:
-    knowledge = KnownObjects(is_complete=is_complete)
+    known_objects = KnownObjects(is_complete=is_complete)
     for item in items:
         if isinstance(item, _ManifestItem):
-            knowledge.add(item.subject)
-    return knowledge
+            known_objects.add(item.manifest_object)
+    return known_objects
 
 
 def _findings(
@@ -127,7 +128,7 @@ def _findings(
             found = [item]
         else:
             summary.objects += 1
-            found = check_manifest(item.subject, item.document, known_objects)
+            found = check_manifest(item.manifest_object, item.document, known_objects)
         summary.count(found)
         yield from found
 

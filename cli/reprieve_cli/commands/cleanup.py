@@ -1,8 +1,12 @@
-"""`reprieve cleanup`: before uninstalling, take away what would hold or mislead anybody once nobody looks after it.
+"""`reprieve cleanup`: remove what Reprieve wrote, before it is uninstalled.
 
-Marks and states of victims, our finalizer, gang gates, and what is kept on owners; Jobs that we suspended run again. What a pod says of itself (its
-class, its checkpoint annotations) is its author's, a mark that somebody else has set in Koordinator's dialect is theirs, and what a replacement was told
-on its way is its own: all of that stays. Bare pods that wait to be made anew are somebody's work: they are named, and nothing of theirs is removed.
+Without this, finalizers and gates would block pods, and marks would mislead another reader. Removes
+the marks and states of victims, our finalizer, gang gates and what is kept on owners, and resumes
+the Jobs that Reprieve suspended.
+
+These stay: what the author of a pod wrote (its class, its checkpoint annotations), a mark in
+Koordinator's dialect that another writer set, and the annotations of replacements. Bare pods that
+are still to be recreated are named, and their records stay: they are the only copy.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -37,7 +41,6 @@ from reprieve_runtime.client.api import (
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.lease import Lease
 
-_NOT_FOUND = 404
 _LABELS = (keys.SOFT_EVICTION, keys.GANG_GATE_LABEL)
 _ANNOTATIONS = (
     keys.EVICTION,
@@ -50,20 +53,20 @@ _OWNER_LABELS = (keys.LEDGER, keys.SUSPENDED)
 _OWNER_ANNOTATIONS = (keys.LEDGER, keys.LAST_CHECKPOINT_AT, keys.SUSPENDED)
 _JOB = "Job"
 _CLOCK_SKEW = timedelta(seconds=30)
-"""What this machine's clock may be off by from the operator's."""
+"""The largest difference assumed between the clocks of this machine and the operator."""
 
 Patch = dict[str, Any]
 
 
 class _OperatorLocation(NamedTuple):
-    """Where the operator runs, and its Lease there."""
+    """The operator's namespace and its Lease."""
 
     namespace: str
     lease: str
 
 
 class _CleanupPatch(NamedTuple):
-    """What is left on one object: where it is, what it is called, what takes it away."""
+    """The patch that removes Reprieve's fields from one object."""
 
     path: str
     name: str
@@ -71,46 +74,50 @@ class _CleanupPatch(NamedTuple):
     content_type: str
 
 
-@click.command(short_help="Remove every trace before uninstalling.")
+@click.command(short_help="Remove all that Reprieve wrote, before you uninstall it.")
 @click.option(
-    "--dry-run", "is_dry_run", is_flag=True, help="Say what would be removed, change nothing."
+    "--dry-run", "is_dry_run", is_flag=True, help="Show what would be removed; change nothing."
 )
-@click.option("--force", is_flag=True, help="Although the operator is running.")
+@click.option("--force", is_flag=True, help="Clean up even if the operator is running.")
 @click.option(
     "--operator-namespace",
     default="reprieve-system",
     show_default=True,
-    help="Where the operator runs.",
+    help="Namespace of the operator.",
 )
 @click.option(
-    "--lease", default="reprieve-operator", show_default=True, help="The operator's Lease."
+    "--lease", default="reprieve-operator", show_default=True, help="Lease of the operator."
 )
 @cluster_options(everywhere=True)
 def command(
     target: ClusterTarget, *, is_dry_run: bool, force: bool, operator_namespace: str, lease: str
 ) -> None:
-    """Remove marks, states, finalizers, gang gates, ledgers and times that Reprieve has left on pods and their owners.
+    """Remove all that Reprieve wrote to pods and their owners.
 
-    Stop the operator first, and remove the webhook configurations and policies afterwards (kubectl delete -k). A victim
-    whose state is removed stays as it is. Pods that are still to be made anew are named: they are kept where the operator
-    runs, and go with that namespace. Needs the rights to update pods and their owners, to list that namespace's
-    controllerrevisions, and "cancel" and "report" on softevictions.reprieve.dev.
+    That is: marks, states, finalizers, gang gates, ledgers and times.
+
+    Stop the operator first; afterwards remove the webhook configurations and policies (kubectl
+    delete -k). A victim whose state is removed stays as it is. Bare pods that are still to be
+    recreated are listed: their manifests are in the operator's namespace and are deleted with it.
+    Needs the rights to update pods and their owners, to list controllerrevisions in the operator's
+    namespace, and "cancel" and "report" on softevictions.reprieve.dev.
     """
-    home = _OperatorLocation(operator_namespace, lease)
-    run(target, partial(_cleanup, target=target, home=home, is_dry_run=is_dry_run, force=force))
+    operator = _OperatorLocation(operator_namespace, lease)
+    work = partial(_cleanup, target=target, operator=operator, is_dry_run=is_dry_run, force=force)
+    run(target, work)
 
 
 def build_pod_patch(metadata: ObjectMeta) -> Patch | None:
-    """Return what takes every trace from a pod, as a strategic merge patch; `None` where it has none."""
+    """Return the strategic merge patch that cleans a pod; `None` if there is nothing to remove."""
     is_marked_by_us = mark.is_written_by_reprieve(annotations_of(metadata))
-    # Without this, an operator that is installed again would find the mark, and evict.
+    # Without this, an operator that is installed again would find the mark and evict the pod.
     ours = (*_ANNOTATIONS, keys.KOORDINATOR_SOFT_EVICTION) if is_marked_by_us else _ANNOTATIONS
     changes = _removals(metadata, _LABELS, ours)
     if keys.CLEANUP_FINALIZER in (metadata.finalizers or ()):
         changes["$deleteFromPrimitiveList/finalizers"] = [keys.CLEANUP_FINALIZER]
     if not changes:
         return None
-    # Without the uid, a pod that took the name meanwhile would be patched.
+    # Without the uid, a new pod of the same name would be patched.
     patch: Patch = {"metadata": {"uid": metadata.uid, **changes}}
     if keys.GANG_GATE_LABEL in labels_of(metadata):
         patch["spec"] = {"schedulingGates": [{"$patch": "delete", "name": keys.GANG_GATE}]}
@@ -118,15 +125,16 @@ def build_pod_patch(metadata: ObjectMeta) -> Patch | None:
 
 
 def build_owner_patch(metadata: ObjectMeta) -> Patch | None:
-    """Return what takes every trace from an owner, as a merge patch; `None` where it has none."""
+    """Return the merge patch that cleans an owner; `None` if there is nothing to remove."""
     changes = _removals(metadata, _OWNER_LABELS, _OWNER_ANNOTATIONS)
     return {"metadata": {"uid": metadata.uid, **changes}} if changes else None
 
 
 def build_job_patch(job: SuspendedJob, now: datetime) -> Patch | None:
-    """Return the same for a Job with our label: we have suspended it, and nobody else would resume it.
+    """Return the merge patch for a Job with our label; it resumes the Job if Reprieve suspended it.
 
-    As it was looked at. Without this, one that somebody suspends at this moment would run.
+    The patch holds the resourceVersion that was read: without this, a Job that a user suspends at
+    this moment would run.
     """
     patch = build_owner_patch(job.metadata)
     if patch is not None and job.is_suspended_by_reprieve(now):
@@ -136,7 +144,7 @@ def build_job_patch(job: SuspendedJob, now: datetime) -> Patch | None:
 
 
 def _removals(metadata: ObjectMeta, labels: Iterable[str], annotations: Iterable[str]) -> Patch:
-    """Return what takes those of the labels and annotations away that are there."""
+    """Return the patch that removes those of the labels and annotations that are set."""
     found = {
         "labels": dict.fromkeys(key for key in labels if key in labels_of(metadata)),
         "annotations": dict.fromkeys(key for key in annotations if key in annotations_of(metadata)),
@@ -145,46 +153,51 @@ def _removals(metadata: ObjectMeta, labels: Iterable[str], annotations: Iterable
 
 
 async def _cleanup(
-    api: Api, *, target: ClusterTarget, home: _OperatorLocation, is_dry_run: bool, force: bool
+    api: Api, *, target: ClusterTarget, operator: _OperatorLocation, is_dry_run: bool, force: bool
 ) -> int:
-    holder = await _lease_holder(api, object_path("leases", *home))
+    holder = await _lease_holder(api, object_path("leases", *operator))
     if holder and not force:
         click.echo(
-            f"reprieve: the operator is running ({holder} holds its lease) and would go on: "
-            "stop it first, or give --force",
+            f"reprieve: the operator is running ({holder} holds its lease) and would write again: "
+            "stop it first, or pass --force",
             err=True,
         )
         return EXIT_FAILED
     failures = 0
-    # Shown on a terminal only.
-    with Console(stderr=True).status("looking at pods and their owners"):
-        async for trace in _cleanup_patches(api, target.namespace):
-            failures += not await _apply(api, trace, is_dry_run=is_dry_run)
-    await _warn_of_pending_bare_pods(api, home.namespace, target.namespace)
+    # The status line appears on a terminal only.
+    with Console(stderr=True).status("reading pods and their owners"):
+        async for patch in _cleanup_patches(api, target.namespace):
+            failures += not await _apply(api, patch, is_dry_run=is_dry_run)
+    await _warn_of_pending_bare_pods(api, operator.namespace, target.namespace)
     return int(failures > 0)
 
 
-async def _warn_of_pending_bare_pods(api: Api, home: str, namespace: str | None) -> None:
-    """Name the bare pods that are to be made anew: without this, their manifests would go with the operator's namespace unseen."""
+async def _warn_of_pending_bare_pods(
+    api: Api, operator_namespace: str, namespace: str | None
+) -> None:
+    """Name the bare pods that are still to be recreated.
+
+    Without this, their manifests would be deleted unnoticed with the operator's namespace.
+    """
     selector = keys.BARE_POD if namespace is None else f"{keys.BARE_POD}={namespace}"
-    async for kept in _list_metadata(
-        api, object_path("controllerrevisions", home), labelSelector=selector
+    async for record in _list_metadata(
+        api, object_path("controllerrevisions", operator_namespace), labelSelector=selector
     ):
-        whose = (
-            f"{labels_of(kept)[keys.BARE_POD]}/pod/{annotations_of(kept).get(keys.BARE_POD, '')}"
-        )
-        where = f"controllerrevision/{kept.name} in namespace {home}"
+        pod_name = annotations_of(record).get(keys.BARE_POD, "")
+        pod = f"{labels_of(record)[keys.BARE_POD]}/pod/{pod_name}"
+        location = f"controllerrevision/{record.name} in namespace {operator_namespace}"
         click.echo(
-            printable(f"{whose} waits to be made anew: its manifest is only in {where}"), err=True
+            printable(f"{pod} is still to be recreated: its manifest is only in {location}"),
+            err=True,
         )
 
 
 async def _lease_holder(api: Api, lease: str) -> str:
-    """Return who leads now, empty where nobody does."""
+    """Return the identity of the operator that holds the Lease; empty if none does."""
     try:
         spec = (await api.get(lease, Lease)).spec
     except ApiError as error:
-        if error.status != _NOT_FOUND:
+        if not error.is_not_found:
             raise
         return ""
     renewed = timestamp.parse(spec.renewTime)
@@ -199,28 +212,29 @@ async def _cleanup_patches(api: Api, namespace: str | None) -> AsyncIterator[_Cl
         patch = build_pod_patch(pod)
         if patch is not None:
             yield _cleanup_patch("pods", "pod", pod, patch)
-    # All of them, not only those with a label of ours: that of a ledger goes with the ledger, and a time may be left.
+    # All owners, not only those with a label of ours: the label of a ledger is removed with the
+    # ledger, and the time of the last checkpoint may be left.
     for kind, owner in LEDGER_KINDS.items():
         async for found in _list_metadata(api, object_path(owner.resource, namespace)):
-            is_held = kind == _JOB and keys.SUSPENDED in labels_of(found)
-            patch = await _read_job_patch(api, found) if is_held else build_owner_patch(found)
+            is_suspended = kind == _JOB and keys.SUSPENDED in labels_of(found)
+            patch = await _read_job_patch(api, found) if is_suspended else build_owner_patch(found)
             if patch is not None:
                 yield _cleanup_patch(owner.resource, kind, found, patch)
 
 
 async def _read_job_patch(api: Api, metadata: ObjectMeta) -> Patch | None:
-    """Return the patch for a Job with our label, as it is now; `None` where it is gone."""
+    """Return the patch for a Job with our label in its current state; `None` if it is deleted."""
     try:
         job = await api.get(object_path("jobs", metadata.namespace, metadata.name), SuspendedJob)
     except ApiError as error:
-        if error.status != _NOT_FOUND:
+        if not error.is_not_found:
             raise
         return None
     return build_job_patch(job, datetime.now(UTC))
 
 
 async def _list_metadata(api: Api, path: str, **params: str) -> AsyncIterator[ObjectMeta]:
-    """Yield the metadata of a collection; nothing of a kind that the cluster does not have."""
+    """Yield the metadata of a collection; nothing for a kind that the cluster does not serve."""
     try:
         async for page, _ in api.list_pages(
             path, PartialObjectMetadata, params=params, metadata_only=True
@@ -228,7 +242,7 @@ async def _list_metadata(api: Api, path: str, **params: str) -> AsyncIterator[Ob
             for found in page:
                 yield found.metadata
     except ApiError as error:
-        if error.status != _NOT_FOUND:
+        if not error.is_not_found:
             raise
 
 
@@ -239,7 +253,7 @@ async def _apply(api: Api, patch: _CleanupPatch, *, is_dry_run: bool) -> bool:
             patch.path, patch.patch, dict, content_type=patch.content_type, params=params
         )
     except ApiError as error:
-        if error.status == _NOT_FOUND:
+        if error.is_not_found:
             return True
         click.echo(f"{patch.name}: {describe_error(error)}", err=True)
         return False
@@ -249,7 +263,7 @@ async def _apply(api: Api, patch: _CleanupPatch, *, is_dry_run: bool) -> bool:
 
 def _cleanup_patch(resource: str, kind: str, metadata: ObjectMeta, patch: Patch) -> _CleanupPatch:
     path = object_path(resource, metadata.namespace, metadata.name)
-    # A custom resource takes no strategic merge patch, and an owner needs none.
+    # Custom resources do not support strategic merge patches, and an owner needs none.
     content_type = STRATEGIC_MERGE_PATCH if resource == "pods" else MERGE_PATCH
     return _CleanupPatch(
         path, f"{metadata.namespace}/{kind.lower()}/{metadata.name}", patch, content_type

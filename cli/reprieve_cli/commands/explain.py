@@ -1,4 +1,7 @@
-"""`reprieve explain`: what would happen to a pod that had to go. It reads, and decides with the functions that decide then."""
+"""`reprieve explain`: how a pod would be preempted.
+
+It reads the cluster and decides with the same functions as the webhooks and the operator.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -25,22 +28,21 @@ from reprieve_policy.preemption.selection.snapshot import ScheduledPod, Snapshot
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
-_NOT_FOUND = 404
 
-
-@click.command(short_help="Say what would happen to a pod that had to go.")
+@click.command(short_help="Show how a pod would be preempted, and at what cost.")
 @click.argument("pod")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @cluster_options()
 def command(target: ClusterTarget, *, pod: str, output: str) -> None:
-    """Say who may preempt a pod, from when, what it would cost, and what would happen, step by step.
+    """Show which pods may preempt a pod, from when, at what cost, and the steps of the eviction.
 
-    It says what the policy is. A scheduler that does not ask proposes victims by their priority alone.
+    It shows what the policy says. A scheduler that does not call Reprieve chooses victims by
+    priority alone.
     """
     if target.namespace is None:
-        raise click.UsageError("a pod is in one namespace: -A does not go with it")
+        raise click.UsageError("-A cannot be used: a pod is in one namespace")
     run(
         target,
         partial(
@@ -57,21 +59,17 @@ async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int
     try:
         pod = await api.get(path, TimedPod)
     except ApiError as error:
-        if error.status != _NOT_FOUND:
+        if not error.is_not_found:
             raise
         click.echo(f"reprieve: pod/{name}: not found in namespace {namespace}", err=True)
         return EXIT_FAILED
-    reader, context, now = (
-        ClusterReader(api, namespace, _report_unreadable),
-        PodContext(api, _report_unreadable),
-        datetime.now(UTC),
-    )
-    known = await reader.read_policy()
-    facts = known.facts_in_force(namespace, Quotas())
-    outlook = preview(await _subject(context, pod, now), facts, now)
-    prospect = await _prospect(api, context, pod, facts, now)
+    reader = ClusterReader(api, namespace, _report_unreadable)
+    context, now = PodContext(api, _report_unreadable), datetime.now(UTC)
+    facts = (await reader.read_policy()).facts_in_force(namespace, Quotas())
+    eviction = preview(await _previewed_pod(context, pod, now), facts, now)
+    explanation = await _explain_victim(api, context, pod, facts, now)
     if is_json:
-        click.echo(json.dumps(build_document(prospect, outlook), ensure_ascii=False))
+        click.echo(json.dumps(build_document(explanation, eviction), ensure_ascii=False))
         return 0
     victim = victims.read(PartialObjectMetadata(metadata=pod.metadata))
     current = (
@@ -79,13 +77,12 @@ async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int
         if victim.state is None or victim.is_finished
         else f"it is a victim now: {build_line(victim, now)}"
     )
-    click.echo(
-        "\n".join(build_text(f"pod/{name} in namespace {namespace}", prospect, outlook, current))
-    )
+    title = f"pod/{name} in namespace {namespace}"
+    click.echo("\n".join(build_text(title, explanation, eviction, current)))
     return 0
 
 
-async def _subject(context: PodContext, pod: TimedPod, now: datetime) -> PreviewedPod:
+async def _previewed_pod(context: PodContext, pod: TimedPod, now: datetime) -> PreviewedPod:
     found = membership.read(pod.view)
     return PreviewedPod(
         view=pod.view,
@@ -97,26 +94,26 @@ async def _subject(context: PodContext, pod: TimedPod, now: datetime) -> Preview
     )
 
 
-async def _prospect(
+async def _explain_victim(
     api: Api, context: PodContext, pod: TimedPod, facts: Facts, now: datetime
 ) -> VictimExplanation:
-    """Return who may preempt the pod: judged with its node, and with its gang wherever that runs."""
+    """Return which pods may preempt the pod: with its node, and with its gang on all nodes."""
     own = await _scheduled_pod(context, pod, facts, now)
     node = await context.get(object_path("nodes", None, own.node), Node) if own.node else None
-    tenants = [own]
+    pods = [own]
     if own.gang is not None:
         others = list_active_pods(api, own.namespace, {})
-        mates = [
+        candidates = [
             await _scheduled_pod(context, other, facts, now)
             async for other in others
             if other.occupies_node
         ]
-        tenants += [mate for mate in mates if mate.gang == own.gang and mate.uid != own.uid]
-    rooms = {} if node is None else {own.node: snapshot_builder.node_info_of(node)}
-    scene = Snapshot(
-        now=now, nodes=rooms, gangs=snapshot_builder.gang_infos_of(tenants), settings=facts.settings
+        pods += [each for each in candidates if each.gang == own.gang and each.uid != own.uid]
+    nodes = {} if node is None else {own.node: snapshot_builder.node_info_of(node)}
+    snapshot = Snapshot(
+        now=now, nodes=nodes, gangs=snapshot_builder.gang_infos_of(pods), settings=facts.settings
     )
-    return explain_victim(own, scene)
+    return explain_victim(own, snapshot)
 
 
 async def _scheduled_pod(

@@ -1,6 +1,7 @@
-"""`reprieve reclaim`: begin to give a lent node back to the namespace that it belongs to (document 001, "Elastic Reclamation").
+"""`reprieve reclaim`: return a lent node to its home (document 001, "Elastic Reclamation").
 
-It marks, as a scheduler does, and the operator does the rest. The node is not cordoned: that would keep out whom it is for.
+It marks pods, as a scheduler does; the operator does the rest. It does not cordon the node: that
+would keep out the pods of the home namespace too.
 """
 
 import sys
@@ -28,11 +29,9 @@ from reprieve_policy.verdict import Violation
 from reprieve_runtime.client.api import JSON_PATCH, Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
-_NOT_FOUND = 404
 _EXIT_DECLINED = 1
 _TAINT_EFFECT = "NoSchedule"
-"""Of the taint: who is there already may stay until it has saved."""
-
+"""Pods that already run on the node may stay until they have saved a checkpoint."""
 
 _Taint = Mapping[str, str]
 
@@ -50,55 +49,54 @@ class _TaintedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReclaimOptions:
-    """What is asked for."""
+    """The options of the command line; click fills them by these names."""
 
     closes: bool
-    patience: marking.WaitOptions
+    wait_options: marking.WaitOptions
     is_dry_run: bool
     is_confirmed: bool
 
 
-class _CannotReclaim(Exception):  # noqa: N818 - it reads as what it is
-    """This node cannot be given back, or nobody can tell."""
+class _CannotReclaim(Exception):  # noqa: N818 - a refusal, not a fault
+    """This node cannot be reclaimed, or what decides about it could not be read."""
 
 
-@click.command(short_help="Begin to give a lent node back.")
+@click.command(short_help="Evict the pods of other namespaces from a lent node.")
 @click.argument("node")
 @click.option(
     "--close",
     "closes",
     is_flag=True,
-    help="Taint the node too, so that only its home's pods come back.",
+    help="Also taint the node, so that only pods of its home namespace are placed on it.",
 )
 @marking.wait_options
 @click.option(
     "--dry-run",
     "is_dry_run",
     is_flag=True,
-    help="Show it, have the API server check it, change nothing.",
+    help="Show the plan and let the API server check it; change nothing.",
 )
-@click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask for confirmation.")
 @whole_cluster_options
-def command(target: ClusterTarget, *, node: str, **options: object) -> None:
-    """Begin to give NODE back to its home, the namespace that its label reprieve.dev/home-namespace names.
+def command(target: ClusterTarget, *, node: str, **arguments: object) -> None:
+    """Return NODE to its home, the namespace that its label reprieve.dev/home-namespace names.
 
-    Pods of other namespaces that policy lets go are shown and, once you agree, asked to save their work and go. It is a
-    preemption: what is non-preemptible stays, what is nearly complete is let finish. To take it back, remove the label
-    reprieve.dev/soft-eviction from a pod.
+    Lists the pods of other namespaces that the policy allows to preempt. After you confirm, they
+    are evicted softly: they may save a checkpoint first. Non-preemptible pods stay, and pods that
+    are nearly complete may finish. To cancel the eviction of a pod, remove its label
+    reprieve.dev/soft-eviction.
 
-    The node stays open: what replaces those that go may come back to it, unless --close adds the taint
-    reprieve.dev/home-namespace=HOME:NoSchedule, which pods of the home must tolerate. It is not cordoned: that would
-    keep out whom it is for.
+    Replacements of the evicted pods may be placed on the node again. To prevent that, --close adds
+    the taint reprieve.dev/home-namespace=HOME:NoSchedule, which pods of the home namespace must
+    tolerate. The node is not cordoned: that would keep out the pods of the home namespace too.
     """
-    order = ReclaimOptions(**options)  # type: ignore[arg-type]  # click fills it by these names
-    if not (order.is_confirmed or order.is_dry_run or sys.stdin.isatty()):
-        raise click.UsageError(
-            "nobody can be asked here: give --yes, or --dry-run to see what would happen"
-        )
-    run(target, partial(_reclaim, name=node.removeprefix("node/"), order=order))
+    options = ReclaimOptions(**arguments)  # type: ignore[arg-type]  # click's names are its fields
+    if not (options.is_confirmed or options.is_dry_run or sys.stdin.isatty()):
+        raise click.UsageError("stdin is not a terminal: pass --yes or --dry-run")
+    run(target, partial(_reclaim, name=node.removeprefix("node/"), options=options))
 
 
-async def _reclaim(api: Api, *, name: str, order: ReclaimOptions) -> int:
+async def _reclaim(api: Api, *, name: str, options: ReclaimOptions) -> int:
     now = datetime.now(UTC)
     try:
         node, home, rows = await _plan(api, name, now)
@@ -107,64 +105,68 @@ async def _reclaim(api: Api, *, name: str, order: ReclaimOptions) -> int:
         return EXIT_FAILED
     click.echo("\n".join(build_plan(name, home, rows)))
     going = [row for row in rows if row.decision.action is ReclaimAction.GOES]
-    if not going and not order.closes:
+    if not going and not options.closes:
         return 0
     if not (
-        order.is_confirmed
-        or order.is_dry_run
-        or click.confirm(_question(len(going), closes=order.closes))
+        options.is_confirmed
+        or options.is_dry_run
+        or click.confirm(_question(len(going), closes=options.closes))
     ):
         return _EXIT_DECLINED
-    if order.closes:
-        await _taint(api, node, home, is_dry_run=order.is_dry_run)
-    return await _mark_all(api, going, order, now)
+    if options.closes:
+        await _taint(api, node, home, is_dry_run=options.is_dry_run)
+    return await _mark_all(api, going, options, now)
 
 
 async def _plan(api: Api, name: str, now: datetime) -> tuple[_TaintedNode, str, list[PlanRow]]:
-    """Return the node, whose it is, and what becomes of each pod on it."""
-    unread = list[str]()
+    """Return the node, its home namespace, and the decision about each pod on it."""
+    unreadable = list[str]()
     node = await _read_node(api, name)
-    known = await ClusterReader(api, "", unread.append).read_policy()
-    parties = await read_candidates(api, PodContext(api, unread.append), name, now)
-    if unread:
-        # Without this, a namespace whose policy cannot be read would count as one that protects nobody.
+    policy = await ClusterReader(api, "", unreadable.append).read_policy()
+    candidates = await read_candidates(api, PodContext(api, unreadable.append), name, now)
+    if unreadable:
+        # Without this, a namespace whose policy cannot be read would count as one that protects
+        # no pod.
         raise _CannotReclaim(
-            "not all that decides who may go could be read: " + "; ".join(map(printable, unread))
+            "cannot decide which pods may be evicted: " + "; ".join(map(printable, unreadable))
         )
-    home = _home_of(node, known)
-    return node, home, decide_rows(parties, home, known, now)
+    home = _home_of(node, policy)
+    return node, home, decide_rows(candidates, home, policy, now)
 
 
 async def _read_node(api: Api, name: str) -> _TaintedNode:
     try:
         return await api.get(object_path("nodes", None, name), _TaintedNode)
     except ApiError as error:
-        if error.status != _NOT_FOUND:
+        if not error.is_not_found:
             raise
         raise _CannotReclaim("not found") from error
 
 
-def _home_of(node: _TaintedNode, known: ClusterPolicy) -> str:
+def _home_of(node: _TaintedNode, policy: ClusterPolicy) -> str:
     taints = [(taint["key"], taint.get("value", "")) for taint in node.spec.taints or ()]
     home = reclaim.home_namespace_of(labels_of(node.metadata), taints)
     if isinstance(home, Violation):
         raise _CannotReclaim(str(home))
-    if home not in known.namespaces:
-        # A slip of the pen must not empty the node.
+    if home not in policy.namespaces:
+        # Without this, a typing error in the label would empty the node.
         raise _CannotReclaim(
-            f'it belongs to namespace "{printable(home)}", which is not there, or may not be read'
+            f'its home namespace "{printable(home)}" does not exist, or you may not read it'
         )
     return home
 
 
 def _question(count: int, *, closes: bool) -> str:
     pods = f"{count} pod" if count == 1 else f"{count} pods"
-    asks = [f"ask {pods} to go"] if count else []
-    return " and ".join([*asks, *(["taint the node"] if closes else [])]).capitalize() + "?"
+    steps = [f"evict {pods}"] if count else []
+    return " and ".join([*steps, *(["taint the node"] if closes else [])]).capitalize() + "?"
 
 
 async def _taint(api: Api, node: _TaintedNode, home: str, *, is_dry_run: bool) -> None:
-    """Taint the node, before anybody goes: without this, a replacement could be faster. Raises `ApiError`."""
+    """Taint the node before any pod is evicted; raises `ApiError`.
+
+    Without this, a replacement could be placed on the node before the taint.
+    """
     before, name = node.spec.taints, node.metadata.name
     others = [
         taint
@@ -172,7 +174,8 @@ async def _taint(api: Api, node: _TaintedNode, home: str, *, is_dry_run: bool) -
         if (taint["key"], taint["effect"]) != (keys.HOME_NAMESPACE, _TAINT_EFFECT)
     ]
     taints = [*others, {"key": keys.HOME_NAMESPACE, "value": home, "effect": _TAINT_EFFECT}]
-    # A list of taints is written whole: without the test, one that somebody else has added meanwhile would be lost.
+    # The patch replaces the list of taints: without the test, it would drop a taint that another
+    # client has added meanwhile.
     patch = [
         {"op": op, "path": "/spec/taints", "value": value}
         for op, value in (("test", before), ("add", taints))
@@ -181,28 +184,27 @@ async def _taint(api: Api, node: _TaintedNode, home: str, *, is_dry_run: bool) -
     await api.patch(
         object_path("nodes", None, name), patch, dict, content_type=JSON_PATCH, params=params
     )
-    click.echo(
-        f"node/{name} tainted {keys.HOME_NAMESPACE}={home}:{_TAINT_EFFECT}{' (dry run)' if is_dry_run else ''}"
-    )
+    note = " (dry run)" if is_dry_run else ""
+    click.echo(f"node/{name} tainted {keys.HOME_NAMESPACE}={home}:{_TAINT_EFFECT}{note}")
 
 
 async def _mark_all(
-    api: Api, going: Sequence[PlanRow], order: ReclaimOptions, now: datetime
+    api: Api, going: Sequence[PlanRow], options: ReclaimOptions, now: datetime
 ) -> int:
     pods = [PartialObjectMetadata(metadata=row.candidate.pod.metadata) for row in going]
     marked = []
     for pod in pods:
         name = f"pod/{pod.metadata.name} in namespace {pod.metadata.namespace}"
-        if await marking.set_mark(api, pod, _mark(now), name, is_dry_run=order.is_dry_run):
+        if await marking.set_mark(api, pod, _mark(now), name, is_dry_run=options.is_dry_run):
             marked.append(pod)
     remaining = len(pods) - len(marked)
-    if order.patience.enabled and not order.is_dry_run:
-        remaining += await marking.wait(api, None, marked, order.patience)
+    if options.wait_options.enabled and not options.is_dry_run:
+        remaining += await marking.wait(api, None, marked, options.wait_options)
     return int(remaining > 0)
 
 
 def _mark(now: datetime) -> Mapping[str, Mapping[str, str]]:
-    """Return the mark of a preemption, and the label by which the operator sees it at once."""
+    """Return the mark of a preemption, and the label that the operator's watch selects."""
     return {
         "labels": {keys.SOFT_EVICTION: mark.MARKED},
         "annotations": {keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(now)},

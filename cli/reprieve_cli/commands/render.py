@@ -1,4 +1,4 @@
-"""`reprieve render policies`: the rules as CEL, for `manifests/overlays/cel` or an overlay of one's own."""
+"""`reprieve render policies`: the rules as CEL for `manifests/overlays/cel` or your own overlay."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +8,9 @@ import click
 import yaml
 
 from reprieve_cli.checking.known_objects import POLICY_MAP
-from reprieve_cli.manifests import documents, sources, subjects
-from reprieve_cli.manifests.subjects import ManifestObject
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests import documents, manifest_objects, sources
+from reprieve_cli.manifests.manifest_objects import ManifestObject
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_policy.cel import policies
 from reprieve_policy.config import settings as policy_settings
 from reprieve_policy.config.settings import PolicySettings
@@ -22,7 +22,7 @@ _HEADER = """\
 
 @click.group(name="render")
 def command() -> None:
-    """Write the rules in another language."""
+    """Write the rules as admission policies of the API server."""
 
 
 @command.command(name="policies")
@@ -30,15 +30,16 @@ def command() -> None:
     "--policy",
     metavar="FILE|DIR",
     type=click.Path(exists=True, path_type=Path),
-    help="Where the cluster's ConfigMap reprieve-policy is; without it, its defaults hold.",
+    help="File or folder with the cluster's ConfigMap reprieve-policy; default: its defaults.",
 )
 @click.option(
     "-o", "--output", metavar="FILE", type=click.File("w", encoding="utf-8", lazy=True), default="-"
 )
 def render_policies(policy: Path | None, output: Any) -> None:
-    """Write ValidatingAdmissionPolicies and MutatingAdmissionPolicies, with their bindings, as YAML.
+    """Write the rules as ValidatingAdmissionPolicies and MutatingAdmissionPolicies, with bindings.
 
-    The settings' limits stand in them as numbers: after a change of the ConfigMap, render and apply them again.
+    The policies contain the limits of the settings: after each change of the ConfigMap, render and
+    apply them again.
     """
     settings = PolicySettings() if policy is None else _read_settings(policy)
     output.write(_HEADER)
@@ -53,7 +54,7 @@ def render_policies(policy: Path | None, output: Any) -> None:
 
 
 def _read_settings(path: Path) -> PolicySettings:
-    found = [subject.resource for subject in _manifest_objects(path) if subject.name == POLICY_MAP]
+    found = [item.resource for item in _manifest_objects(path) if item.name == POLICY_MAP]
     if len(found) != 1 or found[0] is None:
         raise click.ClickException(
             f"{path}: must have one readable ConfigMap {POLICY_MAP.name}, has {len(found)}"
@@ -74,11 +75,11 @@ def _manifest_objects(path: Path) -> Iterator[ManifestObject]:
         for item in items:
             if isinstance(item, Unreadable):
                 raise click.ClickException(f"{text.file}: {item.reason}")
-            yield subjects.build(item[1], POLICY_MAP.namespace)
+            yield manifest_objects.build(item[1], POLICY_MAP.namespace)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Expressions of several lines as they are read, lists in one line where they are short."""
+    """Writes texts of several lines as blocks, and lists of short texts in one line."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -1,4 +1,7 @@
-"""`reprieve simulate`: whom a pod, or a gang, would preempt; decided by the functions that the scheduler's extender asks."""
+"""`reprieve simulate`: which pods a pod or a gang would preempt.
+
+The scheduler extender decides with the same functions.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -18,14 +21,13 @@ from reprieve_cli.cluster.connection import (
     run,
     whole_cluster_options,
 )
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
 from reprieve_cli.simulation import dump, preemptor
-from reprieve_cli.simulation.object_kinds import OBJECT_KINDS, ObjectKind
 from reprieve_cli.simulation.preemptor import PreemptorRequest
-from reprieve_cli.simulation.report import Simulation, build_document, build_text
-from reprieve_cli.simulation.snapshot_builder import SnapshotBuilder
+from reprieve_cli.simulation.result import Simulation, build_document, build_text
+from reprieve_cli.simulation.snapshot_builder import OBJECT_KINDS, ObjectKind, SnapshotBuilder
 from reprieve_policy.kube import timestamp
 from reprieve_policy.preemption import selection
 from reprieve_runtime.client.api import Api, ApiError
@@ -33,14 +35,14 @@ from reprieve_runtime.client.login import namespace_of_context
 
 
 class _TimeType(click.ParamType[datetime]):
-    """A point in time, as Kubernetes writes it."""
+    """A point in time in the format of Kubernetes (RFC 3339)."""
 
     name = "time"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
-        """Return the moment, aware UTC."""
+        """Return the time, aware UTC."""
         moment = timestamp.parse(str(value))
         if moment is None:
             self.fail("must be RFC 3339, like 2026-11-21T12:00:00Z", param, ctx)
@@ -49,7 +51,7 @@ class _TimeType(click.ParamType[datetime]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions:
-    """What is asked for."""
+    """The options of the command line."""
 
     file: str
     nodes: Sequence[str]
@@ -57,7 +59,7 @@ class SimulateOptions:
 
 
 class _UnreadableReporter:
-    """What could not be read, told as it is found."""
+    """Prints what could not be read as soon as it is found, and counts it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -67,29 +69,29 @@ class _UnreadableReporter:
         click.echo(f"unreadable: {printable(reason)}", err=True)
 
 
-@click.command(short_help="Say whom a pod would preempt, and why not the others.")
+@click.command(short_help="Show which pods a pod would preempt, and why not others.")
 @click.option(
     "--preemptor",
     "file",
     metavar="FILE",
     required=True,
-    help="A Pod, a gang's pods, or what makes them.",
+    help="A Pod, the pods of a gang, or a workload that makes pods.",
 )
 @click.option(
     "--from",
     "files",
     metavar="FILE",
     multiple=True,
-    help="A dump of the cluster; may be given again.",
+    help="A dump of the cluster; repeatable.",
 )
 @click.option(
     "--node",
     "nodes",
     metavar="NODE",
     multiple=True,
-    help="Look at this node only; may be given again.",
+    help="Evaluate only this node; repeatable.",
 )
-@click.option("--at", "now", type=_TimeType(), help="The moment to judge at; now by default.")
+@click.option("--at", "now", type=_TimeType(), help="Time of the evaluation; default: now.")
 @click.option("-n", "--namespace", help="Namespace of a preemptor that names none.")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
@@ -105,67 +107,73 @@ def command(
     namespace: str | None,
     output: str,
 ) -> None:
-    """Say which victims would make room for a pod, from which nodes and pods they are chosen, and why not the others.
+    """Show which pods a pod would preempt, on which node, and why not other pods and nodes.
 
-    FILE is YAML or JSON, or - for standard input: a Pod, all pods of a gang, or a Job or another workload that makes them.
-    The cluster is the live one; or, with --from, what kubectl wrote of it:
+    FILE is YAML or JSON, or - for standard input: a Pod, all pods of a gang, or a Job or another
+    workload that makes pods. The command reads the live cluster or, with --from, a dump that
+    kubectl wrote:
 
-        kubectl get nodes,pods,poddisruptionbudgets,jobs,namespaces,priorityclasses,configmaps -A -o json > cluster.json
+        kubectl get nodes,pods,pdb,jobs,ns,pc,cm -A -o json > cluster.json
 
-    Nothing is written. A scheduler that does not ask Reprieve chooses by priority alone. Reads with the rights of the
-    ClusterRole reprieve:audit.
+    It writes nothing. A scheduler that does not call Reprieve chooses victims by priority alone.
+    Needs the rights of the ClusterRole reprieve:audit.
 
-    Exits with 0 where the preemptor gets room, 1 where it does not, 2 where something could not be read.
+    Exit status: 0 the preemptor gets room; 1 it does not; 2 something could not be read.
     """
-    order = SimulateOptions(file=file, nodes=nodes, is_json=output == "json")
+    options = SimulateOptions(file=file, nodes=nodes, is_json=output == "json")
     moment = now or datetime.now(UTC)
     if files:
-        raise SystemExit(_simulate_dump(order, files, moment, namespace or "default"))
+        raise SystemExit(_simulate_dump(options, files, moment, namespace or "default"))
     if namespace is None:
         try:
             namespace = namespace_of_context(target.kubeconfig, target.context)
         except ApiError as error:
             fail(error.message)
-    run(target, partial(_simulate_cluster, request=_read(file, namespace), order=order, now=moment))
+    run(
+        target,
+        partial(_simulate_cluster, request=_read(file, namespace), options=options, now=moment),
+    )
 
 
 def _simulate_dump(
-    order: SimulateOptions, files: Sequence[str], now: datetime, namespace: str
+    options: SimulateOptions, files: Sequence[str], now: datetime, namespace: str
 ) -> int:
-    stage, unread = SnapshotBuilder(ClusterPolicy(), now), _UnreadableReporter()
-    request = _read(order.file, namespace)
-    _report_missing(dump.read(files, stage, unread.report), files)
-    return _decide_and_print(stage, request, order, unread, files)
+    builder, unreadable = SnapshotBuilder(ClusterPolicy(), now), _UnreadableReporter()
+    request = _read(options.file, namespace)
+    _report_missing(dump.read(files, builder, unreadable.report), files)
+    return _decide_and_print(builder, request, options, unreadable, files)
 
 
 async def _simulate_cluster(
-    api: Api, *, request: PreemptorRequest, order: SimulateOptions, now: datetime
+    api: Api, *, request: PreemptorRequest, options: SimulateOptions, now: datetime
 ) -> int:
-    unread = _UnreadableReporter()
-    reader = ClusterReader(api, "", unread.report)
-    stage = SnapshotBuilder(await reader.read_policy(), now)
+    unreadable = _UnreadableReporter()
+    reader = ClusterReader(api, "", unreadable.report)
+    builder = SnapshotBuilder(await reader.read_policy(), now)
     with ProgressCounter("objects read") as counter:
-        for role in OBJECT_KINDS:
-            if role.path:
+        for object_kind in OBJECT_KINDS:
+            if object_kind.path:
                 await reader.read_each(
-                    role.path, role.decode_as, _add_and_count(role, stage, counter)
+                    object_kind.path,
+                    object_kind.decode_as,
+                    _add_and_count(object_kind, builder, counter),
                 )
-    return _decide_and_print(stage, request, order, unread)
+    return _decide_and_print(builder, request, options, unreadable)
 
 
-def _report_missing(found: Iterable[dump.MissingKind], files: Sequence[str]) -> None:
-    for missing in found:
+def _report_missing(kinds: Iterable[dump.MissingKind], files: Sequence[str]) -> None:
+    for missing in kinds:
         click.echo(f"no {missing.kind} in {', '.join(files)}: {missing.consequence}", err=True)
 
 
 def _add_and_count(
-    object_kind: ObjectKind, cluster_view: SnapshotBuilder, counter: ProgressCounter
+    object_kind: ObjectKind, builder: SnapshotBuilder, counter: ProgressCounter
 ) -> Callable[[Any], None]:
-    def take(found: Any) -> None:
-        object_kind.add(cluster_view, found)
+    def add(decoded: Any) -> None:
+        object_kind.add(builder, decoded)
         counter.count()
 
-    return take
+    return add
 
 
 def _read(file: str, namespace: str) -> PreemptorRequest:
@@ -176,32 +184,32 @@ def _read(file: str, namespace: str) -> PreemptorRequest:
 
 
 def _decide_and_print(
-    cluster_view: SnapshotBuilder,
+    builder: SnapshotBuilder,
     request: PreemptorRequest,
-    order: SimulateOptions,
-    unread: _UnreadableReporter,
+    options: SimulateOptions,
+    unreadable: _UnreadableReporter,
     files: Sequence[str] = (),
 ) -> int:
-    scene = cluster_view.build()
-    if not scene.nodes:
-        fail("no nodes: there is nothing to choose from")
-    unknown = [node for node in order.nodes if node not in scene.nodes]
+    snapshot = builder.build()
+    if not snapshot.nodes:
+        fail("no nodes: the cluster or the dump has none, or they could not be read")
+    unknown = [node for node in options.nodes if node not in snapshot.nodes]
     if unknown:
         fail(f"node/{printable(unknown[0])}: not found")
-    nodes = tuple(dict.fromkeys(order.nodes)) or tuple(sorted(scene.nodes))
+    nodes = tuple(dict.fromkeys(options.nodes)) or tuple(sorted(snapshot.nodes))
     try:
-        guest = preemptor.build_preemptor(request, cluster_view)
+        pod = preemptor.build_preemptor(request, builder)
     except Unreadable as error:
-        fail(f"{order.file}: {printable(error.reason)}")
+        fail(f"{options.file}: {printable(error.reason)}")
     if files:
-        _report_missing(dump.missing_references(cluster_view), files)
-    misfit = preemptor.priority_mismatch(request, cluster_view)
-    if misfit:
-        click.echo(printable(misfit), err=True)
-    decision = selection.decide(guest, scene, nodes)
-    found = Simulation(preemptor=guest, snapshot=scene, nodes=nodes, decision=decision)
-    if order.is_json:
-        click.echo(json.dumps(build_document(found), ensure_ascii=False))
+        _report_missing(dump.missing_references(builder), files)
+    mismatch = preemptor.priority_mismatch(request, builder)
+    if mismatch:
+        click.echo(printable(mismatch), err=True)
+    decision = selection.decide(pod, snapshot, nodes)
+    simulation = Simulation(preemptor=pod, snapshot=snapshot, nodes=nodes, decision=decision)
+    if options.is_json:
+        click.echo(json.dumps(build_document(simulation), ensure_ascii=False))
     else:
-        click.echo("\n".join(build_text(found)))
-    return EXIT_FAILED if unread.count else int(not found.has_room)
+        click.echo("\n".join(build_text(simulation)))
+    return EXIT_FAILED if unreadable.count else int(not simulation.has_room)

@@ -1,4 +1,4 @@
-"""`reprieve watch`: the victims as they go. A live table on a terminal, a line for each change elsewhere."""
+"""`reprieve watch`: victims and their progress, as a live table or as a line for each change."""
 
 import asyncio
 import json
@@ -20,12 +20,12 @@ from reprieve_runtime.client.api import Api
 
 _REFRESH_SECONDS = 0.25
 _LINGER = timedelta(seconds=10)
-"""How long the table shows a victim that is over: long enough to be read."""
+"""How long the table shows a finished victim: long enough to read it."""
 
 Formatter = Callable[[VictimStatus, datetime], str]
 
 
-@click.command(short_help="Show victims as they go.")
+@click.command(short_help="Show victims and their progress.")
 @click.option(
     "-o",
     "--output",
@@ -33,12 +33,13 @@ Formatter = Callable[[VictimStatus, datetime], str]
     default="text",
     help="json: one object a line.",
 )
-@click.option("--once", is_flag=True, help="Show the victims of this moment and end.")
+@click.option("--once", is_flag=True, help="Show the current victims and exit.")
 @cluster_options()
 def command(target: ClusterTarget, *, output: str, once: bool) -> None:
-    """Show each victim: its phase, the time to its deadline, who asked, and how it ended.
+    """Show each victim: its phase, the time to its deadline, the initiator, and the outcome.
 
-    On a terminal a table that keeps itself up to date; elsewhere a line for each change. Ctrl-C ends it.
+    On a terminal, shows a table that updates itself; elsewhere, prints a line for each change.
+    Ctrl-C ends it.
     """
     console = Console()
     if output == "text" and console.is_terminal and not once:
@@ -48,7 +49,7 @@ def command(target: ClusterTarget, *, output: str, once: bool) -> None:
 
 
 def build_json(victim: VictimStatus, now: datetime) -> str:
-    """Return one change as one line of JSON; fields that say nothing are left out, times are RFC 3339."""
+    """Return one change as one line of JSON, without empty fields; times are RFC 3339."""
     state = victim.state
     document = {
         "at": timestamp.render(now),
@@ -117,6 +118,6 @@ async def _show_live_table(api: Api, *, target: ClusterTarget, console: Console)
                 await asyncio.wait([collecting], timeout=_REFRESH_SECONDS)
     finally:
         collecting.cancel()
-    # It follows for ever, so it has failed: the error comes out here.
+    # The task never ends by itself, so it has failed: this raises its error.
     await collecting
     return 0

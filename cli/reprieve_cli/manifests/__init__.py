@@ -1,1 +1,1 @@
-"""Reading YAML and JSON with the line of each field."""
+"""Reads manifests in YAML and JSON, with the line of each field."""

@@ -1,4 +1,4 @@
-"""A file's text as Kubernetes objects: documents split, lists opened, each object with the lines of its fields."""
+"""Splits a file's text into Kubernetes objects, also those in lists, with their fields' lines."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from typing import Any
 
 from . import field_paths, json_lines, yaml_lines
 from .field_paths import PathStep
-from .unreadable import Unreadable
+from .sources import Unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One object's source: enough to find a field's line again, without keeping a parsed tree of every file."""
+    """The source of one object: enough to find a field's line without keeping every parsed tree."""
 
     file: str
     first_line: int
     text: str
     syntax: ModuleType
     steps: tuple[PathStep, ...] = ()
-    """Where in the text the object is: of a list, `("items", 3)`."""
+    """The object's path in the text, like `("items", 3)` in a list."""
 
     def line_of(self, path: str = "") -> int:
-        """Return the line, from 1, where the field of `path` stands, or the part of its path that is there."""
+        """Return the line of a field, or of the longest part of its path that exists; from 1."""
         found: int = self.syntax.line_of(self.text, (*self.steps, *field_paths.parse(path)))
         return self.first_line + found
 
 
 def read(file: str, text: str) -> Iterator[tuple[Document, Any] | Unreadable]:
-    """Yield each object as a mapping, or why it cannot be read, with the line of the file, from 1."""
+    """Yield each object as a mapping, or why it cannot be read with the file's line, from 1."""
     try:
         syntax, parts = _split(file, text)
     except Unreadable as error:
@@ -43,7 +43,10 @@ def read(file: str, text: str) -> Iterator[tuple[Document, Any] | Unreadable]:
 
 
 def _split(file: str, text: str) -> tuple[ModuleType, Sequence[tuple[int, str]]]:
-    """Return the syntax and the documents. What looks like JSON but is not may be YAML, unless its name says JSON."""
+    """Return the syntax and the documents.
+
+    A text that begins like JSON but is not is read as YAML, unless the file's name ends in `.json`.
+    """
     if file.endswith(".json"):
         return json_lines, tuple(json_lines.split(text))
     if text.lstrip()[:1] in ("{", "["):
@@ -66,7 +69,7 @@ def _objects(
         or not _is_text(value.get("kind"))
         or not _is_text(value.get("apiVersion"))
     ):
-        yield Unreadable("no Kubernetes object: needs apiVersion and kind", document.line_of())
+        yield Unreadable("not a Kubernetes object: needs apiVersion and kind", document.line_of())
     elif value["kind"].endswith("List") and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
             yield from _objects(_item(document, index), item, _type_of_items(value))
@@ -85,7 +88,7 @@ def _item(document: Document, index: int) -> Document:
 
 
 def _type_of_items(value: dict[str, Any]) -> dict[str, Any]:
-    """Return what the items of a typed list need not say themselves; those of `List` must."""
+    """Return the kind and apiVersion that items of a typed list may omit; empty for a `List`."""
     kind = value["kind"].removesuffix("List")
     return {"kind": kind, "apiVersion": value["apiVersion"]} if kind else {}
 

@@ -1,4 +1,4 @@
-"""From the path of a field, as a violation names it, to the line where it stands."""
+"""Parses the path of a field, as a violation names it."""
 
 import re
 
@@ -13,7 +13,7 @@ def parse(path: str) -> tuple[PathStep, ...]:
 
 
 def path_in(text: str) -> str:
-    """Return the path that a warning begins with, empty where it begins with none."""
+    """Return the path at the beginning of a warning; empty if there is none."""
     match = _PATH.match(text)
     return match[0] if match else ""
 

@@ -1,4 +1,4 @@
-"""JSON as `kubectl get -o json` and `jq` write it, one document or several on end: values, and the line of each key."""
+"""Reads JSON with the line of each key: one document or several, as kubectl and jq write them."""
 
 import json
 import re
@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from .field_paths import PathStep
-from .unreadable import Unreadable
+from .sources import Unreadable
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _TOKEN = re.compile(r'[ \t\r\n:,]*(?:(?P<open>[{\[])|(?P<close>[}\]])|(?P<text>")|[^\s:,{}\[\]"]+)')
 
 
 def split(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each document with the line that it starts in; raises `Unreadable` with a line of the whole text."""
+    """Yield each document with its first line; raises `Unreadable` with the line in the text."""
     position = _end_of_space(text, 0)
     line = 1 + text.count("\n", 0, position)
     while position < len(text):
@@ -26,24 +26,24 @@ def split(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read(text: str) -> Any:
-    """Return one document, that `split` yielded, as plain values; two equal keys are refused."""
+    """Return the values of a document from `split`; raises `Unreadable` on a repeated key."""
     try:
         return _DECODER.decode(text)
-    except _DuplicateKeyError as twice:
+    except _DuplicateKeyError as key:
         raise Unreadable(
-            f'the key "{twice}" stands twice in one object', _line_of_second(text, str(twice))
+            f'the key "{key}" appears twice in one object', _line_of_second(text, str(key))
         ) from None
 
 
 def line_of(text: str, steps: Sequence[PathStep]) -> int:
-    """Return the line, counted from 0, of the key that the steps lead to, or of the last one that is there."""
-    place = _positions(text)
+    """Return the line of a key, or of the last key on its path that exists; counted from 0."""
+    position = _positions(text)
     for step in steps:
-        following = place.children.get(step)
+        following = position.children.get(step)
         if following is None:
             break
-        place = following
-    return place.line
+        position = following
+    return position.line
 
 
 def _end_of_document(text: str, position: int, line: int) -> int:
@@ -58,7 +58,7 @@ def _end_of_document(text: str, position: int, line: int) -> int:
     except Unreadable as error:
         raise Unreadable(error.reason, line - 1) from None
     except ValueError:
-        raise Unreadable("a number of too many digits", line - 1) from None
+        raise Unreadable("a number with too many digits", line - 1) from None
 
 
 def _end_of_space(text: str, position: int) -> int:
@@ -73,45 +73,45 @@ class _Position(NamedTuple):
 
 
 class _OpenContainer:
-    """An object or list that is being walked, and in an object the key that waits for its value."""
+    """An object or list that is not closed yet; in an object, also the key without a value."""
 
-    def __init__(self, place: _Position, *, is_object: bool) -> None:
-        self._position = place
+    def __init__(self, position: _Position, *, is_object: bool) -> None:
+        self._position = position
         self._is_object = is_object
         self._key: _Position | None = None
 
     def next_position(self, line: int, word: str | None) -> _Position | None:
-        """Return the place of the value that comes next, `None` where the word is a key instead."""
+        """Return the position of the next value; `None` if the word is a key."""
         if self._key is not None:
-            place, self._key = self._key, None
-            return place
+            position, self._key = self._key, None
+            return position
         step = word if self._is_object else len(self._position.children)
         assert step is not None
-        place = self._position.children[step] = _Position(line, {})
+        position = self._position.children[step] = _Position(line, {})
         if self._is_object:
-            self._key = place
+            self._key = position
             return None
-        return place
+        return position
 
 
 @lru_cache(maxsize=1)
 def _positions(text: str) -> _Position:
-    """Return where each key and item stands. The text is known to be JSON: tokens are enough."""
+    """Return the positions of all keys and items. The text is valid JSON, so tokens are enough."""
     root = _Position(0, {})
     stack: list[_OpenContainer] = []
     for line, match, word in _tokens(text):
         if match["close"]:
             stack.pop()
             continue
-        place = stack[-1].next_position(line, word) if stack else root
+        position = stack[-1].next_position(line, word) if stack else root
         if match["open"]:
-            assert place is not None
-            stack.append(_OpenContainer(place, is_object=match["open"] == "{"))
+            assert position is not None
+            stack.append(_OpenContainer(position, is_object=match["open"] == "{"))
     return root
 
 
 def _tokens(text: str) -> Iterator[tuple[int, "re.Match[str]", str | None]]:
-    """Yield each bracket, text and other word with its line; of a text also what it says."""
+    """Yield each bracket, string and other word with its line; for a string also its value."""
     line = counted = position = 0
     while match := _TOKEN.match(text, position):
         word, position = (
@@ -123,7 +123,7 @@ def _tokens(text: str) -> Iterator[tuple[int, "re.Match[str]", str | None]]:
 
 
 def _line_of_second(text: str, key: str) -> int:
-    """Return the line of a key that stands twice: the first such object's, as the decoder met them."""
+    """Return the line of the second occurrence, in the first object that repeats the key."""
     open_objects: list[set[str]] = []
     for line, match, word in _tokens(text):
         if match["open"]:
@@ -143,7 +143,7 @@ def _is_key(text: str, match: "re.Match[str]") -> bool:
 
 
 class _DuplicateKeyError(ValueError):
-    """A key that stands twice."""
+    """A key that appears twice in one object."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise Unreadable(f"{name} is no JSON number")
+    raise Unreadable(f"{name} is not a JSON number")
 
 
 _SCANNER = json.JSONDecoder(parse_constant=_refuse_constant)

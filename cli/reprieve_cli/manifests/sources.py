@@ -1,4 +1,4 @@
-"""Files, folders and standard input as texts. What cannot be read is one clause; the rest is still read."""
+"""Reads files, folders and standard input as texts. An unreadable file yields the reason."""
 
 import os
 import sys
@@ -6,19 +6,26 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .unreadable import Unreadable
-
 STDIN = "-"
 MAX_BYTES = 64 * 1024 * 1024
-"""Of one file: a cluster's whole configuration, and short of what fills a laptop's memory."""
+"""Limit of one file: enough for a cluster's whole configuration, but fits a laptop's memory."""
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
-"""They need not name a kind, and are no objects: kubectl is given what they make."""
+"""Input of kustomize. They may omit the kind, and the API server never receives them."""
+
+
+class Unreadable(Exception):  # noqa: N818 - named for what it reports, as `click.Abort` is
+    """A file or document that cannot be read: why, and on which of its lines, counted from 0."""
+
+    def __init__(self, reason: str, line: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
 
 
 class SourceText(NamedTuple):
-    """A file's content, or why there is none."""
+    """A file's content, or why it cannot be read."""
 
     file: str
     content: str | Unreadable
@@ -41,7 +48,7 @@ def read_all(
 def _read_folder(folder: Path, max_bytes: int, *, recursive: bool) -> Iterator[SourceText]:
     files = sorted(_manifests(folder, recursive=recursive))
     if not files:
-        hint = "" if recursive else "; -R also looks in the folders below"
+        hint = "" if recursive else "; -R also reads the folders below"
         yield SourceText(
             str(folder),
             Unreadable(f"no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file in it{hint}"),

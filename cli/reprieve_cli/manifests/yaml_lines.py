@@ -1,8 +1,9 @@
-"""YAML as Kubernetes reads it: one document to plain values, and the line of each key.
+"""Reads YAML as Kubernetes does: one document as plain values, and the line of each key.
 
-Scalars mean what they mean to sigs.k8s.io/yaml (go-yaml 2: `y`, `on` and `010` are no texts), because that is what an
-object becomes on its way to the API server. Aliases and merge keys are followed; a document that they, or mere depth,
-would blow up is refused. Two equal keys are refused: readers disagree about which one counts.
+Scalars mean what they mean to sigs.k8s.io/yaml (go-yaml 2: `y` and `on` are booleans, `010` is 8),
+because kubectl converts them so for the API server. Aliases and merge keys are followed. Refuses a
+document that becomes too large through aliases, or too deep, and one with a repeated key: parsers
+disagree about which of the two values counts.
 """
 
 import re
@@ -14,12 +15,12 @@ from typing import Any
 import yaml
 
 from .field_paths import PathStep
-from .unreadable import Unreadable
+from .sources import Unreadable
 
 MAX_DEPTH = 150
-"""Levels. The API server refuses more than 10,000; composing 100,000 ends the process."""
+"""Levels. The API server refuses more than 10,000; composing 100,000 crashes the process."""
 MAX_VALUES = 1_000_000
-"""Values that the aliases of a small document may make of it."""
+"""Values that a small document may have once its aliases are expanded."""
 
 _PLAIN, _TEXT = "plain", "text"
 _STR_TAG = "tag:yaml.org,2002:str"
@@ -28,7 +29,7 @@ _TRUE = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"
 _FALSE = ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
 _BOOLEANS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
 _NUMBER_STARTS = frozenset("+-.0123456789")
-_NO_TEXTS = _NULLS | _BOOLEANS.keys() | {"<<"}
+_NOT_STRINGS = _NULLS | _BOOLEANS.keys() | {"<<"}
 _INTEGER = re.compile(r"[+-]?(?:0x[0-9a-fA-F]+|0b[01]+|0o?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 64
@@ -39,7 +40,10 @@ _BLANK = re.compile(
 
 
 def split(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each document that says something with the line that it starts in: one that is broken spares the rest."""
+    """Yield each document that is not blank, with its first line.
+
+    Documents are parsed one by one, so that a broken one does not hide the others.
+    """
     starts = [0, *(match.start() for match in _DOCUMENT_START.finditer(text)), len(text)]
     line = 1
     for start, end in pairwise(starts):
@@ -51,13 +55,16 @@ def split(text: str) -> Iterator[tuple[int, str]]:
 
 def read(text: str) -> Any:
     """Return one document as plain values; raises `Unreadable` with the line, counted from 0."""
-    # A value takes two characters or more: what is not made by aliases always fits.
+    # A value takes two characters or more: a document without aliases always fits.
     return _ValueBuilder(max(MAX_VALUES, len(text))).build(compose(text))
 
 
 @lru_cache(maxsize=1)
 def compose(text: str) -> "yaml.Node":
-    """Return the document's tree of nodes. The last one is kept: findings are looked up in the order of documents."""
+    """Return the document's tree of nodes.
+
+    The last one is cached: lines are looked up in the order of the documents.
+    """
     try:
         return _Composer(text).get_single_node() or yaml.ScalarNode(_PLAIN, "")
     except yaml.MarkedYAMLError as error:
@@ -71,7 +78,7 @@ def compose(text: str) -> "yaml.Node":
 
 
 def line_of(text: str, steps: Sequence[PathStep]) -> int:
-    """Return the line, counted from 0, of the key that the steps lead to, or of the last one that is there."""
+    """Return the line of a key, or of the last key on its path that exists; counted from 0."""
     node = compose(text)
     line = node.start_mark.line
     for step in steps:
@@ -83,28 +90,30 @@ def line_of(text: str, steps: Sequence[PathStep]) -> int:
 
 
 _HINTS = {
-    "found character that cannot start any token": "a tab or another character that cannot start a value",
-    "second occurrence": "an anchor of the same name stands twice in one document",
+    "found character that cannot start any token": (
+        "a tab or another character that cannot start a value"
+    ),
+    "second occurrence": "an anchor is defined twice in one document",
 }
 
 
 class _Compose:
-    """What both of PyYAML's composers are told: leave scalars alone, and do not go too deep."""
+    """Settings for both of PyYAML's composers: do not resolve scalars, and limit the depth."""
 
     depth = 0
 
     def resolve(self, kind: object, value: object, implicit: Any) -> str:  # noqa: ARG002 - PyYAML's signature
-        """Say only whether a scalar is plain: its meaning is Go's, not PyYAML's."""
+        """Return only whether a scalar is plain: it is resolved as Go does, not as PyYAML does."""
         return _PLAIN if implicit is True or (implicit and implicit[0]) else _TEXT
 
     def descend_resolver(self, parent: object, index: object) -> None:  # noqa: ARG002 - PyYAML's signature
-        """Count one level more."""
+        """Enter a level."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
 
     def ascend_resolver(self) -> None:
-        """Count one level less."""
+        """Leave a level."""
         self.depth -= 1
 
 
@@ -112,7 +121,7 @@ if yaml.__with_libyaml__:
     from yaml._yaml import CParser
 
     class _Composer(_Compose, CParser):
-        """The C library's."""
+        """The composer of the C library."""
 else:
     from yaml.composer import Composer
     from yaml.parser import Parser
@@ -120,7 +129,7 @@ else:
     from yaml.scanner import Scanner
 
     class _Composer(_Compose, Reader, Scanner, Parser, Composer):  # type: ignore[no-redef]
-        """Thirty times slower; for machines without the C library."""
+        """The composer in Python, thirty times slower, for machines without the C library."""
 
         def __init__(self, text: str) -> None:
             Reader.__init__(self, text)
@@ -130,7 +139,7 @@ else:
 
 
 class _ValueBuilder:
-    """Turns the nodes of one document into values. What several aliases lead to is made anew for each, and counted."""
+    """Builds the values of one document. A node is built again for each alias, and counted."""
 
     def __init__(self, max_entries: int) -> None:
         self._values_left = max_entries
@@ -158,7 +167,7 @@ class _ValueBuilder:
             key = key_node.value
             if (
                 not isinstance(key, str)
-                or key in _NO_TEXTS
+                or key in _NOT_STRINGS
                 or key[0] in _NUMBER_STARTS
                 or key_node.tag != _PLAIN
             ):
@@ -168,7 +177,7 @@ class _ValueBuilder:
                 key = _key(key_node)
             if key in found:
                 raise Unreadable(
-                    f'the key "{key}" stands twice in one mapping', key_node.start_mark.line
+                    f'the key "{key}" appears twice in one mapping', key_node.start_mark.line
                 )
             found[key] = value
         for part in reversed(merged):
@@ -179,8 +188,8 @@ class _ValueBuilder:
 def _merged(value: Any, line: int) -> dict[str, Any]:
     parts = value if isinstance(value, list) else [value]
     if not all(isinstance(part, dict) for part in parts):
-        raise Unreadable("a merge key whose value is no mapping", line)
-    # The first of several wins.
+        raise Unreadable("a merge key whose value is not a mapping", line)
+    # The first of several takes precedence.
     return {key: item for part in reversed(parts) for key, item in part.items()}
 
 
@@ -194,7 +203,7 @@ def _key(node: "yaml.Node") -> str:
         return str(value).lower()
     if value is None:
         raise Unreadable(
-            "a key that is no text (unquoted braces of a template?)", node.start_mark.line
+            "a key that is not a string (unquoted braces of a template?)", node.start_mark.line
         )
     return str(value)
 
@@ -205,7 +214,7 @@ def _scalar(node: "yaml.Node") -> Any:
         node.tag in (_TEXT, _STR_TAG) or not node.tag.startswith("tag:yaml.org,2002:")
     ):
         return text
-    if text not in _NO_TEXTS:
+    if text not in _NOT_STRINGS:
         return _number(text) if text[0] in _NUMBER_STARTS and len(text) <= _MAX_DIGITS else text
     return _BOOLEANS.get(text, text if text == "<<" else None)
 

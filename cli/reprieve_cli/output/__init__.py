@@ -1,1 +1,1 @@
-"""Findings, and how they are written."""
+"""Findings, progress and explanations, and the formats in which they are printed."""

@@ -1,4 +1,4 @@
-"""What `reprieve explain` says, as lines for a person and as a document for programs. No I/O."""
+"""The result of `reprieve explain` as text and as a document for programs. No I/O."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,79 +12,84 @@ from reprieve_policy.preemption.selection.explain import VictimExplanation
 
 
 def build_text(
-    name: str, prospect: VictimExplanation, outlook: EvictionPreview, current: str
+    name: str, explanation: VictimExplanation, eviction: EvictionPreview, current: str
 ) -> Iterator[str]:
-    """Yield the lines for a person."""
-    yield f"{name}: class {prospect.preemption_class}, defended with priority {prospect.preemption_priority}"
+    """Yield the lines for a user."""
+    priority = explanation.preemption_priority
+    yield f"{name}: class {explanation.preemption_class}, preemption priority {priority}"
     if current:
         yield current
     sections: tuple[tuple[str, Iterator[str]], ...] = (
-        ("who may preempt it", _possible_preemptors(prospect)),
-        ("from when", _earliest_preemption(prospect)),
-        ("what it would cost", _cost_lines(outlook)),
-        ("what would happen", (f"{i}. {step}" for i, step in enumerate(outlook.steps, 1))),
+        ("possible preemptors", _possible_preemptors(explanation)),
+        ("earliest preemption", _earliest_preemption(explanation)),
+        ("cost of an eviction", _cost_lines(eviction)),
+        ("steps of an eviction", (f"{i}. {step}" for i, step in enumerate(eviction.steps, 1))),
     )
     for title, lines in sections:
         yield f"\n{title}:"
         yield from (f"  {line}" for line in lines)
 
 
-def build_document(prospect: VictimExplanation, outlook: EvictionPreview) -> dict[str, object]:
-    """Return the same for programs; what says nothing is left out, times are RFC 3339."""
-    protected, tolerated, price = prospect.protected_by, prospect.tolerated, outlook.cost
-    until = _optional_time(prospect.until)
+def build_document(explanation: VictimExplanation, eviction: EvictionPreview) -> dict[str, object]:
+    """Return the document for programs, without empty fields; times are RFC 3339."""
+    protected, tolerated, cost = explanation.protected_by, explanation.tolerated, eviction.cost
+    until = _optional_time(explanation.until)
     document = {
-        "preemptionClass": prospect.preemption_class,
-        "preemptorClasses": list(prospect.preemptor_classes),
-        "preemptionPriority": prospect.preemption_priority,
+        "preemptionClass": explanation.preemption_class,
+        "preemptorClasses": list(explanation.preemptor_classes),
+        "preemptionPriority": explanation.preemption_priority,
         "protected": protected
         and {"ground": protected.reason, "detail": protected.detail, "until": until},
         "tolerated": tolerated
         and {"below": tolerated.minimum, "until": _optional_time(tolerated.until)},
         "cost": {
-            "hours": price.recorded.hours,
-            "device": price.device,
-            "checkpoint": price.checkpoint,
-            "recompute": price.recompute,
-            "walltime": price.walltime,
-            "stated": price.stated,
+            "hours": cost.recorded.hours,
+            "device": cost.device,
+            "checkpoint": cost.checkpoint,
+            "recompute": cost.recompute,
+            "walltime": cost.walltime,
+            "stated": cost.stated,
         },
-        "steps": list(outlook.steps),
+        "steps": list(eviction.steps),
     }
     return {key: value for key, value in document.items() if value is not None}
 
 
-def _possible_preemptors(prospect: VictimExplanation) -> Iterator[str]:
-    if prospect.preemptor_classes:
-        classes = ClassSet(frozenset(prospect.preemptor_classes))
-        yield f"a pod of class {classes} whose priority is above {prospect.preemption_priority}"
+def _possible_preemptors(explanation: VictimExplanation) -> Iterator[str]:
+    if explanation.preemptor_classes:
+        classes = ClassSet(frozenset(explanation.preemptor_classes))
+        yield f"a pod of class {classes} whose priority is above {explanation.preemption_priority}"
     else:
-        yield "nobody"
-    yield "whoever may delete it may also ask it to go, whatever its class: it is given notice"
+        yield "none: no pod may preempt it"
+    yield "a user who may delete it may evict it softly, whatever its class: it gets notice first"
 
 
-def _earliest_preemption(prospect: VictimExplanation) -> Iterator[str]:
-    protected, tolerated = prospect.protected_by, prospect.tolerated
+def _earliest_preemption(explanation: VictimExplanation) -> Iterator[str]:
+    protected, tolerated = explanation.protected_by, explanation.tolerated
     if protected is not None:
-        is_for_good = protected.reason is RefusalReason.NON_PREEMPTIBLE
-        holds = (
-            _until(prospect.until)
-            if prospect.until is not None or is_for_good
-            else "not while this holds"
+        is_permanent = protected.reason is RefusalReason.NON_PREEMPTIBLE
+        time = (
+            _until(explanation.until)
+            if explanation.until is not None or is_permanent
+            else "not as long as this applies"
         )
-        yield f"{holds}: {protected.reason}: {protected.detail}"
+        yield f"{time}: {protected.reason}: {protected.detail}"
     else:
         yield "now"
     if tolerated is not None:
-        yield f"{_until(tolerated.until)} where the preemptor's priority is below {tolerated.minimum}: its PriorityClass tolerates that"
+        preemptors = f"by a preemptor with a priority below {tolerated.minimum}"
+        yield f"{_until(tolerated.until)} {preemptors}: its PriorityClass tolerates those"
 
 
-def _cost_lines(outlook: EvictionPreview) -> Iterator[str]:
-    cost = outlook.cost
-    parts = f"checkpoint {cost.checkpoint:.3g}, recompute {cost.recompute:.3g}, walltime {cost.walltime:.3g}"
+def _cost_lines(eviction: EvictionPreview) -> Iterator[str]:
+    cost = eviction.cost
+    parts = (
+        f"checkpoint {cost.checkpoint:.3g}, recompute {cost.recompute:.3g}, "
+        f"walltime {cost.walltime:.3g}"
+    )
     yield f"{cost.hours:.4g} {cost.device.upper()}-hours: {parts}"
     if cost.stated:
-        yield f"and says {keys.EVICTION_COST} {cost.stated}: those that say less go first"
+        yield f"{keys.EVICTION_COST} is {cost.stated}: pods with a lower value are evicted first"
 
 
 def _until(moment: datetime | None) -> str:

@@ -1,4 +1,4 @@
-"""What `check` and `audit` say: one finding is one fact about one object, or about a file that cannot be read."""
+"""The findings of `check` and `audit`: facts about one object, or about an unreadable file."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 
 class Level(StrEnum):
-    """How bad it is: a violation would be refused, a warning would be shown, what is unreadable was not judged."""
+    """A violation would be refused, a warning shown; an unreadable object was not checked."""
 
     VIOLATION = "violation"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Level(StrEnum):
 
 
 class ObjectName(NamedTuple):
-    """Which object, as far as it says."""
+    """Kind, namespace and name of an object; empty where the object lacks them."""
 
     kind: str
     namespace: str
@@ -28,7 +28,7 @@ class ObjectName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One line of a report. `line` counts from 1, 0 where there is none; `file` is empty for what a cluster has."""
+    """One line of a report. `line` counts from 1, 0 is none; `file` is empty in an audit."""
 
     level: Level
     message: str
@@ -38,25 +38,25 @@ class Finding:
     path: str = ""
     rule: str = ""
     enforcement: str = ""
-    """Of the Namespace that the object is in; empty where nobody looked."""
+    """The enforcement of the object's Namespace; empty if unknown."""
 
     @property
     def text(self) -> str:
-        """The message with the path of the field that it is about, as kubectl would show it."""
+        """The message with the path of its field, as kubectl shows it."""
         return f"{self.path}: {self.message}" if self.path else self.message
 
     def with_location(self, file: str, line: int, name: ObjectName) -> Self:
-        """Return it with where it was found."""
+        """Return the finding with its file, line and object."""
         return replace(self, file=file, line=line, object=name)
 
     def with_object(self, name: ObjectName, enforcement: str) -> Self:
-        """Return it with the object that it is about, and how strictly that object's Namespace is held to rules."""
+        """Return the finding with its object and the enforcement of the object's Namespace."""
         return replace(self, object=name, enforcement=enforcement)
 
 
 @dataclass(slots=True)
 class Summary:
-    """How much was judged, and what came of it."""
+    """The numbers of checked files and objects and of findings."""
 
     files: int = 0
     objects: int = 0
@@ -72,21 +72,22 @@ class Summary:
             self.unreadable += finding.level is Level.UNREADABLE
 
     def exit_status(self, *, strict: bool = False) -> int:
-        """2 where something could not be read, 1 where a rule is violated (with `strict` also where one warns), else 0."""
+        """Return 2 for unreadable objects, 1 for violations (`strict`: or warnings), else 0."""
         if self.unreadable:
             return 2
         return 1 if self.violations or (strict and self.warnings) else 0
 
     def __str__(self) -> str:
-        said = [_counted(self.violations, "violation"), _counted(self.warnings, "warning")]
-        unread = f"; {self.unreadable} could not be read" if self.unreadable else ""
-        return f"{_counted(self.objects, 'object')} checked: {', '.join(said)}{unread}"
+        findings = [counted(self.violations, "violation"), counted(self.warnings, "warning")]
+        unreadable = f"; {self.unreadable} could not be read" if self.unreadable else ""
+        return f"{counted(self.objects, 'object')} checked: {', '.join(findings)}{unreadable}"
 
 
 def printable(text: str) -> str:
-    """Return `text` as one line that can do nothing to a terminal: names of files and objects are anybody's."""
+    """Return `text` as one line without control characters: names are chosen by users."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun, in the plural unless it is 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""How far a long command is: on a terminal only, on standard error, and only once it takes longer than two seconds."""
+"""The progress of a long command: on standard error, on a terminal only, after two seconds."""
 
 import sys
 import time
@@ -14,13 +14,13 @@ _EVERY = 100
 
 
 class ProgressCounter:
-    """Says how many there were so far. To be entered, and left once all have been counted."""
+    """A context manager that shows a running count."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._number = 0
-        self._is_watched = sys.stderr.isatty()
-        self._begun = time.monotonic()
+        self._is_terminal = sys.stderr.isatty()
+        self._started = time.monotonic()
         self._shown = ExitStack()
         self._update: Callable[[str], None] | None = None
 
@@ -36,21 +36,22 @@ class ProgressCounter:
         self._shown.close()
 
     def count(self, more: int = 1) -> None:
-        """Take in `more` of them."""
+        """Add `more` to the count."""
         before, self._number = self._number, self._number + more
-        if not self._is_watched or before // _EVERY == self._number // _EVERY:
+        if not self._is_terminal or before // _EVERY == self._number // _EVERY:
             return
         text = f"{self._number} {self._what}"
         if self._update is not None:
             self._update(text)
-        elif time.monotonic() - self._begun > _QUIET_SECONDS:
-            from rich.console import Console  # noqa: PLC0415 - costs more than a short command's whole work
+        elif time.monotonic() - self._started > _QUIET_SECONDS:
+            # Imported here: the import takes longer than a short command.
+            from rich.console import Console  # noqa: PLC0415
 
             self._update = self._shown.enter_context(Console(stderr=True).status(text)).update
 
 
 def track(items: Iterable[T], what: str) -> Iterator[T]:
-    """Yield the items, and say how many there were."""
+    """Yield the items and show their number."""
     with ProgressCounter(what) as counter:
         for item in items:
             yield item

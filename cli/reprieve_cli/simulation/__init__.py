@@ -1,1 +1,1 @@
-"""Simulating a preemption from a dump or a live cluster."""
+"""Simulates preemptions and reclaims, from a live cluster or a dump."""

@@ -1,7 +1,7 @@
-"""A cluster as `kubectl get … -o json` or `-o yaml` wrote it down, in files that may be large.
+"""Reads dumps of a cluster: files, possibly large, from `kubectl get … -o json` or `-o yaml`.
 
-A list in JSON is cut into its objects without decoding them; each is then decoded once, for the few fields that are read,
-in the order in which a stage wants them.
+A list in JSON is split into its objects without decoding them. Each object is then decoded once,
+only the fields that are needed, in the order that the snapshot builder needs.
 """
 
 from collections import defaultdict
@@ -11,39 +11,37 @@ from typing import Any, NamedTuple
 import msgspec
 
 from reprieve_cli.manifests import documents, sources
-from reprieve_cli.manifests.sources import SourceText
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.sources import SourceText, Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
 
-from .object_kinds import BY_GROUP_KIND, OBJECT_KINDS, ObjectKind
-from .snapshot_builder import SnapshotBuilder
+from .snapshot_builder import BY_GROUP_KIND, OBJECT_KINDS, ObjectKind, SnapshotBuilder
 
 _MIB = 1024 * 1024
 MAX_BYTES = 1024 * _MIB
-"""Of one file: 100,000 pods of 10 KB."""
+"""Limit of one file: 100,000 pods of 10 KB."""
 
 
 class MissingKind(NamedTuple):
-    """A kind of which a dump has no object, and what that means for who reads on."""
+    """A kind of which a dump has no object, and what follows from that."""
 
     kind: str
     consequence: str
 
 
 _REQUIRED_KINDS = (
-    MissingKind("Namespace", "every namespace counts as one that says nothing"),
+    MissingKind("Namespace", "every namespace counts as one without annotations"),
     MissingKind(
         "PriorityClass",
-        "nobody tolerates anybody, and a preemptor's priority must stand in its pod",
+        "no pod tolerates any preemptor, and the preemptor needs spec.priority",
     ),
 )
 
 _OPTIONAL_KINDS = {
-    "ElasticQuota": "pods that name one are judged without it",
-    "PodGroup": "pods that name one go one by one, by their own priority",
+    "ElasticQuota": "pods that name one are evaluated without it",
+    "PodGroup": "pods that name one are evicted one by one, by their own priority",
 }
-"""Kinds that few clusters have: they are missing where a pod names one that is not there."""
+"""Kinds that few clusters have: reported only if a pod names an object that the files lack."""
 
 
 class _TypeMeta(msgspec.Struct):
@@ -56,7 +54,7 @@ class _TypedList(_TypeMeta):
 
 
 class _Item(NamedTuple):
-    """One object that is not decoded yet, what it is, and where it stands."""
+    """One object that is not decoded yet, its kind, and its location in the files."""
 
     object_kind: ObjectKind | None
     location: str
@@ -64,35 +62,44 @@ class _Item(NamedTuple):
 
 
 def read(
-    files: Iterable[str], cluster_view: SnapshotBuilder, report: Callable[[str], None]
+    files: Iterable[str], builder: SnapshotBuilder, report: Callable[[str], None]
 ) -> list[MissingKind]:
-    """Have the stage take in what the files have, and return what they have nothing of; what cannot be read is told."""
-    found: dict[ObjectKind, list[_Item]] = defaultdict(list)
+    """Add the objects of the files to the builder; return the required kinds that the files lack.
+
+    Reports what cannot be read.
+    """
+    items_by_kind: dict[ObjectKind, list[_Item]] = defaultdict(list)
     with ProgressCounter("objects found") as counter:
         for text in sources.read_all(files, recursive=False, max_bytes=MAX_BYTES):
             for item in _items(text):
                 if isinstance(item, str):
                     report(item)
                 elif item.object_kind is not None:
-                    found[item.object_kind].append(item)
+                    items_by_kind[item.object_kind].append(item)
                 counter.count()
     missing = [
-        wanted for wanted in _REQUIRED_KINDS if not any(role.kind == wanted.kind for role in found)
+        required
+        for required in _REQUIRED_KINDS
+        if not any(object_kind.kind == required.kind for object_kind in items_by_kind)
     ]
     with ProgressCounter("objects read") as counter:
-        for role in OBJECT_KINDS:
-            # Forgotten one by one: all objects of a large cluster, decoded, would take several times the file's room.
-            for item in _pop_each(found[role]):
-                _add(item, role, cluster_view, report)
+        for object_kind in OBJECT_KINDS:
+            # Each item is dropped once it is decoded: all decoded objects of a large cluster would
+            # take several times the memory of the file.
+            for item in _pop_each(items_by_kind[object_kind]):
+                _add(item, object_kind, builder, report)
                 counter.count()
     return missing
 
 
-def missing_references(cluster_view: SnapshotBuilder) -> list[MissingKind]:
-    """Return what pods name and the files have not, once of each kind; asked when the preemptor is known too."""
+def missing_references(builder: SnapshotBuilder) -> list[MissingKind]:
+    """Return what pods name and the files lack, once for each kind.
+
+    To be called when the preemptor is built: its pods may name such objects too.
+    """
     return [
         MissingKind(f"{kind} like {printable(name)}", _OPTIONAL_KINDS[kind])
-        for kind, name in sorted(cluster_view.missing_references.items())
+        for kind, name in sorted(builder.missing_references.items())
     ]
 
 
@@ -105,22 +112,20 @@ def _pop_each(items: list[_Item]) -> Iterator[_Item]:
 def _add(
     item: _Item,
     object_kind: ObjectKind,
-    cluster_view: SnapshotBuilder,
+    builder: SnapshotBuilder,
     report: Callable[[str], None],
 ) -> None:
     try:
         if isinstance(item.content, msgspec.Raw):
-            object_kind.add(
-                cluster_view, msgspec.json.decode(item.content, type=object_kind.decode_as)
-            )
+            object_kind.add(builder, msgspec.json.decode(item.content, type=object_kind.decode_as))
         else:
-            object_kind.add(cluster_view, msgspec.convert(item.content, object_kind.decode_as))
+            object_kind.add(builder, msgspec.convert(item.content, object_kind.decode_as))
     except msgspec.ValidationError as error:
         report(f"{item.location}: {object_kind.kind}: {error}")
 
 
 def _items(text: SourceText) -> Iterator[_Item | str]:
-    """Yield the objects of a file, or sentences about what cannot be read."""
+    """Yield the objects of a file, and messages about what cannot be read."""
     if isinstance(text.content, Unreadable):
         yield f"{text.file}: {text.content.reason}"
         return
@@ -129,19 +134,21 @@ def _items(text: SourceText) -> Iterator[_Item | str]:
         yield from _listed(text.file, listed, text.content)
         return
     if len(text.content) > sources.MAX_BYTES:
-        yield f"{text.file}: larger than {sources.MAX_BYTES // _MIB} MiB, and not one list in JSON: use kubectl's -o json"
+        limit = f"larger than {sources.MAX_BYTES // _MIB} MiB"
+        yield f"{text.file}: {limit}, and not a single list in JSON: use kubectl's -o json"
         return
     for found in documents.read(text.file, text.content):
         if isinstance(found, Unreadable):
             yield f"{text.file}:{found.line}: {found.reason}"
         else:
             document, value = found
-            place = f"{text.file}: {'.'.join(map(str, document.steps))}".removesuffix(": ")
-            yield _Item(_object_kind(_TypeMeta(value["kind"], value["apiVersion"])), place, value)
+            location = f"{text.file}: {'.'.join(map(str, document.steps))}".removesuffix(": ")
+            typed = _TypeMeta(value["kind"], value["apiVersion"])
+            yield _Item(_object_kind(typed), location, value)
 
 
 def _decode_list(content: str) -> _TypedList | None:
-    """Return a list or an object in JSON; `None` where it is neither, or more than one."""
+    """Return the one list or object of a JSON text; `None` if it is anything else."""
     if content.lstrip()[:1] != "{":
         return None
     try:
@@ -156,13 +163,13 @@ def _listed(file: str, listed: _TypedList, content: str) -> Iterator[_Item | str
         return
     inherited = _TypeMeta(listed.kind.removesuffix("List"), listed.apiVersion)
     for index, item in enumerate(listed.items):
-        place = f"{file}: items.{index}"
+        location = f"{file}: items.{index}"
         try:
             typed = msgspec.json.decode(item, type=_TypeMeta)
         except msgspec.ValidationError as error:
-            yield f"{place}: {error}"
+            yield f"{location}: {error}"
             continue
-        yield _Item(_object_kind(typed if typed.kind else inherited), place, item)
+        yield _Item(_object_kind(typed if typed.kind else inherited), location, item)
 
 
 def _object_kind(typed: _TypeMeta) -> ObjectKind | None:

@@ -1,4 +1,4 @@
-"""For whom victims are looked for: the pods of a file, or those that a workload in it would make."""
+"""The preemptor of a simulation: the pods of a file, or the pods that its workload would make."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from reprieve_cli.manifests import documents, sources
-from reprieve_cli.manifests.subjects import without_nulls
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.manifest_objects import without_nulls
+from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_policy import facts, keys
 from reprieve_policy.gangs import disruption
@@ -28,123 +28,127 @@ _MAX_PODS = disruption.MAX_MEMBERS
 
 
 class RequestedPod(NamedTuple):
-    """A pod that wants room."""
+    """A pod that needs room."""
 
     pod: Pod
     workload: WorkloadReference | None
-    """The workload that would make it; `None`: it is in the file itself."""
+    """The workload that would make it; `None` if the file contains the pod itself."""
 
 
 class PreemptorRequest(NamedTuple):
-    """What a file asks room for."""
+    """The pods of a file that need room."""
 
     pods: Sequence[RequestedPod]
     groups: Sequence[NamedPodGroup]
-    """Native groups that stand beside them."""
+    """The native PodGroups of the file."""
     origins: Sequence[str]
-    """Which objects make them, as a person calls them."""
+    """The names of the objects that make the pods, for messages."""
 
 
 def read(file: str, namespace: str) -> PreemptorRequest:
-    """Return the pods of a file, in `namespace` where they name none; raises `Unreadable`."""
+    """Return the pods of a file, in `namespace` if they name none; raises `Unreadable`."""
     pods: list[RequestedPod] = []
     groups: list[NamedPodGroup] = []
     origins: list[str] = []
     others: list[str] = []
     for document in _documents(file):
-        said = _mapping(document.get("metadata"))
-        metadata = document["metadata"] = {**said, "namespace": said.get("namespace") or namespace}
+        given = _mapping(document.get("metadata"))
+        metadata = document["metadata"] = {
+            **given,
+            "namespace": given.get("namespace") or namespace,
+        }
         name = printable(f"{document['kind']} {metadata['namespace']}/{metadata.get('name', '')}")
         row = KINDS.get(document["kind"])
-        is_ours = kinds.is_served_as(
+        is_known = kinds.is_served_as(
             document["kind"], str(document["apiVersion"]).rpartition("/")[0]
         )
-        if row is None or not is_ours:
+        if row is None or not is_known:
             others.append(name)
         elif row.kind == "PodGroup":
             groups.append(_convert(document, NamedPodGroup, name))
         elif row.template is None:
             others.append(name)
         else:
-            maker = (
+            workload = (
                 WorkloadReference(metadata["namespace"], row.kind, metadata.get("name", ""))
                 if row.template
                 else None
             )
-            pods += (RequestedPod(pod, maker) for pod in _pods_of(document, row.template, name))
+            pods += (RequestedPod(pod, workload) for pod in _pods_of(document, row.template, name))
             origins.append(name)
     if not pods:
-        made = f"{others[0]} makes no pods: " if others else ""
-        raise Unreadable(
-            f"{made}needs a Pod, or a workload that makes some, like {', '.join(_workload_kinds())}"
-        )
+        prefix = f"{others[0]} makes no pods: " if others else ""
+        accepted = ", ".join(_workload_kinds())
+        raise Unreadable(f"{prefix}must be a Pod, or a workload that makes pods, like {accepted}")
     return PreemptorRequest(pods, groups, origins)
 
 
-def build_preemptor(request: PreemptorRequest, cluster_view: SnapshotBuilder) -> Preemptor:
-    """Return the preemptor that a request is about: its first pod, with its gang; raises `Unreadable`."""
+def build_preemptor(request: PreemptorRequest, builder: SnapshotBuilder) -> Preemptor:
+    """Return the first pod of the request with its gang; raises `Unreadable`."""
     for group in request.groups:
-        cluster_view.add_pod_group(_with_resolved_priority(group, cluster_view))
+        builder.add_pod_group(_with_resolved_priority(group, builder))
     found = [
-        _build_pod_preemptor(asked, index, cluster_view) for index, asked in enumerate(request.pods)
+        _build_pod_preemptor(requested, index, builder)
+        for index, requested in enumerate(request.pods)
     ]
     gangs = {each.gang for each in found}
     if len(found) > 1 and len(gangs) == 1 and None in gangs and len(request.origins) == 1:
-        # A Deployment's pods, say: each preempts for itself, and all alike.
+        # For example a Deployment: each of its pods preempts on its own, and all are alike.
         found = found[:1]
     if len(gangs) > 1 or (None in gangs and len(found) > 1):
         raise Unreadable(
-            f"{len(found)} preemptors, {request.origins[0]} the first: must be one pod, or the pods of one gang"
+            f"{len(found)} preemptors, the first is {request.origins[0]}: "
+            "must be one pod, or the pods of one gang"
         )
     if None not in gangs:
-        found = _merge_with_cluster(request.pods, found, cluster_view)
+        found = _merge_with_cluster(request.pods, found, builder)
     if not found:
-        raise Unreadable(
-            f"{request.origins[0]}: all its pods have room already: it preempts nobody"
-        )
-    return cluster_view.with_gang(found[0], found[1:])
+        raise Unreadable(f"{request.origins[0]}: all its pods are already placed on nodes")
+    return builder.with_gang(found[0], found[1:])
 
 
 def _merge_with_cluster(
-    pods: Sequence[RequestedPod], found: Sequence[Preemptor], cluster_view: SnapshotBuilder
+    pods: Sequence[RequestedPod], found: Sequence[Preemptor], builder: SnapshotBuilder
 ) -> list[Preemptor]:
-    """Return a gang's pods as their workloads have them in the cluster: those with room ask for none, and who waits is asked about.
+    """Return a gang's pods, each replaced by its counterpart in the cluster if there is one.
 
-    Without this, a gang that is there already would need room twice.
+    A pod that is placed on a node drops out, and a pending pod keeps its name and nominated node.
+    Without this, a gang that is in the cluster already would need room twice.
     """
-    places: dict[WorkloadReference, Iterator[Preemptor | None]] = {}
-    standing = []
-    for (_, maker), preemptor in zip(pods, found, strict=True):
-        if maker is not None and maker not in places:
-            staying, waiting = cluster_view.take_pending_pods(maker)
-            places[maker] = chain(repeat(None, staying), waiting)
-        known = preemptor if maker is None else next(places[maker], preemptor)
+    counterparts: dict[WorkloadReference, Iterator[Preemptor | None]] = {}
+    merged = []
+    for (_, workload), preemptor in zip(pods, found, strict=True):
+        if workload is not None and workload not in counterparts:
+            placed, pending = builder.take_pending_pods(workload)
+            counterparts[workload] = chain(repeat(None, placed), pending)
+        known = preemptor if workload is None else next(counterparts[workload], preemptor)
         if known is not None:
-            guest = replace(preemptor.demand, uid=known.demand.uid)
-            standing.append(
+            demand = replace(preemptor.demand, uid=known.demand.uid)
+            merged.append(
                 replace(
-                    preemptor, demand=guest, name=known.name, nominated_node=known.nominated_node
+                    preemptor, demand=demand, name=known.name, nominated_node=known.nominated_node
                 )
             )
-    return standing
+    return merged
 
 
-def priority_mismatch(request: PreemptorRequest, cluster_view: SnapshotBuilder) -> str:
-    """Say which pod has not the priority of its native group; empty where all have."""
+def priority_mismatch(request: PreemptorRequest, builder: SnapshotBuilder) -> str:
+    """Return a message about the first pod whose priority is not its native group's, else ""."""
     for pod, _ in request.pods:
-        native, own = cluster_view.pod_group_of(pod), cluster_view.preemptor_of(pod).demand.priority
+        native, own = builder.pod_group_of(pod), builder.preemptor_of(pod).demand.priority
         if native is not None and native.priority != own:
-            what = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.priority: Invalid value: {own}"
-            return f"{what}: must be {native.priority}, as its PodGroup's: kube-scheduler places none of this group"
+            name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+            return (
+                f"{name}: spec.priority: Invalid value: {own}: must be {native.priority}, as in "
+                "its PodGroup: kube-scheduler places no pod of such a group"
+            )
     return ""
 
 
-def _with_resolved_priority(group: NamedPodGroup, cluster_view: SnapshotBuilder) -> NamedPodGroup:
-    """Return a group with its priority, as admission has it."""
+def _with_resolved_priority(group: NamedPodGroup, builder: SnapshotBuilder) -> NamedPodGroup:
+    """Return a group with the priority that admission sets."""
     spec = group.spec or PodGroupSpec()
-    named = facts.priority_class_named(
-        spec.priorityClassName, cluster_view.policy.facts_as_enforced("")
-    )
+    named = facts.priority_class_named(spec.priorityClassName, builder.policy.facts_as_enforced(""))
     if spec.priority is not None or named is None:
         return group
     return replace(group, spec=replace(spec, priority=named.value))
@@ -165,24 +169,24 @@ def _documents(file: str) -> Iterator[dict[str, Any]]:
 
 
 def _pods_of(document: dict[str, Any], template: str, name: str) -> list[Pod]:
-    """Return a pod, or all pods that a workload makes at once."""
+    """Return the pod itself, or all pods that a workload makes at once."""
     if document["kind"] == "Pod":
         return [_convert(document, Pod, name)]
     count = pod_requests.pods_of(_convert(document, Resource, name))
     count = 1 if count is None else count
     if not 0 < count <= _MAX_PODS:
         raise Unreadable(f"{name}: makes {count} pods at once: must be between 1 and {_MAX_PODS}")
-    made = document
+    found = document
     for step in template.removesuffix(".").split("."):
-        made = _mapping(made.get(step))
-    return [_convert(_pod_manifest(document, made, index), Pod, name) for index in range(count)]
+        found = _mapping(found.get(step))
+    return [_convert(_pod_manifest(document, found, index), Pod, name) for index in range(count)]
 
 
 def _pod_manifest(owner: dict[str, Any], template: dict[str, Any], index: int) -> dict[str, Any]:
     """Return a pod as the owner's controller would make it."""
-    metadata, said = owner["metadata"], _mapping(template.get("metadata"))
+    metadata, given = owner["metadata"], _mapping(template.get("metadata"))
     name = str(metadata.get("name", ""))
-    labels, spec = _mapping(said.get("labels")), _mapping(template.get("spec"))
+    labels, spec = _mapping(given.get("labels")), _mapping(template.get("spec"))
     if owner["kind"] == "Job":
         labels = {**labels, keys.JOB: name}
         bounds = [_mapping(each).get("activeDeadlineSeconds") for each in (spec, owner.get("spec"))]
@@ -198,8 +202,8 @@ def _pod_manifest(owner: dict[str, Any], template: dict[str, Any], index: int) -
         "name": name,
         "controller": True,
     }
-    made = {"name": f"{name}-{index}", "namespace": metadata["namespace"], "labels": labels}
-    return {"metadata": {**said, **made, "ownerReferences": [reference]}, "spec": spec}
+    fixed = {"name": f"{name}-{index}", "namespace": metadata["namespace"], "labels": labels}
+    return {"metadata": {**given, **fixed, "ownerReferences": [reference]}, "spec": spec}
 
 
 def _convert(document: dict[str, Any], kind: type[T], name: str) -> T:
@@ -214,15 +218,15 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _build_pod_preemptor(
-    asked: RequestedPod, index: int, cluster_view: SnapshotBuilder
+    requested: RequestedPod, index: int, builder: SnapshotBuilder
 ) -> Preemptor:
-    pod = asked.pod
+    pod = requested.pod
     name = printable(f"pod {pod.metadata.namespace}/{pod.metadata.name}")
     if not pod.is_pending:
-        raise Unreadable(f"{name}: has room already, or has ended: it preempts nobody")
+        raise Unreadable(f"{name}: is already placed on a node, or has ended")
     wanted = pod.spec.priorityClassName
-    if wanted and pod.spec.priority is None and wanted not in cluster_view.policy.priority_classes:
+    if wanted and pod.spec.priority is None and wanted not in builder.policy.priority_classes:
         raise Unreadable(f'{name}: spec.priorityClassName: Not found: "{printable(wanted)}"')
-    known = cluster_view.find_pending_pod(pod.metadata) if asked.workload is None else None
+    known = builder.find_pending_pod(pod.metadata) if requested.workload is None else None
     uid = pod.metadata.uid or (f"simulated-{index}" if known is None else known.demand.uid)
-    return cluster_view.preemptor_of(replace(pod, metadata=replace(pod.metadata, uid=uid)))
+    return builder.preemptor_of(replace(pod, metadata=replace(pod.metadata, uid=uid)))

@@ -1,4 +1,4 @@
-"""What `reprieve reclaim` is about to do, as lines for a person. No I/O."""
+"""The plan of `reprieve reclaim` as text. No I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _ORDER = tuple(_COLOURS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """One pod, what becomes of it, and what that costs."""
+    """One pod, the decision about it, and the cost of evicting it."""
 
     candidate: ReclaimCandidate
     decision: ReclaimResult
@@ -31,16 +31,16 @@ class PlanRow:
 
     @property
     def name(self) -> str:
-        """With its namespace."""
+        """The pod's namespace and name."""
         metadata = self.candidate.pod.metadata
         return f"{metadata.namespace}/{metadata.name}"
 
 
 def decide_rows(
-    candidates: Iterable[ReclaimCandidate], home: str, known: ClusterPolicy, now: datetime
+    candidates: Iterable[ReclaimCandidate], home: str, policy: ClusterPolicy, now: datetime
 ) -> list[PlanRow]:
-    """Decide about each pod; those that go first, of these the cheapest."""
-    rows = [_decide(party, home, known, now) for party in candidates]
+    """Decide about each pod; return the pods to evict first, cheapest first, then the others."""
+    rows = [_decide(candidate, home, policy, now) for candidate in candidates]
     return sorted(
         rows, key=lambda row: (_ORDER.index(row.decision.action), row.cost.sort_key, row.name)
     )
@@ -50,18 +50,20 @@ def build_plan(node: str, home: str, rows: Sequence[PlanRow]) -> Iterator[str]:
     """Yield the lines of the plan."""
     yield f"node/{node} belongs to namespace {printable(home)}"
     if not rows:
-        yield "no pods are on it"
+        yield "no pods run on it"
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
-        fate = click.style(
+        action = click.style(
             f"{row.decision.action.name.lower():5}", fg=_COLOURS[row.decision.action]
         )
-        yield f"  {fate}  {row.name:{width}}  {', '.join(_remarks(row))}".rstrip()
+        yield f"  {action}  {row.name:{width}}  {', '.join(_remarks(row))}".rstrip()
 
 
-def _decide(candidate: ReclaimCandidate, home: str, known: ClusterPolicy, now: datetime) -> PlanRow:
+def _decide(
+    candidate: ReclaimCandidate, home: str, policy: ClusterPolicy, now: datetime
+) -> PlanRow:
     facts, view = (
-        known.facts_as_enforced(candidate.pod.metadata.namespace or ""),
+        policy.facts_as_enforced(candidate.pod.metadata.namespace or ""),
         candidate.pod.view,
     )
     plan = checkpoint_plan.read_leniently(view.annotations, facts.settings)
@@ -79,11 +81,12 @@ def _decide(candidate: ReclaimCandidate, home: str, known: ClusterPolicy, now: d
 
 def _remarks(row: PlanRow) -> Iterator[str]:
     if row.decision.action is not ReclaimAction.GOES:
-        yield row.decision.reason or "it is on its way"
+        yield row.decision.reason or "it is already being evicted"
         return
     yield f"class {row.preemption_class}"
     yield f"{row.cost.hours:.3g} {row.cost.device.upper()}-hours"
     if row.candidate.gang:
-        yield f'with all {len(row.candidate.other_members) + 1} of its gang "{row.candidate.gang}"'
+        size = len(row.candidate.other_members) + 1
+        yield f'with all {size} pods of its gang "{row.candidate.gang}"'
     if row.decision.until is not None:
         yield f"not before {timestamp.render(row.decision.until)}: {row.decision.reason}"

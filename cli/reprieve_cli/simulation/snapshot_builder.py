@@ -1,9 +1,9 @@
-"""A cluster as victims are chosen in it: objects are taken in, from wherever they come, and a scene comes out. No I/O."""
+"""Builds the snapshot in which victims are chosen, from the objects of a cluster. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reprieve_cli.cluster.cluster_policy import ClusterPolicy
 from reprieve_policy.config.walltime import Job, Walltime
@@ -29,12 +29,13 @@ from reprieve_policy.preemption.selection.snapshot import (
     ScheduledPod,
     Snapshot,
 )
+from reprieve_runtime.client.paths import object_path
 
 _Name = tuple[str, str]
 """Namespace and name."""
 
 _REPLICAS_HASH = "pod-template-hash"
-"""A label of a ReplicaSet that a Deployment made, and the end of its name."""
+"""A label of a Deployment's pods; its value is the end of their ReplicaSet's name."""
 
 
 class WorkloadReference(NamedTuple):
@@ -47,19 +48,19 @@ class WorkloadReference(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPodGroup(pod_group.PodGroup):
-    """A native PodGroup with its name."""
+    """A native PodGroup with its metadata."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
 class SnapshotBuilder:
-    """Takes in what was read. Pods come last: what they are judged by has to be known."""
+    """Collects objects and builds a snapshot. Pods must come last: they depend on the others."""
 
-    def __init__(self, known: ClusterPolicy, now: datetime) -> None:
-        self.policy = known
+    def __init__(self, policy: ClusterPolicy, now: datetime) -> None:
+        self.policy = policy
         self.now = now
         self.missing_references: dict[str, str] = {}
-        """By kind, the first object that a pod names, and that was not taken."""
+        """By kind, the first object that a pod names and that was not added."""
         self._quotas = Quotas()
         self._facts: dict[str, Facts] = {}
         self._pod_groups: dict[_Name, PodGroupInfo] = {}
@@ -68,40 +69,40 @@ class SnapshotBuilder:
         self._budgets: dict[_Name, DisruptionBudget] = {}
         self._scheduled_pods: dict[_Name, ScheduledPod] = {}
         self._pending_pods: dict[_Name, Preemptor] = {}
-        """Pods that have no room."""
+        """Pods that are not placed on a node."""
         self._workloads: dict[_Name, WorkloadReference] = {}
-        """Of pods that have one."""
+        """The workload of each pod that has one."""
 
     def add_policy(self, resource: Resource) -> None:
-        """Take a Namespace, a PriorityClass, or the ConfigMap with the policy."""
+        """Add a Namespace, a PriorityClass, or the ConfigMap with the policy."""
         self.policy.add(resource)
 
     def add_quota(self, found: Resource) -> None:
-        """Take an ElasticQuota. How much of it is used decides nothing here."""
+        """Add an ElasticQuota. Its usage does not matter here."""
         spec = found.spec or Spec()
         self._quotas.put(quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, {}))
 
     def add_pod_group(self, group: NamedPodGroup) -> None:
-        """Take a native PodGroup."""
+        """Add a native PodGroup."""
         self._pod_groups[_name(group.metadata)] = pod_group.read(group)
 
     def add_job(self, job: Job) -> None:
-        """Take a Job."""
+        """Add a Job."""
         if job.walltime is not None:
             self._jobs[_name(job.metadata)] = job.walltime
 
     def add_node(self, node: Node) -> None:
-        """Take a node."""
+        """Add a node."""
         self._nodes[node.metadata.name or ""] = node
 
     def add_budget(self, found: PodDisruptionBudget) -> None:
-        """Take a PodDisruptionBudget."""
+        """Add a PodDisruptionBudget."""
         self._budgets[_name(found.metadata)] = snapshot_builder.disruption_budget_of(found)
 
     def add_pod(self, pod: Pod) -> None:
-        """Take a pod that has room, or waits for it; one that has ended is nobody's business.
+        """Add a pod that is placed or pending; a pod that has ended only replaces its older state.
 
-        Of two with one name the last is what became of it: dumps may overlap.
+        Of two objects with one name the last counts: dumps may overlap.
         """
         name = _name(pod.metadata)
         self._scheduled_pods.pop(name, None)
@@ -113,12 +114,12 @@ class SnapshotBuilder:
             self._scheduled_pods[name] = self.scheduled_pod_of(pod)
         elif pod.is_pending:
             self._pending_pods[name] = self.preemptor_of(pod)
-        maker = _workload_of(pod.metadata)
-        if maker is not None:
-            self._workloads[name] = maker
+        workload = _workload_of(pod.metadata)
+        if workload is not None:
+            self._workloads[name] = workload
 
     def scheduled_pod_of(self, pod: Pod) -> ScheduledPod:
-        """Return a pod that has room, as it may be a victim."""
+        """Return a pod that is placed on a node, as a possible victim."""
         owner = controller_of(pod.metadata)
         is_of_job = owner is not None and owner.kind == "Job"
         job = (
@@ -131,42 +132,41 @@ class SnapshotBuilder:
         )
 
     def preemptor_of(self, pod: Pod) -> Preemptor:
-        """Return a pod that wants room, without its gang."""
+        """Return a pod that needs room, without its gang."""
         return snapshot_builder.preemptor_of(
             pod, self._facts_of(pod), native=self.pod_group_of(pod)
         )
 
     def find_pending_pod(self, metadata: ObjectMeta) -> Preemptor | None:
-        """Return the pod of that name, where it waits."""
+        """Return the pending pod of that name; `None` if there is none."""
         return self._pending_pods.get(_name(metadata))
 
     def take_pending_pods(self, workload: WorkloadReference) -> tuple[int, Sequence[Preemptor]]:
-        """Return how many of a workload's pods have room and stay, and those that wait, which wait no more as they are."""
+        """Return the number of a workload's placed pods that stay, and remove its pending pods."""
         names = [name for name, its in self._workloads.items() if its == workload]
-        staying = sum(
+        placed = sum(
             name in self._scheduled_pods and not self._scheduled_pods[name].is_leaving
             for name in names
         )
-        waiting = [self._pending_pods.pop(name) for name in names if name in self._pending_pods]
-        # One that is to have room already asks for none.
-        return staying, sorted(
-            waiting, key=lambda found: (found.nominated_node is not None, found.name)
+        pending = [self._pending_pods.pop(name) for name in names if name in self._pending_pods]
+        # Pods with a nominated node come last: room is already held for them, and the first pod
+        # becomes the preemptor.
+        return placed, sorted(
+            pending, key=lambda found: (found.nominated_node is not None, found.name)
         )
 
     def with_gang(self, preemptor: Preemptor, gang_pods: Sequence[Preemptor]) -> Preemptor:
-        """Return the preemptor with the rest of its gang: `mates`, and those that wait in the cluster."""
-        named = {mate.demand.uid for mate in gang_pods}
-        waiting = [
+        """Return the preemptor with the rest of its gang: `gang_pods` and the cluster's pods."""
+        named = {pod.demand.uid for pod in gang_pods}
+        pending = [
             *gang_pods,
             *(found for found in self._pending_pods.values() if found.demand.uid not in named),
         ]
-        placed = [
-            tenant for tenant in self._scheduled_pods.values() if tenant.gang == preemptor.gang
-        ]
-        return snapshot_builder.with_gang(preemptor, waiting, placed)
+        placed = [pod for pod in self._scheduled_pods.values() if pod.gang == preemptor.gang]
+        return snapshot_builder.with_gang(preemptor, pending, placed)
 
     def pod_group_of(self, pod: Pod) -> PodGroupInfo | None:
-        """Return the PodGroup that a pod names, where it was taken."""
+        """Return the PodGroup that a pod names; `None` if it was not added."""
         group = pod_group_name_of(pod.spec.schedulingGroup)
         if not group:
             return None
@@ -176,7 +176,7 @@ class SnapshotBuilder:
         return self._pod_groups.get((namespace, group))
 
     def build(self) -> Snapshot:
-        """Return the scene."""
+        """Return the snapshot."""
         return snapshot_builder.snapshot_of(
             self._nodes.values(),
             self._scheduled_pods.values(),
@@ -211,3 +211,50 @@ def _workload_of(metadata: ObjectMeta) -> WorkloadReference | None:
 
 def _name(metadata: ObjectMeta) -> _Name:
     return metadata.namespace or "", metadata.name or ""
+
+
+class ObjectKind(NamedTuple):
+    """A kind that the snapshot is built from, and how its objects are added."""
+
+    group: str
+    kind: str
+    decode_as: type
+    add: Callable[[SnapshotBuilder, Any], None]
+    path: str = ""
+    """The path of all objects; empty for kinds that `ClusterReader.read_policy` reads."""
+
+
+OBJECT_KINDS: tuple[ObjectKind, ...] = (
+    ObjectKind("", "ConfigMap", Resource, SnapshotBuilder.add_policy),
+    ObjectKind("", "Namespace", Resource, SnapshotBuilder.add_policy),
+    ObjectKind("scheduling.k8s.io", "PriorityClass", Resource, SnapshotBuilder.add_policy),
+    ObjectKind(
+        "scheduling.sigs.k8s.io",
+        "ElasticQuota",
+        Resource,
+        SnapshotBuilder.add_quota,
+        object_path("elasticquotas"),
+    ),
+    ObjectKind(
+        "scheduling.k8s.io",
+        "PodGroup",
+        NamedPodGroup,
+        SnapshotBuilder.add_pod_group,
+        object_path("podgroups"),
+    ),
+    ObjectKind("batch", "Job", Job, SnapshotBuilder.add_job, object_path("jobs")),
+    ObjectKind("", "Node", Node, SnapshotBuilder.add_node, object_path("nodes")),
+    ObjectKind(
+        "policy",
+        "PodDisruptionBudget",
+        PodDisruptionBudget,
+        SnapshotBuilder.add_budget,
+        object_path("poddisruptionbudgets"),
+    ),
+    ObjectKind("", "Pod", Pod, SnapshotBuilder.add_pod, object_path("pods")),
+)
+"""In the order in which they must be added: a pod's facts depend on all other kinds."""
+
+BY_GROUP_KIND: Mapping[tuple[str, str], ObjectKind] = {
+    (object_kind.group, object_kind.kind): object_kind for object_kind in OBJECT_KINDS
+}

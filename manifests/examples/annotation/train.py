@@ -60,7 +60,8 @@ def annotate(answer: str) -> None:
     # Many clusters' certificates lack an extension that Python requires since 3.13.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
-    path = f"/api/v1/namespaces/{(ACCOUNT / 'namespace').read_text().strip()}/pods/{os.environ['POD_NAME']}"
+    namespace = (ACCOUNT / "namespace").read_text().strip()
+    path = f"/api/v1/namespaces/{namespace}/pods/{os.environ['POD_NAME']}"
     token = (ACCOUNT / "token").read_text().strip()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
     body = json.dumps({"metadata": {"annotations": {ANSWER: answer}}})

@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+from grpc import ServicerContext
 from reprieve.checkpoint.v1 import checkpoint_pb2, checkpoint_pb2_grpc
 from reprieve.checkpoint.v1.checkpoint_pb2 import Answer
 
@@ -36,7 +37,7 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         self.is_wanted = False
         self.answer = Answer(state=Answer.STATE_IDLE)
 
-    def Ask(self, request: checkpoint_pb2.Request, context: grpc.ServicerContext) -> Answer:  # noqa: ARG002, N802 - gRPC's form
+    def Ask(self, request: checkpoint_pb2.Request, context: ServicerContext) -> Answer:  # noqa: ARG002, N802 - gRPC's form
         """Accept a request. The same id again is the same request: it is saved once."""
         with self.lock:
             if request.id != self.answer.id:
@@ -45,14 +46,12 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
                 self.answer = Answer(state=Answer.STATE_SAVING, id=request.id)
             return self.answer
 
-    def Look(self, request: checkpoint_pb2.LookRequest, context: grpc.ServicerContext) -> Answer:  # noqa: ARG002, N802
+    def Look(self, request: checkpoint_pb2.LookRequest, context: ServicerContext) -> Answer:  # noqa: ARG002, N802
         """Return the progress, without any effect."""
         with self.lock:
             return self.answer if request.id == self.answer.id else Answer(state=Answer.STATE_IDLE)
 
-    def Cancel(
-        self, request: checkpoint_pb2.CancelRequest, context: grpc.ServicerContext
-    ) -> Answer:  # noqa: ARG002, N802
+    def Cancel(self, request: checkpoint_pb2.CancelRequest, context: ServicerContext) -> Answer:  # noqa: ARG002, N802
         """Forget the request: the pod stays, and the loop has never stopped."""
         with self.lock:
             if request.id == self.answer.id:

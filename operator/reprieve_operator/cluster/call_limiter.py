@@ -1,7 +1,8 @@
-"""So many calls at once, and who is next: the most urgent first, and among them the tenants by turns.
+"""Limits concurrent calls: by priority, then round-robin between namespaces.
 
-A semaphore would serve in the order of arrival: the second and third writes of the victims that were marked first would
-keep the others from being told, and one tenant's ten thousand victims those of all others.
+A semaphore would serve in the order of arrival. The second and third writes for the victims that
+were marked first would then delay the notice of the others, and ten thousand victims of one
+namespace would delay those of all other namespaces.
 """
 
 import asyncio
@@ -16,14 +17,14 @@ from weakref import WeakValueDictionary
 
 
 class CallPriority(IntEnum):
-    """What a call is for; the lowest goes first."""
+    """What a call is for; the lowest number is served first."""
 
     NOTIFY = 0
-    """The workload can only be told after it, be it read or written: its time to save begins then."""
+    """The workload can be notified only after this read or write: its time to save begins then."""
     TERMINATE = 1
-    """Somebody waits for what the victim will leave."""
+    """A preemptor waits for the capacity that the victim frees."""
     RECORD = 2
-    """It only writes down, or looks at, what is so already."""
+    """Only records or reads what has happened already."""
     EVENT = 3
     """Events."""
 
@@ -33,12 +34,15 @@ class _Waiter:
     priority: CallPriority
     round_number: int
     arrival: int
-    """In the order of arrival."""
+    """Decides between waiters of the same priority and round."""
     granted: "asyncio.Future[None]" = field(compare=False)
 
 
 class CallLimiter:
-    """A number of slots; `hold` one for the time of a call. A tenant has `share` of them at most, where that is said."""
+    """A number of slots; a call holds one of them.
+
+    With `limit_per_namespace`, a namespace has at most so many.
+    """
 
     def __init__(self, limit: int, limit_per_namespace: int | None = None) -> None:
         self._free = limit
@@ -50,18 +54,18 @@ class CallLimiter:
         self._waiters: list[_Waiter] = []
         self._arrivals = count()
         self._served_round = dict.fromkeys(CallPriority, 0)
-        """Of the last that was served."""
+        """Of the last waiter that was served."""
         self._namespace_rounds: dict[tuple[CallPriority, str], int] = {}
-        """Of the last of each tenant that waits."""
+        """Of the last waiter of each namespace."""
 
     @property
     def is_busy(self) -> bool:
-        """True where half of them are taken: what can wait would hold up what cannot."""
+        """True if half of the slots are taken: calls that can wait would delay the others."""
         return self._free <= self._busy_at
 
     @contextlib.asynccontextmanager
     async def acquire(self, priority: CallPriority, namespace: str) -> AsyncIterator[None]:
-        """Wait for a slot, and free it with the block."""
+        """Wait for a slot; it is free again at the end of the block."""
         async with self._namespace_slot(namespace):
             await self._acquire_slot(priority, namespace)
             try:
@@ -70,7 +74,10 @@ class CallLimiter:
                 self._release_slot()
 
     def _namespace_slot(self, namespace: str) -> AbstractAsyncContextManager[object]:
-        """Return what keeps a tenant within its share. Without this, one whose calls hang would hold all slots."""
+        """Return the limit of one namespace.
+
+        Without this, a namespace whose calls hang would hold all slots.
+        """
         if self._limit_per_namespace is None:
             return nullcontext()
         return self._namespace_semaphores.setdefault(
@@ -81,30 +88,30 @@ class CallLimiter:
         if self._free:
             self._free -= 1
             return
-        # A tenant that waits with more than one gets every n-th slot, as one of n.
-        turn = (
+        # Each namespace has one waiter in a round: of n namespaces, each gets every n-th slot.
+        round_number = (
             max(self._served_round[priority], self._namespace_rounds.get((priority, namespace), 0))
             + 1
         )
-        self._namespace_rounds[priority, namespace] = turn
-        mine = _Waiter(
-            priority, turn, next(self._arrivals), asyncio.get_running_loop().create_future()
+        self._namespace_rounds[priority, namespace] = round_number
+        waiter = _Waiter(
+            priority, round_number, next(self._arrivals), asyncio.get_running_loop().create_future()
         )
-        heapq.heappush(self._waiters, mine)
+        heapq.heappush(self._waiters, waiter)
         try:
-            await mine.granted
+            await waiter.granted
         except asyncio.CancelledError:
-            # Without this, a slot that was handed over in the same moment would be lost.
-            if mine.granted.done() and not mine.granted.cancelled():
+            # Without this, a slot that was granted at the same moment would be lost.
+            if waiter.granted.done() and not waiter.granted.cancelled():
                 self._release_slot()
             raise
 
     def _release_slot(self) -> None:
         while self._waiters:
-            waiting = heapq.heappop(self._waiters)
-            if not waiting.granted.done():
-                self._served_round[waiting.priority] = waiting.round_number
-                waiting.granted.set_result(None)
+            waiter = heapq.heappop(self._waiters)
+            if not waiter.granted.done():
+                self._served_round[waiter.priority] = waiter.round_number
+                waiter.granted.set_result(None)
                 return
         self._free += 1
         self._namespace_rounds.clear()

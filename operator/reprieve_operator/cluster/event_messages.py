@@ -1,4 +1,4 @@
-"""What an Event says of each move of a victim's life: one sentence with the next time or step. No I/O."""
+"""The note of each Event: one sentence with the next time or step. No I/O."""
 
 from datetime import datetime
 
@@ -14,12 +14,12 @@ from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_policy.verdict import quote
 
 _MIN_SHOWN_HOURS = 0.005
-"""What is less would read as 0.00."""
+"""Anything less would read as 0.00."""
 
 _FAILURE_EVENTS = {
     CheckpointOutcome.UNRESPONSIVE: (
         "CheckpointUnanswered",
-        "nobody answered the checkpoint hint in time",
+        "the workload did not answer the checkpoint hint in time",
     ),
     CheckpointOutcome.TIMED_OUT: (
         "CheckpointTimedOut",
@@ -37,7 +37,7 @@ _PHASES_WITH_ANSWER = (
     Phase.SAVED,
     Phase.SETTLED,
 )
-"""What is entered while the workload speaks, or has the last word."""
+"""The phases whose Event quotes the workload's answer."""
 _REFUSAL_TEXTS = {
     ProtectionReason.NON_PREEMPTIBLE: "it is not preemptible",
     ProtectionReason.NEAR_COMPLETION: "its time is almost over",
@@ -47,21 +47,22 @@ _REFUSAL_TEXTS = {
 def transition(
     move: Transition, state: Eviction, answer: CheckpointAnswer | None = None
 ) -> tuple[str, str] | None:
-    """Return the reason and the note of a move that led to `state`; `None` where it has no Event of its own.
+    """Return the reason and the note of a transition to `state`; `None` if it has no Event.
 
-    `answer`: what the workload said of it, as far as that is for people.
+    `answer` is what the workload said then; the note quotes its progress and message.
     """
-    told = _transition(move, state)
-    # One that says no more than that it knows of no request has not answered, whatever else it says.
-    is_silent = (
+    event = _transition(move, state)
+    # A workload that says "idle" knows of no request: that is not an answer.
+    has_no_answer = (
         answer is None
         or answer.state is AnswerState.IDLE
         or move.resends_hint
         or move.to not in _PHASES_WITH_ANSWER
     )
-    if told is None or answer is None or is_silent:
-        return told
-    return told[0], told[1] + _answer_text(answer)
+    if event is None or answer is None or has_no_answer:
+        return event
+    reason, note = event
+    return reason, note + _answer_text(answer)
 
 
 def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
@@ -72,17 +73,20 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
     if move.outcome is CheckpointOutcome.OVERTAKEN and move.to is Phase.TERMINATING:
         return (
             "SoftEvictionOvertaken",
-            "somebody else deleted the pod before its checkpoint was acknowledged",
+            "another client deleted the pod before its checkpoint was acknowledged",
         )
     by = _format_time(state.deadline) if state.deadline else "soon"
-    asked = "CheckpointRequested", f"asked to save a checkpoint by {by} (attempt {state.attempt})"
+    requested = (
+        "CheckpointRequested",
+        f"asked to save a checkpoint by {by} (attempt {state.attempt})",
+    )
     if move.resends_hint:
-        return asked
+        return requested
     why = _refusal_text(state.refused_on, state) if state.refused_on else ""
     notes = {
         Phase.REPRIEVED: ("PreemptionRefused", f"the pod stays until {by}: {why}"),
-        Phase.SPARED: ("PreemptionRefused", f"the pod stays, and the mark is taken back: {why}"),
-        Phase.HINTED: asked,
+        Phase.SPARED: ("PreemptionRefused", f"the pod stays, and the mark is removed: {why}"),
+        Phase.HINTED: requested,
         Phase.CHECKPOINTING: (
             "CheckpointAcknowledged",
             f"the workload is saving; it has until {by}",
@@ -103,7 +107,10 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
             "SoftEvictionCancelled",
             f"{_mark_text(state)} was taken back{_budget_text(state)}; the pod stays",
         ),
-        Phase.FINISHED: ("SoftEvictionFinished", "the pod finished by itself before it had to go"),
+        Phase.FINISHED: (
+            "SoftEvictionFinished",
+            "the pod finished by itself before it was deleted",
+        ),
     }
     return notes.get(move.to)
 
@@ -128,28 +135,31 @@ def completed(state: Eviction) -> tuple[str, str]:
 
 
 def waiting_for_budget(refusal: str, until: datetime, *, stays: bool) -> tuple[str, str]:
-    """Return the Event of a victim that may not be evicted yet, in the API server's words; `stays`: it may not be deleted either."""
+    """Return the Event of a victim whose eviction is blocked, in the API server's words.
+
+    `stays`: it must not be deleted either.
+    """
     then = (
-        f"and stays if it is not by {_format_time(until)}"
+        f"the eviction is cancelled if it is still blocked at {_format_time(until)}"
         if stays
-        else f"at {_format_time(until)} at the latest"
+        else f"the pod is deleted at {_format_time(until)} at the latest"
     )
-    return "WaitingForBudget", f"not evicted yet, {then}: {refusal.rstrip('.')}"
+    return "WaitingForBudget", f"not evicted yet; {then}: {refusal.rstrip('.')}"
 
 
 def deleted_by_suspension() -> tuple[str, str]:
     """Return the Event of a victim whose Job was suspended."""
     return (
         "SoftEvictionDeleting",
-        "its Job was suspended: all of its pods go, each with its own grace",
+        "its Job was suspended: all pods of the Job are deleted, each with its own grace period",
     )
 
 
 def job_suspended(until: datetime) -> tuple[str, str]:
-    """Return the Event of a Job all of whose pods must go."""
+    """Return the Event of a Job that is suspended because all of its pods are to be deleted."""
     return (
         "JobSuspended",
-        f"all of its pods must go and may; it is resumed at {_format_time(until)}",
+        f"all of its pods are to be deleted, and may be; it is resumed at {_format_time(until)}",
     )
 
 
@@ -162,41 +172,41 @@ def job_not_resumed() -> tuple[str, str]:
     """Return the Event of a Job that is no longer ours to resume."""
     return (
         "JobNotResumed",
-        "somebody else has suspended it since, or changed what was kept on it: theirs to resume",
+        "another client has suspended it, or changed Reprieve's annotation: it must resume it",
     )
 
 
 def requeued(count: str) -> tuple[str, str]:
-    """Return the Event of a bare pod that was made anew."""
+    """Return the Event of a bare pod that was created again."""
     return (
         "SoftEvictionRequeued",
-        f"made anew in place of the pod that had to go; times preempted so far: {count}",
+        f"created in place of the evicted pod; times preempted so far: {count}",
     )
 
 
 def requeue_refused(why: str) -> tuple[str, str]:
-    """Return the Event of a bare pod that cannot be made anew now."""
+    """Return the Event of a bare pod that cannot be created again now."""
     return (
         "SoftEvictionRequeueRefused",
-        f"the pod is not made anew yet, and is tried again for a day: {why}",
+        f"the pod is not created again yet; Reprieve tries for a day: {why}",
     )
 
 
 def not_requeued(why: str) -> tuple[str, str]:
-    """Return the Event of a bare pod that will not come back."""
-    return "SoftEvictionNotRequeued", f"the pod is not made anew: {why}"
+    """Return the Event of a bare pod that is not created again."""
+    return "SoftEvictionNotRequeued", f"the pod is not created again: {why}"
 
 
 def ledger_not_written(why: str) -> tuple[str, str]:
-    """Return the Event of a pod whose owner cannot be told what the replacement inherits."""
+    """Return the Event of a pod on whose owner the ledger cannot be written."""
     return (
         "SoftEvictionNotCounted",
-        f"the pod goes, and what its replacement inherits is not on its owner: {why}",
+        f"the pod is deleted, but what its replacement inherits is not on its owner: {why}",
     )
 
 
 def waiting_for_finalizers(finalizers: tuple[str, ...]) -> tuple[str, str]:
-    """Return the Event of a victim whose containers have ended and that others hold."""
+    """Return the Event of a victim whose containers have ended, but not all finalizers."""
     names = ", ".join(quote(name) for name in finalizers)
     return (
         "WaitingForFinalizers",
@@ -204,11 +214,11 @@ def waiting_for_finalizers(finalizers: tuple[str, ...]) -> tuple[str, str]:
     )
 
 
-def _refusal_text(ground: ProtectionReason, state: Eviction) -> str:
+def _refusal_text(reason: ProtectionReason, state: Eviction) -> str:
     return (
-        f"for a pod of its gang {quote(state.gang)}, {_REFUSAL_TEXTS[ground]}"
+        f"for a pod of its gang {quote(state.gang)}, {_REFUSAL_TEXTS[reason]}"
         if state.gang
-        else _REFUSAL_TEXTS[ground]
+        else _REFUSAL_TEXTS[reason]
     )
 
 
@@ -217,10 +227,10 @@ def _mark_text(state: Eviction) -> str:
 
 
 def _answer_text(answer: CheckpointAnswer) -> str:
-    """Return the workload's own words: how far it says it is, and its message."""
+    """Return the progress and the message of the workload's answer."""
     progress = "" if answer.progress is None else f"{answer.progress:.0%}"
-    said = [part for part in (progress, quote(answer.message) if answer.message else "") if part]
-    return f"; it says {', '.join(said)}" if said else ""
+    parts = [part for part in (progress, quote(answer.message) if answer.message else "") if part]
+    return f"; it says {', '.join(parts)}" if parts else ""
 
 
 def _budget_text(state: Eviction) -> str:
@@ -239,7 +249,7 @@ def _checkpoint_text(state: Eviction) -> str:
 
 
 def _cost_text(cost: RecordedCost | None) -> str:
-    """Return what the preemption costs, where that is worth a word."""
+    """Return the cost of the preemption, unless it is negligible."""
     if cost is None or cost.hours < _MIN_SHOWN_HOURS:
         return ""
     return f"; that costs about {cost.hours:,.2f} {cost.device.upper()}-hours"

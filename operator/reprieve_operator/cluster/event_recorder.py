@@ -1,6 +1,6 @@
-"""The story as Kubernetes Events: best effort, bounded, and never in the way of a victim's life.
+"""Writes Kubernetes Events: best effort, bounded, and behind all calls about victims.
 
-No Event names the preemptor or the initiator: they may be another tenant's.
+No Event names the preemptor or the initiator: they may belong to another tenant.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 CONTROLLER = "reprieve.dev/operator"
 _QUEUE_SIZE, _QUEUE_SIZE_FOR_NORMAL = 10_000, 8_000
-"""Events that wait at most; what went wrong is told for longer. Beyond it they are only counted, by Namespace and reason."""
+"""The most Events that wait; the difference is reserved for warnings. Events beyond it are only
+counted, by Namespace and reason."""
 _EVENTS_PER_SECOND = 100
 _LIMITER_WAIT_SECONDS = 0.2
-"""How long an Event waits for calls about victims: it is a few in a second even in the longest of bursts."""
-_FORBIDDEN, _CONFLICT = 403, 409
+"""How long an Event waits for calls about victims: even in a burst, some are written."""
 _MAX_NOTE = 1000
 """Bytes; the API server refuses more than 1,024."""
 
@@ -75,12 +75,12 @@ REASONS: dict[str, tuple[str, str]] = {
     "GangReleased": ("Release", _NORMAL),
     "GangIncomplete": ("Release", _WARNING),
 }
-"""Every reason, with what is done next and how bad it is."""
+"""Every reason, with its action and type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """What an Event is about."""
+    """The object that an Event is about."""
 
     kind: str
     namespace: str
@@ -90,12 +90,12 @@ class ObjectReference:
 
     @classmethod
     def for_pod(cls, metadata: VersionedMeta) -> "ObjectReference":
-        """Return the pod of this metadata."""
+        """Return the reference to a pod."""
         return cls("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
 
     @classmethod
     def for_job(cls, metadata: VersionedMeta) -> "ObjectReference":
-        """Return the Job of this metadata."""
+        """Return the reference to a Job."""
         return cls(
             "Job", metadata.namespace or "", metadata.name or "", metadata.uid or "", "batch/v1"
         )
@@ -103,7 +103,7 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class _QueuedEvent:
-    """One Event that waits; as a document it would take three times the memory."""
+    """One Event that waits; as a JSON document, it would take three times the memory."""
 
     regarding: ObjectReference
     reason: str
@@ -134,10 +134,11 @@ class EventRecorder:
     def event(
         self, regarding: ObjectReference, reason: str, note: str, *, once: bool = False
     ) -> None:
-        """Queue one Event; where too many wait, one for the whole Namespace says later how many there were.
+        """Queue one Event.
 
-        `once`: what has been said of this very object in these words is not said again, by whatever replica, for as
-        long as the API server keeps the Event.
+        If too many wait, one Event for the Namespace says later how many were dropped. With
+        `once`, no replica repeats the same note on the same object for as long as the API server
+        keeps the Event.
         """
         _log.info(
             "event",
@@ -147,8 +148,8 @@ class EventRecorder:
                 "note": note,
             },
         )
-        room = _QUEUE_SIZE_FOR_NORMAL if REASONS[reason][1] == _NORMAL else _QUEUE_SIZE
-        if self._queue.qsize() < room:
+        limit = _QUEUE_SIZE_FOR_NORMAL if REASONS[reason][1] == _NORMAL else _QUEUE_SIZE
+        if self._queue.qsize() < limit:
             self._queue.put_nowait(_QueuedEvent(regarding, reason, note, self._clock.now(), once))
         else:
             self._dropped[regarding.namespace, reason] += 1
@@ -163,13 +164,13 @@ class EventRecorder:
             await asyncio.sleep(1 / _EVENTS_PER_SECOND)
 
     def _record_dropped(self) -> None:
-        folded, self._dropped = self._dropped, Counter()
-        for (namespace, reason), count in folded.items():
-            note = f"and {count} more like this, too many for an Event each"
+        dropped, self._dropped = self._dropped, Counter()
+        for (namespace, reason), count in dropped.items():
+            note = f"Events like this that were dropped because too many waited: {count}"
             self.event(ObjectReference("Namespace", namespace, namespace, ""), reason, note)
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Write what is still queued, as far as the time allows."""
+        """Write what is still queued, for at most so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 while not self._queue.empty():
@@ -190,22 +191,24 @@ class EventRecorder:
             self._metrics.api_calls.labels("create", "ok").inc()
         except ApiError as error:
             self._metrics.api_calls.labels("create", str(error.status or "unreachable")).inc()
-            # A namespace that is being deleted takes no Events; one that is said once is there already.
-            level = logging.DEBUG if error.status in (_FORBIDDEN, _CONFLICT) else logging.WARNING
-            _log.log(level, "event not written", extra={"error": str(error)})
+            # 403: a namespace that is being deleted takes no Events. 409: an Event that is written
+            # once exists already.
+            is_expected = error.is_forbidden or error.is_conflict
+            level = logging.DEBUG if is_expected else logging.WARNING
+            _log.log(level, "could not write an Event", extra={"error": str(error)})
 
     def _build_event(self, event: _QueuedEvent) -> dict[str, Any]:
-        regarding, (action, kind) = event.regarding, REASONS[event.reason]
-        words = f"{regarding.uid} {event.reason} {event.note}".encode()
-        suffix = hashlib.sha256(words).hexdigest()[:16] if event.once else secrets.token_hex(8)
-        about = {
+        regarding, (action, event_type) = event.regarding, REASONS[event.reason]
+        content = f"{regarding.uid} {event.reason} {event.note}".encode()
+        suffix = hashlib.sha256(content).hexdigest()[:16] if event.once else secrets.token_hex(8)
+        reference = {
             "apiVersion": regarding.api_version,
             "kind": regarding.kind,
             "namespace": regarding.namespace,
             "name": regarding.name,
         }
         if regarding.uid:
-            about["uid"] = regarding.uid
+            reference["uid"] = regarding.uid
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -218,7 +221,7 @@ class EventRecorder:
             "reportingInstance": self._reporting_instance[:128],
             "action": action,
             "reason": event.reason,
-            "regarding": about,
+            "regarding": reference,
             "note": event.note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
-            "type": kind,
+            "type": event_type,
         }

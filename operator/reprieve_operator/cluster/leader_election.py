@@ -1,8 +1,9 @@
-"""Which replica acts: a Lease, held, renewed, lost, released.
+"""Which replica leads: a Lease that is acquired, renewed, lost and released.
 
-The official client's election is not used: it writes local time as UTC, does not survive a refused connection, and
-never gives the lease back. As in client-go, a lease counts as expired only after the *observer* has seen it unchanged
-for its duration: no clock is compared with another machine's.
+The official Python client's election is not used: it writes local time as UTC, does not survive a
+refused connection, and never releases the lease. As in client-go, a lease counts as expired only
+after the *observer* has seen it unchanged for its duration: clocks of two machines are never
+compared.
 """
 
 import asyncio
@@ -20,17 +21,18 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.lease import Lease
 
+from .retries import GONE_OR_CHANGED
+
 _log = logging.getLogger(__name__)
-_CONFLICTS = (404, 409)
 _RELEASE_SECONDS = 2.0
 
 
 class NotLeading(Exception):  # noqa: N818 - a state, not an error
-    """This replica's lease is over, or may be: nothing may be written."""
+    """This replica's lease has ended, or may have: it must write nothing."""
 
 
 class LeaderElection:
-    """One replica's part in it."""
+    """One replica's part in the election."""
 
     def __init__(self, api: Api, settings: OperatorSettings, clock: Clock) -> None:
         self._api = api
@@ -46,7 +48,7 @@ class LeaderElection:
 
     @property
     def is_leading(self) -> bool:
-        """True while the lease is certainly ours: also right after this process was stopped for a while."""
+        """True while this replica certainly holds the lease, even after its process was paused."""
         renewed = self._renewed_at
         return (
             renewed is not None
@@ -54,7 +56,10 @@ class LeaderElection:
         )
 
     def require_leadership(self) -> float:
-        """Return the seconds for which this replica certainly leads, as asked before every effect; raises `NotLeading`."""
+        """Return the seconds for which this replica certainly leads; raises `NotLeading`.
+
+        It is called before every write.
+        """
         renewed = self._renewed_at
         left = (
             0.0
@@ -66,7 +71,10 @@ class LeaderElection:
         return left
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Compete until cancelled; `lead` runs while the lease is held, and is cancelled when it is lost."""
+        """Compete for the lease until cancelled.
+
+        `lead` runs while the lease is held, and is cancelled when it is lost.
+        """
         try:
             while True:
                 await self._acquire()
@@ -77,7 +85,7 @@ class LeaderElection:
             await self._release()
 
     async def _acquire(self) -> None:
-        while not await self._try_acquire_or_renew():  # noqa: ASYNC110 - the lease is on another machine: there is no event to wait for
+        while not await self._try_acquire_or_renew():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(self._settings.retry_period_seconds * random.uniform(1.0, 1.2))  # noqa: S311 - jitter
 
     async def _lead_and_renew(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -86,7 +94,7 @@ class LeaderElection:
         try:
             while self.is_leading and not term.done():
                 await asyncio.wait([term], timeout=self._settings.retry_period_seconds)
-                # A lease that ran out is lost even where nobody took it: somebody may just be about to.
+                # An expired lease is lost even if no replica holds it: one may be about to.
                 if (
                     self.is_leading
                     and not await self._try_acquire_or_renew()
@@ -98,14 +106,15 @@ class LeaderElection:
             if self._is_held_by_another() or not self.is_leading:
                 self._renewed_at = None
             term.cancel()
-            # Not `await term`: its cancellation and our own would look the same, and a SIGTERM now would be lost.
+            # Not `await term`: its cancellation and our own would look the same, and a SIGTERM
+            # at this moment would be lost.
             await asyncio.wait([term])
         if not term.cancelled() and not isinstance(term.exception(), NotLeading):
             term.result()
 
     async def _try_acquire_or_renew(self) -> bool:
-        """Get or renew the lease once; true where that worked."""
-        asked_at = Instant.now(self._clock)
+        """Try once to acquire or renew the lease; true if that worked."""
+        started_at = Instant.now(self._clock)
         try:
             # Shorter than the deadline: one call that hangs must not cost the lease.
             async with asyncio.timeout(self._settings.renew_deadline_seconds / 2):
@@ -114,22 +123,23 @@ class LeaderElection:
                     return False
                 self._set_observed_lease(await self._write())
         except (ApiError, TimeoutError, msgspec.MsgspecError) as error:
-            is_race = isinstance(error, ApiError) and error.status in _CONFLICTS
+            is_race = isinstance(error, ApiError) and error.status in GONE_OR_CHANGED
             level = logging.DEBUG if is_race or self._is_failing else logging.WARNING
-            _log.log(level, "lease not renewed", extra={"error": str(error) or "timeout"})
+            _log.log(level, "could not renew the lease", extra={"error": str(error) or "timeout"})
             self._is_failing = not is_race
             return False
         if self._is_holding and not self.is_leading:
-            # Renewed too late: keepers have met a closed fence and ended, so that only a new term keeps their victims.
+            # Renewed too late: reconcilers have got `NotLeading` and ended. Only a new term starts
+            # them again.
             return False
-        self._renewed_at, self._is_failing = asked_at, False
+        self._renewed_at, self._is_failing = started_at, False
         return True
 
     async def _read(self) -> Lease | None:
         try:
             return await self._api.get(self._path, Lease)
         except ApiError as error:
-            if error.status == 404:
+            if error.is_not_found:
                 return None
             raise
 
@@ -138,7 +148,7 @@ class LeaderElection:
             self._observed_lease, self._observed_at = lease, Instant.now(self._clock)
 
     def _is_held_by_another(self) -> bool:
-        """True while another replica holds the lease, as far as anybody can tell who only watches it."""
+        """True while another replica holds the lease, as far as this one can observe."""
         if self._observed_lease is None or self._observed_lease.spec.holderIdentity in (
             None,
             "",
@@ -148,7 +158,8 @@ class LeaderElection:
         duration = (
             self._observed_lease.spec.leaseDurationSeconds or self._settings.lease_duration_seconds
         )
-        # The wall clock may jump; taking a lease early is worse than taking it late, so only the monotonic one counts.
+        # Only the monotonic clock counts: the wall clock may jump, and taking a lease early is
+        # worse than taking it late.
         return self._clock.monotonic() - self._observed_at.monotonic < duration
 
     async def _write(self) -> Lease:
@@ -172,20 +183,20 @@ class LeaderElection:
         return await self._api.put(self._path, document, Lease)
 
     async def _release(self) -> None:
-        """Give the lease back, so that the next replica need not wait for it to expire."""
+        """Release the lease, so that the next replica need not wait until it expires."""
         was_leading, self._renewed_at = self.is_leading, None
         if not was_leading:
             return
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                # The renewal that our end cut short may reach the API server at any moment, and win.
+                # A renewal that was cancelled may still reach the API server before the release.
                 while not await self._release_once():
                     pass
         except (ApiError, TimeoutError, msgspec.MsgspecError) as error:
-            _log.warning("lease not released", extra={"error": str(error) or "timeout"})
+            _log.warning("could not release the lease", extra={"error": str(error) or "timeout"})
 
     async def _release_once(self) -> bool:
-        """Release the lease as it is now; false where it has just changed."""
+        """Release the lease as it is now; false if it has just changed."""
         lease = await self._read()
         if lease is None or lease.spec.holderIdentity != self._holder_identity:
             return True
@@ -203,7 +214,7 @@ class LeaderElection:
                 Lease,
             )
         except ApiError as error:
-            if error.status in _CONFLICTS:
+            if error.status in GONE_OR_CHANGED:
                 return False
             raise
         return True

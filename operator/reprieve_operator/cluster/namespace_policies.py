@@ -1,4 +1,7 @@
-"""What Namespaces allow, as the operator uses it: a label that got in while no webhook watched is not taken at its word."""
+"""The policies of Namespaces, as the operator uses them.
+
+They also bound labels on pods that were admitted while no webhook ran.
+"""
 
 from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import NamespacePolicy
@@ -9,7 +12,7 @@ from reprieve_runtime.client.reflector import Reflector
 
 
 class NamespacePolicies:
-    """Watches the metadata of Namespaces, for as long as its term runs."""
+    """Watches the metadata of Namespaces during one term."""
 
     def __init__(self, api: Api) -> None:
         self.reflector = Reflector(
@@ -17,12 +20,14 @@ class NamespacePolicies:
         )
 
     def get(self, name: str | None) -> NamespacePolicy:
-        """Return a Namespace's policy; of one that is not known, what holds where nobody says anything."""
+        """Return a Namespace's policy; the default for one that is not known."""
         return self.reflector.items.get(("", name or ""), _DEFAULT_POLICY)
 
 
 _DEFAULT_POLICY = NamespacePolicy()
 
 
-def _read_policy(found: PartialObjectMetadata) -> NamespacePolicy:
-    return namespace.read_leniently(labels_of(found.metadata), annotations_of(found.metadata))
+def _read_policy(namespace_object: PartialObjectMetadata) -> NamespacePolicy:
+    return namespace.read_leniently(
+        labels_of(namespace_object.metadata), annotations_of(namespace_object.metadata)
+    )

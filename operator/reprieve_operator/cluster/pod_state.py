@@ -1,4 +1,4 @@
-"""What the pod's object says, in the words of the victim's life. No I/O."""
+"""Reads a pod's object into the terms of `reprieve_policy`. No I/O, and no decision."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -31,9 +31,9 @@ from reprieve_policy.verdict import Violation, annotation_path
 from .pods import VersionedMeta, VictimPod
 
 _DEFAULT_GRACE_SECONDS = 30
-"""Kubernetes' own default; the API server fills it in."""
+"""The default of Kubernetes; the API server fills it in."""
 DISRUPTION_TARGET = "DisruptionTarget"
-"""The condition of a pod whose end is a disruption, not its own fault."""
+"""The condition of a pod that ends because of a disruption, not because it failed."""
 
 _FAILED = "Failed"
 _ENDED = ("Succeeded", _FAILED)
@@ -42,18 +42,18 @@ _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
 
 def state_of(metadata: VersionedMeta) -> Eviction | None:
-    """Return the state that the pod carries; one that cannot be read counts as none."""
+    """Return the state that the pod carries; `None` also if it cannot be read."""
     text = annotations_of(metadata).get(keys.EVICTION)
     return None if text is None else eviction.parse(text)
 
 
 def is_in_progress(state: Eviction | None) -> bool:
-    """True where an eviction has begun and is not over."""
+    """True if an eviction has begun and is not over."""
     return state is not None and state.phase not in transitions.TERMINAL
 
 
 def is_requested(metadata: VersionedMeta) -> bool:
-    """True where our label asks for an eviction, or says that a mark in another dialect does, and it is still there."""
+    """True if our label requests an eviction, or stands for another mark that is still there."""
     labels = labels_of(metadata)
     label = labels.get(keys.SOFT_EVICTION)
     return label in mark.REQUESTING_VALUES or (
@@ -62,14 +62,18 @@ def is_requested(metadata: VersionedMeta) -> bool:
 
 
 def is_victim(metadata: VersionedMeta) -> bool:
-    """True where an eviction is asked for or under way; also where its label is gone: it was taken back while nobody watched."""
+    """True if an eviction is requested or in progress.
+
+    It may be in progress without the label: it was cancelled while no operator watched.
+    """
     return is_requested(metadata) or is_in_progress(state_of(metadata))
 
 
 def has_stale_label(metadata: VersionedMeta) -> bool:
-    """True where our label says something that nothing else on the pod bears out: nobody would ever take it away.
+    """True if the pod has our label, but neither a mark nor a state: nothing else would remove it.
 
-    A state that was removed or cannot be read; a mark in another dialect that was taken back before it was seen.
+    The state was removed or cannot be read, or a mark in another dialect was removed before the
+    operator saw it.
     """
     label, state = labels_of(metadata).get(keys.SOFT_EVICTION), state_of(metadata)
     if label is None or is_victim(metadata):
@@ -78,7 +82,10 @@ def has_stale_label(metadata: VersionedMeta) -> bool:
 
 
 def initial_state(pod: VictimPod, now: datetime) -> Eviction | None:
-    """Return the first state of a pod that was just marked; `None` where it is not, or where the mark is unreadable."""
+    """Return the first state of a pod that was just marked.
+
+    `None` if it is not marked, or the mark cannot be read.
+    """
     if not is_requested(pod.metadata):
         return None
     found = mark.read(labels_of(pod.metadata), annotations_of(pod.metadata))
@@ -93,14 +100,15 @@ def initial_state(pod: VictimPod, now: datetime) -> Eviction | None:
     )
     if before is None:
         return begun
-    # Neither what was saved before an eviction that was taken back is lost with this one, nor that a native one had asked.
+    # The checkpoint of an eviction that was cancelled before is kept, and so is the uid of the
+    # native Eviction that had requested it.
     return replace(
         begun, checkpoint=before.checkpoint, request_uid=begun.request_uid or before.request_uid
     )
 
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
-    """True until somebody takes the mark back: our label, or the dialect's own mark that asked."""
+    """True until the mark that requested the eviction is removed: our label, or another mark."""
     label = labels_of(metadata).get(keys.SOFT_EVICTION)
     if source not in _IN_ANOTHER_DIALECT or label is None or label in mark.REQUESTING_VALUES:
         return label is not None
@@ -108,13 +116,13 @@ def is_marked(metadata: VersionedMeta, source: Source) -> bool:
 
 
 def eviction_request_uid(pod: VictimPod) -> str:
-    """Return the uid of the native Eviction by which the pod is marked; empty where it is not."""
+    """Return the uid of the native Eviction that marked the pod; empty if none did."""
     found = mark.read_request(annotations_of(pod.metadata))
     return "" if found is None else found.request_uid
 
 
 def gang_of(pod: VictimPod) -> Gang | None:
-    """Return the gang that the pod is in, in whatever dialect it says so."""
+    """Return the gang of the pod, in any dialect."""
     spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
     return membership.read(
         PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
@@ -122,7 +130,7 @@ def gang_of(pod: VictimPod) -> Gang | None:
 
 
 def member_of(pod: VictimPod) -> GangMemberState:
-    """Return what the decision about its gang depends on."""
+    """Return what the decision about the pod's gang depends on."""
     return GangMemberState(
         uid=pod.metadata.uid or "",
         created_at=timestamp.parse(pod.metadata.creationTimestamp),
@@ -132,12 +140,12 @@ def member_of(pod: VictimPod) -> GangMemberState:
 
 
 def is_requested_by_label(metadata: VersionedMeta) -> bool:
-    """True where our label asks, whatever asked before: it is a phase once that is written."""
+    """True if our label requests an eviction now; once the state is written, it is a phase."""
     return labels_of(metadata).get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
 
 
 def must_use_eviction_api(metadata: VersionedMeta) -> bool:
-    """True where our label asks for no more than an eviction."""
+    """True if our label requests the Eviction API, not a DELETE."""
     return labels_of(metadata).get(keys.SOFT_EVICTION) == mark.EVICT
 
 
@@ -146,31 +154,32 @@ def observe(
     state: Eviction,
     answer: CheckpointAnswer | None,
     *,
-    reprieve: Protection | None = None,
-    hint_was_lost: bool,
-    is_forgotten: bool = False,
+    protection: Protection | None = None,
+    hint_lost: bool,
+    request_forgotten: bool = False,
 ) -> machine.ObservedVictim:
-    """Return what is seen of a pod that exists."""
+    """Return the observation of a pod that exists."""
     grace = pod.spec.terminationGracePeriodSeconds
     return machine.ObservedVictim(
-        # One that goes with its gang carries nothing before it is told.
+        # A pod that is evicted with its gang carries no mark before its notice.
         is_marked=(state.source, state.phase) == _JOINING or is_marked(pod.metadata, state.source),
         is_requested_again=is_requested_by_label(pod.metadata),
         must_evict=must_use_eviction_api(pod.metadata),
-        protection=reprieve,
+        protection=protection,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
         containers_ended=has_ended(pod),
         pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,
         answer=answer,
-        hint_lost=hint_was_lost,
-        request_forgotten=is_forgotten,
+        hint_lost=hint_lost,
+        request_forgotten=request_forgotten,
     )
 
 
 def plan_of(pod: VictimPod, settings: PolicySettings, *, has_room: bool = True) -> CheckpointPlan:
-    """Return what will be done with this pod.
+    """Return how the pod is evicted.
 
-    One that has not started has nothing to save, and nobody to tell; notice also needs room for the state on the pod.
+    A pod that has not started has nothing to save and no workload to notify. Notice also needs room
+    for the state on the pod.
     """
     plan = checkpoint_plan.read_leniently(annotations_of(pod.metadata), settings)
     return (
@@ -181,13 +190,13 @@ def plan_of(pod: VictimPod, settings: PolicySettings, *, has_room: bool = True) 
 
 
 def view_of(pod: VictimPod) -> PodView:
-    """Return the pod as the policy sees one, as far as its class and its cost depend on it."""
-    containers, before = pod.spec.containers or (), pod.spec.initContainers or ()
+    """Return the view of the pod on which its class and its cost depend."""
+    containers, init_containers = pod.spec.containers or (), pod.spec.initContainers or ()
     spec = Spec(
-        containers=[Container(resources=asked.resources) for asked in containers],
+        containers=[Container(resources=container.resources) for container in containers],
         initContainers=[
-            Container(resources=asked.resources, restartPolicy=asked.restartPolicy)
-            for asked in before
+            Container(resources=container.resources, restartPolicy=container.restartPolicy)
+            for container in init_containers
         ],
         resources=pod.spec.resources,
         overhead=pod.spec.overhead,
@@ -198,7 +207,7 @@ def view_of(pod: VictimPod) -> PodView:
 
 
 def answer_of(pod: VictimPod) -> CheckpointAnswer | Violation | None:
-    """Return what the workload wrote into its annotation; it is honoured whatever carried the hint."""
+    """Return the answer in the annotation; it is accepted whatever carried the hint."""
     text = annotations_of(pod.metadata).get(keys.CHECKPOINT_ANSWER)
     return (
         None
@@ -210,7 +219,7 @@ def answer_of(pod: VictimPod) -> CheckpointAnswer | Violation | None:
 def request_of(
     pod: VictimPod, state: Eviction, settings: PolicySettings, policy: NamespacePolicy
 ) -> contract.CheckpointRequest:
-    """Return the request for a state that has a deadline; `policy` is that of the pod's Namespace."""
+    """Return the request for a state with a deadline; `policy` is that of the pod's Namespace."""
     assert state.deadline is not None
     return contract.CheckpointRequest(
         eviction_id=state.eviction_id,
@@ -227,17 +236,17 @@ def request_of(
 
 
 def has_ended(pod: VictimPod) -> bool:
-    """True where the pod has succeeded or failed."""
+    """True if the pod has succeeded or failed."""
     return pod.status.phase in _ENDED
 
 
 def has_failed(pod: VictimPod) -> bool:
-    """True where it has ended, and not because it was finished."""
+    """True if the pod has failed."""
     return pod.status.phase == _FAILED
 
 
 def have_containers_ended(pod: VictimPod) -> bool:
-    """True where no container runs and none will: each has ended, or the pod never got a node."""
+    """True if no container runs or will run: all have ended, or the pod never got a node."""
     states = [status.state for status in pod.status.containerStatuses or ()]
     if has_ended(pod) or (pod.status.phase == "Pending" and not pod.spec.nodeName):
         return True
@@ -247,13 +256,13 @@ def have_containers_ended(pod: VictimPod) -> bool:
 
 
 def is_force_deleted(metadata: VersionedMeta) -> bool:
-    """True where nobody is left to say that the containers have ended: the node is gone, so the grace was 0."""
+    """True if no kubelet will report that the containers ended: the grace is 0."""
     state = state_of(metadata)
     return state is not None and state.grace_seconds == 0
 
 
 def has_completed(pod: VictimPod) -> bool:
-    """True where every container has ended with 0, and none would be started again: the work was done, not interrupted."""
+    """True if the work is done: all containers have exited with 0, and none is restarted."""
     states = [status.state for status in pod.status.containerStatuses or ()]
     ended = [
         state.terminated for state in states if state is not None and state.terminated is not None
@@ -262,12 +271,15 @@ def has_completed(pod: VictimPod) -> bool:
     return (
         is_over
         and pod.spec.restartPolicy != "Always"
-        and not any(found.exitCode for found in ended)
+        and not any(container.exitCode for container in ended)
     )
 
 
 def has_failed_after_notice(pod: VictimPod) -> bool:
-    """True for a victim that failed by itself, once it was told and before its DELETE, as it carries: it went because of us."""
+    """True for a victim that failed by itself after its notice and before its DELETE.
+
+    Its failure counts as a preemption. The state that the pod carries says so.
+    """
     state = state_of(pod.metadata)
     has_ended_itself = state is not None and state.phase is eviction.Phase.FINISHED
     return (
@@ -278,22 +290,29 @@ def has_failed_after_notice(pod: VictimPod) -> bool:
 
 
 def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
-    """True where the owner of a pod that went because of us makes another in its place, which inherits."""
-    is_ours = state.phase is Phase.TERMINATING and state.outcome is not CheckpointOutcome.OVERTAKEN
-    has_heir = owners.ledger_kind_of(controller_of(pod.metadata)) is not None
-    return is_ours and has_heir and plan.requeue is not Requeue.NEVER and not has_completed(pod)
+    """True if the owner creates a replacement for the pod that Reprieve evicted; it inherits."""
+    is_evicted_by_us = (
+        state.phase is Phase.TERMINATING and state.outcome is not CheckpointOutcome.OVERTAKEN
+    )
+    has_ledger = owners.ledger_kind_of(controller_of(pod.metadata)) is not None
+    return (
+        is_evicted_by_us
+        and has_ledger
+        and plan.requeue is not Requeue.NEVER
+        and not has_completed(pod)
+    )
 
 
 def has_disruption_target(pod: VictimPod) -> bool:
-    """True where somebody, a scheduler say, has announced a disruption."""
+    """True if the condition that announces a disruption is set, by us or by a scheduler."""
     return any(
-        found.type == DISRUPTION_TARGET and found.status == "True"
-        for found in pod.status.conditions or ()
+        condition.type == DISRUPTION_TARGET and condition.status == "True"
+        for condition in pod.status.conditions or ()
     )
 
 
 def grace_ends_at(pod: VictimPod) -> datetime | None:
-    """Return when the pod's grace is over; `None` where nobody has deleted it."""
+    """Return when the pod's grace period ends; `None` if it is not deleted."""
     return timestamp.parse(pod.metadata.deletionTimestamp)
 
 
@@ -303,7 +322,7 @@ def other_finalizers(pod: VictimPod) -> tuple[str, ...]:
 
 
 def has_cleanup_finalizer(metadata: VersionedMeta) -> bool:
-    """True where we hold the object."""
+    """True if our finalizer is on the object."""
     return keys.CLEANUP_FINALIZER in (metadata.finalizers or ())
 
 

@@ -1,7 +1,7 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""The few fields of a pod that a victim's life depends on, decoded directly from the API server's JSON.
+"""The few fields of a pod that its eviction depends on, decoded from the API server's JSON.
 
-A watch of thousands of victims must not hold thousands of whole pods.
+A watch of thousands of victims must not keep thousands of whole pods.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from reprieve_policy.kube.objects import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionedMeta(ObjectMeta):
-    """Metadata with what a precondition needs."""
+    """Metadata with the resourceVersion, which preconditions need."""
 
     resourceVersion: str = ""
 
@@ -27,17 +27,22 @@ class VersionedMeta(ObjectMeta):
         """`namespace/name`, for logs."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def version(self) -> int:
+        """The resourceVersion as the number that it is since Kubernetes 1.35; else 0."""
+        return int(self.resourceVersion) if self.resourceVersion.isdigit() else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionedObject:
-    """Any object of which only the metadata matters."""
+    """Any object of which only the metadata is read."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimContainer:
-    """What a container is called and asks for; nothing else of it is kept."""
+    """The name and the resources of a container; nothing else of it is kept."""
 
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -46,7 +51,7 @@ class VictimContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimPodSpec:
-    """How the pod wants to be ended, where it runs, for how long, on how much, and whether it has the agent."""
+    """The pod's grace period, node, resources and time limit, and its responders."""
 
     terminationGracePeriodSeconds: int | None = None
     hostNetwork: bool | None = None
@@ -72,7 +77,7 @@ class ContainerStateTerminated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
-    """At most one is set."""
+    """The state of a container; at most one field is set."""
 
     running: Mapping[str, object] | None = None
     terminated: ContainerStateTerminated | None = None
@@ -95,7 +100,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimPodStatus:
-    """What the kubelet says."""
+    """What the kubelet reports."""
 
     phase: str = ""
     podIP: str = ""
@@ -107,7 +112,7 @@ class VictimPodStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimPod:
-    """A victim, or one that may become one."""
+    """A victim, or a pod that may become one."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: VictimPodSpec = field(default_factory=VictimPodSpec)

@@ -1,38 +1,46 @@
-"""What a refused call means for a victim: whether it is made once more, and for how long others wait for that."""
+"""What a refused call means for a victim: whether it is made again, and how long others wait."""
 
 from datetime import timedelta
+from http import HTTPStatus
 
 from reprieve_operator.clock import Clock
 from reprieve_runtime.client.api import ApiError
 
-PERMANENT_STATUSES = (400, 403, 422)
-"""Asking once more will not be answered otherwise."""
+GONE_OR_CHANGED = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+"""What was known of the object is old."""
+PERMANENT_STATUSES = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+"""The same call will get the same answer again."""
 GIVE_UP_AFTER = timedelta(seconds=60)
-"""With what answers, again and again, as if it were busy or broken: a webhook that fails closed, say, or an API server under load."""
-_UNREACHABLE = 0
-_TOO_LARGE_STATUSES = (413, 422)
-_INTERNAL = 500
+"""How long a call is repeated that may still succeed: the API server is under load, or a webhook
+that fails closed is down."""
+_TOO_LARGE_STATUSES = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _TOO_LARGE_MESSAGES = ("request is too large", "message larger than max")
-"""What etcd, and the way to it, say of an object above 1.5 MiB. The API server passes it on as an error of its own."""
+"""What etcd and its client say of an object above 1.5 MiB; the API server passes it on as a 500."""
 
 
 def is_object_too_large(error: ApiError) -> bool:
-    """True where the object is full: 262,144 bytes of annotations, or all that etcd takes."""
-    is_too_large = error.status == _INTERNAL and any(
+    """True if the object is full: 262,144 bytes of annotations, or the limit of etcd."""
+    is_too_large = error.status == HTTPStatus.INTERNAL_SERVER_ERROR and any(
         words in error.message for words in _TOO_LARGE_MESSAGES
     )
     return error.status in _TOO_LARGE_STATUSES or is_too_large
 
 
 def is_permanent(error: ApiError) -> bool:
-    """True where asking once more will not be answered otherwise."""
+    """True if the same call will get the same answer again."""
     return error.status in PERMANENT_STATUSES or is_object_too_large(error)
 
 
 class OptionalWriteDeadline:
-    """One victim's, with what it could also go without: its owner, or what keeps the record of a bare pod.
+    """How long one victim waits for writes that its eviction can do without.
 
-    It ends after a minute in which every call was refused. Not while nobody answers: nothing else could be done then either.
+    These are writes to its owner, or to the record of a bare pod. The wait ends after a minute in
+    which every call was refused. It does not end while the API server is unreachable: then no other
+    call would succeed either.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -40,10 +48,10 @@ class OptionalWriteDeadline:
         self._refused_since: float | None = None
 
     def has_passed(self, error: ApiError) -> bool:
-        """True where the victim is to go on without what was refused so."""
+        """True if the eviction continues without the call that was refused."""
         if is_permanent(error):
             return True
-        if error.status == _UNREACHABLE:
+        if error.is_unreachable:
             return False
         now = self._clock.monotonic()
         if self._refused_since is None:
@@ -51,5 +59,5 @@ class OptionalWriteDeadline:
         return now >= self._refused_since + GIVE_UP_AFTER.total_seconds()
 
     def reset(self) -> None:
-        """Take note that a call was answered."""
+        """Note that a call succeeded."""
         self._refused_since = None

@@ -1,6 +1,8 @@
-"""Every write to a victim. Each is fenced (only the leader), conditional (uid, mostly resourceVersion) and repeatable.
+"""Every write to a victim, and the reads that count in the same metrics.
 
-A conflict says that what was decided on is no longer so: it comes out as `ApiError` 409, and the caller looks again.
+Each write is fenced (only the leader writes), conditional (on the uid, mostly also on the
+resourceVersion) and repeatable. A conflict means that the decision was made on an old version: it
+is raised as `ApiError` 409, and the caller reads again.
 """
 
 import asyncio
@@ -34,16 +36,15 @@ from .pods import Condition, VersionedMeta, VersionedObject, VictimPod
 
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
-_NOT_FOUND = 404
 _PAGE = 50
-"""Objects asked for at once: a page is in memory whole."""
+"""Objects in one page of a list: all of them are in memory at once."""
 
 Body = dict[str, Any]
 R = TypeVar("R")
 
 
 class Writes:
-    """What the operator does to the cluster."""
+    """The operator's calls to the API server."""
 
     def __init__(
         self,
@@ -61,26 +62,26 @@ class Writes:
 
     @property
     def is_busy(self) -> bool:
-        """True in a burst, in which a write that can be left out is better left out."""
+        """True in a burst, in which writes that can wait should wait."""
         return self._call_limiter.is_busy
 
     async def read_pod(
         self, namespace: str, name: str, uid: str, priority: CallPriority = CallPriority.RECORD
     ) -> VictimPod | None:
-        """Return the pod, `None` where it is gone or another of the same name has taken its place."""
+        """Return the pod; `None` if it is gone, also if another pod has its name now."""
         pod = await self.get(object_path("pods", namespace, name), VictimPod, priority)
         return pod if pod is not None and pod.metadata.uid == uid else None
 
     async def get(
         self, path: str, kind: type[R], priority: CallPriority = CallPriority.RECORD
     ) -> R | None:
-        """Return any object, `None` where it is not there."""
+        """Return an object, `None` if it does not exist."""
         try:
             async with self._call_limiter.acquire(priority, _namespace_of(path)):
                 found = await self._api.get(path, kind)
         except ApiError as error:
             self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
-            if error.status == _NOT_FOUND:
+            if error.is_not_found:
                 return None
             raise
         self._metrics.api_calls.labels("get", "ok").inc()
@@ -89,7 +90,10 @@ class Writes:
     async def list_pages(
         self, path: str, kind: type[R], *, params: Params | None = None, metadata_only: bool = False
     ) -> AsyncIterator[list[R]]:
-        """Yield a collection in small pages: each object may bring 256 KiB of annotations. Raises `ApiError`."""
+        """Yield a collection in small pages: each object may have 256 KiB of annotations.
+
+        Raises `ApiError`.
+        """
         pages = self._api.list_pages(
             path, kind, params=params, metadata_only=metadata_only, limit=_PAGE
         )
@@ -113,27 +117,30 @@ class Writes:
         begins: bool,
         hold: bool = False,
     ) -> VictimPod:
-        """Write label and state in one step, with the request where an annotation carries it."""
+        """Write label and state in one call, with the request if the annotation carries it."""
         body = _state_patch(state)
         if request is not None:
             body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_request(
                 request
             )
         if begins:
-            # An answer to an earlier request must not pass for one to this.
+            # An answer to an earlier request must not count as the answer to this one.
             body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER] = None
             if hold and not pod_state.has_cleanup_finalizer(pod.metadata):
                 body["metadata"]["finalizers"] = [
                     *(pod.metadata.finalizers or ()),
                     keys.CLEANUP_FINALIZER,
                 ]
-        urgency = CallPriority.NOTIFY if begins else CallPriority.RECORD
-        return replace(pod, metadata=await self._patch_pod(pod.metadata, body, urgency))
+        priority = CallPriority.NOTIFY if begins else CallPriority.RECORD
+        return replace(pod, metadata=await self._patch_pod(pod.metadata, body, priority))
 
     async def write_finished(
         self, pod: VictimPod, state: Eviction, *, has_room: bool = True
     ) -> VictimPod:
-        """Write the last state of a pod that ended by itself, or, without room, take our label away; let go of it."""
+        """Write the last state of a pod that ended by itself, and remove our finalizer.
+
+        Without room for the state, remove our label instead.
+        """
         body = _state_patch(state) if has_room else _state_removal_patch()
         _drop_cleanup_finalizer(pod.metadata, body)
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body))
@@ -141,7 +148,11 @@ class Writes:
     async def write_cancelled(
         self, pod: VictimPod, state: Eviction, *, has_room: bool = True
     ) -> VictimPod:
-        """Take every mark away, keep the state as a record where there is room, tell a workload that reads it, let go."""
+        """Remove every mark and our finalizer of a pod that stays.
+
+        The state is kept as a record if there is room. A workload that reads the request in the
+        annotation learns there that it is cancelled.
+        """
         if pod_state.has_disruption_target(pod):
             pod = await self._write_condition(
                 pod, {}, "False", "Reprieve: the soft eviction was cancelled"
@@ -153,7 +164,7 @@ class Writes:
         if keys.KOORDINATOR_SOFT_EVICTION in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.KOORDINATOR_SOFT_EVICTION] = None
         if keys.PREEMPTOR in annotations_of(pod.metadata):
-            # Without this, a mark that its owner sets later would be that preemptor's.
+            # Without this, a mark that the owner sets later would be attributed to that preemptor.
             body["metadata"]["annotations"][keys.PREEMPTOR] = None
         if keys.EVICTION_REQUEST in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.EVICTION_REQUEST] = None
@@ -165,15 +176,15 @@ class Writes:
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body))
 
     async def write_disruption_target(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
-        """Write the state, where there is room for one, and the condition that Jobs read as "not the pod's fault"."""
+        """Write the state, if any, and the condition by which Jobs know a disruption."""
         metadata = {} if state is None else _state_patch(state)["metadata"]
         return await self._write_condition(pod, metadata, "True", _DISRUPTION_MESSAGE)
 
     async def delete_pod(self, pod: VictimPod, state: Eviction) -> bool:
-        """Delete this very pod with the grace that was chosen; `False` where it is gone.
+        """Delete exactly this pod with the chosen grace period; `False` if it is gone.
 
-        At this very version: of two calls, the first of which was given up and lands late, one is refused. Without this, a slow
-        API server would have the pod deleted twice.
+        The precondition on the version refuses one of two calls, the first of which was given up
+        and arrives late. Without this, a slow API server would delete the pod twice.
         """
         path, options = (
             object_path("pods", pod.metadata.namespace, pod.metadata.name),
@@ -183,15 +194,16 @@ class Writes:
         try:
             await self._call("delete", path, lambda: self._api.delete(path, options))
         except ApiError as error:
-            if error.status != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             return False
         return True
 
     async def evict_pod(self, pod: VictimPod, state: Eviction) -> None:
-        """Delete this very pod as far as its disruption budget allows; the API server announces the disruption.
+        """Delete exactly this pod if its disruption budget allows it.
 
-        Raises `ApiError` 429 where the budget allows none now.
+        The API server sets the condition `DisruptionTarget`. Raises `ApiError` 429 if the budget
+        allows no disruption now.
         """
         path = object_path("pods", pod.metadata.namespace, pod.metadata.name, "eviction")
         document = {
@@ -203,7 +215,7 @@ class Writes:
         await self._call("evict", path, lambda: self._api.post_subresource(path, document))
 
     async def remove_finalizer(self, metadata: VersionedMeta) -> VersionedMeta:
-        """Remove our finalizer; the object may go as far as we are concerned."""
+        """Remove our finalizer."""
         body: Body = {"metadata": {}}
         _drop_cleanup_finalizer(metadata, body)
         return await self._patch_pod(metadata, body)
@@ -211,20 +223,23 @@ class Writes:
     async def add_label(
         self, metadata: VersionedMeta, request: str | None = None, label: str = mark.MARKED
     ) -> None:
-        """Give a mark in another dialect our label; `request`: with that, a native Eviction's. The watch takes it from there."""
+        """Add our label to a pod with a mark in another dialect; the watch then sees the pod.
+
+        `request` is written as the mark of a native Eviction.
+        """
         body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: label}}}
         if request is not None:
             body["metadata"]["annotations"] = {keys.EVICTION_REQUEST: request}
         await self._patch_pod(metadata, body, CallPriority.NOTIFY)
 
     async def remove_eviction_request(self, metadata: VersionedMeta) -> None:
-        """Take a native Eviction's mark away; the pod's keeper does the rest."""
+        """Remove the mark of a native Eviction; the pod's reconciler then cancels."""
         await self._patch_pod(
             metadata, {"metadata": {"annotations": {keys.EVICTION_REQUEST: None}}}
         )
 
     async def remove_label(self, metadata: VersionedMeta) -> None:
-        """Take our label away, for whom the pod was to go, and a state that cannot be read."""
+        """Remove our label, the preemptor's name, and a state that cannot be read."""
         body: Body = {
             "metadata": {
                 "labels": {keys.SOFT_EVICTION: None},
@@ -236,17 +251,20 @@ class Writes:
         await self._patch_pod(metadata, body)
 
     async def remove_gate(self, metadata: VersionedMeta, other_gates: Sequence[str] | None) -> None:
-        """Take our gate and its label from a pod, and leave the gates of others; `None`: the gate is gone already."""
+        """Remove our scheduling gate and its label, and keep the gates of others.
+
+        `None`: the gate is gone already.
+        """
         body: Body = {"metadata": {"labels": {keys.GANG_GATE_LABEL: None}}}
         if other_gates is not None:
-            # A merge patch replaces lists; the resourceVersion in it keeps others' gates safe.
+            # A merge patch replaces lists; its resourceVersion protects the gates of others.
             body["spec"] = {"schedulingGates": [{"name": name} for name in other_gates]}
         await self._patch_pod(metadata, body)
 
     async def patch_owner(
         self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]
     ) -> None:
-        """Change the metadata of the controller that will replace a victim."""
+        """Change the metadata of the controller that replaces a victim."""
         body = {
             "metadata": {
                 **changes,
@@ -266,7 +284,7 @@ class Writes:
         *,
         suspend: bool | None,
     ) -> None:
-        """Suspend a Job or resume it (`None`: neither), and write in the same step what is kept on it."""
+        """Suspend a Job or resume it (`None`: neither), and change its metadata in one call."""
         body: Body = {
             "metadata": {
                 **changes,
@@ -285,7 +303,7 @@ class Writes:
         return await self._call("create", path, lambda: self._api.post(path, document, Body))
 
     async def delete_object(self, path: str, uid: str | None = None) -> None:
-        """Delete an object of our own, or, by its uid, what is left of a pod; that it is gone already is as good."""
+        """Delete an object of ours, or, by its uid, the rest of a pod; it may be gone already."""
         options = (
             {}
             if uid is None
@@ -294,13 +312,13 @@ class Writes:
         try:
             await self._call("delete", path, lambda: self._api.delete(path, options))
         except ApiError as error:
-            if error.status != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
 
     async def write_conditions(
         self, path: str, metadata: VersionedMeta, conditions: list[Body]
     ) -> None:
-        """Replace the conditions of an object that nobody has changed meanwhile."""
+        """Replace the conditions of an object, unless it has changed meanwhile."""
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         body = {"metadata": precondition, "status": {"conditions": conditions}}
         await self._call(
@@ -310,7 +328,7 @@ class Writes:
     async def write_responder_status(
         self, path: str, metadata: VersionedMeta, responder_status: Body, kind: type[R]
     ) -> R:
-        """Write what a responder says into the status of a native Eviction; other responders' parts stay."""
+        """Write our responder's status into a native Eviction; other responders' entries stay."""
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         body = {"metadata": precondition, "status": {"responders": [responder_status]}}
 
@@ -327,10 +345,10 @@ class Writes:
         *,
         subresource: str = "",
     ) -> VersionedMeta:
-        """Change a pod that nobody has changed meanwhile. All but the metadata is then as it was: it is not asked for."""
+        """Change a pod, unless it has changed meanwhile; only its metadata is returned."""
         body["metadata"] |= {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         path = object_path("pods", metadata.namespace, metadata.name, subresource)
-        # Only a strategic merge adds to a list of conditions.
+        # Only a strategic merge patch adds to a list of conditions.
         kind = STRATEGIC_MERGE_PATCH if subresource else MERGE_PATCH
 
         async def patch() -> VersionedObject:
@@ -353,9 +371,11 @@ class Writes:
         body = {"metadata": metadata, "status": {"conditions": [condition]}}
         written = await self._patch_pod(pod.metadata, body, subresource="status")
         others = (
-            one for one in pod.status.conditions or () if one.type != pod_state.DISRUPTION_TARGET
+            condition
+            for condition in pod.status.conditions or ()
+            if condition.type != pod_state.DISRUPTION_TARGET
         )
-        # Without this, it would be written again until the watch tells of it.
+        # Without this, it would be written again until the watch shows it.
         conditions = (*others, Condition(type=pod_state.DISRUPTION_TARGET, status=status))
         return replace(pod, metadata=written, status=replace(pod.status, conditions=conditions))
 
@@ -366,17 +386,15 @@ class Writes:
         call: Callable[[], Awaitable[R]],
         priority: CallPriority = CallPriority.TERMINATE,
     ) -> R:
-        """Make one write, if this replica may, and count what came of it."""
+        """Make one write if this replica leads, and count its outcome."""
         try:
             async with self._call_limiter.acquire(priority, _namespace_of(path)):
-                # A call under way as the lease ends is given up: the next leader may be writing already.
+                # A call in progress is given up when the lease ends: the next leader may write.
                 async with asyncio.timeout(self._leader_election.require_leadership()):
                     result = await call()
         except TimeoutError as error:
             self._metrics.api_calls.labels(verb, "unreachable").inc()
-            raise ApiError(
-                0, "LeaseOver", "not answered for as long as the lease was certain"
-            ) from error
+            raise ApiError(0, "LeaseOver", "no answer before the lease could have ended") from error
         except ApiError as error:
             self._metrics.api_calls.labels(verb, str(error.status or "unreachable")).inc()
             raise
@@ -414,6 +432,6 @@ def _state_removal_patch() -> Body:
 
 def _drop_cleanup_finalizer(metadata: VersionedMeta, body: Body) -> None:
     if pod_state.has_cleanup_finalizer(metadata):
-        # A merge patch replaces lists; the resourceVersion in it keeps others' finalizers safe.
+        # A merge patch replaces lists; its resourceVersion protects the finalizers of others.
         body["metadata"]["finalizers"] = list(metadata.finalizers or ())
         body["metadata"]["finalizers"].remove(keys.CLEANUP_FINALIZER)

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import NamedTuple
 
 from reprieve_operator.clock import Clock
@@ -17,7 +16,6 @@ from .gate_pods import LabelledPod
 _log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-_GONE_OR_CHANGED = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 _NO_RETRY = float("inf")
 
 
@@ -55,7 +53,7 @@ class GateReleaser:
     async def _release_one(self, pod: LabelledPod) -> bool:
         retry_at, error = _NO_RETRY, await self._remove_gate(pod)
         # The watch shows the new version of a pod that is gone or has changed.
-        if error is not None and error.status not in _GONE_OR_CHANGED:
+        if error is not None and not error.is_gone_or_changed:
             extra = {"pod": pod.metadata.key, "error": str(error)}
             _log.warning("could not remove the gang gate from a pod", extra=extra)
             retry_at = self._clock.monotonic() + RETRY_SECONDS

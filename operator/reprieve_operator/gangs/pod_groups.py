@@ -21,7 +21,6 @@ from reprieve_runtime.client.paths import object_path
 CONDITION = "PodsNotMatchingPriority"
 _NOT_SERVED = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """The API is disabled, or was enabled after the operator's role was made: nothing to read."""
-_GONE_OR_CHANGED = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 _PAGE = 50
 
 
@@ -81,7 +80,7 @@ class PodGroupConditions:
         try:
             await self._writes.write_conditions(path, group.metadata, conditions)
         except ApiError as error:
-            if error.status not in _GONE_OR_CHANGED:
+            if not error.is_gone_or_changed:
                 raise
             return False
         return True

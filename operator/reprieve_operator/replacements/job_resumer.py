@@ -5,7 +5,6 @@ All state is in the Job's own annotations.
 
 import asyncio
 import logging
-from http import HTTPStatus
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages
@@ -23,7 +22,6 @@ from .owner_jobs import OwnerJob
 
 _log = logging.getLogger(__name__)
 
-_GONE_OR_CHANGED = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 _HOLD_REMOVAL: dict[str, object] = {
     "annotations": {keys.SUSPENDED: None},
     "labels": {keys.SUSPENDED: None},
@@ -60,7 +58,7 @@ class JobResumer:
         try:
             await self._apply(job, self._decide(job))
         except ApiError as error:
-            if error.status not in _GONE_OR_CHANGED:
+            if not error.is_gone_or_changed:
                 _log.warning(
                     "could not reconcile suspended job",
                     extra={"job": job.metadata.key, "error": str(error)},

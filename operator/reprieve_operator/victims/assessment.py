@@ -1,15 +1,20 @@
-"""What a victim is as its eviction begins: what protects it, what it costs, what preempts it. `policy` decides each.
+"""The assessment of a victim as its eviction begins: its protection, its cost, the cause.
 
-Its Job is read, once, where its walltime could matter: only a preemption is refused because the pod is nearly complete.
+`reprieve_policy` decides each. The victim's Job is read once, where its walltime could matter: only
+a preemption is refused because the pod is nearly complete.
 """
 
 import logging
 from dataclasses import replace
 from datetime import datetime
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.namespace_policies import NamespacePolicies
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Job, Walltime
@@ -24,43 +29,44 @@ from reprieve_policy.preemption.protection import Protection
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .context import Tools
-
 _log = logging.getLogger(__name__)
-
-_FORBIDDEN = 403
 
 
 class VictimAssessor:
-    """Of one victim, and what this process has read for it."""
+    """Assesses one victim; reads its Job once."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
+    def __init__(
+        self, writes: Writes, policy: PolicySource, namespaces: NamespacePolicies, clock: Clock
+    ) -> None:
+        self._writes = writes
+        self._policy = policy
+        self._namespaces = namespaces
+        self._clock = clock
         self._has_read_job = False
         self._job_walltime: Walltime | None = None
 
     async def assess(self, pod: VictimPod, state: Eviction) -> tuple[Eviction, Protection | None]:
-        """Return the state with cost and cause, and what protects the pod; raises `ApiError`."""
+        """Return the state with cost and cause, and the pod's protection; raises `ApiError`."""
         may_be_refused = state.source.is_preemption and not pod_state.is_requested_by_label(
             pod.metadata
         )
         if may_be_refused and state.refused_on is None:
             await self._read_job(pod)
-        tools, now = self._tools, self._tools.clock.now()
+        now = self._clock.now()
         facts = Facts(
-            settings=tools.policy.current, namespace=tools.namespaces.get(pod.metadata.namespace)
+            settings=self._policy.current, namespace=self._namespaces.get(pod.metadata.namespace)
         )
         own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
         bound = walltime.tightest((own, self._job_walltime), now)
         assessed = self._with_cost_and_cause(pod, state, facts, bound, now)
-        return assessed, protection.decide_protection(
-            pod_state.view_of(pod), facts, bound, now
-        ) if may_be_refused else None
+        if not may_be_refused:
+            return assessed, None
+        return assessed, protection.decide_protection(pod_state.view_of(pod), facts, bound, now)
 
     def _with_cost_and_cause(
         self, pod: VictimPod, state: Eviction, facts: Facts, bound: Walltime | None, now: datetime
     ) -> Eviction:
-        """Return the state with what it lacks of cost and cause; both are as they were when it was asked for."""
+        """Return the state with cost and cause; both stay as they were at the first request."""
         if state.cost is None:
             work = WorkProgress(
                 started_at=timestamp.parse(pod.status.startTime),
@@ -71,12 +77,12 @@ class VictimAssessor:
                 pod_state.plan_of(pod, facts.settings),
                 facts.namespace.workload_type,
             )
-            found = cost.decide_cost(
+            estimate = cost.decide_cost(
                 pod_state.view_of(pod), plan, work, facts.settings, now, workload_type=workload_type
             )
-            state = replace(state, cost=found.recorded)
+            state = replace(state, cost=estimate.recorded)
         if state.cause is None:
-            preemptor = self._tools.namespaces.get(cause.preemptor_namespace(state))
+            preemptor = self._namespaces.get(cause.preemptor_namespace(state))
             state = replace(
                 state, cause=cause.decide_cause(state, is_for_sensitive=preemptor.is_sensitive)
             )
@@ -89,16 +95,18 @@ class VictimAssessor:
             self._has_read_job
             or owner is None
             or not is_job
-            or not self._tools.policy.current.near_completion_seconds
+            or not self._policy.current.near_completion_seconds
         ):
             return
         try:
             path = object_path("jobs", pod.metadata.namespace, owner.name)
-            job = await self._tools.effects.get(path, Job, CallPriority.NOTIFY)
+            job = await self._writes.get(path, Job, CallPriority.NOTIFY)
         except ApiError as error:
-            if error.status != _FORBIDDEN:
+            if not error.is_forbidden:
                 raise
-            _log.error("job not read", extra={"pod": pod.metadata.key, "error": str(error)})
+            _log.error(
+                "could not read the Job", extra={"pod": pod.metadata.key, "error": str(error)}
+            )
             job = None
         self._has_read_job = True
         if job is not None and job.metadata.uid == owner.uid:

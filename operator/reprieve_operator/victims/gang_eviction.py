@@ -1,6 +1,6 @@
-"""One gang that goes as a whole: who is waited for, and who is told when that changes. No I/O.
+"""The eviction of one gang as a unit: which pods it waits for, and what wakes the others. No I/O.
 
-Nothing is known here that a look at the gang's pods would not tell again.
+All of it can be computed again from the gang's pods.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class GangEviction:
             pods[uid] for uid in sorted(decision.newly_included | decision.awaited) if uid in pods
         ]
         self.protection: Protection | None = None
-        """What protects it as a whole against preemption, once `is_assessed`."""
+        """What protects the whole gang against preemption, once `is_assessed`."""
         self.is_assessed = False
         self.assess_lock = asyncio.Lock()
         self._still_saving = set(decision.awaited)
@@ -38,39 +38,39 @@ class GangEviction:
 
     @property
     def accepts_members(self) -> bool:
-        """True where one that is marked now goes with the others: the gang does not go yet, and nobody cancelled."""
+        """True if a pod that is marked now joins: no pod is deleted yet, and none is cancelled."""
         return not self.is_cancelled and bool(self._still_saving)
 
     @property
     def is_empty(self) -> bool:
-        """True where nobody is part of it."""
+        """True if it has no members."""
         return not self._wake_callbacks
 
     async def wait_empty(self, seconds: float) -> None:
-        """Wait until nobody is part of it, or the time is over."""
+        """Wait until it has no members, or for so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._emptied.wait()
 
     def may_terminate(self, uid: str) -> bool:
-        """True where all others have answered, or are not to be waited for."""
+        """True if no other pod of the gang is still saving."""
         return self._still_saving <= {uid}
 
     def add_member(self, uid: str, wake: Callable[[], None]) -> None:
-        """Take in a pod: it is part of this until it leaves."""
+        """Add a pod; it is a member until it is removed."""
         self._wake_callbacks[uid] = wake
 
     def remove_member(self, uid: str) -> None:
-        """A pod needs no keeping any more."""
+        """Remove a pod: its reconciler has ended, or its eviction has."""
         self._wake_callbacks.pop(uid, None)
         self._mark_ready(uid)
         if self.is_empty:
             self._emptied.set()
 
     def on_state_written(self, uid: str, state: Eviction) -> None:
-        """Take note of a state that was written."""
+        """Note a state that was written."""
         if state.phase is Phase.CANCELLED and self.accepts_members:
-            # Whoever takes back the mark of one takes back that of all: a gang goes whole or not at all.
+            # Cancelling one pod cancels all: a gang is evicted as a unit or not at all.
             self.is_cancelled = True
             self._wake_members()
         elif disruption.is_ready_to_delete(state.phase):

@@ -1,7 +1,7 @@
-"""Gangs that go as a whole: one look at all pods of a gang for each decision about it, and a keeper for each of them.
+"""Gangs that are evicted as a unit: one list of a gang's pods for each decision about it.
 
-Which gang goes as a whole and which pods that reaches is `policy.disruption`'s; when they are told, hinted and deleted is
-each keeper's own. A victim in no such gang costs no call.
+`gangs.disruption` decides which gangs are evicted as a unit, and which pods that includes. Each
+pod's reconciler then notifies and deletes its own pod. A victim in no such gang costs no call.
 """
 
 import asyncio
@@ -10,10 +10,12 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from weakref import WeakValueDictionary
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
-from reprieve_operator.cluster.event_recorder import ObjectReference
+from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
@@ -26,34 +28,40 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
 from .assessment import VictimAssessor
-from .context import Tools
 from .gang_eviction import GangEviction
 
 _log = logging.getLogger(__name__)
 
 _MAX_CONCURRENT_LISTS, _MAX_LISTS_PER_NAMESPACE = 4, 2
-"""Without a share, a namespace with a thousand gangs that no label tells would keep all others' from being told: each is found by
-reading all of its pods."""
+"""The pods of a gang without a label are found by listing the whole namespace. Without the limit,
+a namespace with a thousand such gangs would delay the notice of all others."""
 _TOO_LARGE_SECONDS = 60.0
-"""A gang that is too large is not counted again within it, however many of its pods are marked."""
+"""How long a gang that is too large is not listed again, however many of its pods are marked."""
 _CANCEL_WAIT_SECONDS = 10.0
-"""A pod that cannot be written holds up a new mark no longer."""
-_FORBIDDEN = 403
-"""Served since our rights were given: as good as not there."""
+"""The longest time that a pod that cannot be written delays a new mark."""
 
 _Key = tuple[str, str]
-
+"""The namespace and the gang's identity."""
 
 OnMember = Callable[[VictimPod, GangEviction], None]
-"""Has a pod kept that goes with its gang."""
+"""Starts the reconciler of a pod that is evicted with its gang."""
 
 
 class GangRegistry:
-    """One term's musters."""
+    """The evictions of whole gangs in one term."""
 
-    def __init__(self, tools: Tools, on_member: OnMember) -> None:
-        self._tools = tools
-        self._announcer = tools.announcer
+    def __init__(
+        self,
+        writes: Writes,
+        recorder: EventRecorder,
+        clock: Clock,
+        make_assessor: Callable[[], VictimAssessor],
+        on_member: OnMember,
+    ) -> None:
+        self._writes = writes
+        self._recorder = recorder
+        self._clock = clock
+        self._make_assessor = make_assessor
         self._on_member = on_member
         self._evictions: dict[_Key, GangEviction] = {}
         self._too_large_until: dict[_Key, float] = {}
@@ -63,32 +71,34 @@ class GangRegistry:
         )
 
     async def find_eviction(self, pod: VictimPod, state: Eviction) -> GangEviction | None:
-        """Return with whom the pod goes, `None` where it goes alone; raises `ApiError`."""
-        found = pod_state.gang_of(pod)
-        if found is None:
+        """Return the eviction of the pod's gang; `None`: the pod is evicted alone.
+
+        Raises `ApiError`.
+        """
+        gang = pod_state.gang_of(pod)
+        if gang is None:
             return None
-        mode = disruption.disruption_mode_of(found, pod.metadata)
+        mode = disruption.disruption_mode_of(gang, pod.metadata)
         if mode is DisruptionMode.SINGLE:
             return None
-        key = pod.metadata.namespace or "", disruption.identity_of(found)
+        key = pod.metadata.namespace or "", disruption.identity_of(gang)
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
             known = self._evictions.get(key)
             if known is not None and (known.accepts_members or state.gang):
                 return known
             if known is not None and known.is_cancelled:
-                # Without this, a mark that is set again at once would be taken for part of what is being taken back.
+                # Without this, a mark that is set again at once would count as a part of the
+                # eviction that is being cancelled.
                 await known.wait_empty(_CANCEL_WAIT_SECONDS)
             if mode is DisruptionMode.FROM_POD_GROUP and not state.gang:
-                mode = await self._read_disruption_mode(key[0], found.name)
-            return (
-                await self._create_eviction(key, found, pod, state)
-                if mode is not DisruptionMode.SINGLE
-                else None
-            )
+                mode = await self._read_disruption_mode(key[0], gang.name)
+            if mode is DisruptionMode.SINGLE:
+                return None
+            return await self._create_eviction(key, gang, pod, state)
 
     async def assess_protection(self, eviction: GangEviction, state: Eviction) -> None:
-        """Find out, once, what protects a gang as a whole against the preemption that `state` is; raises `ApiError`."""
+        """Decide, once, what protects the whole gang against a preemption; raises `ApiError`."""
         async with eviction.assess_lock:
             if not eviction.is_assessed:
                 eviction.protection = protection.protection_of_gang(
@@ -97,56 +107,54 @@ class GangRegistry:
                 eviction.is_assessed = True
 
     async def _protections(
-        self, muster: GangEviction, state: Eviction
+        self, eviction: GangEviction, state: Eviction
     ) -> AsyncIterator[Protection | None]:
-        # One for each controller: the pods of a Job have its walltime, which is read once.
-        assessments: defaultdict[str, VictimAssessor] = defaultdict(
-            lambda: VictimAssessor(self._tools)
-        )
-        for pod in muster.newly_included:
+        # One for each controller: the pods of a Job share its walltime, which is read once.
+        assessors: defaultdict[str, VictimAssessor] = defaultdict(self._make_assessor)
+        for pod in eviction.newly_included:
             owner = controller_of(pod.metadata)
-            _, found = await assessments[owner.uid if owner else ""].assess(pod, state)
+            _, found = await assessors[owner.uid if owner else ""].assess(pod, state)
             yield found
 
     def start(self, eviction: GangEviction) -> None:
-        """Have all pods kept that a gang takes with it, once the first of them was told."""
+        """Start the reconcilers of the gang's other pods, once the first pod has its notice."""
         eviction.is_in_progress = True
-        reached, eviction.newly_included = eviction.newly_included, []
+        included, eviction.newly_included = eviction.newly_included, []
         if not eviction.is_cancelled:
-            for pod in reached:
+            for pod in included:
                 self._on_member(pod, eviction)
 
     def record_gang_event(self, eviction: GangEviction, pod: VictimPod, state: Eviction) -> None:
-        """Say on a pod that it does not go alone."""
-        why = (
-            "another of its pods was asked to go"
-            if state.source is Source.GANG
-            else "this pod was asked to go"
+        """Report on a pod that its whole gang is evicted."""
+        requested_for = "another of its pods" if state.source is Source.GANG else "this pod"
+        note = (
+            f'its gang "{eviction.identity}" is evicted as a unit, {eviction.pod_count} pods '
+            f"in all: the eviction of {requested_for} was requested"
         )
-        note = f'its gang "{eviction.identity}" goes as a whole, {eviction.pod_count} pods in all: {why}'
-        self._announcer.event(ObjectReference.for_pod(pod.metadata), "GangGoesAsAWhole", note)
+        self._recorder.event(ObjectReference.for_pod(pod.metadata), "GangGoesAsAWhole", note)
 
     def remove(self, eviction: GangEviction) -> None:
-        """Drop what nobody is part of any more."""
+        """Drop an eviction that has no members left."""
         self._evictions = {
             key: known for key, known in self._evictions.items() if known is not eviction
         }
 
     async def _read_disruption_mode(self, namespace: str, name: str) -> DisruptionMode:
-        """Return what the native PodGroup says; one that is not there says nothing."""
+        """Return the mode of the native PodGroup; `SINGLE` if it does not exist."""
         try:
             path = object_path("podgroups", namespace, name)
-            group = await self._tools.effects.get(path, PodGroup, CallPriority.NOTIFY)
+            group = await self._writes.get(path, PodGroup, CallPriority.NOTIFY)
         except ApiError as error:
-            if error.status != _FORBIDDEN:
+            if not error.is_forbidden:
                 raise
+            # The type is served since the operator got its rights: treat it as absent.
             return DisruptionMode.SINGLE
         return DisruptionMode.SINGLE if group is None else pod_group.read(group).disruption_mode
 
     async def _create_eviction(
         self, key: _Key, gang: Gang, pod: VictimPod, state: Eviction
     ) -> GangEviction | None:
-        now = self._tools.clock.monotonic()
+        now = self._clock.monotonic()
         self._too_large_until = {
             known: until for known, until in self._too_large_until.items() if until > now
         }
@@ -155,20 +163,26 @@ class GangRegistry:
         pods = await self._list_members(gang, key)
         if pods is None:
             self._too_large_until[key] = now + _TOO_LARGE_SECONDS
-            note = f'gang "{key[1]}" has more than {disruption.MAX_MEMBERS} pods, so only this one goes'
-            self._announcer.event(ObjectReference.for_pod(pod.metadata), "GangTooLarge", note)
+            note = (
+                f'gang "{key[1]}" has more than {disruption.MAX_MEMBERS} pods, '
+                "so only this one is evicted"
+            )
+            self._recorder.event(ObjectReference.for_pod(pod.metadata), "GangTooLarge", note)
             return None
-        roll = disruption.decide_gang(key[1], state, map(pod_state.member_of, pods.values()))
-        muster = self._evictions[key] = GangEviction(key[1], roll, pods)
-        _log.info("gang mustered", extra={"gang": f"{key[0]}/{key[1]}", "pods": muster.pod_count})
-        return muster
+        decision = disruption.decide_gang(key[1], state, map(pod_state.member_of, pods.values()))
+        eviction = self._evictions[key] = GangEviction(key[1], decision, pods)
+        _log.info(
+            "gang is evicted as a unit",
+            extra={"gang": f"{key[0]}/{key[1]}", "pods": eviction.pod_count},
+        )
+        return eviction
 
     async def _list_members(self, gang: Gang, key: _Key) -> dict[str, VictimPod] | None:
-        """Return all pods of the gang by uid; `None` where there are too many."""
+        """Return all pods of the gang by uid; `None` if there are too many."""
         params = {} if gang.selector is None else {"labelSelector": gang.selector}
         found: dict[str, VictimPod] = {}
         async with self._list_limiter.acquire(CallPriority.NOTIFY, key[0]):
-            async for pods in self._tools.effects.list_pages(
+            async for pods in self._writes.list_pages(
                 object_path("pods", key[0]), VictimPod, params=params
             ):
                 found.update(
@@ -180,5 +194,5 @@ class GangRegistry:
 
 
 def _is_member_of(identity: str, pod: VictimPod) -> bool:
-    found = pod_state.gang_of(pod)
-    return found is not None and disruption.identity_of(found) == identity
+    gang = pod_state.gang_of(pod)
+    return gang is not None and disruption.identity_of(gang) == identity

@@ -1,4 +1,7 @@
-"""Whether the node of a victim is gone: read where its grace is chosen, if the policy wants that and the cluster grants it."""
+"""Whether the node of a victim is lost.
+
+The node is read when the grace period is chosen, if the policy wants that and RBAC allows it.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -13,8 +16,10 @@ from reprieve_runtime.client.paths import object_path
 
 _log = logging.getLogger(__name__)
 
-_FORBIDDEN = 403
-_NOTE = "the operator may not read nodes (ClusterRole reprieve:read-nodes is not bound to it): no grace is 0"
+_MISSING_RIGHT_NOTE = (
+    "the operator may not read nodes (ClusterRole reprieve:read-nodes is not bound to it): "
+    "no grace period is set to 0"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,22 +44,22 @@ class _VictimNode:
 
 
 class LostNodeChecker:
-    """Reads nodes. Nothing is remembered of one: what was gone when another victim went may be back."""
+    """Reads nodes, without a cache: a node that was lost may be back for the next victim."""
 
-    def __init__(self, effects: Writes, policy: PolicySource) -> None:
-        self._effects = effects
+    def __init__(self, writes: Writes, policy: PolicySource) -> None:
+        self._writes = writes
         self._policy = policy
         self._is_reported = False
 
     async def is_lost(self, pod: VictimPod) -> bool:
-        """True where the pod's node is gone for certain; where the right to read it is missing, it is not."""
+        """True if the pod's node is certainly lost; `False` if the operator may not read nodes."""
         name = pod.spec.nodeName
         if not lost_node.is_node_name(name):
             return False
         try:
-            node = await self._effects.get(object_path("nodes", name=name), _VictimNode)
+            node = await self._writes.get(object_path("nodes", name=name), _VictimNode)
         except ApiError as error:
-            if error.status != _FORBIDDEN:
+            if not error.is_forbidden:
                 raise
             self._report_missing_right()
             return False
@@ -63,13 +68,14 @@ class LostNodeChecker:
     def _report_missing_right(self) -> None:
         if not self._is_reported:
             self._is_reported = True
-            _log.warning("nodes cannot be read")
-            self._policy.record_warning("LostNodesUnreadable", _NOTE)
+            _log.warning("the operator may not read nodes")
+            self._policy.record_warning("LostNodesUnreadable", _MISSING_RIGHT_NOTE)
 
 
 def _to_lost_node(node: _VictimNode) -> lost_node.NodeHealth:
     ready = any(
-        found.type == "Ready" and found.status == "True" for found in node.status.conditions or ()
+        condition.type == "Ready" and condition.status == "True"
+        for condition in node.status.conditions or ()
     )
     return lost_node.NodeHealth(
         is_ready=ready, taints={taint.key for taint in node.spec.taints or ()}

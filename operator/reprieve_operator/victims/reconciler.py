@@ -1,336 +1,217 @@
-"""One victim, from mark to end: observe, decide, perform, wait. Thin: what follows from what is `life.decide`'s.
+"""One victim, from mark to end: observe, decide, write, wait. `lifecycle` makes all decisions.
 
-A keeper holds no state that matters: whatever it knows beyond the pod (what this process has told the workload, since
-when others hold the object) may be lost at any instant.
+A reconciler holds no state that matters: what it knows beyond the pod (which requests this process
+has sent, how long finalizers have held the object) may be lost at any time.
 """
 
-import asyncio
 import logging
-import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from reprieve_operator.cluster import event_messages, pod_state
-from reprieve_operator.cluster.call_limiter import CallPriority
-from reprieve_operator.cluster.event_recorder import ObjectReference
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.retries import PERMANENT_STATUSES, is_object_too_large
+from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import lost_node, machine, termination
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_policy.lifecycle.machine import LifecycleDecision
+from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_policy.preemption.protection import Protection
+from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError
 
 from .assessment import VictimAssessor
-from .checkpoint_session import CheckpointSession
-from .context import Tools
 from .gang_eviction import GangEviction
 from .gang_member import GangMember
-from .gang_registry import GangRegistry
+from .lost_nodes import LostNodeChecker
+from .notice import Notice
+from .pod_tracker import PodTracker
+from .progress import Progress
 from .termination import Termination
 
 _log = logging.getLogger(__name__)
 
-_STALE_STATUSES = (404, 409)
-_MAX_POSTPONE_SECONDS = 15.0
-_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.2, 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class VictimRef:
-    """Which pod: a name alone may be another pod's tomorrow."""
-
-    namespace: str
-    name: str
-    uid: str
+_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.4, 15.0
 
 
 class VictimReconciler:
     """The task of one victim."""
 
-    def __init__(self, victim: VictimRef, tools: Tools, gangs: GangRegistry) -> None:
-        self.victim = victim
-        self.phase = Phase.REQUESTED
-        self._tools = tools
-        self._changed = asyncio.Event()
-        self._session = CheckpointSession(tools, self._changed.set)
-        self._assessor = VictimAssessor(tools)
-        self._gang_member = GangMember(gangs, victim.uid, self._changed.set)
-        self._termination = Termination(tools, self.on_pod_update, self._on_state_written)
-        self._pod: VictimPod | None = None
-        self._must_reread = False
-        self._read_at = tools.clock.monotonic()
-        self._last_state: Eviction | None = None
-        self._last_answer: CheckpointAnswer | None = None
-        self._can_persist_state = True
-        self._started_at = tools.clock.monotonic()
-        self._is_first_write_done = False
-        self._postponed_since: float | None = None
-        self._failures = 0
+    def __init__(
+        self,
+        *,
+        tracker: PodTracker,
+        progress: Progress,
+        assessor: VictimAssessor,
+        gang_member: GangMember,
+        notice: Notice,
+        termination: Termination,
+        lost_nodes: LostNodeChecker,
+        policy: PolicySource,
+        clock: Clock,
+        max_retry_after_seconds: float,
+    ) -> None:
+        self.tracker = tracker
+        self.progress = progress
+        self._assessor = assessor
+        self._gang_member = gang_member
+        self._notice = notice
+        self._termination = termination
+        self._lost_nodes = lost_nodes
+        self._policy = policy
+        self._clock = clock
+        self._max_retry_after_seconds = max_retry_after_seconds
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS)
+        self._has_failed = False
         self._is_done = False
 
     @property
-    def pod(self) -> VictimPod | None:
-        """The victim as it was seen last."""
-        return self._pod
-
-    @property
-    def waiting_seconds(self) -> float:
-        """How long its first write has been due; 0 once that is made."""
-        return (
-            0.0 if self._is_first_write_done else self._tools.clock.monotonic() - self._started_at
-        )
-
-    @property
     def is_stuck(self) -> bool:
-        """True where the victim is there long after its grace was over."""
-        return self._termination.is_stuck(self._pod)
-
-    def on_pod_update(self, pod: VictimPod) -> None:
-        """Take in what a watch saw, unless it is older than what is known; an own write that it tells of is no news."""
-        known, version = (
-            -1 if self._pod is None else _resource_version(self._pod),
-            _resource_version(pod),
-        )
-        if version >= known:
-            self._pod = pod
-            self._read_at = self._tools.clock.monotonic()
-        if version > known or not version:
-            self._changed.set()
+        """True if the victim still exists long after its grace period."""
+        return self._termination.is_stuck(self.tracker.pod)
 
     def join_gang(self, gang_eviction: GangEviction) -> None:
-        """Have the pod go with its gang, of which another was asked to go."""
+        """Evict the pod with its gang: the eviction of another of its pods was requested."""
         self._gang_member.join(gang_eviction)
-        self._changed.set()
-
-    def request_reread(self) -> None:
-        """Look at the pod itself: an event said that it left the watch, or one may have been missed."""
-        self._must_reread = True
-        self._changed.set()
+        self.tracker.wake()
 
     async def run(self) -> None:
-        """Keep the victim until it needs no keeping."""
+        """Reconcile the victim until there is nothing left to do for it."""
         try:
             while not self._is_done:
-                self._changed.clear()
+                self.tracker.begin_turn()
                 try:
                     pause = await self._reconcile()
-                    self._failures = 0
+                    self._has_failed = False
+                    self._backoff.reset()
                 except ApiError as error:
                     pause = self._retry_delay(error)
-                await self._wait_for_change(pause)
+                if not self._is_done:
+                    await self.tracker.wait_for_change(pause)
         finally:
             self._gang_member.leave()
-            await self._session.poller.close()
-
-    async def _wait_for_change(self, seconds: float) -> None:
-        if self._is_done or seconds <= 0:
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+            await self._notice.close()
 
     async def _reconcile(self) -> float:
-        """Do what is to be done now; return the seconds until the next turn, should nothing happen before."""
-        last, pod = self._pod, await self._current_pod()
+        """Do what is due now; return the seconds until the next turn if nothing happens before."""
+        last = self.tracker.pod
+        if await self.tracker.refresh(self.progress.read_priority):
+            self._termination.on_reread()
+        pod = self.tracker.pod
         if pod is None:
             return self._on_pod_gone(last)
         state, begins = self._current_state(pod)
         if state is None or state.phase in TERMINAL:
             self._is_done = True
             return 0.0
-        self._last_state, self.phase = state, state.phase
-        self._is_first_write_done |= state.phase is not Phase.REQUESTED
-        state, reprieve = await self._assess(pod, state) if begins else (state, None)
+        self.progress.on_state_read(state)
+        state, protection = await self._assess(pod, state) if begins else (state, None)
         state = await self._gang_member.look_up_gang(pod, state, begins=begins)
         is_leaving = state.phase is Phase.TERMINATING
-        answer = None if begins or is_leaving else self._session.current_answer(pod, state)
-        asking = self._session.poller
-        lost, forgotten = asking.hint_lost, asking.request_forgotten
-        seen = pod_state.observe(
-            pod, state, answer, reprieve=reprieve, hint_was_lost=lost, is_forgotten=forgotten
-        )
-        seen = replace(
-            self._gang_member.observe(seen, has_room=self._can_persist_state),
-            eviction_blocked=self._termination.is_eviction_blocked,
-        )
-        settings, now = self._tools.policy.current, self._tools.clock.now()
-        if self._session.needs_final_poll(pod, state, seen):
-            return self._session.poll(pod, state)
-        plan = pod_state.plan_of(pod, settings, has_room=self._can_persist_state)
-        decision = machine.decide(state, seen, plan, settings, now)
-        if lost_node.needs_node_check(
-            state, decision.eviction, settings
-        ) and await self._tools.nodes.is_lost(pod):
-            decision = machine.decide(state, replace(seen, is_node_lost=True), plan, settings, now)
-        if self._is_postponed(decision, answer):
-            return self._session.poll(pod, state)
-        self._last_answer = (
-            answer if answer is not None and answer.may_belong_to(state.eviction_id) else None
-        )
+        answer = None if begins or is_leaving else self._notice.current_answer(pod, state)
+        seen = self._observe(pod, state, answer, protection)
+        if self._notice.needs_final_poll(pod, state, seen):
+            return self._notice.poll(pod, state)
+        decision = await self._decide(pod, state, seen)
+        if self._notice.is_postponed(decision, answer):
+            return self._notice.poll(pod, state)
+        self.progress.on_answer(state, answer)
         if decision.transitions or is_leaving:
             pause = await self._apply(pod, decision, begins=begins)
-            asking.clear_answer(answer)
+            self._notice.clear_answer(answer)
             return pause
-        asking.clear_answer(answer)
-        if asking.hint_lost or asking.request_forgotten:
-            asking.stop_attempts()
-        return self._session.poll(pod, state)
-
-    def _is_postponed(self, decision: LifecycleDecision, answer: CheckpointAnswer | None) -> bool:
-        """True where it is not written down yet that the workload saves: in a burst that would hold up what somebody waits for.
-
-        For a while only, because people read it.
-        """
-        if not machine.may_postpone_write(decision, answer):
-            return False
-        now = self._tools.clock.monotonic()
-        self._postponed_since = self._postponed_since or now
-        return self._tools.effects.is_busy and now - self._postponed_since < _MAX_POSTPONE_SECONDS
-
-    async def _assess(self, pod: VictimPod, state: Eviction) -> tuple[Eviction, Protection | None]:
-        state, reprieve = await self._assessor.assess(pod, state)
-        # A pod without room for a state cannot carry until when it is reprieved.
-        is_good = reprieve is not None and (self._can_persist_state or reprieve.until is None)
-        return state, reprieve if is_good else None
-
-    async def _current_pod(self) -> VictimPod | None:
-        elapsed = self._tools.clock.monotonic() - self._read_at
-        is_due = elapsed >= self._tools.settings.resync_interval_seconds
-        if self._must_reread or self._pod is None or is_due:
-            await self._reread()
-        return self._pod
-
-    async def _reread(self) -> None:
-        self._read_at = self._tools.clock.monotonic()
-        try:
-            urgency = CallPriority.RECORD if self._is_first_write_done else CallPriority.NOTIFY
-            pod = await self._tools.effects.read_pod(
-                self.victim.namespace, self.victim.name, self.victim.uid, urgency
-            )
-        except ApiError:
-            if self._must_reread or self._pod is None:
-                raise
-            # Only a second look: while the API server is away, the workload is still asked.
-            return
-        self._pod, self._must_reread = pod, False
-        self._termination.on_reread()
+        self._notice.clear_answer(answer)
+        self._notice.stop_lost_attempts()
+        return self._notice.poll(pod, state)
 
     def _current_state(self, pod: VictimPod) -> tuple[Eviction | None, bool]:
-        """Return the state that the pod carries, or the first one where a mark has no state yet."""
+        """Return the state, and whether the eviction begins with it: its notice is still due."""
         if self._termination.unpersisted_state is not None:
             return self._termination.unpersisted_state, False
         state = pod_state.state_of(pod.metadata)
         if state is not None and pod_state.is_in_progress(state):
-            # One that was reprieved has been told nothing yet.
+            # The workload of a reprieved pod has not been notified yet.
             return state, state.phase is Phase.REPRIEVED
-        now = self._tools.clock.now()
-        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(
-            self.victim.uid, state, now
-        )
+        now = self._clock.now()
+        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(state, now)
         if begun is None:
             return state, False
-        return termination.carry_over_budget_hold(begun, state, self._tools.policy.current), True
+        return termination.carry_over_budget_hold(begun, state, self._policy.current), True
+
+    async def _assess(self, pod: VictimPod, state: Eviction) -> tuple[Eviction, Protection | None]:
+        state, protection = await self._assessor.assess(pod, state)
+        if protection is None:
+            return state, None
+        # A pod without room for a state cannot carry the time until which it is reprieved.
+        can_carry = self._notice.can_persist_state or protection.until is None
+        return state, protection if can_carry else None
+
+    def _observe(
+        self,
+        pod: VictimPod,
+        state: Eviction,
+        answer: CheckpointAnswer | None,
+        protection: Protection | None,
+    ) -> ObservedVictim:
+        seen = pod_state.observe(
+            pod,
+            state,
+            answer,
+            protection=protection,
+            hint_lost=self._notice.hint_lost,
+            request_forgotten=self._notice.request_forgotten,
+        )
+        return replace(
+            self._gang_member.observe(seen, has_room=self._notice.can_persist_state),
+            eviction_blocked=self._termination.is_eviction_blocked,
+        )
+
+    async def _decide(
+        self, pod: VictimPod, state: Eviction, seen: ObservedVictim
+    ) -> LifecycleDecision:
+        settings, now = self._policy.current, self._clock.now()
+        plan = pod_state.plan_of(pod, settings, has_room=self._notice.can_persist_state)
+        decision = machine.decide(state, seen, plan, settings, now)
+        if lost_node.needs_node_check(
+            state, decision.eviction, settings
+        ) and await self._lost_nodes.is_lost(pod):
+            return machine.decide(state, replace(seen, is_node_lost=True), plan, settings, now)
+        return decision
 
     async def _apply(self, pod: VictimPod, decision: LifecycleDecision, *, begins: bool) -> float:
-        """Perform what was decided; only what is written is announced and counted."""
+        """Perform a decision; only what is written is reported and counted."""
         state = decision.eviction
         if state.phase is Phase.TERMINATING:
             return await self._termination.terminate(pod, decision)
         if state.phase in (Phase.CANCELLED, Phase.SPARED):
-            self.on_pod_update(await self._termination.write_cancelled(pod, state))
-            await self._session.cancel(pod, state)
+            self.tracker.on_pod_update(await self._termination.write_cancelled(pod, state))
+            await self._notice.cancel(pod, state)
         elif state.phase is Phase.FINISHED:
-            self.on_pod_update(await self._termination.write_finished(pod, state))
-        else:
-            try:
-                await self._write_waiting_state(pod, state, begins=begins)
-            except ApiError as error:
-                if not (begins and is_object_too_large(error)):
-                    raise
-                self._skip_notice(pod)
-                return 0.0
-            if any(move.to is Phase.HINTED or move.resends_hint for move in decision.transitions):
-                self._session.poller.begin_attempt()
-        self._on_state_written(pod, decision)
+            self.tracker.on_pod_update(await self._termination.write_finished(pod, state))
+        elif not await self._notice.write(pod, decision, begins=begins):
+            return 0.0
+        self.progress.on_state_written(pod, decision)
         return 0.0
 
-    async def _write_waiting_state(self, pod: VictimPod, state: Eviction, *, begins: bool) -> None:
-        """Write a phase in which the workload has time, with the request where an annotation carries it."""
-        if state.phase is Phase.REPRIEVED:
-            self.on_pod_update(
-                await self._tools.effects.write_state(pod, state, None, begins=False)
-            )
-            return
-        target, request = self._session.endpoint(pod), self._session.annotation_request(pod, state)
-        hold = self._tools.settings.cleanup_finalizer
-        self.on_pod_update(
-            await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold)
-        )
-        if begins and isinstance(target, str):
-            self._session.report_annotation_fallback(pod, target)
-
-    def _skip_notice(self, pod: VictimPod) -> None:
-        """Go on as if the pod wanted no checkpoint: without this, a pod without room for a state would stay for ever."""
-        self._can_persist_state = False
-        note = "the pod's annotations leave no room for the state of an eviction, so it goes without notice"
-        self._tools.announcer.event(
-            ObjectReference.for_pod(pod.metadata), "SoftEvictionWithoutNotice", note
-        )
-
-    def _on_state_written(self, pod: VictimPod, decision: LifecycleDecision) -> None:
-        self._last_state, self.phase, self._is_first_write_done = (
-            decision.eviction,
-            decision.eviction.phase,
-            True,
-        )
-        self._tools.tally.report_transitions(pod, decision, self._last_answer)
-        self._gang_member.on_state_written(pod, decision.eviction)
-
-    def _on_pod_gone(self, pod: VictimPod | None) -> float:
-        """Tell the end of a victim that is gone; `pod` is what was seen of it last."""
+    def _on_pod_gone(self, last: VictimPod | None) -> float:
+        """Report the end of a victim that is gone; `last` is its last known version."""
         self._is_done = True
-        self._termination.on_pod_gone(self.victim.uid, pod)
-        if self._last_state is not None and pod is not None:
-            settings = self._tools.policy.current
-            plan = pod_state.plan_of(pod, settings)
-            gone = machine.ObservedVictim(
-                is_gone=True, is_replaced=pod_state.is_replaced(pod, self._last_state, plan)
-            )
-            decision = machine.decide(
-                self._last_state, gone, plan, settings, self._tools.clock.now()
-            )
-            self._on_state_written(pod, decision)
-            self._tools.announcer.event(
-                ObjectReference.for_pod(pod.metadata), *event_messages.completed(decision.eviction)
-            )
+        self._termination.on_pod_gone(self.tracker.ref.uid, last)
+        if last is not None:
+            self.progress.report_gone(last)
         return 0.0
 
     def _retry_delay(self, error: ApiError) -> float:
-        """Return how long to wait after a call that failed: not at all where only our picture was old."""
-        self._must_reread = True
-        self._failures += 1
-        backoff = min(
-            _LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10)
-        )
-        if error.status in _STALE_STATUSES:
-            return 0.0 if self._failures == 1 else backoff * random.uniform(0.1, 0.5)  # noqa: S311 - jitter
+        """Return the seconds until the next try: none if what was known of the pod was old."""
+        self.tracker.invalidate()
+        is_first, self._has_failed = not self._has_failed, True
+        delay = self._backoff.next_delay()
+        if error.status in GONE_OR_CHANGED:
+            return 0.0 if is_first else delay / 2
         level = logging.ERROR if error.status in PERMANENT_STATUSES else logging.WARNING
-        _log.log(
-            level,
-            "call failed",
-            extra={"pod": f"{self.victim.namespace}/{self.victim.name}", "error": str(error)},
-        )
-        # Whoever is in between may ask for anything.
-        asked = min(error.retry_after_seconds or 0, self._tools.settings.resync_interval_seconds)
-        self._changed.clear()
-        return max(asked, backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-
-
-def _resource_version(pod: VictimPod) -> int:
-    """Return the resourceVersion as the number that it is on every API server since 1.35."""
-    text = pod.metadata.resourceVersion
-    return int(text) if text.isdigit() else 0
+        _log.log(level, "call failed", extra={"pod": self.tracker.ref.key, "error": str(error)})
+        # A proxy may send any Retry-After.
+        requested = min(error.retry_after_seconds or 0, self._max_retry_after_seconds)
+        self.tracker.begin_turn()
+        return max(requested, delay)

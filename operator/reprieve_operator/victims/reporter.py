@@ -1,4 +1,4 @@
-"""What is told and counted of each move, once it is written."""
+"""The Events and metrics of each transition, once it is written."""
 
 from reprieve_operator.cluster import event_messages
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
@@ -12,19 +12,22 @@ from reprieve_policy.lifecycle.machine import LifecycleDecision
 
 
 class Reporter:
-    """Events and metrics of the victims' lives."""
+    """Reports what happens to victims."""
 
     def __init__(
-        self, announcer: EventRecorder, metrics: OperatorMetrics, namespaces: NamespacePolicies
+        self, recorder: EventRecorder, metrics: OperatorMetrics, namespaces: NamespacePolicies
     ) -> None:
-        self._announcer = announcer
+        self._recorder = recorder
         self._namespaces = namespaces
         self._metrics = metrics
 
     def report_transitions(
         self, pod: VictimPod, decision: LifecycleDecision, answer: CheckpointAnswer | None = None
     ) -> None:
-        """Tell and count the moves that led to the decision's state; `answer`: what the workload said then."""
+        """Report the transitions that led to the decision's state.
+
+        `answer` is what the workload said then.
+        """
         state = decision.eviction
         counters = {
             Phase.EXTENDED: self._metrics.extensions,
@@ -32,13 +35,14 @@ class Reporter:
             Phase.CANCELLED: self._metrics.cancellations,
         }
         for move in decision.transitions:
-            told = event_messages.transition(move, state, answer)
-            # A wait that was over as it began (an operator that comes back late) has no Event of its own.
+            message = event_messages.transition(move, state, answer)
+            # A wait that ended as it began (the operator was down meanwhile) has no Event.
             is_passing = machine.awaits_workload(move.to) and move.to is not state.phase
-            if told is not None and not is_passing:
-                # A scheduler that marks a protected pod again and again is answered each time, and told once.
-                self._announcer.event(
-                    ObjectReference.for_pod(pod.metadata), *told, once=move.to is Phase.SPARED
+            if message is not None and not is_passing:
+                # A scheduler may mark a protected pod again and again: each mark is answered,
+                # but there is one Event.
+                self._recorder.event(
+                    ObjectReference.for_pod(pod.metadata), *message, once=move.to is Phase.SPARED
                 )
             if move.to in counters and not (is_passing or move.resends_hint):
                 counters[move.to].inc()
@@ -50,19 +54,17 @@ class Reporter:
                 self._metrics.refusals.labels(state.refused_on.value).inc()
 
     def report_suspended(self, pod: VictimPod, state: Eviction) -> None:
-        """Tell and count the end of a victim whose Job was suspended."""
+        """Report the deletion of a victim whose Job was suspended."""
         self._report_end(pod, state, event_messages.deleted_by_suspension())
 
     def report_deleted(self, pod: VictimPod, state: Eviction) -> None:
-        """Tell and count a DELETE."""
+        """Report a DELETE."""
         self._report_end(pod, state, event_messages.deleting(state))
 
     def _report_end(self, pod: VictimPod, state: Eviction, event: tuple[str, str]) -> None:
-        namespace, outcome = (
-            pod.metadata.namespace or "",
-            "unknown" if state.outcome is None else state.outcome.value,
-        )
-        self._announcer.event(ObjectReference.for_pod(pod.metadata), *event)
+        namespace = pod.metadata.namespace or ""
+        outcome = "unknown" if state.outcome is None else state.outcome.value
+        self._recorder.event(ObjectReference.for_pod(pod.metadata), *event)
         self._metrics.preemptions.labels(namespace, state.cause or PreemptionCause.REQUEST).inc()
         self._metrics.outcomes.labels(outcome).inc()
         if state.cost is not None:

@@ -1,4 +1,4 @@
-"""The watch of victims: the pods that carry our label, and nothing else, as they change."""
+"""The watch of victims: only pods that carry our label."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,14 @@ from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
 
 _PAGE = 50
-"""Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
+"""Pods in one page of a list: each may have 256 KiB of annotations, all in memory at once."""
 
 
 class VictimWatch:
-    """Tells of each victim as it is now, and by its uid of each that has left: it is gone, or our label is."""
+    """Passes on each victim that changed, and the uid of each that left the watch.
+
+    A pod leaves the watch if it is gone or loses our label.
+    """
 
     def __init__(
         self, api: Api, on_update: Callable[[VictimPod], None], on_delete: Callable[[str], None]
@@ -40,7 +43,7 @@ class VictimWatch:
         key, uid = (pod.metadata.namespace or "", pod.metadata.name or ""), pod.metadata.uid or ""
         before, self._uids[key] = self._uids.get(key, uid), uid
         if before != uid:
-            # While nobody watched, another pod of the same name took its place.
+            # Another pod of the same name was created while the watch was interrupted.
             self._on_delete(before)
         self._on_update(pod)
 

@@ -1,1 +1,1 @@
-"""What admission decides: the list of rules, defaults, permissions, and the form of manifests."""
+"""Admission: the rules, the defaults and the permissions that a review checks."""

@@ -1,7 +1,9 @@
-"""What is filled in: never where somebody said something, never in a template (rollouts, GitOps drift, immutable Jobs).
+"""Defaults: never over a value that is set, never in a template.
 
-Pods get their class, what the admin set as Koordinator's defaults, what their predecessor left them, the agent where they ask
-for it, and a responder to native Evictions where that is the policy; PriorityClasses get the toleration's other half; marked pods get the label that the operator's watch selects.
+In a template a default would cause rollouts, GitOps drift and changes of immutable Jobs. Pods get
+their class, the admin's defaults for Koordinator's labels, their predecessor's data, the agent if
+they ask for it, and a responder to native evictions if the policy says so. PriorityClasses get the
+other half of a toleration. Marked pods get the label that the operator's watch selects.
 """
 
 from collections.abc import Iterator
@@ -60,7 +62,10 @@ def _default_pod(
 
 
 def _default_toleration(priority_class: Resource) -> Iterator[MetadataChange]:
-    """Write the half that upstream would assume, so that everybody sees it; a class that says nothing stays as it is."""
+    """Yield the half that upstream would assume, so that it is visible.
+
+    A class without a toleration stays as it is.
+    """
     annotations = annotations_of(priority_class.metadata)
     minimum_key, seconds_key = toleration.annotation_keys(keys.TOLERATION_PREFIX)
     parsed = toleration.parse(annotations, priority_class.value or 0)
@@ -75,9 +80,9 @@ def _default_toleration(priority_class: Resource) -> Iterator[MetadataChange]:
 
 
 def _label_mark(pod: Resource, old: Resource | None) -> Iterator[MetadataChange]:
-    """Give a new mark in another dialect our label.
+    """Yield our label for a new mark in another dialect.
 
-    Only a new one: without this, a label that somebody took away to cancel would be back before it was gone.
+    Only for a new one: without this, a label that a user removed to cancel would come back.
     """
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
     if keys.SOFT_EVICTION in labels or not mark.is_marked(labels, annotations):

@@ -1,7 +1,7 @@
-"""Which label or annotation accepts which values: the table that both engines check objects by.
+"""Which label or annotation accepts which values: the table that Python and CEL check objects by.
 
-Rows stand in the order in which their violations are said. What follows from more than one field (a class raised, a
-minimum below the value) is the rules' own.
+The order of the rows is the order of their violations. Checks of more than one field (a raised
+class, a minimum below the value) are in the rules themselves.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,7 @@ from reprieve_policy.verdict import annotation_path, label_path
 
 
 class MetadataField(NamedTuple):
-    """One key of an object's metadata, the rule that speaks of it, and what it may say."""
+    """One metadata key, its rule, and the values that it accepts."""
 
     rule: str
     part: Literal["labels", "annotations"]
@@ -23,12 +23,12 @@ class MetadataField(NamedTuple):
     value: Value[Any]
 
     def path(self, prefix: str = "") -> str:
-        """Return where it stands, under `prefix` (`""` or `"spec.template."`)."""
+        """Return its path under `prefix` (`""` or `"spec.template."`)."""
         return (label_path if self.part == "labels" else annotation_path)(prefix, self.key)
 
 
 def pod_fields(settings: PolicySettings) -> tuple[MetadataField, ...]:
-    """Return the fields of pods and of templates that make them."""
+    """Return the fields of pods and of templates."""
     return (
         MetadataField("preemption-class", "labels", keys.PREEMPTION_CLASS, preemption_class.CLASS),
         MetadataField("koordinator-labels", "labels", keys.PREEMPTIBLE, koordinator.BOOLEAN),

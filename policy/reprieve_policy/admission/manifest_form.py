@@ -1,8 +1,9 @@
-"""The form of an object as it was written, before anything is decoded: what the API server would drop or refuse.
+"""The form of a written object, before it is decoded: what the API server would drop or refuse.
 
-Admission never sees these slips. A field that the API server does not know, `annotation:` for `annotations:`, is pruned
-before any webhook is asked (or refused, by a client that asks for strict validation); a class that is a number, not a
-text, is refused as not decodable. So they are found where manifests are read, by the same words.
+Admission never sees these mistakes. The API server prunes an unknown field, such as `annotation:`
+for `annotations:`, before any webhook is called, or refuses it for a client with strict validation;
+it refuses a class that is a number, not a string, as not decodable. So manifests are checked when
+they are read, with the same messages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from reprieve_policy.kube.text import show
 from reprieve_policy.verdict import Violation, ViolationKind, quote
 
 RULE = "form"
-"""The id under which these violations are told; no rule of admission has it."""
+"""The id of these violations; no admission rule has it."""
 
 Document = Mapping[str, object]
 
@@ -26,7 +27,7 @@ _MISSPELLED_FIELDS = {
 
 
 def check_form(document: Document, paths: Sequence[str]) -> tuple[Violation, ...]:
-    """Return the slips in the metadata of an object and of the pod templates at `paths` in it."""
+    """Return the mistakes in the metadata of an object and of the pod templates at `paths`."""
     found = metadata_in(document, paths)
     return tuple(
         violation for prefix, metadata in found for violation in _check_metadata(metadata, prefix)
@@ -36,7 +37,7 @@ def check_form(document: Document, paths: Sequence[str]) -> tuple[Violation, ...
 def metadata_in(
     document: Document, paths: Sequence[str]
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the metadata of an object and of the pod templates at `paths` in it, each with its prefix."""
+    """Yield the metadata of an object and of its pod templates at `paths`, each with its prefix."""
     for prefix, holder in (("", document), *find_templates(document, paths)):
         metadata = holder.get("metadata")
         if isinstance(metadata, Mapping):
@@ -47,7 +48,8 @@ def _check_metadata(metadata: Mapping[str, object], prefix: str) -> Iterator[Vio
     for name, value in metadata.items():
         path = f"{prefix}metadata.{name}"
         if name in _MISSPELLED_FIELDS:
-            detail = f"the field is {_MISSPELLED_FIELDS[name]}: the API server drops one that it does not know"
+            known_field = _MISSPELLED_FIELDS[name]
+            detail = f"the field is {known_field}: the API server drops one that it does not know"
             yield Violation(path, ViolationKind.FORBIDDEN, None, detail, RULE)
         elif name in _MAPS:
             yield from _check_map(value, path)

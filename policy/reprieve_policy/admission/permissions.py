@@ -1,8 +1,9 @@
-"""Which rights an object needs, beyond being allowed to write it: verbs on virtual resources of `reprieve.dev`.
+"""Permissions that an object needs beyond the right to write it: verbs on virtual resources.
 
-Nothing serves these resources; RBAC grants verbs on them. They are checked without a namespace, so that only a
-ClusterRoleBinding grants them. Who has them is the API server's to say: the webhook asks it (SubjectAccessReview) and hands
-the answer to the rules as `Facts.lacking`. What the guard asks inside the API server is not asked a second time.
+No API serves these resources of `reprieve.dev`; RBAC grants verbs on them. They are checked without
+a namespace, so that only a ClusterRoleBinding grants them. The webhook asks the API server for them
+(SubjectAccessReview) and passes the answer to the rules as `Facts.missing_permissions`. What the
+guard checks inside the API server is not checked a second time.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,10 +15,10 @@ from reprieve_policy.keys import PREEMPTIBLE, PREEMPTION_CLASS
 from reprieve_policy.kube.objects import PodView, Resource, TemplatedResource, pod_views
 
 CLAIM_NON_PREEMPTIBLE = Permission("claim", "nonpreemptiblepods")
-"""To say `preemptible: "false"` where no quota bounds how much of that there is."""
+"""For `preemptible: "false"` without a quota that bounds the amount."""
 
 CLAIM_SENSITIVE = Permission("claim-sensitive", "preemptionclasses")
-"""To claim class 10 where its Namespace does not give it. Of pods and built-in kinds the guard asks."""
+"""For class 10, if its Namespace does not give it. For pods and built-in kinds the guard checks."""
 
 _NONE: frozenset[Permission] = frozenset()
 
@@ -25,7 +26,7 @@ _NONE: frozenset[Permission] = frozenset()
 def required_permissions(
     resource: Resource, old: Resource | None, facts: Facts
 ) -> frozenset[Permission]:
-    """Return the rights that this object needs now; of an update, only for what it newly claims."""
+    """Return the permissions that this object needs now; for an update, only for its new claims."""
     if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
         return _NONE
     found = [
@@ -41,10 +42,10 @@ def non_preemptible_claims(
 ) -> Iterator[PodView]:
     """Yield the pod or the templates that newly claim to be non-preemptible without a quota.
 
-    A quota without a `min` promises nothing to non-preemptible pods, and so bounds nothing.
+    A quota without a `min` guarantees nothing to non-preemptible pods, and so bounds nothing.
     """
     if facts.settings.default_preemptible is False:
-        # The admin made that the default: the label says nothing that would not hold without it.
+        # The admin made that the default: the label changes nothing.
         return
 
     def is_claimed(view: PodView, of: Resource) -> bool:
@@ -57,10 +58,10 @@ def non_preemptible_claims(
 
 
 def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
-    """Yield the templates of a listed kind that newly claim class 10.
+    """Yield the templates of a `templateKinds` kind that newly claim class 10.
 
-    The guard does not know where they stand. Without this, whoever may write such an object would have the class as soon as
-    its controller has the right to make the pods.
+    The guard does not know their paths. Without this, a user with the right to write such an object
+    would get the class through its controller's right to create the pods.
     """
     policy = facts.namespace
     if (
@@ -76,7 +77,7 @@ def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> 
 def _new_claims(
     is_claimed: Callable[[PodView, Resource], bool], resource: Resource, old: Resource | None
 ) -> Iterator[PodView]:
-    """Yield the pod or the templates that claim what they did not before."""
+    """Yield the pod or the templates with a new claim."""
     before = (
         {view.prefix for view in pod_views(old) if is_claimed(view, old)} if old else set[str]()
     )

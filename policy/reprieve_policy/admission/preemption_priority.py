@@ -1,7 +1,7 @@
-"""Which priorities an object has, and which PriorityClass it is defended with: on pods, templates and native groups.
+"""The priorities of an object, and its preemption priority classes: pods, templates, native groups.
 
-No 1.37 type has a preemption priority (document 003 lists it as an extension): everywhere it is the annotation
-`reprieve.dev/preemption-priority-class`, on a PriorityClass too.
+No 1.37 type has a preemption priority (document 003 lists it as an extension): on every kind it is
+the annotation `reprieve.dev/preemption-priority-class`, also on a PriorityClass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,25 +13,25 @@ from reprieve_policy.verdict import annotation_path
 
 
 class PriorityClaim(NamedTuple):
-    """A priority, and the PriorityClass that it is to be defended with."""
+    """A priority, and the PriorityClass that sets its preemption priority."""
 
     preemption_priority_class: str | None
     path: str
-    """Of the annotation that names the defence."""
+    """The path of the annotation with the PriorityClass."""
     spec: Spec | PodGroupTemplate
     spec_path: str
     must_exist_now: bool
     missing_class_note: str = ""
-    """What becomes of a name that does not exist."""
+    """What happens if the PriorityClass does not exist."""
 
 
 def preemption_priority_class_of(resource: Resource) -> str | None:
-    """Return the PriorityClass that the object itself names to be defended with."""
+    """Return the PriorityClass in the object's own annotation."""
     return annotations_of(resource.metadata).get(PREEMPTION_PRIORITY_CLASS)
 
 
 def priority_claims(resource: Resource) -> Iterator[PriorityClaim]:
-    """Yield every priority of an object; nothing for a kind that has none, or is one."""
+    """Yield every priority of an object; nothing for a kind without one."""
     key, spec = PREEMPTION_PRIORITY_CLASS, resource.spec or _NO_SPEC
     for view in pod_views(resource):
         unmet = "; pods are refused" if view.is_template else ""
@@ -77,7 +77,7 @@ _NO_SPEC = Spec()
 def _group_templates(
     holder: Spec | PodGroupTemplate, prefix: str
 ) -> Iterator[tuple[str, PodGroupTemplate]]:
-    """Yield every group template; the API server has bounded their number and depth before."""
+    """Yield every group template; the API server has bounded their number and depth."""
     lists: dict[str, Sequence[PodGroupTemplate] | None] = {
         "podGroupTemplates": holder.podGroupTemplates,
         "compositePodGroupTemplates": holder.compositePodGroupTemplates,

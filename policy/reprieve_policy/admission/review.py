@@ -1,4 +1,4 @@
-"""What is answered to one review: all rules at once, ratcheted, as strictly as the Namespace asks for."""
+"""The decision on one review: all rules, only what got worse, as strictly as the Namespace says."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict
 from .rules import RULES, Rule
 
 MAX_MESSAGES = 100
-"""Violations, and warnings, in one answer."""
+"""The most violations, and the most warnings, in one answer."""
 
 _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
     kind: tuple(rule for rule in RULES if kind in rule.kinds)
@@ -23,12 +23,15 @@ _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
 def decide_admission(
     resource: Resource, old: Resource | None, facts: Facts, *, user: str = ""
 ) -> Verdict:
-    """Return all that the rules say. `old` is the object before an update, `None` at creation; `user` is who asks.
+    """Return the findings of all rules.
 
-    Never refuses an update that does not make an existing object worse, and never one of an object that is already
-    being deleted: without this, a webhook keeps a controller from removing its finalizer and the object for ever.
-    What a controller of Kubernetes' own makes from a template was judged when somebody wrote that: without this, the
-    day on which rules come, or become stricter, is the day on which running workloads get no more pods.
+    `old` is the object before an update, `None` at creation; `user` is the author of the request.
+
+    Never refuses an update that does not make an existing object worse, and never one of an object
+    that is being deleted: without this, a webhook keeps a controller from removing its finalizer,
+    and the object stays for ever. A pod that a controller of Kubernetes makes from a template was
+    reviewed when the template was written: without this, running workloads would get no more pods
+    from the day on which rules are installed, or become stricter.
     """
     if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
         return NO_FINDINGS
@@ -42,11 +45,11 @@ def decide_admission(
 
 
 def _bounded(verdict: Verdict) -> Verdict:
-    """Leave out what nobody reads any more. Without this, an object of a megabyte is answered with fifty."""
+    """Leave out findings beyond the limit. Without this, a 1 MB object has a 50 MB answer."""
     left = max(len(verdict.violations), len(verdict.warnings)) - MAX_MESSAGES
     if left <= 0:
         return verdict
-    more = f"there is more to say than can be shown: {left} are left out"
+    more = f"more findings than can be shown: {left} are left out"
     return replace(
         verdict,
         violations=verdict.violations[:MAX_MESSAGES],
@@ -58,7 +61,8 @@ def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     telling: list[Verdict] = []
     for rule in _RULES_OF.get(resource.kind, ()):
         verdict = rule.check(resource, old, facts)
-        # Most objects break no rule: merging nothing would take as long as all the rules together.
+        # Most objects break no rule: merging empty verdicts would take as long as all the rules
+        # together.
         if verdict is not NO_FINDINGS and not verdict.is_empty:
             telling.append(_named(rule, verdict))
     return Verdict.merged(telling) if telling else NO_FINDINGS

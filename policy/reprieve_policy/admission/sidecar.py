@@ -1,8 +1,9 @@
-"""What a pod is given that asks for the agent: a native sidecar, a volume in memory, and its mounts.
+"""The additions to a pod that asks for the agent: a native sidecar, a memory volume, and mounts.
 
-The sidecar passes Pod Security's `restricted`, and has no API credentials: it gets an empty folder where Kubernetes would mount
-a token. Its limits are its requests, so that no pod loses its quality of service; where the pod bounds itself as a whole, it
-says nothing, so that the sum still fits.
+The sidecar passes Pod Security's `restricted`, and has no API credentials: it gets an empty folder
+where Kubernetes would mount a token. Its limits equal its requests, so that no pod loses its
+quality of service; if the pod sets resources as a whole, the sidecar sets none, so that the sum
+still fits.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,9 @@ from reprieve_policy.verdict import ListAddition
 
 _NO_TOKEN = f"{NAME}-no-token"
 _TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a folder
-"""The ServiceAccount plugin mounts nothing where something is mounted; it looks again after webhooks have changed the pod."""
+"""The ServiceAccount plugin mounts no token where a mount exists; it runs again after webhooks."""
 _SIZE = "1Mi"
-"""Of the volume: a request and an answer of 16 KiB each, twice while they are replaced."""
+"""For the volume: a request and an answer of 16 KiB each, twice while they are replaced."""
 _RESOURCES = {"cpu": "50m", "memory": "32Mi"}
 
 _SECURITY_CONTEXT = {
@@ -33,10 +34,10 @@ _INIT_CONTAINERS, _VOLUMES = "/spec/initContainers", "/spec/volumes"
 
 
 def decide_sidecar(pod: Resource, facts: Facts) -> tuple[ListAddition, ...]:
-    """Return what is added to a new pod: nothing where it has the agent, wants none, or could not have one.
+    """Return the additions to a new pod: none if it has the agent, wants none, or cannot have one.
 
-    A pod that could not is refused, or its author warned, by the rule; where it is created nevertheless, it is asked by
-    annotation.
+    A pod that cannot have it is refused, or its author warned, by the rule; if it is created
+    nevertheless, it is notified by annotation.
     """
     view = next(pod_views(pod))
     if agent.has_agent(view.spec.initContainers) or not agent.wants_agent(view):

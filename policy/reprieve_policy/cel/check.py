@@ -1,7 +1,7 @@
-"""What a field of the table refuses, as CEL.
+"""The violations of one metadata field, as CEL.
 
-Only what changed is looked at: text that was there before was as wrong before, and an update that does not make an object
-worse passes. At creation everything has changed.
+Only changes are checked: unchanged text was as wrong before, and an update that does not make an
+object worse passes. At creation everything counts as changed.
 """
 
 from functools import singledispatch
@@ -23,28 +23,29 @@ from . import term
 
 
 class TextRequirement(NamedTuple):
-    """A condition that a text must meet, and how one is refused that does not."""
+    """A condition that a text must meet, and the refusal if it does not."""
 
     condition: str
     kind: ViolationKind
     detail: str
 
 
-# The compiler takes the first function that a text `t` is given to for `t`'s type: that must be one of texts. Without this,
-# `int(t)` is compiled for numbers and fails on every text.
+# The compiler takes the type of a text `t` from the first function that is called with it: that
+# must be a function of texts. Without this, `int(t)` is compiled for numbers and fails on every
+# text.
 
 
 def violations(field: MetadataField, prefix: str, otherwise: str = "[]") -> str:
-    """Return the expression of a list: the field's violation, where its text is new and refused.
+    """Return the expression of a list: the field's violation, if its text is new and refused.
 
-    `otherwise` is what is said of a text `t` that the table accepts.
+    `otherwise` is the expression for a text `t` that the field accepts.
     """
     new, old = term.entry(field.part, field.key), term.entry(term.old(field.part), field.key)
     arms = "".join(
         f"!({condition}) ? {term.refusal(field.path(prefix), kind, 't', detail)} : "
         for condition, kind, detail in text_requirements(field.value, "t")
     )
-    # Most objects say little: that a key is absent is the cheapest question.
+    # Most objects have few of the keys: the check for an absent key is the cheapest.
     is_absent = f"!({term.text(field.key)} in variables.{field.part})"
     return f"({is_absent} || {new} == {old} ? [] : {new}.optMap(t, {arms}{otherwise}).orValue([]))"
 
@@ -56,7 +57,7 @@ def is_accepted(value: Value[Any], text: str) -> str:
 
 @singledispatch
 def text_requirements(value: Value[Any], text: str) -> tuple[TextRequirement, ...]:
-    """Return what `value` demands of the text of the expression `text`; the first that is not met is said."""
+    """Return what `value` requires of the expression `text`; the first unmet is reported."""
     raise NotImplementedError(value, text)
 
 
@@ -115,13 +116,13 @@ def _(value: Duration, text: str) -> tuple[TextRequirement, ...]:
 
 
 def matches(text: str, pattern: str) -> str:
-    """Return the condition that the text matches `pattern` whole."""
+    """Return the condition that the whole text matches `pattern`."""
     assert "'" not in pattern
     return f"{text}.matches(r'^(?:{pattern})$')"
 
 
 def is_int64(text: str) -> str:
-    """Return the condition that `int()` can read the text: without this, it fails, and with it the whole policy.
+    """Return the condition that `int()` can read the text: without this, the whole policy fails.
 
     Up to 18 digits always fit; 19 digits compare as texts do.
     """

@@ -1,7 +1,7 @@
-"""What is filled in, as MutatingAdmissionPolicies: what the object and its Namespace supply.
+"""Defaults from the object and its Namespace, as MutatingAdmissionPolicies.
 
-A pod that names a PriorityClass (or was given the cluster's default one, before any of this is asked) may have its class
-from there, and a replacement has a ledger: both stay with the webhooks.
+Two defaults stay with the webhooks: the class from a PriorityClass (a pod names one, or has the
+cluster's default one before any policy runs), and the ledger of a replacement.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from .document import Document, MatchCondition
 
 
 def of_pods(settings: PolicySettings) -> list[Document]:
-    """Return the policy that gives a pod its class, and Koordinator's labels where an admin set a default."""
+    """Return the policy for a pod's class, and Koordinator's labels with a default."""
     labels = "object.metadata.?labels"
     names_none = "object.spec.?priorityClassName.orValue('') == ''"
     lacking = [f"!{labels}[?{term.text(keys.PREEMPTION_CLASS)}].hasValue() && {names_none}"]
@@ -47,7 +47,8 @@ def of_priority_classes() -> list[Document]:
     ]
     told = {key: f"object.metadata.?annotations[?{term.text(key)}]" for key in (minimum, seconds)}
     added = [
-        f"({told[said]}.optMap(t, {check.is_accepted(value, 't')}).orValue(false) ? [{_add('annotations', key, filled)}] : [])"
+        f"({told[said]}.optMap(t, {check.is_accepted(value, 't')}).orValue(false)"
+        f" ? [{_add('annotations', key, filled)}] : [])"
         for key, filled, said, value in halves
     ]
     return document.mutating(
@@ -74,8 +75,9 @@ def _koordinator(settings: PolicySettings) -> Mapping[str, str]:
 
 
 def _with_map(part: str, added: list[str]) -> str:
-    """Return these patches, after one that adds the map that they are put in, where there is none."""
-    empty = f"(has(object.metadata.{part}) ? [] : [JSONPatch{{op: 'add', path: '/metadata/{part}', value: {{}}}}])"
+    """Return these patches, after one that adds the map that they change, if it is absent."""
+    patch = f"JSONPatch{{op: 'add', path: '/metadata/{part}', value: {{}}}}"
+    empty = f"(has(object.metadata.{part}) ? [] : [{patch}])"
     return "\n+ ".join([empty, *added])
 
 

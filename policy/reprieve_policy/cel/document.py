@@ -1,4 +1,4 @@
-"""Policies and their bindings as the API server takes them: what is the same in each of them, once."""
+"""Policies and their bindings as API objects: the parts that they share."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,23 +18,23 @@ _API_VERSION = "admissionregistration.k8s.io/v1"
 
 
 class Validation(NamedTuple):
-    """What must hold, and the expression of what is said where it does not."""
+    """A condition, and the expression of the message if it is false."""
 
     condition: str
     message: str
     fallback: str
-    """Said where the message cannot be had: the API server takes up to 5 KB of one line."""
+    """Used if the message cannot be evaluated: the API server takes up to 5 KB of one line."""
 
 
 class MatchCondition(NamedTuple):
-    """Without it nothing else of a policy is looked at."""
+    """If it is false, nothing else of the policy is evaluated."""
 
     name: str
     expression: str
 
 
 NOT_DELETED = MatchCondition("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)")
-"""Without this, a controller could not take its finalizer from an object that somebody is deleting."""
+"""Without this, a controller could not remove its finalizer from an object being deleted."""
 
 
 def validating(
@@ -66,7 +66,10 @@ def mutating(
     variables: Sequence[Variable],
     patch: str,
 ) -> list[Document]:
-    """Return a MutatingAdmissionPolicy and its binding; `patch` is the expression of a list of JSON patches."""
+    """Return a MutatingAdmissionPolicy and its binding.
+
+    `patch` is the expression of a list of JSON patches.
+    """
     spec = _spec(constraints, conditions, variables) | {
         "reinvocationPolicy": "IfNeeded",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
@@ -83,7 +86,7 @@ def constraints(
     operations: Sequence[str] = ("CREATE", "UPDATE"),
     subresources: Sequence[str] = (),
 ) -> Document:
-    """Return what a policy is asked about: these kinds, outside of the namespaces that are always exempt."""
+    """Return the constraints for these kinds, outside of the namespaces that are always exempt."""
     by_group: dict[str, list[str]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind.resource)
@@ -113,7 +116,7 @@ def constraints(
 def preemption_changed(
     told: Sequence[MetadataKey], new: Mapping[str, str], old: Mapping[str, str]
 ) -> MatchCondition:
-    """Return the condition that one of these has changed. At creation, all that there is has.
+    """Return the condition that one of these keys has changed. At creation, every present key has.
 
     `new` and `old` give the expression of each part: its labels, its annotations.
     """
@@ -131,7 +134,7 @@ def _spec(
     constraints: Document, conditions: Sequence[MatchCondition], variables: Sequence[Variable]
 ) -> Document:
     return {
-        # As with the webhooks: what is our fault refuses nothing.
+        # As for the webhooks: our own errors refuse nothing.
         "failurePolicy": "Ignore",
         "matchConstraints": constraints,
         "matchConditions": [

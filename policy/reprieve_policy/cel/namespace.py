@@ -1,7 +1,7 @@
-"""What the object's Namespace says, as CEL: what `namespace.read_leniently` and `facts.default_class` read there.
+"""The Namespace's policy as CEL, as `namespace.read_leniently` and `facts.default_class` read it.
 
-The API server gives the Namespace to validations and mutations only, not to `matchConditions`: how strictly rules hold is
-therefore asked after a violation is found.
+The API server gives the Namespace to validations and mutations only, not to `matchConditions`: the
+enforcement is therefore evaluated after a violation is found.
 """
 
 from reprieve_policy import keys
@@ -19,23 +19,23 @@ from . import term
 from .check import is_accepted
 
 Variable = tuple[str, str]
-"""Name and expression. The API server evaluates one when it is asked for, and once."""
+"""Name and expression. The API server evaluates a variable on first use, and once."""
 
 _HIGHEST = preemption_class.HIGHEST
 
 
 def label(key: str) -> str:
-    """Return the label's text, empty where there is none."""
+    """Return the label's text, empty if it is absent."""
     return f"namespaceObject.metadata.?labels[?{term.text(key)}].orValue('')"
 
 
 def annotation(key: str) -> str:
-    """Return the annotation's text, empty where there is none."""
+    """Return the annotation's text, empty if it is absent."""
     return f"namespaceObject.metadata.?annotations[?{term.text(key)}].orValue('')"
 
 
 def enforcement(name: str = "enforcement") -> Variable:
-    """Return how strictly rules hold; the label wins, what is unreadable counts as unsaid."""
+    """Return the enforcement; the label wins, an unreadable value counts as absent."""
     chain = " : ".join(
         f"{is_accepted(ENFORCEMENTS, text)}\n? {text}"
         for text in (label(keys.ENFORCEMENT), annotation(keys.ENFORCEMENT))
@@ -44,7 +44,7 @@ def enforcement(name: str = "enforcement") -> Variable:
 
 
 def classes(settings: PolicySettings) -> tuple[Variable, ...]:
-    """Return the classes that may be claimed, and the one of a pod that claims none."""
+    """Return the allowed classes, and the class of a pod without the label."""
     listed, workload_type = "variables.listed", annotation(keys.WORKLOAD_TYPE)
     types = {name: value for name, value in WORKLOAD_TYPE_CLASS.items() if name != SENSITIVE}
     by_type = ", ".join(f"'{name}': '{value}'" for name, value in types.items())
@@ -53,7 +53,7 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     runs = f"{listed}.split(',').map(part, part.trim().split('-'))"
     is_in_run = "int(run[0]) <= int(n) && int(n) <= int(run[run.size() - 1])"
     among = f"{term.texts(numbers)}.filter(n, {runs}\n.exists(run, {is_in_run}))"
-    # First that says, and that the Namespace allows; `sensitive` allows one only.
+    # The first that is set and that the Namespace allows; `sensitive` allows only one.
     said = annotation(keys.DEFAULT_PREEMPTION_CLASS)
     candidates = ", ".join(
         (
@@ -66,11 +66,14 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     return (
         ("isSensitive", f"{workload_type} == '{SENSITIVE}'"),
         ("listed", annotation(keys.ALLOWED_PREEMPTION_CLASSES)),
-        # A list that cannot be read counts as unsaid.
+        # An unreadable list counts as absent.
         ("isListed", is_accepted(preemption_class.CLASSES, listed)),
         (
             "allowed",
-            f"variables.isSensitive ? ['{_HIGHEST}'] : !variables.isListed ? {term.texts(unlisted)}\n: {among}",
+            (
+                f"variables.isSensitive ? ['{_HIGHEST}']"
+                f" : !variables.isListed ? {term.texts(unlisted)}\n: {among}"
+            ),
         ),
         ("highestAllowed", "variables.allowed[variables.allowed.size() - 1]"),
         ("defaultClass", f"[{candidates}]\n.filter(n, n in variables.allowed)[0]"),
@@ -86,7 +89,7 @@ def allowed_shown() -> str:
 
 
 def is_in_force(mode: str) -> str:
-    """Return the condition that the Namespace says `mode`."""
+    """Return the condition that the enforcement is `mode`."""
     return f"variables.enforcement == '{mode}'"
 
 

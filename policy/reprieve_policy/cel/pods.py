@@ -1,7 +1,7 @@
-"""The rules of pods, and of the templates that make them, as policies.
+"""The rules for pods, and for the templates that make them, as policies.
 
-Left to the webhooks: marks in Koordinator's annotation (JSON), everything that a PriorityClass says, gangs, quotas, and
-what a hint's scheme needs.
+Left to the webhooks: marks in Koordinator's annotation (JSON), everything that depends on a
+PriorityClass, gangs, quotas, and what a hint's scheme requires.
 """
 
 from collections.abc import Iterator
@@ -29,15 +29,16 @@ _MARKS = (
     ("labels", keys.KOORDINATOR_SOFT_EVICTION),
     ("annotations", keys.KOORDINATOR_SOFT_EVICTION),
 )
-"""Where a mark may stand; whatever it says there, it is one."""
+"""Where a mark may be; every value there is a mark."""
 _IS_MADE_FROM_TEMPLATE = (
     f"oldObject == null && request.userInfo.username in {term.texts(sorted(controllers.USERS))}\n"
-    "&& object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
+    "&& object.metadata.?ownerReferences.orValue([])"
+    ".exists(owner, owner.?controller.orValue(false))"
 )
 
 
 class KindGroup(NamedTuple):
-    """Kinds whose pod, or whose template, stands at the same place."""
+    """Kinds whose pod, or whose template, is at the same path."""
 
     name: str
     kinds: tuple[ServedKind, ...]
@@ -45,16 +46,16 @@ class KindGroup(NamedTuple):
 
     @property
     def is_template(self) -> bool:
-        """True where the object makes pods, and is none."""
+        """True if the object makes pods, and is none."""
         return bool(self.prefix)
 
     def find(self, owner: str, path: str) -> str:
-        """Return the expression of what stands at `path` of the pod or the template of `object` or `oldObject`."""
+        """Return the expression for `path` of the pod or template in `object` or `oldObject`."""
         return owner + "".join(f".?{step}" for step in f"{self.prefix}{path}".split("."))
 
 
 def kind_groups() -> Iterator[KindGroup]:
-    """Yield the kinds of the table, one group for each place of a template."""
+    """Yield the kinds of the table, one group for each path of a template."""
     names = {
         "": "pods",
         "spec.template.": "templates",
@@ -104,7 +105,8 @@ def _variables(group: KindGroup, settings: PolicySettings) -> Iterator[Variable]
         yield part, group.find("object", f"metadata.{part}") + ".orValue({})"
         yield term.old(part), group.find("oldObject", f"metadata.{part}") + ".orValue({})"
     yield namespace.enforcement("demanded")
-    # As `admission.decide_admission`: what a controller makes was judged when somebody wrote its template.
+    # As in `review.decide_admission`: the template of a controller's pod was reviewed when it was
+    # written.
     yield "isMadeFromTemplate", _IS_MADE_FROM_TEMPLATE
     is_eased = f"variables.isMadeFromTemplate && variables.demanded == '{ENFORCE}'"
     yield "enforcement", f"{is_eased} ? '{WARN}' : variables.demanded"
@@ -146,12 +148,13 @@ def _unclaimable(path: str) -> str:
 
 
 def _may_be_claimed(text: str) -> str:
-    """Class 10 in a Namespace that lists none is a right: the guard's to check."""
-    return f"{text} in variables.allowed || {text} == '{preemption_class.HIGHEST}' && !variables.isListed"
+    """Class 10 in a Namespace that lists no classes needs a permission, which the guard checks."""
+    is_highest = f"{text} == '{preemption_class.HIGHEST}'"
+    return f"{text} in variables.allowed || {is_highest} && !variables.isListed"
 
 
 def _effective(entry: str) -> str:
-    """Return the class that a label amounts to, as `facts.effective_class` reads it."""
+    """Return the effective class of a label, as `facts.effective_class` reads it."""
     highest, default = "variables.highestAllowed", "int(variables.defaultClass)"
     clamped = f"{_may_be_claimed('t')} || int(t) < int({highest}) ? int(t) : int({highest})"
     readable = f"{check.is_accepted(preemption_class.CLASS, 't')} ? ({clamped}) : {default}"
@@ -159,7 +162,7 @@ def _effective(entry: str) -> str:
 
 
 def _is_known(entry: str) -> str:
-    """Whether a pod's class follows from what is here: what it does not say, its PriorityClass may."""
+    """True if the pod's class is known here: without the label, its PriorityClass may set it."""
     return f"({entry}.hasValue() || variables.priorityClassName == '')"
 
 
@@ -200,40 +203,44 @@ def _marked(part: str, key: str, prefix: str) -> str:
 
 
 def _refused_where(mode: str) -> Validation:
-    # The cheaper question first: of many Namespaces few warn, and of many objects few are refused.
+    # The cheaper question first: few Namespaces warn, and few objects are refused.
     parts = (f"variables.enforcement != '{mode}'", "variables.found.size() == 0")
     condition = " || ".join(parts if mode == WARN else reversed(parts))
     message = f"{condition} ? '' : {term.joined('variables.violations')}"
-    return Validation(condition, message, "what it says about preemption is not accepted")
+    return Validation(condition, message, "its preemption settings are not accepted")
 
 
 def _is_plan_readable(settings: PolicySettings) -> str:
     plan = (field for field in fields.pod_fields(settings) if field.key in CHECKPOINT_KEYS)
     readable = (
-        f"{term.entry(field.part, field.key)}.optMap(t, {check.is_accepted(field.value, 't')}).orValue(true)"
+        f"{term.entry(field.part, field.key)}"
+        f".optMap(t, {check.is_accepted(field.value, 't')}).orValue(true)"
         for field in plan
     )
     return "\n&& ".join(readable)
 
 
 def _advice(group: KindGroup) -> Iterator[Validation]:
-    """Yield what is legal and will hurt. `Warn` shows each by itself."""
+    """Yield warnings for what is legal but harmful. `Warn` shows each by itself."""
     strategy = f"{term.entry('annotations', keys.CHECKPOINT)}.orValue('')"
     hint = f"{term.entry('annotations', keys.CHECKPOINT_HINT)}.hasValue()"
     is_silent = f"variables.enforcement == '{OFF}' || !variables.isPlanReadable"
-    told = f'{annotation_path(group.prefix, keys.CHECKPOINT_HINT)}: has no effect with checkpoint "none"'
+    hint_path = annotation_path(group.prefix, keys.CHECKPOINT_HINT)
+    told = f'{hint_path}: has no effect with checkpoint "none"'
     yield Validation(f"{strategy} != 'none' || !{hint} || {is_silent}", term.text(told), told)
 
     never_saved = f"({strategy} == 'none' || {strategy} == '' && !{hint})"
     lowest, highest = preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT, preemption_class.HIGHEST
     number = "variables.preemptionClass"
-    # What a label says is at most lowered: most say too little for this, and cost no look at the Namespace.
+    # A label's class is at most lowered: most are too low for this, which is known without the
+    # Namespace.
     says_little = f"{_CLASS}.orValue('') in {term.texts(map(str, range(lowest)))}"
     is_protected = (
         f"!({says_little}) && {_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
     )
     path = label_path(group.prefix, keys.PREEMPTION_CLASS)
-    text = f"{term.text(f'{path}: class ')} + string({number}) + ' without a checkpoint is non-preemptible'"
+    before = term.text(f"{path}: class ")
+    text = f"{before} + string({number}) + ' without a checkpoint is non-preemptible'"
     message = f"{says_little} ? '' : {text}"
     fallback = f"{path}: a class from {lowest} up without a checkpoint is non-preemptible"
     yield Validation(f"!({never_saved} && {is_protected}) || {is_silent}", message, fallback)

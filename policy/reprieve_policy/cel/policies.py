@@ -15,13 +15,13 @@ RULES = frozenset(
         "priority-class-default",
     }
 )
-"""The rules of which the policies say everything that the object and its Namespace tell."""
+"""The rules that the policies check completely, as far as the object and its Namespace tell."""
 
 
 def render(settings: PolicySettings) -> list[Document]:
-    """Return them as documents, in the order in which they are written to a file.
+    """Return the policies as documents, in the order in which they are written to a file.
 
-    Limits stand in them as numbers: after a change of the ConfigMap they have to be rendered again.
+    Limits are numbers in them: after a change of the ConfigMap the policies must be rendered again.
     """
     groups = (document for group in pods.kind_groups() for document in pods.render(group, settings))
     return [

@@ -1,4 +1,4 @@
-"""The rules of PriorityClasses that need no other one, as policies.
+"""The rules for PriorityClasses that need no other object, as policies.
 
 Left to the webhooks: `preemption-priority-class`, which names another PriorityClass.
 """
@@ -47,7 +47,7 @@ def render() -> list[Document]:
     refused = Validation(
         "variables.found.size() == 0",
         f"variables.found.size() == 0 ? '' : {term.joined('variables.violations')}",
-        "what it says about preemption is not accepted",
+        "its preemption settings are not accepted",
     )
     denies = document.validating(
         name, "Deny", CONSTRAINTS, conditions, (*VARIABLES, *found), [refused]
@@ -80,7 +80,7 @@ def _too_low(minimum: MetadataField) -> str:
 
 
 def _older(new: str, field: MetadataField) -> str:
-    """What the older prefix says: readable, and no other than the newer."""
+    """Return the check of the older prefix: readable, and equal to the newer."""
     newer, older = term.entry("annotations", new), term.entry("annotations", field.key)
     was_newer, was_older = (
         term.entry("oldAnnotations", new),
@@ -94,7 +94,7 @@ def _older(new: str, field: MetadataField) -> str:
 
 
 def _advice() -> Iterator[Validation]:
-    """Yield what is legal and will hurt. `Warn` shows each by itself."""
+    """Yield warnings for what is legal but harmful. `Warn` shows each by itself."""
     minimum, seconds = term.entry("annotations", _MINIMUM), term.entry("annotations", _SECONDS)
     is_number, is_time = (
         check.is_accepted(value, "t") for value in (toleration.MINIMUM, toleration.SECONDS)

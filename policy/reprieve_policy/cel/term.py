@@ -1,7 +1,7 @@
 """Terms of CEL: literals, a value as messages show it, and a violation as a list of texts.
 
-A violation is `[text]`, or `[before, value, after]` where the value has still to be quoted: quoting costs only who is
-refused.
+A violation is `[text]`, or `[before, value, after]` if the value has yet to be quoted: only refused
+objects pay for quoting.
 """
 
 from collections.abc import Iterable
@@ -25,17 +25,17 @@ def texts(values: Iterable[str]) -> str:
 
 
 def entry(part: str, key: str) -> str:
-    """Return what the variable `part` holds under `key`, as an optional."""
+    """Return the entry of the variable `part` under `key`, as an optional."""
     return f"variables.{part}[?{text(key)}]"
 
 
 def old(part: str) -> str:
-    """Return the variable that holds what the object said before, beside the variable `part`."""
+    """Return the variable with the old object's value of the variable `part`."""
     return f"old{part.capitalize()}"
 
 
 def refusal(path: str, kind: ViolationKind, value: str | None, detail: str) -> str:
-    """Return a list of one violation; `value` is the expression of what is shown, `detail` a literal's text."""
+    """Return a list of one violation; `value` is an expression, `detail` the text of a literal."""
     if value is None:
         return f"[[{text(f'{path}: {kind.text}: {detail}')}]]"
     return f"[[{text(f'{path}: {kind.text}: ')}, {value}, {text(f': {detail}')}]]"
@@ -47,12 +47,14 @@ def shown(violations: str) -> str:
     shortened = f"v[1].size() > {longest} ? v[1].substring(0, {longest}) + '…' : v[1]"
     cleaned = f"v[1].split('').map(c, c.matches(r'{_UNSHOWN}') ? '{REPLACEMENT}' : c).join('')"
     return (
-        f"{violations}\n.map(v, v.size() == 1 ? [string(v[0])] : [string(v[0]), strings.quote({shortened}), string(v[2])])\n"
-        f".map(v, v.size() == 1 ? v[0] : v[0] + (v[1].matches(r'{_UNSHOWN}') ? {cleaned} : v[1]) + v[2])"
+        f"{violations}\n.map(v, v.size() == 1 ? [string(v[0])]"
+        f" : [string(v[0]), strings.quote({shortened}), string(v[2])])\n"
+        f".map(v, v.size() == 1 ? v[0]"
+        f" : v[0] + (v[1].matches(r'{_UNSHOWN}') ? {cleaned} : v[1]) + v[2])"
     )
 
 
 def joined(shown_violations: str) -> str:
-    """Return the expression of the whole message: alone as a line, several in the API server's brackets."""
+    """Return the expression of the message: one as a line, several in the API server's brackets."""
     several = f"'[' + {shown_violations}.join(', ') + ']'"
     return f"{shown_violations}.size() == 1 ? {shown_violations}[0] : {several}"

@@ -1,8 +1,9 @@
-"""The agent: a native sidecar that carries requests where only the pod itself can: to a file, or as a signal.
+"""The agent: a native sidecar that delivers requests inside the pod, to a file or as a signal.
 
-It is added on request (annotation `reprieve.dev/agent`) when a pod is created, never to a template. To the operator it is one
-more HTTP endpoint of the pod. What it needs of the pod is decided here, and said before it is missing; what is added is
-`sidecar`'s, the program is `reprieve_agent`.
+It is added on request (annotation `reprieve.dev/agent`) when a pod is created, never to a template.
+For the operator it is one more HTTP endpoint of the pod. This module decides what the agent needs
+of the pod, so that admission can refuse a pod that lacks it. What is added to the pod is in
+`admission.sidecar`; the program is `reprieve_agent`.
 """
 
 import re
@@ -22,20 +23,24 @@ ENABLED, DISABLED = "enabled", "disabled"
 ACCEPTED_VALUES = OneOf((ENABLED, DISABLED))
 
 NAME = "reprieve-agent"
-"""Of its container, and of its volume."""
+"""The name of its container and of its volume."""
 PORT = 10473
-"""On the pod's address. Nobody's registered port, below the range of outgoing connections."""
+"""On the pod's address. Registered for no other service, and below the range of outgoing
+connections."""
 _ENDPOINT = HttpHint(PORT, "/")
 SIGNAL_FOLDER = "/run/reprieve"
-"""Where a container that gets signals finds the request that the signal is about."""
+"""The folder in which a container that gets signals finds the request."""
 _REQUEST = "request"
 
 HINTS_FOR_AGENT = (FileHint, SignalHint)
 _SYSTEM_FOLDER = re.compile(
-    "/?|/(bin|boot|etc|home|lib|lib32|lib64|media|mnt|opt|root|run|sbin|srv|tmp)|/(dev|usr|var)(/[^/]*)?"
+    "/?"
+    "|/(bin|boot|etc|home|lib|lib32|lib64|media|mnt|opt|root|run|sbin|srv|tmp)"
+    "|/(dev|usr|var)(/[^/]*)?"
     "|/(proc|sys|etc|dev/pts|dev/mqueue|run/secrets|var/run/secrets)(/.*)?"
 )
-"""An empty volume there would hide what programs need (PyTorch's loaders fill `/dev/shm`), or keep the container from starting."""
+"""Folders for no empty volume: there it would hide files that programs need (PyTorch's loaders fill
+`/dev/shm`), or keep the container from starting."""
 
 
 class _HasName(Protocol):
@@ -45,46 +50,46 @@ class _HasName(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlacement:
-    """Where the agent writes in a pod that can have one."""
+    """Where the agent writes, in a pod that can have one."""
 
     folder: str
     request: str
     signal: str | None = None
     volume: str | None = None
-    """The pod's own volume that is mounted there; `None`: it needs one."""
+    """The pod's own volume that is mounted there; `None`: the agent's volume must be added."""
     containers_to_mount: tuple[int, ...] = ()
     """Positions of the containers that need that volume."""
     run_as_user: int | None = None
-    """Whom it must run as; `None`: as the pod says."""
+    """The user that the agent must run as; `None`: the pod's."""
 
 
 def wants_agent(view: PodView) -> bool:
-    """True where the pod asks for the agent and has a hint that it carries."""
+    """True if the pod asks for the agent and has a hint that the agent delivers."""
     return view.annotations.get(keys.AGENT) == ENABLED and isinstance(
         hint_of(view), HINTS_FOR_AGENT
     )
 
 
 def has_agent(init_containers: Iterable[_HasName] | None) -> bool:
-    """True where the agent is one of these containers."""
+    """True if the agent is one of these containers."""
     return any(container.name == NAME for container in init_containers or ())
 
 
 def endpoint(hint: Hint, init_containers: Iterable[_HasName] | None) -> HttpHint | None:
-    """Return where the agent of a pod is asked; `None` where it has none, or the hint is not the agent's to carry."""
+    """Return the endpoint of a pod's agent; `None`: no agent, or it does not deliver this hint."""
     return _ENDPOINT if isinstance(hint, HINTS_FOR_AGENT) and has_agent(init_containers) else None
 
 
 def hint_of(view: PodView) -> Hint | None:
-    """Return the pod's hint, `None` where it has none that can be read."""
+    """Return the pod's hint, `None` if it has none that can be read."""
     text = view.annotations.get(keys.CHECKPOINT_HINT)
     hint = None if text is None else checkpoint_plan.parse_hint(text, "")
     return None if isinstance(hint, Violation) else hint
 
 
 def find_placement(view: PodView) -> AgentPlacement | tuple[Violation, ...]:
-    """Return where the agent goes in a pod that wants one, or all that keeps it from working there."""
-    hint, found = hint_of(view), list(_incompatibilities(view))
+    """Return where the agent writes in a pod that wants one, or all that keeps it from working."""
+    hint, violations = hint_of(view), list(_incompatibilities(view))
     assert isinstance(hint, HINTS_FOR_AGENT)
     place = (
         _signal_placement(view, hint)
@@ -92,13 +97,13 @@ def find_placement(view: PodView) -> AgentPlacement | tuple[Violation, ...]:
         else _file_placement(view, hint)
     )
     if isinstance(place, AgentPlacement):
-        return tuple(found) or place
-    return (*found, *place)
+        return tuple(violations) or place
+    return (*violations, *place)
 
 
 def _incompatibilities(view: PodView) -> Iterator[Violation]:
-    """Yield what no agent could live with."""
-    spec, wish = view.spec, annotation_path(view.prefix, keys.AGENT)
+    """Yield what no agent can work with, whatever the hint."""
+    spec, agent_path = view.spec, annotation_path(view.prefix, keys.AGENT)
     if spec.hostNetwork:
         detail = "must be false with the agent, whose port would be the node's"
         yield Violation(f"{view.prefix}spec.hostNetwork", ViolationKind.INVALID, "true", detail)
@@ -113,14 +118,14 @@ def _incompatibilities(view: PodView) -> Iterator[Violation]:
         port.containerPort == PORT for container in _all(spec) for port in container.ports or ()
     ):
         yield Violation(
-            wish,
+            agent_path,
             ViolationKind.INVALID,
             ENABLED,
             f"port {PORT} is the agent's, and a container declares it",
         )
     if any(volume.name == NAME for volume in spec.volumes or ()):
         yield Violation(
-            wish,
+            agent_path,
             ViolationKind.INVALID,
             ENABLED,
             f"volume {NAME} is the agent's, and the pod has one",
@@ -165,18 +170,18 @@ def _signal_placement(view: PodView, hint: SignalHint) -> AgentPlacement | tuple
     index = next(
         (
             index
-            for index, found in enumerate(spec.containers or ())
-            if found.name == hint.container
+            for index, container in enumerate(spec.containers or ())
+            if container.name == hint.container
         ),
         None,
     )
     if index is None:
         return (_bad_hint(view, "must name a container of the pod, no sidecar, for the agent"),)
     target = (spec.containers or ())[index]
-    found: list[Violation] = []
+    violations: list[Violation] = []
     if not spec.shareProcessNamespace:
         detail = "must be true for the agent to send signals"
-        found.append(
+        violations.append(
             Violation(
                 f"{view.prefix}spec.shareProcessNamespace", ViolationKind.INVALID, "false", detail
             )
@@ -186,17 +191,17 @@ def _signal_placement(view: PodView, hint: SignalHint) -> AgentPlacement | tuple
         path = f"{view.prefix}spec.containers[{index}].securityContext.runAsUser"
         shown = None if user is None else "0"
         kind = ViolationKind.REQUIRED if user is None else ViolationKind.INVALID
-        found.append(
+        violations.append(
             Violation(
                 path, kind, shown, "must be the user to signal, not root, here or for the whole pod"
             )
         )
     if _mount_at(target, SIGNAL_FOLDER) is not None:
-        found.append(
+        violations.append(
             _bad_hint(view, f"what is mounted at {SIGNAL_FOLDER} must be the agent's own volume")
         )
-    if found:
-        return tuple(found)
+    if violations:
+        return tuple(violations)
     request = f"{SIGNAL_FOLDER}/{_REQUEST}"
     return AgentPlacement(
         folder=SIGNAL_FOLDER,
@@ -208,11 +213,11 @@ def _signal_placement(view: PodView, hint: SignalHint) -> AgentPlacement | tuple
 
 
 _DEFAULT_USER = 65532
-"""Whom it runs as where nobody says who: a number, so that `runAsNonRoot` holds."""
+"""The user that it runs as if the pod names none. It is a number, so that `runAsNonRoot` holds."""
 
 
 def _user_of(spec: Spec, container: Container | None) -> int | None:
-    """Return whom a container runs as, as far as the pod says; `None`: its image decides."""
+    """Return the user that a container runs as; `None`: its image decides."""
     for context in (container.securityContext if container else None, spec.securityContext):
         if context is not None and context.runAsUser is not None:
             return context.runAsUser

@@ -1,6 +1,7 @@
-"""How a workload wants to be told and how long it needs: the checkpoint annotations as a plan.
+"""How a workload wants to be notified and how long it needs: the checkpoint annotations as a plan.
 
-`checkpoint` absent means `auto` where a hint is declared, else `none`, so that ordinary pods never wait.
+Without the annotation `checkpoint`, it counts as `auto` if a hint is declared and else as `none`,
+so that ordinary pods never wait.
 """
 
 import re
@@ -17,7 +18,7 @@ from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 
 class Strategy(StrEnum):
-    """Who makes the checkpoint: `manual` is hinted too, only its cost differs (document 001)."""
+    """Who makes the checkpoint. `manual` gets the hint too; its cost differs (document 001)."""
 
     AUTO = "auto"
     MANUAL = "manual"
@@ -25,7 +26,7 @@ class Strategy(StrEnum):
 
 
 class Requeue(StrEnum):
-    """Whether a replacement inherits count and checkpoint."""
+    """Whether a replacement inherits the count of preemptions and the checkpoint."""
 
     AUTO = "auto"
     NEVER = "never"
@@ -33,7 +34,7 @@ class Requeue(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HttpHint:
-    """POST to the pod's own IP. There is no host on purpose: nobody can point Reprieve elsewhere."""
+    """POST to the pod's own IP. It has no host, so that a user cannot point Reprieve elsewhere."""
 
     port: int
     path: str
@@ -48,7 +49,10 @@ class GrpcHint:
 
 @dataclass(frozen=True, slots=True)
 class SignalHint:
-    """A signal to the first process of a container: one without a handler is ended by it, or ignores it as PID 1."""
+    """A signal to the first process of a container.
+
+    Without a handler, the signal ends the process, or is ignored if that is PID 1.
+    """
 
     signal: str
     container: str
@@ -63,18 +67,19 @@ class FileHint:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationHint:
-    """The request is written to an annotation, which the workload reads through the downward API."""
+    """The request is written to an annotation; the workload reads it (downward API)."""
 
 
 Hint = HttpHint | GrpcHint | SignalHint | FileHint | AnnotationHint
 
 DELIVERED_BY_OPERATOR = frozenset({HttpHint, GrpcHint, SignalHint, AnnotationHint})
-"""What the operator carries itself. For another it takes the agent; without one, the annotation asks."""
+"""Hints that the operator delivers itself. For the others it needs the agent; without one, it uses
+the annotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointPlan:
-    """What will be done with this pod when it must go."""
+    """What will be done with this pod when it must leave."""
 
     strategy: Strategy
     hint: Hint
@@ -83,29 +88,31 @@ class CheckpointPlan:
     estimated_seconds: int | None = None
     requeue: Requeue = Requeue.AUTO
     sets_environment: bool = False
-    """True where a replacement's containers are told as environment variables what its annotations say."""
+    """True if a replacement's containers get its annotations as environment variables too."""
 
     @property
     def gives_notice(self) -> bool:
-        """True where the pod is hinted and given time."""
+        """True if the pod gets a hint and time."""
         return self.strategy is not Strategy.NONE
 
 
 _PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 _PATH = '/[!"$-~]*'
-"""Printable ASCII, and no fragment."""
+"""Printable ASCII without a fragment."""
 _MAX_HINT = 512
 
 _SIGNAL = "HUP|INT|QUIT|USR1|USR2"
-"""Those that a program may give a meaning of its own; TERM and KILL are how the pod ends."""
+"""Signals that a program may define for itself. TERM and KILL are how the pod ends."""
 _CONTAINER = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _STEP = r"[A-Za-z0-9_-][A-Za-z0-9._-]*|\.[A-Za-z0-9_-][A-Za-z0-9._-]*|\.\.[A-Za-z0-9._-]+"
-"""Of a file's path: neither `.` nor `..`."""
+"""One step of a file's path, other than `.` and `..`."""
 
 HINT = Matches(
     f"annotation:|http://:(?P<port>{_PORT})(?P<path>{_PATH})|grpc://:(?P<grpc>{_PORT})"
-    rf"|signal://(?P<signal>{_SIGNAL})\?container=(?P<container>{_CONTAINER})|file://(?P<file>(?:/(?:{_STEP}))+)",
-    'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"',
+    rf"|signal://(?P<signal>{_SIGNAL})\?container=(?P<container>{_CONTAINER})"
+    rf"|file://(?P<file>(?:/(?:{_STEP}))+)",
+    'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", '
+    '"file:///PATH", "annotation:"',
     ViolationKind.UNSUPPORTED,
     _MAX_HINT,
 )
@@ -124,7 +131,10 @@ _LIMIT = ", the limit set for this cluster"
 
 
 class _Limits(NamedTuple):
-    """What of the settings a plan depends on: all of them would take ten times as long to look up what was read before."""
+    """The settings that a plan depends on.
+
+    Without this, the cache's key would be all settings, and a look-up would take ten times as long.
+    """
 
     timeout_seconds: int
     ceiling_seconds: int
@@ -132,7 +142,10 @@ class _Limits(NamedTuple):
 
 
 def accepted_values(settings: PolicySettings) -> Mapping[str, Value[Any]]:
-    """Return what each annotation may say. No right is gained by one: the admin's ceilings bound what it asks for."""
+    """Return the values that each annotation accepts.
+
+    An annotation gives no right: the admin's limits bound what it asks for.
+    """
     return _values(_limits(settings))
 
 
@@ -159,16 +172,17 @@ def _values(limits: _Limits) -> Mapping[str, Value[Any]]:
 def parse(
     annotations: Mapping[str, str], settings: PolicySettings, prefix: str = ""
 ) -> CheckpointPlan | tuple[Violation, ...]:
-    """Read the plan of a pod or template; all violations at once."""
+    """Read the plan of a pod or template, or return all its violations."""
     texts = tuple(map(annotations.get, KEYS))
-    # The pods of one template say the same, so reading is remembered; never what is too long to be right.
+    # The pods of one template have the same texts, so results are cached; never those of texts that
+    # are too long to be valid.
     is_short = max(map(len, filter(None, texts)), default=0) <= _MAX_HINT
     read = _read if is_short else _read.__wrapped__
     return read(texts, _limits(settings), prefix)
 
 
 def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> CheckpointPlan:
-    """Read the plan of a pod that no webhook has checked: what is unreadable counts as unsaid."""
+    """Read the plan of a pod that may be unvalidated: an unreadable value counts as absent."""
     plan = parse(annotations, settings)
     if isinstance(plan, CheckpointPlan):
         return plan
@@ -178,7 +192,7 @@ def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> 
 
 
 def parse_hint(text: str, path: str) -> Hint | Violation:
-    """Return the carrier that `text` names."""
+    """Return the hint that `text` names."""
     read = _read_hint if len(text) <= _MAX_HINT else _read_hint.__wrapped__
     return read(text, path)
 
@@ -193,11 +207,11 @@ def _read_hint(text: str, path: str) -> Hint | Violation:
 def _read(
     texts: Sequence[str | None], limits: _Limits, prefix: str
 ) -> CheckpointPlan | tuple[Violation, ...]:
-    """Read the plan from the texts of `KEYS`, in order."""
+    """Read the plan from the texts of `KEYS`, in that order."""
     accepted = _values(limits)
-    said = {key: text for key, text in zip(KEYS, texts, strict=True) if text is not None}
+    given = {key: text for key, text in zip(KEYS, texts, strict=True) if text is not None}
     read = {
-        key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in said.items()
+        key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in given.items()
     }
     return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(
         read, limits
@@ -206,8 +220,8 @@ def _read(
 
 def _build(read: Mapping[str, object], limits: _Limits) -> CheckpointPlan:
     hint = read.get(keys.CHECKPOINT_HINT)
-    unsaid = Strategy.NONE if hint is None else Strategy.AUTO
-    strategy, requeue = read.get(keys.CHECKPOINT, unsaid), read.get(keys.REQUEUE, Requeue.AUTO)
+    default = Strategy.NONE if hint is None else Strategy.AUTO
+    strategy, requeue = read.get(keys.CHECKPOINT, default), read.get(keys.REQUEUE, Requeue.AUTO)
     timeout = read.get(keys.CHECKPOINT_TIMEOUT, min(limits.timeout_seconds, limits.ceiling_seconds))
     deferral = read.get(keys.MAX_DEFERRAL, limits.max_deferral_seconds)
     estimated = read.get(keys.ESTIMATED_CHECKPOINT_TIME)
@@ -223,14 +237,14 @@ def _build(read: Mapping[str, object], limits: _Limits) -> CheckpointPlan:
 
 
 def _hint(match: re.Match[str]) -> Hint:
-    said = match.groupdict()
-    if said["port"] is not None:
-        return HttpHint(int(said["port"]), said["path"])
-    if said["grpc"] is not None:
-        return GrpcHint(int(said["grpc"]))
-    if said["signal"] is not None:
-        return SignalHint(said["signal"], said["container"])
-    return AnnotationHint() if said["file"] is None else FileHint(said["file"])
+    parts = match.groupdict()
+    if parts["port"] is not None:
+        return HttpHint(int(parts["port"]), parts["path"])
+    if parts["grpc"] is not None:
+        return GrpcHint(int(parts["grpc"]))
+    if parts["signal"] is not None:
+        return SignalHint(parts["signal"], parts["container"])
+    return AnnotationHint() if parts["file"] is None else FileHint(parts["file"])
 
 
 def _seconds(value: object) -> int:

@@ -1,8 +1,8 @@
-"""The contract "checkpoint now", version 1: what Reprieve asks of a workload, and what a workload may answer.
+"""The contract "checkpoint now", version 1: Reprieve's request and a workload's answers.
 
-One pair of JSON documents for every carrier (HTTP body, annotation; for gRPC, `proto/` says the same field by field). Asking is
-`POST`; asking again how far it is, is `GET` on the same path, which must have no effect. Success is never inferred: only
-`saved` says that it is saved.
+One pair of JSON documents for every transport (HTTP body, annotation; for gRPC, `proto/` has the
+same fields). `POST` is the request. `GET` on the same path asks for the progress, and must have no
+effect. Success is never inferred: only `saved` means that the work is saved.
 """
 
 import json
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.json_document import is_optional_text, is_whole_number
 from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 VERSION = 1
@@ -22,10 +23,10 @@ _MAX_STEP = 2**53
 
 
 class AnswerState(StrEnum):
-    """What a workload may say, and what somebody may say in its place.
+    """What a workload may answer, and what may be answered for it.
 
-    `idle`: it knows of no such request. `delivered`: who carries requests (the agent) has handed it over; the workload itself has
-    not answered, so nothing follows from it.
+    `idle`: it knows of no such request. `delivered`: the agent has passed the request on. The
+    workload itself has not answered, so this has no consequence.
     """
 
     IDLE = "idle"
@@ -39,7 +40,7 @@ class AnswerState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRequest:
-    """Save what you have, then wait for SIGTERM; you are deleted at the deadline at the latest."""
+    """Save your work, then wait for SIGTERM; the pod is deleted at the deadline at the latest."""
 
     eviction_id: str
     attempt: int
@@ -53,8 +54,9 @@ class CheckpointRequest:
 class CheckpointAnswer:
     """How far the workload is. `step` and `path` belong to `saved`, `defer_seconds` to `defer`.
 
-    A path that cannot be kept as it is (printable, at most 512 bytes) is left out, never cut: a replacement that is told
-    nothing looks for its checkpoint itself, one that is told half a path fails.
+    A path that cannot be kept as it is (printable, at most 512 bytes) is left out, never cut. A
+    replacement without a path looks for its checkpoint itself; a replacement with half a path
+    fails.
     """
 
     state: AnswerState
@@ -66,15 +68,16 @@ class CheckpointAnswer:
     message: str = ""
 
     def may_belong_to(self, eviction_id: str) -> bool:
-        """True where the answer belongs to this eviction; one that names none may (a plain HTTP handler).
+        """True if the answer can belong to this eviction.
 
-        Whether it does depends on what its author was told last, which whoever called it must know.
+        An answer that names no eviction can (a plain HTTP handler's). Whether it does depends on
+        which request its author got last, which the caller must know.
         """
         return self.eviction_id in (None, eviction_id)
 
 
 ACCEPTED_WITHOUT_DOCUMENT = CheckpointAnswer(state=AnswerState.ACCEPTED)
-"""A 2xx answer without a document: the workload is alive and has heard, no more."""
+"""A 2xx answer without a document: the workload is alive and has got the request, no more."""
 
 
 def render_request(request: CheckpointRequest) -> str:
@@ -92,22 +95,22 @@ def render_request(request: CheckpointRequest) -> str:
 
 
 def render_cancelled(eviction_id: str) -> str:
-    """Return what stands in the request's place once the mark is taken back."""
+    """Return the document that replaces the request once the mark is removed."""
     return json.dumps(
         {"version": VERSION, "id": eviction_id, "cancelled": True}, separators=(",", ":")
     )
 
 
 def parse_answer(text: str | bytes, path: str) -> CheckpointAnswer | Violation:
-    """Read an answer; `path` says where it came from."""
+    """Read an answer; `path` is its origin, for messages."""
     shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
     if len(text) > MAX_ANSWER:
         return Violation(
             path, ViolationKind.INVALID, shown, f"must be at most {MAX_ANSWER} characters"
         )
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = json_document.parse(text, MAX_ANSWER)
+    except ValueError:
         return Violation(path, ViolationKind.INVALID, shown, "must be JSON")
     if not isinstance(document, dict):
         return Violation(path, ViolationKind.INVALID, shown, "must be a JSON object")
@@ -115,7 +118,7 @@ def parse_answer(text: str | bytes, path: str) -> CheckpointAnswer | Violation:
 
 
 def read_answer(document: Mapping[str, object], path: str) -> CheckpointAnswer | Violation:
-    """Check an answer that a carrier has decoded; its fields are those of the JSON document."""
+    """Check an answer that a transport has decoded; its fields are those of the JSON document."""
     state = document.get("state")
     if not isinstance(state, str) or state not in tuple(AnswerState):
         return unsupported(f"{path}.state", texts.show(state), AnswerState)
@@ -125,17 +128,27 @@ def read_answer(document: Mapping[str, object], path: str) -> CheckpointAnswer |
         document.get("deferSeconds"),
     )
     checks = (
-        ("id", document.get("id"), _is_text(document.get("id")), "must be a string"),
-        ("step", step, step is None or _is_count(step), "must be a whole number, 0 or more"),
-        ("path", document.get("path"), _is_text(document.get("path")), "must be a string"),
+        ("id", document.get("id"), is_optional_text(document.get("id")), "must be a string"),
+        (
+            "step",
+            step,
+            step is None or is_whole_number(step, 0, _MAX_STEP),
+            "must be a whole number, 0 or more",
+        ),
+        ("path", document.get("path"), is_optional_text(document.get("path")), "must be a string"),
         ("progress", progress, progress is None or _is_share(progress), "must be between 0 and 1"),
         (
             "deferSeconds",
             seconds,
-            seconds is None or _is_count(seconds),
+            seconds is None or is_whole_number(seconds, 0, _MAX_STEP),
             "must be a whole number, 0 or more",
         ),
-        ("message", document.get("message"), _is_text(document.get("message")), "must be a string"),
+        (
+            "message",
+            document.get("message"),
+            is_optional_text(document.get("message")),
+            "must be a string",
+        ),
     )
     for field, value, is_good, detail in checks:
         if not is_good:
@@ -149,14 +162,6 @@ def read_answer(document: Mapping[str, object], path: str) -> CheckpointAnswer |
         defer_seconds=seconds if isinstance(seconds, int) else None,
         message=_clipped(document.get("message")) or "",
     )
-
-
-def _is_text(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_STEP
 
 
 def _is_share(value: object) -> bool:

@@ -1,1 +1,1 @@
-"""What an administrator sets: the policy's settings, Namespaces, classes, tolerations, walltimes."""
+"""What an admin sets: the cluster's policy, Namespaces, classes, tolerations, walltimes."""

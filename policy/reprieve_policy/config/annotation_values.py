@@ -1,8 +1,9 @@
-"""What one label or annotation may say, as data: Python executes it, and `reprieve_policy.cel` writes it as CEL.
+"""The values that one label or annotation accepts, as data.
 
-Two engines read these, so everything here means the same in both: patterns keep to what Python's `re` and RE2 agree on
-(literals, ASCII classes, groups, alternatives, counts; no look-around, no Unicode classes), and sizes count code points. Parsing
-upstream's own words (`go_int`, `duration`) is not here.
+Python executes them, and `reprieve_policy.cel` writes them as CEL. Everything here must mean the
+same in both engines: patterns keep to what Python's `re` and RE2 agree on (literals, ASCII classes,
+groups, alternatives, counts; no look-around, no Unicode classes), and sizes count code points.
+Parsing upstream's own formats (`go_int`, `duration`) does not belong here.
 """
 
 import re
@@ -17,22 +18,22 @@ from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 T_co = TypeVar("T_co", covariant=True)
 
 INT64 = range(-(2**63), 2**63)
-"""What Go's `ParseInt(text, 10, 64)` holds."""
+"""The numbers that Go's `ParseInt(text, 10, 64)` returns."""
 
 
 class Value(Generic[T_co]):
-    """The texts that a key accepts, and what they are read as."""
+    """The texts that a key accepts, and the values they stand for."""
 
     __slots__ = ()
 
     @abstractmethod
     def parse(self, text: str, path: str) -> T_co | Violation:
-        """Return what `text` means, or what is wrong with it at `path`."""
+        """Return the value of `text`, or what is wrong with it at `path`."""
 
     def check(self, text: str, path: str) -> Violation | None:
-        """Return what is wrong with `text`, `None` where nothing is."""
-        found = self.parse(text, path)
-        return found if isinstance(found, Violation) else None
+        """Return what is wrong with `text`, `None` if nothing is."""
+        value = self.parse(text, path)
+        return value if isinstance(value, Violation) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class OneOf(Value[str]):
 
 @dataclass(frozen=True, slots=True)
 class Matches(Value[re.Match[str]]):
-    """A text that a pattern matches whole, of at most `longest` characters."""
+    """A text that matches a pattern completely, of at most `longest` characters."""
 
     pattern: str
     detail: str
@@ -64,14 +65,14 @@ class Matches(Value[re.Match[str]]):
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber(Value[int]):
-    """A whole number between two, written as Go's `ParseInt` reads it."""
+    """A whole number between two bounds, written as Go's `ParseInt` reads it."""
 
     lowest: int
     highest: int
     detail: str = ""
-    """What is accepted, where it is more than the two numbers."""
+    """What is accepted, if the two bounds do not say it."""
     too_high: str = ""
-    """What is said of a number above `highest`, where that is not `detail`."""
+    """The message for a number above `highest`, if it is not `detail`."""
 
     @property
     def expected(self) -> str:
@@ -94,18 +95,18 @@ class WholeNumber(Value[int]):
 
 @dataclass(frozen=True, slots=True)
 class Duration(Value[int]):
-    """A duration of at least a second, in seconds; or none at all, where `0s` switches something off."""
+    """A duration in seconds: at least one second, or also `0s` if that switches something off."""
 
     longest: int | None = None
-    """In seconds; `None`: as long as it likes."""
-    whose: str = ""
-    """Whose limit `longest` is, for the message."""
+    """In seconds; `None`: no limit."""
+    origin: str = ""
+    """Text for the message: the origin of the limit `longest`."""
     may_be_zero: bool = False
 
     @property
     def too_long(self) -> str:
-        """What is said of a longer one."""
-        return f"must be at most {duration.render(self.longest or 0)}{self.whose}"
+        """The message for a longer duration."""
+        return f"must be at most {duration.render(self.longest or 0)}{self.origin}"
 
     def parse(self, text: str, path: str) -> int | Violation:
         """Return the seconds."""
@@ -121,5 +122,5 @@ class Duration(Value[int]):
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The patterns are this package's own, a handful: none comes from a user."""
+    """Compile a pattern once. All patterns are this package's own: none comes from a user."""
     return re.compile(pattern)

@@ -1,7 +1,8 @@
-"""Which policy holds while its ConfigMap comes, changes, breaks and goes: one answer for both programs.
+"""Which policy is in force when its ConfigMap appears, changes, becomes invalid or is deleted.
 
-A ConfigMap that cannot be read changes nothing: what was in force stays in force. Without a ConfigMap the defaults hold,
-also after a broken one: what an admin has taken away does not come back from a program's memory.
+One answer for both programs. An invalid ConfigMap changes nothing: the policy in force stays in
+force. Without a ConfigMap the defaults are in force, also after an invalid one: a program must not
+bring back from its memory what an admin has deleted.
 """
 
 from collections.abc import Mapping
@@ -13,24 +14,25 @@ from . import settings as policy
 from .settings import PolicySettings
 
 _MAX_REASONS = 5
-"""Said of one ConfigMap: it may have a hundred thousand keys, and each unknown one is a violation."""
+"""Violations that a message lists. A ConfigMap may have a hundred thousand keys, and each unknown
+key is a violation."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """The policy that holds, and what is wrong with the ConfigMap where that is another one."""
+    """The policy in force, and what is wrong with the ConfigMap if that says something else."""
 
     settings: PolicySettings = field(default_factory=PolicySettings)
     violations: tuple[Violation, ...] = ()
 
     @property
     def is_config_map_valid(self) -> bool:
-        """True where what holds is what the ConfigMap says, or there is none."""
+        """True if the policy in force is the ConfigMap's, or there is no ConfigMap."""
         return not self.violations
 
     @property
     def error_message(self) -> str:
-        """What is wrong, as one line of bounded length: paths and what would be accepted, no values."""
+        """What is wrong, as one bounded line: paths and accepted values, no user values."""
         shown = [
             f"{violation.path[:100]}: {violation.detail}"
             for violation in self.violations[:_MAX_REASONS]
@@ -42,7 +44,7 @@ class EffectivePolicy:
 def decide_effective_policy(
     before: EffectivePolicy, data: Mapping[str, str] | None
 ) -> EffectivePolicy:
-    """Return what holds now that the ConfigMap has this `data`; `None` where there is no ConfigMap."""
+    """Return the policy in force for this `data` of the ConfigMap; `None`: there is none."""
     if data is None:
         return EffectivePolicy()
     parsed = policy.parse(data)

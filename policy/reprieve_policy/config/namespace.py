@@ -1,4 +1,4 @@
-"""What an admin says of a Namespace: its workload type, its classes, and how strictly rules hold there.
+"""A Namespace's policy: its workload type, its classes, and how strictly the rules are enforced.
 
 A Namespace is the specification's vCluster (document 001, "Per-vCluster Preemption Policy").
 """
@@ -27,12 +27,13 @@ WORKLOAD_TYPE_CLASS: Mapping[str, int] = {
     SENSITIVE: 10,
     "interactive": 3,
 }
-"""The class of a workload whose Namespace says only its type. 001 orders them by what a preemption costs: interactive
-is "short-lived, low cost", a service is the last to go; only `sensitive` has a number there. All but it stay within
-what a Namespace may claim without `allowed-preemption-classes`."""
+"""The class of a workload whose Namespace states only its type. Document 001 orders the types by
+what a preemption costs: interactive is "short-lived, low cost", a service comes last. Only
+`sensitive` has a number there. All other types stay within what a Namespace may claim without
+`allowed-preemption-classes`."""
 
 EXEMPT = ("kube-system", "reprieve-system")
-"""Namespaces in which nothing is judged, as `manifests/base` has them."""
+"""Namespaces to which no rule applies, as in `manifests/base`."""
 
 ENFORCE, WARN, OFF = "enforce", "warn", "off"
 ENFORCEMENTS = OneOf((ENFORCE, WARN, OFF))
@@ -41,7 +42,7 @@ WORKLOAD_TYPES = OneOf(tuple(WORKLOAD_TYPE_CLASS))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespacePolicy:
-    """A Namespace's policy; the defaults are those of a Namespace that says nothing."""
+    """A Namespace's policy; the defaults hold for one without labels and annotations."""
 
     workload_type: str | None = None
     allowed_classes: ClassSet = UNLISTED
@@ -50,14 +51,14 @@ class NamespacePolicy:
 
     @property
     def is_sensitive(self) -> bool:
-        """True where every workload is class 10, without exception."""
+        """True if every workload is of class 10, without exception."""
         return self.workload_type == SENSITIVE
 
 
 def parse(
     labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> NamespacePolicy | tuple[Violation, ...]:
-    """Read a Namespace's policy; all violations at once."""
+    """Read a Namespace's policy, or return all its violations."""
     fields = {
         key: _READERS[key](annotations[key], annotation_path("", key))
         for key in _READERS
@@ -71,12 +72,13 @@ def parse(
     )
     read = (*labelled.values(), *fields.values())
     violations = tuple(value for value in read if isinstance(value, Violation))
-    # The label is what `namespaceSelector` sees: it wins, so that both ways mean the same.
+    # The label takes precedence, because `namespaceSelector` reads it: without this, the two could
+    # differ.
     return violations or _consistent(fields | labelled)
 
 
 def read_leniently(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamespacePolicy:
-    """Read a Namespace that may have been written while no webhook watched: what is unreadable counts as unsaid."""
+    """Read a Namespace that may not have been validated: an unreadable value counts as absent."""
     policy = parse(labels, annotations)
     while not isinstance(policy, NamespacePolicy):
         bad = {violation.path for violation in policy}

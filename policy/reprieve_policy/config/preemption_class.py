@@ -1,4 +1,4 @@
-"""The preemption class, 0 to 10 (document 001): preemption only moves down, and 10 is never preempted."""
+"""The preemption class, 0 to 10 (document 001). Only lower classes are preempted, and never 10."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ from .annotation_values import Matches
 LOWEST = 0
 HIGHEST = 10
 DEFAULT = 4
-"""The cluster's default where nobody says: the specification's "normal: production training, simulation"."""
+"""The cluster's default: the specification's "normal: production training, simulation"."""
 
 HIGHEST_UNLISTED = 6
-"""The highest class in a Namespace without `allowed-preemption-classes`: 7 and above is an admin's to give."""
+"""The highest class in a Namespace without `allowed-preemption-classes`. Only an admin can give 7
+and above."""
 
 NON_PREEMPTIBLE_WITHOUT_CHECKPOINT = 7
 """From this class on, `checkpoint: none` makes a workload non-preemptible (document 001)."""
@@ -30,10 +31,11 @@ CLASSES = Matches(
     f" *(?:{_RANGES}) *(?:, *(?:{_RANGES}) *)*",
     f'must be classes or ranges between {LOWEST} and {HIGHEST}, like "0-6" or "0-2,5"',
 )
-"""Classes and ranges; the pattern knows of each range that it does not run backwards."""
+"""Classes and ranges; the pattern rejects a range that runs backwards."""
 
 _BY_TEXT = {str(value): value for value in range(LOWEST, HIGHEST + 1)}
-"""All that `CLASS` matches: three rules ask for every pod's class, and a pattern takes five times as long."""
+"""All texts that `CLASS` matches. Three rules ask for every pod's class, and the pattern takes five
+times as long."""
 
 STRICT = "strict"
 BANDED = "banded"
@@ -51,17 +53,21 @@ class ClassSet:
 
     classes: frozenset[int]
     is_listed: bool = True
-    """False where nobody said them: class 10 is then a right, which the guard checks, not a rule."""
+    """False if the Namespace lists none: class 10 then needs a permission, which the guard checks,
+    instead of being refused by a rule."""
 
     def __contains__(self, value: int) -> bool:
         return value in self.classes
 
     def may_be_claimed(self, value: int) -> bool:
-        """True where a label may say `value`."""
+        """True if a label may have `value`."""
         return value in self.classes or (value == HIGHEST and not self.is_listed)
 
     def clamp(self, value: int) -> int:
-        """Return the class that a label of `value` amounts to: one that nobody may claim protects no more than others."""
+        """Return the class that a label of `value` gives.
+
+        A class that may not be claimed protects no better than the highest one allowed.
+        """
         return value if self.may_be_claimed(value) else min(value, max(self.classes))
 
     def __str__(self) -> str:
@@ -73,9 +79,9 @@ UNLISTED = ClassSet(frozenset(range(LOWEST, HIGHEST_UNLISTED + 1)), is_listed=Fa
 
 def parse_set(text: str, path: str) -> ClassSet | Violation:
     """Return the classes of a comma-separated list of classes and ranges."""
-    found = CLASSES.parse(text, path)
-    if isinstance(found, Violation):
-        return found
+    match = CLASSES.parse(text, path)
+    if isinstance(match, Violation):
+        return match
     classes: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -84,10 +90,10 @@ def parse_set(text: str, path: str) -> ClassSet | Violation:
 
 
 def may_preempt(preemptor: int, victim: int, rule: str = STRICT) -> bool:
-    """True where a preemptor's class may take a victim of class `victim`.
+    """True if a preemptor of this class may take a victim of class `victim`.
 
-    `strict` is the algorithm's text: strictly higher, and 10 never. `banded` is the specification's table:
-    1–3 by 4 and above, 4–6 by 7 and above, 7–9 by 10 only.
+    `strict` follows the text of the algorithm: a strictly higher class, and never 10. `banded`
+    follows the specification's table: 1-3 by 4 and above, 4-6 by 7 and above, 7-9 by 10 only.
     """
     if victim >= HIGHEST:
         return False
@@ -97,7 +103,7 @@ def may_preempt(preemptor: int, victim: int, rule: str = STRICT) -> bool:
 
 
 def is_non_preemptible(preemption_class: int, *, has_checkpoint: bool) -> bool:
-    """True for class 10, and for class 7 and above that cannot save what it has done."""
+    """True for class 10, and for class 7 and above without a checkpoint to save its work."""
     return preemption_class >= HIGHEST or (
         preemption_class >= NON_PREEMPTIBLE_WITHOUT_CHECKPOINT and not has_checkpoint
     )

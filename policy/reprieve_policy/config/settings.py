@@ -1,6 +1,7 @@
-"""The cluster's policy: one frozen dataclass, read from the ConfigMap `reprieve-policy`, a text for each field.
+"""The cluster's policy: one frozen dataclass, read from the ConfigMap `reprieve-policy`.
 
-Every field has a default that is safe without a ConfigMap. Koordinator's switches keep its names.
+Each key of the ConfigMap is the text of one field. Every field has a default that is safe without a
+ConfigMap. Koordinator's switches keep its names.
 """
 
 import re
@@ -15,12 +16,12 @@ from . import koordinator, preemption_class
 from .annotation_values import Duration, Matches, OneOf, WholeNumber
 
 _DURATION = Duration(7 * 24 * 3600)
-"""A week at most: a longer notice than any spot market or scheduler gives is a slip."""
+"""At most a week. A longer notice than any spot market or scheduler gives is a mistake."""
 
 _DURATION_OR_NONE = Duration(_DURATION.longest, may_be_zero=True)
 
 _WORTH = Duration(366 * 24 * 3600)
-"""A year at most: longer than any job runs."""
+"""At most a year, longer than any job runs."""
 
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _NAMES = Matches(
@@ -30,16 +31,18 @@ _NAMES = Matches(
 _IDENTITY = "[A-Za-z0-9][A-Za-z0-9:._@-]{0,251}"
 _IDENTITIES = Matches(
     f"{_IDENTITY}(?: *, *{_IDENTITY})*",
-    'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
+    "must be users of the API server, separated by commas, "
+    'like "system:serviceaccount:kube-system:my-scheduler"',
 )
 
 _SCHEDULERS = frozenset(
     {"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}
 )
-"""The cluster's own, and the second one of `manifests/scheduler`."""
+"""The cluster's scheduler, and the second one in `manifests/scheduler`."""
 
 _IMAGE = Matches(
-    "[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
+    "[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*"
+    "(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
     'must be the name of an image, like "registry.example.com/reprieve:0.1.0"',
     longest=512,
 )
@@ -55,61 +58,69 @@ class PolicySettings:
 
     default_class: int = preemption_class.DEFAULT
     default_preemptible: bool | None = None
-    """`None`: nobody said, no label is written. Set by `disableDefaultPreemptiable`."""
+    """`None`: not set, and no label is written. Set by `disableDefaultPreemptiable`."""
     default_can_preempt: bool | None = None
-    """`None`: nobody said. Set by `disableDefaultTriggerPreemption`."""
+    """`None`: not set. Set by `disableDefaultTriggerPreemption`."""
     deletes_preempted: bool = False
-    """A scheduler that deletes a pod which nothing protects has it at once, without notice. Set by `podShouldBeDeletedWhenPreempted`."""
+    """A scheduler that deletes an unprotected pod succeeds at once, without notice. Set by
+    `podShouldBeDeletedWhenPreempted`."""
     quota_fit: str = WARN
-    """What is said of a job that does not fit into its ElasticQuota: `warn` or `refuse`."""
+    """What happens to a job that does not fit into its ElasticQuota: `warn` or `refuse`."""
     max_preemption_priority_lift: int = 0
     liftable_priority_classes: frozenset[str] | None = None
-    """Whose workloads may be defended above their priority; `None`: all, within the bound above."""
+    """PriorityClasses whose workloads may have a preemption priority above their priority; `None`:
+    all, within the bound above."""
     non_preemptible_on_borrowed_nodes: str = WARN
-    # Not part of the hash: plans are remembered by their settings, and these would cost more than reading one.
+    # Not part of the hash: plans are cached by their settings, and hashing these would cost more
+    # than reading a plan.
     template_kinds: TemplateKinds = field(default=template_kinds.WELL_KNOWN, hash=False)
     checkpoint_timeout_seconds: int = 600
     extension_percent: int = 50
     max_deferral_seconds: int = 300
     grace_cap_seconds: int = 30
     ceiling_seconds: int = 1800
-    """No victim waits longer than this in all, whatever its annotations say."""
+    """Longest time in all that a victim waits, whatever its annotations say."""
     near_completion_seconds: int = 300
-    """A pod that will be complete within this is let finish; 0: it is not."""
+    """A pod that will be complete within this time is left to finish; 0: never."""
     end_with: str = DELETE
-    """How a victim is ended: `delete`, or `evict`, which honours PodDisruptionBudgets up to the ceiling."""
+    """How a victim is ended: `delete`, or `evict`, which honours PodDisruptionBudgets until the
+    ceiling."""
     force_delete_on_lost_nodes: bool = False
-    """A victim whose node is gone for certain is deleted with grace 0; see `lost_node`."""
+    """A victim whose node is certainly gone is deleted with grace 0; see `lifecycle.lost_node`."""
     suspend_jobs: bool = False
-    """A Job of which all pods must go is suspended instead, and resumed after the back-off."""
+    """A Job of which all pods must leave is suspended instead, and resumed after the back-off."""
     suspended_job_backoff_seconds: int = 300
     eviction_responder: bool = False
-    """New pods that want a checkpoint name Reprieve as a responder to EvictionRequests, where the API server serves them."""
+    """New pods that want a checkpoint name Reprieve as a responder to EvictionRequests, if the API
+    server serves them."""
     recreate_bare_pods: bool = False
-    """Victims that nobody replaces are made anew, in namespaces that gave the operator the right to."""
+    """Victims without a controller are created again, in namespaces that gave the operator the
+    permission."""
     unreachable_min_available: str = WARN
-    """What a gang's minimum gets that its workload will never reach."""
+    """What happens if a gang's minimum is more than its workload will ever create: `warn` or
+    `refuse`."""
     agent_image: str = "reprieve:0.1.0"
-    """What the agent is run from, in pods that ask for it."""
+    """The image of the agent, in pods that ask for it."""
     gang_gate: bool = False
     """Pods of a gang are not scheduled before enough of them exist."""
     gang_gate_timeout_seconds: int = 600
-    """No pod is held by the gate longer than this."""
+    """Longest time that the gate holds a pod."""
     class_rule: str = preemption_class.STRICT
-    """Which classes a preemptor may take: `strict` or `banded`, see `preemption_class.may_preempt`."""
+    """Which classes a preemptor may take: `strict` or `banded`; see
+    `preemption_class.may_preempt`."""
     max_victims: int = 3
-    """Of one decision; a gang that goes as a whole is one."""
+    """Most victims of one decision; a gang that is evicted as a unit counts as one."""
     preemptor_worth_seconds: int | None = None
-    """What each device of a preemptor is worth, as time: victims must cost less; `None`: no bound."""
+    """Worth of each device of a preemptor, as time: victims must cost less; `None`: no bound."""
     schedulers: frozenset[str] = _SCHEDULERS
-    """Whose deletions of pods are preemptions; see `guarding`."""
+    """Users whose deletions of pods are preemptions; see `preemption.guard`."""
     scheduler_preemption: str = AUTO
-    """Whether a scheduler that is refused waits apart from its scheduling loop, or in it."""
+    """Whether a refused scheduler waits outside its scheduling loop (`asynchronous`) or in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingReader:
-    """How one key of the ConfigMap is read, and into which field."""
+    """How one key of the ConfigMap is read, and the field that it sets."""
 
     attribute: str
     parse: Callable[[str, str], object]
@@ -118,15 +129,18 @@ class SettingReader:
 def parse(
     data: Mapping[str, str], base: PolicySettings | None = None
 ) -> PolicySettings | tuple[Violation, ...]:
-    """Read the ConfigMap's `data`; all violations at once, unknown keys among them. `base` fills what it lacks."""
+    """Read the ConfigMap's `data`, or return all its violations, unknown keys included.
+
+    `base` provides the values of the keys that `data` lacks.
+    """
     values: dict[str, object] = {}
     violations: list[Violation] = []
     for key, text in data.items():
-        found = _parse_field(key, text)
-        if isinstance(found, Violation):
-            violations.append(found)
+        value = _parse_field(key, text)
+        if isinstance(value, Violation):
+            violations.append(value)
         else:
-            values[FIELDS[key].attribute] = found
+            values[FIELDS[key].attribute] = value
     if violations:
         return tuple(violations)
     settings = _replace(base or PolicySettings(), values)
@@ -146,7 +160,10 @@ def _parse_field(key: str, text: str) -> object:
 
 
 def _contradictions(settings: PolicySettings, data: Mapping[str, str]) -> Iterator[Violation]:
-    """What is said and could never come true. What is not said adapts: a default timeout ends at a lower ceiling."""
+    """Yield settings that can have no effect.
+
+    Only keys in `data` are checked. Defaults adapt: a default timeout ends at a lower ceiling.
+    """
     for key in ("checkpointTimeout", "maxDeferral", "nearCompletion"):
         if key in data and getattr(settings, FIELDS[key].attribute) > settings.ceiling_seconds:
             detail = f"must be at most {duration.render(settings.ceiling_seconds)}, the ceiling"
@@ -161,25 +178,29 @@ def _contradictions(settings: PolicySettings, data: Mapping[str, str]) -> Iterat
 
 
 def _parse_default_class(text: str, path: str) -> int | Violation:
-    """Read the cluster's default. Where a Namespace lists no classes, a higher one would silently be another."""
-    found = preemption_class.parse(text, path)
-    if isinstance(found, Violation) or found in preemption_class.UNLISTED:
-        return found
+    """Read the cluster's default class.
+
+    A Namespace without a list of classes caps it. Without this check, a higher default would there
+    silently be a lower class.
+    """
+    value = preemption_class.parse(text, path)
+    if isinstance(value, Violation) or value in preemption_class.UNLISTED:
+        return value
     detail = f"must be between {preemption_class.LOWEST} and {preemption_class.HIGHEST_UNLISTED}"
     return Violation(
         path,
         ViolationKind.INVALID,
         text,
-        f"{detail}: higher ones are for Namespaces and PriorityClasses to give",
+        f"{detail}: only Namespaces and PriorityClasses can give a higher class",
     )
 
 
 def _names(accepted: Matches) -> Callable[[str, str], frozenset[str] | Violation]:
     def parse_names(text: str, path: str) -> frozenset[str] | Violation:
-        found = accepted.parse(text, path)
+        match = accepted.parse(text, path)
         return (
-            found
-            if isinstance(found, Violation)
+            match
+            if isinstance(match, Violation)
             else frozenset(name.strip() for name in text.split(","))
         )
 
@@ -187,8 +208,8 @@ def _names(accepted: Matches) -> Callable[[str, str], frozenset[str] | Violation
 
 
 def _image_name(text: str, path: str) -> str | Violation:
-    found = _IMAGE.parse(text, path)
-    return text if isinstance(found, re.Match) else found
+    match = _IMAGE.parse(text, path)
+    return text if isinstance(match, re.Match) else match
 
 
 def _negated(text: str, path: str) -> object:

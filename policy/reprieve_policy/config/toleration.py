@@ -1,8 +1,9 @@
-"""A PriorityClass's right to refuse preemption (document 002), with the semantics of the shipped plugin.
+"""A PriorityClass's right to refuse preemption (document 002), as the shipped plugin reads it.
 
-Mirrors scheduler-plugins `pkg/preemptiontoleration` where it and the document differ: the boundary of the expiry is
-exclusive, a pod whose `PodScheduled` is not True tolerates, an unreadable policy means no toleration, a preemptor
-with `preemptionPolicy: Never` is tolerated, and only the `x-k8s.io` prefix is read.
+If scheduler-plugins `pkg/preemptiontoleration` and the document differ, this follows the plugin.
+The expiry's boundary is exclusive. A pod whose `PodScheduled` is not True tolerates. An unreadable
+policy means no toleration. A preemptor with `preemptionPolicy: Never` is tolerated. Only the
+`x-k8s.io` prefix is read.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 from .annotation_values import INT64, WholeNumber
 
 MAX_SECONDS = 9_223_372_036
-"""int64 nanoseconds hold 9,223,372,036.85 s. From 9223372037 up, upstream's `time.Duration` overflows into the past."""
+"""int64 nanoseconds hold 9,223,372,036.85 s. From 9223372037 up, upstream's `time.Duration`
+overflows into the past."""
 
 MINIMUM = WholeNumber(-(2**31), 2**31 - 1)
 """A priority is an int32."""
@@ -35,7 +37,10 @@ SECONDS = WholeNumber(
 
 @dataclass(frozen=True, slots=True)
 class PreemptionToleration:
-    """Preemptors below `minimum_preemptable_priority` are refused until `seconds` after scheduling; negative: for ever."""
+    """Refuse preemptors below `minimum_preemptable_priority`, for `seconds` after scheduling.
+
+    Negative seconds: for ever.
+    """
 
     minimum_preemptable_priority: int
     seconds: int
@@ -47,9 +52,9 @@ class VictimToleration:
 
     has_priority_class: bool
     policy: PreemptionToleration | None
-    """`None` where its PriorityClass's annotations cannot be read."""
+    """`None`: its PriorityClass's annotations cannot be read."""
     scheduled_at: datetime | None
-    """When `PodScheduled` became True; `None` where it is not True."""
+    """When `PodScheduled` became True; `None`: it is not True."""
 
 
 def parse(
@@ -57,13 +62,13 @@ def parse(
 ) -> PreemptionToleration | tuple[Violation, ...]:
     """Read the policy of a PriorityClass of priority `value`.
 
-    Defaults are upstream's: the minimum is `value` + 1, the seconds are 0 (no toleration at all).
+    The defaults are upstream's: the minimum is `value` + 1, the seconds are 0 (no toleration).
     """
     minimum_key, seconds_key = annotation_keys(TOLERATION_PREFIX)
     minimum = _read(MINIMUM, annotations, minimum_key, value + 1)
     seconds = _read(SECONDS, annotations, seconds_key, 0)
     if isinstance(minimum, Violation) or isinstance(seconds, Violation):
-        return tuple(found for found in (minimum, seconds) if isinstance(found, Violation))
+        return tuple(value for value in (minimum, seconds) if isinstance(value, Violation))
     return PreemptionToleration(minimum, seconds)
 
 
@@ -74,7 +79,7 @@ def tolerates(
     preemptor_never_preempts: bool,
     now: datetime,
 ) -> bool:
-    """True where the victim is reprieved from this preemptor at `now` (aware UTC)."""
+    """True if the victim is protected from this preemptor at `now` (aware UTC)."""
     if not victim.has_priority_class:
         return False
     if preemptor_never_preempts:
@@ -92,7 +97,11 @@ def annotation_keys(prefix: str) -> tuple[str, str]:
 
 
 def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...], tuple[str, ...]]:
-    """Return violations where the older prefix is unreadable or contradicts the newer, and warnings where it is used."""
+    """Check the annotations under the older prefix, which schedulers do not read.
+
+    Return violations if one is unreadable or contradicts its newer form, and a warning for each
+    one.
+    """
     violations: list[Violation] = []
     warnings: list[str] = []
     for new, old in zip(
@@ -101,9 +110,9 @@ def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...
         text, path = annotations.get(old), annotation_path("", old)
         if text is None:
             continue
-        found = _check_older(text, annotations.get(new), new, path)
-        if found is not None:
-            violations.append(found)
+        violation = _check_older(text, annotations.get(new), new, path)
+        if violation is not None:
+            violations.append(violation)
         warnings.append(f"{path}: unread; use *.x-k8s.io")
     return tuple(violations), tuple(warnings)
 

@@ -1,9 +1,10 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""A native Eviction (`lifecycle.k8s.io/v1alpha1`, feature gate EvictionRequestAPI), as the responder that Reprieve is reads one.
+"""A native Eviction (`lifecycle.k8s.io/v1alpha1`, EvictionRequestAPI), as a responder reads it.
 
-Whoever wants a pod gone writes an EvictionRequest; Kubernetes' evictionrequest-controller makes one Eviction of all that
-there are for a pod, and activates the responders that the pod names, one after another. What a responder may write, and
-when, is the API server's (pkg/apis/lifecycle/validation of 1.37). What Reprieve answers is `responder`'s.
+A client that wants a pod to leave creates an EvictionRequest. Kubernetes'
+evictionrequest-controller makes one Eviction of all requests for a pod, and activates the
+responders that the pod names, one after another. The API server decides what a responder may write,
+and when (pkg/apis/lifecycle/validation of 1.37). What Reprieve writes is in `responder`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +20,12 @@ from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_policy.verdict import ListAddition
 
 RESPONDER_NAME = "reprieve.dev/operator"
-"""Of the responder. The controller labels Evictions with the names of their responders."""
+"""Our name as a responder. The controller labels Evictions with the names of their responders."""
 RESPONDER_ROLES = ("responder", "requester-responder")
-"""Values of that label where we are one."""
+"""Values of that label if we are one of the responders."""
 RESPONDER_PRIORITY = 20_000
-"""Before a managing controller (10,000 by convention), which deletes the pod: first the work is saved."""
+"""Before a managing controller (10,000 by convention), which deletes the pod: the work is saved
+first."""
 MAX_RESPONDERS = 10
 """Of one pod; the API server refuses more."""
 
@@ -35,7 +37,7 @@ _NO_REQUESTERS = "CanceledDueToNoRequesters"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionRequester:
-    """Who wants the pod gone, or did."""
+    """A client that wants the pod to leave, or has withdrawn its request."""
 
     name: str = ""
     intent: str = ""
@@ -43,7 +45,7 @@ class EvictionRequester:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResponder:
-    """Whose turn it is: the controller's to write."""
+    """A responder's turn, written by the controller."""
 
     name: str = ""
     state: str = ""
@@ -51,7 +53,7 @@ class TargetResponder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponderStatus:
-    """What a responder says; only the active one may write it."""
+    """A responder's report; only the active responder may write it."""
 
     name: str = ""
     startTime: str | None = None
@@ -80,21 +82,21 @@ class PodReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionTarget:
-    """What is to go: so far, pods only."""
+    """What is to be evicted: so far, pods only."""
 
     pod: PodReference | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSpec:
-    """What is to go."""
+    """What is to be evicted."""
 
     target: EvictionTarget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionStatus:
-    """How far it is."""
+    """How far the eviction is."""
 
     conditions: Sequence[EvictionCondition] | None = None
     requesters: Sequence[EvictionRequester] | None = None
@@ -106,16 +108,16 @@ class ResponderTurn(Enum):
     """What an Eviction wants of us."""
 
     ACTIVE = auto()
-    """We are active, and have not said that we are done."""
+    """We are active, and have not reported completion."""
     CANCELLED = auto()
-    """Nobody wants the pod gone any more: stand it down."""
+    """No requester wants the pod to leave any more: cancel its eviction."""
     INACTIVE = auto()
-    """Not yet, or no longer: nothing is begun, and what was begun goes on."""
+    """Our turn has not come or is over: nothing is begun, and what was begun continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStatus:
-    """What we have written so far. Times are aware UTC."""
+    """Our report as it is in the status. Times are aware UTC."""
 
     started_at: datetime | None = None
     heartbeat_at: datetime | None = None
@@ -125,38 +127,39 @@ class ReportedStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponderAssignment:
-    """An Eviction that names us, as far as answering it depends on it."""
+    """An Eviction that names us, as far as our answer depends on it."""
 
     uid: str
     pod: PodReference
     turn: ResponderTurn
     requesters: tuple[str, ...] = ()
-    """Those who want the pod gone now."""
+    """The clients that want the pod to leave now."""
     reported: ReportedStatus = ReportedStatus()
 
 
 def read(
     uid: str, spec: EvictionSpec | None, status: EvictionStatus | None
 ) -> ResponderAssignment | None:
-    """Return what an Eviction asks of us, `None` where that is nothing: not of a pod, or we are none of its responders."""
+    """Return what an Eviction wants of us.
+
+    `None`: its target is not a pod, or we are not one of its responders.
+    """
     pod = spec.target.pod if spec is not None and spec.target is not None else None
     status = status or EvictionStatus()
     target = next(
-        (found for found in status.targetResponders or () if found.name == RESPONDER_NAME), None
+        (row for row in status.targetResponders or () if row.name == RESPONDER_NAME), None
     )
     if pod is None or target is None:
         return None
     own = next(
-        (found for found in status.responders or () if found.name == RESPONDER_NAME),
+        (row for row in status.responders or () if row.name == RESPONDER_NAME),
         ResponderStatus(),
     )
     return ResponderAssignment(
         uid=uid,
         pod=pod,
         turn=_turn(target, own, status),
-        requesters=tuple(
-            found.name for found in status.requesters or () if found.intent != _WITHDRAWN
-        ),
+        requesters=tuple(row.name for row in status.requesters or () if row.intent != _WITHDRAWN),
         reported=ReportedStatus(
             started_at=timestamp.parse(own.startTime),
             heartbeat_at=timestamp.parse(own.heartbeatTime),
@@ -168,14 +171,15 @@ def read(
 
 def _turn(target: TargetResponder, own: ResponderStatus, status: EvictionStatus) -> ResponderTurn:
     final = [
-        found
-        for found in status.conditions or ()
-        if found.type in _FINAL and found.status == "True"
+        condition
+        for condition in status.conditions or ()
+        if condition.type in _FINAL and condition.status == "True"
     ]
-    intents = [found.intent for found in status.requesters or ()]
-    # The controller says so in turn; a workload that may go on is told without waiting for it.
+    intents = [requester.intent for requester in status.requesters or ()]
+    # The controller will report this too, but a workload that may go on must not wait for that.
     is_withdrawn = bool(intents) and all(intent == _WITHDRAWN for intent in intents)
-    if target.state == _CANCELED or any(found.reason == _NO_REQUESTERS for found in final):
+    is_cancelled = any(condition.reason == _NO_REQUESTERS for condition in final)
+    if target.state == _CANCELED or is_cancelled:
         return ResponderTurn.CANCELLED
     if target.state != _ACTIVE or own.completionTime is not None or final:
         return ResponderTurn.INACTIVE
@@ -183,15 +187,15 @@ def _turn(target: TargetResponder, own: ResponderStatus, status: EvictionStatus)
 
 
 def wants_responder(pod: Resource, settings: PolicySettings) -> bool:
-    """True for a new pod of which we are to be a responder, where such are served: one that wants to be told.
+    """True for a new pod that wants to be notified, so that we are to be one of its responders.
 
-    Never in a native group: the API server refuses both together.
+    Never for a pod in a native group: the API server refuses both together.
     """
     if pod.kind != "Pod" or not settings.eviction_responder:
         return False
     view = next(pod_views(pod))
-    named = [found.name for found in view.spec.evictionResponders or ()]
-    has_room = len(named) < MAX_RESPONDERS and RESPONDER_NAME not in named
+    names = [responder.name for responder in view.spec.evictionResponders or ()]
+    has_room = len(names) < MAX_RESPONDERS and RESPONDER_NAME not in names
     return (
         view.spec.schedulingGroup is None
         and has_room
@@ -200,7 +204,7 @@ def wants_responder(pod: Resource, settings: PolicySettings) -> bool:
 
 
 def decide_responder(pod: Resource, facts: Facts) -> Iterator[ListAddition]:
-    """Yield what makes us a responder of a new pod."""
+    """Yield the change that makes us a responder of a new pod, if the API server serves them."""
     if facts.eviction_api_served and wants_responder(pod, facts.settings):
         spec = next(pod_views(pod)).spec
         yield ListAddition(

@@ -1,14 +1,17 @@
-"""How Reprieve answers a native Eviction: what it does to the pod, and what it writes into the Eviction's status.
+"""How Reprieve responds to a native Eviction: its actions on the pod and its report in the status.
 
-A drain-like request: it is given notice, never refused (`Source.EVICTION_REQUEST`), and ends by the Eviction API, as it would by
-Kubernetes' own responder (`imperative-eviction.k8s.io/evictor`). All is decided from the Eviction and from what the pod carries,
-so that it makes no difference how often it is asked, or which operator asks.
+The request is treated like a drain. It gets notice, is never refused (`Source.EVICTION_REQUEST`),
+and ends by the Eviction API, as it would with Kubernetes' own responder
+(`imperative-eviction.k8s.io/evictor`). All is decided from the Eviction and from what the pod
+carries, so it does not matter how often this is called, or by which operator.
 
-Whoever withdraws has the pod stood down, once, and needs no right to cancel. Asked for again it is marked as by a drain, and goes. Without
-this, requests that are withdrawn and renewed in turn would make a pod nobody's victim, and have others wait for its room, for ever.
+A withdrawn request cancels the pod's eviction once, and needs no permission to cancel. If the pod
+is requested again, it is marked as by a drain, and is evicted. Without this, requests that are
+withdrawn and renewed in turn would never make the pod a victim, and other pods would wait for its
+node for ever.
 
-The API server takes a heartbeat near its own time only, and gives the next responder its turn after 20 minutes without one.
-It asks that they come no more often than every 20 seconds.
+The API server accepts a heartbeat only near its own time, and passes the turn to the next responder
+after 20 minutes without one. It asks for at most one heartbeat in 20 seconds.
 """
 
 from collections.abc import Mapping
@@ -21,9 +24,9 @@ from reprieve_policy.lifecycle.transitions import TERMINAL
 from .objects import ReportedStatus, ResponderAssignment, ResponderTurn
 
 MIN_HEARTBEAT_INTERVAL = timedelta(seconds=20)
-"""News are held back for so long after a heartbeat; the end is not."""
+"""News waits for this long after a heartbeat; a completion does not."""
 MAX_HEARTBEAT_INTERVAL = timedelta(seconds=300)
-"""A quarter of what the API server allows: three may fail."""
+"""A quarter of what the API server allows, so that three may fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +34,21 @@ class ObservedPod:
     """The pod as it is now."""
 
     names_responder: bool = True
-    """It has us among its responders. Without this, whoever may write an Eviction could ask pods to go that never agreed to it."""
+    """It has us among its responders. Without this, a user who may write an Eviction could evict
+    pods that never agreed to it."""
     has_ended: bool = False
     mark_request_uid: str = ""
-    """The uid of the Eviction that its mark of this kind names."""
+    """The uid of the Eviction that its EvictionRequest mark names."""
     is_marked: bool = False
-    """By any mark, also one that is no state yet."""
+    """It has a mark of any kind, also one without a state yet."""
     state: Eviction | None = None
     deletion_ends_at: datetime | None = None
-    """When the grace of a pod that is being deleted is over."""
+    """When the grace period of a pod that is being deleted is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponderReport:
-    """What is written into our part of the status. Times are whole seconds, aware UTC."""
+    """Our new part of the status. Times are whole seconds, aware UTC."""
 
     heartbeat_at: datetime
     message: str
@@ -54,13 +58,14 @@ class ResponderReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponderAction:
-    """What is to be done now."""
+    """What to do now."""
 
     sets_mark: bool = False
     sets_own_label: bool = False
-    """With our own label, which says that it goes by an eviction: withdrawing the request does not take it back."""
+    """Set our own label too, which asks for an eviction: withdrawing the request does not cancel
+    it."""
     removes_mark: bool = False
-    """Our mark is taken from the pod: its workload is told that it may go on."""
+    """Remove our mark from the pod: its workload gets the message that it may go on."""
     report: ResponderReport | None = None
 
 
@@ -69,9 +74,9 @@ NO_ACTION = ResponderAction()
 _COMPLETION_MESSAGES = {
     "gone": "the pod is gone",
     "ended": "the pod has ended",
-    "unnamed": "the pod does not name this responder: left to the next one",
-    "cancelled": "the soft eviction was taken back: left to the next one",
-    "held": "the pod could not be evicted yet, see its Events: left to the next one",
+    "unnamed": "the pod does not name this responder: left to the next responder",
+    "cancelled": "the soft eviction was cancelled: left to the next responder",
+    "held": "the pod could not be evicted yet, see its Events: left to the next responder",
 }
 _PHASE_MESSAGES: Mapping[Phase, str] = {
     Phase.REQUESTED: "the workload is about to be asked to save its work",
@@ -80,104 +85,110 @@ _PHASE_MESSAGES: Mapping[Phase, str] = {
     Phase.CHECKPOINTING: "the workload is saving its work",
     Phase.EXTENDED: "the workload is saving its work, and was given more time, once",
     Phase.DEFERRED: "the workload asked for more time before it saves its work",
-    Phase.SETTLED: "nothing more is to be heard of the workload: the rest of its gang is waited for",
-    Phase.SAVED: "the workload has saved its work: the rest of its gang is waited for",
+    Phase.SETTLED: "no more answers are expected of the workload: waiting for the rest of its gang",
+    Phase.SAVED: "the workload has saved its work: waiting for the rest of its gang",
     Phase.TERMINATING: "the pod is being ended",
 }
 
 
-def decide(asked: ResponderAssignment, seen: ObservedPod | None, now: datetime) -> ResponderAction:
-    """Return what an Eviction and its pod lead to; `seen` is `None` where the pod is gone."""
-    if asked.turn is ResponderTurn.CANCELLED:
-        return ResponderAction(removes_mark=seen is not None and seen.mark_request_uid == asked.uid)
-    if asked.turn is ResponderTurn.INACTIVE:
+def decide(
+    assignment: ResponderAssignment, seen: ObservedPod | None, now: datetime
+) -> ResponderAction:
+    """Return what an Eviction and its pod lead to; `seen` is `None` if the pod is gone."""
+    if assignment.turn is ResponderTurn.CANCELLED:
+        is_ours = seen is not None and seen.mark_request_uid == assignment.uid
+        return ResponderAction(removes_mark=is_ours)
+    if assignment.turn is ResponderTurn.INACTIVE:
         return NO_ACTION
-    last = _completion_key(asked, seen)
-    if last is not None or seen is None:
+    key = _completion_key(assignment, seen)
+    if key is not None or seen is None:
         return ResponderAction(
-            report=_completion(asked.reported, _COMPLETION_MESSAGES[last or "gone"], now)
+            report=_completion(assignment.reported, _COMPLETION_MESSAGES[key or "gone"], now)
         )
     is_under_way = seen.is_marked or _is_in_progress(seen.state)
     state = seen.state if _is_in_progress(seen.state) else None
     return ResponderAction(
         sets_mark=not is_under_way,
         sets_own_label=not is_under_way and _was_requested_before(seen.state),
-        report=_progress_report(asked.reported, state, seen.deletion_ends_at, now),
+        report=_progress_report(assignment.reported, state, seen.deletion_ends_at, now),
     )
 
 
 def is_orphaned_mark(mark: str, known: frozenset[str]) -> bool:
-    """True where a pod's mark names an Eviction that is none of those there are: nobody wants it gone any more."""
+    """True if a pod's mark names an Eviction that no longer exists: no client wants it evicted."""
     return bool(mark) and mark not in known
 
 
-def _completion_key(asked: ResponderAssignment, seen: ObservedPod | None) -> str | None:
+def _completion_key(assignment: ResponderAssignment, seen: ObservedPod | None) -> str | None:
     if seen is None:
         return "gone"
-    words = (
+    keys = (
         (seen.has_ended, "ended"),
         (not seen.names_responder, "unnamed"),
-        # Without this, a controller that could make room for its budget would never have its turn.
-        (_was_cancelled(seen.state, asked.uid, CheckpointOutcome.HELD_BY_BUDGET), "held"),
-        # By somebody who has the right to: whoever wants the pod gone all the same has other responders.
-        (_was_cancelled(seen.state, asked.uid, CheckpointOutcome.CANCELLED), "cancelled"),
+        # Without this, a controller that could free its budget would never have its turn.
+        (_was_cancelled(seen.state, assignment.uid, CheckpointOutcome.HELD_BY_BUDGET), "held"),
+        # By a client with the permission to cancel. A client that still wants the eviction has
+        # other responders.
+        (_was_cancelled(seen.state, assignment.uid, CheckpointOutcome.CANCELLED), "cancelled"),
     )
-    return next((word for is_so, word in words if is_so), None)
+    return next((key for applies, key in keys if applies), None)
 
 
 def _was_requested_before(state: Eviction | None) -> bool:
-    """True for one that an Eviction asked for before, whatever has become of that."""
+    """True for a pod that an Eviction asked for before, whatever has become of that."""
     return state is not None and state.request_uid != ""
 
 
 def _was_cancelled(state: Eviction | None, uid: str, outcome: CheckpointOutcome) -> bool:
-    said = None if state is None else (state.phase, state.outcome, state.request_uid)
-    return said == (Phase.CANCELLED, outcome, uid)
+    facts = None if state is None else (state.phase, state.outcome, state.request_uid)
+    return facts == (Phase.CANCELLED, outcome, uid)
 
 
 def _is_in_progress(state: Eviction | None) -> bool:
     return state is not None and state.phase not in TERMINAL
 
 
-def _completion(said: ReportedStatus, message: str, now: datetime) -> ResponderReport:
-    moment = _present(said, now)
+def _completion(reported: ReportedStatus, message: str, now: datetime) -> ResponderReport:
+    moment = _present(reported, now)
     return ResponderReport(heartbeat_at=moment, completed_at=moment, message=message)
 
 
 def _progress_report(
-    said: ReportedStatus, state: Eviction | None, leaves_at: datetime | None, now: datetime
+    reported: ReportedStatus, state: Eviction | None, leaves_at: datetime | None, now: datetime
 ) -> ResponderReport | None:
-    """Return what is new, or that we live; `None` where nothing is to be written yet."""
+    """Return news or a sign of life; `None`: nothing is to be written yet."""
     message = _PHASE_MESSAGES[Phase.REQUESTED if state is None else state.phase]
-    expected_at = _expected_at(said, state, leaves_at, now)
-    is_new = message != said.message or (
-        expected_at is not None and expected_at != said.expected_at
+    expected_at = _expected_at(reported, state, leaves_at, now)
+    is_new = message != reported.message or (
+        expected_at is not None and expected_at != reported.expected_at
     )
-    quiet = None if said.heartbeat_at is None else now - said.heartbeat_at
+    quiet = None if reported.heartbeat_at is None else now - reported.heartbeat_at
     if quiet is not None and quiet < (MIN_HEARTBEAT_INTERVAL if is_new else MAX_HEARTBEAT_INTERVAL):
         return None
     return ResponderReport(
-        heartbeat_at=_present(said, now), message=message, expected_at=expected_at
+        heartbeat_at=_present(reported, now), message=message, expected_at=expected_at
     )
 
 
 def _expected_at(
-    said: ReportedStatus, state: Eviction | None, leaves_at: datetime | None, now: datetime
+    reported: ReportedStatus, state: Eviction | None, leaves_at: datetime | None, now: datetime
 ) -> datetime | None:
-    """Return when the pod will be gone at the latest, as far as that is known: the API server refuses what is past."""
+    """Return when the pod will be gone at the latest, if known and in the future.
+
+    The API server refuses a past time.
+    """
     ends_at = leaves_at or (
         state.deadline if state is not None and state.phase in WITH_DEADLINE else None
     )
     if ends_at is None or ends_at <= now:
         return None
-    return max(_whole(ends_at), _present(said, now))
+    return max(_whole(ends_at), _present(reported, now))
 
 
-def _present(said: ReportedStatus, now: datetime) -> datetime:
-    """Return now, but never before what is written already: the API server's clock may be a moment ahead."""
-    return max(
-        found for found in (_whole(now), said.started_at, said.heartbeat_at) if found is not None
-    )
+def _present(reported: ReportedStatus, now: datetime) -> datetime:
+    """Return now, or the last time in the status: the API server's clock may be a moment ahead."""
+    moments = (_whole(now), reported.started_at, reported.heartbeat_at)
+    return max(moment for moment in moments if moment is not None)
 
 
 def _whole(moment: datetime) -> datetime:

@@ -1,1 +1,1 @@
-"""Pods that are placed and evicted together: membership, dialects, divergence, gates."""
+"""Pods that are placed and evicted together: membership, divergence, disruption, gates."""

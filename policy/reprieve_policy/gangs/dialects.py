@@ -1,4 +1,4 @@
-"""The ways to say which gang a pod is in, as a table: `gang` reads it.
+"""The keys that state which gang a pod is in, as a table; `membership` reads it.
 
 | dialect | upstream |
 |---|---|
@@ -7,12 +7,14 @@
 | koordinator-pod-group | Koordinator and document 000; in scheduler-plugins until v0.23 |
 | koordinator | Koordinator `apis/extension/coscheduling.go`, `AnnotationGangPrefix` |
 | volcano | volcano.sh/apis `scheduling/v1beta1/labels.go`; the older key wins there too |
-| lightweight, draft | scheduler-plugins' lightweight coscheduling, deprecated there; document 004's own keys |
+| lightweight | scheduler-plugins' lightweight coscheduling, deprecated there |
+| draft | document 004's own keys |
 | kueue | kueue `pkg/controller/jobs/pod/constants` |
 | jobset, leader-worker-set, job | the labels that these controllers write |
 
-A *declared* name is somebody's choice for a scheduler; all declared names of a pod mean one group. Membership is what a
-controller wrote of its own pods: a JobSet whose pods declare a group is that group, not a second gang.
+A *declared* name is chosen by a user for a scheduler; all declared names of a pod mean one group.
+*Membership* is what a controller wrote on its own pods: a JobSet whose pods declare a group is that
+group, not a second gang.
 """
 
 from collections.abc import Iterator
@@ -27,13 +29,13 @@ NATIVE, JOB = "native", "job"
 
 
 class GangField(NamedTuple):
-    """Where something is said of a gang."""
+    """The place of one statement about a gang."""
 
     holder: Literal["labels", "annotations", "spec"]
     key: str
 
     def read(self, view: PodView) -> str:
-        """Return what is said; empty where nothing is, as upstream reads an empty name too."""
+        """Return the text there. Empty: nothing is stated; upstream reads an empty name so too."""
         if self.holder == "labels":
             return view.labels.get(self.key, "")
         if self.holder == "annotations":
@@ -41,7 +43,7 @@ class GangField(NamedTuple):
         return pod_group_name_of(view.spec.schedulingGroup)
 
     def path(self, prefix: str) -> str:
-        """Return the place as a message names it."""
+        """Return the path as a message shows it."""
         if self.holder == "labels":
             return label_path(prefix, self.key)
         return (
@@ -53,23 +55,25 @@ class GangField(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangDialect:
-    """One way to say which gang a pod is in."""
+    """One way to state which gang a pod is in."""
 
     id: str
     name: GangField
     minimum: GangField | None = None
-    """How many pods must be there before any starts."""
+    """How many pods must exist before any starts."""
     size: GangField | None = None
     """How many pods the gang has in all."""
     index: GangField | None = None
-    """Says which of several gangs of that name."""
+    """Which of several gangs of that name it is."""
     is_declared: bool = True
     is_generated_with: GangField | None = None
-    """Where this says something, a controller wrote the name: nobody declared it, and the pod may declare another."""
+    """If this has a value, a controller wrote the name: no user declared it, and the pod may
+    declare another one."""
     may_be_generated: bool = False
-    """On a pod that has a controller, one may have written the name: Volcano's and the Job controller do."""
+    """On a pod that has a controller, that may have written the name, as Volcano's and the Job
+    controller do."""
     replacement_key: str = ""
-    """The key to use in place of this old one."""
+    """The key to use instead of this old one."""
 
 
 def _label(key: str) -> GangField:
@@ -132,11 +136,12 @@ DIALECTS: tuple[GangDialect, ...] = (
     ),
     GangDialect(id=JOB, name=_label(keys.JOB), is_declared=False),
 )
-"""The first that says is the gang's dialect: declared ones, then membership with the outermost controller first."""
+"""The first one that a pod uses is its gang's dialect: declared ones first, then membership, with
+the outermost controller first."""
 
 
 def fields_of(dialect: GangDialect) -> Iterator[GangField]:
-    """Yield every place where the dialect says something."""
+    """Yield every place where the dialect states something."""
     for place in (dialect.name, dialect.minimum, dialect.size, dialect.index):
         if place is not None:
             yield place
@@ -145,4 +150,4 @@ def fields_of(dialect: GangDialect) -> Iterator[GangField]:
 GANG_FIELDS: frozenset[GangField] = frozenset(
     place for dialect in DIALECTS for place in fields_of(dialect)
 )
-"""Everywhere that something is said of a gang."""
+"""Every place where any dialect states something about a gang."""

@@ -1,10 +1,12 @@
-"""Which gangs go as a whole, and which pods one decision about such a gang reaches (documents 000 and 003).
+"""Which gangs are evicted as a unit, and which pods a decision includes (documents 000 and 003).
 
-A native PodGroup says it itself: `spec.disruptionMode` of KEP-5710, `single` where nothing is said. Every other gang that
-somebody or a controller named is all-or-nothing, as it was started. Two are not: a batch Job that is in no other gang,
-whose pods are replaced one by one, and the group that Volcano names for the pods of whoever declared none.
+A native PodGroup states it itself: `spec.disruptionMode` of KEP-5710, by default `single`. Every
+other gang that a user or a controller named is all-or-nothing, as it was started. There are two
+exceptions: a batch Job that is in no other gang, whose pods are replaced one by one, and the group
+that Volcano names for pods that declare none.
 
-All of it is decided from what the pods carry, so that an operator that was killed while it reached for a gang goes on.
+All of it is decided from what the pods carry, so that an operator that was killed in the middle of
+a gang continues.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,10 +21,12 @@ from reprieve_policy.lifecycle.transitions import TERMINAL
 from .membership import Gang
 
 MAX_MEMBERS = 5000
-"""Of a gang that one mark can reach: a pod for each node of the largest cluster that Kubernetes supports."""
+"""Members of a gang that one mark can include: a pod for each node of the largest cluster that
+Kubernetes supports."""
 
 _VOLCANO, _VOLCANOS_PREFIX = "volcano", "podgroup-"
-"""volcano pkg/controllers/util, `GeneratePodgroupName`: the prefix and the uid of the controller, or of the pod."""
+"""volcano pkg/controllers/util, `GeneratePodgroupName`: the prefix and the uid of the controller,
+or of the pod."""
 
 _NOT_NOTIFIED = (Phase.REQUESTED, Phase.REPRIEVED)
 _READY_TO_DELETE = (Phase.SETTLED, Phase.SAVED, Phase.TERMINATING, *TERMINAL)
@@ -34,11 +38,11 @@ class DisruptionMode(Enum):
     SINGLE = auto()
     ALL = auto()
     FROM_POD_GROUP = auto()
-    """The native PodGroup of that name has to be asked."""
+    """The native PodGroup of that name decides; the caller must read it."""
 
 
 def disruption_mode_of(gang: Gang, metadata: ObjectMeta) -> DisruptionMode:
-    """Return how the gang of a pod with this metadata goes."""
+    """Return how the gang of a pod with this metadata may be disrupted."""
     if gang.is_native:
         return DisruptionMode.FROM_POD_GROUP
     return (
@@ -48,18 +52,18 @@ def disruption_mode_of(gang: Gang, metadata: ObjectMeta) -> DisruptionMode:
     )
 
 
-def read_disruption_mode(said: Mapping[str, object] | None) -> DisruptionMode:
+def read_disruption_mode(mode: Mapping[str, object] | None) -> DisruptionMode:
     """Read a native PodGroup's `spec.disruptionMode`, a union of `single` and `all`."""
-    return DisruptionMode.ALL if said is not None and "all" in said else DisruptionMode.SINGLE
+    return DisruptionMode.ALL if mode is not None and "all" in mode else DisruptionMode.SINGLE
 
 
 def identity_of(gang: Gang) -> str:
-    """Return what tells the gang from the others of its namespace, as one word: `train`, or `jobset/train`."""
+    """Return the gang's unique name in its namespace, as one word: `train`, or `jobset/train`."""
     return "/".join(part for part in gang.key if part)
 
 
 def is_ready_to_delete(phase: Phase) -> bool:
-    """True where nobody waits for this pod any more."""
+    """True if the rest of the gang does not wait for a pod in this phase."""
     return phase in _READY_TO_DELETE
 
 
@@ -76,59 +80,62 @@ class GangMemberState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangDecision:
-    """What one look at all pods of a gang says."""
+    """The decision from one observation of all pods of a gang."""
 
     origin: Eviction
-    """The eviction that began it: whoever asked for that one asked for all."""
+    """The eviction that began it: its request counts for all members."""
     is_in_progress: bool
-    """True where pods of it had been told before this look."""
+    """True if members had been notified before this observation."""
     is_cancelled: bool
     newly_included: frozenset[str]
-    """The pods that go because of `origin`, and were not told before this look."""
+    """The pods that leave because of `origin` and were not part of the decision before."""
     awaited: frozenset[str]
-    """All that the others wait for."""
+    """All pods that the others wait for."""
 
 
 def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberState]) -> GangDecision:
-    """Decide what the gang does; `begun` is the state of the pod for which it is asked, as it is or as it begins."""
-    known = list(members)
-    states = [member.state for member in known if member.state is not None]
-    going = [state for state in states if _is_in_gang_eviction(state, identity)]
-    earlier = [*going, begun] if begun.gang else going
+    """Decide what the gang does.
+
+    `begun` is the state of the pod that leads to this call, as it is or as it begins.
+    """
+    members = list(members)
+    states = [member.state for member in members if member.state is not None]
+    current = [state for state in states if _is_in_gang_eviction(state, identity)]
+    earlier = [*current, begun] if begun.gang else current
     decision_ids = {state.decision_id for state in earlier}
     before = [state for state in states if state.decision_id in decision_ids]
     is_cancelled = any(state.phase is Phase.CANCELLED for state in before)
     origin = min(earlier, key=lambda state: state.requested_at, default=begun)
-    told = [state for state in earlier if state.phase not in _NOT_NOTIFIED]
-    # Without the second half, an eviction of one that a scheduler was refused would have the others deleted; with nothing but
-    # that, it would hold back those that the scheduler may have.
+    notified = [state for state in earlier if state.phase not in _NOT_NOTIFIED]
+    # Both cases are needed. Without the second, evicting a pod that a scheduler was refused would
+    # delete the others. With only the second, it would hold back pods that the scheduler may have.
     must_evict = (
-        all(state.must_evict for state in told)
-        if told
+        all(state.must_evict for state in notified)
+        if notified
         else any(state.must_evict for state in (*earlier, begun))
     )
-    is_under_way = bool(told)
-    asked_at = origin.requested_at if is_under_way else None
+    is_in_progress = bool(notified)
+    requested_at = origin.requested_at if is_in_progress else None
     is_over = is_cancelled or any(_was_released(state) for state in before)
-    reached = [
+    included = [
         member.uid
-        for member in known
-        if not is_over and _is_newly_included(member, decision_ids, asked_at)
+        for member in members
+        if not is_over and _is_newly_included(member, decision_ids, requested_at)
     ]
-    unheard = [member.uid for member in known if _is_awaited(member, identity)]
+    unanswered = [member.uid for member in members if _is_awaited(member, identity)]
     return GangDecision(
         origin=replace(origin, must_evict=must_evict),
-        is_in_progress=is_under_way,
+        is_in_progress=is_in_progress,
         is_cancelled=is_cancelled,
-        newly_included=frozenset(reached),
-        awaited=frozenset([*reached, *unheard]),
+        newly_included=frozenset(included),
+        awaited=frozenset([*included, *unanswered]),
     )
 
 
 def as_gang_member(state: Eviction, identity: str, origin: Eviction) -> Eviction:
     """Return the first state of a pod, as part of its gang's decision.
 
-    Where that ends with a deletion, an eviction of one pod changes nothing.
+    If the gang's decision ends with a deletion, an eviction of one pod changes nothing.
     """
     must_evict = state.must_evict and origin.must_evict
     return replace(
@@ -146,37 +153,40 @@ def _is_generated_by_volcano(gang: Gang, metadata: ObjectMeta) -> bool:
 
 
 def _is_in_gang_eviction(state: Eviction, identity: str) -> bool:
-    """True for one that goes with this gang, and was not released."""
+    """True for a pod that is evicted with this gang and was not released."""
     return state.gang == identity and state.phase not in (Phase.TERMINATING, *TERMINAL)
 
 
 def _is_newly_included(
-    member: GangMemberState, decision_ids: set[str], asked_at: datetime | None
+    member: GangMemberState, decision_ids: set[str], requested_at: datetime | None
 ) -> bool:
-    """True for one that is there, is nobody's victim, and was not part of this decision before.
+    """True for a live pod that is no victim and was not part of this decision before.
 
-    What was made after the gang was asked to go replaces a pod of it, and belongs to what comes next.
+    A pod created after the gang's request replaces one of its pods, and belongs to the next
+    decision.
     """
     state = member.state
     is_taken = state is not None and (
         state.phase not in TERMINAL or state.decision_id in decision_ids
     )
     is_younger = (
-        asked_at is not None and member.created_at is not None and member.created_at > asked_at
+        requested_at is not None
+        and member.created_at is not None
+        and member.created_at > requested_at
     )
     return not (member.is_terminating or is_taken or is_younger)
 
 
 def _is_awaited(member: GangMemberState, identity: str) -> bool:
     state = member.state
-    is_asked = (
+    is_member = (
         state is not None
         and _is_in_gang_eviction(state, identity)
         and not is_ready_to_delete(state.phase)
     )
-    return is_asked and not member.is_terminating
+    return is_member and not member.is_terminating
 
 
 def _was_released(state: Eviction) -> bool:
-    """True where the gang had been heard to the last, and began to be deleted."""
+    """True if no answer of the gang was awaited any more, and its deletion had begun."""
     return state.phase is Phase.TERMINATING and state.outcome is not CheckpointOutcome.OVERTAKEN

@@ -1,13 +1,16 @@
-"""Where a pod differs from the rest of its gang: traits are effective values, so that saying a default is no difference."""
+"""How a pod differs from the rest of its gang.
+
+Traits are effective values, so a pod that states a default does not differ from one that states
+nothing.
+"""
 
 from collections.abc import Iterator, Mapping
 
 from reprieve_policy import facts as known
 from reprieve_policy import keys
 from reprieve_policy.config import koordinator
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.traits import GangTraits
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path, label_path
 
 from . import membership
@@ -22,11 +25,11 @@ TRAIT_LABELS: Mapping[str, str] = {
     "min_available": "min-available",
     "size": "size",
 }
-"""What messages call the traits."""
+"""The names of the traits in messages."""
 
 
 def traits_of(view: PodView, own: Gang, facts: Facts) -> GangTraits:
-    """Return what the pod, or a template's pods, must have in common with the gang that they are in."""
+    """Return the traits of a pod, or of a template's pods, that its gang must share."""
     settings, own_class = facts.settings, known.priority_class_of(view, facts)
     given = 0 if own_class is None or own_class.value is None else own_class.value
     priority = given if view.spec.priority is None else view.spec.priority
@@ -48,9 +51,9 @@ def traits_of(view: PodView, own: Gang, facts: Facts) -> GangTraits:
 
 
 def differences(traits: GangTraits, rest: GangTraits) -> Iterator[str]:
-    """Yield the names of the traits in which a pod is not as the rest of its gang."""
+    """Yield the names of the traits in which a pod differs from the rest of its gang."""
     for name, mine, theirs in zip(GangTraits._fields, traits, rest, strict=True):
-        # What one is defended with follows its priority: one difference is not two.
+        # The preemption priority follows the priority: one difference is not reported twice.
         is_consequence = name == "preemption_priority" and traits.priority != rest.priority
         if mine != theirs and not is_consequence:
             yield name
@@ -72,7 +75,7 @@ def violation(
 
 
 def _paths(view: PodView) -> dict[str, str]:
-    name = next((said.path for said in membership.gang_names(view)), "")
+    name = next((gang_name.path for gang_name in membership.gang_names(view)), "")
     return {
         "preemptible": label_path(view.prefix, keys.PREEMPTIBLE),
         "can_preempt": label_path(view.prefix, keys.CAN_PREEMPT),
@@ -86,5 +89,5 @@ def _paths(view: PodView) -> dict[str, str]:
     }
 
 
-def _text(value: bool | int | None) -> str | None:  # noqa: FBT001 - a value to show, no switch
+def _text(value: bool | int | None) -> str | None:  # noqa: FBT001 - a value to show, not a switch
     return None if value is None else str(value).lower()

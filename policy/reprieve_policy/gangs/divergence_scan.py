@@ -1,22 +1,21 @@
-"""Which gangs do not agree, told from all pods one after another: one record a gang, and none of a pod.
+"""Which gangs diverge, found by scanning all pods: one record for each gang, none for a pod.
 
-Admission refuses what it sees; this finds what it could not see (document 003, "priority divergence"). Batch Jobs are
-left out: their pods are all of one template.
+Admission refuses what it sees. This finds what admission could not see (document 003, "priority
+divergence"). Batch Jobs are left out: their pods have one template.
 """
 
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.traits import GangTraits
 
 from . import divergence, membership
 from .membership import Gang
 
 T = TypeVar("T")
 GangIdentity = tuple[str, str]
-"""What tells a gang from the others of its namespace."""
+"""What identifies a gang in its namespace."""
 
 
 @dataclass(slots=True)
@@ -25,40 +24,40 @@ class DivergenceRecord(Generic[T]):
 
     gang: Gang
     traits: GangTraits
-    """Of the first of its pods."""
+    """The traits of its first pod."""
     differing: set[str] = field(default_factory=set)
     """Names of the traits in which another pod differs from the first."""
     first_differing_pod: T | None = None
     """The first pod that differs."""
     priority_mismatches: int = 0
-    """Pods of another priority than the group's, where the API server knows the group."""
+    """Pods with another priority than the group's, if the API server knows the group."""
 
 
 class DivergenceScan(Generic[T]):
-    """The gangs of one namespace. `T` is whatever tells the caller which pod it was."""
+    """The gangs of one namespace. `T` is the caller's own reference to a pod."""
 
     def __init__(self, priorities: dict[str, int] | None = None) -> None:
-        """Take the priorities of native groups by name, as far as they have one."""
+        """Take the priorities of native groups by name, of those that have one."""
         self.gangs: dict[GangIdentity, DivergenceRecord[T]] = {}
         self._priorities = priorities or {}
 
     def add_pod(self, pod: T, view: PodView, facts: Facts) -> None:
-        """Take in one living pod."""
-        found = membership.read(view)
-        if found is None or found.is_batch_job:
+        """Add one live pod."""
+        gang = membership.read(view)
+        if gang is None or gang.is_batch_job:
             return
-        traits = divergence.traits_of(view, found, facts)
-        entry = self.gangs.setdefault(found.key, DivergenceRecord(found, traits))
+        traits = divergence.traits_of(view, gang, facts)
+        entry = self.gangs.setdefault(gang.key, DivergenceRecord(gang, traits))
         differing = set(divergence.differences(traits, entry.traits))
         if differing and entry.first_differing_pod is None:
             entry.first_differing_pod = pod
         entry.differing |= differing
-        entry.priority_mismatches += found.is_native and traits.priority != self._priorities.get(
-            found.name, traits.priority
+        entry.priority_mismatches += gang.is_native and traits.priority != self._priorities.get(
+            gang.name, traits.priority
         )
 
 
 def is_gang_member(view: PodView) -> bool:
-    """True where the metadata of a pod says that it is in a gang; a native group stands in its spec."""
-    found = membership.read(view)
-    return found is not None and not found.is_batch_job
+    """True if a pod's metadata states that it is in a gang; a native group is in its spec."""
+    gang = membership.read(view)
+    return gang is not None and not gang.is_batch_job

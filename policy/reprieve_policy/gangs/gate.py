@@ -1,12 +1,15 @@
-# ruff: noqa: N815 - a status's field names are the API's own, so that JSON decodes into them directly
-"""The gang gate: pods of a gang wait until `min-available` of them exist, and then go to the scheduler together.
+# ruff: noqa: N815 - a status's field names are the API's own, so that JSON decodes into them
+# directly
+"""The gang gate: pods of a gang wait for the scheduler until `min-available` of them exist.
 
-It stands in for PreFilter of document 004, which a stock scheduler does not have: "the total number of pods, excluding
-terminating ones, belonging to the same PodGroup; if the result is less than minAvailable, the scheduling process is
-terminated directly". The webhook adds the gate, the operator takes it away; who waits and for how long is decided here.
+It replaces PreFilter of document 004, which a stock scheduler does not have: "the total number of
+pods, excluding terminating ones, belonging to the same PodGroup; if the result is less than
+minAvailable, the scheduling process is terminated directly". The webhook adds the gate and the
+operator removes it. This module decides which pods wait and for how long.
 
-A gate that nobody takes away is worse than none. So it is added only where somebody is there to take it away and the
-owner is sure to make the others meanwhile, and whatever cannot be justified (any more) is released.
+A gate that is never removed is worse than none. So it is added only if an operator is there to
+remove it and the owner is sure to create the other pods meanwhile. A pod whose gate has no such
+reason, or no longer has one, is released.
 """
 
 from collections.abc import Sequence
@@ -24,9 +27,9 @@ from reprieve_policy.verdict import GateAddition, MetadataChange
 from . import membership
 
 WAITING = "waiting"
-"""The label's value."""
+"""The value of the label."""
 MIN_GANG_SIZE = 2
-"""Nobody waits for a gang of one."""
+"""A gang of one does not wait."""
 
 _FAILED = "Failed"
 _PARALLEL = "Parallel"
@@ -34,7 +37,7 @@ _PARALLEL = "Parallel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatefulSetStatus:
-    """Which template a StatefulSet's pods are of; the two differ during a rollout."""
+    """The revisions of a StatefulSet's pods; the two differ during a rollout."""
 
     currentRevision: str = ""
     updateRevision: str = ""
@@ -48,50 +51,52 @@ class PodController(Resource):
 
 
 def count_created_together(owner: PodController) -> int:
-    """Return how many pods `owner` makes without waiting for one of them to run."""
+    """Return how many pods `owner` creates without waiting for one of them to run."""
     if owner.kind == "StatefulSet" and not _creates_all_at_once(owner):
         return 1
     return pod_requests.pods_of(owner) or 1
 
 
 def _creates_all_at_once(stateful_set: PodController) -> bool:
-    """False for OrderedReady, and during a rollout, in which a pod is made only once the one before it is ready."""
+    """False for OrderedReady, and during a rollout: each pod then waits for the one before it."""
     spec, status = stateful_set.spec or Spec(), stateful_set.status
     return spec.podManagementPolicy == _PARALLEL and status.currentRevision == status.updateRevision
 
 
 def may_be_gated(resource: Resource, settings: PolicySettings) -> bool:
-    """True where the gate is a question: what the pod's owner makes, and whether the operator is there, decide it."""
-    return settings.gang_gate and resource.kind == "Pod" and _wanted(resource) is not None
+    """True if the pod may need the gate; its owner and the operator's liveness then decide."""
+    return settings.gang_gate and resource.kind == "Pod" and _minimum(resource) is not None
 
 
 def decide_gate(pod: Resource, facts: Facts) -> tuple[MetadataChange | GateAddition, ...]:
-    """Return what makes a new pod wait for its gang; nothing where it should not."""
+    """Return the changes that make a new pod wait for its gang; empty if it does not wait."""
     if has_gang_gate(pod.spec):
-        # From the template, or from our own first pass. Without the label, no watch would ever find it.
+        # From the template, or from our own first pass. Without the label, no watch would find the
+        # pod.
         return () if GANG_GATE_LABEL in labels_of(pod.metadata) else (_LABEL,)
-    wanted = _wanted(pod) if facts.settings.gang_gate and facts.operator_is_live else None
-    is_sure = wanted is not None and facts.pods_created_together >= wanted
-    return (_LABEL, GateAddition(GANG_GATE)) if is_sure else ()
+    minimum = _minimum(pod) if facts.settings.gang_gate and facts.operator_is_live else None
+    is_reachable = minimum is not None and facts.pods_created_together >= minimum
+    return (_LABEL, GateAddition(GANG_GATE)) if is_reachable else ()
 
 
-def _wanted(pod: Resource) -> int | None:
-    """Return how many must exist before this pod is scheduled; `None` where it does not wait for others."""
+def _minimum(pod: Resource) -> int | None:
+    """Return how many pods must exist before this one is scheduled; `None`: it does not wait."""
     spec = pod.spec or Spec()
     if spec.nodeName or spec.schedulingGroup is not None or has_gang_gate(spec):
-        # The API server refuses a gate beside a node name. The scheduler knows the gangs of a schedulingGroup by itself.
+        # The API server refuses a gate together with a node name. The scheduler itself knows the
+        # gangs of a schedulingGroup.
         return None
-    found = membership.read(next(pod_views(pod)))
-    if found is None or found.min_available is None or found.min_available < MIN_GANG_SIZE:
+    gang = membership.read(next(pod_views(pod)))
+    if gang is None or gang.min_available is None or gang.min_available < MIN_GANG_SIZE:
         return None
-    return found.min_available
+    return gang.min_available
 
 
 _LABEL = MetadataChange("labels", GANG_GATE_LABEL, WAITING)
 
 
 def has_gang_gate(spec: Spec | None) -> bool:
-    """True where our gate holds the pod, whoever else's does."""
+    """True if our gate holds the pod, whether or not other gates do."""
     gates = spec.schedulingGates if spec is not None else None
     return any(gate.name == GANG_GATE for gate in gates or ())
 
@@ -99,8 +104,9 @@ def has_gang_gate(spec: Spec | None) -> bool:
 def counts_towards_minimum(metadata: ObjectMeta, phase: str) -> bool:
     """True for a pod that counts towards `min-available`.
 
-    One that succeeded has done its part: without it, the last pods of a Job would wait for ones that never come. One that
-    failed is replaced by its owner, and it is the replacement that counts.
+    A pod that succeeded has done its part: if it did not count, the last pods of a Job would wait
+    for pods that never come. A pod that failed is replaced by its owner, and the replacement
+    counts.
     """
     return metadata.deletionTimestamp is None and phase != _FAILED
 
@@ -109,10 +115,10 @@ class GateReleaseReason(StrEnum):
     """Why pods are released."""
 
     COMPLETE = "complete"
-    """As many members exist as the gang wants."""
+    """As many members exist as the gang needs."""
     TIMED_OUT = "timed-out"
     NOT_NEEDED = "unwanted"
-    """Nothing to wait for: no gang, or the gate is switched off."""
+    """There is no gang, or the gate is switched off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +132,23 @@ class GatedPod:
 def decide_release(
     waiting: Sequence[GatedPod], others: int, settings: PolicySettings, now: datetime
 ) -> GateReleaseReason | None:
-    """Return why the members of one gang that wait are released now; `None`: they wait on.
+    """Return why the waiting members of one gang are released now; `None`: they keep waiting.
 
-    `others` are its members that do not wait. Of several numbers the lowest holds: nobody waits for more than it said.
+    `others` is the number of members that do not wait. If the members state several minimums, the
+    lowest counts, so that no pod waits for more than it stated.
     """
-    wanted = [0 if pod.min_available is None else pod.min_available for pod in waiting]
-    if not settings.gang_gate or min(wanted) < MIN_GANG_SIZE:
+    minimums = [0 if pod.min_available is None else pod.min_available for pod in waiting]
+    if not settings.gang_gate or min(minimums) < MIN_GANG_SIZE:
         return GateReleaseReason.NOT_NEEDED
-    if len(waiting) + others >= min(wanted):
+    if len(waiting) + others >= min(minimums):
         return GateReleaseReason.COMPLETE
     return GateReleaseReason.TIMED_OUT if now >= deadline(waiting, settings) else None
 
 
 def deadline(waiting: Sequence[GatedPod], settings: PolicySettings) -> datetime:
-    """Return when the members that wait are released in any case: counted from the oldest, so that none waits longer."""
+    """Return when the waiting members are released in any case.
+
+    It counts from the oldest, so that no pod waits longer than the timeout.
+    """
     oldest = min(pod.created_at for pod in waiting)
     return oldest + timedelta(seconds=settings.gang_gate_timeout_seconds)

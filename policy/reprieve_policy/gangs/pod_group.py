@@ -1,9 +1,10 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""A native PodGroup (`scheduling.k8s.io/v1beta1`, feature gate GenericWorkload): what it says of being preempted.
+"""The preemption fields of a native PodGroup (`scheduling.k8s.io/v1beta1`, GenericWorkload).
 
-A pod names its group in `spec.schedulingGroup` (`gang` reads that). The group's priority stands for that of all its pods, as
-kube-scheduler 1.37 has it (framework/preemption, `GetPodPriority`). A Workload is what controllers make groups from: they copy
-its templates, so that what counts for pods that run is in the group. A parent of groups (CompositePodGroup) is not read.
+A pod names its group in `spec.schedulingGroup` (read in `membership`). The group's priority
+replaces that of all its pods, as in kube-scheduler 1.37 (framework/preemption, `GetPodPriority`).
+Controllers make groups from a Workload by copying its templates, so for running pods the group
+counts. A parent of groups (CompositePodGroup) is not read.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ class SchedulingPolicy:
     """`spec.schedulingPolicy`: a gang's, or `basic`, where pods are placed one by one."""
 
     gang: GangPolicy | None = None
+    """`spec.schedulingPolicy`: a gang's, or `basic`, which places pods one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,31 +34,32 @@ class PodGroupSpec:
 
     priority: int | None = None
     priorityClassName: str | None = None
-    """What admission resolves the priority from."""
+    """The PriorityClass from which admission sets the priority."""
     disruptionMode: Mapping[str, object] | None = None
     schedulingPolicy: SchedulingPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroup:
-    """A PodGroup as it is served; whoever asks for one knows its name."""
+    """A PodGroup as the API server serves it, without metadata: its reader knows the name."""
 
     spec: PodGroupSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroupInfo:
-    """What is to be known of a group."""
+    """What preemption needs to know of a group."""
 
     priority: int = 0
-    """Of all its pods. One that says nothing was made where no PriorityClass is the default, and has 0."""
+    """Of all its pods. A group without one was created when no PriorityClass was the default, and
+    has 0."""
     disruption_mode: DisruptionMode = DisruptionMode.SINGLE
     min_count: int | None = None
-    """So many of its pods are placed together, or none; `None`: one by one."""
+    """How many of its pods must be placed together; `None`: they are placed one by one."""
 
 
 def read(group: PodGroup) -> PodGroupInfo:
-    """Return what a PodGroup says."""
+    """Return what preemption needs to know of a PodGroup."""
     spec = group.spec or PodGroupSpec()
     policy = spec.schedulingPolicy.gang if spec.schedulingPolicy is not None else None
     return PodGroupInfo(
@@ -67,5 +70,5 @@ def read(group: PodGroup) -> PodGroupInfo:
 
 
 def priority_of(priority: int | None, group: PodGroupInfo | None) -> int:
-    """Return the priority that a pod is preempted by: its group's, where there is one."""
+    """Return the priority of a pod in a preemption: its group's, if it has one."""
     return (priority or 0) if group is None else group.priority

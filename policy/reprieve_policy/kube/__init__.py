@@ -1,1 +1,1 @@
-"""What Kubernetes objects are and say: decoded objects, kinds, owners, quantities and durations."""
+"""Kubernetes' own formats: decoded objects, kinds, owners, quantities, durations, timestamps."""

@@ -1,4 +1,7 @@
-"""Kubernetes' own controllers: they make objects from templates, and say nothing of themselves."""
+"""Kubernetes' own controllers, which create objects from templates.
+
+An object from one of them repeats a template that admission has already checked.
+"""
 
 from collections.abc import Iterable
 
@@ -6,7 +9,8 @@ from .objects import Resource, controller_of
 
 _NAMES = ("replicaset", "replication", "statefulset", "daemon-set", "job", "cronjob", "deployment")
 _ALL = "system:kube-controller-manager"
-"""All of them, where kube-controller-manager runs without --use-service-account-credentials."""
+"""The user of all controllers if kube-controller-manager runs without
+--use-service-account-credentials."""
 
 
 def _users(names: Iterable[str]) -> tuple[str, ...]:
@@ -15,12 +19,14 @@ def _users(names: Iterable[str]) -> tuple[str, ...]:
 
 USERS = frozenset(_users(_NAMES))
 OF_DEPLOYMENTS = _users(["deployment"])
-"""Who makes a Deployment's ReplicaSets. An owner reference shows nothing: whoever may write a ReplicaSet may write one."""
+"""The users that create a Deployment's ReplicaSets. An owner reference proves nothing: every user
+who may write a ReplicaSet may write one."""
 
 
 def is_made_from_template(resource: Resource, user: str) -> bool:
-    """Return whether `user` is a controller of Kubernetes' own that makes `resource` from the template of its owner.
+    """Return whether `user` is a Kubernetes controller that makes `resource` from a template.
 
-    Whoever may write as one of them may do anything; nobody else can look like one.
+    A user name is proof: no other user can have one of these names, and a user with the rights of
+    these controllers may do anything anyway.
     """
     return user in USERS and controller_of(resource.metadata) is not None

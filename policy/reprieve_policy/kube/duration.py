@@ -1,9 +1,10 @@
-"""Durations as annotations say them: `10m`, `5m`, `90s`, `1h30m`. Whole seconds; nothing else is a duration."""
+"""Durations in annotations: `10m`, `5m`, `90s`, `1h30m`. Whole seconds only."""
 
 import re
 
 PATTERN = "(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?"
-"""A narrow part of what Go's `time.ParseDuration` reads, and so CEL's `duration()`; of the empty text neither is one."""
+"""A subset of what Go's `time.ParseDuration`, and therefore CEL's `duration()`, reads. It matches
+the empty text, which is not a duration in either of them."""
 
 EXPECTED = 'must be a duration in whole hours, minutes and seconds, like "10m", "90s" or "1h30m"'
 TOO_SHORT = "must be longer than 0s"
@@ -11,7 +12,7 @@ _DURATION = re.compile(PATTERN)
 
 
 def parse(text: str) -> int | None:
-    """Return the duration in seconds, `None` where the text is none."""
+    """Return the duration in seconds, `None` if the text is not a duration."""
     match = _DURATION.fullmatch(text)
     if match is None or not text:
         return None

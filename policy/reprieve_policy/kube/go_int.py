@@ -1,13 +1,17 @@
-"""Whole numbers exactly as Go's `strconv.ParseInt(text, 10, bits)` reads them: what upstream accepts, we accept."""
+"""Whole numbers exactly as Go's `strconv.ParseInt(text, 10, bits)` reads them.
+
+So Reprieve accepts what upstream accepts.
+"""
 
 import re
 
 _INTEGER = re.compile(r"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
-"""Any number of leading zeros, as Go allows, and the 19 digits that an int64 needs: a long text costs nothing."""
+"""Any number of leading zeros, as Go allows, and the 19 digits that an int64 needs: a long text
+costs nothing."""
 
 
 def parse(text: str, bits: int) -> int | None:
-    """Return the signed number, `None` where the text is not one or does not fit into `bits` bits."""
+    """Return the signed number, `None` if the text is not one or does not fit into `bits` bits."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None

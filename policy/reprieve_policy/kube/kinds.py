@@ -1,7 +1,7 @@
-"""The kinds that rules concern: where the API server serves them, and where the pods that they make are described.
+"""The kinds that rules concern: their API groups and resources, and where their pod templates are.
 
-One table for the webhooks, the manifests, `reprieve check` and `reprieve audit`. Kinds that are an admin's to name
-(`templateKinds`) are not here.
+One table for the webhooks, the manifests, `reprieve check` and `reprieve audit`. The kinds that an
+admin lists in `templateKinds` are not here.
 """
 
 from collections.abc import Mapping
@@ -9,21 +9,24 @@ from typing import NamedTuple
 
 
 class ServedKind(NamedTuple):
-    """A kind, its API group, its versions (the preferred first), its resource, and the prefix of its pod template."""
+    """One kind of the API."""
 
     kind: str
     group: str
     versions: tuple[str, ...]
+    """The preferred version first."""
     resource: str
     template: str | None = None
-    """`""`: it is a pod itself; `None`: it makes none."""
+    """The prefix of its pod template. `""`: it is a pod itself; `None`: it makes no pods."""
     is_namespaced: bool = True
     other_group: str | None = None
-    """Where another project serves the same kind, in the same form; reviewed, and neither watched nor audited."""
+    """Group in which another project serves the same kind in the same form. Objects of it are
+    reviewed, but neither watched nor audited."""
 
 
 _NATIVE_GROUPS = ("v1beta1", "v1alpha3")
-"""Of `scheduling.k8s.io` Workload and PodGroup in 1.37; served only where the cluster's admin switched them on."""
+"""Versions of `scheduling.k8s.io` Workload and PodGroup in 1.37, served only in clusters whose
+admin has enabled them."""
 
 _TABLE = (
     ServedKind("Pod", "", ("v1",), "pods", ""),
@@ -39,7 +42,7 @@ _TABLE = (
     ServedKind(
         "PriorityClass", "scheduling.k8s.io", ("v1",), "priorityclasses", is_namespaced=False
     ),
-    # Koordinator's; scheduler-plugins moved its own to another group.
+    # Koordinator's group; scheduler-plugins moved its own ElasticQuota to another group.
     ServedKind(
         "ElasticQuota",
         "scheduling.sigs.k8s.io",
@@ -52,16 +55,18 @@ _TABLE = (
 )
 
 KINDS: Mapping[str, ServedKind] = {row.kind: row for row in _TABLE}
-"""By kind. No two rows share a kind: other groups have kinds of the same names, and rules don't concern those."""
+"""By kind. No two rows share a kind. Other groups have kinds of the same names; rules ignore
+those."""
 
 TEMPLATE_KINDS = frozenset(row.kind for row in _TABLE if row.template)
 """Kinds that make pods from a template."""
 CUSTOM = "custom"
-"""What rules and metrics call a kind of `templateKinds`: its own name may be a namesake's, as Volcano's Job is."""
+"""What rules and metrics call a kind of `templateKinds`, because its own name may also be that of a
+kind in the table: Volcano has a Job."""
 POD_KINDS = TEMPLATE_KINDS | {"Pod", CUSTOM}
 
 
 def is_served_as(kind: str, group: str) -> bool:
-    """True where `group`'s `kind` is the one of the table, not a namesake."""
+    """True if `kind` of `group` is the one in the table, not a kind of the same name elsewhere."""
     row = KINDS.get(kind)
     return row is not None and group in (row.group, row.other_group)

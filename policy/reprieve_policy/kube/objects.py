@@ -1,20 +1,19 @@
-"""The few fields of Kubernetes objects that rules and the operator read. Everything else is never decoded.
+"""The few fields of Kubernetes objects that rules and the operator read. No other field is decoded.
 
-Field names are the API's own, so that a decoder can fill these classes from JSON directly. One class serves every
-kind: a review is then decoded in a single pass, whatever it carries (a second pass costs 50 % more on a 30 KB pod).
-Each field added here costs time in every review: add only what a rule reads.
+Field names are the API's own, so that a decoder can fill these classes directly from JSON. One
+class serves every kind, so that a review is decoded in a single pass whatever it carries (a second
+pass costs 50 % more on a 30 KB pod). Each field added here costs time in every review: add only
+what a rule reads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .parts import PodFailurePolicy, SecurityContext, Volume
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
-    """Who made an object; the one with `controller` set will replace it."""
+    """An owner of an object. The one with `controller` set creates its replacement."""
 
     apiVersion: str = ""
     kind: str = ""
@@ -25,7 +24,7 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMeta:
-    """Identity and metadata. Absent and `null` maps both read as empty, through `labels_of` and `annotations_of`."""
+    """Identity and metadata. `labels_of` and `annotations_of` read `null` as empty."""
 
     name: str | None = None
     namespace: str | None = None
@@ -40,21 +39,21 @@ class ObjectMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameOnly:
-    """An entry of a list of which only the name is read: a scheduling gate, or an eviction responder."""
+    """An entry of which only the name is read, such as a scheduling gate."""
 
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPort:
-    """A port that a container says it listens on."""
+    """A port that a container declares."""
 
     containerPort: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeMount:
-    """Where a container sees a volume."""
+    """The path at which a container mounts a volume."""
 
     name: str = ""
     mountPath: str = ""
@@ -63,20 +62,40 @@ class VolumeMount:
 
 
 Quantities = Mapping[str, str | int | float]
-"""Amounts by resource, as they were written; in a custom resource also as bare numbers."""
+"""Amounts by resource as they are written: text, or in a custom resource also a bare number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRequirements:
-    """What a container, or a pod as a whole, asks for."""
+    """The requests and limits of a container, or of a pod as a whole."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyDir:
+    """A volume with the lifetime of its pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A volume of a pod; of its source, only whether it is an `emptyDir`."""
+
+    name: str = ""
+    emptyDir: EmptyDir | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityContext:
+    """The user of a container, or of all containers of a pod that set none of their own."""
+
+    runAsUser: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container, or an init container (a native sidecar where `restartPolicy` is `Always`)."""
+    """A container, or an init container (a native sidecar if `restartPolicy` is `Always`)."""
 
     name: str = ""
     ports: Sequence[ContainerPort] | None = None
@@ -100,7 +119,7 @@ class NodeToleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSelectorRequirement:
-    """What one label of a node must say."""
+    """The values that one label of a node must or must not have."""
 
     key: str = ""
     operator: str = ""
@@ -109,28 +128,28 @@ class NodeSelectorRequirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSelectorTerm:
-    """Requirements that hold together."""
+    """Requirements of which a node must meet all."""
 
     matchExpressions: Sequence[NodeSelectorRequirement] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSelector:
-    """Terms of which a node must satisfy one."""
+    """Terms of which a node must meet one."""
 
     nodeSelectorTerms: Sequence[NodeSelectorTerm] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinity:
-    """Which nodes a pod must have; what it merely prefers is not read."""
+    """The nodes that a pod requires; its preferences are not read."""
 
     requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affinity:
-    """Where a pod wants to run."""
+    """Where a pod must run, as far as rules read it."""
 
     nodeAffinity: NodeAffinity | None = None
 
@@ -144,7 +163,7 @@ class SchedulingGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroupTemplate:
-    """A template of pod groups in a native Workload, or of groups of them."""
+    """A template of pod groups in a native Workload, or of groups of pod groups."""
 
     priorityClassName: str | None = None
     priority: int | None = None
@@ -153,10 +172,42 @@ class PodGroupTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """The union of a pod's spec, of the specs that hold a pod template, of native groups' and of an ElasticQuota's."""
+class ExitCodes:
+    """The exit codes that a rule of a Job matches."""
 
-    # A pod's.
+    operator: str = ""
+    values: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodConditionPattern:
+    """The pod condition that a rule of a Job matches."""
+
+    type: str = ""
+    status: str = "True"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFailurePolicyRule:
+    """What a Job does about a failed pod that matches."""
+
+    action: str = ""
+    onExitCodes: ExitCodes | None = None
+    onPodConditions: Sequence[PodConditionPattern] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFailurePolicy:
+    """A Job's rules about failed pods: the first that matches decides."""
+
+    rules: Sequence[PodFailurePolicyRule] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """The union of the specs of pods, templated workloads, native groups and ElasticQuotas."""
+
+    # Of a pod.
     priority: int | None = None
     priorityClassName: str | None = None
     preemptionPolicy: str | None = None
@@ -178,7 +229,7 @@ class Spec:
     hostPID: bool | None = None
     hostNetwork: bool | None = None
     os: NameOnly | None = None
-    # A workload's.
+    # Of a workload.
     template: "PodTemplate | None" = None
     jobTemplate: "JobTemplate | None" = None
     replicas: int | None = None
@@ -186,17 +237,17 @@ class Spec:
     parallelism: int | None = None
     completions: int | None = None
     podFailurePolicy: PodFailurePolicy | None = None
-    # An ElasticQuota's.
+    # Of an ElasticQuota.
     min: Quantities | None = None
     max: Quantities | None = None
-    # A native Workload's.
+    # Of a native Workload.
     podGroupTemplates: Sequence[PodGroupTemplate] | None = None
     compositePodGroupTemplates: Sequence[PodGroupTemplate] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplate:
-    """`spec.template` of a Deployment, Job and their like."""
+    """`spec.template` of a Deployment, a Job and similar kinds."""
 
     metadata: ObjectMeta | None = None
     spec: Spec | None = None
@@ -211,31 +262,31 @@ class JobTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """Any object that a rule may see: a Pod, a workload with a template, or what an admin writes."""
+    """Any object that a rule may see: a Pod, a workload with a template, or an admin's object."""
 
     kind: str = ""
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: Spec | None = None
-    # A PriorityClass has these at the top level.
+    # At the top level of a PriorityClass.
     value: int | None = None
     globalDefault: bool | None = None
     preemptionPolicy: str | None = None
-    # So has a ConfigMap.
+    # At the top level of a ConfigMap.
     data: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplatedResource(Resource):
-    """An object of a listed kind (`templateKinds`), and the templates that were found in it, each with its prefix.
+    """An object of a kind in `templateKinds`, with the templates found in it, each with its prefix.
 
-    A class of its own, so that nobody's field of that name is taken for templates.
+    A separate class: without it, an object's own field `templates` would be taken for these.
     """
 
     templates: Sequence[tuple[str, PodTemplate]] = ()
 
 
 class PodView(NamedTuple):
-    """A pod, or the template of one, and where it stands in its object (`""` or `"spec.template."`)."""
+    """A pod or a pod template, with its path prefix in its object (`""` or `"spec.template."`)."""
 
     prefix: str
     labels: Mapping[str, str]
@@ -249,28 +300,28 @@ _NO_SPEC = Spec()
 
 
 def labels_of(metadata: ObjectMeta | None) -> Mapping[str, str]:
-    """Return the labels, empty where there are none."""
+    """Return the labels, empty if there are none."""
     return _EMPTY if metadata is None or metadata.labels is None else metadata.labels
 
 
 def annotations_of(metadata: ObjectMeta | None) -> Mapping[str, str]:
-    """Return the annotations, empty where there are none."""
+    """Return the annotations, empty if there are none."""
     return _EMPTY if metadata is None or metadata.annotations is None else metadata.annotations
 
 
 def pod_group_name_of(group: SchedulingGroup | None) -> str:
-    """Return the name of the native PodGroup in a pod's `schedulingGroup`; empty where there is none."""
+    """Return the name of the native PodGroup in a pod's `schedulingGroup`, or an empty text."""
     return "" if group is None else group.podGroupName or ""
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """Return the owner that will replace this object, `None` where nobody will."""
+    """Return the owner that will replace this object, `None` if it has no controller."""
     return next((owner for owner in metadata.ownerReferences or () if owner.controller), None)
 
 
 @dataclass(slots=True)
 class _LastViews:
-    """The object that was asked about last, and its views. Objects never change, so they are those that it has now."""
+    """The object last asked about, and its views. Objects never change, so the views stay valid."""
 
     resource: Resource | None = None
     views: tuple[PodView, ...] = ()
@@ -280,8 +331,9 @@ _LAST = _LastViews()
 
 
 def pod_views(resource: Resource) -> Iterator[PodView]:
-    """Yield the pod that `resource` is, or the templates that it makes pods from; nothing for any other kind."""
-    # A dozen rules in a row ask about one object: making its views anew for each would be a quarter of all rules' time.
+    """Yield the pod that `resource` is, or the templates from which it makes pods; else nothing."""
+    # A dozen rules in a row ask about one object. Without this cache, making its views each time
+    # would take a quarter of the time of all rules.
     if _LAST.resource is not resource:
         _LAST.views = tuple(_make_views(resource))
         _LAST.resource = resource

@@ -1,8 +1,10 @@
-"""Who makes a victim's replacement, and whose metadata holds what that inherits: something that outlives the victim.
+"""Which owner creates a victim's replacement and holds the ledger that it inherits.
 
-A pod's own controller, unless that is made anew as a part of something larger: a JobSet restarts by deleting its Jobs, a
-LeaderWorkerSet by deleting a leader pod, which takes the StatefulSet of its workers along. A Deployment is not in the
-table: it replaces a ReplicaSet only by another version. A DaemonSet's pod comes back on its own node, where it was.
+The ledger must be on an object that outlives the victim. That is the pod's own controller, unless a
+larger workload deletes and creates that controller too: a JobSet restarts by deleting its Jobs, a
+LeaderWorkerSet by deleting a leader pod, and with it the StatefulSet of its workers. Deployments
+are not in the table: a Deployment replaces a ReplicaSet only for another version. A DaemonSet's pod
+comes back on its own node.
 """
 
 from collections.abc import Mapping
@@ -12,16 +14,17 @@ from .objects import OwnerReference
 
 CORE = ""
 MAX_OWNER_DEPTH = 3
-"""From a LeaderWorkerSet's worker: its StatefulSet, the leader pod, the StatefulSet of the leaders."""
+"""Steps from the worker of a LeaderWorkerSet: its StatefulSet, the leader pod, the StatefulSet of
+the leaders."""
 
 
 class LedgerKind(NamedTuple):
-    """A kind whose metadata holds a ledger: its API group, and the resource under which it is served."""
+    """A kind whose metadata can hold a ledger: its API group and its resource."""
 
     group: str
     resource: str
     is_composite: bool = False
-    """It makes controllers, and makes them anew; of another project, so it may not be installed."""
+    """It creates controllers and replaces them. It belongs to another project and may be absent."""
 
 
 LEDGER_KINDS: Mapping[str, LedgerKind] = {
@@ -33,11 +36,11 @@ LEDGER_KINDS: Mapping[str, LedgerKind] = {
         "leaderworkerset.x-k8s.io", "leaderworkersets", is_composite=True
     ),
 }
-"""By kind; no two groups' kinds in it share a name."""
+"""By kind. No two kinds in it share a name."""
 
 
 class NestedKind(NamedTuple):
-    """A kind that may be a part of something: its API group and resource, and the kinds that its controller may be."""
+    """A kind that may be part of a larger workload, and the kinds that may control it."""
 
     group: str
     resource: str
@@ -52,7 +55,10 @@ _NESTED_KINDS: Mapping[str, NestedKind] = {
 
 
 def ledger_kind_of(reference: OwnerReference | None) -> LedgerKind | None:
-    """Return the row of a controller that holds a ledger; `None` for any other, also for a namesake of another group."""
+    """Return the row of a controller that holds a ledger, `None` for every other controller.
+
+    A kind of the same name in another group is such another.
+    """
     row = LEDGER_KINDS.get(reference.kind) if reference is not None else None
     return (
         row
@@ -62,13 +68,16 @@ def ledger_kind_of(reference: OwnerReference | None) -> LedgerKind | None:
 
 
 def nested_kind_of(reference: OwnerReference) -> NestedKind | None:
-    """Return the row of an object that may be a part of something: who its controller is has to be looked at."""
+    """Return the row of an object that may be part of a larger workload.
+
+    The caller must look up the controller of such an object.
+    """
     row = _NESTED_KINDS.get(reference.kind)
     return row if row is not None and _group(reference) == row.group else None
 
 
 def is_made_by(reference: OwnerReference, controller: OwnerReference) -> bool:
-    """True where objects like the one that `reference` names are made by ones like `controller`."""
+    """True if objects like the one that `reference` names are created by ones like `controller`."""
     row, known = nested_kind_of(reference), nested_kind_of(controller) or ledger_kind_of(controller)
     return row is not None and known is not None and controller.kind in row.parents
 

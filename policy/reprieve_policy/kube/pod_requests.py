@@ -1,7 +1,8 @@
-"""What a pod asks for, and how many pods a workload makes at once: the request of a job in document 000.
+"""What a job requests (document 000): what a pod requests, and how many pods there are at once.
 
-A pod's request mirrors Kubernetes' own: containers and sidecars run together; each other init container runs alone, beside the
-sidecars that were started before it; what the pod says as a whole goes before what its containers say.
+A pod's request mirrors Kubernetes' own computation. Containers and sidecars run together. Each
+other init container runs alone, beside the sidecars that were started before it. Requests of the
+pod as a whole override those of its containers.
 """
 
 from collections import Counter
@@ -13,23 +14,26 @@ from .quota import Amounts
 
 
 def of_pod(spec: Spec) -> dict[str, int]:
-    """Return the amounts that one pod asks for, in nanos by resource."""
+    """Return the amounts that one pod requests, in nanos by resource."""
     total = Counter(_sum(spec.containers or ()))
     started: Counter[str] = Counter()
     highest: Counter[str] = Counter()
     for container in spec.initContainers or ():
-        asked = _asked(container.resources)
+        request = _request(container.resources)
         if container.restartPolicy == "Always":
-            started.update(asked)
+            started.update(request)
             highest |= started
         else:
-            highest |= started + Counter(asked)
-    amounts = dict((total + started) | highest) | _asked(spec.resources)
+            highest |= started + Counter(request)
+    amounts = dict((total + started) | highest) | _request(spec.resources)
     return dict(Counter(amounts) + Counter(quota.read_amounts(spec.overhead or {})))
 
 
 def pods_of(resource: Resource) -> int | None:
-    """Return how many pods a workload has at once: 0 where it is paused, `None` where that is not its own to say."""
+    """Return how many pods a workload has at once.
+
+    0: it is paused. `None`: the kind does not state it.
+    """
     spec = resource.spec or Spec()
     if resource.kind == "CronJob":
         spec = (spec.jobTemplate.spec if spec.jobTemplate else None) or Spec()
@@ -49,12 +53,12 @@ _WITH_REPLICAS = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Replicat
 def _sum(containers: Iterable[Container]) -> Amounts:
     total: Counter[str] = Counter()
     for container in containers:
-        total.update(_asked(container.resources))
+        total.update(_request(container.resources))
     return total
 
 
-def _asked(requirements: ResourceRequirements | None) -> dict[str, int]:
+def _request(requirements: ResourceRequirements | None) -> dict[str, int]:
     if requirements is None:
         return {}
-    # As the API server does for pods: in a template, a GPU is often said as a limit only.
+    # The API server does the same for pods. In a template, a GPU often has a limit only.
     return quota.read_amounts({**(requirements.limits or {}), **(requirements.requests or {})})

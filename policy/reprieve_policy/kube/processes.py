@@ -1,10 +1,10 @@
-"""Whose process 1 is: a container's own program, unless the pod shares processes with others."""
+"""Which process is process 1 of a container: its own program, unless the pod shares processes."""
 
 from typing import Protocol
 
 
 class HasProcesses(Protocol):
-    """The part of a pod's spec that says who sees whose processes."""
+    """The fields of a pod's spec that share processes."""
 
     @property
     def hostPID(self) -> bool | None: ...  # noqa: D102, N802 - the API's own name
@@ -13,10 +13,10 @@ class HasProcesses(Protocol):
 
 
 def field_that_moves_pid_1(spec: HasProcesses) -> str | None:
-    """Return the field because of which process 1 of a container is not its program, `None` where it is.
+    """Return the field because of which process 1 of a container is not its program, else `None`.
 
-    With `hostPID` it is the node's own first process, which SIGINT makes restart the node; with a process namespace that the
-    containers share, it is the pod's sandbox.
+    With `hostPID`, process 1 is the node's own first process, and SIGINT makes that restart the
+    node. With a process namespace that the containers share, it is the pod's sandbox.
     """
     if spec.hostPID:
         return "hostPID"

@@ -1,7 +1,8 @@
 """Quantities of resources exactly as Kubernetes reads them: `2`, `500m`, `1.5Gi`, `2e3`.
 
-Mirrors apimachinery `resource.ParseQuantity`: decimal and binary suffixes, exponents, and nothing finer than a nano, which is
-rounded away from zero. So a quantity is a whole number of nanos, and sums and comparisons are exact.
+Mirrors apimachinery `resource.ParseQuantity`: decimal and binary suffixes, exponents, and no
+precision below a nano; the rest is rounded away from zero. So a quantity is a whole number of
+nanos, and sums and comparisons are exact.
 """
 
 import re
@@ -10,12 +11,13 @@ from decimal import ROUND_UP, Context, Decimal, localcontext
 from reprieve_policy.verdict import Violation, ViolationKind
 
 NANOS = 10**9
-"""In one unit."""
+"""Nanos in one unit."""
 
 EXPECTED = 'must be a quantity, like "2", "500m" or "1.5Gi"'
 _LONGEST = 64
 _MAX_EXPONENT = 99
-"""Upstream holds any; 1e99 is more than there are bytes, and a billion digits would hang whoever writes them out."""
+"""Upstream has no limit. 1e99 is more than there are bytes, and writing out a billion digits would
+hang the program."""
 _QUANTITY = re.compile(
     r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,10}))?"
 )

@@ -1,10 +1,10 @@
-"""ElasticQuotas (document 000): what each promises, allows and has used, and which of them a pod uses.
+"""ElasticQuotas (document 000): what each promises, allows and has used, and which one a pod uses.
 
-Used figures are Koordinator's own, from the status and two annotations of each quota: nothing here grows with the pods. They
-are as old as Koordinator's last write. Which quota a pod uses mirrors Koordinator's `getPodAssociateQuotaName`.
+The used amounts are Koordinator's own, from the status and two annotations of each quota, so
+nothing here grows with the number of pods. They are as old as Koordinator's last write. Which quota
+a pod uses mirrors Koordinator's `getPodAssociateQuotaName`.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,27 +15,29 @@ from reprieve_policy.keys import (
     QUOTA_NAMESPACES,
 )
 
-from . import quantity
+from . import json_document, quantity
 from .objects import ObjectMeta, Quantities, annotations_of
 
 DEFAULT = "koordinator-default-quota"
-"""Where pods go that name no quota, or one that is not there."""
+"""The quota of pods that name none, or one that does not exist."""
 
 _MAX_TEXT = 64 * 1024
-"""Characters of an annotation that are read: what is longer was not written by Koordinator."""
+"""Characters of an annotation that are read. Koordinator does not write longer ones."""
 _MAX_ENTRIES = 1000
-"""Kept of one list or set of amounts. Whoever may write a quota must not fill our memory."""
+"""Entries that are kept of one list or set of amounts. Without this, a user who may write a quota
+could fill our memory."""
 
 Amounts = Mapping[str, int]
 """Nanos by resource."""
 QuotaKey = tuple[str, str]
 NamespacesByQuota = Mapping[QuotaKey, tuple[str, ...]]
-"""Of each quota, whose pods use it unasked: what decides who uses which. It changes less often than amounts do."""
+"""For each quota, the namespaces whose pods use it without naming it. This decides which pod uses
+which quota, and changes less often than amounts do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """One ElasticQuota; what is unreadable in it counts as unsaid."""
+    """One ElasticQuota. A value that cannot be read counts as absent."""
 
     namespace: str
     name: str
@@ -47,7 +49,8 @@ class Quota:
     non_preemptible_used: Amounts
     non_preemptible_request: Amounts
     namespaces: tuple[str, ...]
-    """Whose pods use it without naming it, beside its own namespace's where it is named like that."""
+    """Namespaces whose pods use it without naming it, besides a namespace of the quota's own
+    name."""
 
     @property
     def key(self) -> QuotaKey:
@@ -58,7 +61,7 @@ class Quota:
 def read_leniently(
     metadata: ObjectMeta, least: Quantities, most: Quantities, used: Quantities
 ) -> Quota:
-    """Read an ElasticQuota, whoever checked it."""
+    """Read an ElasticQuota that may not have been validated."""
     annotations = annotations_of(metadata)
     return Quota(
         namespace=metadata.namespace or "",
@@ -73,7 +76,7 @@ def read_leniently(
 
 
 def read_amounts(written: Mapping[str, object]) -> dict[str, int]:
-    """Return the amounts that can be read."""
+    """Return the amounts that can be read, in nanos."""
     texts = {
         name: text
         for name, text in list(written.items())[:_MAX_ENTRIES]
@@ -84,7 +87,7 @@ def read_amounts(written: Mapping[str, object]) -> dict[str, int]:
 
 
 class Quotas:
-    """All quotas, found by what pods say. It changes as the cluster does."""
+    """All quotas, with the lookup by a pod's labels. It changes as the cluster does."""
 
     def __init__(self, quotas: Iterable[Quota] = ()) -> None:
         self._by_key: dict[QuotaKey, Quota] = {}
@@ -95,11 +98,11 @@ class Quotas:
 
     @property
     def namespaces_by_quota(self) -> NamespacesByQuota:
-        """Return which quotas there are, and for whom."""
+        """Return every quota's key and the namespaces that use it."""
         return {key: quota.namespaces for key, quota in self._by_key.items()}
 
     def put(self, quota: Quota) -> None:
-        """Add a quota, or what it has become."""
+        """Add a quota, or replace its previous state."""
         self.remove(quota.key)
         self._by_key[quota.key] = quota
         self._by_name.setdefault(quota.name, {})[quota.key] = quota
@@ -107,7 +110,7 @@ class Quotas:
             self._by_user.setdefault(namespace, {})[quota.key] = quota
 
     def remove(self, key: QuotaKey) -> None:
-        """Take a quota away, if it is there."""
+        """Remove a quota, if it is there."""
         quota = self._by_key.pop(key, None)
         if quota is not None:
             _drop(self._by_name, quota.name, key)
@@ -115,7 +118,7 @@ class Quotas:
                 _drop(self._by_user, namespace, key)
 
     def find(self, labels: Mapping[str, str], namespace: str) -> Quota | None:
-        """Return the quota of a pod with these labels in this namespace, `None` where there is none at all."""
+        """Return the quota of a pod with these labels in this namespace, or `None`."""
         if not self._by_key:
             return None
         name = labels.get(QUOTA_NAME)
@@ -123,7 +126,8 @@ class Quotas:
         return found or self._named(DEFAULT, namespace)
 
     def _named(self, name: str, namespace: str) -> Quota | None:
-        # Koordinator's names are the cluster's; where two quotas share one, the pod's own namespace is meant.
+        # Koordinator's names are cluster-wide. If two quotas share a name, the one in the pod's own
+        # namespace counts.
         same = self._by_name.get(name, {})
         return same.get((namespace, name)) or _first(same)
 
@@ -143,20 +147,11 @@ def _drop(index: dict[str, dict[QuotaKey, Quota]], name: str, key: QuotaKey) -> 
 
 
 def _read_map(text: str | None) -> Mapping[str, object]:
-    document = _read_json(text)
+    document = json_document.read(text or "", _MAX_TEXT)
     return document if isinstance(document, dict) else {}
 
 
 def _read_names(text: str | None) -> tuple[str, ...]:
-    document = _read_json(text)
+    document = json_document.read(text or "", _MAX_TEXT)
     names = document[:_MAX_ENTRIES] if isinstance(document, list) else []
     return tuple(name for name in names if isinstance(name, str))
-
-
-def _read_json(text: str | None) -> object:
-    if text is None or len(text) > _MAX_TEXT:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

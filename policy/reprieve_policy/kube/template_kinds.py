@@ -1,8 +1,9 @@
-"""Kinds of other projects that make pods: where in them their pod templates stand (`templateKinds`).
+"""Where the pod templates are in other projects' kinds that make pods (`templateKinds`).
 
-The well-known ones are here; an admin adds others, a line for each: `GROUP/KIND: PATH, PATH`. A path leads to a pod template
-by fields; `[*]` after a field stands for each item of a list, or each value of a map. Kinds that only wrap others need
-nothing: a TrainJob makes a JobSet, a Kueue Workload describes what is checked already.
+The well-known kinds are here. An admin adds others, one line for each: `GROUP/KIND: PATH, PATH`. A
+path leads to a pod template by fields; `[*]` after a field stands for each item of a list or each
+value of a map. Kinds that only wrap others need no entry: a TrainJob makes a JobSet, and a Kueue
+Workload describes an object that is already checked.
 """
 
 import re
@@ -16,11 +17,11 @@ from reprieve_policy.verdict import Violation, ViolationKind
 from . import kinds, text
 
 MAX_TEMPLATES = 256
-"""Read of one object; the pods of the others are checked when they are made."""
+"""Templates read of one object. The pods of any others are checked when they are created."""
 _MAX_KINDS = 100
 _LONGEST_LINE = 2000
 _LONGEST_KEY = 63
-"""Of a map's key in a path that is shown."""
+"""Characters of a map's key that a path shows."""
 
 _FIELD = r"[A-Za-z][A-Za-z0-9]{0,62}(?:\[\*\])?"
 _PATH = rf"{_FIELD}(?:\.{_FIELD}){{0,11}}"
@@ -45,7 +46,7 @@ class TemplateKinds:
     rows: tuple[TemplateKind, ...]
 
     def paths_of(self, group: str, kind: str) -> tuple[str, ...]:
-        """Return the paths to the pod templates of a kind; none for one that nobody listed."""
+        """Return the paths to the pod templates of a kind; empty for a kind that is not listed."""
         return next((row.paths for row in self.rows if (row.group, row.kind) == (group, kind)), ())
 
 
@@ -85,7 +86,7 @@ WELL_KNOWN = TemplateKinds(
 
 
 def parse(listed: str, path: str) -> TemplateKinds | Violation:
-    """Read the lines of an admin; they come beside the well-known kinds, or in the place of one."""
+    """Read an admin's lines. They add to the well-known kinds, or replace one of them."""
     rows = {(row.group, row.kind): row for row in WELL_KNOWN.rows}
     for line in filter(None, map(str.strip, listed.splitlines())):
         row = _parse_line(line, path)
@@ -105,7 +106,7 @@ def parse(listed: str, path: str) -> TemplateKinds | Violation:
 def find_templates(
     document: object, paths: Sequence[str]
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the templates in an object as it was written, each with its prefix, like `spec.trials[0].template.`."""
+    """Yield the templates in a raw object, each with its prefix (`spec.trials[0].template.`)."""
     found = (place for path in paths for place in _walk(document, path.split("."), ""))
     return islice(found, MAX_TEMPLATES)
 
@@ -141,7 +142,7 @@ def _walk(
 
 
 def _items(value: object) -> Iterator[tuple[str, object]]:
-    """Yield the items of a list or map, each with how a path shows it."""
+    """Yield the items of a list or map, each with the way in which a path shows it."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield f"[{text.clip(str(key), _LONGEST_KEY)}]", item

@@ -1,4 +1,4 @@
-"""Points in time as the many writers of marks say them: RFC 3339, or an epoch in seconds. Always aware UTC."""
+"""Points in time as marks have them: RFC 3339, or seconds since the epoch. Always UTC."""
 
 import re
 from datetime import UTC, datetime
@@ -8,13 +8,15 @@ _RFC3339 = re.compile(
 )
 _EPOCH = re.compile(r"[0-9]{1,11}")
 _LATEST = datetime(9000, 1, 1, tzinfo=UTC)
-"""No later moment is one: adding a deadline to the last second of year 9999 overflows."""
+"""Later moments are not accepted: adding a deadline to the last second of the year 9999
+overflows."""
 
 
 def parse(value: object) -> datetime | None:
-    """Return the moment that `value` (a text or a whole number) names, `None` where it names none.
+    """Return the moment that `value` (a text or a whole number) names, `None` if it names none.
 
-    Go's `metav1.Time` is RFC 3339; Koordinator's own example (its pull request 1128) has a number.
+    Go's `metav1.Time` is RFC 3339. Koordinator's own example (its pull request 1128) has a number.
+    The result is aware, in UTC.
     """
     if isinstance(value, bool):
         return None
@@ -33,7 +35,7 @@ def render(moment: datetime) -> str:
 
 
 def render_micro(moment: datetime) -> str:
-    """Return `moment` as Kubernetes' MicroTime, which always has six digits of a second."""
+    """Return `moment` as Kubernetes' MicroTime, which always has six digits after the second."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

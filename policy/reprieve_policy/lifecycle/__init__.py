@@ -1,1 +1,1 @@
-"""A victim's life: the mark, the stored state, the table of transitions, what follows from each observation."""
+"""A victim's life: the mark, the stored state, the table of transitions, and the end."""

@@ -1,10 +1,11 @@
-"""A pod that nobody made and nobody replaces: whether Reprieve does, and what the replacement looks like.
+"""A pod without a controller: whether Reprieve replaces it, and with what.
 
-The replacement is the victim as its author wrote it, as far as that can be told: without what the API server, admission,
-the scheduler and Reprieve have added since (they add it again), and with the stamps of a replacement. Finalizers are left
-out as well: whoever wants to hold the new pod says so when seeing it.
+The replacement is the victim as its author wrote it, as far as that is known: without what the API
+server, admission, the scheduler and Reprieve have added since (they add it again), and with the
+annotations of a replacement. Finalizers are left out too: a controller that wants to hold the new
+pod adds its own when it sees the pod.
 
-Maps are the API's own, as JSON has them: of a spec that is written back, no field may be lost.
+Maps are the API's own, as in JSON, because a spec that is written back must lose no field.
 """
 
 import re
@@ -18,10 +19,11 @@ from . import replacement_annotations
 from .ledger import LedgerEntry
 
 MAX_BYTES = 128 * 1024
-"""Of one replacement as JSON: an ordinary pod has some 5 KB."""
+"""Of one replacement as JSON. An ordinary pod has about 5 KB."""
 MAX_RECORDS = 2000
 MAX_RECORDS_OF_NAMESPACE = 500
-"""Waiting to be made: one tenant's do not take all the room."""
+"""Records of pods that wait to be created. Without the limit for one namespace, one tenant could
+use up all of them."""
 
 _MIRROR = "kubernetes.io/config.mirror"
 _MANAGED_BY, _DEBUG = "app.kubernetes.io/managed-by", "kubectl-debug"
@@ -42,7 +44,8 @@ _COMPUTED_FIELDS = frozenset(
     {
         "nodeName",
         "ephemeralContainers",
-        # Computed from the PriorityClass and the RuntimeClass: where those have changed, what was computed is refused.
+        # Computed from the PriorityClass and the RuntimeClass. If those have changed, the API
+        # server refuses the old values.
         "priority",
         "preemptionPolicy",
         "overhead",
@@ -65,13 +68,13 @@ Document = Mapping[str, Any]
 
 
 def is_recreatable(pod: Document) -> bool:
-    """True for a pod that would be missed: nobody else makes it anew, and nobody sat in front of it."""
+    """True for a pod worth recreating: it has no controller, and was not an interactive session."""
     metadata, spec = _part(pod, "metadata"), _part(pod, "spec")
     return not (
         metadata.get("ownerReferences")
         or _MIRROR in _part(metadata, "annotations")
         or _part(metadata, "labels").get(_MANAGED_BY) == _DEBUG
-        # `kubectl run -i`: its input ended with whoever was attached.
+        # `kubectl run -i`: the input ended with the attached terminal.
         or any(container.get("stdinOnce") for container in _containers(spec, "containers"))
     )
 
@@ -79,10 +82,10 @@ def is_recreatable(pod: Document) -> bool:
 def build_replacement(
     pod: Document, entry: LedgerEntry, settings: PolicySettings
 ) -> dict[str, Any]:
-    """Return the pod that takes the place of this one, under its name."""
+    """Return the pod that replaces this one, under the same name."""
     metadata = _part(pod, "metadata")
     annotations = _without(_part(metadata, "annotations"), _OWN_ANNOTATIONS)
-    told = {
+    annotations_with_history = {
         **annotations,
         **replacement_annotations.build_annotations(entry),
         keys.REQUEUED_FROM: metadata["uid"],
@@ -95,9 +98,11 @@ def build_replacement(
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "labels": _without(_part(metadata, "labels"), _OWN_LABELS),
-            "annotations": told,
+            "annotations": annotations_with_history,
         },
-        "spec": _build_spec(_part(pod, "spec"), [found.to_env_entry() for found in variables]),
+        "spec": _build_spec(
+            _part(pod, "spec"), [variable.to_env_entry() for variable in variables]
+        ),
     }
 
 
@@ -106,7 +111,7 @@ def _build_spec(spec: Document, variables: list[Document]) -> dict[str, Any]:
     lists = {
         "volumes": [volume for volume in spec.get("volumes") or () if volume["name"] not in tokens],
         "tolerations": [
-            found for found in spec.get("tolerations") or () if found not in _DEFAULT_TOLERATIONS
+            row for row in spec.get("tolerations") or () if row not in _DEFAULT_TOLERATIONS
         ],
         "schedulingGates": [
             gate for gate in spec.get("schedulingGates") or () if gate.get("name") != keys.GANG_GATE
@@ -127,9 +132,9 @@ def _build_container(
     container: Document, tokens: set[str], variables: list[Document]
 ) -> dict[str, Any]:
     own = list(container.get("env") or ())
-    known = {found["name"] for found in own}
+    known = {variable["name"] for variable in own}
     lists = {
-        "env": own + [found for found in variables if found["name"] not in known],
+        "env": own + [variable for variable in variables if variable["name"] not in known],
         "volumeMounts": [
             mount for mount in container.get("volumeMounts") or () if mount["name"] not in tokens
         ],
@@ -140,7 +145,10 @@ def _build_container(
 
 
 def _is_token(volume: Document) -> bool:
-    """True for the volume that the API server adds with a ServiceAccount's token, bound to the very pod that is gone."""
+    """True for the volume that the API server adds with a ServiceAccount's token.
+
+    That token is bound to the pod that is gone.
+    """
     return "projected" in volume and _TOKEN_VOLUME.fullmatch(volume["name"]) is not None
 
 
@@ -149,8 +157,8 @@ def _containers(spec: Document, field: str) -> Iterator[Document]:
 
 
 def _part(document: Document, field: str) -> Document:
-    found: Document = document.get(field) or {}
-    return found
+    part: Document = document.get(field) or {}
+    return part
 
 
 def _without(document: Document, fields: Container[str]) -> dict[str, Any]:

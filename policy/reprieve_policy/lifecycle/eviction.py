@@ -1,7 +1,8 @@
-"""The whole state of one soft eviction, as the pod carries it in the annotation `reprieve.dev/eviction`.
+"""The state of one soft eviction, which the pod carries in the annotation `reprieve.dev/eviction`.
 
-Compact JSON, well below 4096 bytes: containerd refuses container labels above that, and it copies pod annotations into
-them. Deadlines are absolute, so that an operator that was killed at any instant resumes exactly.
+Compact JSON, well below 4096 bytes: containerd refuses longer container labels, and copies pod
+annotations into them. Deadlines are absolute, so that an operator that was killed at any moment
+resumes exactly.
 """
 
 import json
@@ -12,17 +13,20 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
-from reprieve_policy.kube import timestamp
 
 MAX_ANNOTATION = 4096
-"""Bytes. `render` stays well below: every text in the state is bounded where it enters."""
+"""Bytes. `render` stays well below, because every text is bounded when it enters the state."""
 _REMEMBERED = 256
-"""States read last: each is asked for some three times in a row."""
+"""States that were parsed last and are cached. Each is needed about three times in a row."""
 
 
 class Phase(StrEnum):
-    """Where a victim is. Each is also a value of the label `reprieve.dev/soft-eviction`, so that `-l` and `-L` work."""
+    """The phase of a victim, and a value of the label `reprieve.dev/soft-eviction`.
+
+    As a label's values, phases can be selected with `-l` and shown with `-L`.
+    """
 
     REQUESTED = "requested"
     REPRIEVED = "reprieved"
@@ -41,14 +45,14 @@ class Phase(StrEnum):
 
 
 AWAITING_WORKLOAD = (Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
-"""The workload was told and may answer."""
+"""Phases in which the workload has been notified and may answer."""
 
 WITH_DEADLINE = (*AWAITING_WORKLOAD, Phase.REPRIEVED, Phase.SETTLED, Phase.SAVED)
-"""The state has a deadline, at which something follows."""
+"""Phases with a deadline, at which the phase changes."""
 
 
 class CheckpointOutcome(StrEnum):
-    """How the checkpoint ended: what the failure metric and the ledger go by."""
+    """How the checkpoint ended; the failure metric and the ledger depend on it."""
 
     SAVED = "saved"
     SKIPPED = "skipped"
@@ -63,7 +67,7 @@ class CheckpointOutcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """True where work was lost that a checkpoint should have kept."""
+        """True if work was lost that a checkpoint should have kept."""
         return self in (
             CheckpointOutcome.UNRESPONSIVE,
             CheckpointOutcome.TIMED_OUT,
@@ -72,24 +76,27 @@ class CheckpointOutcome(StrEnum):
 
 
 class Source(StrEnum):
-    """Which dialect asked: taking that mark away takes the eviction back."""
+    """The dialect of the mark that asked. Removing that mark takes the eviction back."""
 
     LABEL = "label"
     KOORDINATOR = "koordinator"
     EVICTION_REQUEST = "eviction-request"
-    """A native Eviction (`native_eviction`), of which Reprieve is a responder: a drain-like request, which as a drain's evicts and
-    never deletes."""
+    """A native EvictionRequest, of which Reprieve is a responder (`eviction_requests`). Like a
+    drain's, the request evicts and never deletes."""
     GANG = "gang"
-    """Another pod of its gang was asked to go, and they go as a whole."""
+    """Another pod of the gang was asked to leave, and the gang is evicted as a unit."""
 
     @property
     def is_preemption(self) -> bool:
-        """True where a scheduler asks: it may be refused. Our label is a person's or a drain's, and is honoured."""
+        """True if a scheduler asks, which may be refused.
+
+        Our own label is set by a person or a drain, and is honoured.
+        """
         return self is Source.KOORDINATOR
 
 
 class PreemptionCause(StrEnum):
-    """What preempts the pod: document 001's three triggers, and one for whoever is no scheduler."""
+    """The cause: one of document 001's three triggers, or a request that is not a scheduler's."""
 
     PRIORITY = "priority"
     RECLAIM = "reclaim"
@@ -98,14 +105,14 @@ class PreemptionCause(StrEnum):
 
 
 class Device(StrEnum):
-    """What a pod's work is counted in."""
+    """The unit in which a pod's work is counted."""
 
     GPU = "gpu"
     CPU = "cpu"
 
 
 class ProtectionReason(StrEnum):
-    """On what a preemption was refused."""
+    """Why a preemption was refused."""
 
     NON_PREEMPTIBLE = "non-preemptible"
     NEAR_COMPLETION = "near-completion"
@@ -113,7 +120,7 @@ class ProtectionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What a workload has saved."""
+    """The checkpoint that a workload has saved."""
 
     saved_at: datetime
     step: int | None = None
@@ -122,7 +129,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCost:
-    """What it costs to preempt the pod, as it was when it was asked for; see `cost`."""
+    """The cost of preempting the pod at the time of the request; see `preemption.cost`."""
 
     hours: float
     device: Device
@@ -149,21 +156,23 @@ class Eviction:
     cause: PreemptionCause | None = None
     cost: RecordedCost | None = None
     refused_on: ProtectionReason | None = None
-    """Set once the pod was reprieved or spared, and kept: nobody is reprieved twice."""
+    """Set when the pod is reprieved or spared, and kept, so that no pod is reprieved twice."""
     gang: str = ""
-    """The gang that goes as a whole with this pod (`disruption.identity_of`); empty for one that goes alone."""
+    """The gang that is evicted as a unit with this pod (`disruption.identity_of`); empty: none."""
     decision_id: str = ""
-    """The id of the eviction that began the gang's."""
+    """The id of the eviction with which the gang's began."""
     request_uid: str = ""
-    """Of the native Eviction that asked, for this one or for one before that was taken back; empty where none ever did."""
+    """The uid of the native Eviction that asked for this eviction, or for an earlier one that was
+    taken back; empty if none ever did."""
     must_evict: bool = False
-    """Asked for through the Eviction API, or by an EvictionRequest: it is ended by an eviction and nothing else."""
+    """The Eviction API or an EvictionRequest asked for it: the pod is evicted, never deleted."""
     held_since: datetime | None = None
-    """When a budget had held it until its ceiling, in an eviction that this one follows closely (`ending.follow_on`)."""
+    """When a budget had held an earlier eviction until its ceiling, if this one follows it closely
+    (`termination.carry_over_budget_hold`)."""
 
 
 def render(eviction: Eviction) -> str:
-    """Return the state as compact JSON; fields that say nothing are left out."""
+    """Return the state as compact JSON, without the fields that have their default."""
     document = {
         _JSON_NAMES[field.name]: _plain(getattr(eviction, field.name))
         for field in fields(Eviction)
@@ -174,23 +183,21 @@ def render(eviction: Eviction) -> str:
 
 @lru_cache(_REMEMBERED)
 def parse(text: str) -> Eviction | None:
-    """Return the state, `None` where the text is not one: it is then as if the pod had none."""
-    if len(text) > MAX_ANNOTATION:
-        return None
+    """Return the state, `None` if the text is not one. The pod then counts as having no state."""
+    document = json_document.read(text, MAX_ANNOTATION)
     try:
-        document = json.loads(text)
         return (
             _from_document(document)
             if isinstance(document, dict) and document.get("v") == 1
             else None
         )
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
 def _from_document(document: Mapping[str, object]) -> Eviction:
-    known = {name: document[short] for name, short in _JSON_NAMES.items() if short in document}
-    values = {name: _READERS[name](value) for name, value in known.items()}
+    present = {name: document[short] for name, short in _JSON_NAMES.items() if short in document}
+    values = {name: _READERS[name](value) for name, value in present.items()}
     eviction = Eviction(**values)  # type: ignore[arg-type]  # each reader returns its field's type or raises
     if eviction.deadline is None and eviction.phase in WITH_DEADLINE:
         raise ValueError("waits for ever")

@@ -1,8 +1,9 @@
-"""What a replacement inherits: kept on the owner, because the victim's own object goes away.
+"""What a replacement inherits. It is kept on the owner, because the victim's own object is deleted.
 
-The operator writes the ledger to the owner's metadata (never its template) before the DELETE; the webhook reads it when
-the owner's next pod is created. One slot for each pod that can be told from its siblings: a completion index of a Job,
-a pod name of a StatefulSet; otherwise one slot for the whole owner. Whose metadata that is, `owners` says.
+The operator writes the ledger to the owner's metadata (never its template) before the DELETE. The
+webhook reads it when the owner's next pod is created. Each pod that can be told from its siblings
+has a slot of its own: the completion index of a Job, the pod name of a StatefulSet. All other pods
+of an owner share one slot. `kube.owners` decides which owner holds the ledger.
 """
 
 import json
@@ -12,20 +13,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reprieve_policy import keys
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, annotations_of, labels_of
 
 from .eviction import Checkpoint, Eviction
 
 SHARED_SLOT = ""
 MAX_BYTES = 128 * 1024
-"""Slots are kept, the most recent ones, up to half of the 262,144 bytes that the API server allows for all annotations
-of an object: some 500 slots of an ordinary size."""
+"""The most recent slots are kept, up to half of the 262,144 bytes that the API server allows for
+all annotations of an object: about 500 slots of an ordinary size."""
 _MAX_TEXT = 2 * MAX_BYTES
 _MAX_COUNT = 2**31 - 1
 _MAX_IDS = 64
-"""Evictions remembered in the shared slot: as many of its pods may be between being counted and being deleted."""
+"""Evictions remembered in the shared slot: its pods that may at one time be counted but not yet
+deleted."""
 _INDEX = re.compile(r"[0-9]{1,10}")
 
 
@@ -42,13 +44,16 @@ class LedgerEntry:
 Ledger = Mapping[str, LedgerEntry]
 
 
-def slot_of(metadata: ObjectMeta, owner: OwnerReference, keeper: OwnerReference) -> str:
-    """Return the slot of a pod of `owner` in the ledger of `keeper`: its owner, or the whole that this is a part of."""
+def slot_of(metadata: ObjectMeta, owner: OwnerReference, holder: OwnerReference) -> str:
+    """Return the slot of a pod of `owner` in the ledger of `holder`.
+
+    `holder` is the owner, or the larger workload that the owner is a part of.
+    """
     if owner.kind == "StatefulSet":
         return metadata.name or SHARED_SLOT
     if owner.kind == "Job":
         own = _completion_index(metadata)
-        return own if keeper == owner else f"{owner.name}/{own}"
+        return own if holder == owner else f"{owner.name}/{own}"
     return SHARED_SLOT
 
 
@@ -69,7 +74,7 @@ def record(
     after = LedgerEntry(
         preempted_count=1 if before is None else min(before.preempted_count + 1, _MAX_COUNT),
         first_submitted_at=before.first_submitted_at if before else _submitted_at(metadata, now),
-        # A slot of its own has one pod at a time.
+        # A slot of its own has one pod at a time, so one id is enough.
         eviction_ids=(*known, eviction.eviction_id)[-(_MAX_IDS if _is_shared(slot) else 1) :],
         checkpoint=_last_saved(slot, before.checkpoint if before else None, eviction.checkpoint),
     )
@@ -77,31 +82,34 @@ def record(
 
 
 def _last_saved(slot: str, before: Checkpoint | None, now: Checkpoint | None) -> Checkpoint | None:
-    """Return the checkpoint that was saved last; an eviction without one takes none back.
+    """Return the checkpoint that was saved last; an eviction without one keeps the one before.
 
-    Pods that share a slot need not go in the order in which they saved. Where there is one at a time, no clock is asked.
+    Pods that share a slot need not leave in the order in which they saved, so their times are
+    compared. A slot with one pod at a time needs no clock.
     """
     if before is None or now is None:
         return now or before
-    return max(before, now, key=lambda one: one.saved_at) if _is_shared(slot) else now
+    if not _is_shared(slot):
+        return now
+    return max(before, now, key=lambda checkpoint: checkpoint.saved_at)
 
 
 def retract(ledger: Ledger, slot: str, eviction: Eviction) -> Ledger:
-    """Return the ledger without this eviction: its mark was taken back after it was counted, and the pod stays."""
+    """Return the ledger without this eviction, whose mark was removed after it was counted."""
     before = ledger.get(slot)
     if before is None or eviction.eviction_id not in before.eviction_ids:
         return ledger
     others = {name: entry for name, entry in ledger.items() if name != slot}
     if before.preempted_count == 1:
         return others
-    known = tuple(found for found in before.eviction_ids if found != eviction.eviction_id)
+    known = tuple(name for name in before.eviction_ids if name != eviction.eviction_id)
     return others | {
         slot: replace(before, preempted_count=before.preempted_count - 1, eviction_ids=known)
     }
 
 
 def last_saved_at(ledger: Ledger) -> datetime | None:
-    """Return when any pod of the owner last acknowledged a checkpoint, as far as the ledger tells."""
+    """Return when a pod of the owner last saved a checkpoint, as far as the ledger knows."""
     return max(
         (entry.checkpoint.saved_at for entry in ledger.values() if entry.checkpoint), default=None
     )
@@ -114,11 +122,8 @@ def render(ledger: Ledger) -> str:
 
 
 def parse(text: str) -> Ledger:
-    """Read a ledger; a slot that cannot be read is left out, so that one bad edit loses nobody else's count."""
-    try:
-        document = json.loads(text) if len(text) <= _MAX_TEXT else None
-    except (ValueError, RecursionError):
-        return {}
+    """Read a ledger. An unreadable slot is left out, so that one bad edit loses no other count."""
+    document = json_document.read(text, _MAX_TEXT)
     slots = document.get("slots") if isinstance(document, dict) else None
     if not isinstance(slots, dict):
         return {}
@@ -165,12 +170,7 @@ def _from_document(value: object) -> LedgerEntry | None:
     if not isinstance(value, dict):
         return None
     count, first, ids = value.get("count"), timestamp.parse(value.get("first")), value.get("ids")
-    if (
-        not isinstance(count, int)
-        or isinstance(count, bool)
-        or not 1 <= count <= _MAX_COUNT
-        or first is None
-    ):
+    if not json_document.is_whole_number(count, 1, _MAX_COUNT) or first is None:
         return None
     return LedgerEntry(
         preempted_count=count,

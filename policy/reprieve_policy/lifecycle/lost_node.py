@@ -1,8 +1,9 @@
-"""Whether a victim's node is gone for certain, so that nobody needs to wait for its kubelet's word.
+"""Whether a victim's node is certainly gone, so that waiting for its kubelet is useless.
 
-As Kubernetes' own pod garbage collector has it: the Node object is absent, or an admin has said by the taint `out-of-service`
-that the machine is off, and it is not Ready. A node that is only unreachable is none: behind a partition its containers run
-on, and a StatefulSet's pod that is dropped there runs twice.
+The rule is that of Kubernetes' own pod garbage collector: the Node object is absent, or the node
+has the taint `out-of-service`, by which an admin states that the machine is off, and is not Ready.
+A node that is only unreachable is not lost: behind a network partition its containers keep running,
+and a StatefulSet's pod that is dropped there runs twice.
 """
 
 import re
@@ -14,27 +15,30 @@ from reprieve_policy.config.settings import PolicySettings
 from .eviction import CheckpointOutcome, Eviction, Phase
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-"""Set by hand, or by whoever has cut the machine's power; its effect is of no account."""
+"""Set by hand, or by a tool that has cut the machine's power. Its effect does not matter."""
 
 _NAME = re.compile("[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHealth:
-    """What the control plane says of a node that it knows."""
+    """What the control plane knows of an existing node."""
 
     is_ready: bool
     taints: AbstractSet[str]
-    """Their keys."""
+    """The keys of its taints."""
 
 
 def is_lost(node: NodeHealth | None) -> bool:
-    """True where no container of the node runs any more; `None`: there is no such object."""
+    """True if no container of the node runs any more; `None`: the Node object is absent."""
     return node is None or (OUT_OF_SERVICE in node.taints and not node.is_ready)
 
 
 def needs_node_check(before: Eviction, after: Eviction, settings: PolicySettings) -> bool:
-    """True where the grace of a DELETE of ours is chosen between the two, and the admin wants the node looked at."""
+    """True if the operator must check the node first, as the admin has configured.
+
+    That is when the grace period of our own DELETE is chosen between `before` and `after`.
+    """
     is_chosen = after.phase is Phase.TERMINATING and before.phase is not Phase.TERMINATING
     return (
         settings.force_delete_on_lost_nodes
@@ -44,5 +48,8 @@ def needs_node_check(before: Eviction, after: Eviction, settings: PolicySettings
 
 
 def is_node_name(text: str) -> bool:
-    """True for what a Node may be called. Without this, whoever writes a pod would choose a path on the API server."""
+    """True for a valid node name.
+
+    Without this, the author of a pod could choose a path on the API server.
+    """
     return _NAME.fullmatch(text) is not None

@@ -1,8 +1,8 @@
-"""A victim's life: `decide` walks the table of `life_table`, from the state that the pod carries to the one to write.
+"""The state machine of a victim: `decide` walks `transitions.TABLE` to the state to write next.
 
-The operator observes and performs; what follows from what is decided here and nowhere else. `decide` is level-based:
-it is given the state that the pod carries and what is seen now, so that it makes no difference how often it is called
-or which operator calls it.
+The operator observes and acts; all decisions are made here. `decide` is level-based: it gets the
+state that the pod carries and what is observed now. So it does not matter how often it is called,
+or by which operator.
 """
 
 from collections.abc import Mapping
@@ -27,57 +27,65 @@ from .eviction import (
 from .transitions import TABLE, Observation, Transition
 
 MAX_ATTEMPTS = 3
-"""Hints that may get lost (an operator killed between writing that it hints and hinting; a container that was started again)
-before time just runs."""
+"""Hints that may get lost before the time just runs out: an operator was killed between recording a
+hint and sending it, or a container restarted."""
 
 _READY_TO_TERMINATE = (Phase.SETTLED, Phase.SAVED)
-"""There is nothing more to hear of the workload; others may have something to say."""
+"""Phases in which no more answers are expected of the workload, but other gang members may still
+need time."""
 
 MIN_GRACE_SECONDS = 1
-"""Not 0: it drops the object without the kubelet's word, and a StatefulSet then runs the pod twice."""
+"""Not 0: that removes the object without the kubelet's word, and a StatefulSet then runs the pod
+twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedVictim:
-    """The pod as it is now, and what its workload says."""
+    """The pod as it is now, and its workload's answer."""
 
     is_marked: bool = True
     is_requested_again: bool = False
-    """Our label asks anew for a pod that was refused to a scheduler."""
+    """Our label asks again for a pod that a scheduler was refused."""
     must_evict: bool = False
-    """Whoever insists does it through the Eviction API: it waits until the preemption's time comes, and changes nothing of it."""
+    """That request came through the Eviction API. It waits until the preemption's time comes, and
+    does not change the preemption."""
     protection: Protection | None = None
-    """What protects the pod against preemption."""
+    """What protects the pod from preemption."""
     is_being_deleted: bool = False
     containers_ended: bool = False
     is_gone: bool = False
     pod_grace_seconds: int = 30
     answer: CheckpointAnswer | None = None
     hint_lost: bool = False
-    """The workload was asked after a restart of ours, and does not say that it knows of the request."""
+    """After our restart, the workload was asked, and does not report that it knows of the
+    request."""
     request_forgotten: bool = False
-    """It was told, and knows of no such request any more (its container was started anew, say), or never said that it does."""
+    """The workload was notified, and now does not know of the request (for example, its container
+    restarted), or has never reported that it does."""
     may_terminate: bool = True
-    """False while others must be saved first (a gang's members); at the ceiling it goes all the same."""
+    """False while other members of the gang must be saved first; past the ceiling it no longer
+    counts."""
     is_replaced: bool = False
-    """Its owner has made another pod in its place."""
+    """Its owner has created another pod in its place."""
     eviction_blocked: bool = False
-    """The API server would not let it be evicted: a disruption budget, mostly."""
+    """The API server refused to evict it, mostly because of a disruption budget."""
     is_node_lost: bool = False
-    """Its node is gone for certain (`lost_node`): no kubelet will say that its containers have ended."""
+    """Its node is certainly gone (`lost_node`): no kubelet will report that its containers
+    ended."""
 
     @property
     def is_requested_by_deleter(self) -> bool:
-        """True where whoever insists may delete the pod.
+        """True if the new request comes from a client that may delete the pod.
 
-        Not by an eviction: it would have what may be deleted held by a budget, or what is protected deleted before its time.
+        A request to evict does not count: a budget would then hold a pod that may be deleted, or a
+        protected pod would be ended before its time.
         """
         return self.is_requested_again and not self.must_evict
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleDecision:
-    """The state to write, and the moves that led there (empty where nothing changes)."""
+    """The state to write, and the transitions that led to it (empty if nothing changes)."""
 
     eviction: Eviction
     transitions: tuple[Transition, ...] = ()
@@ -92,22 +100,24 @@ class _Context:
 
 
 def begin_eviction(
-    found: mark.Mark, source: Source, pod_uid: str, now: datetime, *, must_evict: bool = False
+    request: mark.Mark, source: Source, pod_uid: str, now: datetime, *, must_evict: bool = False
 ) -> Eviction:
-    """Return the state of a pod that was just marked; `must_evict`: it was asked for by an eviction, as a native one ever does.
+    """Return the first state of a pod that was just marked.
 
-    The id holds milliseconds: with whole seconds, a mark that is set again within the second in which the one before was
-    taken back would be the same eviction to the workload, which had been told that it is off.
+    `must_evict`: the request came as an eviction, as a native one always does.
+
+    The id has milliseconds. With whole seconds, a mark that is removed and set again within one
+    second would have the id of an eviction that the workload knows as cancelled.
     """
     return Eviction(
         eviction_id=f"{pod_uid}-{int(now.timestamp() * 1000)}",
         phase=Phase.REQUESTED,
         requested_at=now,
         source=source,
-        initiator=found.initiator,
-        reason=found.reason,
-        mark_grace_seconds=found.grace_seconds,
-        request_uid=found.request_uid,
+        initiator=request.initiator,
+        reason=request.reason,
+        mark_grace_seconds=request.grace_seconds,
+        request_uid=request.request_uid,
         must_evict=must_evict or source is Source.EVICTION_REQUEST,
     )
 
@@ -115,16 +125,18 @@ def begin_eviction(
 def begin_as_gang_member(
     origin: Eviction, pod_uid: str, now: datetime, before: Eviction | None = None
 ) -> Eviction:
-    """Return the first state of a pod that goes because `origin` does: who asked, how and why, stay visible.
+    """Return the first state of a pod that leaves because `origin` does, with the same request.
 
-    `before`: the state that it carries of an earlier one. That a native eviction had asked for it is not forgotten.
+    `before`: the state that it has from an earlier eviction. If a native Eviction asked for that,
+    the new state keeps its uid.
 
-    Its notice counts from now, as everybody's does; the others wait for it no longer than until their own ceiling.
+    Notice counts from now, as for every pod. The others wait for it no longer than until their own
+    ceiling.
     """
-    asked = mark.Mark(
+    request = mark.Mark(
         initiator=origin.initiator, reason=origin.reason, grace_seconds=origin.mark_grace_seconds
     )
-    joined = begin_eviction(asked, Source.GANG, pod_uid, now, must_evict=origin.must_evict)
+    joined = begin_eviction(request, Source.GANG, pod_uid, now, must_evict=origin.must_evict)
     return replace(
         joined, cause=origin.cause, request_uid="" if before is None else before.request_uid
     )
@@ -137,7 +149,7 @@ def decide(
     settings: PolicySettings,
     now: datetime,
 ) -> LifecycleDecision:
-    """Walk the table from `eviction` as far as what is seen leads; `now` is aware UTC."""
+    """Walk the table from `eviction` as far as the observations lead; `now` is aware UTC."""
     context = _Context(seen, plan, settings, now)
     moves: list[Transition] = []
     while True:
@@ -149,7 +161,8 @@ def decide(
             eviction = replace(eviction, answered_at=now)
         eviction = _enter(eviction, move, context)
         moves.append(move)
-        # An answer is good for one move, as is a lost hint; without this, one "defer" would be counted for ever.
+        # An answer counts for one transition, and so does a lost hint. Without this, one "defer"
+        # would count for ever.
         context = replace(
             context,
             seen=replace(context.seen, answer=None, hint_lost=False, request_forgotten=False),
@@ -157,9 +170,10 @@ def decide(
 
 
 def may_postpone_write(decision: LifecycleDecision, answer: CheckpointAnswer | None) -> bool:
-    """True where the decision only writes down that the workload saves, and that can be heard again by whoever asks next.
+    """True if the decision only records that the workload is saving, which the next poll repeats.
 
-    Only an answer that names the eviction can: one without a document is given once, and would be asked for by another hint.
+    Only for an answer that names the eviction. An answer without a document comes once, and asking
+    again for it would need another hint.
     """
     return (
         decision.transitions == _ONLY_ACKNOWLEDGED
@@ -169,19 +183,19 @@ def may_postpone_write(decision: LifecycleDecision, answer: CheckpointAnswer | N
 
 
 def next_wake(eviction: Eviction) -> datetime | None:
-    """Return when `decide` may say something new although nothing was observed; `None`: never."""
+    """Return when `decide` may change its answer without a new observation; `None`: never."""
     return eviction.deadline if eviction.phase in WITH_DEADLINE else None
 
 
 def awaits_workload(phase: Phase) -> bool:
-    """True where the workload was told and may answer."""
+    """True if the workload has been notified and may answer."""
     return phase in AWAITING_WORKLOAD
 
 
 def _observe(eviction: Eviction, context: _Context) -> Observation | None:
-    """Return the one thing that counts most: what ends the wait before what prolongs it."""
+    """Return the observation that counts: one that ends the wait before one that prolongs it."""
     seen, phase = context.seen, eviction.phase
-    is_to_stay = seen.eviction_blocked and termination.stays_for_budget(
+    stays = seen.eviction_blocked and termination.stays_for_budget(
         eviction, context.settings, context.now
     )
     facts = (
@@ -197,9 +211,9 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
             Observation.RELEASED,
         ),
         (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
-        (phase is Phase.TERMINATING and is_to_stay, Observation.HELD_BY_BUDGET),
+        (phase is Phase.TERMINATING and stays, Observation.HELD_BY_BUDGET),
     )
-    certain = next((observation for is_so, observation in facts if is_so), None)
+    certain = next((observation for applies, observation in facts if applies), None)
     if certain is not None:
         return certain
     if phase is Phase.REQUESTED:
@@ -214,12 +228,12 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
 
 
 def _observe_request(eviction: Eviction, context: _Context) -> Observation:
-    reprieve = context.seen.protection
-    if reprieve is not None and eviction.source.is_preemption:
-        if reprieve.until is None:
+    protection = context.seen.protection
+    if protection is not None and eviction.source.is_preemption:
+        if protection.until is None:
             return Observation.PROTECTED
-        # Once: a deadline that somebody moves for ever would protect for ever.
-        if eviction.refused_on is None and context.now < reprieve.until:
+        # Only once: without this, a deadline that keeps moving would protect the pod for ever.
+        if eviction.refused_on is None and context.now < protection.until:
             return Observation.PROTECTED_FOR_NOW
     return (
         Observation.CHECKPOINT_WANTED
@@ -237,7 +251,10 @@ def _observe_answer(eviction: Eviction, seen: ObservedVictim) -> Observation | N
 
 
 def _observe_loss(eviction: Eviction, context: _Context) -> Observation | None:
-    """Return that it must be asked again, where there is an attempt left; of one that forgot, also some time."""
+    """Return that the workload must be asked again, if an attempt is left.
+
+    A workload that forgot the request also needs time left.
+    """
     if eviction.attempt >= MAX_ATTEMPTS:
         return None
     is_forgotten = context.seen.request_forgotten and not _is_over(eviction, context.now)
@@ -275,18 +292,18 @@ def _enter(eviction: Eviction, move: Transition, context: _Context) -> Eviction:
 
 
 def _enter_requested(eviction: Eviction, context: _Context) -> Eviction:
-    """Ask again; whoever insists is the one who asks from now on, and who may take it back."""
+    """Ask again. If the request is a new one, only that one can be cancelled from now on."""
     if context.seen.is_requested_by_deleter:
         eviction = replace(eviction, source=Source.LABEL, cause=PreemptionCause.REQUEST)
     return replace(eviction, deadline=None)
 
 
 def _enter_reprieved(eviction: Eviction, context: _Context) -> Eviction:
-    reprieve = context.seen.protection
-    assert reprieve is not None
-    assert reprieve.until is not None
-    until = min(reprieve.until, termination.ceiling_of(eviction, context.settings))
-    return replace(eviction, refused_on=reprieve.reason, deadline=until)
+    protection = context.seen.protection
+    assert protection is not None
+    assert protection.until is not None
+    until = min(protection.until, termination.ceiling_of(eviction, context.settings))
+    return replace(eviction, refused_on=protection.reason, deadline=until)
 
 
 def _enter_spared(eviction: Eviction, context: _Context) -> Eviction:
@@ -295,13 +312,16 @@ def _enter_spared(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_hinted(eviction: Eviction, context: _Context) -> Eviction:
-    """Give the whole timeout, also where an operator lost the hint; but nobody gains time by forgetting."""
-    told = replace(
+    """Give the whole timeout, also if an operator lost the hint.
+
+    A workload that forgot the request gets no more time.
+    """
+    hinted = replace(
         eviction, hinted_at=eviction.hinted_at or context.now, attempt=eviction.attempt + 1
     )
     if context.seen.request_forgotten and eviction.deadline is not None:
-        return told
-    return _prolong(told, context.now + timedelta(seconds=context.plan.timeout_seconds), context)
+        return hinted
+    return _prolong(hinted, context.now + timedelta(seconds=context.plan.timeout_seconds), context)
 
 
 def _enter_extended(eviction: Eviction, context: _Context) -> Eviction:
@@ -312,14 +332,14 @@ def _enter_extended(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_deferred(eviction: Eviction, context: _Context) -> Eviction:
-    """Grant what is asked for, up to `max-deferral`."""
+    """Grant the time that the workload asks for, up to `max-deferral`."""
     answer, longest = context.seen.answer, context.plan.max_deferral_seconds
-    asked = (
+    seconds = (
         longest
         if answer is None or answer.defer_seconds is None
         else min(answer.defer_seconds, longest)
     )
-    return _prolong(eviction, context.now + timedelta(seconds=asked), context)
+    return _prolong(eviction, context.now + timedelta(seconds=seconds), context)
 
 
 def _enter_saved(eviction: Eviction, context: _Context) -> Eviction:
@@ -334,7 +354,10 @@ def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
-    """Choose the grace, once: the pod's own, shortened by the mark and by the admin; below one second on a lost node only."""
+    """Choose the grace period, once: the pod's own, shortened by the mark and by the admin.
+
+    It is below one second only on a lost node.
+    """
     if context.settings.force_delete_on_lost_nodes and context.seen.is_node_lost:
         return replace(eviction, grace_seconds=0, deadline=None)
     limits = [context.seen.pod_grace_seconds, context.settings.grace_cap_seconds]
@@ -366,6 +389,6 @@ def _is_over(eviction: Eviction, now: datetime) -> bool:
 
 
 def _prolong(eviction: Eviction, deadline: datetime, context: _Context) -> Eviction:
-    """Move the deadline, at most to the ceiling, and never to an earlier moment than the workload was told."""
+    """Move the deadline, at most to the ceiling, and never before the one the workload knows."""
     bounded = min(deadline, termination.ceiling_of(eviction, context.settings))
     return replace(eviction, deadline=max(bounded, eviction.deadline or bounded))

@@ -1,9 +1,11 @@
-"""A soft-eviction mark: somebody asks that a pod go. Nothing is deleted yet.
+"""A soft-eviction mark: the request that a pod leaves. A mark alone deletes nothing.
 
-Four dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our label `requested` or `evict`; Koordinator's
-annotation, JSON `{timestamp, deleteOptions, initiator, reason}` or the bare `true` that its comment allows; the label
-of the same key that its proposal describes; and the annotation by which the operator says that a native Eviction asks. Timestamps are information: notice always counts from when Reprieve sees
-the mark, so that a date in the past shortens nobody's time.
+There are four dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our
+label, `requested` or `evict`; Koordinator's annotation, JSON `{timestamp, deleteOptions, initiator,
+reason}` or the bare `true` that its comment allows; the label of the same key in its proposal; and
+the annotation by which the operator records that a native Eviction asks. Timestamps are information
+only. Notice always counts from when Reprieve sees the mark, so that a date in the past shortens no
+notice.
 """
 
 import json
@@ -12,55 +14,65 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reprieve_policy.keys import EVICTION_REQUEST, KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.json_document import is_optional_text, is_whole_number
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 REQUESTED = "requested"
 """The value of our label that a user sets."""
 
 EVICT = "evict"
-"""What the guard sets for an eviction: the pod is ended by one, as whoever asked may evict it and perhaps not delete it."""
+"""The value that the guard sets for an eviction. The pod is then evicted, because the requesting
+client may evict it and perhaps not delete it."""
 
 REQUESTING_VALUES = (REQUESTED, EVICT)
-"""The values of our label that ask by themselves."""
+"""The values of our label that are a request by themselves."""
 
 MARKED = "marked"
-"""What Reprieve sets beside a mark in another dialect, so that the operator's watch selects the pod. It asks for nothing
-by itself: without this, a mark that was taken back before the operator saw it would leave our label behind, and evict."""
+"""The value that Reprieve sets beside a mark in another dialect, so that the operator's watch
+selects the pod. It is no request by itself. Without this, a mark that was removed before the
+operator saw it would leave our label behind, and the pod would be evicted."""
 
 GUARD_INITIATOR = "kube-scheduler"
 RECLAIM_INITIATOR = "reprieve-reclaim"
-"""Who asks, in marks that Reprieve itself sets in Koordinator's annotation: for a scheduler, which sets none, and for a node's home."""
+"""Initiators of the marks that Reprieve itself sets in Koordinator's annotation: for a scheduler,
+which sets none, and for the Namespace that owns a node."""
 
 MAX_TEXT = 256
-"""Bytes kept of an initiator or a reason: the state must stay well below 4096 bytes."""
+"""Bytes kept of an initiator or a reason, because the state must stay well below 4096 bytes."""
 
 MAX_ANNOTATION = 16 * 1024
-"""Characters of an annotation that are read at all."""
+"""Characters of an annotation that are read; a longer one is not parsed."""
 
-_EXPECTED = 'must be "true" or a JSON object like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
+_EXPECTED = (
+    'must be "true" or a JSON object '
+    'like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
+)
 _NOT_A_MARK = ("", "false")
 _REQUESTED = "eviction requested"
-"""Why, in the words that the workload is told."""
-_INT64 = 2**63
+"""The reason in the message that the workload gets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Who asked, why and when, as far as the mark says."""
+    """Who asked, why and when, as far as the mark states it."""
 
     initiator: str = ""
     reason: str = ""
     requested_at: datetime | None = None
     grace_seconds: int | None = None
-    """`deleteOptions.gracePeriodSeconds`: may shorten the pod's own grace, never lengthen it."""
+    """`deleteOptions.gracePeriodSeconds`: may shorten the pod's own grace period, never lengthen
+    it."""
     request_uid: str = ""
-    """Of the native Eviction that asks."""
+    """The uid of the native Eviction that asks."""
 
 
 def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Violation | None:
-    """Return the pod's mark: a native Eviction's, else the most detailed; a violation where that is unreadable."""
+    """Return the pod's mark: a native Eviction's, else the most detailed one.
+
+    A violation if that one is unreadable; `None` if there is no mark.
+    """
     request = read_request(annotations)
     if request is not None:
         return request
@@ -68,28 +80,27 @@ def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Vi
         parsed = parse_annotation(
             annotations[KOORDINATOR_SOFT_EVICTION], annotation_path("", KOORDINATOR_SOFT_EVICTION)
         )
-        # An unreadable annotation does not take back a mark that somebody also set as a label.
+        # An unreadable annotation does not remove a mark that is also set as a label.
         if isinstance(parsed, Mark) or not _is_labelled(labels):
             return parsed
     return Mark(initiator=_label_initiator(labels)) if _is_labelled(labels) else None
 
 
 def is_marked(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """True where any dialect asks for an eviction, readable or not."""
+    """True if any dialect asks for an eviction, readable or not."""
     is_annotated = annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
     return _is_labelled(labels) or is_annotated or read_request(annotations) is not None
 
 
 def read_request(annotations: Mapping[str, str]) -> Mark | None:
-    """Return the mark by which a native Eviction asks; what the operator did not write is none."""
+    """Return the mark by which a native Eviction asks, `None` if the operator wrote none."""
     text = annotations.get(EVICTION_REQUEST, "")
-    if not text or len(text) > MAX_ANNOTATION:
+    if not text:
         return None
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+    document = json_document.read(text, MAX_ANNOTATION)
+    if not isinstance(document, dict):
         return None
-    uid = _text(document.get("uid")) if isinstance(document, dict) else ""
+    uid = _text(document.get("uid"))
     if not uid:
         return None
     return Mark(initiator=_text(document.get("requesters")), reason=_REQUESTED, request_uid=uid)
@@ -103,39 +114,36 @@ def render_request(uid: str, requesters: Iterable[str]) -> str:
 
 
 def parse_annotation(text: str, path: str) -> Mark | Violation:
-    """Read Koordinator's annotation. Unknown fields are ignored, known ones of a wrong type are violations."""
+    """Read Koordinator's annotation. Unknown fields are ignored; wrong types are violations."""
     if text == "true":
         return Mark()
     if len(text) > MAX_ANNOTATION:
         return Violation(
             path, ViolationKind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters"
         )
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return Violation(path, ViolationKind.INVALID, text, _EXPECTED)
+    document = json_document.read(text, MAX_ANNOTATION)
     if not isinstance(document, dict):
         return Violation(path, ViolationKind.INVALID, text, _EXPECTED)
     return _from_document(document, path)
 
 
 def is_written_by_reprieve(annotations: Mapping[str, str]) -> bool:
-    """True where Koordinator's annotation is there and Reprieve has set it; any other is its author's."""
-    found = parse_annotation(annotations.get(KOORDINATOR_SOFT_EVICTION, ""), "")
-    return isinstance(found, Mark) and found.initiator in (GUARD_INITIATOR, RECLAIM_INITIATOR)
+    """True if Koordinator's annotation is there and Reprieve has set it."""
+    parsed = parse_annotation(annotations.get(KOORDINATOR_SOFT_EVICTION, ""), "")
+    return isinstance(parsed, Mark) and parsed.initiator in (GUARD_INITIATOR, RECLAIM_INITIATOR)
 
 
-def render(found: Mark) -> str:
-    """Return a mark as Koordinator's annotation has it; what it does not say is left out."""
-    options = None if found.grace_seconds is None else {"gracePeriodSeconds": found.grace_seconds}
+def render(mark: Mark) -> str:
+    """Return a mark as Koordinator's annotation, without the fields that are not set."""
+    options = None if mark.grace_seconds is None else {"gracePeriodSeconds": mark.grace_seconds}
     document = {
-        "timestamp": None if found.requested_at is None else timestamp.render(found.requested_at),
+        "timestamp": None if mark.requested_at is None else timestamp.render(mark.requested_at),
         "deleteOptions": options,
-        "initiator": found.initiator or None,
-        "reason": found.reason or None,
+        "initiator": mark.initiator or None,
+        "reason": mark.reason or None,
     }
-    said = {key: value for key, value in document.items() if value is not None}
-    return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+    present = {key: value for key, value in document.items() if value is not None}
+    return json.dumps(present, separators=(",", ":"), ensure_ascii=False)
 
 
 def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
@@ -153,15 +161,20 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
         (
             "initiator",
             document.get("initiator"),
-            _is_text(document.get("initiator")),
+            is_optional_text(document.get("initiator")),
             "must be a string",
         ),
-        ("reason", document.get("reason"), _is_text(document.get("reason")), "must be a string"),
+        (
+            "reason",
+            document.get("reason"),
+            is_optional_text(document.get("reason")),
+            "must be a string",
+        ),
         ("deleteOptions", options, isinstance(options, dict), "must be an object"),
         (
             "deleteOptions.gracePeriodSeconds",
             grace,
-            _is_grace(grace),
+            grace is None or is_whole_number(grace, 0),
             "must be whole seconds, 0 or more",
         ),
     )
@@ -186,16 +199,6 @@ def _is_labelled(labels: Mapping[str, str]) -> bool:
 def _label_initiator(labels: Mapping[str, str]) -> str:
     value = labels.get(KOORDINATOR_SOFT_EVICTION, "")
     return "" if value in (*_NOT_A_MARK, "true") else _text(value)
-
-
-def _is_text(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_grace(value: object) -> bool:
-    return value is None or (
-        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64
-    )
 
 
 def _text(value: object) -> str:

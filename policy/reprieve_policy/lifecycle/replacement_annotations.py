@@ -1,7 +1,8 @@
-"""What a replacement is told: annotations, and where its workload asks for them, the same as environment variables.
+"""What a replacement gets: annotations, and on request the same values as environment variables.
 
-A variable is a reference to the annotation (the downward API), never a copy: a copy would be expanded where a path holds
-`$(NAME)`, would stand in the spec of a bare pod that is stored for its next replacement, and might say something else.
+A variable refers to the annotation (the downward API) and is never a copy. A copy would be expanded
+if a path contains `$(NAME)`, would be in the spec of a bare pod that is stored for its next
+replacement, and could differ from the annotation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ ENVIRONMENT: Mapping[str, str] = {
     keys.RESUME_FROM_CHECKPOINT: "REPRIEVE_RESUME_FROM_CHECKPOINT",
     keys.LAST_CHECKPOINT_AT: "REPRIEVE_LAST_CHECKPOINT_AT",
 }
-"""By annotation, the variable that says the same."""
+"""For each annotation, the variable with the same value."""
 
 
 _UNNAMED = "true"
@@ -32,7 +33,7 @@ _COUNT = WholeNumber(1, 2**31 - 1)
 
 
 class EnvironmentVariable(NamedTuple):
-    """An environment variable that says what an annotation of the pod says."""
+    """An environment variable with the value of one of the pod's annotations."""
 
     name: str
     annotation: str
@@ -58,9 +59,9 @@ def build_annotations(entry: ledger.LedgerEntry) -> Mapping[str, str]:
 
 
 def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
-    """Return what a replacement was told, `None` where it is none.
+    """Return the history that a replacement carries, `None` if the pod is not a replacement.
 
-    Whoever makes a pod may write it: it is information, and no decision is made by it.
+    It is information only, because the author of a pod may write it too. No decision depends on it.
     """
     count, first = (
         _COUNT.parse(annotations.get(keys.PREEMPTED_COUNT, ""), ""),
@@ -83,7 +84,10 @@ def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
 def build_variables(
     entry: ledger.LedgerEntry, annotations: Mapping[str, str], settings: PolicySettings
 ) -> tuple[EnvironmentVariable, ...]:
-    """Return the variables of the replacement: none unless its `annotations` ask, none that would be empty."""
+    """Return the variables of the replacement: none unless its `annotations` ask for them.
+
+    No variable is without a value.
+    """
     if not checkpoint_plan.read_leniently(annotations, settings).sets_environment:
         return ()
     return tuple(EnvironmentVariable(ENVIRONMENT[key], key) for key in build_annotations(entry))
@@ -92,7 +96,7 @@ def build_variables(
 def decide_changes(
     entry: ledger.LedgerEntry, view: PodView, settings: PolicySettings
 ) -> Iterator[MetadataChange | ListAddition]:
-    """Yield what makes a new pod the replacement that `entry` tells of."""
+    """Yield the changes that give a new pod the history in `entry`."""
     for key, value in build_annotations(entry).items():
         yield MetadataChange("annotations", key, value)
     variables = build_variables(entry, view.annotations, settings)
@@ -101,7 +105,7 @@ def decide_changes(
             known = {variable.name for variable in container.env or ()}
             path, is_there = f"/spec/{field}/{index}/env", container.env is not None
             yield from (
-                ListAddition(path, found.to_env_entry(), is_there)
-                for found in variables
-                if found.name not in known
+                ListAddition(path, variable.to_env_entry(), is_there)
+                for variable in variables
+                if variable.name not in known
             )

@@ -1,7 +1,7 @@
 """Jobs that are suspended instead of losing their pods one by one, and resumed after a back-off.
 
-Whether a Job may be suspended at all, how far its pods must be, what is kept on it meanwhile, and what becomes of that.
-`ending` says when suspending is the way.
+Whether a Job may be suspended, how far its pods must be, the record on the Job meanwhile, and what
+happens to that. `termination` decides when a Job is suspended.
 """
 
 import json
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube.objects import ObjectMeta, controller_of, labels_of
 
 from .eviction import CheckpointOutcome, Eviction, Phase
@@ -18,50 +18,53 @@ from .eviction import CheckpointOutcome, Eviction, Phase
 _OWN_CONTROLLER = "kubernetes.io/job-controller"
 _MAX_TEXT = 256
 _LAG = timedelta(seconds=60)
-"""The job controller notices a suspension within this; a later transition is somebody else's."""
+"""The job controller notices a suspension within this time. A later transition is not ours."""
 _SUSPENDING = (CheckpointOutcome.SAVED, CheckpointOutcome.SKIPPED)
-"""Document 001: whoever did not answer has failed, and is not suspended."""
+"""Outcomes that allow a suspension. Document 001: a workload that did not answer has failed, and is
+not suspended."""
 
 
 class SuspensionReadiness(Enum):
-    """How far a living pod of a Job is, as far as suspending the Job depends on it."""
+    """How far a live pod of a Job is, as far as suspending the Job depends on it."""
 
     PREVENTS_SUSPENSION = auto()
-    """No victim, one that has failed, or one that may only be evicted: it keeps the Job from being suspended."""
+    """It is not a victim, has failed, or may only be evicted: the Job must not be suspended."""
     SAVING = auto()
-    """A victim that may still have something to save."""
+    """A victim that may still have work to save."""
     READY = auto()
-    """It may go; what its replacement inherits is written."""
+    """It may be deleted; what its replacement inherits is written."""
     READY_WITH_CONDITION = auto()
-    """Its disruption is announced as well."""
+    """In addition, its pod condition is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspensionRecord:
-    """What is kept on a Job that Reprieve has suspended."""
+    """The record on a Job that Reprieve has suspended."""
 
     since: datetime
     until: datetime
     generation: int
-    """The Job's own as it was suspended: its spec is unchanged for as long as this is its generation."""
+    """The Job's generation when it was suspended. While it has this one, its spec is unchanged."""
 
 
 class SuspendedJobAction(Enum):
-    """What becomes of a Job that carries our label."""
+    """What to do with a Job that has our label."""
 
     KEEP = auto()
     RESUME = auto()
     DROP_RECORD = auto()
-    """Somebody has resumed it."""
+    """The Job has been resumed by another client."""
     RELEASE_OWNERSHIP = auto()
-    """Somebody else has suspended it since, or our hold cannot be read: it is theirs to resume."""
+    """Another client has suspended it since, or our record cannot be read: we must not resume
+    it."""
 
 
 def may_suspend(metadata: ObjectMeta, managed_by: str | None, *, selects_by_hand: bool) -> bool:
-    """True for a Job whose suspension nobody else decides on: neither another controller, nor a queue, nor an owner.
+    """True for a Job whose suspension no other controller, queue or owner decides on.
 
-    With a selector of its author's own (`manualSelector`), its pods lack the label by which all of them are found: without this,
-    a Job would be suspended of which only one pod is a victim, and the others would lose their work.
+    With a selector of its author's own (`manualSelector`), its pods lack the label by which we find
+    all of them. Without this, a Job would be suspended of which only one pod is a victim, and the
+    others would lose their work.
     """
     owner = controller_of(metadata)
     return (
@@ -74,12 +77,12 @@ def may_suspend(metadata: ObjectMeta, managed_by: str | None, *, selects_by_hand
 
 
 def ends_by_suspension(eviction: Eviction) -> bool:
-    """True for a victim whose end may be its Job's suspension."""
+    """True for a victim that may be ended by suspending its Job."""
     return eviction.outcome in _SUSPENDING
 
 
 def readiness_of(eviction: Eviction | None, *, is_announced: bool) -> SuspensionReadiness:
-    """Return how far a living pod is; `None`: it is no victim."""
+    """Return how far a live pod is; `None`: it is not a victim."""
     if (
         eviction is None
         or eviction.must_evict
@@ -92,39 +95,39 @@ def readiness_of(eviction: Eviction | None, *, is_announced: bool) -> Suspension
 
 
 def decide(
-    hold: SuspensionRecord | None,
+    record: SuspensionRecord | None,
     *,
     since: datetime | None,
     generation: int,
     is_suspended: bool,
     now: datetime,
 ) -> SuspendedJobAction:
-    """Return what becomes of a Job with our label; `since`: when the job controller saw it suspended, as it says."""
+    """Return what to do with a Job that has our label.
+
+    `since`: when the job controller noticed the suspension, by its own account.
+    """
     if not is_suspended:
         return SuspendedJobAction.DROP_RECORD
-    if hold is None:
+    if record is None:
         return SuspendedJobAction.RELEASE_OWNERSHIP
-    if generation != hold.generation and (since is None or since > hold.since + _LAG):
+    if generation != record.generation and (since is None or since > record.since + _LAG):
         return SuspendedJobAction.RELEASE_OWNERSHIP
-    return SuspendedJobAction.RESUME if now >= hold.until else SuspendedJobAction.KEEP
+    return SuspendedJobAction.RESUME if now >= record.until else SuspendedJobAction.KEEP
 
 
-def render(hold: SuspensionRecord) -> str:
-    """Return the hold as compact JSON."""
+def render(record: SuspensionRecord) -> str:
+    """Return the record as compact JSON."""
     document = {
         "v": 1,
-        "since": timestamp.render(hold.since),
-        "until": timestamp.render(hold.until),
+        "since": timestamp.render(record.since),
+        "until": timestamp.render(record.until),
     }
-    return json.dumps(document | {"generation": hold.generation}, separators=(",", ":"))
+    return json.dumps(document | {"generation": record.generation}, separators=(",", ":"))
 
 
 def parse(text: str) -> SuspensionRecord | None:
-    """Return the hold, `None` where the text is not one."""
-    try:
-        document = json.loads(text) if len(text) <= _MAX_TEXT else None
-    except (ValueError, RecursionError):
-        return None
+    """Return the record, `None` if the text is not one."""
+    document = json_document.read(text, _MAX_TEXT)
     if not isinstance(document, dict) or document.get("v") != 1:
         return None
     since, until = timestamp.parse(document.get("since")), timestamp.parse(document.get("until"))

@@ -1,13 +1,16 @@
-"""How a victim that may go is ended: by a DELETE, the Eviction API, or the suspension of the Job that owns it.
+"""How a victim is ended: by a DELETE, the Eviction API, or the suspension of the Job that owns it.
 
-When it may go is `life`'s; what was chosen is performed by the operator. All waiting in here ends at the victim's own
-ceiling (the setting `ceiling`, after it was requested): then it is a DELETE, whatever stands in the way. It is one at once
-on a lost node: no budget counts a pod there as healthy, and the node may return while somebody is waited for.
+`machine` decides when; the operator carries out the method chosen here. All waiting in here ends at
+the victim's ceiling (the setting `ceiling`, counted from the request). Then the victim is deleted,
+whatever stands in the way. On a lost node it is deleted at once: no budget counts a pod there as
+healthy, and the node may return during the wait.
 
-With one exception. A victim that was asked for through the Eviction API, or by an EvictionRequest, is evicted, and at its ceiling, where
-a budget holds it still, stood down (`life_table`): whoever may evict a pod, or ask for that, may not thereby delete it. Without this,
-a drain would end what a PodDisruptionBudget holds, after a little notice. Nor does that keep it from anybody: to whoever preempts it, it
-is then a pod like any other, also where an eviction asks for it anew.
+There is one exception. A victim that the Eviction API or an EvictionRequest asked for is evicted.
+If a budget still holds it at its ceiling, its eviction is cancelled (`transitions`), because a
+client with the right to evict a pod, or to ask for that, must not thereby delete it. Without this,
+a drain would end, after a short notice, what a PodDisruptionBudget holds. The exception protects
+the pod from no other client: for a preemptor it is then a pod like any other, also if an eviction
+asks for it again.
 """
 
 from collections.abc import Callable
@@ -25,27 +28,28 @@ from .transitions import TERMINAL
 
 
 class EvictionMethod(StrEnum):
-    """What is done now."""
+    """What to do now."""
 
     DELETE = "delete"
     EVICT = "evict"
-    """The Eviction API: a PodDisruptionBudget is honoured, and the API server writes the condition itself."""
+    """Use the Eviction API: it honours PodDisruptionBudgets and writes the condition itself."""
     SUSPEND = "suspend"
-    """The Job is suspended: the job controller deletes all of its pods, which have nothing more to say."""
+    """Suspend the Job: the job controller deletes all of its pods, of which no answer is
+    awaited."""
     SET_DISRUPTION_CONDITION = "announce"
-    """The disruption is announced, and the Job's other pods are waited for to be as far."""
+    """Write the pod's condition, and wait for the Job's other pods to be as far."""
     WAIT = "wait"
-    """The Job's other pods, or the job controller, are waited for."""
+    """Wait for the Job's other pods, or for the job controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerJobState:
-    """The Job that owns a victim, as far as suspending it is concerned."""
+    """The Job that owns a victim, as far as suspending it depends on it."""
 
     may_be_suspended: bool
     is_suspended: bool
     other_pods: frozenset[SuspensionReadiness]
-    """How far its other living pods are."""
+    """How far its other live pods are."""
 
 
 class _SuspensionRule(NamedTuple):
@@ -67,15 +71,20 @@ _SUSPENDING = (
 
 
 def depends_on_job(eviction: Eviction, settings: PolicySettings) -> bool:
-    """True where the way depends on the Job that owns the victim, if one does."""
-    may_be = settings.suspend_jobs and not eviction.must_evict
-    return may_be and not _is_on_lost_node(eviction) and suspension.ends_by_suspension(eviction)
+    """True if the method depends on the Job that owns the victim, if there is one."""
+    may_suspend = settings.suspend_jobs and not eviction.must_evict
+    return (
+        may_suspend and not _is_on_lost_node(eviction) and suspension.ends_by_suspension(eviction)
+    )
 
 
 def decide_method(
     eviction: Eviction, job: OwnerJobState | None, settings: PolicySettings, now: datetime
 ) -> EvictionMethod:
-    """Return how this victim, whose outcome is settled, is ended now; `job`: what owns it, where it is concerned."""
+    """Return how to end this victim now; its outcome is settled.
+
+    `job`: the Job that owns it, if the method depends on it.
+    """
     if eviction.must_evict:
         return EvictionMethod.EVICT
     if _is_on_lost_node(eviction) or now >= ceiling_of(eviction, settings):
@@ -86,48 +95,58 @@ def decide_method(
 
 
 def counts_as_preempted(eviction: Eviction, *, has_failed: bool) -> bool:
-    """True where a pod that ended by itself leaves its replacement what a deleted one would.
+    """True if a pod that ended by itself leaves its replacement the same as a deleted one.
 
-    With exit code 0 it is finished, and nothing replaces it. One that was told and failed before its DELETE went because
-    it was told.
+    With exit code 0 it is finished, and has no replacement. A pod that was notified and failed
+    before its DELETE ended because of the notice.
     """
     return has_failed and eviction.hinted_at is not None
 
 
 def is_recorded_in_ledger(eviction: Eviction) -> bool:
-    """True for one that was to be ended: what its replacement inherits is written before, and it may stay after all."""
+    """True for a victim whose end was decided: what its replacement inherits is already written.
+
+    The victim may stay after all.
+    """
     return eviction.grace_seconds is not None
 
 
 def stays_for_budget(eviction: Eviction, settings: PolicySettings, now: datetime) -> bool:
-    """True at the ceiling of one that may only be evicted: where it still cannot be, it is not deleted either."""
+    """True for a victim that may only be evicted and has reached its ceiling.
+
+    If it still cannot be evicted, it stays and is not deleted.
+    """
     return eviction.must_evict and now >= ceiling_of(eviction, settings)
 
 
 def is_held_by_budget(eviction: Eviction) -> bool:
-    """True for one that waits for nothing but to be evicted, or that goes and that a budget held before, and may hold again."""
-    may_be = eviction.phase is Phase.TERMINATING or eviction.held_since is not None
-    # One that was stood down, or taken back, stays: nobody waits for it.
-    return eviction.must_evict and may_be and eviction.phase not in TERMINAL
+    """True for a victim that only waits to be evicted.
+
+    Also for one that a budget held before and may hold again.
+    """
+    may_be_held = eviction.phase is Phase.TERMINATING or eviction.held_since is not None
+    # A pod whose eviction was cancelled stays: no preemptor waits for it.
+    return eviction.must_evict and may_be_held and eviction.phase not in TERMINAL
 
 
 def budget_held_since(eviction: Eviction) -> datetime:
-    """Return since when others wait for one that is held."""
+    """Return since when other pods wait for a victim that a budget holds."""
     return eviction.held_since or eviction.requested_at
 
 
 def budget_wait_ends_at(eviction: Eviction, settings: PolicySettings) -> datetime:
-    """Return when others wait no longer for one that is held."""
+    """Return when other pods stop waiting for a victim that a budget holds."""
     return budget_held_since(eviction) + timedelta(seconds=settings.ceiling_seconds)
 
 
 def carry_over_budget_hold(
     begun: Eviction, before: Eviction | None, settings: PolicySettings
 ) -> Eviction:
-    """Return the first state of a pod with what remains of the eviction before, which a budget held until its ceiling.
+    """Return the first state of a pod, with the hold of a previous eviction.
 
-    Notice begins anew; what others wait does not (`waits_until`), unless the pod was nobody's victim for as long as that. Without
-    this, whoever marks his own pod again and again, and holds it by a budget, would have others wait for its room for ever.
+    Notice begins again, but the time that other pods wait does not (`budget_wait_ends_at`), unless
+    the pod was no victim for as long as the ceiling. Without this, a user who keeps marking their
+    own pod and holds it by a budget would make other pods wait for its node for ever.
     """
     since = None if before is None else _previous_hold_began(before, settings)
     if before is None or since is None:
@@ -139,7 +158,7 @@ def carry_over_budget_hold(
 
 
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
-    """Return when nothing stands in the way any longer."""
+    """Return when the victim's wait ends, whatever stands in the way."""
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
 
 
@@ -149,10 +168,13 @@ def _previous_hold_began(before: Eviction, settings: PolicySettings) -> datetime
 
 
 def _is_on_lost_node(eviction: Eviction) -> bool:
-    """True for one on a lost node (`lost_node`)."""
+    """True for a victim on a lost node (`lost_node`)."""
     return eviction.grace_seconds == 0
 
 
 def _may_be_suspended(job: OwnerJobState) -> bool:
-    """A suspension takes all pods of a Job: one that is to stay, or that has failed, is never among them."""
+    """True if the Job may be suspended, which takes all its pods.
+
+    So none of them may be one that stays or that has failed.
+    """
     return job.may_be_suspended and SuspensionReadiness.PREVENTS_SUSPENSION not in job.other_pods

@@ -1,6 +1,6 @@
-"""A victim's life as a table: (phase x observation) -> move, and the words that it is told in. `life` walks it.
+"""A victim's life as a table: (phase x observation) -> transition. `machine` walks it.
 
-The README draws `TABLE`; a test compares their phases.
+The docs draw `TABLE`; a test compares their phases.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from .eviction import CheckpointOutcome, Phase
 
 
 class Observation(Enum):
-    """What can happen to a victim, as far as its life depends on it."""
+    """What can happen to a victim, as far as its phase depends on it."""
 
     PROTECTED = auto()
     PROTECTED_FOR_NOW = auto()
@@ -37,12 +37,12 @@ class Observation(Enum):
 
 
 class Transition(NamedTuple):
-    """Where an observation leads, and with which outcome where it settles one."""
+    """Where an observation leads, and the outcome if it decides one."""
 
     to: Phase
     outcome: CheckpointOutcome | None = None
     resends_hint: bool = False
-    """The workload is asked anew, and nothing else changes: neither the phase nor its deadline."""
+    """The workload is asked again. Nothing else changes: neither the phase nor its deadline."""
 
 
 TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.SPARED, Phase.FINISHED)
@@ -53,13 +53,13 @@ _ALWAYS: dict[Observation, Transition] = {
     Observation.CONTAINERS_ENDED: Transition(Phase.FINISHED, CheckpointOutcome.FINISHED),
     Observation.OBJECT_GONE: Transition(Phase.GONE, CheckpointOutcome.OVERTAKEN),
 }
-"""True in every phase before the DELETE."""
+"""Possible in every phase before the DELETE."""
 
 _ANSWERS: dict[Observation, Transition] = {
     Observation.SAVED: Transition(Phase.SAVED, CheckpointOutcome.SAVED),
     Observation.CANNOT: Transition(Phase.SETTLED, CheckpointOutcome.REFUSED),
 }
-"""True in every phase that waits for the workload."""
+"""Possible in every phase that waits for the workload."""
 
 TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
     Phase.REQUESTED: _ALWAYS
@@ -72,7 +72,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
     Phase.REPRIEVED: _ALWAYS
     | {
         Observation.PROTECTION_OVER: Transition(Phase.REQUESTED),
-        # Only a preemption is refused: somebody who wants the pod gone may ask for it all the same.
+        # Only a preemption is refused: a person or a drain may still ask for the pod to leave.
         Observation.REQUESTED_AGAIN: Transition(Phase.REQUESTED),
     },
     Phase.HINTED: _ALWAYS
@@ -86,7 +86,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
     Phase.CHECKPOINTING: _ALWAYS
     | _ANSWERS
     | {
-        # Back to `hinted`, it could be given more time twice.
+        # Not back to `hinted`: there the workload could get more time twice.
         Observation.REQUEST_FORGOTTEN: Transition(Phase.CHECKPOINTING, resends_hint=True),
         Observation.DEFERRED: Transition(Phase.DEFERRED),
         Observation.DEADLINE_ANSWERED: Transition(Phase.EXTENDED),
@@ -103,22 +103,24 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
         Observation.REQUEST_FORGOTTEN: Transition(Phase.DEFERRED, resends_hint=True),
         Observation.DEADLINE_ANSWERED: Transition(Phase.SETTLED, CheckpointOutcome.TIMED_OUT),
     },
-    # Nothing more is to be heard of it; it waits for the rest of its gang. One that goes alone is released as it enters.
+    # No more answers are awaited: the victim waits for the rest of its gang. A victim without a
+    # gang is released at once.
     Phase.SETTLED: _ALWAYS | {Observation.RELEASED: Transition(Phase.TERMINATING)},
     Phase.SAVED: _ALWAYS
     | {
         Observation.RELEASED: Transition(Phase.TERMINATING, CheckpointOutcome.SAVED),
-        # Whoever ends it, the checkpoint was made.
+        # The checkpoint was made, whatever ends the pod.
         Observation.DELETED_BY_OTHERS: Transition(Phase.TERMINATING, CheckpointOutcome.SAVED),
         Observation.CONTAINERS_ENDED: Transition(Phase.FINISHED, CheckpointOutcome.SAVED),
         Observation.OBJECT_GONE: Transition(Phase.GONE, CheckpointOutcome.SAVED),
     },
-    # Before the DELETE is out, something may still hold it up: a disruption budget, say.
+    # Before the DELETE is sent, something may still hold it up, such as a disruption budget.
     Phase.TERMINATING: {
         Observation.OBJECT_GONE: Transition(Phase.GONE),
         Observation.MARK_REMOVED: Transition(Phase.CANCELLED, CheckpointOutcome.CANCELLED),
         Observation.CONTAINERS_ENDED: Transition(Phase.FINISHED),
-        # What may only be evicted is not deleted at the ceiling: it stays, and its workload goes on.
+        # A pod that may only be evicted is not deleted at the ceiling: it stays, and its workload
+        # continues.
         Observation.HELD_BY_BUDGET: Transition(Phase.CANCELLED, CheckpointOutcome.HELD_BY_BUDGET),
     },
     Phase.GONE: {Observation.REPLACED: Transition(Phase.REQUEUED)},

@@ -1,1 +1,1 @@
-"""Who may be preempted: the guard's decision, protection, cost, reclaiming lent nodes."""
+"""Preemption: the guard's decision, protection, cost, victim selection, reclaiming lent nodes."""

@@ -4,14 +4,16 @@
 
 | part | hours | from |
 |---|---|---|
-| checkpoint | that the save takes: `estimated-checkpoint-time` for `auto`, the timeout for `manual` or where nothing is estimated | 001 `checkpoint_time` |
-| recompute | since the last checkpoint, or the start: for `none` only, all others save first | 001 `recompute_if_no_checkpoint` |
-| walltime | already used, times a share that rises from 0 at 10 % of the walltime to 1 at 90 % | 001 `remaining_walltime_value` |
+| checkpoint | `estimated-checkpoint-time` for `auto`, else the timeout | `checkpoint_time` |
+| recompute | since the last checkpoint or start, only `none` | `recompute_if_no_checkpoint` |
+| walltime | used, times 0 at 10 % of the walltime to 1 at 90 % | `remaining_walltime_value` |
 
-times the devices that the pod requests: its GPUs, or its CPUs where it requests none. So a cost is in GPU-hours or in
-CPU-hours, and says in which; victims are compared by the numbers alone.
+times the devices that the pod requests: its GPUs, or its CPUs if it requests no GPU. So a cost is
+in GPU-hours or in CPU-hours and names the device; victims are compared by the numbers alone. For
+`auto` without an estimate the timeout counts; a workload that saves first computes nothing again.
 
-Pure and total: any pod has one, never negative, and no annotation of a user's raises it beyond the admin's ceiling.
+Pure and total: every pod has a cost, it is never negative, and no user annotation raises it beyond
+the admin's ceiling.
 """
 
 from collections.abc import Mapping
@@ -30,14 +32,14 @@ from reprieve_policy.lifecycle.eviction import Device, RecordedCost
 
 _HOUR = 3600.0
 _LOW, _HIGH = 0.1, 0.9
-"""Shares of the walltime: below the first a pod has invested little, above the second it is let finish (001)."""
+"""Shares of the walltime: below the first little is invested, above the second a pod may finish."""
 
 _SIGNIFICANT = 4
-"""Digits: an estimate has no more."""
+"""Digits: an estimate is not more precise."""
 
 
 class Weights(NamedTuple):
-    """What each part counts."""
+    """The factor of each part."""
 
     checkpoint: float = 1.0
     recompute: float = 1.0
@@ -47,21 +49,22 @@ class Weights(NamedTuple):
 EQUAL_WEIGHTS = Weights()
 WEIGHTS: Mapping[str, Weights] = {
     "hpc-batch": EQUAL_WEIGHTS,
-    # 001 gives the checkpoint's cost w8 = 0.15 here and no number elsewhere: taken as three times the usual.
+    # 001 gives the checkpoint's cost w8 = 0.15 here and no number elsewhere: taken as three times
+    # the usual.
     "ml-training": Weights(checkpoint=3.0),
-    # It has no end to come near to, and nothing to compute again.
+    # A service has no end to come near to, and nothing to compute again.
     "service": Weights(recompute=0.0, walltime=0.0),
     # 001: "short-lived, low cost to preempt".
     "interactive": Weights(0.5, 0.5, 0.5),
-    # Never preempted; it counts where an admin wants to know what a drain costs.
+    # Never preempted; its cost matters to an admin who plans a drain.
     "sensitive": EQUAL_WEIGHTS,
 }
-"""By workload type; one that is not said weighs evenly."""
+"""By workload type; a pod without one weighs all parts equally."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkProgress:
-    """What is known of a pod's work."""
+    """How far a pod's work is, as far as known."""
 
     started_at: datetime | None = None
     saved_at: datetime | None = None
@@ -71,39 +74,39 @@ class WorkProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """The three parts, weighted, in hours of so many devices."""
+    """The three parts, weighted, in device-hours."""
 
     device: Device
     checkpoint: float
     recompute: float
     walltime: float
     stated: int = 0
-    """Koordinator's `eviction-cost`: the workload's own word, without a unit."""
+    """Koordinator's `eviction-cost`: what the workload itself states, without a unit."""
 
     @property
     def hours(self) -> float:
-        """All of it."""
+        """The sum of the three parts."""
         return self.checkpoint + self.recompute + self.walltime
 
     @property
     def sort_key(self) -> tuple[int, float]:
-        """By which victims of one class are chosen, cheapest first: what is stated goes before what is estimated."""
+        """Order victims of one class, cheapest first: a stated cost outranks an estimated one."""
         return self.stated, self.hours
 
     @property
     def recorded(self) -> RecordedCost:
-        """What a victim's state says of it."""
+        """The cost as a victim's state records it."""
         return RecordedCost(hours=float(f"{self.hours:.{_SIGNIFICANT}g}"), device=self.device)
 
 
 class CostInputs(NamedTuple):
-    """All of a cost that does not move with the clock: many pods share one."""
+    """The parts of a cost that do not depend on the time; many pods share one value."""
 
     device: Device = Device.CPU
     devices: float = 0.0
     checkpoint_seconds: float = 0.0
     checkpoints_on_eviction: bool = False
-    """It saves before it goes, and so computes nothing again."""
+    """The pod saves before it is deleted, and so computes nothing again."""
     weights: Weights = EQUAL_WEIGHTS
     stated: int = 0
 
@@ -127,7 +130,7 @@ def decide_cost(
 def cost_inputs_of(
     view: PodView, plan: CheckpointPlan, settings: PolicySettings, workload_type: str | None
 ) -> CostInputs:
-    """Return what a pod's cost is made of."""
+    """Return the time-independent parts of a pod's cost."""
     device, count = devices_of(view.spec)
     return CostInputs(
         device=device,
@@ -139,35 +142,35 @@ def cost_inputs_of(
     )
 
 
-def cost_of(stake: CostInputs, work: WorkProgress, now: datetime) -> Cost:
-    """Return what it costs to preempt a pod with this stake now."""
-    checkpoint, recompute, invested = (seconds / _HOUR for seconds in _parts(stake, work, now))
+def cost_of(inputs: CostInputs, work: WorkProgress, now: datetime) -> Cost:
+    """Return what it costs to preempt a pod with these inputs now."""
+    checkpoint, recompute, invested = (seconds / _HOUR for seconds in _parts(inputs, work, now))
     return Cost(
-        device=stake.device,
+        device=inputs.device,
         checkpoint=checkpoint,
         recompute=recompute,
         walltime=invested,
-        stated=stake.stated,
+        stated=inputs.stated,
     )
 
 
-def sort_key_of(stake: CostInputs, work: WorkProgress, now: datetime) -> tuple[int, float]:
-    """Return by what such pods are ordered, as `Cost.order` but in device-seconds: whole numbers of them add up exactly."""
-    return stake.stated, sum(_parts(stake, work, now))
+def sort_key_of(inputs: CostInputs, work: WorkProgress, now: datetime) -> tuple[int, float]:
+    """Return `Cost.sort_key` in device-seconds: whole numbers of seconds add up exactly."""
+    return inputs.stated, sum(_parts(inputs, work, now))
 
 
-def _parts(stake: CostInputs, work: WorkProgress, now: datetime) -> tuple[float, float, float]:
+def _parts(inputs: CostInputs, work: WorkProgress, now: datetime) -> tuple[float, float, float]:
     """Return the three parts in device-seconds."""
-    weights, devices = stake.weights, stake.devices
+    weights, devices = inputs.weights, inputs.devices
     return (
-        weights.checkpoint * devices * stake.checkpoint_seconds,
-        weights.recompute * devices * _recompute_seconds(stake, work, now),
+        weights.checkpoint * devices * inputs.checkpoint_seconds,
+        weights.recompute * devices * _recompute_seconds(inputs, work, now),
         weights.walltime * devices * _invested_seconds(work.walltime, now),
     )
 
 
 def devices_of(spec: Spec) -> tuple[Device, float]:
-    """Return what a pod's work is counted in, and how many of them it requests."""
+    """Return the device in which a pod's work is counted, and how many the pod requests."""
     amounts = pod_requests.of_pod(spec)
     accelerators = sum(amount for name, amount in amounts.items() if is_accelerator(name))
     if accelerators > 0:
@@ -176,7 +179,7 @@ def devices_of(spec: Spec) -> tuple[Device, float]:
 
 
 def is_accelerator(resource: str) -> bool:
-    """True for whole devices, of any vendor, and for NVIDIA's slices of one (MIG), which count as one each."""
+    """True for whole devices of any vendor, and for NVIDIA's MIG slices: each counts as one."""
     vendor, _, name = resource.rpartition("/")
     return bool(vendor) and (name in ("gpu", "tpu", "neuron") or name.startswith("mig-"))
 
@@ -189,10 +192,10 @@ def _checkpoint_seconds(plan: CheckpointPlan, settings: PolicySettings) -> float
     return plan.timeout_seconds
 
 
-def _recompute_seconds(stake: CostInputs, work: WorkProgress, now: datetime) -> float:
-    if stake.checkpoints_on_eviction or work.started_at is None:
+def _recompute_seconds(inputs: CostInputs, work: WorkProgress, now: datetime) -> float:
+    if inputs.checkpoints_on_eviction or work.started_at is None:
         return 0.0
-    # What was saved before it started (by the pod that it replaces) is no longer ago than its start.
+    # A checkpoint saved before the start (by the replaced pod) counts as saved at the start.
     since = max(work.started_at, work.saved_at or work.started_at)
     return max(0.0, (now - since).total_seconds())
 

@@ -1,33 +1,39 @@
-"""Whether a PodDisruptionBudget keeps a pod from being evicted now, as the API server finds after all admission.
+"""Whether a PodDisruptionBudget blocks the eviction of a pod now, as the API server decides.
 
-Mirrors `EvictionREST.Create` and `checkAndDecrement` of 1.37 (pkg/registry/core/pod/storage/eviction.go), for a pod that runs:
-of one that does not, it asks no budget.
+Mirrors `EvictionREST.Create` and `checkAndDecrement` of 1.37
+(pkg/registry/core/pod/storage/eviction.go) for a running pod: the API server checks no budget for a
+pod that does not run.
 """
 
 from collections.abc import Iterable
 
 from reprieve_policy.kube.objects import labels_of
 
-from .selection import node_fit, pod_constraints
+from .selection import node_fit
 from .selection.api_objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 
 _ALWAYS_ALLOW = "AlwaysAllow"
 
 
 def is_eviction_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> bool:
-    """True where the pod's budget allows no eviction of it; `budgets`: those of its namespace.
+    """True if the pod's budget allows no eviction; `budgets` are those of its namespace.
 
-    With several nothing is said: the API server evicts no such pod (500) until somebody has mended that.
+    False with several budgets: the API server evicts no such pod (500) until an admin corrects
+    that.
     """
     own = [budget for budget in budgets if _selects(budget, pod)]
     return len(own) == 1 and _blocks_eviction(own[0], pod)
 
 
 def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Unlike for kube-scheduler (`choosing.budgets`), an empty selector selects all pods, and one without labels may be selected."""
+    """Return whether the budget covers the pod.
+
+    Unlike for kube-scheduler (`selection.pdb_usage`), an empty selector selects all pods, and a pod
+    without labels may be selected.
+    """
     selector, labels = budget.spec.selector, labels_of(pod.metadata)
     return selector is not None and all(
-        node_fit.satisfies(one, labels) for one in pod_constraints.requirements_of(selector)
+        node_fit.satisfies(one, labels) for one in node_fit.requirements_of(selector)
     )
 
 
@@ -40,7 +46,7 @@ def _blocks_eviction(budget: PodDisruptionBudget, pod: Pod) -> bool:
 
 
 def _is_met(status: PodDisruptionBudgetStatus) -> bool:
-    """A pod that is not ready does not count among those that the budget has: where there are enough, it may go."""
+    """True if the budget has enough healthy pods: a pod that is not ready is not one of them."""
     return status.currentHealthy >= status.desiredHealthy > 0
 
 

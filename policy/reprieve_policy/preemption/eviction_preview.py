@@ -1,7 +1,8 @@
-"""What would happen to a pod that had to go: at what cost, and step by step. Who may preempt it is `choosing.prospect`'s to say.
+"""Preview of an eviction: its cost, and its steps.
 
-For a person (`reprieve explain`). Nothing is decided here: it puts together what `cost`, `checkpoint` and `ending` decide,
-by the same functions that the operator calls.
+For `reprieve explain`. Nothing is decided here: it combines what `cost`, `checkpoint_plan` and
+`eviction_method` decide, by the same functions that the operator calls. Which preemptors may take
+the pod is in `selection.explain`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,91 +34,100 @@ from . import cost
 from .cost import Cost, WorkProgress
 
 _DEFAULT_GRACE_SECONDS = 30
-"""Kubernetes' own."""
+"""The default of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewedPod:
-    """A pod, and how far it is. Times are aware UTC."""
+    """A pod and its progress. Times are aware UTC."""
 
     view: PodView
     metadata: ObjectMeta
     has_started: bool
     work: WorkProgress
     disruption_mode: DisruptionMode = DisruptionMode.SINGLE
-    """Of its gang, where it has one."""
+    """The mode of its gang, if it has one."""
     native_group: PodGroupInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionPreview:
-    """Everything that `reprieve explain` says of one pod."""
+    """Everything that `reprieve explain` shows about one pod."""
 
     cost: Cost
     steps: tuple[str, ...]
 
 
-def preview(subject: PreviewedPod, facts: Facts, now: datetime) -> EvictionPreview:
-    """Return what would happen to the pod, were it asked to go at `now`."""
-    view, settings = subject.view, facts.settings
+def preview(pod: PreviewedPod, facts: Facts, now: datetime) -> EvictionPreview:
+    """Return what would happen to the pod if its eviction started at `now`."""
+    view, settings = pod.view, facts.settings
     plan = checkpoint_plan.read_leniently(view.annotations, settings)
     workload_type = facts.namespace.workload_type
     return EvictionPreview(
-        cost=cost.decide_cost(view, plan, subject.work, settings, now, workload_type=workload_type),
-        steps=tuple(_steps(subject, plan, settings)),
+        cost=cost.decide_cost(view, plan, pod.work, settings, now, workload_type=workload_type),
+        steps=tuple(_steps(pod, plan, settings)),
     )
 
 
-def _steps(subject: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> Iterator[str]:
-    yield from _notice(subject, plan, settings)
-    gang_of = membership.read(subject.view)
-    if gang_of is not None and subject.disruption_mode is DisruptionMode.ALL:
-        yield f"its gang {quote(gang_of.name)} goes as a whole: none is deleted before the last has answered"
-    if (
-        gang_of is not None
-        and subject.native_group is not None
-        and subject.native_group.min_count is not None
-    ):
-        yield f"its PodGroup {quote(gang_of.name)} places {subject.native_group.min_count} pods together, or none"
-    owner = controller_of(subject.metadata)
+def _steps(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> Iterator[str]:
+    yield from _notice(pod, plan, settings)
+    gang = membership.read(pod.view)
+    if gang is not None and pod.disruption_mode is DisruptionMode.ALL:
+        yield (
+            f"its gang {quote(gang.name)} is evicted as a unit: "
+            "no member is deleted before the last has answered"
+        )
+    if gang is not None and pod.native_group is not None and pod.native_group.min_count is not None:
+        together = pod.native_group.min_count
+        yield f"its PodGroup {quote(gang.name)} places {together} pods together, or none"
+    owner = controller_of(pod.metadata)
     if plan.requeue is Requeue.AUTO and owners.ledger_kind_of(owner) is not None:
-        yield "what its replacement needs to know is written to its controller, or to what that is a part of"
-    grace = _grace_seconds(subject, settings)
+        yield (
+            "what its replacement needs to know is written to its controller, "
+            "or to that controller's owner"
+        )
+    grace = _grace_seconds(pod, settings)
     yield f"{_END[settings.end_with]}, with {duration.render(grace)} between SIGTERM and SIGKILL"
     if settings.suspend_jobs and owner is not None and owner.kind == "Job":
-        back = duration.render(settings.suspended_job_backoff_seconds)
-        yield f"where all pods of its Job must go and none has failed to save, that is suspended instead, for {back}"
-    yield _succession(subject, plan, settings)
+        backoff = duration.render(settings.suspended_job_backoff_seconds)
+        yield (
+            "if all pods of its Job are victims and none failed to save, "
+            f"the Job is suspended instead, for {backoff}"
+        )
+    yield _succession(pod, plan, settings)
 
 
-def _notice(subject: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> Iterator[str]:
+def _notice(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> Iterator[str]:
     if not plan.gives_notice:
-        yield "nobody is asked and nothing is waited for: it wants no checkpoint"
+        yield "it gets no notice: it wants no checkpoint"
         return
-    if not subject.has_started:
-        yield "nobody is asked and nothing is waited for: it has not started"
+    if not pod.has_started:
+        yield "it gets no notice: it has not started"
         return
     yield f"it is asked to save a checkpoint: {_carry(plan.hint)}"
     ceiling = settings.ceiling_seconds
-    longer = min(plan.timeout_seconds * (100 + settings.extension_percent) // 100, ceiling)
-    times = [f"it has {duration.render(min(plan.timeout_seconds, ceiling))}"]
-    if longer > plan.timeout_seconds:
-        times.append(f"{duration.render(longer)} if it answers and is slow")
+    extended = min(plan.timeout_seconds * (100 + settings.extension_percent) // 100, ceiling)
+    phrases = [f"it has {duration.render(min(plan.timeout_seconds, ceiling))}"]
+    if extended > plan.timeout_seconds:
+        phrases.append(f"{duration.render(extended)} if it answers and is slow")
     if plan.max_deferral_seconds:
-        times.append(
+        phrases.append(
             f"up to {duration.render(plan.max_deferral_seconds)} more where it asks for that"
         )
-    yield ", ".join(times) + f"; never more than {duration.render(ceiling)} in all"
+    yield ", ".join(phrases) + f"; never more than {duration.render(ceiling)} in all"
 
 
-def _succession(subject: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> str:
-    """Return what takes its place."""
-    owner, is_inherited = controller_of(subject.metadata), plan.requeue is Requeue.AUTO
+def _succession(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> str:
+    """Return what replaces the pod."""
+    owner, is_inherited = controller_of(pod.metadata), plan.requeue is Requeue.AUTO
     if owner is not None:
-        is_told = is_inherited and owners.ledger_kind_of(owner) is not None
-        return f"{_name(owner)} replaces it; the replacement {_INHERITANCE[is_told]}"
-    if settings.recreate_bare_pods and is_inherited and not subject.metadata.ownerReferences:
-        return f"where its Namespace lets Reprieve create pods, it is made anew; the replacement {_INHERITANCE[True]}"
+        is_informed = is_inherited and owners.ledger_kind_of(owner) is not None
+        return f"{_name(owner)} replaces it; the replacement {_INHERITANCE[is_informed]}"
+    if settings.recreate_bare_pods and is_inherited and not pod.metadata.ownerReferences:
+        return (
+            "if its Namespace lets Reprieve create pods, Reprieve creates it again; "
+            f"the replacement {_INHERITANCE[True]}"
+        )
     return "nothing replaces it: it has no controller"
 
 
@@ -136,10 +146,10 @@ def _carry(hint: Hint) -> str:
     )
 
 
-def _grace_seconds(subject: PreviewedPod, settings: PolicySettings) -> int:
-    said = subject.view.spec.terminationGracePeriodSeconds
-    own = _DEFAULT_GRACE_SECONDS if said is None else said
-    return max(MIN_GRACE_SECONDS, min(own, settings.grace_cap_seconds))
+def _grace_seconds(pod: PreviewedPod, settings: PolicySettings) -> int:
+    own_grace = pod.view.spec.terminationGracePeriodSeconds
+    grace = _DEFAULT_GRACE_SECONDS if own_grace is None else own_grace
+    return max(MIN_GRACE_SECONDS, min(grace, settings.grace_cap_seconds))
 
 
 def _name(owner: OwnerReference) -> str:
@@ -148,9 +158,10 @@ def _name(owner: OwnerReference) -> str:
 
 _END: Mapping[str, str] = {
     DELETE: "it is deleted",
-    EVICT: "it is evicted as soon as its PodDisruptionBudget lets it go, and deleted where that is not in time",
+    EVICT: "it is evicted as soon as its PodDisruptionBudget allows that, "
+    "and deleted if that is too late",
 }
 _INHERITANCE = {
-    True: "is told of the preemption and of the checkpoint",
-    False: "is told nothing",
+    True: "is informed of the preemption and the checkpoint",
+    False: "is not informed",
 }

@@ -1,12 +1,14 @@
-"""The guard's ruling: a scheduler deletes a pod, or somebody evicts it, and it may be owed notice first.
+"""The guard's decision on a scheduler's deletion, or an eviction: the pod may need notice.
 
-Level-based: what the pod carries (its mark, its state) says how far its notice is, so that it makes no difference how often
-anybody asks, which replica answers, or what was answered before. A refusal always ends: at the ceiling, with the protection
-that it is based on, or because no operator is there to save anything.
+Level-based: the pod's own mark and state say how far its notice is. So the answer does not depend
+on how often a client asks, which replica answers, or what was answered before. Every refusal ends:
+at the ceiling, with the protection that it is based on, or because no operator is there to save
+anything.
 
-How often a refused scheduler may come back follows from kube-scheduler's own code (1.37, `framework/preemption/executor.go`):
-asynchronous preemption begins anew at once after an error, unless the client waits as `Retry-After` says, and synchronous
-preemption sleeps so long in the scheduling loop.
+How often a refused scheduler may come back follows from kube-scheduler's own code (1.37,
+`framework/preemption/executor.go`): after an error, asynchronous preemption starts again at once
+unless the client waits as `Retry-After` says, and synchronous preemption sleeps for that time in
+the scheduling loop.
 """
 
 import math
@@ -39,163 +41,173 @@ from reprieve_policy.verdict import (
     label_path,
 )
 
-from . import protection as reprieve
+from . import protection as protection_rules
 from . import selection
 from .selection import Refusal
 
 GRACE_AFTER_CEILING_SECONDS = 60
-"""Beyond the ceiling, and for a mark that nobody takes up: an operator that leads and does nothing must not hold up others."""
+"""Beyond the ceiling, and for an unprocessed mark: a leading but idle operator must not block."""
 
 MIN_RETRY_SECONDS = 4
-"""For each victim. A client of Kubernetes tries eleven times, then the scheduler begins anew without a pause: with 2, two victims
-of which each of two replicas sees one would bring 1.1 calls a second."""
+"""For each victim. A Kubernetes client tries eleven times, then the scheduler starts again at once.
+
+With 2, two victims, each seen by one of two replicas, would cause 1.1 calls a second.
+"""
 MAX_RETRY_SECONDS = 30
-"""Enough for any number of victims: kube-scheduler deletes 16 of a preemptor's at a time (`framework/parallelize`)."""
+"""For any number of victims: kube-scheduler deletes 16 at a time (`framework/parallelize`)."""
 REFUSED_RETRY_SECONDS = 5
-"""Of a preemption that is refused, not put off. Meanwhile the scheduler does not look elsewhere for its preemptor: shorter."""
+"""For a refused preemption. Shorter: until then the scheduler tries no other node for its pod."""
 
 
 class RequestKind(Enum):
-    """How somebody asks."""
+    """How the deletion is requested."""
 
     PREEMPTION = auto()
-    """A scheduler's DELETE: it may be refused."""
+    """A scheduler's DELETE: the guard may refuse it."""
     EVICTION = auto()
-    """The Eviction API: notice is given, then it is honoured, whatever the pod is."""
+    """The Eviction API: the pod gets notice, then the eviction is honoured, whatever the pod is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPod:
-    """The pod that somebody wants gone, as it is now."""
+    """The pod whose deletion is requested, as it is now."""
 
     view: PodView
     state: Eviction | None = None
     is_marked: bool = False
-    """It carries a mark that the operator has not taken up."""
+    """It carries a mark that the operator has not processed."""
     is_terminating: bool = False
     """It has ended, or is being deleted."""
     has_started: bool = True
     evicted_as_a_unit: bool = False
-    """All of its gang goes with it."""
+    """All of its gang is evicted with it."""
     walltime: Walltime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requester:
-    """Who wants it gone, as far as anybody knows."""
+    """The origin of the request, as far as known."""
 
     request_kind: RequestKind
     refusal: Refusal | None = None
-    """Why the preemptor may not have this pod; `None` also where nobody knows who it is."""
+    """Why the preemptor may not take this pod; `None` also if the preemptor is unknown."""
     has_victims_elsewhere: bool = False
     """Its victims on another node are not gone yet."""
     is_exempt: bool = False
-    """The preemptor is Kubernetes' own, or of an exempt Namespace: what a node or a cluster needs waits for notice, and no longer."""
+    """The preemptor is system-critical or in an exempt Namespace: it waits for notice only."""
     eviction_blocked: bool = False
-    """A PodDisruptionBudget allows no eviction of the pod now (`disruption_budget`)."""
+    """A PodDisruptionBudget allows no eviction of the pod now (`eviction_pdb`)."""
     unprocessed_mark_seconds: float = 0.0
-    """How long the pod has been seen with a mark that nobody took up."""
+    """How long the pod has been seen with a mark that no operator processed."""
 
     @property
     def overrides_protection(self) -> bool:
-        """True where the pod gets notice and goes, whatever protects it against preemption."""
+        """True if the pod gets notice and is then evicted, whatever protects it."""
         return self.request_kind is RequestKind.EVICTION or self.is_exempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardDecision:
-    """What is answered, and whether the pod is to be marked."""
+    """The answer, and whether to mark the pod."""
 
     violation: Violation | None = None
     """`None`: allowed."""
     until: datetime | None = None
-    """When the answer may be another one; `None` where nobody knows."""
+    """When the answer may change; `None` if that is unknown."""
     is_postponed: bool = False
-    """True where the pod goes, later; false where this preemption is refused."""
+    """True if the pod goes later; false if this preemption is refused."""
     sets_mark: bool = False
     warning: str = ""
 
     @property
     def is_allowed(self) -> bool:
-        """True where the pod may go now."""
+        """True if the pod may be deleted now."""
         return self.violation is None
 
 
 ALLOWED = GuardDecision()
 
 
-def decide(sought: TargetPod, seeker: Requester, facts: Facts, now: datetime) -> GuardDecision:
-    """Return what whoever wants this pod gone is told; `now` is aware UTC."""
-    if sought.is_terminating or facts.namespace.enforcement == OFF or not facts.operator_is_live:
+def decide(target: TargetPod, requester: Requester, facts: Facts, now: datetime) -> GuardDecision:
+    """Return the answer to a request to delete this pod; `now` is aware UTC."""
+    if target.is_terminating or facts.namespace.enforcement == OFF or not facts.operator_is_live:
         return ALLOWED
-    ruling = _decide_requested(sought, seeker, facts, now)
-    if ruling is None and not seeker.overrides_protection:
-        ruling = _decide_protected(sought, seeker, facts, now)
-    if ruling is None:
-        ruling = _decide_unprotected(sought, seeker, facts, now)
-    if facts.namespace.enforcement == WARN and ruling.violation is not None:
-        return GuardDecision(warning=str(ruling.violation))
-    return ruling
+    decision = _decide_requested(target, requester, facts, now)
+    if decision is None and not requester.overrides_protection:
+        decision = _decide_protected(target, requester, facts, now)
+    if decision is None:
+        decision = _decide_unprotected(target, requester, facts, now)
+    if facts.namespace.enforcement == WARN and decision.violation is not None:
+        return GuardDecision(warning=str(decision.violation))
+    return decision
 
 
 def retry_after(
-    ruling: GuardDecision,
-    door: RequestKind,
+    decision: GuardDecision,
+    request_kind: RequestKind,
     *,
     is_asynchronous: bool,
     is_short: bool = False,
     fellows: int,
     now: datetime,
 ) -> int | None:
-    """Return the seconds that the client is asked to wait; `None` where it is to come back by itself.
+    """Return the seconds that the client must wait; `None` if it comes back by itself.
 
-    `fellows`: victims of the same node that were refused lately, this one among them; each is a client of its own. Where
-    there are several, the scheduler waits for all of them: it is not asked to sleep longer than the rate demands. Nor is it where
-    the answer had better be `is_short`.
+    `fellows`: victims on the same node that were refused recently, this one included; each is a
+    separate client. With several victims the scheduler waits for all of them, so each wait is only
+    as long as the rate limit demands. The same holds if the answer should be short (`is_short`).
     """
-    if door is RequestKind.EVICTION or not is_asynchronous:
+    if request_kind is RequestKind.EVICTION or not is_asynchronous:
         return None
     least = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, fellows))
     if is_short:
         return least
-    most = MAX_RETRY_SECONDS if ruling.is_postponed else REFUSED_RETRY_SECONDS
-    if ruling.until is None or fellows > 1:
-        return max(least, MIN_RETRY_SECONDS if ruling.is_postponed else most)
-    return max(least, min(most, math.ceil((ruling.until - now).total_seconds())))
+    most = MAX_RETRY_SECONDS if decision.is_postponed else REFUSED_RETRY_SECONDS
+    if decision.until is None or fellows > 1:
+        return max(least, MIN_RETRY_SECONDS if decision.is_postponed else most)
+    return max(least, min(most, math.ceil((decision.until - now).total_seconds())))
 
 
 def should_answer_not_found(
-    ruling: GuardDecision, door: RequestKind, *, is_asynchronous: bool, is_followed: bool
+    decision: GuardDecision, request_kind: RequestKind, *, is_asynchronous: bool, is_followed: bool
 ) -> bool:
-    """True where the scheduler is told that the pod is gone, which it then waits to see; `is_followed`: others go with it.
+    """True if the scheduler gets "not found" and then waits to see the pod gone.
 
-    kube-scheduler deletes the last victim only once it is through with all before, and does not look at its preemptor until
-    then. Without this, victims that save and go while it sleeps over the first would go unnoticed, and their room stay
-    empty for up to five minutes. Told so, it is through at once, and sleeps over the last.
+    `is_followed`: other victims are deleted after this one. kube-scheduler deletes the last victim
+    only after all others, and does not retry its preemptor until then. Without this, victims that
+    save and leave while it sleeps over the first would go unnoticed, and their room would stay
+    empty for up to five minutes. With this answer it proceeds at once, and sleeps over the last
+    victim.
     """
     return (
-        door is RequestKind.PREEMPTION and is_asynchronous and ruling.is_postponed and is_followed
+        request_kind is RequestKind.PREEMPTION
+        and is_asynchronous
+        and decision.is_postponed
+        and is_followed
     )
 
 
 def mark_changes(
-    door: RequestKind,
+    request_kind: RequestKind,
     preemptor_uid: str,
     now: datetime,
     *,
     is_exempt: bool = False,
     is_for_sensitive: bool = False,
 ) -> tuple[MetadataChange, ...]:
-    """Return the mark: a scheduler's is Koordinator's, so that it is read as a preemption; a drain's is ours, and honoured.
+    """Return the changes that mark the pod.
 
-    A drain's says that it is an eviction, so that it ends as one. Beside a scheduler's for Kubernetes' own (`is_exempt`) our label
-    asks by itself: without this, the operator would let a pod stay that nobody may preempt.
+    A scheduler's mark is in Koordinator's format, so that it is read as a preemption; a drain's is
+    Reprieve's own label and is honoured. A drain's mark says that it is an eviction, so that the
+    pod is evicted, not deleted. For a system-critical preemptor (`is_exempt`) our label requests
+    the eviction by itself: without this, the operator would keep a non-preemptible pod.
 
-    Of the preemptor it says the uid and no more: its name is another tenant's. It says so twice: whoever may delete the pod may
-    write such a mark, but not the preemptor's annotation. Where nobody knows the preemptor, that says so: empty. Without this,
-    the pod would count as an earlier preemptor's.
+    The mark contains only the preemptor's uid: its name belongs to another tenant. The uid is
+    written twice: a user with the right to delete the pod may write such a mark, but not the
+    preemptor's annotation. If the preemptor is unknown, the annotation is empty. Without this, the
+    pod would count as an earlier preemptor's victim.
     """
-    if door is RequestKind.EVICTION:
+    if request_kind is RequestKind.EVICTION:
         return (MetadataChange("labels", keys.SOFT_EVICTION, mark.EVICT),)
     reason = f"{_REASON} {preemptor_uid}".strip() + (
         ", which is sensitive" if is_for_sensitive else ""
@@ -211,113 +223,124 @@ def mark_changes(
 def has_victims_elsewhere(
     preemptor_uid: str, node: str, victims: Iterable[tuple[TargetPod, str]]
 ) -> bool:
-    """True where a victim of this preemptor on another node than `node` is not gone yet; `victims`: each with its node."""
+    """Return whether the preemptor has victims left on another node than `node`.
+
+    `victims`: each pod with its node.
+    """
     return any(where != node and _is_victim_of(preemptor_uid, victim) for victim, where in victims)
 
 
-def _is_victim_of(preemptor_uid: str, sought: TargetPod) -> bool:
-    if sought.is_terminating or sought.view.annotations.get(keys.PREEMPTOR) != preemptor_uid:
+def _is_victim_of(preemptor_uid: str, target: TargetPod) -> bool:
+    if target.is_terminating or target.view.annotations.get(keys.PREEMPTOR) != preemptor_uid:
         return False
-    state = sought.state
+    state = target.state
     if state is None or state.phase in TERMINAL:
-        return sought.is_marked
-    # One that goes by now because its gang does, or because somebody asked for it, says nothing of a preemption; and one that is
-    # let finish does not go: its preemptor would wait for as long as that takes.
+        return target.is_marked
+    # A pod evicted because of its gang or by request says nothing about a preemption. A reprieved
+    # pod does not leave: its preemptor would wait for as long as that takes.
     return state.source is Source.KOORDINATOR and state.phase is not Phase.REPRIEVED
 
 
 def _decide_requested(
-    sought: TargetPod, seeker: Requester, facts: Facts, now: datetime
+    target: TargetPod, requester: Requester, facts: Facts, now: datetime
 ) -> GuardDecision | None:
-    """Rule on a pod that was asked to go before."""
-    state = sought.state
+    """Decide about a pod that was marked before."""
+    state = target.state
     if (
         state is None
         or state.phase in TERMINAL
-        or (state.phase is Phase.REPRIEVED and seeker.is_exempt)
+        or (state.phase is Phase.REPRIEVED and requester.is_exempt)
     ):
-        if not sought.is_marked:
+        if not target.is_marked:
             return None
         return (
             ALLOWED
-            if seeker.unprocessed_mark_seconds >= GRACE_AFTER_CEILING_SECONDS
-            else _postponed("it has been asked to go", None)
+            if requester.unprocessed_mark_seconds >= GRACE_AFTER_CEILING_SECONDS
+            else _postponed("it is already marked for eviction", None)
         )
     ceiling = termination.ceiling_of(state, facts.settings)
     if (
         termination.is_held_by_budget(state)
-        and seeker.request_kind is RequestKind.PREEMPTION
+        and requester.request_kind is RequestKind.PREEMPTION
         and now >= termination.budget_wait_ends_at(state, facts.settings)
     ):
-        # It was told, and stays while a budget holds its eviction. Without this, what protects it would have ended with that.
+        # Notified, and kept by a budget. Without this, its protection would end with the budget's
+        # wait.
         protected = (
-            None if seeker.overrides_protection else _decide_protected(sought, seeker, facts, now)
+            None
+            if requester.overrides_protection
+            else _decide_protected(target, requester, facts, now)
         )
         return protected or ALLOWED
     if now >= ceiling + timedelta(seconds=GRACE_AFTER_CEILING_SECONDS):
         return ALLOWED
-    return _decide_in_progress(state, seeker.request_kind)
+    return _decide_in_progress(state, requester.request_kind)
 
 
-def _decide_in_progress(state: Eviction, door: RequestKind) -> GuardDecision:
+def _decide_in_progress(state: Eviction, request_kind: RequestKind) -> GuardDecision:
     until = state.deadline if state.phase in WITH_DEADLINE else None
     if state.phase is Phase.REPRIEVED:
         refused = _refused(
             _PROTECTION_VIOLATIONS[state.refused_on or ProtectionReason.NEAR_COMPLETION], until
         )
-        # An eviction waits for what a preemption waits for, and changes nothing of it.
-        return replace(refused, is_postponed=door is RequestKind.EVICTION)
-    # Saved or settled, it waits for its gang, or for nothing at all: its deadline is the ceiling, and tells nothing.
+        # An eviction waits for the same as a preemption, and changes nothing about it.
+        return replace(refused, is_postponed=request_kind is RequestKind.EVICTION)
+    # A saved or settled pod waits for its gang or for its deletion: its deadline is only the
+    # ceiling.
     if state.phase in _FINISHED_SAVING:
         return _postponed("it is about to be deleted", None)
     return _postponed(f"it is asked to save a checkpoint{_by(until)}", until)
 
 
 def _decide_protected(
-    sought: TargetPod, seeker: Requester, facts: Facts, now: datetime
+    target: TargetPod, requester: Requester, facts: Facts, now: datetime
 ) -> GuardDecision | None:
-    """Rule on a pod that its own policy, or the preemptor's, keeps from being preempted."""
-    # Whether a gang is complete is not one pod's to say: it is marked, and the operator, which sees all of it, decides.
-    walltime = None if sought.evicted_as_a_unit else sought.walltime
-    protection = reprieve.decide_protection(sought.view, facts, walltime, now)
+    """Decide about a pod that its own policy, or the preemptor's, protects from preemption."""
+    # One pod cannot tell whether its gang is complete: it is marked, and the operator decides.
+    walltime = None if target.evicted_as_a_unit else target.walltime
+    protection = protection_rules.decide_protection(target.view, facts, walltime, now)
     if protection is not None:
         return _refused(_PROTECTION_VIOLATIONS[protection.reason], protection.until)
-    if seeker.refusal is not None:
-        # Without its figures and names: whoever reads a scheduler's log or events may own neither the pod nor the rest of its gang.
-        ground, until = seeker.refusal.reason, seeker.refusal.until
-        # With its date: a toleration may hold for weeks.
-        said = selection.REASON_MESSAGES[ground] + (
+    if requester.refusal is not None:
+        # Without figures and names: a reader of the scheduler's logs or events may own neither the
+        # pod nor the rest of its gang.
+        reason, until = requester.refusal.reason, requester.refusal.until
+        # With the date: a toleration may hold for weeks.
+        violation_shown = selection.REASON_MESSAGES[reason] + (
             "" if until is None else f", until {timestamp.render(until)}"
         )
         return GuardDecision(
             violation=Violation(
-                _PATHS.get(ground, "metadata"), ViolationKind.FORBIDDEN, None, said
+                _PATHS.get(reason, "metadata"), ViolationKind.FORBIDDEN, None, violation_shown
             ),
             until=until,
         )
-    if seeker.has_victims_elsewhere:
+    if requester.has_victims_elsewhere:
         return _refused(_VICTIMS_ELSEWHERE, None)
     return None
 
 
 def _decide_unprotected(
-    sought: TargetPod, seeker: Requester, facts: Facts, now: datetime
+    target: TargetPod, requester: Requester, facts: Facts, now: datetime
 ) -> GuardDecision:
-    """Rule on a pod that nothing protects: one that wants notice gets it, and so does a gang of which a scheduler takes a part.
+    """Decide about an unprotected pod: it gets notice if it wants that, and so does its gang.
 
-    `deletes_preempted` spares a scheduler the notice of a single pod, not of a gang.
+    `deletes_preempted` lets a scheduler delete a single pod without notice, but not a part of a
+    gang.
     """
-    plan = checkpoint_plan.read_leniently(sought.view.annotations, facts.settings)
-    is_deleted = facts.settings.deletes_preempted and seeker.request_kind is RequestKind.PREEMPTION
-    if is_deleted or not plan.gives_notice or not sought.has_started:
-        # Without this, the rest of its gang would run on, and come to nothing.
-        is_torn = sought.evicted_as_a_unit and seeker.request_kind is RequestKind.PREEMPTION
+    plan = checkpoint_plan.read_leniently(target.view.annotations, facts.settings)
+    is_deleted = (
+        facts.settings.deletes_preempted and requester.request_kind is RequestKind.PREEMPTION
+    )
+    if is_deleted or not plan.gives_notice or not target.has_started:
+        # Without this, the rest of its gang would run on without use.
+        breaks_gang = target.evicted_as_a_unit and requester.request_kind is RequestKind.PREEMPTION
         return (
-            replace(_postponed("all of its gang is asked to go first", None), sets_mark=True)
-            if is_torn
+            replace(_postponed("its whole gang is marked for eviction first", None), sets_mark=True)
+            if breaks_gang
             else ALLOWED
         )
-    if seeker.eviction_blocked:
+    if requester.eviction_blocked:
         return _refused(_BLOCKED_BY_BUDGET, None)
     until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
     return replace(_postponed("it is asked to save a checkpoint first", until), sets_mark=True)
@@ -329,12 +352,12 @@ def _postponed(why: str, until: datetime | None) -> GuardDecision:
 
 
 def _refused(violation: Violation, until: datetime | None) -> GuardDecision:
-    said = (
+    violation_shown = (
         violation
         if until is None
         else replace(violation, detail=f"{violation.detail}, until {_clock(until)}")
     )
-    return GuardDecision(violation=said, until=until)
+    return GuardDecision(violation=violation_shown, until=until)
 
 
 def _by(until: datetime | None) -> str:
@@ -345,10 +368,8 @@ def _clock(moment: datetime) -> str:
     return f"{moment:%H:%M:%SZ}"
 
 
-TOO_MANY_EVICTIONS = _postponed(
-    "too many evictions at once to look at each of them, try again", None
-)
-"""Of an eviction: whoever evicts tries again."""
+TOO_MANY_EVICTIONS = _postponed("too many evictions at once, try again", None)
+"""For an eviction: the client tries again."""
 _REASON = "preempted by pod"
 _FINISHED_SAVING = (Phase.SETTLED, Phase.SAVED, Phase.TERMINATING)
 _PROTECTION_VIOLATIONS = {
@@ -356,13 +377,13 @@ _PROTECTION_VIOLATIONS = {
         label_path("", keys.PREEMPTION_CLASS),
         ViolationKind.FORBIDDEN,
         None,
-        "nobody may preempt this pod",
+        "this pod is non-preemptible",
     ),
     ProtectionReason.NEAR_COMPLETION: Violation(
         "spec.activeDeadlineSeconds",
         ViolationKind.FORBIDDEN,
         None,
-        "it is almost complete, and is let finish",
+        "it is almost complete and may finish",
     ),
 }
 _PATHS = {
@@ -383,4 +404,7 @@ _BLOCKED_BY_BUDGET = Violation(
     None,
     "its PodDisruptionBudget allows no eviction now",
 )
-"""What the API server would say itself, later. Without this, a budget that allows one by then would let the pod go without notice."""
+"""As the API server itself would say, later.
+
+Without this, a budget that allows an eviction by then would let the pod go without notice.
+"""

@@ -1,15 +1,18 @@
-"""Whom a victim makes room for: a scheduler's DELETE names no preemptor, but what it preempts for it nominates to the node.
+"""The pods that a victim may make room for.
 
-kube-scheduler writes `status.nominatedNodeName` in the same moment as it deletes the victims where preemption is
-asynchronous (the default since 1.33), and only after the last deletion was accepted where it is not: a nomination that
-appears while a deletion is being reviewed tells one from the other, too. One that was there before may be another pod's.
+A scheduler's DELETE names no preemptor, but kube-scheduler nominates the preemptor to the node.
 
-Since 1.35 it nominates as well who has found room and waits for a volume or a device there (`bindingCycle`, the feature gate
-`NominatedNodeNameForExpectation`): such a pod makes nobody go. A preemptor is nominated in the same patch that says that it
-was turned away (`handleSchedulingFailure`).
+With asynchronous preemption (the default since 1.33) kube-scheduler writes
+`status.nominatedNodeName` in the same moment as it deletes the victims; without, only after the
+last deletion was accepted. So a nomination that appears while a deletion is reviewed identifies a
+preemptor, too. One that was there before may be another pod's.
 
-Where native groups are scheduled (1.37, the feature gate `GenericWorkload`), one that is disrupted as a whole is deleted on all of
-its nodes, for a preemptor on one of them (`getCrossNodesVictims`).
+Since 1.35 it also nominates a pod that has found room and waits for a volume or a device there
+(`bindingCycle`, feature gate `NominatedNodeNameForExpectation`): such a pod has no victims. A
+preemptor is nominated in the same patch that marks it unschedulable (`handleSchedulingFailure`).
+
+With native groups (1.37, feature gate `GenericWorkload`), a group that is disrupted as a whole is
+deleted on all of its nodes, for a preemptor on one of them (`getCrossNodesVictims`).
 """
 
 from collections.abc import Iterable
@@ -29,77 +32,83 @@ class NominatedPod:
 
     @property
     def uid(self) -> str:
-        """Which pod it is, whatever its name was before."""
+        """The identity of the pod, whatever its name was before."""
         return self.pod.metadata.uid or ""
 
     @property
     def preemptor_key(self) -> str:
-        """For whom its scheduler preempts: for the pod, or for all of its native group at once."""
+        """What its scheduler preempts for: the pod, or all of its native group at once."""
         group = pod_group_name_of(self.pod.spec.schedulingGroup)
         return f"{self.pod.metadata.namespace}/{group}" if group else self.uid
 
     @property
     def priority(self) -> int:
-        """What it is scheduled with."""
+        """The priority that it is scheduled with."""
         return self.pod.spec.priority or 0
 
     @property
     def is_in_pod_group(self) -> bool:
-        """True for one of a native PodGroup, by whose priority it preempts (`native_group`)."""
+        """True for a member of a native PodGroup, whose priority it preempts with (`pod_group`)."""
         return self.pod.spec.schedulingGroup is not None
 
     @property
     def is_exempt(self) -> bool:
-        """True for one of Kubernetes' own, or of an exempt Namespace."""
+        """True for a system-critical pod, or one in an exempt Namespace."""
         return snapshot_builder.is_exempt(self.pod, self.priority)
 
     @property
     def was_unschedulable(self) -> bool:
-        """False for one that has found room at once, and needs nobody's: no scheduler preempts for it.
+        """False for a pod that found room at once: no scheduler preempts for it.
 
-        Of one that had scheduling gates the API server says so from the start (`applySchedulingGatedCondition`), and nobody takes
-        that back before it is bound.
+        For a pod with scheduling gates the API server sets the condition from the start
+        (`applySchedulingGatedCondition`), and it stays until the pod is bound.
         """
-        found = (one for one in self.pod.status.conditions or () if one.reason != "SchedulingGated")
-        return any((one.type, one.status) == ("PodScheduled", "False") for one in found)
+        preemptors = (
+            one for one in self.pod.status.conditions or () if one.reason != "SchedulingGated"
+        )
+        return any((one.type, one.status) == ("PodScheduled", "False") for one in preemptors)
 
     @property
     def node(self) -> str:
-        """Where it is to be placed."""
+        """The node that it is nominated to."""
         return self.pod.status.nominatedNodeName or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreedCapacity:
-    """What a victim leaves."""
+    """The room that a victim leaves."""
 
     node: str
     priority: int
-    """Who is not above this did not preempt."""
+    """A pod whose priority is not above this one did not preempt."""
     spans_nodes: bool = False
-    """Its native group goes with it: who preempts may be nominated to any of the nodes where that runs. Which these are, is not known here."""
+    """Its native group is deleted, too: the preemptor may be nominated to any of its nodes.
+
+    Which nodes these are is not known here.
+    """
 
 
 def possible_preemptors(
-    nominees: Iterable[NominatedPod], vacancy: FreedCapacity
+    nominated_pods: Iterable[NominatedPod], freed: FreedCapacity
 ) -> list[NominatedPod]:
-    """Return the pods that a victim may make room for: on its own node first, the highest priority first, then the oldest.
+    """Return the pods that a victim may make room for, the most likely first.
 
-    Those that were not turned away are last: some other scheduler than kube-scheduler may preempt for them all the same.
+    First those on its own node, then by priority, then the oldest. Pods that were not unschedulable
+    are last: a scheduler other than kube-scheduler may preempt for them all the same.
 
-    One of a PodGroup may be among them whatever its own priority. Without this, its scheduler would be taken for one that
-    nominates nobody, and storm.
+    A member of a PodGroup may be among them whatever its own priority. Without this, its scheduler
+    would count as one that nominates no pod, and would retry without pause.
     """
-    there = (one for one in nominees if _is_there(one, vacancy) and one.pod.is_pending)
-    found = (one for one in there if one.is_in_pod_group or one.priority > vacancy.priority)
+    on_node = (one for one in nominated_pods if _is_there(one, freed) and one.pod.is_pending)
+    preemptors = (one for one in on_node if one.is_in_pod_group or one.priority > freed.priority)
     return sorted(
-        found, key=lambda one: (not one.was_unschedulable, one.node != vacancy.node, *_rank(one))
+        preemptors, key=lambda one: (not one.was_unschedulable, one.node != freed.node, *_rank(one))
     )
 
 
-def _is_there(nominee: NominatedPod, vacancy: FreedCapacity) -> bool:
-    return bool(nominee.node) if vacancy.spans_nodes else nominee.node == vacancy.node
+def _is_there(nominated: NominatedPod, freed: FreedCapacity) -> bool:
+    return bool(nominated.node) if freed.spans_nodes else nominated.node == freed.node
 
 
-def _rank(nominee: NominatedPod) -> tuple[int, str, str]:
-    return -nominee.priority, nominee.pod.metadata.creationTimestamp or "", nominee.uid
+def _rank(nominated: NominatedPod) -> tuple[int, str, str]:
+    return -nominated.priority, nominated.pod.metadata.creationTimestamp or "", nominated.uid

@@ -1,8 +1,9 @@
-"""What protects a pod against preemption, and until when (document 001, "Non-Preemptible Allocations").
+"""What protects a pod against preemption, and until when (document 001).
 
-Against preemption only, that is a scheduler's mark (`Source.is_preemption`): a person's or a drain's is given notice and
-honoured, whatever the pod is. Tolerations (document 002) need the preemptor's priority, which no mark tells; they belong
-beside these two, where victims are chosen.
+See its section "Non-Preemptible Allocations". Only against preemption, that is a scheduler's mark
+(`Source.is_preemption`): a person's or a drain's mark gets notice and is honoured, whatever the pod
+is. Tolerations (document 002) need the preemptor's priority, which no mark contains; victim
+selection checks them.
 """
 
 from collections.abc import Iterable
@@ -26,7 +27,10 @@ class Protection(NamedTuple):
 def decide_protection(
     view: PodView, facts: Facts, walltime: Walltime | None, now: datetime
 ) -> Protection | None:
-    """Return what protects this pod now; `walltime` is the tightest that bounds it. First that holds of the two grounds."""
+    """Return what protects this pod now, the first reason that holds.
+
+    `walltime` is the tightest that bounds the pod.
+    """
     if known.is_non_preemptible(view, facts):
         return Protection(ProtectionReason.NON_PREEMPTIBLE, None)
     left = 0.0 if walltime is None else walltime.left(now)
@@ -35,27 +39,32 @@ def decide_protection(
     return None
 
 
-def protection_of_gang(found: Iterable[Protection | None]) -> Protection | None:
-    """Return what protects a gang, which goes whole or not at all; `found`: what protects each of its pods.
+def protection_of_gang(protections: Iterable[Protection | None]) -> Protection | None:
+    """Return what protects a gang evicted as a unit; `found`: what protects each of its pods.
 
-    One that nobody may preempt protects all. What is nearly complete is a gang all of whose pods are, until the last one is
-    complete. Without this, a small pod beside a thousand others would, by its own deadline, protect them.
+    One non-preemptible pod protects all. A gang is nearly complete if all of its pods are, until
+    the last one is complete. Without this, the deadline of one small pod would protect a thousand
+    others.
     """
-    reprieves = list(found)
-    lasting = next(
-        (reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is None),
+    known_protections = list(protections)
+    permanent = next(
+        (
+            protection
+            for protection in known_protections
+            if protection is not None and protection.until is None
+        ),
         None,
     )
-    if lasting is not None:
-        return lasting
+    if permanent is not None:
+        return permanent
     ends = {
-        reprieve.until: reprieve
-        for reprieve in reprieves
-        if reprieve is not None and reprieve.until is not None
+        protection.until: protection
+        for protection in known_protections
+        if protection is not None and protection.until is not None
     }
-    return ends[max(ends)] if ends and None not in reprieves else None
+    return ends[max(ends)] if ends and None not in known_protections else None
 
 
 def near_completion_seconds(facts: Facts) -> int:
-    """Return the last seconds of a walltime in which a pod is let finish; 0: nobody is."""
+    """Return the last seconds of a walltime in which a pod may finish; 0: no pod may."""
     return min(facts.settings.near_completion_seconds, facts.settings.ceiling_seconds)

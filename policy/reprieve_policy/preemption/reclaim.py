@@ -1,8 +1,8 @@
-"""Elastic reclamation (document 001): whose a lent node is, and which pods on it begin to go when their lender wants it back.
+"""Elastic reclamation (document 001): the owner of a lent node, and which pods leave it.
 
-It is a preemption, not a person's wish: what nobody may preempt stays, what is nearly complete is let finish, and the mark is
-in a scheduler's dialect, so that the operator decides both once more when it sees it. Tolerations (document 002) are held
-against a preemptor of some priority; here there is none.
+A reclaim is a preemption: non-preemptible pods stay, nearly complete pods may finish, and the mark
+is in a scheduler's dialect, so that the operator decides both once more when it sees the mark.
+Tolerations (document 002) apply to a preemptor's priority; a reclaim has none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,15 +23,15 @@ from reprieve_policy.verdict import Violation, ViolationKind, label_path
 from . import protection
 
 _REASON = "reclaim: the node was lent, and is wanted back"
-"""`cause` knows it by its first word. It names no namespace: a victim's tenant does not learn whose pods want its place."""
+"""`cause` knows it by its first word. It names no namespace, so as not to reveal the lender."""
 
 _MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of what a kubelet runs from a file of its own: deleting it only makes it appear again."""
+"""On static pods, which a kubelet runs from a file: a deleted one only appears again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePod:
-    """A pod that has a place on the node, or another one of its gang. Those that have ended have none."""
+    """A pod that occupies the node, or another one of its gang; not one that has ended."""
 
     metadata: ObjectMeta
     view: PodView
@@ -50,12 +50,12 @@ class ReclaimAction(Enum):
 
 
 class ReclaimResult(NamedTuple):
-    """One pod's fate, and why."""
+    """What happens to one pod, and why."""
 
     action: ReclaimAction
     reason: str = ""
     until: datetime | None = None
-    """When one that goes is asked; `None`: at once."""
+    """When a pod that goes is notified; `None`: at once."""
 
 
 def home_namespace_of(
@@ -63,60 +63,64 @@ def home_namespace_of(
 ) -> str | Violation:
     """Return the Namespace that a node belongs to, by its label or its taints (`(key, value)`)."""
     path = label_path("", keys.HOME_NAMESPACE)
-    said = labels.get(keys.HOME_NAMESPACE, "")
-    tainted = sorted({value for key, value in taints if key == keys.HOME_NAMESPACE and value})
-    if not said and not tainted:
+    label = labels.get(keys.HOME_NAMESPACE, "")
+    taint_values = sorted({value for key, value in taints if key == keys.HOME_NAMESPACE and value})
+    if not label and not taint_values:
         return Violation(
             path,
             ViolationKind.REQUIRED,
             None,
-            "without it the node is home to all, and nothing on it is borrowed",
+            "without it the node belongs to all namespaces, and no pod on it is a borrower",
         )
-    if len({said or tainted[0], *tainted}) > 1:
-        others = " and ".join(f'"{value}"' for value in tainted if value != said)
+    if len({label or taint_values[0], *taint_values}) > 1:
+        others = " and ".join(f'"{value}"' for value in taint_values if value != label)
         return Violation(
-            path, ViolationKind.INVALID, said, f"the node's taint of that name says {others}"
+            path, ViolationKind.INVALID, label, f"the node's taint of that name says {others}"
         )
-    return said or tainted[0]
+    return label or taint_values[0]
 
 
 def decide_reclaim(
-    lodger: NodePod, others: Sequence[NodePod], home: str, facts: Facts, now: datetime
+    pod: NodePod, others: Sequence[NodePod], home: str, facts: Facts, now: datetime
 ) -> ReclaimResult:
-    """Decide about one pod on a node of `home`; `others` are the pods of its gang that have to go with it."""
-    spared = _exempt_reason(lodger, home)
-    if spared:
-        return ReclaimResult(ReclaimAction.STAYS, spared)
-    if lodger.is_leaving:
+    """Decide about one pod on a node of `home`; `others` are the gang members evicted with it."""
+    exempt_reason = _exempt_reason(pod, home)
+    if exempt_reason:
+        return ReclaimResult(ReclaimAction.STAYS, exempt_reason)
+    if pod.is_leaving:
         return ReclaimResult(ReclaimAction.GOING)
-    members = (lodger, *others)
-    reprieves = [
+    members = (pod, *others)
+    protections = [
         protection.decide_protection(member.view, facts, member.walltime, now) for member in members
     ]
-    found = protection.protection_of_gang(reprieves)
-    if found is None:
+    protection_of_all = protection.protection_of_gang(protections)
+    if protection_of_all is None:
         return ReclaimResult(ReclaimAction.GOES)
-    whose = members[reprieves.index(found)]
-    why = (
-        found.reason if whose is lodger else f"{whose.metadata.name} of its gang is {found.reason}"
+    protected = members[protections.index(protection_of_all)]
+    reason = (
+        protection_of_all.reason
+        if protected is pod
+        else f"{protected.metadata.name} of its gang is {protection_of_all.reason}"
     )
     return ReclaimResult(
-        ReclaimAction.STAYS if found.until is None else ReclaimAction.GOES, why, found.until
+        ReclaimAction.STAYS if protection_of_all.until is None else ReclaimAction.GOES,
+        reason,
+        protection_of_all.until,
     )
 
 
 def build_mark(now: datetime) -> str:
-    """Return the mark of a pod that begins to go, as the text of Koordinator's annotation."""
+    """Return the mark of a reclaimed pod, as the text of Koordinator's annotation."""
     return mark.render(Mark(initiator=mark.RECLAIM_INITIATOR, reason=_REASON, requested_at=now))
 
 
-def _exempt_reason(lodger: NodePod, home: str) -> str:
-    """Return why a pod is no borrower at all, empty where it is one."""
-    metadata, owner = lodger.metadata, controller_of(lodger.metadata)
+def _exempt_reason(pod: NodePod, home: str) -> str:
+    """Return why a pod does not borrow the node, empty if it does."""
+    metadata, owner = pod.metadata, controller_of(pod.metadata)
     if metadata.namespace == home:
         return "it is at home"
     if metadata.namespace in EXEMPT:
         return f"{metadata.namespace} is exempt"
     if owner is not None and owner.kind == "DaemonSet":
-        return f"DaemonSet {owner.name} would make it anew right here"
-    return "it is the node's own" if _MIRROR in annotations_of(metadata) else ""
+        return f"DaemonSet {owner.name} would create it again on this node"
+    return "it is a static pod of the node" if _MIRROR in annotations_of(metadata) else ""

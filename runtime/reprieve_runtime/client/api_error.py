@@ -40,6 +40,11 @@ class ApiError(Exception):
         return self.status == HTTPStatus.CONFLICT
 
     @property
+    def is_gone_or_changed(self) -> bool:
+        """The object does not exist, or has changed since it was read: a watch shows its state."""
+        return self.is_not_found or self.is_conflict
+
+    @property
     def is_forbidden(self) -> bool:
         """The caller lacks the permission (403)."""
         return self.status == HTTPStatus.FORBIDDEN

@@ -262,10 +262,10 @@ def test_a_request_that_is_taken_back_says_so_in_its_file(real: World, namespace
     label = ("label", "pod", "spared", "-n", namespace)
     real.kubectl.read(*label, f"{keys.SOFT_EVICTION}=requested")
     wait_for("the request", lambda: "id" in request_in(real, namespace, "spared"), PATIENCE)
-    asked = request_in(real, namespace, "spared")
+    request = request_in(real, namespace, "spared")
     real.kubectl.read(*label, f"{keys.SOFT_EVICTION}-")
     wait_for("its end", lambda: request_in(real, namespace, "spared").get("cancelled"), PATIENCE)
-    assert request_in(real, namespace, "spared")["id"] == asked["id"]
+    assert request_in(real, namespace, "spared")["id"] == request["id"]
 
 
 def request_in(here: World, namespace: str, pod: str) -> Any:

@@ -118,8 +118,8 @@ def test_a_declared_signal_arrives_once_and_its_answer_is_honoured(
     )
     ours.mark(granted, "victim")
     wait_for("the signal", lambda: "signalled" in log(ours, granted), SECONDS)
-    asked = request_of(ours.wait_phase(granted, "victim", "hinted"))
-    assert asked["attempt"] == 1
+    request = request_of(ours.wait_phase(granted, "victim", "hinted"))
+    assert request["attempt"] == 1
     assert log(ours, granted).count("signalled") == 1
     assert "signalled" not in log(ours, granted, "beside")
     ours.annotate(granted, "victim", SAVED)
@@ -134,11 +134,11 @@ def test_where_the_namespace_does_not_grant_it_the_annotation_asks(
 ) -> None:
     start(ours, ungranted, a_container("main", "python3", "-c", COUNTS))
     ours.mark(ungranted, "victim")
-    told = wait_for(
+    events = wait_for(
         "an Event", lambda: notes(ours, ungranted, "CheckpointHintByAnnotation"), SECONDS
     )
     where = f"so the hint is in annotation {keys.CHECKPOINT_REQUEST} instead"
-    assert told == [f"the operator may not use pods/exec in this namespace, {where}"]
+    assert events == [f"the operator may not use pods/exec in this namespace, {where}"]
     assert request_of(ours.pod(ungranted, "victim"))["attempt"] == 1
     assert "signalled" not in log(ours, ungranted)
     ours.annotate(ungranted, "victim", SAVED)
@@ -150,10 +150,10 @@ def test_where_the_namespace_does_not_grant_it_the_annotation_asks(
 def test_a_container_without_any_program_to_send_it_is_said(ours: OwnCluster, granted: str) -> None:
     start(ours, granted, a_container("main", "/pause", image=PAUSE_IMAGE))
     ours.mark(granted, "victim")
-    (told,) = wait_for(
+    (event,) = wait_for(
         "an Event", lambda: notes(ours, granted, "CheckpointHintByAnnotation"), SECONDS
     )
-    assert told.startswith("the container has neither kill nor /bin/sh, ")
+    assert event.startswith("the container has neither kill nor /bin/sh, ")
 
 
 @pytest.mark.usefixtures("operator")
@@ -171,10 +171,10 @@ NO_PATH = {"env": [{"name": "PATH", "value": "/nowhere"}]}
 def test_the_pods_own_first_process_is_never_signalled(ours: OwnCluster, granted: str) -> None:
     start(ours, granted, a_container("main", "python3", "-c", COUNTS), shareProcessNamespace=True)
     ours.mark(granted, "victim")
-    (told,) = wait_for(
+    (event,) = wait_for(
         "an Event", lambda: notes(ours, granted, "CheckpointHintByAnnotation"), SECONDS
     )
-    assert told.startswith("process 1 of the container is not its own (shareProcessNamespace), ")
+    assert event.startswith("process 1 of the container is not its own (shareProcessNamespace), ")
     assert request_of(ours.wait_phase(granted, "victim", "hinted"))["attempt"] == 1
 
 

@@ -159,7 +159,7 @@ def test_a_pod_that_waits_to_be_made_anew_is_named_and_kept(
     cluster.kubectl.apply(kept)
     where = ("controllerrevision", name, "-n", "reprieve-system")
     place = f"controllerrevision/{name} in namespace reprieve-system"
-    told = f"{namespace}/pod/train waits to be made anew: its manifest is only in {place}\n"
+    told = f"{namespace}/pod/train is still to be recreated: its manifest is only in {place}\n"
     try:
         done = cluster.reprieve("cleanup", "-n", namespace, "--force")
         assert (done.returncode, done.stdout, done.stderr) == (0, "", told)

@@ -64,10 +64,10 @@ def test_a_person_reads_who_may_preempt_a_pod_from_when_at_what_cost_and_what_wo
     done = cluster.reprieve("explain", name, "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.strip() for line in done.stdout.splitlines()]
-    assert lines[0] == f"pod/{name} in namespace {namespace}: class 3, defended with priority 8000"
+    assert lines[0] == f"pod/{name} in namespace {namespace}: class 3, preemption priority 8000"
     assert "a pod of class 4-10 whose priority is above 8000" in lines
     assert (
-        "never where the preemptor's priority is below 10000: its PriorityClass tolerates that"
+        "never by a preemptor with a priority below 10000: its PriorityClass tolerates those"
         in lines
     )
     # Within the last five minutes of what its Job may take.
@@ -83,11 +83,14 @@ def test_a_person_reads_who_may_preempt_a_pod_from_when_at_what_cost_and_what_wo
     assert lines[-1].startswith("5. Job/train replaces it")
 
     done = cluster.reprieve("explain", f"pod/{name}", "-n", namespace, "-o", "json")
-    told = json.loads(done.stdout)
-    assert (told["preemptionClass"], told["preemptorClasses"]) == (3, [4, 5, 6, 7, 8, 9, 10])
-    assert told["tolerated"] == {"below": 10000, "until": None}
-    assert told["protected"]["ground"] == "near-completion"
-    assert told["cost"]["device"] == "cpu"
+    explanation = json.loads(done.stdout)
+    assert (explanation["preemptionClass"], explanation["preemptorClasses"]) == (
+        3,
+        [4, 5, 6, 7, 8, 9, 10],
+    )
+    assert explanation["tolerated"] == {"below": 10000, "until": None}
+    assert explanation["protected"]["ground"] == "near-completion"
+    assert explanation["cost"]["device"] == "cpu"
 
 
 def test_what_a_person_may_not_read_is_said_and_the_rest_is_explained(
@@ -109,7 +112,7 @@ def test_what_a_person_may_not_read_is_said_and_the_rest_is_explained(
         "unreadable: /apis/scheduling.k8s.io/v1/priorityclasses: not allowed to read it"
         in done.stderr
     )
-    assert "1. nobody is asked and nothing is waited for: it wants no checkpoint" in done.stdout
+    assert "1. it gets no notice: it wants no checkpoint" in done.stdout
 
 
 def test_a_pod_that_is_not_there_is_an_error(cluster: ClusterHandle, namespace: str) -> None:

@@ -138,7 +138,7 @@ def test_a_node_that_nobody_lent_is_refused(cluster: ClusterHandle, home: str) -
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"reprieve: node/kwok-1: metadata.labels[{KEY}]: Required value: "
-        "without it the node is home to all, and nothing on it is borrowed\n"
+        "without it the node belongs to all namespaces, and no pod on it is a borrower\n"
     )
     assert (
         cluster.reprieve("reclaim", "nowhere", "--yes").stderr
@@ -147,13 +147,13 @@ def test_a_node_that_nobody_lent_is_refused(cluster: ClusterHandle, home: str) -
     cluster.kubectl.read("label", "node", NODE, f"{KEY}={home}-slip", "--overwrite")
     done = cluster.reprieve("reclaim", NODE, "--yes")
     assert done.returncode == 2
-    assert f'it belongs to namespace "{home}-slip", which is not there' in done.stderr
+    assert f'its home namespace "{home}-slip" does not exist' in done.stderr
 
 
 def test_where_nobody_can_be_asked_it_does_nothing(cluster: ClusterHandle) -> None:
     done = cluster.reprieve("reclaim", NODE)
     assert done.returncode == 2
-    assert "nobody can be asked here: give --yes, or --dry-run" in done.stderr
+    assert "stdin is not a terminal: pass --yes or --dry-run" in done.stderr
 
 
 def test_who_gives_a_time_waits_no_longer_than_that(
@@ -163,7 +163,7 @@ def test_who_gives_a_time_waits_no_longer_than_that(
     on_node(cluster, guest, "train")
     # No operator runs: the mark is there, and nothing comes of it.
     done = cluster.reprieve("reclaim", NODE, "--yes", "--timeout", "1s")
-    assert (done.returncode, done.stderr) == (1, "reprieve: 1 of 1 are still there\n")
+    assert (done.returncode, done.stderr) == (1, "reprieve: timed out: 1 of 1 pods remain\n")
 
 
 def test_who_may_not_read_what_decides_marks_nobody(
@@ -186,7 +186,7 @@ def test_who_may_not_read_what_decides_marks_nobody(
     finally:
         cluster.kubectl.read("delete", "clusterrolebinding,clusterrole", role)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "not all that decides who may go could be read: " in done.stderr
+    assert "cannot decide which pods may be evicted: " in done.stderr
     assert "/api/v1/namespaces: not allowed to read it" in done.stderr
     assert "soft-eviction" not in str(cluster.pod(guest, "train"))
 
@@ -210,13 +210,14 @@ def test_on_a_terminal_it_shows_what_would_happen_and_asks(
     )
     os.close(theirs)
     try:
-        shown = read_until(ours, " to go? [y/N]: ")
+        shown = read_until(ours, "? [y/N]: ")
         os.write(ours, f"{answer}\n".encode())
         assert asking.wait(30) == status
     finally:
         asking.kill()
         os.close(ours)
     assert f"{YELLOW}goes " in shown
+    assert "Evict " in shown
     assert f"{guest}/train" in shown
     is_marked = "reprieve-reclaim" in str(cluster.pod(guest, "train"))
     assert is_marked == (answer == "y")
@@ -243,7 +244,7 @@ def test_what_was_reclaimed_is_taken_back_as_any_soft_eviction_is(
         assert cluster.reprieve("reclaim", NODE, "--yes").returncode == 0
         cluster.wait_phase(guest, "train", "checkpointing")
         again = cluster.reprieve("reclaim", NODE, "--yes")
-        assert plan(again.stdout, guest) == [f"going {guest}/train it is on its way"]
+        assert plan(again.stdout, guest) == [f"going {guest}/train it is already being evicted"]
         cluster.kubectl.read("label", "pod", "train", "-n", guest, "reprieve.dev/soft-eviction-")
         wait_for("it is cancelled", lambda: '"phase":"cancelled"' in state_of(cluster, guest))
     kept = cluster.pod(guest, "train")

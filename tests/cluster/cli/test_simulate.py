@@ -123,8 +123,8 @@ def test_live_and_from_a_dump_it_finds_the_same_and_explain_agrees(
         assert found["choices"] == live["choices"]
         assert kept in found["refused"]
 
-    told = json.loads(cluster.reprieve("explain", "low", "-n", team, "-o", "json").stdout)
-    assert "protected" not in told
+    explanation = json.loads(cluster.reprieve("explain", "low", "-n", team, "-o", "json").stdout)
+    assert "protected" not in explanation
     for preemption_class in (1, 2, 3, 4, 9):
         path = preemptor(tmp_path, team, 1000, preemption_class)
         victims = [
@@ -132,15 +132,20 @@ def test_live_and_from_a_dump_it_finds_the_same_and_explain_agrees(
             for each in simulated(cluster, path)["choices"]
             for victim in each["victims"]
         ]
-        assert (victims == ["low"]) == (preemption_class in told["preemptorClasses"]), (
+        assert (victims == ["low"]) == (preemption_class in explanation["preemptorClasses"]), (
             preemption_class
         )
     assert (
-        simulated(cluster, preemptor(tmp_path, team, told["preemptionPriority"], 9))["choices"]
+        simulated(cluster, preemptor(tmp_path, team, explanation["preemptionPriority"], 9))[
+            "choices"
+        ]
         == []
     )
-    told = json.loads(cluster.reprieve("explain", "kept", "-n", team, "-o", "json").stdout)
-    assert (told["protected"]["ground"], told["preemptorClasses"]) == ("non-preemptible", [])
+    explanation = json.loads(cluster.reprieve("explain", "kept", "-n", team, "-o", "json").stdout)
+    assert (explanation["protected"]["ground"], explanation["preemptorClasses"]) == (
+        "non-preemptible",
+        [],
+    )
 
 
 @pytest.mark.usefixtures("slots")
@@ -174,7 +179,9 @@ def test_the_rights_that_are_documented_are_enough_and_less_is_said(
     refused = cluster.reprieve("simulate", "--preemptor", str(path), kubeconfig=kubeconfig)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "unreadable: /api/v1/nodes: not allowed to read it: " in refused.stderr
-    assert refused.stderr.splitlines()[-1] == "reprieve: no nodes: there is nothing to choose from"
+    assert refused.stderr.splitlines()[-1] == (
+        "reprieve: no nodes: the cluster or the dump has none, or they could not be read"
+    )
     cluster.kubectl.read("apply", "-f", PEOPLE)
     binding = cluster_binding(f"simulate-{team}", "reprieve:audit")
     binding["subjects"] = [{"kind": "ServiceAccount", "name": "default", "namespace": team}]

@@ -61,7 +61,7 @@ def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespa
     cluster.create_pod(namespace, "other", labels={"app": "three"})
     done = cluster.reprieve("evict", "rs/two", "-n", namespace)
     assert done.returncode == 2
-    assert "not a pod's name, nor one of pod/NAME, job/NAME" in done.stderr
+    assert "must be the name of a pod, or one of pod/NAME, job/NAME" in done.stderr
     done = cluster.reprieve("evict", "-l", "app in (two)", "-n", namespace)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     for pod in pods:
@@ -129,7 +129,7 @@ def test_a_selector_finds_pods_of_all_namespaces_where_that_is_said(
     assert (done.returncode, set(done.stdout.splitlines())) == (0, wanted)
     done = cluster.reprieve("evict", f"of-{namespace}", "-A")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "-A goes with a selector only" in done.stderr
+    assert "-A needs a selector (-l)" in done.stderr
 
 
 @pytest.mark.usefixtures("operator")
@@ -178,7 +178,7 @@ def test_who_waits_no_longer_than_so_long_is_told_how_many_are_still_there(
     pod = cluster.create_pod(namespace, "slow", annotations=HTTP)
     with Workload(str(pod["status"]["podIP"])):
         done = cluster.reprieve("evict", "slow", "-n", namespace, *words)
-        assert (done.returncode, done.stderr) == (1, "reprieve: 1 of 1 are still there\n")
+        assert (done.returncode, done.stderr) == (1, "reprieve: timed out: 1 of 1 pods remain\n")
         assert done.stdout.splitlines()[0] == "pod/slow soft eviction requested"
         # It stops waiting, and nothing else.
         assert (
@@ -199,7 +199,7 @@ def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as asking:
             cluster.wait_phase(namespace, "spared", "checkpointing")
             again = cluster.reprieve("evict", "spared", "-n", namespace)
-            assert "pod/spared is already on its way (" in again.stdout
+            assert "pod/spared is already being evicted (" in again.stdout
             cluster.kubectl.read(
                 "label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-"
             )
@@ -285,13 +285,13 @@ def test_who_asked_stands_in_the_table_in_each_line_and_in_json(
     watch_on_a_terminal(
         cluster,
         namespace,
-        (f"{CYAN}reprieved", "ASKED BY", "by koord-descheduler", "near-completion"),
+        (f"{CYAN}reprieved", "INITIATOR", "by koord-descheduler", "near-completion"),
     )
     line = cluster.reprieve("watch", "--once", "-n", namespace).stdout
     assert "\x1b" not in line
     assert line.rstrip().endswith("left  by koord-descheduler  near-completion")
-    told = json.loads(cluster.reprieve("watch", "--once", "-o", "json", "-n", namespace).stdout)
-    assert (told["initiator"], told["reason"], told["cause"]) == (
+    shown = json.loads(cluster.reprieve("watch", "--once", "-o", "json", "-n", namespace).stdout)
+    assert (shown["initiator"], shown["reason"], shown["cause"]) == (
         "koord-descheduler",
         "the node is hot",
         "priority",

@@ -15,7 +15,12 @@ import pytest
 
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
-from reprieve_testing.extended import ExtenderCluster, a_pod, a_priority_class, extender_cluster
+from reprieve_testing.extender_cluster import (
+    ExtenderCluster,
+    a_pod,
+    a_priority_class,
+    extender_cluster,
+)
 from reprieve_testing.hack_cluster import NAMESPACE
 
 pytestmark = pytest.mark.cluster

@@ -19,7 +19,7 @@ import pytest
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.extended import ExtenderCluster, a_priority_class, extender_cluster
+from reprieve_testing.extender_cluster import ExtenderCluster, a_priority_class, extender_cluster
 from reprieve_testing.hack_cluster import NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -167,8 +167,10 @@ def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
         after = gangs.running()
         left = {name: len(after.get(name, set()) & before[name]) for name in names}
         run = {name: len(uids) for name, uids in after.items()}
-        told = f"round {number}: left {left}, run {run}, {ours.outcomes()}\n{ours.last_choices(4)}"
-        assert sorted(left.values()) == [0, *[VICTIM_SIZE] * (VICTIMS - 1)], told
+        report = (
+            f"round {number}: left {left}, run {run}, {ours.outcomes()}\n{ours.last_choices(4)}"
+        )
+        assert sorted(left.values()) == [0, *[VICTIM_SIZE] * (VICTIMS - 1)], report
         victim = min(names, key=left.__getitem__)
         gangs.end(preemptor, victim)
         # Create another Job: its controller waits for minutes before it replaces so many failed

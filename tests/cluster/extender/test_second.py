@@ -13,7 +13,12 @@ import yaml
 from realcluster import build
 from realcluster.progress import Progress
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.extended import ExtenderCluster, a_pod, a_priority_class, extender_cluster
+from reprieve_testing.extender_cluster import (
+    ExtenderCluster,
+    a_pod,
+    a_priority_class,
+    extender_cluster,
+)
 from reprieve_testing.hack_cluster import SECONDS
 from reprieve_testing.manifests import MANIFESTS, read
 
@@ -42,9 +47,9 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
 def arguments(made: ExtenderCluster) -> list[str]:
     """Return the Deployment's arguments and the shipped file, with the paths of this machine."""
     (config,) = read(SECOND / "config.yaml")
-    asked = json.loads(made.config.read_text())["extenders"][0]
-    config["extenders"][0]["urlPrefix"] = asked["urlPrefix"]
-    config["extenders"][0]["tlsConfig"]["caFile"] = asked["tlsConfig"]["caFile"]
+    stanza = json.loads(made.config.read_text())["extenders"][0]
+    config["extenders"][0]["urlPrefix"] = stanza["urlPrefix"]
+    config["extenders"][0]["tlsConfig"]["caFile"] = stanza["tlsConfig"]["caFile"]
     kubeconfig = str(made.cluster.account_kubeconfig(NAME))
     config["clientConnection"] = {"kubeconfig": kubeconfig}
     file = made.config.with_name("second.yaml")

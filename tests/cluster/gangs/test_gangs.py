@@ -124,8 +124,10 @@ def a_pod(
 
 
 def refused(done: Done, value: str, theirs: str, gang: str) -> bool:
-    said = f'{CLASS}: Invalid value: "{value}": must be "{theirs}", as in the rest of gang "{gang}"'
-    return done.status != 0 and said in done.stderr
+    message = (
+        f'{CLASS}: Invalid value: "{value}": must be "{theirs}", as in the rest of gang "{gang}"'
+    )
+    return done.status != 0 and message in done.stderr
 
 
 def test_the_second_pod_of_a_gang_is_as_the_first_also_after_a_restart(ours: Ours) -> None:
@@ -279,6 +281,6 @@ def test_explain_says_what_the_native_group_of_a_pod_says(ours: Ours) -> None:
     group = {"schedulingGroup": {"podGroupName": "explained"}, "priorityClassName": "low"}
     assert ours.create(a_pod("explained", "", **group)).status == 0
     done = ours.cluster.reprieve("explain", "explained", "-n", NAMESPACE)
-    assert "defended with priority 900" in done.stdout
-    assert 'its gang "explained" goes as a whole' in done.stdout
+    assert "preemption priority 900" in done.stdout
+    assert 'its gang "explained" is evicted as a unit' in done.stdout
     assert 'its PodGroup "explained" places 2 pods together, or none' in done.stdout

@@ -43,7 +43,7 @@ class Gated:
     namespace: str
 
     def create(self, document: Any, *words: str) -> Any:
-        said = self.cluster.kubectl.read(
+        output = self.cluster.kubectl.read(
             "create",
             "-n",
             self.namespace,
@@ -54,7 +54,7 @@ class Gated:
             *words,
             stdin=json.dumps(document),
         )
-        return json.loads(said)
+        return json.loads(output)
 
     def pods(self, selector: str = "") -> list[Any]:
         words = ("-l", selector) if selector else ()
@@ -277,9 +277,9 @@ def test_a_gang_of_four_waits_at_three_and_is_scheduled_together_at_four(gated: 
 
 
 def test_a_gang_that_says_so_by_annotations_is_counted_without_a_label(gated: Gated) -> None:
-    said = {KOORDINATOR_GANG: "train", KOORDINATOR_MIN_AVAILABLE: "4"}
+    annotations = {KOORDINATOR_GANG: "train", KOORDINATOR_MIN_AVAILABLE: "4"}
     gated.allow_pods(3)
-    gated.create(a_job(annotations=said, app="train"))
+    gated.create(a_job(annotations=annotations, app="train"))
     gated.wait_pods("held", 3, is_held)
     gated.allow_pods(4)
     gated.wait_pods("running", 4, runs)

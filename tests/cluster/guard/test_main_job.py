@@ -18,7 +18,7 @@ from realcluster.image import PYTHON_IMAGE
 from realcluster.procs_pod import ANNOTATION
 from realcluster.progress import Progress
 from reprieve_testing.cluster import cleared, wait_for
-from reprieve_testing.guarded import CPU, a_priority_class
+from reprieve_testing.guarded_cluster import CPU, a_priority_class
 
 pytestmark = pytest.mark.cluster
 
@@ -54,9 +54,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     with cleared(cluster):
         here = world.bring_up(cluster, Progress(), prefer_real=is_real)
         found = Place(here, f"{cluster}-real-0" if is_real else "kwok-0")
-        room = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
+        capacity = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
         here.kubectl.read(
-            "patch", "node", found.node, "--subresource=status", "--type=merge", "-p", room
+            "patch", "node", found.node, "--subresource=status", "--type=merge", "-p", capacity
         )
         for each in (a_priority_class(HIGH, 1000), a_priority_class(LOW, 10)):
             here.kubectl.apply(each)
@@ -89,11 +89,11 @@ def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacem
         "delete", "pod", "preemptor", "-n", session.namespace, "--grace-period=1", "--wait=false"
     )
     assert resumes(session, first, left["checkpoint"]["step"])
-    asked = deletions(place, session, first)
+    requests = deletions(place, session, first)
     # Once the pod is terminating, another deletion by any user changes nothing.
-    accepted = next(user for user, code in asked if code == 200)
+    accepted = next(user for user, code in requests if code == 200)
     assert accepted == "system:serviceaccount:reprieve-system:reprieve-operator"
-    assert ("system:kube-scheduler", 429) in asked
+    assert ("system:kube-scheduler", 429) in requests
 
 
 def test_a_drained_node_is_left_once_the_training_has_saved_and_its_replacement_resumes(

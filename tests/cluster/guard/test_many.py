@@ -7,7 +7,13 @@ from datetime import timedelta
 import pytest
 
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, GuardedCluster, a_pod, a_priority_class, guarded_cluster
+from reprieve_testing.guarded_cluster import (
+    HINT,
+    GuardedCluster,
+    a_pod,
+    a_priority_class,
+    guarded_cluster,
+)
 
 pytestmark = pytest.mark.cluster
 

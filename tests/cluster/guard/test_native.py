@@ -10,8 +10,19 @@ from typing import Any
 import pytest
 
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, GuardedCluster, a_pod, a_priority_class, guarded_cluster
-from reprieve_testing.storms import WATCHED_SECONDS, bystander_is_placed, observe_calls, rate
+from reprieve_testing.guard_scenarios import (
+    WATCHED_SECONDS,
+    bystander_is_placed,
+    observe_calls,
+    rate,
+)
+from reprieve_testing.guarded_cluster import (
+    HINT,
+    GuardedCluster,
+    a_pod,
+    a_priority_class,
+    guarded_cluster,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -97,12 +108,12 @@ def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
 
 
 def a_group(name: str, priority_class: str, **spec: Any) -> Any:
-    said = {"schedulingPolicy": {"basic": {}}, "priorityClassName": priority_class} | spec
+    group_spec = {"schedulingPolicy": {"basic": {}}, "priorityClassName": priority_class} | spec
     return {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": name},
-        "spec": said,
+        "spec": group_spec,
     }
 
 

@@ -19,9 +19,9 @@ import pytest
 from realcluster import build
 from realcluster.kubectl import Done
 from realcluster.programs import OPERATOR, WEBHOOKS
-from reprieve_testing import storms
+from reprieve_testing import guard_scenarios
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import (
+from reprieve_testing.guarded_cluster import (
     HINT,
     SCHEDULER,
     GuardedCluster,
@@ -78,8 +78,10 @@ def ours() -> Iterator[GuardedCluster]:
 
 
 def a_tolerant_class(name: str, seconds: int) -> Any:
-    said = {"minimum-preemptable-priority": "2000", "toleration-seconds": str(seconds)}
-    return a_priority_class(name, 10, **{f"{TOLERATION}{key}": text for key, text in said.items()})
+    toleration = {"minimum-preemptable-priority": "2000", "toleration-seconds": str(seconds)}
+    return a_priority_class(
+        name, 10, **{f"{TOLERATION}{key}": text for key, text in toleration.items()}
+    )
 
 
 # Schedulers.
@@ -134,8 +136,8 @@ def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_make
         ends_at = scheduled_at(ours, team, "tolerant") + timedelta(seconds=TOLERATION_SECONDS)
         wait_for("the scheduler is refused", lambda: ours.calls(team))
         assert ours.calls(team)[0].at < ends_at
-        told = ours.wait_phase(team, "tolerant", "hinted", "checkpointing")
-        state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
+        notified = ours.wait_phase(team, "tolerant", "hinted", "checkpointing")
+        state = json.loads(notified["metadata"]["annotations"]["reprieve.dev/eviction"])
         asked_at = datetime.fromisoformat(state["requestedAt"])
         assert 0 <= (asked_at - ends_at).total_seconds() < 30
         assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
@@ -143,7 +145,7 @@ def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_make
         ours.running(team, "preemptor")
         ours.wait_gone(team, "tolerant")
         assert {call.code for call in ours.calls(team)} <= {429, 404}
-        assert storms.rate(ours.calls(team)) <= 1
+        assert guard_scenarios.rate(ours.calls(team)) <= 1
 
 
 def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: GuardedCluster) -> None:
@@ -159,8 +161,8 @@ def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guar
         ours.create(
             team, a_pod("preemptor", slots=1, priority_class="system-node-critical", node="kwok-0")
         )
-        told = ours.wait_phase(team, "kept", "hinted", "checkpointing")
-        state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
+        notified = ours.wait_phase(team, "kept", "hinted", "checkpointing")
+        state = json.loads(notified["metadata"]["annotations"]["reprieve.dev/eviction"])
         assert (state.get("source", "label"), state["cause"]) == ("label", "request")
         assert state["reason"].startswith("preempted by pod ")
         ours.acknowledge_checkpoint(team, "kept")
@@ -190,7 +192,7 @@ def test_nor_does_what_a_node_needs_while_it_is_only_being_bound(ours: GuardedCl
             "binds", team, "binds", lambda pod: pod["status"].get("nominatedNodeName") == "kwok-0"
         )
         assert "PodScheduled" not in [one["type"] for one in found["status"].get("conditions", [])]
-        assert "nobody may preempt this pod" in ours.delete_as_scheduler(team, "kept")
+        assert "this pod is non-preemptible" in ours.delete_as_scheduler(team, "kept")
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
@@ -321,7 +323,7 @@ def test_where_preempted_pods_should_be_deleted_only_an_eviction_gives_notice(
         )
         ours.running(team, "kept", "victim")
         wait_for("the policy holds", lambda: try_as_scheduler(ours, team, "victim").status == 0)
-        assert "nobody may preempt this pod" in ours.delete_as_scheduler(team, "kept")
+        assert "this pod is non-preemptible" in ours.delete_as_scheduler(team, "kept")
         ours.create(
             team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT)
         )
@@ -346,8 +348,8 @@ def test_a_drain_waits_until_the_pod_has_saved(ours: GuardedCluster) -> None:
             with ThreadPoolExecutor() as threads:
                 drain = threads.submit(drained, ours, team)
                 ours.wait_gone(team, "plain")
-                told = ours.wait_phase(team, "trains", "hinted", "checkpointing")
-                state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
+                notified = ours.wait_phase(team, "trains", "hinted", "checkpointing")
+                state = json.loads(notified["metadata"]["annotations"]["reprieve.dev/eviction"])
                 assert state.get("source", "label") == "label"
                 ours.acknowledge_checkpoint(team, "trains")
                 done = drain.result(timeout=60)
@@ -423,12 +425,12 @@ def test_a_drain_does_not_end_what_a_budget_holds(ours: GuardedCluster) -> None:
             "held-by-budget",
             1,
         )
-        told = [
+        reasons = [
             event["reason"]
             for event in ours.kubectl.get("events.v1.events.k8s.io", "-n", team)["items"]
         ]
-        assert told.count("CheckpointRequested") == 1
-        assert told.count("WaitingForBudget") == 1
+        assert reasons.count("CheckpointRequested") == 1
+        assert reasons.count("WaitingForBudget") == 1
         assert ours.calls(team, OPERATORS) == []
         assert {call.code for call in ours.calls(team, OPERATORS, "create")} == {429}
         budget(ours, team, at_least=0)

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing import storms
+from reprieve_testing import guard_scenarios
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, GuardedCluster, a_pod, guarded_cluster
-from reprieve_testing.storms import (
+from reprieve_testing.guard_scenarios import (
     ASYNCHRONOUS,
     FEATURE_GATES,
     GANG,
@@ -32,6 +31,7 @@ from reprieve_testing.storms import (
     observe_calls,
     rate,
 )
+from reprieve_testing.guarded_cluster import HINT, GuardedCluster, a_pod, guarded_cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -55,9 +55,9 @@ def pace(request: pytest.FixtureRequest) -> str:
 def ours(pace: str) -> Iterator[GuardedCluster]:
     gates = FEATURE_GATES[pace]
     with guarded_cluster(
-        f"test-guard-{pace[:4]}", nodes=storms.NODES, feature_gates=gates
+        f"test-guard-{pace[:4]}", nodes=guard_scenarios.NODES, feature_gates=gates
     ) as cluster:
-        storms.prepare(cluster)
+        guard_scenarios.prepare(cluster)
         for node in ("kwok-0", "kwok-1"):
             cluster.set_capacity(node, 2)
         yield cluster
@@ -65,7 +65,7 @@ def ours(pace: str) -> Iterator[GuardedCluster]:
 
 @pytest.fixture(scope="module")
 def played(ours: GuardedCluster, pace: str) -> ScenarioResults:
-    return storms.run_scenarios(ours, pace)
+    return guard_scenarios.run_scenarios(ours, pace)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -101,11 +101,11 @@ def test_while_pods_end_all_the_time_only_who_is_told_no_time_and_makes_no_pause
     Over a gang that counts as gone, a scheduler sleeps after a while.
     """
     at_first, later = played.busy
-    assert min(at_first.ended, later.ended) >= storms.WATCHED_SECONDS / 3
+    assert min(at_first.ended, later.ended) >= guard_scenarios.WATCHED_SECONDS / 3
     size, is_unbounded = SCENARIOS[name].size, pace == SYNCHRONOUS
     for busy, each_time in ((at_first, is_unbounded or name == GANG), (later, is_unbounded)):
         assert len(busy.calls[name]) <= (
-            size * (busy.ended + 1) if each_time else storms.WATCHED_SECONDS
+            size * (busy.ended + 1) if each_time else guard_scenarios.WATCHED_SECONDS
         )
 
 

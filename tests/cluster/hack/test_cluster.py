@@ -99,9 +99,9 @@ def test_up_repairs_a_cluster_of_which_a_component_was_killed(
     before = ours.processes()
     os.kill(before[component].pid, signal.SIGKILL)
     wait_for(f"the end of {component}", lambda: not before[component].is_alive(), SECONDS)
-    said = ours.hack("status")
-    assert said.status == 1
-    assert f"{component} not running" in " ".join(said.stdout.split())
+    status = ours.hack("status")
+    assert status.status == 1
+    assert f"{component} not running" in " ".join(status.stdout.split())
     succeed(ours.hack("up"))
     after = ours.processes()
     assert after[component] != before[component]

@@ -46,8 +46,8 @@ def traces(kubectl: Kubectl) -> list[str]:
 
 
 def tell(cluster: Cluster) -> tuple[int, str]:
-    said = io.StringIO()
-    return foreign.tell(cluster.kubeconfig, Narrator(said), Progress()), said.getvalue()
+    output = io.StringIO()
+    return foreign.tell(cluster.kubeconfig, Narrator(output), Progress()), output.getvalue()
 
 
 def test_nothing_is_done_where_nobody_agrees(

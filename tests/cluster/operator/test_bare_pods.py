@@ -100,25 +100,25 @@ def test_a_bare_pod_is_made_anew_as_its_author_wrote_it_and_told_what_it_replace
     here: Here,
 ) -> None:
     operator = start(here.cluster)
-    said = {**ANSWERED, keys.REQUEUE_ENV: "true", "mine": "kept"}
+    annotations = {**ANSWERED, keys.REQUEUE_ENV: "true", "mine": "kept"}
     victim = here.cluster.create_pod(
-        here.namespace, "train", annotations=said, labels={"app": "train"}
+        here.namespace, "train", annotations=annotations, labels={"app": "train"}
     )
     here.cluster.mark(here.namespace, "train")
-    asked = here.cluster.wait_phase(here.namespace, "train", "hinted")
-    request = json.loads(asked["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])
+    hinted = here.cluster.wait_phase(here.namespace, "train", "hinted")
+    request = json.loads(hinted["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])
     answer = json.dumps({"state": "saved", "id": request["id"], "path": "/data/$(HOME)/7"})
     here.cluster.annotate(here.namespace, "train", f"reprieve.dev/checkpoint-answer={answer}")
 
     made = here.replaced(victim)
 
-    told = made["metadata"]["annotations"]
-    assert told[keys.PREEMPTED_COUNT] == "1"
-    assert told[keys.FIRST_SUBMITTED_AT] == victim["metadata"]["creationTimestamp"]
-    assert told[keys.RESUME_FROM_CHECKPOINT] == "/data/$(HOME)/7"
-    assert told[keys.REQUEUED_FROM] == victim["metadata"]["uid"]
-    assert told["mine"] == "kept"
-    assert keys.EVICTION not in told
+    inherited = made["metadata"]["annotations"]
+    assert inherited[keys.PREEMPTED_COUNT] == "1"
+    assert inherited[keys.FIRST_SUBMITTED_AT] == victim["metadata"]["creationTimestamp"]
+    assert inherited[keys.RESUME_FROM_CHECKPOINT] == "/data/$(HOME)/7"
+    assert inherited[keys.REQUEUED_FROM] == victim["metadata"]["uid"]
+    assert inherited["mine"] == "kept"
+    assert keys.EVICTION not in inherited
     assert made["metadata"]["labels"] == {"app": "train"}
     environment = made["spec"]["containers"][0]["env"]
     assert {found["name"] for found in environment} >= {
@@ -148,11 +148,11 @@ def test_what_it_was_told_it_leaves_to_the_next(here: Here) -> None:
     first = here.replaced(victim)
     here.cluster.mark(here.namespace, "twice")
 
-    told = here.replaced(first)["metadata"]["annotations"]
+    inherited = here.replaced(first)["metadata"]["annotations"]
 
-    assert told[keys.PREEMPTED_COUNT] == "2"
-    assert told[keys.FIRST_SUBMITTED_AT] == victim["metadata"]["creationTimestamp"]
-    assert told[keys.REQUEUED_FROM] == first["metadata"]["uid"]
+    assert inherited[keys.PREEMPTED_COUNT] == "2"
+    assert inherited[keys.FIRST_SUBMITTED_AT] == victim["metadata"]["creationTimestamp"]
+    assert inherited[keys.REQUEUED_FROM] == first["metadata"]["uid"]
     assert operator.stop() == 0
 
 
@@ -320,10 +320,10 @@ def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes
     if is_killed:
         operator = start(here.cluster)
 
-    told = here.replaced(victim)["metadata"]["annotations"]
+    inherited = here.replaced(victim)["metadata"]["annotations"]
 
-    assert told[keys.PREEMPTED_COUNT] == "1"
-    assert told[keys.REQUEUED_FROM] == victim["metadata"]["uid"]
+    assert inherited[keys.PREEMPTED_COUNT] == "1"
+    assert inherited[keys.REQUEUED_FROM] == victim["metadata"]["uid"]
     here.wait_done()
     assert here.made("fails") == 1
     assert operator.stop() == 0

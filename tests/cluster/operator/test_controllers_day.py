@@ -129,9 +129,9 @@ def test_nothing_was_admitted_because_a_webhook_failed_to_answer(told: Told) -> 
 
 
 def test_we_were_asked_about_what_controllers_did(told: Told) -> None:
-    asked = Counter(call.user.removeprefix(KUBE_SYSTEM) for call in told.calls if call.webhooks)
+    called = Counter(call.user.removeprefix(KUBE_SYSTEM) for call in told.calls if call.webhooks)
 
-    assert set(asked) >= set(MAKERS["pods"]), asked
+    assert set(called) >= set(MAKERS["pods"]), called
     assert min(told.reviews.values()) > 0, told.reviews
 
 

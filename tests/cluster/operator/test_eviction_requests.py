@@ -78,8 +78,8 @@ class World:
         """Return Reprieve's status of an Eviction, once a field of it has the text."""
 
         def look() -> Any:
-            said = self.said(name)
-            return said if text in said.get(field, "") and field in said else None
+            status = self.said(name)
+            return status if text in status.get(field, "") and field in status else None
 
         return wait_for(f"{field} {text}", look)
 
@@ -204,11 +204,11 @@ def test_a_request_gives_notice_says_how_far_it_is_and_is_completed(world: World
     request = json.loads(victim["metadata"]["annotations"][keys.CHECKPOINT_REQUEST])
     assert request["reason"] == "eviction requested"
 
-    told = world.wait_said("evicted", "message", "was asked to save its work")
+    status = world.wait_said("evicted", "message", "was asked to save its work")
 
-    assert told["heartbeatTime"] >= told["startTime"]
-    assert told["expectedCompletionTime"] == state["deadline"].partition(".")[0].rstrip("Z") + "Z"
-    assert "completionTime" not in told
+    assert status["heartbeatTime"] >= status["startTime"]
+    assert status["expectedCompletionTime"] == state["deadline"].partition(".")[0].rstrip("Z") + "Z"
+    assert "completionTime" not in status
     world.save(victim)
     world.cluster.wait_gone(NAMESPACE, "evicted")
     done = world.wait_said("evicted", "completionTime")
@@ -340,7 +340,8 @@ def test_what_a_budget_holds_at_the_ceiling_is_left_to_the_next_responder(world:
     world.controller.request_eviction(victim)
     done = world.wait_said("kept", "completionTime")
     assert (
-        done["message"] == "the pod could not be evicted yet, see its Events: left to the next one"
+        done["message"]
+        == "the pod could not be evicted yet, see its Events: left to the next responder"
     )
     kept = world.cluster.pod(NAMESPACE, "kept")
     assert kept is not None
@@ -363,7 +364,7 @@ def test_one_that_somebody_took_back_is_left_to_the_next_responder(world: World)
         "label", "pod", "taken-back", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}-"
     )
     done = world.wait_said("taken-back", "completionTime")
-    assert done["message"] == "the soft eviction was taken back: left to the next one"
+    assert done["message"] == "the soft eviction was cancelled: left to the next responder"
     world.controller.activate_next_responder("taken-back")
     states = {
         found["name"]: found["state"]
@@ -378,7 +379,7 @@ def test_a_pod_that_never_agreed_is_not_asked(world: World) -> None:
     forged = {**pod, "spec": {**pod["spec"], "evictionResponders": [OURS]}}
     world.controller.request_eviction(forged)
     done = world.wait_said("stranger", "completionTime")
-    assert done["message"] == "the pod does not name this responder: left to the next one"
+    assert done["message"] == "the pod does not name this responder: left to the next responder"
     assert keys.SOFT_EVICTION not in world.cluster.pod(NAMESPACE, "stranger")["metadata"].get(
         "labels", {}
     )
@@ -430,7 +431,7 @@ def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(
         "--as=system:kube-scheduler",
     )
     done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)))
-    assert "all of its gang is asked to go first" in done.stderr
+    assert "its whole gang is marked for eviction first" in done.stderr
 
 
 def is_refused(done: Done) -> Done | None:

@@ -172,7 +172,7 @@ def test_what_is_taken_back_from_one_is_taken_back_from_all_and_can_be_asked_aga
 def test_marks_on_several_are_one_decision(cluster: ClusterHandle, namespace: str) -> None:
     with a_gang(cluster, namespace) as workloads:
         asked = cluster.reprieve("evict", "a", "b", "-n", namespace)
-        told = 'soft eviction requested, and of all of its gang "train"'
+        told = 'soft eviction requested, with all pods of its gang "train"'
         assert asked.stdout.splitlines() == [f"pod/a {told}", f"pod/b {told}"]
         reached = wait_phases(cluster, namespace, "checkpointing")
         assert len({state(pod)["decision"] for pod in reached}) == 1
@@ -240,9 +240,9 @@ def test_killed_while_the_last_one_saves_the_next_one_waits_for_it(
         cluster.mark(namespace, "a")
         wait_phases(cluster, namespace, "saved", "abc")
         operator.kill()
-        asked = len(workloads["d"].requests)
+        requests_before = len(workloads["d"].requests)
         second = start_leader(cluster)
-        wait_for("it is asked again", lambda: len(workloads["d"].requests) > asked)
+        wait_for("it is asked again", lambda: len(workloads["d"].requests) > requests_before)
         assert not any(deletes(cluster, namespace, name) for name in NAMES)
         save(workloads, "d")
         wait_gone(cluster, namespace)
@@ -259,9 +259,9 @@ def test_killed_while_it_takes_a_gang_back_the_next_one_takes_back_the_rest(
         cluster.mark(namespace, "a")
         wait_phases(cluster, namespace, "checkpointing")
         operator.kill()
-        told = cluster.pod(namespace, "b")
-        assert told is not None
-        text = told["metadata"]["annotations"][keys.EVICTION].replace(
+        member = cluster.pod(namespace, "b")
+        assert member is not None
+        text = member["metadata"]["annotations"][keys.EVICTION].replace(
             '"checkpointing"', '"cancelled"'
         )
         cluster.annotate(namespace, "b", f"{keys.EVICTION}={text}")

@@ -210,9 +210,9 @@ def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_dead
     ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "odd"))
     assert ended["status"]["podIP"] == address
     assert state(ended)["outcome"] == "unresponsive"
-    told = f"{why}, so the hint is in annotation reprieve.dev/checkpoint-request instead"
+    sentence = f"{why}, so the hint is in annotation reprieve.dev/checkpoint-request instead"
     assert wait_for("Event", lambda: _notes(cluster, namespace, "CheckpointHintByAnnotation")) == [
-        told
+        sentence
     ]
 
 
@@ -229,10 +229,10 @@ def test_taking_the_label_away_cancels_and_leaves_no_mark(
             "label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-"
         )
         spared = wait_for("cancelled", lambda: _in_state(cluster, namespace, "spared", "cancelled"))
-        told = wait_for(
+        cancellations = wait_for(
             "word of it", lambda: [asked for asked in workload.requests if asked.method == "DELETE"]
         )
-        assert [asked.document["id"] for asked in told] == [workload.eviction_id]
+        assert [asked.document["id"] for asked in cancellations] == [workload.eviction_id]
     assert "reprieve.dev/soft-eviction" not in spared["metadata"].get("labels", {})
     assert PREEMPTOR not in spared["metadata"]["annotations"]
     assert "deletionTimestamp" not in spared["metadata"]

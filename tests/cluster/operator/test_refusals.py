@@ -102,8 +102,8 @@ def test_a_person_may_ask_for_it_all_the_same(cluster: ClusterHandle, namespace:
 
 @pytest.mark.usefixtures("operator")
 def test_one_without_room_for_a_state_stays_too(cluster: ClusterHandle, namespace: str) -> None:
-    room = LIMIT - len("pad") - len(KOORDINATOR) - len(MARK)
-    cluster.create_pod(namespace, "full", labels=PROTECTED, annotations={"pad": "x" * room})
+    free_bytes = LIMIT - len("pad") - len(KOORDINATOR) - len(MARK)
+    cluster.create_pod(namespace, "full", labels=PROTECTED, annotations={"pad": "x" * free_bytes})
     cluster.annotate(namespace, "full", f"{KOORDINATOR}={MARK}")
 
     def answered() -> bool:
@@ -137,8 +137,8 @@ def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
     assert "near-completion" in shown.stdout
     hinted = cluster.wait_phase(namespace, "almost", "hinted")
     assert "reprieve.dev/checkpoint-request" in hinted["metadata"]["annotations"]
-    told = ["PreemptionRefused", "CheckpointRequested"]
-    wait_for("Events", lambda: cluster.event_reasons(namespace, "almost") == told)
+    reasons = ["PreemptionRefused", "CheckpointRequested"]
+    wait_for("Events", lambda: cluster.event_reasons(namespace, "almost") == reasons)
     until = moment(state(reprieved)["deadline"])
     assert notes(cluster, namespace, "PreemptionRefused") == [
         f"the pod stays until {until:%H:%M:%SZ}: its time is almost over"
@@ -203,8 +203,8 @@ def test_its_jobs_walltime_counts_and_whoever_insists_is_heard(
         seconds=1200
     )
     assert set(state(reprieved)["cost"]) == {"cpuHours"}
-    asked = cluster.reprieve("evict", name, "-n", namespace)
-    assert asked.stdout == f"pod/{name} soft eviction requested\n", asked.stderr
+    done = cluster.reprieve("evict", name, "-n", namespace)
+    assert done.stdout == f"pod/{name} soft eviction requested\n", done.stderr
     cluster.wait_gone(namespace, name)
 
 

@@ -114,9 +114,9 @@ def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
         cluster.wait_phase(namespace, "patient", "checkpointing")
         cluster.kill_component("kube-apiserver")
         try:
-            asked = len(workload.requests)
+            requests_before = len(workload.requests)
             workload.state = {"state": "saved", "path": "/data/1"}
-            wait_for("a question meanwhile", lambda: len(workload.requests) > asked)
+            wait_for("a question meanwhile", lambda: len(workload.requests) > requests_before)
         finally:
             cluster.start_component("kube-apiserver")
         ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "patient"))
@@ -262,7 +262,7 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
     cluster: ClusterHandle, operator: Program
 ) -> None:
     cluster.set_policy(gracePeriodCap="soonish")
-    told = wait_for("the Event", lambda: complaints(cluster))
+    event = wait_for("the Event", lambda: complaints(cluster))
     cluster.set_policy(gracePeriodCap="soonish", ceiling="30m")
     wait_for(
         "the second reading", lambda: operator.log.read_text().count("policy cannot be read") >= 2
@@ -273,11 +273,11 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
     wait_for("the successor's complaint", lambda: "PolicyUnreadable" in successor.log.read_text())
     assert successor.stop() == 0  # It writes what is queued before it ends.
 
-    assert complaints(cluster) == told
+    assert complaints(cluster) == event
     cluster.set_policy()
-    (note,) = told
+    (note,) = event
     assert note.startswith(
-        "what was in force stays in force: data[gracePeriodCap]: must be a duration"
+        "the last valid policy stays in force: data[gracePeriodCap]: must be a duration"
     )
 
 

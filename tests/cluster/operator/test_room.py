@@ -87,8 +87,8 @@ def test_a_pod_without_room_for_a_state_goes_without_notice_and_says_so(
         "patch status",
         "delete",
     ]
-    told = ["SoftEvictionWithoutNotice", "SoftEvictionDeleting"]
-    wait_for("Events", lambda: cluster.event_reasons(namespace, "full")[:2] == told)
+    reasons = ["SoftEvictionWithoutNotice", "SoftEvictionDeleting"]
+    wait_for("Events", lambda: cluster.event_reasons(namespace, "full")[:2] == reasons)
 
 
 def test_a_pod_that_wants_no_checkpoint_goes_also_without_room(

@@ -40,8 +40,8 @@ def namespace(cluster: ClusterHandle, operator: Program) -> Iterator[str]:
 def start_job(cluster: ClusterHandle, namespace: str, **annotations: str) -> Any:
     """Create a Job of one pod and return that once it runs."""
     spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
-    said = {f"reprieve.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
-    template = {"metadata": {"annotations": said}, "spec": spec}
+    policy = {f"reprieve.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    template = {"metadata": {"annotations": policy}, "spec": spec}
     metadata = {"name": "train", "namespace": namespace}
     cluster.kubectl.apply(
         {
@@ -161,8 +161,10 @@ def test_other_cleaners_are_named_once_a_minute_at_most(
     cluster.mark(namespace, "witness")
     wait_for("Event", lambda: "WaitingForFinalizers" in cluster.event_reasons(namespace, "witness"))
     assert cluster.event_reasons(namespace, "held").count("WaitingForFinalizers") == 1
-    (said,) = [note for note in notes(cluster, namespace, "WaitingForFinalizers") if "disk" in note]
-    assert '"example.com/disk", "example.com/network"' in said
+    (note_about_disk,) = [
+        note for note in notes(cluster, namespace, "WaitingForFinalizers") if "disk" in note
+    ]
+    assert '"example.com/disk", "example.com/network"' in note_about_disk
 
 
 def test_one_that_is_not_to_be_requeued_leaves_nothing(
@@ -182,9 +184,9 @@ def test_of_one_that_is_not_to_be_requeued_the_owner_says_when_it_saved(
     with Workload(pod["status"]["podIP"], on_post={"state": "saved", "path": "/data/7"}):
         cluster.mark(namespace, name)
         cluster.wait_gone(namespace, name)
-    (said,) = kept_on_owner(cluster, namespace).items()
-    assert said[0] == "reprieve.dev/last-checkpoint-at"
-    assert datetime.fromisoformat(said[1]) <= datetime.now(UTC)
+    (kept,) = kept_on_owner(cluster, namespace).items()
+    assert kept[0] == "reprieve.dev/last-checkpoint-at"
+    assert datetime.fromisoformat(kept[1]) <= datetime.now(UTC)
     assert len(cluster.audit(namespace, name)) <= 5
 
 

@@ -36,10 +36,10 @@ class Here:
     namespace: str
 
     def create(self, document: Any) -> Any:
-        said = self.cluster.kubectl.read(
+        output = self.cluster.kubectl.read(
             "create", "-n", self.namespace, "-f", "-", "-o", "json", stdin=json.dumps(document)
         )
-        return json.loads(said)
+        return json.loads(output)
 
     def pods(self, selector: str) -> list[Any]:
         return list(self.cluster.kubectl.get("pods", "-n", self.namespace, "-l", selector)["items"])

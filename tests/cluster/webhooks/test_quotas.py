@@ -167,8 +167,8 @@ def test_who_lacks_the_right_is_refused_with_pods_and_with_templates(
 
 
 def test_a_role_in_her_own_namespace_does_not_grant_it(alice: ImpersonatedUser) -> None:
-    asked = alice.run("auth", "can-i", "claim", f"{CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev")
-    assert asked.stdout.strip() == "yes"
+    answer = alice.run("auth", "can-i", "claim", f"{CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev")
+    assert answer.stdout.strip() == "yes"
     assert NEEDS in as_person(alice, a_pod(**NOT_PREEMPTIBLE)).stderr
 
 
@@ -218,9 +218,9 @@ def test_a_job_that_does_not_fit_is_told_by_the_figures_that_are_published(
     )
     ours.kubectl.read(*patched)
     in_quota = {keys.QUOTA_NAME: "busy"}
-    said = "Warning: spec.template.spec: cpu 11 over min 10 of quota busy"
+    warning = "Warning: spec.template.spec: cpu 11 over min 10 of quota busy"
     job = a_job("tight", 5, "1", **in_quota, **NOT_PREEMPTIBLE)
-    until_answered(said, lambda: create(ours, job, "--dry-run=server"))
+    until_answered(warning, lambda: create(ours, job, "--dry-run=server"))
     preemptible = create(ours, a_job("tight", 9, "1", **in_quota), "--dry-run=server")
     assert "Warning: spec.template.spec: cpu 15 over" not in preemptible.stderr
     ours.set_policy(quotaFit="refuse")

@@ -25,7 +25,7 @@ from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_runtime.policy_map import PolicyConfigMap
+from reprieve_runtime.policy_config_map import PolicyConfigMap
 from reprieve_testing.cluster import ClusterHandle
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
@@ -295,11 +295,11 @@ async def test_nothing_is_written_where_nothing_differs(
 
     async def versions() -> list[str]:
         kinds = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
-        asked = [
+        calls = [
             ("secret", "certs", "-n", configurations),
             *((kind, configurations) for kind in kinds),
         ]
-        found = [await asyncio.to_thread(cluster.kubectl.get, *words) for words in asked]
+        found = [await asyncio.to_thread(cluster.kubectl.get, *words) for words in calls]
         return [item["metadata"]["resourceVersion"] for item in found]
 
     await rotator.ensure()

@@ -1,4 +1,4 @@
-"""What pages show of `reprieve check` is what it prints: a transcript, and the fields of the JSON."""
+"""The docs show what `reprieve check` prints: a transcript, and the fields of the JSON."""
 
 import json
 import re
@@ -16,7 +16,7 @@ TRIED = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
 DOCUMENT = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
 
 
-def test_the_check_that_is_to_be_tried_prints_what_the_page_says(
+def test_the_example_check_prints_what_the_page_shows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -54,7 +54,7 @@ def test_every_option_and_gauge_is_documented() -> None:
         assert f"`reprieve_audit_{gauge}`" in DOCUMENT
 
 
-def test_the_namespaces_that_are_left_alone_are_those_of_the_webhooks() -> None:
+def test_exempt_namespaces_are_those_of_the_webhooks() -> None:
     (configuration,) = manifests.of_kind("ValidatingWebhookConfiguration")
     rules = [rule for webhook in configuration["webhooks"] for rule in _selected(webhook)]
     left_out = {

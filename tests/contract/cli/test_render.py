@@ -1,4 +1,4 @@
-"""`reprieve render policies`: what it writes, and that what is committed is what it writes."""
+"""`reprieve render policies`: its output, and that the committed files are its output."""
 
 from pathlib import Path
 
@@ -36,15 +36,15 @@ def a_policy_map(folder: Path, **data: str) -> Path:
     return path
 
 
-def test_what_is_committed_is_what_the_command_writes() -> None:
+def test_the_committed_file_is_the_output_of_the_command() -> None:
     assert render("--policy", manifests.BASE).output == COMMITTED.read_text()
 
 
-def test_what_it_writes_is_what_the_policy_renders() -> None:
+def test_the_output_is_what_the_policy_renders() -> None:
     assert list(yaml.safe_load_all(render().output)) == policies.render(PolicySettings())
 
 
-def test_limits_are_those_of_the_policy_that_it_is_given(tmp_path: Path) -> None:
+def test_limits_are_those_of_the_given_policy(tmp_path: Path) -> None:
     output = tmp_path / "policies.yaml"
     done = render("--policy", a_policy_map(tmp_path, ceiling="45m"), "-o", output)
     assert (done.exit_code, done.output) == (0, "")
@@ -52,18 +52,18 @@ def test_limits_are_those_of_the_policy_that_it_is_given(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({"ceiling": "soon"}, 'data[ceiling]: Invalid value: "soon"'),
         ({"colour": "red"}, 'data[colour]: Unsupported value: "colour"'),
     ],
 )
 def test_a_policy_that_cannot_be_read_is_refused_as_at_admission(
-    tmp_path: Path, data: dict[str, str], said: str
+    tmp_path: Path, data: dict[str, str], message: str
 ) -> None:
     done = render("--policy", a_policy_map(tmp_path, **data))
     assert done.exit_code != 0
-    assert said in done.output
+    assert message in done.output
 
 
 @pytest.mark.parametrize(

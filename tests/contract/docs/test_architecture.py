@@ -27,7 +27,9 @@ NAMED = sorted({*PATHS, *(name.replace(".", "/") for name in DOTTED)} - OTHERS)
 
 
 def places(path: str) -> list[Path]:
-    """Return where a path of the page may be: in the repository, in a package, or in any package."""
+    """Return the possible places of a path: in the repository, in its package, or in any
+    package.
+    """
     first, _, rest = path.partition("/")
     inside = [PACKAGES[first] / rest] if first in PACKAGES else []
     return [manifests.ROOT / path, *inside, *(package / path for package in PACKAGES.values())]

@@ -35,7 +35,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 def test_each_command_that_a_page_shows_exists(page: Path) -> None:
     for words in commands(page):
         if words[0] == "make":
-            # `make bench-…` stands for all targets that begin so.
+            # `make bench-…` means all targets with this prefix.
             target = re.escape(words[1]).replace("…", "[a-z-]+")
             assert re.search(f"^{target}:", MAKEFILE, re.MULTILINE), words
         elif words[:2] == ["kubectl", "reprieve"]:

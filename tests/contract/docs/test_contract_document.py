@@ -1,4 +1,4 @@
-"""What authors of workloads are told is what the code does: documents, states, hints, names and places."""
+"""The contract's document agrees with the code: documents, states, hints, names and places."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reprieve_agent import mailbox
+from reprieve_agent import request_files
 from reprieve_policy import keys
 from reprieve_policy.admission import sidecar
 from reprieve_policy.checkpointing import agent, checkpoint_plan, contract
@@ -105,16 +105,16 @@ def test_what_it_points_to_is_there(path: str) -> None:
     assert (manifests.ROOT / path).exists()
 
 
-def test_what_it_says_of_the_agent_is_so() -> None:
-    said = (
+def test_its_statements_about_the_agent_are_true() -> None:
+    statements = (
         f"port {agent.PORT}",
         f"`{agent.SIGNAL_FOLDER}/request`",
-        f"`{mailbox.ANSWER_SUFFIX}`",
+        f"`{request_files.ANSWER_SUFFIX}`",
         f"{sidecar._RESOURCES['cpu']} CPU and {sidecar._RESOURCES['memory']} of memory",
         f"{contract.MAX_ANSWER // 1024} KiB",
         "a volume of 1 MiB",
     )
-    assert [words for words in said if words not in TEXT] == []
+    assert [words for words in statements if words not in TEXT] == []
     assert sidecar._SIZE == "1Mi"
 
 

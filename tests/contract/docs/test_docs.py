@@ -1,4 +1,4 @@
-"""The reference of rules is what the rules say of themselves; to bring it up to date, run `make docs`."""
+"""The reference of rules agrees with the rules' own descriptions; `make docs` updates it."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_rule_that_is_gone_leaves_no_page(
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 
 
-def test_a_heading_that_cannot_be_read_is_said() -> None:
+def test_an_unreadable_heading_is_reported() -> None:
     with pytest.raises(ValueError, match="not the heading of a case: # words"):
         reference.read_examples("# words\n400: x\n")
 

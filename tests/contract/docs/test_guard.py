@@ -1,5 +1,7 @@
-"""docs/guard.md and docs/guard-reference.md: the figures are the program's, the arithmetic follows from them, and what
-the pages say of other projects has its source.
+"""docs/guard.md and docs/guard-reference.md agree with the program.
+
+The figures are the program's, the arithmetic follows from them, and statements about other projects
+have a source.
 """
 
 import math
@@ -11,7 +13,7 @@ import pytest
 from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing import manifests, storms
+from reprieve_testing import guard_scenarios, manifests
 from reprieve_webhooks.guard import nominated_pods, reader, refusal_history, scheduler_mode
 from reprieve_webhooks.lookups import single_flight
 
@@ -23,7 +25,9 @@ TEXT = "\n".join(PAGES.values())
 PAGE = " ".join(TEXT.split())
 
 TRIES = 11
-"""Of a client of Kubernetes that is told a time (client-go, `rest/request.go`: `maxRetries` after the first)."""
+"""The calls of a Kubernetes client that receives a retry time (client-go, `rest/request.go`:
+`maxRetries` after the first).
+"""
 IN_WORDS = {4: "four", 6: "six", 11: "eleven", 100: "hundred"}
 SPANS = {1: "a second", 60: "a minute"}
 ASKING = {"preemptions.reprieve.dev", "evictions.reprieve.dev"}
@@ -57,7 +61,7 @@ FIGURES: dict[str, tuple[str, object]] = {
     ),
     "when nominations count as unknown": (
         r"heard of them for (\S+) s\b",
-        int(nominated_pods._MAX_SILENCE_SECONDS),
+        int(nominated_pods.MAX_SILENCE_SECONDS),
     ),
     "how often one asks who insists": (
         r"(\w+) times without a pause",
@@ -88,7 +92,10 @@ FIGURES: dict[str, tuple[str, object]] = {
         reader._MAX_BUDGET_LIST_BYTES // 1024**2,
     ),
     "how long a guard that hangs is waited for": (r"hang, after (\d+) seconds", WAITED_FOR),
-    "how long the storms are watched": (r"calls in (\d+) s\b", int(storms.WATCHED_SECONDS)),
+    "how long the storms are watched": (
+        r"calls in (\d+) s\b",
+        int(guard_scenarios.WATCHED_SECONDS),
+    ),
 }
 
 
@@ -97,16 +104,19 @@ def test_every_figure_is_the_programs(pattern: str, figure: object) -> None:
     assert set(re.findall(pattern, PAGE)) == {str(figure)}
 
 
-def calls_a_second(*shares: int, is_put_off: bool = True) -> float:
-    """Return how often a scheduler asks for so many victims of a node, of which each replica sees a share."""
-    ruling = GuardDecision(
-        violation=Violation("spec", ViolationKind.FORBIDDEN, None, "no"), is_postponed=is_put_off
+def calls_a_second(*shares: int, is_postponed: bool = True) -> float:
+    """Return how often a scheduler requests this many victims of a node.
+
+    Each replica receives a share of the requests.
+    """
+    decision = GuardDecision(
+        violation=Violation("spec", ViolationKind.FORBIDDEN, None, "no"), is_postponed=is_postponed
     )
     now = datetime(2026, 11, 21, tzinfo=UTC)
     rate = 0.0
     for seen in filter(None, shares):
         seconds = guard.retry_after(
-            ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=seen, now=now
+            decision, RequestKind.PREEMPTION, is_asynchronous=True, fellows=seen, now=now
         )
         assert seconds is not None
         rate += seen * TRIES / ((TRIES - 1) * seconds)
@@ -122,35 +132,35 @@ def in_parts(victims: int, replicas: int) -> tuple[int, ...]:
     return tuple((victims + part) // replicas for part in range(replicas))
 
 
-@pytest.mark.parametrize("is_put_off", [True, False], ids=["put off", "refused"])
-def test_how_often_a_scheduler_asks_follows_from_them(*, is_put_off: bool) -> None:
+@pytest.mark.parametrize("is_postponed", [True, False], ids=["put off", "refused"])
+def test_how_often_a_scheduler_asks_follows_from_them(*, is_postponed: bool) -> None:
     at_a_time = range(1, int(figure(r"deletes (\d+) of them at a time")) + 1)
-    said = figure(r"at most ([\d.]+) calls a second")
+    documented = figure(r"at most ([\d.]+) calls a second")
     alike = [
-        calls_a_second(*in_parts(victims, replicas), is_put_off=is_put_off)
+        calls_a_second(*in_parts(victims, replicas), is_postponed=is_postponed)
         for victims in at_a_time
         for replicas in (1, 2)
     ]
-    assert math.ceil(10 * max(alike)) / 10 == said
+    assert math.ceil(10 * max(alike)) / 10 == documented
     of_three = max(
-        calls_a_second(*in_parts(victims, 3), is_put_off=is_put_off) for victims in at_a_time
+        calls_a_second(*in_parts(victims, 3), is_postponed=is_postponed) for victims in at_a_time
     )
-    assert of_three <= 1.5 * said
+    assert of_three <= 1.5 * documented
     unequal = [
-        calls_a_second(part, victims - part, is_put_off=is_put_off)
+        calls_a_second(part, victims - part, is_postponed=is_postponed)
         for victims in at_a_time
         for part in range(victims)
     ]
     assert max(unequal) <= 1
     most = int(figure(r"more than (\d+) at a time exceeds one"))
     assert (
-        calls_a_second(most, is_put_off=is_put_off)
+        calls_a_second(most, is_postponed=is_postponed)
         <= 1
-        < calls_a_second(most + 1, is_put_off=is_put_off)
+        < calls_a_second(most + 1, is_postponed=is_postponed)
     )
 
 
-def test_what_it_says_of_others_is_linked_to_the_very_version_that_was_read() -> None:
+def test_statements_about_other_projects_link_to_the_version_that_was_read() -> None:
     rows = re.findall(r"^\| (descheduler|Cluster Autoscaler) \|(.*)$", TEXT, re.MULTILINE)
     assert len(rows) == 2
     for who, row in rows:

@@ -1,4 +1,4 @@
-"""The table of docs/metrics.md is the operator's registry, and the tables of docs/preemption.md the policy's."""
+"""docs/metrics.md agrees with the operator's registry, and docs/preemption.md with the policy's."""
 
 import re
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_no_metric_names_a_pod() -> None:
     }
 
 
-def test_the_values_of_labels_are_said() -> None:
+def test_the_values_of_labels_are_documented() -> None:
     values = {
         *PreemptionCause,
         *ProtectionReason,
@@ -71,13 +71,14 @@ def test_the_values_of_labels_are_said() -> None:
     assert {value for value in values if f"`{value}`" not in METRICS} == set()
 
 
-def test_the_bounds_of_events_are_said() -> None:
-    said = " ".join(METRICS.split())
-    assert f"At most {event_recorder._EVENTS_PER_SECOND} are written in a second" in said
-    assert (
-        f"where {event_recorder._QUEUE_SIZE:,} wait ({event_recorder._QUEUE_SIZE_FOR_NORMAL:,} for those of type `Normal`)"
-        in said
+def test_the_bounds_of_events_are_documented() -> None:
+    page = " ".join(METRICS.split())
+    assert f"At most {event_recorder._EVENTS_PER_SECOND} are written in a second" in page
+    queues = (
+        f"where {event_recorder._QUEUE_SIZE:,} wait "
+        f"({event_recorder._QUEUE_SIZE_FOR_NORMAL:,} for those of type `Normal`)"
     )
+    assert queues in page
 
 
 def test_the_weights_are_those_of_the_policy() -> None:

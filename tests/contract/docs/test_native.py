@@ -1,4 +1,4 @@
-"""docs/native.md says of the native types what the code does: names, numbers and defaults."""
+"""docs/native.md agrees with the code about the native types: names, numbers and defaults."""
 
 import re
 
@@ -15,7 +15,7 @@ from reprieve_webhooks.facts.discovery import TTL_SECONDS
 PAGE = " ".join((manifests.ROOT / "docs" / "native.md").read_text(encoding="utf-8").split())
 
 
-def test_every_event_setting_and_key_that_it_names_is_one_of_ours() -> None:
+def test_every_event_setting_and_key_that_it_names_exists() -> None:
     assert set(re.findall(r"Event on the ConfigMap \(`([A-Za-z]+)`\)", PAGE)) <= REASONS.keys()
     assert "evictionResponder" in FIELDS
     assert keys.EVICTION_REQUEST in PAGE

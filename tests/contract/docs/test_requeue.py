@@ -1,4 +1,4 @@
-"""docs/requeue.md says of replacements what the code does."""
+"""docs/requeue.md agrees with the code about replacements."""
 
 import re
 from pathlib import Path

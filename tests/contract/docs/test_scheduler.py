@@ -1,4 +1,6 @@
-"""docs/scheduler.md: its tables are the program's, and so is the manifest that it tells to apply."""
+"""docs/scheduler.md: its tables agree with the program, and its command applies an existing
+manifest.
+"""
 
 import re
 
@@ -38,13 +40,11 @@ def test_the_flags_and_their_defaults_are_the_programs() -> None:
     assert len(flags) == sum("extender" in name for name in Settings.__dataclass_fields__)
 
 
-def test_a_call_about_5000_nodes_with_whole_pods_is_as_large_as_is_said_and_is_read_by_default() -> (
-    None
-):
+def test_a_call_about_5000_nodes_with_whole_pods_has_the_documented_size_and_is_accepted() -> None:
     nodes, pods = 50, 10
     size = len(bench.call(bench.collections(nodes, pods, 1), pods, whole=True)) * (5000 / nodes)
-    (said,) = re.findall(r"^\| whole pods \| ([0-9.]+) MiB \|", TEXT, re.MULTILINE)
-    assert size / 2**20 == pytest.approx(float(said), rel=0.02)
+    (documented,) = re.findall(r"^\| whole pods \| ([0-9.]+) MiB \|", TEXT, re.MULTILINE)
+    assert size / 2**20 == pytest.approx(float(documented), rel=0.02)
     assert size < Settings().max_extender_bytes
 
 
@@ -59,7 +59,7 @@ def test_every_metric_is_in_the_table_with_its_labels() -> None:
     assert set(table("metric")) == shown | {"reprieve_facts_age_seconds"}
 
 
-def test_what_it_tells_to_apply_is_there() -> None:
+def test_the_manifest_to_apply_exists() -> None:
     named = set(re.findall(r"manifests/[a-z/.-]*[a-z]", TEXT))
     assert named == {
         "manifests/overlays/extender",

@@ -1,4 +1,4 @@
-"""docs/simulate.md: each `$ command` prints exactly what stands below it. To bring it up to date, run this file as a program."""
+"""docs/simulate.md: each `$ command` prints exactly what follows it. Run this file to update it."""
 
 import os
 import re
@@ -28,8 +28,15 @@ def printed(command: str) -> str:
     environment = {**os.environ, "PATH": path, "KUBECONFIG": os.devnull}
     words = ["sh", "-c", command]
     return subprocess.run(
-        words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
-    ).stdout  # fmt: skip
+        words,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    ).stdout
 
 
 def test_the_page_has_transcripts() -> None:
@@ -37,7 +44,7 @@ def test_the_page_has_transcripts() -> None:
 
 
 @pytest.mark.parametrize(("command", "output"), commands(), ids=lambda text: text[:50])
-def test_each_command_prints_what_the_page_says(command: str, output: str) -> None:
+def test_each_command_prints_the_output_on_the_page(command: str, output: str) -> None:
     assert printed(command) == output
 
 

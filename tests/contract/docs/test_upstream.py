@@ -1,4 +1,4 @@
-"""docs/upstream.md names each difference from upstream's plugin, and in how many of the usual scenes it shows."""
+"""docs/upstream.md names each difference from upstream's plugin, and how many scenarios show it."""
 
 from collections.abc import Iterator
 
@@ -15,13 +15,13 @@ def test_the_table_is_what_the_usual_scenes_give() -> None:
 
 
 def table() -> Iterator[str]:
-    scenes = population.all_scenarios()
-    found = population.count_differences(scenes)
-    yield f"| difference | why | of {len(scenes)} scenes |"
+    scenarios = population.all_scenarios()
+    found = population.count_differences(scenarios)
+    yield f"| difference | why | of {len(scenarios)} scenarios |"
     yield "|---|---|---|"
     for difference in Difference:
         yield f"| `{difference}` | {WHY[difference]} | {found[frozenset({difference})]} |"
     several = sum(count for names, count in found.items() if len(names) > 1)
     if several:
         yield f"| several of them | | {several} |"
-    yield f"| none: the same victims for the same node | | {len(scenes) - found.total()} |"
+    yield f"| none: the same victims for the same node | | {len(scenarios) - found.total()} |"

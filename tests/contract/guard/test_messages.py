@@ -79,7 +79,7 @@ def test_every_text_is_as_it_was_agreed() -> None:
     assert said == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_no_text_names_anybody_or_says_what_others_are_worth() -> None:
+def test_no_text_names_other_pods_or_their_priorities() -> None:
     said = " ".join(message(*asked) for asked in SAID.values())
     assert "worker-7" not in said
     assert "9000" not in said

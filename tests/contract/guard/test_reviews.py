@@ -27,7 +27,7 @@ def test_a_deletion_holds_the_pod_as_it_was() -> None:
     assert request.user_info.username
 
 
-def test_an_eviction_names_the_pod_and_says_by_itself_whether_it_only_tries() -> None:
+def test_an_eviction_names_the_pod_and_states_whether_it_is_a_dry_run() -> None:
     request = read("pod-evicted")
     assert (request.is_deletion, request.is_eviction, request.is_dry_run) == (False, True, False)
     assert (request.namespace, request.name) == ("rec", "train")
@@ -36,7 +36,7 @@ def test_an_eviction_names_the_pod_and_says_by_itself_whether_it_only_tries() ->
     assert not read("pod-evicted", object={"deleteOptions": {"dryRun": None}}).is_dry_run
 
 
-def test_nothing_else_is_taken_for_either() -> None:
+def test_no_other_review_counts_as_either() -> None:
     for name in ("pod-created", "pod-labelled", "namespace-created"):
         request = read(name)
         assert (request.is_deletion, request.is_eviction) == (False, False)

@@ -1,6 +1,7 @@
-"""The example that polls and answers by an annotation, as a process beside an API server that a real one could be: away, or refusing.
+"""The example that polls and answers by annotation, as a process beside a stub API server.
 
-In a cluster, by its own rights: tests/cluster/agent/test_agent.py and tests/cluster/docs/test_example_rights.py.
+The stub can be away, or refuse. In a cluster, with the example's own rights:
+tests/cluster/agent/test_agent.py and tests/cluster/docs/test_example_rights.py.
 """
 
 import ipaddress
@@ -113,7 +114,7 @@ class Program:
             "SAVE_SECONDS": "0.05",
             "AGAIN_SECONDS": "0.05",
         }
-        # Whatever the machine says of proxies: the API server is called directly.
+        # Without a proxy, whatever the machine's environment: the API server is called directly.
         own |= {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
         self.log = folder / "log"
         with self.log.open("wb") as log:
@@ -123,7 +124,9 @@ class Program:
             )
 
     def write(self, request: str) -> None:
-        """Show it a request, as the kubelet does: the whole of the old text, or the whole of the new one."""
+        """Write a request as the kubelet does: the file has the whole old text, or the whole new
+        one.
+        """
         new = self.request.with_name("new")
         new.write_text(request)
         new.replace(self.request)
@@ -179,9 +182,7 @@ def states(api: ApiServer) -> list[tuple[str | None, AnswerState]]:
 SAVED_ONCE = [("uid-1", AnswerState.SAVING), ("uid-1", AnswerState.SAVED)]
 
 
-def test_it_saves_when_it_is_asked_and_says_so_on_its_own_pod(
-    api: ApiServer, program: Program
-) -> None:
+def test_it_saves_on_request_and_answers_on_its_own_pod(api: ApiServer, program: Program) -> None:
     program.write(a_request("uid-1"))
     until("both answers", lambda: states(api) == SAVED_ONCE)
     path, headers, body = api.patches[-1]
@@ -212,18 +213,18 @@ def test_the_same_request_again_saves_nothing_again_and_another_does(
         lambda: states(api)[2:] == [("uid-2", AnswerState.SAVING), ("uid-2", AnswerState.SAVED)],
     )
     assert (api.answers[3].step or 0) > (api.answers[1].step or 0)
-    told = [headers["Authorization"] for _, headers, _ in api.patches]
-    assert told == ["Bearer first"] * 2 + ["Bearer renewed"] * 2
+    tokens = [headers["Authorization"] for _, headers, _ in api.patches]
+    assert tokens == ["Bearer first"] * 2 + ["Bearer renewed"] * 2
 
 
-def test_one_that_is_taken_back_is_no_request(api: ApiServer, tmp_path: Path) -> None:
+def test_a_cancelled_request_is_ignored(api: ApiServer, tmp_path: Path) -> None:
     with training(tmp_path, api.port, contract.render_cancelled("uid-1"), STEPS="3") as program:
         assert program.process.wait(SECONDS) == 0
     assert api.asked == 0
     assert "saved step" not in program.log.read_text()
 
 
-def test_what_the_api_server_did_not_take_is_told_again_and_nothing_is_saved_twice(
+def test_a_failed_answer_is_sent_again_and_nothing_is_saved_twice(
     api: ApiServer, program: Program
 ) -> None:
     api.status = 403
@@ -252,7 +253,7 @@ def test_killed_it_is_unfinished_although_it_has_saved(api: ApiServer, program: 
     assert program.process.wait(SECONDS) == UNFINISHED
 
 
-def test_a_replacement_goes_on_from_the_checkpoint_and_finishes(
+def test_a_replacement_resumes_from_the_checkpoint_and_finishes(
     api: ApiServer, tmp_path: Path
 ) -> None:
     (tmp_path / "old.json").write_text('{"step": 99990}')

@@ -1,4 +1,4 @@
-"""What the overlay leaves to the webhooks, against what the base's webhooks are called for and what the policies cover."""
+"""The overlay `cel`: what it leaves to the webhooks, with the base's rules and the policies."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ COVERED = {
 }
 """Keys of pods about which no rule but the policies' has a word."""
 IN_TEMPLATES = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
-"""In a template a mark is refused, whatever it says."""
+"""Any mark in a template is refused, whatever its value."""
 
 
 def patches(kind: str) -> dict[str, Any]:
-    """Return by the webhook's name what is patched into it; every patch is preceded by a test of that name."""
+    """Return the patch of each webhook by its name; a test of that name precedes every patch."""
     operations = yaml.safe_load((OVERLAY / f"{kind}-webhooks.yaml").read_text())
     base = manifests.named(f"{kind.capitalize()}WebhookConfiguration", "reprieve-webhooks")[
         "webhooks"
@@ -42,7 +42,9 @@ def patches(kind: str) -> dict[str, Any]:
 
 
 def keys_of(patched: tuple[Any, Any]) -> tuple[set[str], set[str]]:
-    """Return the keys for which the webhook is called in the base, and those for which it is still called."""
+    """Return the keys for which the base calls the webhook, and those for which it is still
+    called.
+    """
     condition, webhook = patched
     assert condition["name"] == NAME
     return set(manifests.keys_in(webhook["matchConditions"])), set(
@@ -82,14 +84,14 @@ def test_every_other_webhook_stays_as_it_is() -> None:
 def test_a_created_pod_reaches_a_webhook_for_what_others_say_of_it() -> None:
     condition, _ = patches("mutating")["pods.reprieve.dev"]
     assert condition["name"] == NAME
-    told = {
+    read_keys = {
         keys.PREEMPTION_CLASS,
         keys.KOORDINATOR_SOFT_EVICTION,
         keys.AGENT,
         keys.CHECKPOINT,
         keys.CHECKPOINT_HINT,
     }
-    assert set(manifests.keys_in(condition["expression"])) == told
+    assert set(manifests.keys_in(condition["expression"])) == read_keys
     assert "owner.?controller" in condition["expression"]
 
 

@@ -1,4 +1,4 @@
-"""The guard's expressions against the words and states of the policy that they stand for."""
+"""The guard's expressions agree with the policy's messages and states."""
 
 import re
 from typing import Any
@@ -148,12 +148,14 @@ def test_what_is_assumed_of_a_pod_without_a_class_is_what_the_policy_gives_it() 
 
 
 def test_a_protection_that_rises_is_refused_with_the_rules_words() -> None:
-    said = {validation["message"] for validation in spec_of("reprieve-protection")["validations"]}
+    messages = {
+        validation["message"] for validation in spec_of("reprieve-protection")["validations"]
+    }
     old = a_pod().in_class(3).build()
     raised = a_pod().in_class(4).labelled(keys.PREEMPTIBLE, "false").defended_as("gold").build()
-    told = {str(violation) for violation in decide_admission(raised, old, Facts()).violations}
-    assert {text for text in told if ": Forbidden: " in text} == {
-        text for text in said if "claim-sensitive" not in text
+    violations = {str(violation) for violation in decide_admission(raised, old, Facts()).violations}
+    assert {text for text in violations if ": Forbidden: " in text} == {
+        text for text in messages if "claim-sensitive" not in text
     }
 
 
@@ -176,7 +178,7 @@ def test_ledgers_are_guarded_on_every_kind_that_has_one() -> None:
 
 def test_every_right_that_it_asks_for_can_be_granted() -> None:
     text = (manifests.BASE / "guard.yaml").read_text()
-    asked = set(
+    checked = set(
         re.findall(r"group\('reprieve\.dev'\)\.resource\('([a-z]+)'\)\.check\('([a-z-]+)'\)", text)
     )
     granted = {
@@ -187,7 +189,7 @@ def test_every_right_that_it_asks_for_can_be_granted() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert asked == {
+    assert checked == {
         ("softevictions", "report"),
         ("softevictions", "cancel"),
         ("softevictions", "mark"),
@@ -197,9 +199,9 @@ def test_every_right_that_it_asks_for_can_be_granted() -> None:
     by_webhooks = {
         (permissions.CLAIM_NON_PREEMPTIBLE.resource, permissions.CLAIM_NON_PREEMPTIBLE.verb)
     }
-    assert asked | by_webhooks == granted
-    # Of templates that the guard does not find, the webhooks ask for the same right.
-    assert (permissions.CLAIM_SENSITIVE.resource, permissions.CLAIM_SENSITIVE.verb) in asked
+    assert checked | by_webhooks == granted
+    # For templates that the guard does not recognise, the webhooks require the same right.
+    assert (permissions.CLAIM_SENSITIVE.resource, permissions.CLAIM_SENSITIVE.verb) in checked
 
 
 def test_virtual_rights_are_checked_for_the_whole_cluster() -> None:

@@ -1,4 +1,6 @@
-"""The Dockerfile, which nothing here builds, against the package that it installs and the pods that run it."""
+"""The Dockerfile, which no test builds, agrees with the installed package and the pods that run
+it.
+"""
 
 import re
 import tomllib

@@ -1,4 +1,6 @@
-"""The two Deployments: what they may do to their node, and whether their probes, ports and budgets fit the programs."""
+"""The two Deployments: their rights on the node; probes, ports and budgets that fit the
+programs.
+"""
 
 import tomllib
 from typing import Any
@@ -29,7 +31,7 @@ def test_both_programs_are_deployed() -> None:
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_the_command_is_one_that_the_package_installs(deployment: Any) -> None:
+def test_the_package_installs_the_command(deployment: Any) -> None:
     (command,) = container_of(deployment)["command"]
     assert command == deployment["metadata"]["name"]
     assert command in PROJECT["scripts"]
@@ -69,9 +71,9 @@ def test_its_probes_ask_what_the_program_answers(deployment: Any) -> None:
     (port,) = container["ports"]
     assert port["containerPort"] == PORTS[deployment["metadata"]["name"]]
     for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
-        asked = container[probe]["httpGet"]
-        assert (asked["path"], asked["port"]) == (path, port["name"])
-        assert (asked.get("scheme") == "HTTPS") == (port["name"] == "https")
+        request = container[probe]["httpGet"]
+        assert (request["path"], request["port"]) == (path, port["name"])
+        assert (request.get("scheme") == "HTTPS") == (port["name"] == "https")
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

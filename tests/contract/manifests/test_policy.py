@@ -1,4 +1,4 @@
-"""The ConfigMap that admins edit says the defaults that hold without it."""
+"""The ConfigMap that admins edit states the defaults that hold without it."""
 
 import re
 
@@ -11,14 +11,14 @@ from reprieve_testing import manifests
 DATA = manifests.named("ConfigMap", "reprieve-policy")["data"]
 
 
-def test_the_configmap_says_exactly_the_defaults() -> None:
+def test_the_configmap_states_exactly_the_defaults() -> None:
     assert settings.parse(DATA) == PolicySettings()
 
 
 def test_every_setting_can_be_seen_in_the_configmap() -> None:
     text = (manifests.BASE / "policy.yaml").read_text()
-    said = set(re.findall(r"^  (?:# )?([a-z][a-zA-Z]+): ", text, re.MULTILINE))
-    assert set(FIELDS) <= said
+    stated = set(re.findall(r"^  (?:# )?([a-z][a-zA-Z]+): ", text, re.MULTILINE))
+    assert set(FIELDS) <= stated
     assert set(DATA) <= set(FIELDS)
 
 

@@ -1,4 +1,4 @@
-"""What each program may do, against what it does: a right that no call needs is as wrong as one that is missing."""
+"""The rights of each program match its calls: an unused right is as wrong as a missing one."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -33,10 +33,11 @@ def at_home(resource: str, verbs: str, name: str = "") -> set[Right]:
 
 CALLS = {
     "reprieve-webhooks": {
-        # cache.py: two watches and look-ups of what a watch has not seen yet; inheritance.py: ledgers as metadata.
+        # cluster_facts.py: two watches, and reads of what a watch has not seen yet; inheritance.py:
+        # ledgers as metadata.
         *everywhere("namespaces", "get list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "get list watch"),
-        # gate_facts.py looks one up where the gang gate asks what it makes.
+        # gate_facts.py reads one when the gang gate asks for the Job of a pod.
         *everywhere("batch/jobs", "get list watch"),
         *everywhere("apps/statefulsets", "get list watch"),
         *everywhere("apps/replicasets", "get list watch"),
@@ -146,7 +147,7 @@ def controllers_binding() -> manifests.Object:
     return manifests.named("ClusterRoleBinding", "reprieve:controllers-claim-sensitive")
 
 
-def test_rights_of_people_are_bound_to_nobody() -> None:
+def test_the_roles_for_people_have_no_binding() -> None:
     bindings = (
         found
         for found in manifests.of_kind("ClusterRoleBinding")
@@ -155,12 +156,12 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
     bound = {binding["roleRef"]["name"] for binding in bindings}
     assert bound == {*CALLS, "reprieve-guard"}
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
-    asked = {
+    needed = {
         "reprieve:cancel-soft-evictions",
         "reprieve:edit-policies",
         "reprieve:claim-non-preemptible",
     }
-    assert for_people == asked | {
+    assert for_people == needed | {
         "reprieve:answer-evictions",
         "reprieve:audit",
         "reprieve:claim-sensitive",
@@ -170,7 +171,7 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
     }
 
 
-def test_who_grants_the_operator_signals_grants_it_nothing_else_and_in_one_namespace() -> None:
+def test_the_role_for_signals_grants_nothing_else_and_in_one_namespace() -> None:
     (binding,) = manifests.read(manifests.EXAMPLES / "signal" / "rolebinding.yaml")
     operator = {
         "kind": "ServiceAccount",
@@ -184,9 +185,7 @@ def test_who_grants_the_operator_signals_grants_it_nothing_else_and_in_one_names
     }
 
 
-def test_a_workload_that_answers_by_annotation_may_patch_pods_of_its_namespace_and_nothing_else() -> (
-    None
-):
+def test_a_workload_that_answers_by_annotation_may_only_patch_pods_of_its_namespace() -> None:
     account, role, binding = manifests.read(manifests.EXAMPLES / "annotation" / "rbac.yaml")
     assert [found["kind"] for found in (account, role, binding)] == [
         "ServiceAccount",
@@ -199,7 +198,7 @@ def test_a_workload_that_answers_by_annotation_may_patch_pods_of_its_namespace_a
     assert (subject["kind"], subject["name"]) == ("ServiceAccount", account["metadata"]["name"])
 
 
-def test_who_has_lost_nodes_looked_at_grants_the_operator_to_read_one_and_nothing_else() -> None:
+def test_the_role_for_lost_nodes_grants_only_to_read_a_node() -> None:
     (binding,) = manifests.read(manifests.EXAMPLES / "lost-nodes.yaml")
     operator = {
         "kind": "ServiceAccount",
@@ -210,9 +209,7 @@ def test_who_has_lost_nodes_looked_at_grants_the_operator_to_read_one_and_nothin
     assert {right[:2] for right in _rights_in(binding)} == {("get", "nodes")}
 
 
-def test_who_has_evictions_answered_grants_the_operator_to_watch_them_and_to_write_their_status_and_nothing_else() -> (
-    None
-):
+def test_the_role_for_evictions_grants_only_to_watch_them_and_to_write_their_status() -> None:
     (binding,) = manifests.read(manifests.EXAMPLES / "eviction-requests.yaml")
     operator = {
         "kind": "ServiceAccount",
@@ -225,9 +222,7 @@ def test_who_has_evictions_answered_grants_the_operator_to_watch_them_and_to_wri
     assert {right[:2] for right in _rights_in(binding)} == granted
 
 
-def test_who_makes_pods_from_checked_templates_may_claim_the_class_in_them_and_nothing_else() -> (
-    None
-):
+def test_controllers_may_claim_the_classes_in_checked_templates_and_nothing_else() -> None:
     binding = controllers_binding()
     assert binding["roleRef"]["name"] == "reprieve:claim-sensitive"
     assert {_user_of(subject) for subject in binding["subjects"]} == controllers.USERS

@@ -1,4 +1,7 @@
-"""The stanza for kube-scheduler, the second scheduler and the component, against the server that they ask and each other."""
+"""The stanza for kube-scheduler, the second scheduler and the component match the server.
+
+They also match each other.
+"""
 
 import re
 from typing import Any
@@ -79,7 +82,8 @@ def test_the_second_scheduler_reads_its_own_configuration_and_the_certificate_of
     assert secret["secretName"] == SETTINGS.secret_name
     assert secret["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
     assert CONFIG["extenders"][0]["tlsConfig"]["caFile"] == f"{mounts['ca']}/ca.crt"
-    # kustomize takes a Lease's name in a Role for that of a ConfigMap with a suffix, where the two are the same.
+    # kustomize confuses a Lease's name in a Role with a ConfigMap's generated name if both are the
+    # same.
     assert generated["name"] != CONFIG["leaderElection"]["resourceName"]
 
 
@@ -128,9 +132,7 @@ def test_the_component_switches_the_extender_on_and_gives_it_room() -> None:
     assert SETTINGS.extender is False
 
 
-def test_the_components_memory_has_room_for_the_pods_that_are_measured_and_for_all_calls_that_are_held_at_once() -> (
-    None
-):
+def test_the_components_memory_fits_the_measured_pods_and_all_concurrent_calls() -> None:
     (patch,) = manifests.read(COMPONENT / "webhooks.yaml")
     (container,) = patch["spec"]["template"]["spec"]["containers"]
     page = " ".join((manifests.ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8").split())
@@ -142,7 +144,7 @@ def test_the_components_memory_has_room_for_the_pods_that_are_measured_and_for_a
         == (service._MAX_CONCURRENT_READS + service._MAX_CONCURRENT_CALLS)
         * SETTINGS.max_extender_bytes
     )
-    # A fifth stays: for the copy that is made of a call once it is whole, and for what else there is.
+    # A fifth stays free: for the copy of a completely received call, and for everything else.
     limit = quantity.parse(container["resources"]["limits"]["memory"], "memory")
     assert isinstance(limit, int)
     assert (pods + calls) * MIB * quantity.NANOS < limit * 0.8

@@ -1,4 +1,4 @@
-"""The example program that application authors copy, as a process: it keeps the contract that it teaches."""
+"""The example program that application authors copy, as a process: it follows the contract."""
 
 import json
 import os
@@ -143,7 +143,7 @@ def test_killed_it_is_unfinished_although_it_has_saved(program: Program) -> None
     assert program.end(signal.SIGTERM) == UNFINISHED
 
 
-def test_a_replacement_goes_on_from_the_checkpoint_and_finishes(tmp_path: Path) -> None:
+def test_a_replacement_resumes_from_the_checkpoint_and_finishes(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text('{"step": 99990}')
     with training(tmp_path, RESUME_FROM_CHECKPOINT=str(tmp_path / "old.json")) as program:
         output, _ = program.process.communicate(timeout=DEADLINE_SECONDS)
@@ -151,7 +151,7 @@ def test_a_replacement_goes_on_from_the_checkpoint_and_finishes(tmp_path: Path) 
     assert program.process.returncode == 0
 
 
-def test_one_that_is_silent_cannot_be_reached_but_ends_when_told(tmp_path: Path) -> None:
+def test_a_silent_one_cannot_be_reached_but_ends_on_term(tmp_path: Path) -> None:
     with training(tmp_path, MODE="silent") as program:
         assert program.process.stdout is not None
         assert program.process.stdout.readline().startswith("training")
@@ -159,7 +159,7 @@ def test_one_that_is_silent_cannot_be_reached_but_ends_when_told(tmp_path: Path)
         assert program.end(signal.SIGTERM) == UNFINISHED
 
 
-def test_one_that_is_stubborn_ends_by_kill_only(tmp_path: Path) -> None:
+def test_a_stubborn_one_ends_by_kill_only(tmp_path: Path) -> None:
     with training(tmp_path, MODE="stubborn") as program:
         assert program.process.stdout is not None
         assert program.process.stdout.readline().startswith("training")

@@ -51,7 +51,9 @@ ON_PODS = {
     *({place.key for place in dialects.GANG_FIELDS if place.holder != "spec"} - {keys.JOB}),
     keys.KOORDINATOR_MODE,
 }
-"""What the rules on pods read of them; a Job's name alone says nothing: its pods are all of one template."""
+"""The keys that rules on pods read. A Job's name alone does not count: all its pods come from
+one template.
+"""
 
 
 def routes() -> set[tuple[str, str]]:
@@ -143,12 +145,12 @@ def test_a_pod_that_changes_what_a_rule_reads_is_reviewed() -> None:
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "pods")))) == ON_PODS
 
 
-def test_a_template_that_says_what_a_rule_reads_is_reviewed() -> None:
+def test_a_template_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     also = {keys.SOFT_EVICTION, keys.HOME_NAMESPACE}
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "templates")))) == ON_PODS | also
 
 
-def test_a_priority_class_that_says_what_a_rule_reads_is_reviewed() -> None:
+def test_a_priority_class_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     own = {keys.PREEMPTION_PRIORITY_CLASS, keys.DEFAULT_PREEMPTION_CLASS}
     assert (
         set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses"))))
@@ -184,7 +186,7 @@ def test_the_patch_that_adds_a_scheduler_is_shown_for_the_right_webhook() -> Non
     assert "userInfo" in VALIDATING[index]["matchConditions"][0]["expression"]
 
 
-def test_a_native_workload_or_group_is_reviewed_where_it_says_what_it_is_defended_with() -> None:
+def test_a_native_workload_or_group_with_a_preemption_priority_is_reviewed() -> None:
     found = webhook(VALIDATING, "groups")
     assert set(manifests.keys_in(conditions(found))) == {keys.PREEMPTION_PRIORITY_CLASS}
     (rule,) = found["rules"]
@@ -244,7 +246,7 @@ def test_local_programs_are_called_for_every_webhook() -> None:
         assert [operation["path"] for operation in patched[kind]] == wanted
 
 
-def test_who_makes_a_replicaset_is_told_by_the_user_and_by_nothing_that_anybody_can_write() -> None:
+def test_the_creator_of_a_replicaset_is_identified_by_the_user_only() -> None:
     (condition,) = [
         found["expression"]
         for found in webhook(VALIDATING, "templates")["matchConditions"]
@@ -276,7 +278,7 @@ def test_the_server_finds_what_its_settings_name() -> None:
     assert not {"data", "stringData"} & set(secret)
 
 
-def test_the_guard_is_asked_of_deletions_by_the_policys_schedulers_and_by_nobody_else() -> None:
+def test_the_guard_reviews_deletions_by_the_policys_schedulers_only() -> None:
     found = webhook(VALIDATING, "preemptions")
     assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [
         (["DELETE"], ["pods"])
@@ -289,16 +291,16 @@ def test_the_guard_is_asked_of_deletions_by_the_policys_schedulers_and_by_nobody
 
 
 def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> None:
-    said = {
+    read_keys = {
         keys.PREEMPTION_CLASS,
         keys.PREEMPTIBLE,
         keys.SOFT_EVICTION,
         keys.CHECKPOINT,
         keys.CHECKPOINT_HINT,
     }
-    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == said
-    # Of a gang that it is not asked about, the extender names every pod.
-    assert said == snapshot_builder._GUARDED_LABELS | snapshot_builder._GUARDED_ANNOTATIONS
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == read_keys
+    # For a gang that the extender is not called about, it lists every pod.
+    assert read_keys == snapshot_builder._GUARDED_LABELS | snapshot_builder._GUARDED_ANNOTATIONS
 
 
 def test_the_guard_is_asked_of_every_eviction_but_the_operators() -> None:

@@ -15,24 +15,25 @@ from reprieve_policy.admission.rules import RULES
 from reprieve_policy.config import namespace
 from reprieve_policy.config import settings as policy_settings
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.kinds import CUSTOM
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
+    EmptyDir,
     NameOnly,
     ObjectMeta,
     PodTemplate,
     Resource,
     ResourceRequirements,
+    SecurityContext,
     Spec,
     TemplatedResource,
+    Volume,
     VolumeMount,
 )
-from reprieve_policy.kube.parts import EmptyDir, SecurityContext, Volume
 from reprieve_policy.kube.quota import Quotas
-from reprieve_policy.traits import GangTraits
 from reprieve_policy.verdict import Verdict
 from reprieve_testing import builders
 from reprieve_testing.builders import a_policy_map

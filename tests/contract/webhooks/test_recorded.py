@@ -1,8 +1,9 @@
-"""Every operation that an API server reviews, as kube-apiserver 1.37.1 sent it, and what is answered on both paths.
+"""Every operation that an API server reviews, as kube-apiserver 1.37.1 sent it, and both responses.
 
-`python -m record` (in hack/) acts the operations out on a real cluster and writes the files; the table says what they
-mean. No namespace, no PriorityClass and no ConfigMap is known here: all answers are those of the defaults. The webhooks'
-`matchConditions` keep many of these reviews from being sent at all; the answers must be right where they are sent.
+`python -m record` (in hack/) performs the operations on a real cluster and writes the files; the
+table states what they mean. No Namespace, no PriorityClass and no ConfigMap is known here: all
+responses follow from the defaults. The webhooks' `matchConditions` keep the API server from sending
+many of these reviews; the responses must be right where it sends them.
 """
 
 import json
@@ -30,7 +31,7 @@ DEFAULT = {"/metadata/labels": {"reprieve.dev/preemption-class": "4"}}
 
 @dataclass(frozen=True)
 class Case:
-    """A recording, and what is answered; unless it says otherwise: allowed, nothing said, nothing changed."""
+    """A recording and its response; by default allowed, without warning or patch."""
 
     recording: str
     refused: str = ""
@@ -175,9 +176,7 @@ async def test_nothing_is_filled_in_after_creation_and_everything_but_once(recor
 
 @pytest.mark.parametrize("webhook", ["mutate", "validate"])
 @pytest.mark.parametrize("recording", UPDATES_OF_RULED_KINDS)
-async def test_an_update_that_does_not_say_what_was_before_is_no_review(
-    recording: str, webhook: str
-):
+async def test_an_update_without_the_old_object_is_malformed(recording: str, webhook: str):
     sent = load(recording)
     sent["request"]["oldObject"] = None
 
@@ -189,7 +188,7 @@ async def test_an_update_that_does_not_say_what_was_before_is_no_review(
 
 @pytest.mark.parametrize("webhook", ["mutate", "validate"])
 @pytest.mark.parametrize("recording", ["pod-deleted", "namespace-deleted", "priorityclass-deleted"])
-async def test_a_deletion_of_before_1_15_which_does_not_say_what_goes_is_allowed(
+async def test_a_deletion_of_before_1_15_without_the_old_object_is_allowed(
     recording: str, webhook: str
 ):
     sent = load(recording)

@@ -1,7 +1,7 @@
-"""Reviews as kube-apiserver 1.37.1 sent them, and what is answered; some changed by hand in the one field that is named.
+"""Reviews as kube-apiserver 1.37.1 sent them, and both responses; some have one changed field.
 
-A file holds the review and both answers, with the JSON patch decoded so that a reader can see it. No namespace, no
-PriorityClass and no ConfigMap is known here: all answers are those of the defaults.
+A file holds the review and both responses, with the JSON patch decoded for the reader. No
+Namespace, no PriorityClass and no ConfigMap is known here: all responses follow from the defaults.
 """
 
 import json

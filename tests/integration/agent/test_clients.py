@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from reprieve_agent import server
-from reprieve_agent.exchange import HttpRequest, HttpResponse
+from reprieve_agent.http_message import HttpRequest, HttpResponse
 from reprieve_testing.agent import Client, serving, until_closed
 
 IDLE = {"state": "idle"}

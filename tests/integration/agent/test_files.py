@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from reprieve_agent import mailbox
-from reprieve_agent.desk import CheckpointHandler
-from reprieve_agent.exchange import HttpRequest
-from reprieve_agent.mailbox import RequestFiles
+from reprieve_agent import request_files
+from reprieve_agent.handler import CheckpointHandler
+from reprieve_agent.http_message import HttpRequest
+from reprieve_agent.request_files import RequestFiles
 from reprieve_policy.checkpointing import contract
 
 ASKED = {
@@ -27,59 +27,59 @@ LONG_AGO = 1_000_000_000
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Path:
-    folder = tmp_path / "box"
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
     folder.mkdir()
     return folder
 
 
-def a_desk(box: Path) -> CheckpointHandler:
-    return CheckpointHandler(RequestFiles(str(box / "request")), None, lambda *_, **__: None)
+def a_handler(folder: Path) -> CheckpointHandler:
+    return CheckpointHandler(RequestFiles(str(folder / "request")), None, lambda *_, **__: None)
 
 
-def post(desk: CheckpointHandler, document: Any) -> tuple[int, Any]:
-    return send(desk, "POST", document)
+def post(handler: CheckpointHandler, document: Any) -> tuple[int, Any]:
+    return send(handler, "POST", document)
 
 
-def send(desk: CheckpointHandler, method: str, document: Any) -> tuple[int, Any]:
-    response = desk.handle(HttpRequest(method, json.dumps(document).encode()))
+def send(handler: CheckpointHandler, method: str, document: Any) -> tuple[int, Any]:
+    response = handler.handle(HttpRequest(method, json.dumps(document).encode()))
     return response.status.value, json.loads(response.body)
 
 
-def get(desk: CheckpointHandler) -> Any:
-    return json.loads(raw(desk))
+def get(handler: CheckpointHandler) -> Any:
+    return json.loads(raw(handler))
 
 
-def raw(desk: CheckpointHandler) -> bytes:
-    response = desk.handle(HttpRequest("GET", b""))
+def raw(handler: CheckpointHandler) -> bytes:
+    response = handler.handle(HttpRequest("GET", b""))
     assert response.status == 200
     return response.body
 
 
-def asked(box: Path) -> Any:
-    return json.loads((box / "request").read_text())
+def asked(folder: Path) -> Any:
+    return json.loads((folder / "request").read_text())
 
 
-def test_before_a_request_the_agent_is_idle_and_writes_nothing(box: Path) -> None:
-    assert get(a_desk(box)) == IDLE
-    assert not list(box.iterdir())
+def test_before_a_request_the_agent_is_idle_and_writes_nothing(folder: Path) -> None:
+    assert get(a_handler(folder)) == IDLE
+    assert not list(folder.iterdir())
 
 
-def test_the_request_file_is_written_before_the_response(box: Path) -> None:
-    assert post(a_desk(box), ASKED) == (200, DELIVERED)
-    assert asked(box) == ASKED
-    assert (box / "request").read_bytes().endswith(b"}\n")
-    assert (box / "request").stat().st_mode & 0o777 == 0o644
-    assert [path.name for path in box.iterdir()] == ["request"]
+def test_the_request_file_is_written_before_the_response(folder: Path) -> None:
+    assert post(a_handler(folder), ASKED) == (200, DELIVERED)
+    assert asked(folder) == ASKED
+    assert (folder / "request").read_bytes().endswith(b"}\n")
+    assert (folder / "request").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in folder.iterdir()] == ["request"]
 
 
-def test_the_workloads_answer_is_returned_unchanged(box: Path) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
+def test_the_workloads_answer_is_returned_unchanged(folder: Path) -> None:
+    handler = a_handler(folder)
+    post(handler, ASKED)
     text = '{"id": "uid-1", "state":"saved","step":4, "path":"/ckpt/4"}\n'
-    (box / "request.answer").write_text(text)
-    assert raw(desk) == text.encode()
-    assert post(desk, ASKED) == (200, json.loads(text))
+    (folder / "request.answer").write_text(text)
+    assert raw(handler) == text.encode()
+    assert post(handler, ASKED) == (200, json.loads(text))
 
 
 UNNAMED: dict[str, tuple[str, Any]] = {
@@ -94,81 +94,84 @@ UNNAMED: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize(("text", "want"), UNNAMED.values(), ids=UNNAMED)
 def test_an_answer_without_an_id_belongs_to_the_current_request(
-    box: Path, text: str, want: Any
+    folder: Path, text: str, want: Any
 ) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
-    (box / "request.answer").write_text(text)
-    assert get(desk) == get(a_desk(box)) == want
+    handler = a_handler(folder)
+    post(handler, ASKED)
+    (folder / "request.answer").write_text(text)
+    assert get(handler) == get(a_handler(folder)) == want
 
 
-def test_an_answer_without_an_id_may_have_the_full_length(box: Path) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
-    text = json.dumps({"state": "saving", "message": "x" * 20000})[: mailbox.MAX_ANSWER - 2] + '"}'
-    (box / "request.answer").write_text(text)
-    assert raw(desk) == text.encode()
+def test_an_answer_without_an_id_may_have_the_full_length(folder: Path) -> None:
+    handler = a_handler(folder)
+    post(handler, ASKED)
+    text = (
+        json.dumps({"state": "saving", "message": "x" * 20000})[: request_files.MAX_ANSWER - 2]
+        + '"}'
+    )
+    (folder / "request.answer").write_text(text)
+    assert raw(handler) == text.encode()
 
 
 def test_a_poll_for_an_unknown_request_does_not_get_the_answer_to_another(
-    box: Path,
+    folder: Path,
 ) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
-    (box / "request.answer").write_text('{"state":"saved","step":100}')
-    found = contract.parse_answer(raw(desk), "answer")
+    handler = a_handler(folder)
+    post(handler, ASKED)
+    (folder / "request.answer").write_text('{"state":"saved","step":100}')
+    found = contract.parse_answer(raw(handler), "answer")
     assert isinstance(found, contract.CheckpointAnswer)
     assert found.may_belong_to("uid-1")
     assert not found.may_belong_to("uid-2")
 
 
-def test_the_same_attempt_again_is_written_once(box: Path) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
-    written_at = (box / "request").stat().st_ino
-    post(desk, ASKED)
-    assert (box / "request").stat().st_ino == written_at
+def test_the_same_attempt_again_is_written_once(folder: Path) -> None:
+    handler = a_handler(folder)
+    post(handler, ASKED)
+    written_at = (folder / "request").stat().st_ino
+    post(handler, ASKED)
+    assert (folder / "request").stat().st_ino == written_at
 
 
-def test_another_attempt_is_written_and_keeps_the_answer(box: Path) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
-    (box / "request.answer").write_text('{"state":"saving"}')
-    assert post(desk, ASKED | {"attempt": 2}) == (200, {"state": "saving", "id": "uid-1"})
-    assert asked(box)["attempt"] == 2
+def test_another_attempt_is_written_and_keeps_the_answer(folder: Path) -> None:
+    handler = a_handler(folder)
+    post(handler, ASKED)
+    (folder / "request.answer").write_text('{"state":"saving"}')
+    assert post(handler, ASKED | {"attempt": 2}) == (200, {"state": "saving", "id": "uid-1"})
+    assert asked(folder)["attempt"] == 2
 
 
-def test_an_answer_to_an_earlier_request_does_not_count(box: Path) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
-    (box / "request.answer").write_text('{"state":"saved"}')
-    assert post(desk, ASKED | {"id": "uid-2"}) == (200, {"state": "delivered", "id": "uid-2"})
-    (box / "request.answer").write_text('{"state":"saved","id":"uid-1"}')
-    assert get(desk) == {"state": "delivered", "id": "uid-2"}
+def test_an_answer_to_an_earlier_request_does_not_count(folder: Path) -> None:
+    handler = a_handler(folder)
+    post(handler, ASKED)
+    (folder / "request.answer").write_text('{"state":"saved"}')
+    assert post(handler, ASKED | {"id": "uid-2"}) == (200, {"state": "delivered", "id": "uid-2"})
+    (folder / "request.answer").write_text('{"state":"saved","id":"uid-1"}')
+    assert get(handler) == {"state": "delivered", "id": "uid-2"}
 
 
-def test_a_restarted_agent_keeps_its_state(box: Path) -> None:
-    post(a_desk(box), ASKED)
-    again = a_desk(box)
+def test_a_restarted_agent_keeps_its_state(folder: Path) -> None:
+    post(a_handler(folder), ASKED)
+    again = a_handler(folder)
     assert get(again) == DELIVERED
-    (box / "request.answer").write_text('{"state":"saving"}')
+    (folder / "request.answer").write_text('{"state":"saving"}')
     assert post(again, ASKED) == (200, {"state": "saving", "id": "uid-1"})
 
 
-def test_a_cancelled_request_is_marked_in_its_file(box: Path) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
+def test_a_cancelled_request_is_marked_in_its_file(folder: Path) -> None:
+    handler = a_handler(folder)
+    post(handler, ASKED)
     cancelled = {"version": 1, "id": "uid-1", "cancelled": True}
-    assert send(desk, "DELETE", {**cancelled, "id": "uid-0"}) == (200, IDLE)
-    assert asked(box) == ASKED
-    assert send(desk, "DELETE", cancelled) == (200, IDLE)
-    assert asked(box) == cancelled
-    assert get(desk) == get(a_desk(box)) == IDLE
+    assert send(handler, "DELETE", {**cancelled, "id": "uid-0"}) == (200, IDLE)
+    assert asked(folder) == ASKED
+    assert send(handler, "DELETE", cancelled) == (200, IDLE)
+    assert asked(folder) == cancelled
+    assert get(handler) == get(a_handler(folder)) == IDLE
 
 
-def test_a_cancelled_request_in_the_file_is_not_current_after_a_restart(box: Path) -> None:
-    (box / "request").write_text(json.dumps(ASKED | {"cancelled": True}))
-    assert get(a_desk(box)) == IDLE
+def test_a_cancelled_request_in_the_file_is_not_current_after_a_restart(folder: Path) -> None:
+    (folder / "request").write_text(json.dumps(ASKED | {"cancelled": True}))
+    assert get(a_handler(folder)) == IDLE
 
 
 NO_REQUESTS: dict[str, bytes] = {
@@ -183,25 +186,25 @@ NO_REQUESTS: dict[str, bytes] = {
     "no attempt": b'{"id":"uid-1"}',
     "a truth as attempt": b'{"id":"uid-1","attempt":true}',
     "attempt 0": b'{"id":"uid-1","attempt":0}',
-    "deeper than anybody reads": b"[" * 16000,
-    "a number that nobody reads": b'{"id":"uid-1","attempt":%s}' % (b"9" * 5000),
+    "nested too deeply": b"[" * 16000,
+    "an unreadable number": b'{"id":"uid-1","attempt":%s}' % (b"9" * 5000),
 }
 
 
 @pytest.mark.parametrize("body", NO_REQUESTS.values(), ids=NO_REQUESTS)
-def test_an_invalid_request_is_refused_and_not_written(box: Path, body: bytes) -> None:
-    assert a_desk(box).handle(HttpRequest("POST", body)).status == 400
-    assert not list(box.iterdir())
+def test_an_invalid_request_is_refused_and_not_written(folder: Path, body: bytes) -> None:
+    assert a_handler(folder).handle(HttpRequest("POST", body)).status == 400
+    assert not list(folder.iterdir())
 
 
-def test_an_invalid_request_file_of_the_workload_is_ignored(box: Path) -> None:
+def test_an_invalid_request_file_of_the_workload_is_ignored(folder: Path) -> None:
     for text in ("{}", "[]", '{"id":1}', '{"id":"x"}', "x" * 20000):
-        (box / "request").write_text(text)
-        assert get(a_desk(box)) == IDLE
+        (folder / "request").write_text(text)
+        assert get(a_handler(folder)) == IDLE
 
 
-def a_link_out(box: Path, answer: Path) -> None:
-    secret = box.parent / "secret"
+def a_link_out(folder: Path, answer: Path) -> None:
+    secret = folder.parent / "secret"
     secret.write_text('{"state":"saved","path":"secret"}')
     answer.symlink_to(secret)
 
@@ -243,18 +246,18 @@ UNHEARD: list[Callable[[Path, Path], None]] = [
 
 @pytest.mark.parametrize("place", UNHEARD)
 def test_a_file_that_is_not_an_answer_is_not_read_and_does_not_block(
-    box: Path, place: Callable[[Path, Path], None]
+    folder: Path, place: Callable[[Path, Path], None]
 ) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
-    place(box, box / "request.answer")
-    assert get(desk) == DELIVERED
-    assert post(desk, ASKED | {"id": "uid-3"}) == (200, {"state": "delivered", "id": "uid-3"})
+    handler = a_handler(folder)
+    post(handler, ASKED)
+    place(folder, folder / "request.answer")
+    assert get(handler) == DELIVERED
+    assert post(handler, ASKED | {"id": "uid-3"}) == (200, {"state": "delivered", "id": "uid-3"})
 
 
 BROKEN = {
-    "half a document that nobody finishes": '{"state":"sav',
-    "a gigabyte": "x" * (mailbox.MAX_ANSWER + 5),
+    "half a document that stays incomplete": '{"state":"sav',
+    "a gigabyte": "x" * (request_files.MAX_ANSWER + 5),
     "a list": "[]",
     "a word": "saved",
 }
@@ -262,30 +265,30 @@ BROKEN = {
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 def test_an_invalid_answer_is_returned_so_that_its_author_gets_the_error(
-    box: Path, text: str
+    folder: Path, text: str
 ) -> None:
-    desk = a_desk(box)
-    post(desk, ASKED)
-    answer = box / "request.answer"
+    handler = a_handler(folder)
+    post(handler, ASKED)
+    answer = folder / "request.answer"
     answer.write_text(text)
-    assert get(desk) == DELIVERED
+    assert get(handler) == DELIVERED
     os.utime(answer, (LONG_AGO, LONG_AGO))
-    assert raw(desk) == text.encode()[: contract.MAX_ANSWER + 1]
+    assert raw(handler) == text.encode()[: contract.MAX_ANSWER + 1]
 
 
-def test_a_request_that_cannot_be_written_is_an_error_and_is_not_delivered(box: Path) -> None:
-    desk = a_desk(box)
-    (box / "request").mkdir()
+def test_a_request_that_cannot_be_written_is_an_error_and_is_not_delivered(folder: Path) -> None:
+    handler = a_handler(folder)
+    (folder / "request").mkdir()
     with pytest.raises(OSError, match="directory"):
-        post(desk, ASKED)
-    assert get(desk) == IDLE
+        post(handler, ASKED)
+    assert get(handler) == IDLE
 
 
-def test_a_link_at_the_requests_path_is_replaced_and_not_followed(box: Path) -> None:
-    elsewhere = box.parent / "elsewhere"
+def test_a_link_at_the_requests_path_is_replaced_and_not_followed(folder: Path) -> None:
+    elsewhere = folder.parent / "elsewhere"
     elsewhere.write_text("mine")
     for name in ("request", ".request.new"):
-        (box / name).symlink_to(elsewhere)
-    post(a_desk(box), ASKED)
-    assert asked(box) == ASKED
+        (folder / name).symlink_to(elsewhere)
+    post(a_handler(folder), ASKED)
+    assert asked(folder) == ASKED
     assert elsewhere.read_text() == "mine"

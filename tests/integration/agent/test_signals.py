@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from reprieve_agent.desk import CheckpointHandler
-from reprieve_agent.exchange import HttpRequest
-from reprieve_agent.mailbox import RequestFiles
-from reprieve_agent.signals import SignalSender, UndeliverableError
+from reprieve_agent.handler import CheckpointHandler
+from reprieve_agent.http_message import HttpRequest
+from reprieve_agent.request_files import RequestFiles
+from reprieve_agent.signal_sender import SignalSender, UndeliverableError
 
 PROGRAM = """
 import signal
-signal.signal(signal.SIGUSR1, lambda *_: print("told", flush=True))
+signal.signal(signal.SIGUSR1, lambda *_: print("signalled", flush=True))
 print("ready", flush=True)
 while True:
     signal.pause()
@@ -95,7 +95,7 @@ def target() -> "Iterator[subprocess.Popen[str]]":
         process.kill()
 
 
-def told(target: "subprocess.Popen[str]") -> str:
+def output_of(target: "subprocess.Popen[str]") -> str:
     assert target.stdout is not None
     return target.stdout.readline()
 
@@ -107,7 +107,7 @@ def test_the_first_process_of_the_container_gets_the_signal(
     proc.add(target.pid + 1, "600", started=300, comm="kubectl-exec")
     proc.add(target.pid + 2, "600", started=100, parent=target.pid, comm="worker")
     assert proc.signaller.send() == target.pid
-    assert told(target) == "told\n"
+    assert output_of(target) == "signalled\n"
 
 
 def test_a_program_that_waits_for_a_blocked_signal_gets_it(
@@ -160,41 +160,41 @@ def test_without_the_volume_no_process_is_searched(proc: Proc) -> None:
 
 def test_a_process_that_ends_during_the_search_is_skipped(proc: Proc) -> None:
     (proc.folder / "40").mkdir()
-    with pytest.raises(UndeliverableError, match="no container"):
+    with pytest.raises(UndeliverableError, match="no running container"):
         proc.signaller.send()
 
 
-def a_desk(proc: Proc, box: Path) -> CheckpointHandler:
+def a_handler(proc: Proc, folder: Path) -> CheckpointHandler:
     return CheckpointHandler(
-        RequestFiles(str(box / "request")), proc.signaller, lambda *_, **__: None
+        RequestFiles(str(folder / "request")), proc.signaller, lambda *_, **__: None
     )
 
 
-def ask(desk: CheckpointHandler, attempt: int = 1) -> tuple[int, Any]:
+def ask(handler: CheckpointHandler, attempt: int = 1) -> tuple[int, Any]:
     body = json.dumps({"id": "uid-1", "attempt": attempt}).encode()
-    response = desk.handle(HttpRequest("POST", body))
+    response = handler.handle(HttpRequest("POST", body))
     return response.status.value, json.loads(response.body)
 
 
-def state(desk: CheckpointHandler) -> str:
-    return str(json.loads(desk.handle(HttpRequest("GET", b"")).body)["state"])
+def state(handler: CheckpointHandler) -> str:
+    return str(json.loads(handler.handle(HttpRequest("GET", b"")).body)["state"])
 
 
 def test_the_request_is_there_before_the_signal_and_each_attempt_is_one_signal(
     proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     proc.add(target.pid, "600")
-    desk = a_desk(proc, tmp_path)
+    handler = a_handler(proc, tmp_path)
     assert (
-        ask(desk)
-        == ask(desk)
-        == ask(a_desk(proc, tmp_path))
+        ask(handler)
+        == ask(handler)
+        == ask(a_handler(proc, tmp_path))
         == (200, {"state": "delivered", "id": "uid-1"})
     )
     assert json.loads((tmp_path / "request").read_text())["id"] == "uid-1"
-    assert told(target) == "told\n"
-    assert ask(desk, 2)[0] == 200
-    assert told(target) == "told\n"
+    assert output_of(target) == "signalled\n"
+    assert ask(handler, 2)[0] == 200
+    assert output_of(target) == "signalled\n"
     target.kill()
     assert target.communicate()[0] == ""
 
@@ -202,13 +202,16 @@ def test_the_request_is_there_before_the_signal_and_each_attempt_is_one_signal(
 def test_an_undelivered_signal_is_reported_and_retried(
     proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
-    desk = a_desk(proc, tmp_path)
-    assert ask(desk) == (503, {"message": "no running container has the volume at /run/reprieve"})
-    assert state(desk) == state(a_desk(proc, tmp_path)) == "idle"
+    handler = a_handler(proc, tmp_path)
+    assert ask(handler) == (
+        503,
+        {"message": "no running container has the volume at /run/reprieve"},
+    )
+    assert state(handler) == state(a_handler(proc, tmp_path)) == "idle"
     proc.add(target.pid, "600")
-    assert ask(desk)[0] == 200
-    assert told(target) == "told\n"
-    assert state(a_desk(proc, tmp_path)) == "delivered"
+    assert ask(handler)[0] == 200
+    assert output_of(target) == "signalled\n"
+    assert state(a_handler(proc, tmp_path)) == "delivered"
 
 
 def test_an_agent_that_was_killed_before_the_signal_has_no_delivery(
@@ -217,26 +220,26 @@ def test_an_agent_that_was_killed_before_the_signal_has_no_delivery(
     proc.add(target.pid, "600")
     (tmp_path / "request").write_text('{"id":"uid-1","attempt":2}')
     (tmp_path / ".request.delivered").write_text('["uid-1", 1]\n')
-    desk = a_desk(proc, tmp_path)
-    assert state(desk) == "idle"
-    assert ask(desk, 2)[0] == 200
-    assert told(target) == "told\n"
+    handler = a_handler(proc, tmp_path)
+    assert state(handler) == "idle"
+    assert ask(handler, 2)[0] == 200
+    assert output_of(target) == "signalled\n"
 
 
 TAKEN_BACK = b'{"version":1,"id":"uid-1","cancelled":true}'
 
 
-def kill_before_the_signal(proc: Proc, box: Path) -> CheckpointHandler:
+def kill_before_the_signal(proc: Proc, folder: Path) -> CheckpointHandler:
     """Return the agent after one that was killed between the file and the signal."""
-    (box / "request").write_text('{"id":"uid-1","attempt":1}')
-    return a_desk(proc, box)
+    (folder / "request").write_text('{"id":"uid-1","attempt":1}')
+    return a_handler(proc, folder)
 
 
-def fail_to_signal(proc: Proc, box: Path) -> CheckpointHandler:
+def fail_to_signal(proc: Proc, folder: Path) -> CheckpointHandler:
     """Return an agent whose signal was not delivered."""
-    desk = a_desk(proc, box)
-    assert ask(desk)[0] == 503
-    return desk
+    handler = a_handler(proc, folder)
+    assert ask(handler)[0] == 503
+    return handler
 
 
 UNSIGNALLED = pytest.mark.parametrize("tell", [kill_before_the_signal, fail_to_signal])
@@ -253,14 +256,14 @@ def test_an_answer_counts_even_if_no_signal_was_sent(
     tell: Callable[[Proc, Path], CheckpointHandler],
     says: Any,
 ) -> None:
-    desk = tell(proc, tmp_path)
+    handler = tell(proc, tmp_path)
     (tmp_path / "request.answer").write_text(json.dumps(says))
     want = {"state": "saved", "id": "uid-1", "step": 7}
-    assert json.loads(desk.handle(HttpRequest("GET", b"")).body) == want
-    assert ask(desk)[0] == 503
-    assert json.loads(desk.handle(HttpRequest("GET", b"")).body) == want
+    assert json.loads(handler.handle(HttpRequest("GET", b"")).body) == want
+    assert ask(handler)[0] == 503
+    assert json.loads(handler.handle(HttpRequest("GET", b"")).body) == want
     proc.add(target.pid, "600")
-    assert ask(desk) == ask(desk, 2) == (200, want)
+    assert ask(handler) == ask(handler, 2) == (200, want)
 
 
 @UNSIGNALLED
@@ -268,11 +271,11 @@ def test_an_answer_counts_even_if_no_signal_was_sent(
 def test_without_a_valid_answer_the_request_is_still_signalled(
     proc: Proc, tmp_path: Path, tell: Callable[[Proc, Path], CheckpointHandler], says: str
 ) -> None:
-    desk = tell(proc, tmp_path)
+    handler = tell(proc, tmp_path)
     answer = tmp_path / "request.answer"
     answer.write_text(says)
     os.utime(answer, (0, 0))
-    assert state(desk) == "idle"
+    assert state(handler) == "idle"
 
 
 @UNSIGNALLED
@@ -282,12 +285,12 @@ def test_a_request_without_a_signal_is_cancelled_in_its_file(
     tmp_path: Path,
     tell: Callable[[Proc, Path], CheckpointHandler],
 ) -> None:
-    desk = tell(proc, tmp_path)
-    assert desk.handle(HttpRequest("DELETE", TAKEN_BACK)).status == 200
+    handler = tell(proc, tmp_path)
+    assert handler.handle(HttpRequest("DELETE", TAKEN_BACK)).status == 200
     assert json.loads((tmp_path / "request").read_text()) == json.loads(TAKEN_BACK)
     (tmp_path / "request.answer").write_text('{"state":"saved","id":"uid-1"}')
-    assert state(desk) == state(a_desk(proc, tmp_path)) == "idle"
+    assert state(handler) == state(a_handler(proc, tmp_path)) == "idle"
     proc.add(target.pid, "600")
-    next_one = desk.handle(HttpRequest("POST", b'{"id":"uid-2","attempt":1}'))
+    next_one = handler.handle(HttpRequest("POST", b'{"id":"uid-2","attempt":1}'))
     assert json.loads(next_one.body) == {"state": "delivered", "id": "uid-2"}
     assert not (tmp_path / "request.answer").exists()

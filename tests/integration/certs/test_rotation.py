@@ -263,7 +263,7 @@ async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(
     with caplog.at_level(logging.INFO):
         running = asyncio.create_task(world.replicas[0].run(0.001))
         async with asyncio.timeout(60):
-            while world.failures < 3:  # noqa: ASYNC110 - a counter tells nobody
+            while world.failures < 3:  # noqa: ASYNC110 - a counter has no event
                 await asyncio.sleep(0)
             world.anchors.is_broken = False
             while not world.replicas[0].is_ready:  # noqa: ASYNC110 - see above

@@ -1,4 +1,4 @@
-"""`reprieve` as a program: its status, its pipes, and what it shows on a terminal and nowhere else."""
+"""`reprieve` as a program: its exit status, its pipes, and its output on a terminal."""
 
 import os
 import pty
@@ -28,7 +28,7 @@ def run(
 
 
 def on_a_terminal(*words: object, **environment: str) -> str:
-    """Run it with a terminal as its standard output; return what that shows."""
+    """Run the program with a terminal as its standard output; return the output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
@@ -51,27 +51,27 @@ def _read(terminal: int) -> bytes:
 
 
 @pytest.mark.parametrize("program", [PROGRAM, PLUGIN])
-def test_it_checks_what_is_piped_into_it_under_both_names(program: Path) -> None:
+def test_both_programs_check_standard_input(program: Path) -> None:
     done = run("check", "-", program=program, stdin=BAD)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("stdin:6: error: Pod team/p: ")
 
 
-def test_the_plugin_calls_itself_as_kubectl_users_do() -> None:
+def test_the_usage_of_the_plugin_names_kubectl() -> None:
     assert run("check", program=PLUGIN).stderr.startswith("Usage: kubectl reprieve check ")
 
 
 @pytest.mark.parametrize(
     "words", [("check",), ("check", "-o", "xml", "-"), ("chek",), ("check", "--nonsense")]
 )
-def test_bad_usage_is_2_and_a_sentence(words: tuple[str, ...]) -> None:
+def test_bad_usage_prints_the_usage_and_exits_with_2(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.returncode == 2
     assert "Usage: reprieve" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_colours_are_on_a_terminal_unless_somebody_does_not_want_them(tmp_path: Path) -> None:
+def test_colours_appear_on_a_terminal_unless_no_color_is_set(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", BAD)
     assert RED in on_a_terminal("check", path)
     assert RED not in on_a_terminal("check", path, NO_COLOR="1")
@@ -80,7 +80,10 @@ def test_colours_are_on_a_terminal_unless_somebody_does_not_want_them(tmp_path: 
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Programs are started as on a terminal: tests that run in the background of a shell would have them ignore SIGINT."""
+    """Restore the default handling of SIGINT.
+
+    Without this, programs of tests that run in the background of a shell would ignore the signal.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -88,20 +91,26 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_check_does_not_look_like_one_that_found_a_violation() -> None:
-    process = subprocess.Popen([PROGRAM, "check", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    process = subprocess.Popen(
+        [PROGRAM, "check", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     with process:
         assert process.stdin is not None
-        # More than a pipe holds: once it is written, the program is reading, so its own handling is in force.
+        # More than a pipe holds: when all is written, the program is reading its input, so its
+        # signal handling is installed.
         process.stdin.write("# comment\n" * 100_000)
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=SECONDS)
+        _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
 
 
-def test_a_reader_that_has_seen_enough_is_no_fault(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_causes_no_error_message(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", f"{BAD}---\n" * 2000)
     with subprocess.Popen(
         [PROGRAM, "check", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -110,5 +119,5 @@ def test_a_reader_that_has_seen_enough_is_no_fault(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        told = process.stderr.read()
-    assert told == b""
+        errors = process.stderr.read()
+    assert errors == b""

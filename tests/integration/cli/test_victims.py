@@ -1,4 +1,4 @@
-"""What `reprieve watch` follows: over an API server that goes away, and what it says where it cannot begin."""
+"""`reprieve watch` and `--wait` with an API server that fails, restarts or forbids."""
 
 import asyncio
 import io
@@ -25,7 +25,7 @@ TEAM = "/api/v1/namespaces/team/pods"
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(victims, "_RETRY_SECONDS", 0.01)
 
 
@@ -43,18 +43,18 @@ def a_victim(name: str, phase: str = "hinted") -> Any:
 
 
 class Seen:
-    """What was told so far, in its order."""
+    """Records the yielded changes in their order."""
 
     def __init__(self, api: Api) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.changes: list[tuple[str, str]] = []
         self.task = asyncio.create_task(self._follow(api))
 
     async def _follow(self, api: Api) -> None:
         async for victim in victims.follow(api, None):
-            self.told.append((victim.name, victim.phase))
+            self.changes.append((victim.name, victim.phase))
 
-    async def until(self, *told: tuple[str, str]) -> None:
-        await until(lambda: self.told == list(told))
+    async def until(self, *changes: tuple[str, str]) -> None:
+        await until(lambda: self.changes == list(changes))
 
 
 def a_pod(name: str) -> PartialObjectMetadata:
@@ -66,7 +66,7 @@ def a_pod(name: str) -> PartialObjectMetadata:
 UNMARKED = {"metadata": {"namespace": "team", "name": "c", "uid": "uid-c"}}
 
 
-async def test_who_was_gone_before_the_first_list_is_waited_for_no_longer(
+async def test_waiting_ends_for_pods_that_were_gone_before_the_first_list(
     served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stub, api = served
@@ -77,7 +77,7 @@ async def test_who_was_gone_before_the_first_list_is_waited_for_no_longer(
         stay = await marking.wait(
             api, "team", named, WaitOptions(enabled=True, timeout_seconds=None)
         )
-    # One is cancelled, and of another the mark is removed again.
+    # One is cancelled, and the mark of another is removed.
     assert stay == 2
     assert [line.split()[1:3] for line in capsys.readouterr().out.splitlines()] == [
         ["team/a", "cancelled"],
@@ -86,28 +86,32 @@ async def test_who_was_gone_before_the_first_list_is_waited_for_no_longer(
     ]
 
 
-async def test_who_could_not_be_marked_is_not_waited_for(served: tuple[StubApi, Api]) -> None:
+async def test_a_pod_that_could_not_be_marked_is_not_waited_for(
+    served: tuple[StubApi, Api],
+) -> None:
     stub, api = served
     stub.collections[TEAM]["c"] = UNMARKED
     stub.refuses[f"{TEAM}/c"] = 403
-    order = EvictOptions(
+    options = EvictOptions(
         subjects=("c",),
         selector=None,
-        patience=WaitOptions(enabled=True, timeout_seconds=None),
+        wait_options=WaitOptions(enabled=True, timeout_seconds=None),
         is_dry_run=False,
     )
     target = ClusterTarget(kubeconfig=None, context=None, namespace="team")
     async with asyncio.timeout(60):
-        assert await evict._evict(api, target=target, order=order) == 1
+        assert await evict._evict(api, target=target, options=options) == 1
 
 
 BOTH = (("a", "hinted"), ("b", "hinted"))
 
 
-async def test_an_api_server_that_goes_away_is_waited_for(served: tuple[StubApi, Api]) -> None:
+async def test_the_watch_resumes_after_the_api_server_fails(served: tuple[StubApi, Api]) -> None:
     stub, api = served
     seen = Seen(api)
     await seen.until(*BOTH)
+    # Without this, a watch that opens after `end_watches` would stay open.
+    await until(lambda: stub.open_watches == 1)
     stub.is_failing = True
     stub.end_watches()
     lists = stub.calls[PODS]
@@ -118,7 +122,7 @@ async def test_an_api_server_that_goes_away_is_waited_for(served: tuple[StubApi,
     seen.task.cancel()
 
 
-async def test_of_one_that_goes_while_nobody_answers_it_is_told_later(
+async def test_a_pod_deleted_while_the_api_server_fails_is_reported_later(
     served: tuple[StubApi, Api],
 ) -> None:
     stub, api = served
@@ -128,16 +132,16 @@ async def test_of_one_that_goes_while_nobody_answers_it_is_told_later(
     gone = stub.collections[PODS].pop("b")
     del stub.collections[TEAM]["b"]
     stub.is_failing = True
-    looks = stub.calls[f"{TEAM}/b"]
+    reads = stub.calls[f"{TEAM}/b"]
     stub.send("DELETED", gone)
-    await until(lambda: stub.calls[f"{TEAM}/b"] > looks)
+    await until(lambda: stub.calls[f"{TEAM}/b"] > reads)
     stub.is_failing = False
     await seen.until(*BOTH, ("b", Phase.GONE))
     seen.task.cancel()
 
 
 @pytest.mark.parametrize("barred", [True, False])
-async def test_what_cannot_begin_says_so_on_a_terminal_as_in_a_pipe(
+async def test_a_watch_that_cannot_start_fails_on_a_terminal_and_in_a_pipe(
     served: tuple[StubApi, Api], *, barred: bool
 ) -> None:
     stub, api = served
@@ -152,10 +156,13 @@ async def test_what_cannot_begin_says_so_on_a_terminal_as_in_a_pipe(
         await watch._show_live_table(api, target=target, console=console)
 
 
-async def test_a_right_that_is_taken_away_ends_it(served: tuple[StubApi, Api]) -> None:
+async def test_the_watch_ends_when_the_right_to_read_is_removed(
+    served: tuple[StubApi, Api],
+) -> None:
     stub, api = served
     seen = Seen(api)
     await seen.until(*BOTH)
+    await until(lambda: stub.open_watches == 1)
     stub.barred.add(PODS)
     stub.end_watches()
     with pytest.raises(ApiError):

@@ -1,4 +1,4 @@
-"""The example in gRPC, as its author would run it: gRPC's own server and compiler, against our client."""
+"""The gRPC example, run as by its author: gRPC's own server and compiler, against our client."""
 
 import asyncio
 import ipaddress
@@ -34,7 +34,7 @@ async def until(
     call: Callable[[], Awaitable[WorkloadReply]], holds: Callable[[WorkloadReply], bool]
 ) -> WorkloadReply:
     async with asyncio.timeout(SECONDS):
-        while not holds(reply := await call()):  # noqa: ASYNC110 - a workload tells no event
+        while not holds(reply := await call()):  # noqa: ASYNC110 - a workload triggers no event
             await asyncio.sleep(0.05)
     return reply
 
@@ -43,7 +43,7 @@ def has_saved(reply: WorkloadReply) -> bool:
     return reply.answer is not None and reply.answer.state is AnswerState.SAVED
 
 
-async def test_it_saves_when_it_is_asked_goes_on_may_stay_and_ends_unfinished(
+async def test_it_saves_on_request_continues_may_stay_and_ends_unfinished(
     tmp_path: Path,
 ) -> None:
     with socket.socket() as found:
@@ -64,9 +64,9 @@ async def _tell_story(
         lambda: LINE.poll(target, "u-1", 5), lambda reply: reply.kind is not ReplyKind.NOT_RECEIVED
     )
     assert before.kind is ReplyKind.UNKNOWN_REQUEST
-    asked = await LINE.request_checkpoint(target, REQUEST, 5)
-    assert asked.answer is not None
-    assert asked.answer.state in (AnswerState.SAVING, AnswerState.SAVED)
+    answer = await LINE.request_checkpoint(target, REQUEST, 5)
+    assert answer.answer is not None
+    assert answer.answer.state in (AnswerState.SAVING, AnswerState.SAVED)
     saved = (await until(lambda: LINE.poll(target, "u-1", 5), has_saved)).answer
     assert saved is not None
     assert saved.path == str(checkpoint)

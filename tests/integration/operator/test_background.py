@@ -1,4 +1,4 @@
-"""Work beside a term: it ends with the term, and by nothing else."""
+"""Background tasks of a term: they end with the term only."""
 
 import asyncio
 
@@ -8,14 +8,14 @@ from reprieve_operator.background import background
 from reprieve_operator.cluster.leader_election import NotLeading
 
 
-async def test_work_that_fails_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_task_is_restarted(caplog: pytest.LogCaptureFixture) -> None:
     begun, is_well = 0, asyncio.Event()
 
     async def work() -> None:
         nonlocal begun
         begun += 1
         if begun < 3:
-            raise KeyError("what nobody thought of")
+            raise KeyError("an unexpected error")
         is_well.set()
 
     async with asyncio.timeout(60), background(work, restart_seconds=0.0):
@@ -23,7 +23,7 @@ async def test_work_that_fails_begins_anew(caplog: pytest.LogCaptureFixture) -> 
     assert [record.exc_info is not None for record in caplog.records] == [True, True]
 
 
-async def test_one_that_fails_ends_neither_the_others_nor_the_body() -> None:
+async def test_a_failed_task_ends_neither_the_others_nor_the_body() -> None:
     is_tried, goes_on = asyncio.Event(), asyncio.Event()
 
     async def fail() -> None:
@@ -38,7 +38,7 @@ async def test_one_that_fails_ends_neither_the_others_nor_the_body() -> None:
         await goes_on.wait()
 
 
-async def test_work_that_meets_the_end_of_the_lease_does_not_begin_anew() -> None:
+async def test_a_task_that_meets_the_end_of_the_lease_is_not_restarted() -> None:
     begun, others_turn = 0, asyncio.Event()
 
     async def work() -> None:
@@ -56,7 +56,7 @@ async def test_work_that_meets_the_end_of_the_lease_does_not_begin_anew() -> Non
     assert begun == 1
 
 
-async def test_all_of_it_ends_with_the_body() -> None:
+async def test_all_tasks_end_with_the_body() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:

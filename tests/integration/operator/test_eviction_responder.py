@@ -1,4 +1,4 @@
-"""The responder where its types are absent, or its right is: one question an interval, and nothing else. And how it marks."""
+"""The responder without its types or its permission, and how it marks pods."""
 
 import asyncio
 import json
@@ -37,20 +37,20 @@ INTERVAL_SECONDS = 0.1
 
 @dataclass
 class Policy:
-    """What is in force, and what was complained of."""
+    """The policy in force, and the warnings that were recorded."""
 
     current: PolicySettings
-    complaints: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
-    def complain(self, reason: str, note: str) -> None:
+    def record_warning(self, reason: str, note: str) -> None:
         assert "reprieve:answer-evictions" in note
-        self.complaints.append(reason)
+        self.warnings.append(reason)
 
 
 class Leading:
-    """An election that is won for as long as it matters."""
+    """An election that this replica has won."""
 
-    def check(self) -> float:
+    def require_leadership(self) -> float:
         return 60.0
 
 
@@ -58,7 +58,10 @@ class Leading:
 async def responding(
     directory: Path, *, is_wanted: bool = True, asked_for: Any = None
 ) -> AsyncIterator[tuple[StubApi, Policy]]:
-    """Run a responder where the types are absent, or where an Eviction asks for a pod; else it has nothing to write."""
+    """Run a responder: with an Eviction of the pod `asked_for`, else without the types.
+
+    Without an Eviction, it must write nothing.
+    """
     pods, evictions = (
         ({}, {}) if asked_for is None else ({"p": asked_for}, {"p": an_eviction_of(asked_for)})
     )
@@ -69,12 +72,12 @@ async def responding(
         settings = OperatorSettings(
             sweep_interval_seconds=INTERVAL_SECONDS, resync_interval_seconds=0.02
         )
-        effects = Writes(
+        writes = Writes(
             api, CallLimiter(4), cast("LeaderElection", Leading()), OperatorMetrics(), Clock()
         )
-        keepers = cast("ReconcilerRegistry", SimpleNamespace(pods=list, pod=lambda _: None))
+        registry = cast("ReconcilerRegistry", SimpleNamespace(pods=list, pod=lambda _: None))
         responder = EvictionResponder(
-            api, effects, keepers, cast("PolicySource", policy), Clock(), settings
+            api, writes, registry, cast("PolicySource", policy), Clock(), settings
         )
         task = asyncio.create_task(responder.run())
         try:
@@ -86,7 +89,7 @@ async def responding(
 
 
 def an_eviction_of(pod: Any) -> Any:
-    """Return an Eviction whose turn it is to be answered by us."""
+    """Return an Eviction that is our responder's turn."""
     identity = {"name": "p", "namespace": "team", "uid": "second", "resourceVersion": "5"}
     status = {
         "targetResponders": [{"name": RESPONDER_NAME, "state": "Active"}],
@@ -99,7 +102,7 @@ def an_eviction_of(pod: Any) -> Any:
     }
 
 
-async def test_types_that_are_absent_are_asked_for_once_an_interval_and_never_watched(
+async def test_absent_types_are_requested_once_an_interval_and_never_watched(
     tmp_path: Path,
 ):
     async with responding(tmp_path) as (stub, policy):
@@ -108,7 +111,7 @@ async def test_types_that_are_absent_are_asked_for_once_an_interval_and_never_wa
         # The first is asked at once.
         assert time.monotonic() - since >= 3 * INTERVAL_SECONDS
         assert stub.calls == {EVICTIONS: 5}
-        assert not policy.complaints
+        assert not policy.warnings
 
 
 async def test_types_that_are_served_later_are_watched(tmp_path: Path):
@@ -117,33 +120,33 @@ async def test_types_that_are_served_later_are_watched(tmp_path: Path):
         assert not stub.calls[WATCH]
         stub.absent.clear()
         await until(lambda: stub.open_watches == 1)
-        assert not policy.complaints
+        assert not policy.warnings
 
 
-async def test_a_right_that_is_missing_is_said_once_where_it_is_wanted(tmp_path: Path):
+async def test_a_missing_permission_is_reported_once_if_the_responder_is_on(tmp_path: Path):
     async with responding(tmp_path) as (stub, policy):
         stub.barred.add(EVICTIONS)
-        await until(lambda: bool(policy.complaints))
+        await until(lambda: bool(policy.warnings))
         asked = stub.calls[EVICTIONS]
         await until(lambda: stub.calls[EVICTIONS] >= asked + 3)
-        assert policy.complaints == ["EvictionsUnreadable"]
+        assert policy.warnings == ["EvictionsUnreadable"]
         stub.barred.clear()
         stub.absent.clear()
         await until(lambda: stub.open_watches == 1)
 
 
-async def test_a_right_that_nobody_wants_is_not_missed(tmp_path: Path):
+async def test_a_missing_permission_is_not_reported_if_the_responder_is_off(tmp_path: Path):
     async with responding(tmp_path, is_wanted=False) as (stub, policy):
         stub.barred.add(EVICTIONS)
         await until(lambda: stub.calls[EVICTIONS] >= 4)
-        assert not policy.complaints
+        assert not policy.warnings
 
 
 CANCELLED = an_eviction().in_phase(Phase.CANCELLED)
 BEFORE = {
-    "nobody": ({}, "marked"),
-    "a person, who took it back": ({keys.EVICTION: eviction.render(CANCELLED.build())}, "marked"),
-    "a request that was withdrawn, or that a person took back": (
+    "no client": ({}, "marked"),
+    "a user, who cancelled it": ({keys.EVICTION: eviction.render(CANCELLED.build())}, "marked"),
+    "a request that was withdrawn, or that a user cancelled": (
         {keys.EVICTION: eviction.render(replace(CANCELLED.build(), request_uid="first"))},
         "evict",
     ),
@@ -151,10 +154,10 @@ BEFORE = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), BEFORE.values(), ids=BEFORE)
-async def test_the_label_of_a_pod_that_was_asked_before_by(
+async def test_the_label_of_a_pod_that_was_marked_before_by(
     tmp_path: Path, annotations: dict[str, str], want: str
 ) -> None:
-    """With `evict`, withdrawing the request does not take it back."""
+    """With `evict`, withdrawing the request does not cancel the eviction."""
     identity = {
         "name": "p",
         "namespace": "team",

@@ -1,4 +1,4 @@
-"""What is shown of the victims that are there, from who keeps them: how many in which phase, who waits, who does not go."""
+"""The gauges of victims, from the registry: how many in each phase, the queue age, the stuck."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,13 +10,18 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.leader import Leader
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.replacements.ledger_writer import LedgerWriter
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.victims.build import build_registry
+from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy import keys
@@ -43,33 +48,37 @@ LEAVING = replace(an_eviction().ended(CheckpointOutcome.SAVED).build(), grace_se
 
 @dataclass
 class World:
-    """Time that passes when a test says so, and an API server that takes a write then."""
+    """A clock that the test sets, and an API server that holds writes until the test says so."""
 
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     may_write: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: float = 0.0
-    are_many: bool = False
+    is_busy: bool = False
     writing: int = 0
     gone: list[str] = field(default_factory=list)
-    keepers: ReconcilerRegistry = field(init=False)
+    registry: ReconcilerRegistry = field(init=False)
 
     def __post_init__(self) -> None:
         clock = Clock(now=self.now, monotonic=lambda: self.seconds)
-        announcer: Any = SimpleNamespace(announce=lambda *_, **__: None)
-        namespaces: Any = SimpleNamespace(of=lambda _: NamespacePolicy())
-        tools: Any = SimpleNamespace(
+        recorder: Any = SimpleNamespace(event=lambda *_, **__: None)
+        namespaces: Any = SimpleNamespace(get=lambda _: NamespacePolicy())
+        policy: Any = SimpleNamespace(current=PolicySettings())
+        bare_pods: Any = SimpleNamespace(on_victim_gone=lambda uid, **_: self.gone.append(uid))
+        self.registry = build_registry(
+            writes=cast("Writes", self),
+            client=cast("CheckpointClient", None),
+            policy=policy,
+            namespaces=namespaces,
+            ledger=cast("LedgerWriter", None),
+            jobs=cast("OwnerJobs", None),
+            bare_pods=bare_pods,
+            lost_nodes=cast("LostNodeChecker", None),
+            recorder=recorder,
+            reporter=Reporter(recorder, self.metrics, namespaces),
             settings=SETTINGS,
             clock=clock,
-            policy=SimpleNamespace(current=PolicySettings()),
-            namespaces=namespaces,
-            effects=self,
-            requeuer=SimpleNamespace(ended=lambda uid, **_: self.gone.append(uid)),
-            lines=None,
-            announcer=announcer,
-            tally=Reporter(announcer, self.metrics, namespaces),
         )
-        self.keepers = ReconcilerRegistry(cast("Tools", tools))
-        self.terms = Leader(cast("Api", None), cast("Api", None), SETTINGS, clock, self.metrics)
+        self.leader = Leader(cast("Api", None), cast("Api", None), SETTINGS, clock, self.metrics)
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds)
@@ -81,7 +90,7 @@ class World:
         await self.may_write.wait()
         return with_state(pod, state)
 
-    async def read(self, namespace: str, name: str, uid: str, _: CallPriority) -> None:
+    async def read_pod(self, namespace: str, name: str, uid: str, _: CallPriority) -> None:
         assert (namespace, uid) == ("team", f"uid-{name}")
 
     def shown(self, name: str, **labels: str) -> float | None:
@@ -130,44 +139,46 @@ def one_on_its_way_out(name: str, **metadata: Any) -> VictimPod:
 async def world() -> AsyncIterator[World]:
     found = World()
     yield found
-    await found.keepers.close()
+    await found.registry.close()
 
 
-async def test_a_replica_that_keeps_nobody_shows_none(world: World) -> None:
+async def test_a_replica_without_victims_shows_none(world: World) -> None:
     assert (world.victims, world.queue_age, world.stuck) == ({}, 0, 0)
 
 
-async def test_the_age_is_the_oldest_ones_until_its_first_write_and_each_is_counted_in_its_phase(
+async def test_the_queue_age_is_that_of_the_oldest_victim_until_its_first_write(
     world: World,
 ) -> None:
-    world.terms._registry = world.keepers
-    world.keepers.on_pod_update(a_victim("first"))
+    world.leader._registry = world.registry
+    world.registry.on_pod_update(a_victim("first"))
     world.seconds = 7.0
-    world.keepers.on_pod_update(a_victim("second"))
+    world.registry.on_pod_update(a_victim("second"))
     await until(lambda: world.writing == 2)
     world.seconds = 9.0
     assert (world.victims, world.queue_age) == ({"requested": 2}, 9)
 
     world.may_write.set()
     await until(lambda: "requested" not in world.victims)
-    world.keepers.on_pod_update(one_on_its_way_out("third"))
+    world.registry.on_pod_update(one_on_its_way_out("third"))
     await until(lambda: "requested" not in world.victims)
     world.seconds = 20.0
     assert (world.victims, world.queue_age, world.stuck) == ({"hinted": 2, "terminating": 1}, 0, 0)
 
 
-async def test_one_is_stuck_a_minute_after_its_grace_until_it_is_gone(world: World) -> None:
-    world.terms._registry = world.keepers
-    world.keepers.on_pod_update(one_on_its_way_out("owned", ownerReferences=[JOB]))
-    world.keepers.on_pod_update(one_on_its_way_out("bare"))
+async def test_a_victim_is_stuck_from_a_minute_after_its_grace_period_until_it_is_gone(
+    world: World,
+) -> None:
+    world.leader._registry = world.registry
+    world.registry.on_pod_update(one_on_its_way_out("owned", ownerReferences=[JOB]))
+    world.registry.on_pod_update(one_on_its_way_out("bare"))
     await until(lambda: world.victims == {"terminating": 2})
     world.seconds = 90.0
     assert world.stuck == 0
     world.seconds = 91.0
     assert world.stuck == 2
 
-    world.keepers.on_pod_delete("uid-owned")
-    world.keepers.on_pod_delete("uid-bare")
+    world.registry.on_pod_delete("uid-owned")
+    world.registry.on_pod_delete("uid-bare")
     await until(lambda: world.victims == {})
     assert (world.stuck, sorted(world.gone)) == (0, ["uid-bare", "uid-owned"])
     assert (

@@ -1,4 +1,4 @@
-"""A term's own care: the sweep that failed is tried again soon, and the process says when it should be replaced."""
+"""The term of a leader: a failed resync is repeated soon; the health check finds a dead watch."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ SETTINGS = OperatorSettings(identity="a", sweep_interval_seconds=1000.0)
 
 @dataclass
 class FailingSweep:
-    """Fails as often as is said."""
+    """Fails a given number of times."""
 
     failures: int
     runs: int = 0
@@ -44,7 +44,7 @@ def a_term(api: Api, metrics: OperatorMetrics | None = None) -> Leader:
     return Leader(api, api, SETTINGS, Clock(), metrics or OperatorMetrics())
 
 
-async def test_a_sweep_that_failed_is_tried_again_soon_and_one_that_worked_is_not(
+async def test_a_failed_resync_is_repeated_soon_and_a_successful_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terms, "_RESYNC_RETRY_SECONDS", 0.01)
@@ -65,14 +65,14 @@ async def test_a_sweep_that_failed_is_tried_again_soon_and_one_that_worked_is_no
 
 
 HEALTH = {
-    "whoever leads and is told of victims": (True, 10.0, True),
-    "nobody is told where the API server is away, and then nobody leads": (False, 10_000.0, True),
-    "whoever leads and is told nothing should be replaced": (True, 301.0, False),
+    "a leader whose watch delivers": (True, 10.0, True),
+    "the API server is down, so that no replica leads": (False, 10_000.0, True),
+    "a leader whose watch is silent": (True, 301.0, False),
 }
 
 
 @pytest.mark.parametrize(("leads", "silent_seconds", "is_healthy"), HEALTH.values(), ids=HEALTH)
-async def test_only_silence_of_an_api_server_that_answers_elsewhere_is_unhealthy(
+async def test_only_a_silent_watch_with_a_renewed_lease_is_unhealthy(
     tmp_path: Path, *, leads: bool, silent_seconds: float, is_healthy: bool
 ) -> None:
     async with stub_api(tmp_path) as (_, api):

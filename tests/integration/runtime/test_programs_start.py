@@ -30,10 +30,10 @@ def run(program: str, *flags: str) -> tuple[int, str]:
     ],
 )
 def test_a_bad_setting_ends_the_operator_with_2(flags: tuple[str, ...], says: str) -> None:
-    status, told = run("reprieve-operator", *flags)
+    status, output = run("reprieve-operator", *flags)
     assert status == 2
-    assert told.startswith("reprieve-operator: ")
-    assert says in told
+    assert output.startswith("reprieve-operator: ")
+    assert says in output
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -41,9 +41,9 @@ def test_a_missing_kubeconfig_is_named_and_the_exit_status_is_1(
     program: str, tmp_path: Path
 ) -> None:
     missing = tmp_path / "kubeconfig"
-    status, told = run(program, "--kubeconfig", str(missing))
+    status, output = run(program, "--kubeconfig", str(missing))
     assert status == 1
-    assert str(missing) in told
+    assert str(missing) in output
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -52,9 +52,9 @@ def test_a_kubeconfig_without_a_cluster_leads_to_exit_status_1(
 ) -> None:
     empty = tmp_path / "kubeconfig"
     empty.write_text("apiVersion: v1\nkind: Config\n")
-    status, told = run(program, "--kubeconfig", str(empty))
+    status, output = run(program, "--kubeconfig", str(empty))
     assert status == 1
-    assert "cannot run" in told
+    assert "cannot run" in output
 
 
 def test_the_agent_rejects_missing_and_invalid_flags(tmp_path: Path) -> None:
@@ -67,17 +67,17 @@ def test_the_agent_rejects_missing_and_invalid_flags(tmp_path: Path) -> None:
         )[0]
         == 2
     )
-    status, told = run(
+    status, output = run(
         "reprieve-agent", "--request", f"{tmp_path}/none/request", "--address", "127.0.0.1"
     )
-    assert (status, json.loads(told)["message"]) == (1, "cannot start")
+    assert (status, json.loads(output)["message"]) == (1, "cannot start")
 
 
 def test_the_error_for_contradicting_settings_names_both() -> None:
-    status, told = run(
+    status, output = run(
         "reprieve-operator", "--lease-duration-seconds", "5", "--poll-interval-seconds", "0"
     )
     assert status == 2
-    assert [line.partition(": ")[0] for line in told.splitlines()] == ["reprieve-operator"] * 2
-    assert "--renew-deadline-seconds must be below --lease-duration-seconds" in told
-    assert "--poll-interval-seconds must be above 0" in told
+    assert [line.partition(": ")[0] for line in output.splitlines()] == ["reprieve-operator"] * 2
+    assert "--renew-deadline-seconds must be below --lease-duration-seconds" in output
+    assert "--poll-interval-seconds must be above 0" in output

@@ -18,7 +18,7 @@ async def test_readiness_names_what_is_missing_while_the_process_is_healthy():
         assert await server.get("/readyz") == (200, "ok\n")
 
 
-async def test_while_draining_reviews_are_answered_and_connections_given_up():
+async def test_while_draining_reviews_are_answered_and_connections_closed():
     async with running_server() as server:
         server.webhooks.is_draining = True
 

@@ -1,4 +1,4 @@
-"""`reprieve-webhooks` as a process, with an API server that is away: bad settings, probes, and the way out."""
+"""`reprieve-webhooks` as a process without an API server: bad settings, probes, shutdown."""
 
 import asyncio
 import json
@@ -125,12 +125,13 @@ async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_pat
         known = "namespaces, priorityclasses, policy, lease, elasticquotas"
         owners = "jobs, statefulsets, replicasets, jobsets, leaderworkersets"
         assert text == f"not ready: certificates, {known}, {owners}, nominees\n"
-        assert (await program.wait_for_log("could not renew or inject certificates"))["level"] == "warning"
+        failure = await program.wait_for_log("could not renew or inject certificates")
+        assert failure["level"] == "warning"
         assert "not-for-logs" not in json.dumps(program.log)
 
 
-async def test_with_the_extender_its_watches_are_waited_for_too(tmp_path: Path):
-    """Without this, a new replica would leave every scheduler to its own choice for as long as it lists pods."""
+async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: Path):
+    """Without this, a new replica would leave every scheduler to its own choice while it lists."""
     async with running(tmp_path, "--extender=true") as program:
         _, text = await program.get("/readyz")
         assert text.endswith(", nominees, pods, nodes, poddisruptionbudgets, podgroups\n")
@@ -143,7 +144,7 @@ async def test_a_review_that_needs_what_cannot_be_read_is_not_guessed(tmp_path: 
     async with running(tmp_path) as program:
         async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
             assert reply.status == 503
-        said = await program.wait_for_log("review not answered: the API server could not be asked")
+        said = await program.wait_for_log("review failed: a read of the API server failed")
 
         assert said["uid"] == a_review(None)["request"]["uid"]
 
@@ -167,7 +168,7 @@ async def test_a_second_signal_does_not_wait_for_the_drain(tmp_path: Path):
             assert await program.process.wait() == 0
 
 
-async def test_it_calls_itself_ready_when_its_first_answer_is_the_right_one(tmp_path: Path):
+async def test_it_reports_ready_once_its_first_answer_is_correct(tmp_path: Path):
     sensitive = {"metadata": {"name": "team-a", "annotations": {keys.WORKLOAD_TYPE: "sensitive"}}}
     ca = issue.issue_ca(NOW)
     pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)

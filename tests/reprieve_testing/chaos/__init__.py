@@ -1,1 +1,1 @@
-"""How the operator is broken on purpose, and what must hold all the same."""
+"""Tools that break the operator on purpose, and the promises that must hold all the same."""

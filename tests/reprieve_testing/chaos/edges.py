@@ -1,6 +1,7 @@
-"""Every edge of `life_table.TABLE` as something that a test can bring about: the way into its phase, and what then happens.
+"""Every edge of `transitions.TABLE` as something that a test can bring about.
 
-Derived from the table: an edge that has neither a way nor a reason why no write performs it is an error of this module.
+For each edge: how a victim gets into its phase, and what happens then. Derived from the table: it
+is an error of this module if an edge has neither a setup nor a reason in `NO_WRITE`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,9 +16,9 @@ from reprieve_policy.lifecycle.transitions import Observation
 Json = Any
 
 LONG, SHORT, DEFERRAL = 120, 4, 2
-"""Seconds that a workload asks for: never used up, used up, and on top."""
+"""Seconds that a workload requests: never used up, used up, and on top."""
 FORGETFUL = 15
-"""Seconds that are used up where it is then asked, twice, how far it is."""
+"""Seconds that are used up while the workload is polled twice."""
 WALLTIME = 45
 """Seconds from its start to a pod's deadline: it may not be marked at once."""
 
@@ -38,50 +39,50 @@ class Edge(NamedTuple):
 
 
 class PodAction(Enum):
-    """What somebody else does to a pod."""
+    """A foreign change of a pod."""
 
     INSIST = auto()
     UNMARK = auto()
     DELETE = auto()
     END = auto()
     VANISH = auto()
-    """Its object is gone at once, whatever holds it."""
+    """Its object disappears at once, whatever finalizers it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSetup:
-    """How a victim comes into a phase and stays there."""
+    """How a victim gets into a phase and stays there."""
 
     scripted_answer: Json = None
-    """`None`: it hears, and says nothing."""
+    """`None`: the workload receives the request and does not answer."""
     seconds: int = LONG
     walltime: int | None = None
-    """Then a scheduler marks it, which may be refused."""
+    """With a walltime, a scheduler marks the pod, and the mark may be refused."""
     is_in_gang: bool = False
-    """Another pod goes with it, and saves for long."""
+    """Another pod belongs to its gang, and saves for long."""
     before_a_lost_delete: bool = False
-    """The operator is killed before its DELETE: it is not out yet."""
+    """The operator is killed before its DELETE, so that the pod still exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """How an observation is brought about once the victim is there."""
+    """How an observation is brought about once the victim is in the phase."""
 
     scripted_answer: Json = None
-    """`None`: what it said before."""
+    """`None`: as before."""
     action: PodAction | None = None
     seconds: int | None = None
     walltime: int | None = None
     is_preemptible: bool = True
-    """Where not, a scheduler marks it."""
+    """If False, a scheduler marks it."""
     has_hint: bool = True
     after_a_lost_hint: bool = False
     forgets: bool = False
-    """Its container is started anew: it knows of no request."""
+    """Its container restarts and knows of no request."""
     least_seconds: int = 0
     partner_saves: bool = False
     is_held: bool = False
-    """An eviction asked for it, and a budget holds it until the ceiling."""
+    """An eviction marked it, and a budget holds it until the ceiling."""
 
 
 PHASE_SETUPS: Mapping[Phase, PhaseSetup] = {
@@ -124,14 +125,15 @@ PASSED: Mapping[Phase, Observation] = {
     Phase.SETTLED: Observation.RELEASED,
     Phase.REQUESTED: Observation.CHECKPOINT_WANTED,
 }
-"""Phases that a decision walks through where nobody else must be waited for: no write stops there then."""
+"""Phases that one decision passes through where it waits for no other pod: no write stops there."""
 
 _NO_OBJECT = (
-    "nothing is written, so there is no half of it: what the operator then does is in its own memory, but for an Event and "
-    "counters, which a kill may lose at any time. A successor keeps only pods that are there, and counts a gang's by a new look "
-    "at them. What the replacement of one that was ended needs was stored before: on the owner, or as a bare pod's record"
+    "nothing is written, so no write can be cut in two: the operator changes only its own memory, "
+    "an Event and counters, which a kill may lose at any time. A successor keeps only pods that "
+    "exist, and counts a gang's pods anew. What the replacement of an ended pod needs was stored "
+    "before: on the owner, or as a bare pod's record"
 )
-_KILLED_ALL_THE_SAME = "; killed all the same, with the object gone before the operator can see it"
+_KILLED_ALL_THE_SAME = "; killed nevertheless, with the object gone before the operator can see it"
 _LOST_PHASES = (
     Phase.REPRIEVED,
     Phase.HINTED,
@@ -145,10 +147,10 @@ _AS_OUR_HOLD_ENDS = (
     Edge(Phase.TERMINATING, Observation.OBJECT_GONE),
     Edge(Phase.GONE, Observation.REPLACED),
 )
-"""Just after that, and of a pod with an owner: it disappears while the operator cannot see it."""
-_KILLED_AS_OUR_HOLD_ENDS = "; a kill just after the end of our hold is one at it"
+"""Just after our finalizer is removed from a pod with an owner: the pod disappears unseen."""
+_KILLED_AS_OUR_HOLD_ENDS = "; a kill just after our finalizer is removed is a kill at it"
 _KILLED_AS_IT_TAKES_IT_UP = (
-    "; killed all the same, while the operator still takes it for a victim and is about to write so"
+    "; killed nevertheless, while the operator still counts it as a victim and is about to write"
 )
 NO_WRITE: Mapping[Edge, str] = {
     **{
@@ -157,26 +159,34 @@ NO_WRITE: Mapping[Edge, str] = {
     },
     Edge(
         Phase.REQUESTED, Observation.OBJECT_GONE
-    ): f"nothing of ours was ever on it; {_NO_OBJECT}{_KILLED_AS_IT_TAKES_IT_UP}",
+    ): f"Reprieve never wrote to it; {_NO_OBJECT}{_KILLED_AS_IT_TAKES_IT_UP}",
     Edge(Phase.TERMINATING, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_AS_OUR_HOLD_ENDS,
     Edge(Phase.GONE, Observation.REPLACED): (
-        f"walked in the same step as the edge that led to gone: {_NO_OBJECT}{_KILLED_AS_OUR_HOLD_ENDS}"
+        "performed in the same step as the edge that led to gone: "
+        f"{_NO_OBJECT}{_KILLED_AS_OUR_HOLD_ENDS}"
     ),
     Edge(Phase.REQUESTED, Observation.MARK_REMOVED): (
-        "a pod that lost its mark before its first state was written is no victim: whoever looks at it, before a kill or after, "
-        "finds neither a mark nor a state, and leaves it. Only one that goes with a gang has something written, and that at most "
-        "once: its first state is its last, and without it a successor does not take the pod either, as the gang was cancelled"
+        "a pod that lost its mark before its first state was written is no victim: every operator, "
+        "before a kill or after it, finds neither a mark nor a state, and leaves it. Only a member "
+        "of a gang has something written, and that at most once: its first state is its last, and "
+        "without it a successor does not evict the pod either, because the gang was cancelled"
         + _KILLED_AS_IT_TAKES_IT_UP
     ),
 }
-"""Edges at which no write of the operator's can be cut in two, and why. Those of a phase that is over are in no table."""
+"""The edges at which no write can be cut in two, with the reason. Final phases have no edges."""
 
 AT_THE_CEILING = Edge(Phase.TERMINATING, Observation.HELD_BY_BUDGET)
-"""The ceiling is one for all, and above what any other victim asks for: who comes to this edge does so in a test of its own."""
+"""All victims share the ceiling, which is longer than their own times: a test of its own covers
+this edge.
+"""
 
 
 class WrittenState(NamedTuple):
-    """What a write says that performs an edge, and those after it that are walked in the same decision; `None`: as before."""
+    """The state that the write of an edge contains.
+
+    The write also performs the edges that follow in the same decision. `None`: the outcome is
+    unchanged.
+    """
 
     phase: Phase
     outcome: CheckpointOutcome | None
@@ -190,17 +200,21 @@ def all_edges() -> Iterator[Edge]:
 
 
 def written_edges() -> list[Edge]:
-    """Return the edges that begin a write: all but those that `NO_WRITE` excuses, and the one at the ceiling."""
+    """Return the edges that begin a write: all but those in `NO_WRITE` and the one at the
+    ceiling.
+    """
     return [edge for edge in all_edges() if edge not in NO_WRITE and edge != AT_THE_CEILING]
 
 
 def lost_edges() -> list[Edge]:
-    """Return the edges on which an object disappears, and the operator with it, before it can see that."""
+    """Return the edges where an object disappears, and the operator is killed before it sees
+    that.
+    """
     return [Edge(phase, Observation.OBJECT_GONE) for phase in _LOST_PHASES]
 
 
 def unseen_edges() -> list[Edge]:
-    """Return the edges on which a pod is nobody's victim any more before anything of ours is on it."""
+    """Return the edges where a pod stops being a victim before Reprieve writes anything to it."""
     return [
         Edge(Phase.REQUESTED, Observation.MARK_REMOVED),
         Edge(Phase.REQUESTED, Observation.OBJECT_GONE),
@@ -208,15 +222,15 @@ def unseen_edges() -> list[Edge]:
 
 
 def left_edges() -> list[Edge]:
-    """Return the edges at which nobody is killed: none."""
+    """Return the edges without a kill: none."""
     tried = {*written_edges(), AT_THE_CEILING, *lost_edges(), *unseen_edges(), *_AS_OUR_HOLD_ENDS}
     return [edge for edge in all_edges() if edge not in tried]
 
 
 def ending_edges() -> list[Edge]:
-    """Return the edges whose write, or what follows it, is another where victims are evicted instead of deleted.
+    """Return the edges whose write, or what follows it, differs where victims are evicted.
 
-    All others come before anybody asks how a victim ends, or are walked because somebody else ends it.
+    All others come before the operator decides how a victim ends, or follow from an end by others.
     """
     return [
         edge
@@ -227,7 +241,7 @@ def ending_edges() -> list[Edge]:
 
 
 def edges_in_one_write(edge: Edge) -> list[Edge]:
-    """Return the edges that are performed in one write with this one, itself first."""
+    """Return the edges that one write performs with this one, itself first."""
     found = [edge]
     phase = transitions.TABLE[edge.phase][edge.observation].to
     while phase in PASSED:
@@ -237,18 +251,21 @@ def edges_in_one_write(edge: Edge) -> list[Edge]:
 
 
 def written_state(edge: Edge) -> WrittenState:
-    """Return what the write says."""
+    """Return the state that the write contains."""
     moves = [transitions.TABLE[each.phase][each.observation] for each in edges_in_one_write(edge)]
     outcomes = [move.outcome for move in moves if move.outcome is not None]
     return WrittenState(moves[-1].to, outcomes[-1] if outcomes else None)
 
 
 def walltime_of(edge: Edge) -> int | None:
-    """Return the pod's walltime, `None` where it has none."""
+    """Return the pod's walltime, or `None`."""
     return TRIGGERS[edge.observation].walltime or PHASE_SETUPS[edge.phase].walltime
 
 
 def seconds_of(edge: Edge) -> int:
-    """Return the time that the victim asks for: the shorter of what its way and its event need, and no less than this can do with."""
+    """Return the seconds that the victim requests.
+
+    The shorter time of its setup and its trigger, and at least what the trigger needs.
+    """
     event = TRIGGERS[edge.observation]
     return max(event.least_seconds, min(PHASE_SETUPS[edge.phase].seconds, event.seconds or LONG))

@@ -1,7 +1,8 @@
-"""A proxy between an operator and the API server: it shows each call before it is forwarded and after it was answered.
+"""A proxy between an operator and the API server, with hooks before and after each call.
 
-Whoever looks may hold a call for as long as it likes: killing the operator meanwhile is a crash just before, or just
-after, a write took effect. Watches can be cut, and kept from coming back. The operator itself knows nothing of it.
+A hook may hold a call for any time: killing the operator meanwhile is a crash just before, or just
+after, a write took effect. Watches can be cut, and kept from reconnecting. The operator does not
+know of the proxy.
 """
 
 import asyncio
@@ -29,8 +30,8 @@ _HOP_BY_HOP = {
 }
 
 
-class Dropped(Exception):  # noqa: N818 - what to do, not an error
-    """Raised by whoever looks at a call: whoever made it gets no answer, and what was not forwarded is not."""
+class Dropped(Exception):  # noqa: N818 - an instruction, not an error
+    """Raised by a hook: the caller gets no answer, and a call that was not forwarded never is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class ProxiedCall:
 
 @dataclass(frozen=True, slots=True)
 class ProxiedResponse:
-    """What the API server said to it."""
+    """The API server's answer to a call."""
 
     status: int
     document: bytes
@@ -77,7 +78,7 @@ class ApiProxy:
     watches_allowed: asyncio.Event = field(default_factory=asyncio.Event)
     watches: set[asyncio.Task[Any]] = field(default_factory=set)
     gone: int = 0
-    """Watches that the API server would not take up: it has forgotten the version that they are to begin with."""
+    """Watches that the API server rejected: it no longer has the version that they start from."""
 
     def __post_init__(self) -> None:
         self.watches_allowed.set()
@@ -85,7 +86,8 @@ class ApiProxy:
 
     async def __aenter__(self) -> Self:
         context = ssl.create_default_context(cafile=str(self.ca_file))
-        # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
+        # The API server's self-signed certificate lacks extensions that Python 3.13 began to
+        # require.
         context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
         connector = aiohttp.TCPConnector(ssl=context, limit=0)
         self._session = aiohttp.ClientSession(
@@ -105,7 +107,7 @@ class ApiProxy:
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     def kubeconfig(self, other: Path, path: Path) -> Path:
-        """Write a kubeconfig with the credentials of another, that leads here."""
+        """Write a kubeconfig with the credentials of another one that leads to this proxy."""
         config = json.loads(other.read_text())
         config["clusters"][0]["cluster"] = {"server": self.url}
         path.write_text(json.dumps(config))
@@ -113,7 +115,7 @@ class ApiProxy:
         return path
 
     def cut_watches(self) -> int:
-        """End all watches in the middle; return how many there were."""
+        """Cut all watches in the middle; return how many there were."""
         for watch in self.watches:
             watch.cancel()
         return len(self.watches)
@@ -175,7 +177,7 @@ class ApiProxy:
             yield upstream
 
     def _hang_up(self, request: web.BaseRequest) -> web.Response:
-        """Close the connection in the middle, as a network does."""
+        """Close the connection in the middle, as a network fault does."""
         if request.transport is not None:
             request.transport.abort()
         return web.Response(status=502)

@@ -1,6 +1,7 @@
-"""What others wrote down of a victim's life: the API server in its audit log, the workloads in what they heard and said.
+"""Independent records of a victim's life: the API server's audit log, and the workloads' records.
 
-Nothing here comes from the operator's own account of itself, but for the states that it wrote, which the audit log has.
+The operator's own account is not used, except for the states that it wrote, which are in the audit
+log.
 """
 
 import json
@@ -22,7 +23,7 @@ _OPERATOR = ":reprieve-operator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One write of the operator to a pod, as the API server has received and answered it."""
+    """One write of the operator to a pod, as the API server received and answered it."""
 
     at: datetime
     """When the API server received it: no effect came before."""
@@ -31,9 +32,9 @@ class Write:
     subresource: str
     pod: str
     status: int
-    """0: the API server was killed before it had answered."""
+    """0: the API server was killed before it answered."""
     uid: str
-    """That of the precondition; empty: there was none."""
+    """The uid of the precondition; empty: no precondition."""
     version: str
     state: Eviction | None
 
@@ -48,13 +49,13 @@ class Write:
 
     @property
     def what(self) -> str:
-        """Its verb, and where its effect was."""
+        """Its verb and subresource."""
         return f"{self.verb} {self.subresource}".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """A request for a checkpoint, as the workload heard it."""
+    """A request for a checkpoint, as the workload received it."""
 
     uid: str
     eviction_id: str
@@ -73,9 +74,9 @@ class WorkloadAnswer:
 
 
 def read_writes(log: Path, namespace: str) -> list[Write]:
-    """Return the operator's writes to pods, oldest first, those in a log that was rotated away among them."""
+    """Return the operator's writes to pods, oldest first; rotated log files are included."""
     files = [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]
-    # Each is written down twice: received, answered. The second takes the place of the first.
+    # Each write has two entries: received and answered. The second replaces the first.
     entries = {entry["auditID"]: entry for file in files for entry in _entries(file, namespace)}
     return sorted(map(write_of, entries.values()), key=lambda write: write.at)
 
@@ -107,7 +108,7 @@ def write_of(entry: Json) -> Write:
 
 
 def moment(text: str) -> datetime:
-    """Return a moment that must be one."""
+    """Return the parsed moment of a text, which must be valid."""
     found = timestamp.parse(text)
     assert found is not None, text
     return found
@@ -130,6 +131,6 @@ def _is_write(entry: Mapping[str, Json], namespace: str) -> bool:
 
 
 def _precondition(body: Json) -> str:
-    """Return the uid of DeleteOptions, also of those within an Eviction."""
+    """Return the uid in DeleteOptions, also in those within an Eviction."""
     options = body.get("deleteOptions") or body
     return str((options.get("preconditions") or {}).get("uid", ""))

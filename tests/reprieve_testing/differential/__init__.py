@@ -1,1 +1,1 @@
-"""Preemption as upstream's own plugin and as Reprieve decide it, on the same scenarios: who would have to go."""
+"""The victims of upstream's own plugin and of Reprieve, compared on the same scenarios."""

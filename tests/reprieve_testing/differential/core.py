@@ -1,4 +1,6 @@
-"""A scenario through Reprieve's own core, without a cluster: from the objects that a watch would have seen to the decision."""
+"""A scenario through Reprieve's own core, without a cluster: from a watch's objects to the
+decision.
+"""
 
 from datetime import datetime, timedelta
 
@@ -16,13 +18,13 @@ from .scenario import Scenario, ScenarioOutcome, ScenarioPod
 
 
 def decide(scenario: Scenario, now: datetime, facts: Facts | None = None) -> ScenarioOutcome:
-    """Return what Reprieve would have done, once kube-scheduler has found that the preemptor has no room."""
+    """Return Reprieve's outcome, for a preemptor without room on any node."""
     decision = _decision(scenario, now, facts or Facts())
     return ScenarioOutcome() if decision is None else _outcome(scenario, decision)
 
 
 def _decision(scenario: Scenario, now: datetime, facts: Facts) -> PreemptionCandidate | None:
-    """Return the best choice among all of the scenario's nodes."""
+    """Return the best candidate among all nodes of the scenario."""
     classes = {
         name: msgspec.convert(documents.priority_class(named), Resource)
         for name, named in scenario.priority_classes().items()
@@ -59,7 +61,7 @@ def _decision(scenario: Scenario, now: datetime, facts: Facts) -> PreemptionCand
 
 
 def _pod(wanted: ScenarioPod, document: Json, now: datetime) -> api_objects.Pod:
-    """Return a pod with what the API server's admission and deletion add."""
+    """Return a pod with the fields that the API server's admission and deletion set."""
     document["metadata"]["uid"] = wanted.name
     if wanted.is_terminating:
         document["metadata"]["deletionTimestamp"] = (now + timedelta(seconds=30)).isoformat()

@@ -1,7 +1,9 @@
-"""Where Reprieve chooses otherwise than upstream's plugin, on purpose: a name, why, and a scenario that shows it and nothing else.
+"""Where Reprieve deliberately chooses other victims than upstream's plugin: a name and a reason
+each.
 
-`rule` knows what each of them changes. `tests/differential` demands that every scenario about which the two schedulers differ is
-explained by some of these, and that each of these shows.
+`shown` has a scenario for each difference that shows only that one, and `rule` knows what each of
+them changes. `tests/differential` requires that some of these differences explain every scenario
+with different outcomes, and that each of them occurs.
 """
 
 from collections.abc import Mapping
@@ -9,7 +11,7 @@ from enum import StrEnum
 
 
 class Difference(StrEnum):
-    """One on-purpose difference."""
+    """A deliberate difference."""
 
     MOST_VICTIMS = "most-victims"
     GOING = "going"
@@ -23,19 +25,25 @@ class Difference(StrEnum):
 
 
 WHY: Mapping[Difference, str] = {
-    Difference.MOST_VICTIMS: "001: a decision takes at most three victims (`maxVictims`), fewer and larger ones where it would "
-    "be more; upstream takes any number",
-    Difference.GOING: "001: who goes already is no victim again, and its room counts as free: where that is enough, nobody "
-    "else goes on that node; upstream counts it like any other",
-    Difference.OVERFLOW: "toleration seconds above 9223372036 are unreadable, so nothing is tolerated; upstream's duration "
-    "overflows, and some of them come out as years",
-    Difference.COST: "001: where a pod says anything of its preemption, the lower class goes, then the cheaper, and few large "
-    "ones rather than many small ones, also between nodes that upstream's first four criteria find equal; upstream takes "
-    "those that started last",
-    Difference.CLASS: "001: a victim's class is below the preemptor's; upstream knows no classes",
-    Difference.PREEMPTIBLE: "000: a pod may be labelled not preemptible; upstream knows no such label",
-    Difference.CAN_PREEMPT: "000: a pod may be labelled as one that takes no victims; upstream knows no such label",
-    Difference.DEFENCE: "003: a pod is defended with its preemption priority; upstream knows only the one it is scheduled with",
-    Difference.GANG: "003, 004: an all-or-nothing gang goes as a whole, wherever its pods run, and is one victim; nobody "
-    "takes pods of its own gang; upstream takes single pods of any",
+    Difference.MOST_VICTIMS: "001: a decision takes at most three victims (`maxVictims`), and "
+    "fewer and larger ones where there would be more; upstream takes any number",
+    Difference.GOING: "001: a pod that is terminating is not a victim again, and its room counts "
+    "as free: where that is enough, no other pod of that node is a victim; upstream counts it "
+    "like any other pod",
+    Difference.OVERFLOW: "toleration seconds above 9223372036 are unreadable, so no preemptor is "
+    "tolerated; upstream's duration overflows, and some values become years",
+    Difference.COST: "001: where a pod states a preference about its preemption, victims are of "
+    "the lower class, then of the lower cost, and few large ones rather than many small ones, "
+    "also between nodes that upstream's first four criteria find equal; upstream takes the pods "
+    "that started last",
+    Difference.CLASS: "001: a victim's class is below the preemptor's; upstream has no classes",
+    Difference.PREEMPTIBLE: "000: a pod may be labelled not preemptible; upstream has no such "
+    "label",
+    Difference.CAN_PREEMPT: "000: a pod may be labelled as one that takes no victims; "
+    "upstream has no such label",
+    Difference.DEFENCE: "003: a pod's preemption priority protects it; upstream compares "
+    "only its scheduling priority",
+    Difference.GANG: "003, 004: an all-or-nothing gang is evicted as a unit, wherever its pods "
+    "run, and is one victim; no preemptor takes pods of its own gang; upstream takes single pods "
+    "of any gang",
 }

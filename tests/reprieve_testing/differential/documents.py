@@ -1,7 +1,8 @@
-"""A scenario as objects of a real API server, once for each side: its own nodes, its own pods, nobody else's business.
+"""A scenario as objects of a real API server, once for each side, with its own nodes and pods.
 
-Both sides are there at once and say the same. What keeps scenarios apart is a label: on nodes, which the preemptor selects, and on
-pods, which budgets select. Nobody plays kubelet: a pod that is deleted stays as it is, being deleted, for as long as the run.
+Both sides exist at once with the same contents. A label separates the scenarios: on nodes, which
+the preemptor selects, and on pods, which budgets select. No kubelet runs: a deleted pod stays
+terminating for the whole run.
 """
 
 from collections.abc import Iterator
@@ -21,30 +22,30 @@ from .scenario import (
 Json = Any
 
 SCENARIO_LABEL = "differential/scenario"
-"""The label of all that belongs to one side of one scenario."""
+"""The label of all objects of one side of one scenario."""
 PREEMPTOR = "preemptor"
 _TAINT = "differential/taint"
 _NOT_READY = "node.kubernetes.io/not-ready"
-"""The API server gives it to new nodes, and there is no controller that would take it away."""
+"""The API server sets it on new nodes, and no controller runs that would remove it."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that choose."""
+    """One of the two schedulers under comparison."""
 
     name: str
 
     @property
     def scheduler_name(self) -> str:
-        """The scheduler that this side's preemptors ask for."""
+        """The scheduler name of this side's preemptors."""
         return f"differential-{self.name}"
 
     def namespace(self, name: str) -> str:
-        """Return the Namespace that this side has for a scenario's `name`."""
+        """Return this side's Namespace for a scenario's `name`."""
         return f"differential-{self.name}-{name}"
 
     def label_value(self, scenario: Scenario) -> str:
-        """Return the value of the label `SCENE` on all that this side has of a scenario."""
+        """Return the value of `SCENARIO_LABEL` on all objects of this side of a scenario."""
         return f"{scenario.name}-{self.name}"
 
     def node(self, scenario: Scenario, node: str) -> str:
@@ -70,8 +71,12 @@ def priority_class(named: ScenarioPriorityClass) -> Json:
 
 
 def node(scenario: Scenario, side: Side, wanted: ScenarioNode) -> Json:
-    """Return a node that runs nothing."""
-    room = {"cpu": str(wanted.cpu), "memory": f"{wanted.memory}Gi", "pods": str(wanted.most_pods)}
+    """Return a node without pods."""
+    capacity = {
+        "cpu": str(wanted.cpu),
+        "memory": f"{wanted.memory}Gi",
+        "pods": str(wanted.most_pods),
+    }
     return {
         "metadata": {
             "name": side.node(scenario, wanted.name),
@@ -82,8 +87,8 @@ def node(scenario: Scenario, side: Side, wanted: ScenarioNode) -> Json:
             "taints": [{"key": _TAINT, "effect": "NoSchedule"}] if wanted.is_tainted else [],
         },
         "status": {
-            "capacity": room,
-            "allocatable": room,
+            "capacity": capacity,
+            "allocatable": capacity,
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
@@ -92,7 +97,7 @@ def node(scenario: Scenario, side: Side, wanted: ScenarioNode) -> Json:
 def budget(
     scenario: Scenario, side: Side, number: int, wanted: ScenarioBudget, now: datetime
 ) -> Json:
-    """Return a budget with what its controller would write."""
+    """Return a budget with the status that its controller would write."""
     disrupted = {side.pod(scenario, name): _time(now, 0) for name in wanted.disrupted}
     return {
         "metadata": {
@@ -117,7 +122,7 @@ def budget(
 
 
 def pod(scenario: Scenario, side: Side, wanted: ScenarioPod, node_name: str, now: datetime) -> Json:
-    """Return a pod that has room on a node."""
+    """Return a pod that is bound to a node."""
     document = _pod(scenario, side, wanted)
     document["spec"]["nodeName"] = side.node(scenario, node_name)
     document["status"] = {"phase": "Running", "conditions": list(_conditions(wanted, now))}

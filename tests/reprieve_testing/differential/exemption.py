@@ -1,4 +1,4 @@
-"""Which pods upstream's plugin exempts: `ExemptedFromPreemption` and what it parses, as Go does it."""
+"""The pods that upstream's plugin exempts: `ExemptedFromPreemption` and its parsing, as in Go."""
 
 import re
 
@@ -7,11 +7,14 @@ from .scenario import MINIMUM, SECONDS, ScenarioPod, ScenarioPriorityClass
 NANOS = 10**9
 _INT32, _INT64 = 1 << 31, 1 << 63
 MOST_SECONDS = (_INT64 - 1) // NANOS
-"""That a duration can hold."""
+"""The longest that a duration can hold."""
 
 
 def tolerates(victim: ScenarioPod, preemptor: ScenarioPod, *, overflows: bool) -> bool:
-    """Say whether the victim's PriorityClass lets it stay; `overflows`: seconds are multiplied as Go does, whatever they are."""
+    """Return whether the victim's PriorityClass tolerates the preemptor.
+
+    `overflows`: seconds are multiplied as in Go, whatever their value.
+    """
     policy = _policy(victim.priority_class, overflows=overflows) if victim.priority_class else None
     if policy is None:
         return False
@@ -24,7 +27,11 @@ def tolerates(victim: ScenarioPod, preemptor: ScenarioPod, *, overflows: bool) -
 
 
 def _policy(named: ScenarioPriorityClass, *, overflows: bool) -> tuple[int, int | None] | None:
-    """Return the least priority that may preempt, and for how many nanoseconds (`None`: ever); `None`: unreadable."""
+    """Return the least priority that may preempt, and for how many nanoseconds; `None` if
+    unreadable.
+
+    Nanoseconds of `None` mean: without end.
+    """
     minimum = _parse_int(named.annotations.get(MINIMUM, str(named.value + 1)), _INT32)
     seconds = _parse_int(named.annotations.get(SECONDS, "0"), _INT64)
     if minimum is None or seconds is None or (seconds > MOST_SECONDS and not overflows):
@@ -33,6 +40,6 @@ def _policy(named: ScenarioPriorityClass, *, overflows: bool) -> tuple[int, int 
 
 
 def _parse_int(text: str, limit: int) -> int | None:
-    """Read a whole number as `strconv.ParseInt(text, 10, …)` does."""
+    """Parse a whole number as `strconv.ParseInt(text, 10, …)` does."""
     number = int(text) if re.fullmatch("[+-]?[0-9]+", text, re.ASCII) else None
     return number if number is not None and -limit <= number < limit else None

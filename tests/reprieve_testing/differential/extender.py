@@ -1,6 +1,7 @@
-"""Reprieve's webhooks as a process beside the cluster, asked by a scheduler and by nobody else: no webhook is configured.
+"""Reprieve's webhooks as a process beside the cluster, called only by a scheduler.
 
-So nothing judges or changes what the scenarios say, and no guard holds up a deletion: what is compared is the choice of victims.
+No webhook is configured, so no rule changes or refuses the scenarios' objects, and no guard holds
+up a deletion: only the choice of victims is compared.
 """
 
 import json
@@ -38,20 +39,22 @@ _CALLS = re.compile(r'reprieve_extender_calls_total\{outcome="([^"]*)"\} (\S+)')
 
 @dataclass(frozen=True)
 class RunningExtender:
-    """One that runs."""
+    """A running extender."""
 
     configuration: Json
-    """What kube-scheduler needs to ask it, as it is published."""
+    """The published configuration with which kube-scheduler calls the extender."""
     _programs: Programs
 
     def calls(self) -> Counter[str]:
-        """Return the number of calls so far, by outcome, of those that there were."""
+        """Return the number of calls so far, by outcome; outcomes without calls are absent."""
         lines = self._programs.read(WEBHOOKS, "/metrics").splitlines()
         found = (_CALLS.fullmatch(line) for line in lines)
         return +Counter({match[1]: int(float(match[2])) for match in found if match})
 
     def is_ready_for(self, preemptor_uid: str) -> bool:
-        """Say whether it knows enough to answer a scheduler: it has seen all, and judged it by all that it has seen."""
+        """Return whether the extender has seen and evaluated all objects, and can answer a
+        scheduler.
+        """
         (extender,) = self.configuration["extenders"]
         url = f"{extender['urlPrefix']}/{extender['preemptVerb']}"
         trust = ssl.create_default_context(cafile=extender["tlsConfig"]["caFile"])
@@ -70,7 +73,9 @@ class RunningExtender:
 
 @contextmanager
 def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
-    """Run the webhooks with the extender for the block; it begins once they have seen the whole cluster."""
+    """Run the webhooks with the extender for the block, which begins once they have seen the
+    cluster.
+    """
     port, certificates = handle.cluster.port("webhooks"), handle.cluster.home / "extender"
     stanza = yaml.safe_load(STANZA.read_text())
     (extender,) = stanza["extenders"]
@@ -83,7 +88,7 @@ def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
         f"--listen-port={port}",
         f"--cert-dir={certificates}",
         "--extender=true",
-        # Those of the scenarios have names of their own.
+        # The schedulers of the scenarios have names of their own.
         "--extender-schedulers=",
         "--drain-seconds=0.2",
     )
@@ -100,7 +105,8 @@ def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
             "pods", "--all-namespaces", "-l", PREEMPTOR, "--field-selector=spec.nodeName="
         )
         uid = pending["items"][0]["metadata"]["uid"]
-        # Asked before, it would leave the first scenarios to the scheduler, as it does where it has just been started.
+        # Without this, the extender would leave the first scenarios to the scheduler, as it does
+        # just after its start.
         wait_for("the extender has seen all", lambda: made.is_ready_for(uid), _SECONDS)
         yield made
     finally:
@@ -108,7 +114,10 @@ def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
 
 
 def _write_certificates(directory: Path, name: str) -> Path:
-    """Write what it serves with; return the file of the authority. Where webhooks are configured, it does so by itself."""
+    """Write the serving certificate; return the CA's file.
+
+    Where webhooks are configured, the program does so itself.
+    """
     now = datetime.now(UTC)
     authority = issue_ca(now)
     serving = issue_serving(authority, ServingNames((name,), (ip_address(_ADDRESS),)), now)

@@ -1,8 +1,9 @@
-"""Scenarios from a seed: small, full, and as odd as the API server lets them be.
+"""Scenarios from a seed: small, full, and as unusual as the API server allows.
 
-What makes two choosers differ is rare among random values, so most are drawn from the few that stand at a boundary: priorities
-one apart, a minimum at the preemptor's own priority, seconds that overflow, text that Go reads and Python does not. Times keep a
-distance from every toleration's end: a scenario means the same for as long as a run takes.
+Two schedulers rarely differ on random values, so most values are drawn from the few at a boundary:
+priorities one apart, a minimum at the preemptor's own priority, seconds that overflow, text that Go
+parses and Python does not. Times keep a distance from every toleration's end: a scenario means the
+same for as long as a run takes.
 """
 
 from dataclasses import replace
@@ -69,7 +70,7 @@ _PORT = 8080
 
 
 def scenarios(count: int, seed: int) -> list[Scenario]:
-    """Return so many; those of one seed begin alike, whatever the count."""
+    """Return `count` scenarios; those of one seed begin with the same ones, whatever the count."""
     return [
         _ScenarioGenerator(Random(f"{seed}/{number}")).scenario(f"s{number}")
         for number in range(count)
@@ -77,7 +78,7 @@ def scenarios(count: int, seed: int) -> list[Scenario]:
 
 
 def without_tolerations(scenario: Scenario) -> Scenario:
-    """Return the scenario as it is where no PriorityClass says anything of tolerations."""
+    """Return the scenario with PriorityClasses without tolerations."""
 
     def silent(pod: ScenarioPod) -> ScenarioPod:
         named = pod.priority_class
@@ -88,7 +89,7 @@ def without_tolerations(scenario: Scenario) -> Scenario:
 
 
 class _ScenarioGenerator:
-    """Makes one scenario."""
+    """Generates one scenario."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -130,7 +131,7 @@ class _ScenarioGenerator:
 
     def _node(self, name: str) -> ScenarioNode:
         count = self._weighted((1, 15), (2, 30), (3, 25), (4, 15), (5, 8), (6, 7))
-        # One at most has the port: on a real node no second one would run.
+        # At most one pod has the port: on a real node no second one would run.
         holder = self._random.randrange(2 * count) if self._ports_matter else None
         pods = tuple(self._pod(_PORT if number == holder else None) for number in range(count))
         spare = self._weighted((0, 88), (1, 9), (2, 3))
@@ -187,9 +188,19 @@ class _ScenarioGenerator:
     def _minimum(self, value: int) -> str | None:
         if self._with_probability(0.05):
             return self._random.choice(_UNREADABLE)
-        mine = self._priority
+        priority = self._priority
         number = self._random.choice(
-            (None, mine - 1, mine, mine, *[mine + 1] * 10, value, value + 1, -5, 2**31 - 1)
+            (
+                None,
+                priority - 1,
+                priority,
+                priority,
+                *[priority + 1] * 10,
+                value,
+                value + 1,
+                -5,
+                2**31 - 1,
+            )
         )
         return (
             None
@@ -210,7 +221,8 @@ class _ScenarioGenerator:
         return -7_200 if self._with_probability(0.02) else self._random.choice(_AGES)
 
     def _started_ago(self) -> int | None:
-        # One at most: upstream gives each the moment at which it asks, so that two of them stand in no order.
+        # At most one: upstream sets its start to the current time at each read, so two of them have
+        # no order.
         if self._may_be_unstarted and self._with_probability(0.05):
             self._may_be_unstarted = False
             return None

@@ -1,4 +1,7 @@
-"""The use cases that upstream publishes for PreemptionToleration (document 002), as scenarios with the outcome that it states."""
+"""The use cases that upstream publishes for PreemptionToleration (document 002), as scenarios.
+
+Each has the outcome that the document states.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +32,7 @@ LOW_10_MIN, LOW_30_MIN = _low(10 * _MINUTE), _low(30 * _MINUTE)
 
 @dataclass(frozen=True)
 class UseCase:
-    """A scenario and what document 002 says of it."""
+    """A scenario and the statement of document 002 about it."""
 
     sentence: str
     scenario: Scenario
@@ -37,7 +40,7 @@ class UseCase:
 
 
 def use_cases() -> Iterator[UseCase]:
-    """Yield them in the document's order."""
+    """Yield the use cases in the document's order."""
     for number, (sentence, preemptor, pods, victims) in enumerate(_SAID):
         node = ScenarioNode(name="n0", cpu=sum(pod.cpu for pod in pods), pods=pods)
         scenario = Scenario(

@@ -1,8 +1,11 @@
-"""Upstream's rule in plain Python, written from its sources, and how it reads with Reprieve's differences.
+"""Upstream's rule in plain Python, written from its sources, with Reprieve's differences as
+switches.
 
-scheduler-plugins v0.34.7 `pkg/preemptiontoleration` (who may be a victim, and in which order they are spared) and Kubernetes
-v1.34 `pkg/scheduler/framework/preemption` (which node). It is no reference by itself: `tests/differential` runs its scenarios
-through the schedulers too, and all must agree. Nothing of Reprieve's is imported: what is compared must not judge itself.
+The sources are scheduler-plugins v0.34.7 `pkg/preemptiontoleration` (which pods may be victims, and
+the order in which they are reprieved) and Kubernetes v1.34 `pkg/scheduler/framework/preemption`
+(which node). The rule is no reference by itself: `tests/differential` runs its scenarios through
+the schedulers too, and all must agree. It imports nothing of Reprieve's: the code under comparison
+must not judge itself.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,12 +36,15 @@ _LOWEST = -(1 << 31)
 
 
 def decide(scenario: Scenario, differing: frozenset[Difference] = UPSTREAM) -> ScenarioOutcome:
-    """Return what becomes of the scenario by upstream's rule, with these differences."""
+    """Return the scenario's outcome by upstream's rule with these differences."""
     return _UpstreamDecision(scenario, differing).decide()
 
 
 def explain(scenario: Scenario, outcome: ScenarioOutcome) -> frozenset[Difference] | None:
-    """Return the fewest differences by which upstream's rule comes to this outcome; `None`: none of them explain it."""
+    """Return the smallest set of differences that turns upstream's outcome into this one.
+
+    `None`: no set does.
+    """
     sets = (
         frozenset(some)
         for count in range(len(Difference) + 1)
@@ -48,58 +54,60 @@ def explain(scenario: Scenario, outcome: ScenarioOutcome) -> frozenset[Differenc
 
 
 def with_gangs(scenario: Scenario, outcome: ScenarioOutcome) -> ScenarioOutcome:
-    """Return what a scheduler has done with what the operator does next: of a gang, the scheduler is given one pod.
+    """Return a scheduler's outcome together with the operator's next step.
 
-    The others that are told are those on the node.
+    The scheduler names one pod of a gang; the operator also evicts the gang's pods on the node.
     """
-    here = [
+    on_node = [
         pod
         for node in scenario.nodes
         if node.name == outcome.node
         for pod in node.pods
         if not pod.is_terminating
     ]
-    gangs = {_gang(pod) for pod in here if pod.name in outcome.victims} - {None}
+    gangs = {_gang(pod) for pod in on_node if pod.name in outcome.victims} - {None}
     return replace(
-        outcome, victims=outcome.victims | {pod.name for pod in here if _gang(pod) in gangs}
+        outcome, victims=outcome.victims | {pod.name for pod in on_node if _gang(pod) in gangs}
     )
 
 
 def has_room(scenario: Scenario) -> bool:
-    """Say whether the preemptor has room without anybody's going: then nobody is asked."""
+    """Return whether the preemptor fits without a victim: then the scheduler preempts nothing."""
     return _UpstreamDecision(scenario, UPSTREAM).has_room()
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """What goes or stays as one."""
+    """The pods that are evicted or stay together."""
 
-    here: tuple[ScenarioPod, ...]
-    everyone: tuple[ScenarioPod, ...]
+    on_node: tuple[ScenarioPod, ...]
+    all_pods: tuple[ScenarioPod, ...]
     priority: int
     is_gang: bool
 
     def importance(self) -> tuple[int, int, int]:
-        """Return the key by which the most important come first."""
-        size = len(self.everyone) if self.is_gang else 0
-        return -self.priority, -size, -max(map(_age, self.everyone))
+        """Return the sort key by which the most important come first."""
+        size = len(self.all_pods) if self.is_gang else 0
+        return -self.priority, -size, -max(map(_age, self.all_pods))
 
     def worth(self) -> tuple[int, ...]:
-        """Return the key by which the highest class, and of one class the dearest, come first."""
-        cost = _cost(self.everyone)
-        highest = max(map(_class, self.everyone))
+        """Return the sort key by which the highest class, and within a class the highest cost,
+        comes first.
+        """
+        cost = _cost(self.all_pods)
+        highest = max(map(_class, self.all_pods))
         return (
             -self.priority,
             -self.is_gang,
             -highest,
             *(-part for part in cost),
-            -max(map(_age, self.everyone)),
+            -max(map(_age, self.all_pods)),
         )
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A node on which preemption would help, and how."""
+    """A node on which preemption would help, and the victims."""
 
     node: str
     units: tuple[_Unit, ...]
@@ -107,8 +115,8 @@ class _Candidate:
 
     @property
     def victims(self) -> tuple[ScenarioPod, ...]:
-        """All who go, wherever they run."""
-        return tuple(pod for unit in self.units for pod in unit.everyone)
+        """All victims, wherever they run."""
+        return tuple(pod for unit in self.units for pod in unit.all_pods)
 
 
 class _UpstreamDecision:
@@ -126,20 +134,24 @@ class _UpstreamDecision:
         found = [candidate for node in self._nodes for candidate in self._candidates(node)]
         if not found:
             return ScenarioOutcome()
-        minds_cost = Difference.COST in self._differing and any(
+        considers_cost = Difference.COST in self._differing and any(
             _states_preferences(pod) for it in found for pod in it.victims
         )
-        best = min(found, key=lambda candidate: self._order(candidate, minds_cost=minds_cost))
-        here = (pod for unit in best.units for pod in unit.here)
+        best = min(
+            found, key=lambda candidate: self._order(candidate, considers_cost=considers_cost)
+        )
+        on_node = (pod for unit in best.units for pod in unit.on_node)
         return ScenarioOutcome(
-            best.node, frozenset(pod.name for pod in here if not pod.is_terminating)
+            best.node, frozenset(pod.name for pod in on_node if not pod.is_terminating)
         )
 
     def has_room(self) -> bool:
         return any(self._fits(node, node.pods) for node in self._nodes)
 
     def _is_rejected(self, pods: Sequence[ScenarioPod]) -> bool:
-        """Say whether a node is no candidate: upstream takes an error about one pod for one about its node."""
+        """Return whether a node is no candidate: upstream treats an error about a pod as one
+        about its node.
+        """
         return any(
             pod.lacks_priority_class and self._is_below(pod) and not self._is_in_preemptor_gang(pod)
             for pod in pods
@@ -147,29 +159,29 @@ class _UpstreamDecision:
 
     def _may_not_preempt(self) -> bool:
         named = self._preemptor.priority_class
-        is_told = (
+        is_forbidden = (
             Difference.CAN_PREEMPT in self._differing
             and self._preemptor.labels.get(CAN_PREEMPT) == "false"
         )
-        return is_told or (named is not None and named.never_preempts)
+        return is_forbidden or (named is not None and named.never_preempts)
 
     def _candidates(self, node: ScenarioNode) -> Iterator[_Candidate]:
-        """Yield what could be done on this node: one thing, or nothing."""
+        """Yield the node's candidate, if any."""
         pods = [pod for pod in node.pods if not self._is_terminating(pod)]
         if self._is_rejected(pods):
             return
         units = list(self._units(pods))
-        names = {pod.name for unit in units for pod in unit.here}
+        names = {pod.name for unit in units for pod in unit.on_node}
         staying = [pod for pod in pods if pod.name not in names]
         if not units or not self._fits(node, staying):
             return
-        minds_cost = Difference.COST in self._differing and any(
-            _states_preferences(pod) for unit in units for pod in unit.here
+        considers_cost = Difference.COST in self._differing and any(
+            _states_preferences(pod) for unit in units for pod in unit.on_node
         )
-        units.sort(key=_Unit.worth if minds_cost else _Unit.importance)
+        units.sort(key=_Unit.worth if considers_cost else _Unit.importance)
         victims, violations = self._reprieve(node, staying, units)
         most = _MOST_VICTIMS if Difference.MOST_VICTIMS in self._differing else len(victims)
-        if len(victims) > (1 if minds_cost else most):
+        if len(victims) > (1 if considers_cost else most):
             fewer, broken = self._reprieve(node, staying, sorted(units, key=self._smallness))
             if len(fewer) < len(victims) and broken <= violations:
                 victims, violations = fewer, broken
@@ -179,44 +191,49 @@ class _UpstreamDecision:
     def _reprieve(
         self, node: ScenarioNode, staying: Iterable[ScenarioPod], units: Sequence[_Unit]
     ) -> tuple[list[_Unit], int]:
-        """Return who must go where these are let back in their order, and how many budgets that breaks."""
+        """Return the victims, and how many budget violations they cause.
+
+        The units are reprieved in their order while they fit.
+        """
         broken, kept, victims = _budget_violations(units, self._scene.budgets), list(staying), []
         for unit in sorted(units, key=lambda unit: not broken[id(unit)]):
-            if self._fits(node, [*kept, *unit.here]):
-                kept.extend(unit.here)
+            if self._fits(node, [*kept, *unit.on_node]):
+                kept.extend(unit.on_node)
             else:
                 victims.append(unit)
         return victims, sum(broken[id(unit)] for unit in victims)
 
     def _smallness(self, unit: _Unit) -> tuple[float, ...]:
-        """Return the key by which the smallest of a class come first."""
-        mine = self._preemptor
-        asked = [(pod.cpu, mine.cpu) for pod in unit.here] + [
-            (pod.memory, mine.memory) for pod in unit.here
+        """Return the sort key by which the smallest of a class come first."""
+        preemptor = self._preemptor
+        requests = [(pod.cpu, preemptor.cpu) for pod in unit.on_node] + [
+            (pod.memory, preemptor.memory) for pod in unit.on_node
         ]
-        share = sum(its / own for its, own in asked if own)
+        share = sum(its / own for its, own in requests if own)
         return (
             -unit.priority,
             -unit.is_gang,
-            -max(map(_class, unit.everyone)),
+            -max(map(_class, unit.all_pods)),
             share,
-            -max(map(_age, unit.everyone)),
+            -max(map(_age, unit.all_pods)),
         )
 
     def _units(self, pods: Sequence[ScenarioPod]) -> Iterator[_Unit]:
-        """Yield what may go of these pods of one node."""
+        """Yield the units of these pods of one node that may be victims."""
         seen = set()
         for pod in pods:
             is_gang = Difference.GANG in self._differing and _gang(pod) is not None
-            everyone = self._gang_of(pod) if is_gang else (pod,)
-            names = frozenset(member.name for member in everyone)
-            if names not in seen and all(map(self._is_eligible, everyone)):
-                here = tuple(other for other in pods if other.name in names)
-                yield _Unit(here, everyone, max(map(self._priority, everyone)), is_gang)
+            all_pods = self._gang_of(pod) if is_gang else (pod,)
+            names = frozenset(member.name for member in all_pods)
+            if names not in seen and all(map(self._is_eligible, all_pods)):
+                on_node = tuple(other for other in pods if other.name in names)
+                yield _Unit(on_node, all_pods, max(map(self._priority, all_pods)), is_gang)
             seen.add(names)
 
     def _is_in_preemptor_gang(self, pod: ScenarioPod) -> bool:
-        """Say whether a pod is of the preemptor's own gang: then nothing else of it is looked at."""
+        """Return whether a pod is of the preemptor's own gang: then no other property of it
+        matters.
+        """
         return (
             Difference.GANG in self._differing
             and _gang(pod) is not None
@@ -224,17 +241,20 @@ class _UpstreamDecision:
         )
 
     def _is_terminating(self, pod: ScenarioPod) -> bool:
-        """Say whether a pod goes anyway; its gang does not for that: it is deleted, and nobody has marked it."""
+        """Return whether a pod is terminating and therefore no victim.
+
+        Its gang is not evicted for that: the pod is deleted, not marked.
+        """
         return Difference.GOING in self._differing and pod.is_terminating
 
     def _gang_of(self, pod: ScenarioPod) -> tuple[ScenarioPod, ...]:
-        everyone = (
+        all_pods = (
             other for node in self._scene.nodes for other in node.pods if _gang(other) == _gang(pod)
         )
-        return tuple(other for other in everyone if not self._is_terminating(other))
+        return tuple(other for other in all_pods if not self._is_terminating(other))
 
     def _is_eligible(self, pod: ScenarioPod) -> bool:
-        """Say whether a pod by itself may be a victim."""
+        """Return whether a pod by itself may be a victim."""
         refused = {
             Difference.GOING: self._is_terminating(pod),
             Difference.PREEMPTIBLE: pod.labels.get(PREEMPTIBLE) == "false",
@@ -255,55 +275,64 @@ class _UpstreamDecision:
         return self._priority(pod) < self._preemptor.priority
 
     def _is_below_in_class(self, pod: ScenarioPod) -> bool:
-        mine, its = (int(it.labels.get(CLASS, _DEFAULT_CLASS)) for it in (self._preemptor, pod))
-        return its < mine or its == mine == int(_DEFAULT_CLASS)
+        preemptor_class, victim_class = (
+            int(it.labels.get(CLASS, _DEFAULT_CLASS)) for it in (self._preemptor, pod)
+        )
+        is_default = victim_class == preemptor_class == int(_DEFAULT_CLASS)
+        return victim_class < preemptor_class or is_default
 
     def _priority(self, pod: ScenarioPod) -> int:
         if pod.defended_as is None or Difference.DEFENCE not in self._differing:
             return pod.priority
         return max(pod.priority, pod.defended_as.value)
 
-    def _order(self, candidate: _Candidate, *, minds_cost: bool) -> tuple[float, ...]:
-        """Return the key by which nodes are preferred, least first: upstream's criteria, with the cost before the last."""
+    def _order(self, candidate: _Candidate, *, considers_cost: bool) -> tuple[float, ...]:
+        """Return the sort key by which the preferred node comes first.
+
+        Upstream's criteria, with the cost before the last one.
+        """
         victims = candidate.victims
         priorities = [self._priority(pod) for pod in victims]
         longest = max(_age(pod) for pod in victims if self._priority(pod) == max(priorities))
         total = sum(priority - _LOWEST for priority in priorities)
-        cost = (max(map(_class, victims)), *_cost(victims)) if minds_cost else ()
+        cost = (max(map(_class, victims)), *_cost(victims)) if considers_cost else ()
         return candidate.violations, max(priorities), total, len(victims), *cost, longest
 
     def _fits(self, node: ScenarioNode, others: Iterable[ScenarioPod]) -> bool:
-        mine = self._preemptor
+        preemptor = self._preemptor
         there = list(others)
-        pods = [mine, *there]
+        pods = [preemptor, *there]
         return (
             sum(pod.cpu for pod in pods) <= node.cpu
             and sum(pod.memory for pod in pods) <= node.memory
             and len(pods) <= node.most_pods
-            and not any(pod.host_port and pod.host_port == mine.host_port for pod in there)
+            and not any(pod.host_port and pod.host_port == preemptor.host_port for pod in there)
         )
 
 
 def _budget_violations(units: Iterable[_Unit], budgets: Sequence[ScenarioBudget]) -> dict[int, int]:
-    """Return, by the unit's id, how many of its pods a budget does not let go; those before them have used it up."""
+    """Return by the unit's id how many of its pods violate a budget.
+
+    The pods before them have used the budget up.
+    """
     left = [budget.allowed for budget in budgets]
 
     def is_too_much(pod: ScenarioPod) -> bool:
-        mine = [number for number, budget in enumerate(budgets) if budget.concerns(pod)]
-        for number in mine:
+        concerned = [number for number, budget in enumerate(budgets) if budget.concerns(pod)]
+        for number in concerned:
             left[number] -= 1
-        return any(left[number] < 0 for number in mine)
+        return any(left[number] < 0 for number in concerned)
 
-    return {id(unit): sum([is_too_much(pod) for pod in unit.everyone]) for unit in units}
+    return {id(unit): sum([is_too_much(pod) for pod in unit.all_pods]) for unit in units}
 
 
 def _gang(pod: ScenarioPod) -> tuple[str, str] | None:
-    """Return what tells the pod's gang from others."""
+    """Return the key of the pod's gang, or `None`."""
     return (pod.namespace, pod.labels[GANG]) if GANG in pod.labels else None
 
 
 def _admits(node: ScenarioNode, scenario: Scenario) -> bool:
-    """Say whether the preemptor could be there at all, whoever goes."""
+    """Return whether the preemptor could run on the node at all, with any victims."""
     return not node.is_cordoned and (scenario.tolerates_taint or not node.is_tainted)
 
 
@@ -312,14 +341,14 @@ def _class(pod: ScenarioPod) -> int:
 
 
 def _cost(pods: Sequence[ScenarioPod]) -> tuple[int, int]:
-    """Return what the pods say of their cost, and what of their work would be lost."""
+    """Return the pods' stated cost, and their work that would be lost."""
     return sum(int(pod.annotations.get(COST, "0")) for pod in pods), sum(
         pod.cpu * _age(pod) for pod in pods
     )
 
 
 def _states_preferences(pod: ScenarioPod) -> bool:
-    """Say whether the pod says anything of its preemption."""
+    """Return whether the pod states a preference about its preemption."""
     return (
         pod.labels.get(CLASS, _DEFAULT_CLASS) != _DEFAULT_CLASS
         or pod.annotations.get(COST, "0") != "0"
@@ -327,5 +356,5 @@ def _states_preferences(pod: ScenarioPod) -> bool:
 
 
 def _age(pod: ScenarioPod) -> int:
-    """Return for how long it has run: one that has not started starts now."""
+    """Return how long the pod has run; a pod that has not started starts now."""
     return pod.started_ago or 0

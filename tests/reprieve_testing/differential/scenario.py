@@ -1,6 +1,7 @@
-"""A scenario: a few full nodes, who has room there, and one pod that finds none. Plain values, made by no engine.
+"""A scenario: a few full nodes, the pods on them, and one pod that finds no room. Plain values.
 
-A scenario is the same for whoever is asked: a rule in Python, or a scheduler on a real API server (`documents`).
+A scenario is the same for each engine: a rule in Python, or a scheduler on a real API server
+(`documents`).
 """
 
 import hashlib
@@ -18,28 +19,28 @@ PREEMPTIBLE = "quota.scheduling.koordinator.sh/preemptible"
 CAN_PREEMPT = "quota.scheduling.koordinator.sh/can-preempt"
 COST = "scheduling.koordinator.sh/eviction-cost"
 GANG = "scheduling.x-k8s.io/pod-group"
-"""Written out, not imported: what is compared must not come from one of the two."""
+"""Written out, not imported: the comparison must not depend on code of one side."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioPriorityClass:
-    """A PriorityClass; two that say the same are one object in the cluster, whatever the scenarios."""
+    """A PriorityClass; equal ones are one object in the cluster, across scenarios."""
 
     value: int
     annotations: Mapping[str, str] = field(default_factory=dict)
     never_preempts: bool = False
     is_gone: bool = False
-    """Deleted after its pods were made."""
+    """Deleted after its pods were created."""
 
     @cached_property
     def name(self) -> str:
-        """A name that says nothing; equal classes have the same."""
+        """A name without a meaning; equal classes have the same name."""
         return f"differential-{hashlib.sha256(repr(self).encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioPod:
-    """A pod that has room on a node, or the preemptor."""
+    """A pod that is bound to a node, or the preemptor."""
 
     name: str
     cpu: int = 1
@@ -58,24 +59,26 @@ class ScenarioPod:
     is_scheduled: bool = True
     """False: the condition says False."""
     started_ago: int | None = 3600
-    """Seconds since it started; `None`: it has not. No two pods of a scenario started at once: upstream orders such by chance."""
+    """Seconds since it started; `None`: it has not. No two pods of a scenario start at once:
+    upstream orders those by chance.
+    """
     is_terminating: bool = False
-    """It has been deleted, and has not ended yet."""
+    """It is deleted, and has not ended yet."""
 
     @property
     def priority(self) -> int:
-        """Return what the API server's admission gives it."""
+        """Return the priority that the API server's admission resolves."""
         return self.priority_class.value if self.priority_class else 0
 
     @property
     def lacks_priority_class(self) -> bool:
-        """True where the class that it names is there no more."""
+        """True if its PriorityClass no longer exists."""
         return self.priority_class is not None and self.priority_class.is_gone
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioNode:
-    """A node and the pods that have room on it."""
+    """A node and the pods that are bound to it."""
 
     name: str
     cpu: int
@@ -94,7 +97,7 @@ class ScenarioBudget:
     allowed: int
     namespace: str = "one"
     disrupted: tuple[str, ...] = ()
-    """Pods that are counted already."""
+    """Pods that the budget already counts as disrupted."""
 
     def concerns(self, pod: ScenarioPod) -> bool:
         """True where the pod's disruption would be counted."""
@@ -104,7 +107,7 @@ class ScenarioBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """All of it."""
+    """The whole scenario."""
 
     name: str
     preemptor: ScenarioPod
@@ -113,21 +116,21 @@ class Scenario:
     tolerates_taint: bool = False
 
     def pods(self) -> Iterator[ScenarioPod]:
-        """Yield the preemptor and all that have room."""
+        """Yield the preemptor and all bound pods."""
         yield self.preemptor
         for node in self.nodes:
             yield from node.pods
 
     def priority_classes(self) -> dict[str, ScenarioPriorityClass]:
-        """Return all that its pods name, by name."""
+        """Return all PriorityClasses of its pods, by name."""
         named = (named for pod in self.pods() for named in (pod.priority_class, pod.defended_as))
         return {found.name: found for found in named if found}
 
 
 @dataclass(frozen=True)
 class ScenarioOutcome:
-    """What becomes of a scenario: where the preemptor may go, and who goes for it."""
+    """The outcome of a scenario: the node for the preemptor, and the victims."""
 
     node: str | None = None
-    """The node where it is to be; `None` where it finds none, or has room without anybody's going."""
+    """The nominated node; `None` if there is none, or the preemptor fits without a victim."""
     victims: frozenset[str] = frozenset()

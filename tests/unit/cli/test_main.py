@@ -1,4 +1,4 @@
-"""The list of commands: complete, and cheap to show."""
+"""The list of commands is complete and quick to print."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def run(*words: str) -> str:
     return result.output
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_is_that_of_the_package() -> None:
     assert run("--version") == f"reprieve {version('reprieve')}\n"
 
 
@@ -32,21 +32,22 @@ def test_help_lists_every_command_with_a_sentence(flag: str) -> None:
         assert " ".join(entry.help.split()[:3]) in text
 
 
-def test_every_command_can_be_imported_and_says_how_it_is_used() -> None:
+def test_every_command_can_be_imported_and_prints_its_usage() -> None:
     for name in main.COMMANDS:
         assert "Usage: " in run(name, "--help")
 
 
-def test_an_unknown_command_is_said_and_is_no_violation() -> None:
+def test_an_unknown_command_exits_with_2() -> None:
     result = CliRunner().invoke(main.reprieve, ["chek"])
     assert result.exit_code == 2
     assert "No such command 'chek'" in result.output
 
 
-def test_help_imports_nothing_that_a_command_needs() -> None:
+def test_help_imports_no_library_of_a_command() -> None:
     script = (
         "import sys; from reprieve_cli.main import reprieve;"
-        "reprieve(['--help'], standalone_mode=False); print(*sys.modules, sep='\\n', file=sys.stderr)"
+        "reprieve(['--help'], standalone_mode=False);"
+        "print(*sys.modules, sep='\\n', file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_path()

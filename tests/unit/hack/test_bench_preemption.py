@@ -119,11 +119,11 @@ def test_the_same_seed_is_the_same_trace_and_another_seed_is_another() -> None:
 @pytest.mark.parametrize(("jobs", "nodes"), [(2000, 200), (60, 6), (300, 40)])
 def test_the_nodes_are_loaded_whatever_was_drawn(jobs: int, nodes: int) -> None:
     drawn = trace.generate(3, jobs, nodes)
-    asked = sum(job.pods * job.cpus * job.seconds for job in drawn.jobs)
+    requested = sum(job.pods * job.cpus * job.seconds for job in drawn.jobs)
     capacity = nodes * trace.NODE_CPUS * drawn.window_seconds
 
     # No job takes less than a second, which makes a small trace a little more than that.
-    assert trace.LOAD * 0.999 <= asked / capacity < trace.LOAD * 1.1
+    assert trace.LOAD * 0.999 <= requested / capacity < trace.LOAD * 1.1
     assert int(kwok.CAPACITY["cpu"]) == trace.NODE_CPUS
 
 
@@ -171,7 +171,7 @@ def test_a_job_without_hints_declares_this(checkpoints: Checkpoints | None) -> N
     ).gives_notice
 
 
-def test_a_tier_tolerates_as_its_priority_class_says() -> None:
+def test_a_tier_tolerates_as_its_priority_class_does() -> None:
     documents = {each["metadata"]["name"]: each for each in objects.before_the_jobs()}
     guaranteed = documents["bench-guaranteed"]
     found = toleration.parse(guaranteed["metadata"]["annotations"], guaranteed["value"])
@@ -264,7 +264,7 @@ def test_a_save_on_sigterm_counts_if_the_grace_is_long_enough(
     assert run.kept(200.0) == kept
 
 
-def test_a_save_that_a_hint_began_goes_on_under_sigterm() -> None:
+def test_a_save_that_a_hint_began_continues_under_sigterm() -> None:
     run = a_run()
     run.hint("request-1", 125.0)
     run.terminate(126.5)
@@ -477,7 +477,7 @@ def test_plots_are_png_also_where_nothing_was_preempted(tmp_path: Path) -> None:
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
 
 
-def test_a_contenders_scheduler_is_one_that_can_be_built() -> None:
+def test_a_contenders_scheduler_can_be_built() -> None:
     assert {contender.scheduler for contender in contenders.CONTENDERS} <= set(pins.BINARIES)
 
 

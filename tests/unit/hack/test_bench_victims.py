@@ -212,11 +212,11 @@ def test_a_workload_gives_the_configured_answer_and_records_its_first_hint(
     answer: str, states: list[str]
 ) -> None:
     workloads = Workloads(answer)
-    said = [
+    lines = [
         workloads.answer("", "POST", "/here/pod-7", b'{"id":"7"}'),
         workloads.answer("", "GET", "/here/pod-7", b""),
     ]
 
-    assert [document["state"] for document in said] == states
+    assert [document["state"] for document in lines] == states
     assert list(workloads.answer("", "GET", "/heard/here", b"")) == ["pod-7"]
     assert workloads.answer("", "GET", "/heard/here", b"") == {}

@@ -43,7 +43,7 @@ def test_a_size_below_that_of_a_pod_is_refused() -> None:
         reviews.build(1000)
 
 
-def test_reviews_of_one_size_are_told_apart_by_their_uid() -> None:
+def test_reviews_of_one_size_are_distinguished_by_their_uid() -> None:
     assert len({asked.uid for asked in reviews.build(4096)}) == reviews.COUNT
 
 

@@ -31,10 +31,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_log_gets_no_colours_and_a_terminal_does() -> None:
-    said = {stream: _told(stream) for stream in (io.StringIO, Terminal)}
-    assert "\033" not in said[io.StringIO]
-    assert "\033[1;32mok\033[0m 3 it holds" in said[Terminal]
-    assert "\nok 3 it holds\n" in said[io.StringIO]
+    outputs = {stream: _told(stream) for stream in (io.StringIO, Terminal)}
+    assert "\033" not in outputs[io.StringIO]
+    assert "\033[1;32mok\033[0m 3 it holds" in outputs[Terminal]
+    assert "\nok 3 it holds\n" in outputs[io.StringIO]
 
 
 def _told(stream: type[io.StringIO]) -> str:
@@ -69,14 +69,14 @@ def test_the_demo_ends_with_the_first_chapter_that_breaks_its_promise(
     def broken(*_: object) -> str:
         raise BrokenPromiseError("the pod stayed")
 
-    told = [
+    chapters = [
         Chapter("one", lambda *_: "kept"),
         Chapter("two", broken),
         Chapter("three", lambda *_: "kept"),
     ]
-    monkeypatch.setattr(story, "CHAPTERS", told)
+    monkeypatch.setattr(story, "CHAPTERS", chapters)
     out = io.StringIO()
-    assert not story.tell(world, Narrator(out), told)
+    assert not story.tell(world, Narrator(out), chapters)
     assert "ok 1 kept" in out.getvalue()
     assert "not ok 2 two: the pod stayed" in out.getvalue()
     assert "three" not in out.getvalue()
@@ -85,10 +85,10 @@ def test_the_demo_ends_with_the_first_chapter_that_breaks_its_promise(
 def test_only_selected_chapters_run_under_their_own_numbers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = [Chapter("one", lambda *_: "first"), Chapter("two", lambda *_: "second")]
-    monkeypatch.setattr(story, "CHAPTERS", told)
+    chapters = [Chapter("one", lambda *_: "first"), Chapter("two", lambda *_: "second")]
+    monkeypatch.setattr(story, "CHAPTERS", chapters)
     out = io.StringIO()
-    assert story.tell(world, Narrator(out), told[1:])
+    assert story.tell(world, Narrator(out), chapters[1:])
     assert "ok 2 second" in out.getvalue()
     assert "first" not in out.getvalue()
 

@@ -65,13 +65,13 @@ def test_the_created_test_fails_in_its_placeholder_case_only(tree: Path) -> None
         test(*placeholder)
 
 
-def test_the_created_rule_says_nothing_yet(tree: Path) -> None:
+def test_the_created_rule_finds_no_violation_yet(tree: Path) -> None:
     rule = new_rule.create("gang-spread", tree)
     module: dict[str, object] = {"__name__": "created"}
     exec((tree / rule.source).read_text(encoding="utf-8"), module)
     check = module["check"]
     assert callable(check)
-    assert check(None, None, None).is_silent
+    assert check(None, None, None).is_empty
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_absolute_import_of_the_rules_is_found_too() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], [""], ["one", "two"]])
-def test_without_one_name_the_command_says_how_to_give_it(
+def test_without_one_name_the_command_prints_its_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert new_rule.main(arguments) == 2

@@ -66,7 +66,7 @@ def test_a_cached_program_is_not_built_again(bench: Bench) -> None:
     assert first["etcd"].read_text() == "whole"
 
 
-def test_the_first_build_says_what_it_will_cost(bench: Bench) -> None:
+def test_the_first_build_reports_its_cost(bench: Bench) -> None:
     bench.ensure("kube-apiserver")
     assert (
         "building kube-apiserver from source: about 5 min on two cores the first time"
@@ -147,7 +147,7 @@ def test_a_kubernetes_program_reports_its_release() -> None:
     ("said", "version"),
     [("go1.26.8\n", (1, 26, 8)), ("go1.26", (1, 26)), ("devel go1.27-abc", None), ("", None)],
 )
-def test_the_toolchains_version_is_read_from_what_it_says(
+def test_the_toolchains_version_is_read_from_its_output(
     said: str, version: tuple[int, ...] | None
 ) -> None:
     assert toolchain.parse_version(said) == version

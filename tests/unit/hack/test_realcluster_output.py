@@ -15,27 +15,27 @@ from realcluster.progress import Progress
 
 
 def test_a_task_without_a_terminal_is_one_line_when_it_is_quick() -> None:
-    said = io.StringIO()
-    with Progress(said).task("waiting for X") as task:
+    output = io.StringIO()
+    with Progress(output).task("waiting for X") as task:
         task.tick("detail")
-    assert said.getvalue() == "waiting for X: 0.0 s\n"
+    assert output.getvalue() == "waiting for X: 0.0 s\n"
 
 
-def test_a_long_task_without_a_terminal_says_from_time_to_time_that_it_goes_on(
+def test_a_long_task_without_a_terminal_reports_from_time_to_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-    said = io.StringIO()
-    with Progress(said).task("building") as task:
+    output = io.StringIO()
+    with Progress(output).task("building") as task:
         task.tick("a/package")
-    assert said.getvalue().splitlines() == ["building … 0 s  a/package", "building: 0.0 s"]
+    assert output.getvalue().splitlines() == ["building … 0 s  a/package", "building: 0.0 s"]
 
 
-def test_a_failed_task_says_so() -> None:
-    said = io.StringIO()
-    with pytest.raises(ValueError, match="no"), Progress(said).task("building"):
+def test_a_failed_task_is_reported() -> None:
+    output = io.StringIO()
+    with pytest.raises(ValueError, match="no"), Progress(output).task("building"):
         raise ValueError("no")
-    assert said.getvalue() == "building: failed after 0.0 s\n"
+    assert output.getvalue() == "building: failed after 0.0 s\n"
 
 
 def test_the_service_account_key_is_a_valid_p256_key() -> None:

@@ -37,7 +37,7 @@ def test_what_the_user_wrote_stays_and_the_kubeconfig_is_added(file: Path, text:
     }
 
 
-def test_the_file_is_read_anew_at_each_start(file: Path) -> None:
+def test_the_file_is_read_at_each_start(file: Path) -> None:
     cluster = state.create_or_get("one", {"scheduler_config": str(file)}, None)
     for name in ("first", "second"):
         file.write_text(f"profiles: [{{schedulerName: {name}}}]")

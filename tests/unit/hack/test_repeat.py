@@ -1,4 +1,4 @@
-"""`make test-repeat`: a log each, a summary, and a status that says whether all of them passed."""
+"""`make test-repeat`: one log each, a summary, and status 0 only if all of them passed."""
 
 import sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_run_that_fails_is_named_and_the_status_is_1(
     assert total == "0 of 1 runs passed"
 
 
-def test_a_run_that_pytest_did_not_close_says_so(
+def test_a_run_that_pytest_did_not_complete_is_reported(
     logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(monkeypatch, "raise SystemExit(2)", times=1, busy=0) == 1

@@ -1,6 +1,7 @@
-"""Document 001, row by row: what it says of checkpoints, their timeouts and the pods that are not preempted.
+"""Document 001, row by row: checkpoints, their timeouts, and the pods that are not preempted.
 
-Each row is one whole life, told by what is seen and when; the times are the document's own, which are our defaults.
+Each row is one whole life, by its observations and their times. The times are the document's own,
+which are the defaults here.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ DEFERS_FOR_EVER = ObservedVictim(
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A pod that a scheduler asks for, what is seen of it, and what becomes of it at which minute."""
+    """A pod that a scheduler asks for, the observations, and its phases with their minutes."""
 
     pod: PodBuilder
     seen: Sequence[tuple[float, ObservedVictim]] = ((0, NOTHING),)
@@ -60,7 +61,7 @@ HINTED, CHECKPOINTING, EXTENDED, DEFERRED = (
 SETTLED, ENDS = Phase.SETTLED, Phase.TERMINATING
 
 ROWS = {
-    "checkpoint auto: a hint, the checkpoint, then it goes": Row(
+    "checkpoint auto: a hint, the checkpoint, then its deletion": Row(
         pod=AUTO,
         seen=PROMPT,
         phases=(HINTED, Phase.SAVED, ENDS),
@@ -177,7 +178,7 @@ CLASSES = {
     "class 0 by any higher": (0, range(1, 11)),
     "5 by 6 and more": (5, range(6, 11)),
     "9 by 10": (9, (10,)),
-    "10 by nobody": (10, ()),
+    "10 by no class": (10, ()),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a rule knows beside the object: which class a pod has, and what it is defended with."""
+"""What a rule knows besides the object: a pod's class and its preemption priority."""
 
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ CLASSES = {found.metadata.name or "": found for found in (GIVES_2, GIVES_9, GIVE
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A pod of PriorityClass `gives-2`, in a Namespace that says 3 and is of type service (6), in a cluster that says 1."""
+    """A pod of PriorityClass `gives-2`; defaults of the Namespace 3, its type 6, the cluster 1."""
 
     priority_class: str | None = "gives-2"
     priority_classes: dict[str, Resource] = field(default_factory=lambda: CLASSES)
@@ -39,7 +39,7 @@ class Case:
 
 
 CASES = {
-    "the PriorityClass speaks first": Case(want=2),
+    "the PriorityClass comes first": Case(want=2),
     "then the Namespace's default": Case(priority_class=None, want=3),
     "then its workload type": Case(
         priority_class=None, namespace=NamespacePolicy(workload_type="service"), want=6
@@ -48,14 +48,12 @@ CASES = {
     "a pod without a PriorityClass has the global default's": Case(
         priority_class=None, priority_classes={"global": GLOBAL_GIVES_1}, want=1
     ),
-    "an unknown PriorityClass says nothing": Case(priority_class="unknown", want=3),
-    "a PriorityClass that cannot be read says nothing": Case(
-        priority_class="gives-nonsense", want=3
-    ),
+    "an unknown PriorityClass is ignored": Case(priority_class="unknown", want=3),
+    "an unreadable PriorityClass is ignored": Case(priority_class="gives-nonsense", want=3),
     "a class that the Namespace does not allow is passed over": Case(
         priority_class="gives-9", want=3
     ),
-    "where no class that is said is allowed, the highest that is": Case(
+    "if no default is allowed, the highest allowed class": Case(
         priority_class=None,
         namespace=NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 2}))),
         cluster=4,
@@ -95,14 +93,14 @@ def test_every_workload_type_gives_its_class() -> None:
 
 
 @pytest.mark.parametrize(("label", "want"), [("3", 3), ("10", 10), ("11", 4), ("", 4)])
-def test_a_readable_label_is_the_class_and_an_unreadable_one_counts_as_unsaid(
+def test_a_readable_label_is_the_class_and_an_unreadable_one_counts_as_absent(
     label: str, want: int
 ) -> None:
     assert known.effective_class(view_of(a_pod().in_class(label)), Facts()) == want
 
 
 EFFECTIVE = {
-    "a class that nobody allowed protects no more than one that everybody may have": (
+    "a class that is not allowed protects no better than the highest allowed one": (
         NamespacePolicy(),
         9,
         6,
@@ -117,8 +115,8 @@ EFFECTIVE = {
         10,
         5,
     ),
-    "class 10 where nobody listed classes has passed the guard": (NamespacePolicy(), 10, 10),
-    "a sensitive workload is of class 10, whatever it says": (SENSITIVE, 3, 10),
+    "class 10 without a list of classes has passed the guard": (NamespacePolicy(), 10, 10),
+    "a sensitive workload is of class 10, whatever its label": (SENSITIVE, 3, 10),
 }
 
 
@@ -142,7 +140,7 @@ DEFENDED = a_priority_class("low").worth(100).defended_as("high").build()
 HIGH = a_priority_class("high").worth(9000).build()
 
 
-def test_a_pod_is_defended_with_what_its_priority_class_names() -> None:
+def test_a_pods_preemption_priority_is_what_its_priority_class_names() -> None:
     assert (
         known.class_preemption_priority(100, DEFENDED, Facts(priority_classes={"high": HIGH}))
         == 9000

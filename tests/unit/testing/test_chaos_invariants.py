@@ -1,4 +1,4 @@
-"""What the tests of chaos check, and that each check can fail: a history that keeps every promise, and its breaches."""
+"""Each check of the chaos tests can fail: a history that keeps every promise, and its breaches."""
 
 import json
 from collections import defaultdict
@@ -16,12 +16,13 @@ from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import Observation
 from reprieve_testing.builders import after
-from reprieve_testing.chaos import actors, edges, invariants, records
+from reprieve_testing.chaos import edges, invariants, records, scripted_victims
 from reprieve_testing.chaos.edges import Edge, PodAction
 from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
 from reprieve_testing.chaos.proxy import ProxiedCall
 from reprieve_testing.chaos.records import Hint, WorkloadAnswer, Write
 
+EARLY = "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at "
 HINTED = Eviction(
     eviction_id="u-1",
     phase=Phase.HINTED,
@@ -55,7 +56,7 @@ def write(seconds: float, verb: str, state: Eviction | None = None, **changes: A
     return replace(plain, **changes)
 
 
-TOLD = write(1, "patch", HINTED)
+HINT_WRITTEN = write(1, "patch", HINTED)
 MARKED = write(20, "patch", TERMINATING, subresource="status")
 DELETED = write(20.2, "delete")
 HINT = Hint(uid="u", eviction_id="u-1", attempt=1, at=after(2), deadline=after(60))
@@ -63,7 +64,9 @@ SAVED = WorkloadAnswer(uid="u", at=after(19), state="saved")
 VICTIM = VictimExpectation(
     uid="u", pod="team/victim", marked_at=after(0), max_duration=timedelta(seconds=70)
 )
-GOOD = History(victims=[VICTIM], writes=[TOLD, MARKED, DELETED], hints=[HINT], said=[SAVED])
+GOOD = History(
+    victims=[VICTIM], writes=[HINT_WRITTEN, MARKED, DELETED], hints=[HINT], answers=[SAVED]
+)
 
 
 @dataclass(frozen=True)
@@ -82,64 +85,54 @@ def victim(**changes: Any) -> list[VictimExpectation]:
 
 CASES = {
     "an acknowledged victim is deleted at once": Case(GOOD),
-    "one that never answers is deleted when its deadline has come": Case(
-        good(said=[], writes=[TOLD, write(60.5, "delete")])
+    "a victim without an answer is deleted after its deadline": Case(
+        good(answers=[], writes=[HINT_WRITTEN, write(60.5, "delete")])
     ),
-    "one that never answers is not deleted before": Case(
-        good(said=[], writes=[TOLD, write(59, "delete")]),
-        [
-            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {59}, unacknowledged, before its deadline {60}"
-        ],
+    "a victim without an answer is not deleted before its deadline": Case(
+        good(answers=[], writes=[HINT_WRITTEN, write(59, "delete")]),
+        [EARLY + "{59}, unacknowledged, before its deadline {60}"],
     ),
-    "one that never answers has the time that it asked for, whatever was written down": Case(
+    "a victim without an answer has its requested time, whatever deadline was written": Case(
         good(
             victims=victim(min_notice=timedelta(seconds=61)),
-            said=[],
-            writes=[TOLD, write(60.5, "delete")],
+            answers=[],
+            writes=[HINT_WRITTEN, write(60.5, "delete")],
         ),
-        [
-            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {60.5}, unacknowledged, less than 61 s after its mark"
-        ],
+        [EARLY + "{60.5}, unacknowledged, less than 61 s after its mark"],
     ),
-    "what it says after the DELETE comes too late": Case(
-        good(said=[replace(SAVED, at=after(21))]),
-        [
-            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {20.2}, unacknowledged, before its deadline {60}"
-        ],
+    "an answer after the DELETE is too late": Case(
+        good(answers=[replace(SAVED, at=after(21))]),
+        [EARLY + "{20.2}, unacknowledged, before its deadline {60}"],
     ),
     "progress is no acknowledgement": Case(
-        good(said=[replace(SAVED, state="saving")]),
-        [
-            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {20.2}, unacknowledged, before its deadline {60}"
-        ],
+        good(answers=[replace(SAVED, state="saving")]),
+        [EARLY + "{20.2}, unacknowledged, before its deadline {60}"],
     ),
-    "a deadline that was only told counts as well": Case(
+    "a deadline in a hint counts like a written one": Case(
         good(
-            said=[], hints=[replace(HINT, deadline=after(65))], writes=[TOLD, write(62, "delete")]
+            answers=[],
+            hints=[replace(HINT, deadline=after(65))],
+            writes=[HINT_WRITTEN, write(62, "delete")],
         ),
-        [
-            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {62}, unacknowledged, before its deadline {65}"
-        ],
+        [EARLY + "{62}, unacknowledged, before its deadline {65}"],
     ),
     "an extension counts from when it was written": Case(
         good(
-            said=[],
+            answers=[],
             victims=victim(max_duration=timedelta(seconds=100)),
             writes=[
-                TOLD,
+                HINT_WRITTEN,
                 write(60, "patch", replace(HINTED, phase=Phase.CHECKPOINTING, deadline=after(90))),
                 write(80, "delete"),
             ],
         ),
-        [
-            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {80}, unacknowledged, before its deadline {90}"
-        ],
+        [EARLY + "{80}, unacknowledged, before its deadline {90}"],
     ),
-    "one whose time is over may wait for its gang, and goes with it": Case(
+    "a victim whose time is over may wait for its gang and end with it": Case(
         good(
-            said=[],
+            answers=[],
             writes=[
-                TOLD,
+                HINT_WRITTEN,
                 write(
                     60,
                     "patch",
@@ -154,22 +147,20 @@ CASES = {
             ],
         )
     ),
-    "one that is to have notice gets it": Case(
-        good(writes=[write(1, "delete")], hints=[], said=[]),
-        [
-            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {1} without notice"
-        ],
+    "a victim with notice gets notice": Case(
+        good(writes=[write(1, "delete")], hints=[], answers=[]),
+        [EARLY + "{1} without notice"],
     ),
-    "one that wants none needs none": Case(
-        good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], said=[])
+    "a victim without notice needs none": Case(
+        good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], answers=[])
     ),
-    "a DELETE that was refused is none": Case(
-        good(writes=[TOLD, write(5, "delete", status=409), MARKED, DELETED])
+    "a refused DELETE does not count": Case(
+        good(writes=[HINT_WRITTEN, write(5, "delete", status=409), MARKED, DELETED])
     ),
     "a second DELETE is one too many, also through the Eviction API": Case(
         good(
             writes=[
-                TOLD,
+                HINT_WRITTEN,
                 MARKED,
                 DELETED,
                 write(20.5, "create", subresource="eviction", status=201),
@@ -177,41 +168,41 @@ CASES = {
         ),
         ["one_delete_each: team/victim: deleted 2 times"],
     ),
-    "a victim that nobody deletes is lost": Case(
-        good(writes=[TOLD, MARKED]),
+    "a victim that is never deleted is a breach": Case(
+        good(writes=[HINT_WRITTEN, MARKED]),
         [
             "one_delete_each: team/victim: never deleted",
             "every_victim_ends_in_time: team/victim: has not ended",
         ],
     ),
-    "a DELETE that the API server was killed over may have been the one": Case(
-        good(writes=[TOLD, MARKED, write(20.2, "delete", status=0, uid="")])
+    "a DELETE during which the API server was killed may have taken effect": Case(
+        good(writes=[HINT_WRITTEN, MARKED, write(20.2, "delete", status=0, uid="")])
     ),
-    "and it may have been in vain": Case(
-        good(writes=[TOLD, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])
+    "and it may have had no effect": Case(
+        good(writes=[HINT_WRITTEN, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])
     ),
-    "one that others delete need not be deleted": Case(
-        good(victims=victim(must_be_deleted=False, ended_at=after(5)), writes=[TOLD])
+    "a victim that others delete need not be deleted": Case(
+        good(victims=victim(must_be_deleted=False, ended_at=after(5)), writes=[HINT_WRITTEN])
     ),
     "a DELETE of a namesake is not the victim's": Case(
-        good(writes=[TOLD, MARKED, DELETED, write(30, "delete", uid="another")])
+        good(writes=[HINT_WRITTEN, MARKED, DELETED, write(30, "delete", uid="another")])
     ),
     "two attempts are two hints": Case(good(hints=[HINT, replace(HINT, attempt=2)])),
     "one attempt is one hint": Case(
         good(hints=[HINT, HINT]),
         ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"],
     ),
-    "one that takes longer than it may is late": Case(
+    "a victim that takes longer than its longest time is late": Case(
         good(victims=victim(max_duration=timedelta(seconds=20))),
         ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 20.0 s are right"],
     ),
-    "the time without an operator is not held against it": Case(
+    "the time without an operator does not count": Case(
         good(
             victims=victim(max_duration=timedelta(seconds=16)),
             outages=[Outage(after(5), after(10))],
         )
     ),
-    "only the part of an outage that it lived through counts": Case(
+    "only the part of an outage within the victim's life counts": Case(
         good(
             victims=victim(max_duration=timedelta(seconds=16)),
             outages=[Outage(after(-50), after(1)), Outage(after(19), after(99))],
@@ -219,43 +210,53 @@ CASES = {
         ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 18.3 s are right"],
     ),
     "a cancelled victim has ended": Case(
-        good(victims=victim(must_be_deleted=False), writes=[TOLD, write(3, "patch", CANCELLED)])
+        good(
+            victims=victim(must_be_deleted=False),
+            writes=[HINT_WRITTEN, write(3, "patch", CANCELLED)],
+        )
     ),
-    "one that lost its mark before anything was written to it is left alone": Case(
+    "a pod that lost its mark before the first write is left alone": Case(
         good(
             victims=victim(must_be_deleted=False, may_be_touched=False, ended_at=after(1)),
             writes=[write(1, "patch", HINTED, status=409)],
             hints=[],
-            said=[],
+            answers=[],
         )
     ),
-    "and is neither written to nor told": Case(
-        good(victims=victim(may_be_touched=False), writes=[TOLD, DELETED]),
+    "and is neither written to nor hinted": Case(
+        good(victims=victim(may_be_touched=False), writes=[HINT_WRITTEN, DELETED]),
         [
-            "no_write_to_former_victims: team/victim: patch at {1}, and nobody asked for it",
-            "no_write_to_former_victims: team/victim: delete at {20.2}, and nobody asked for it",
-            "no_write_to_former_victims: team/victim: told at {2}, and nobody asked for it",
+            "no_write_to_former_victims: team/victim: patch at {1}, though it was no victim",
+            "no_write_to_former_victims: team/victim: delete at {20.2}, though it was no victim",
+            "no_write_to_former_victims: team/victim: hinted at {2}, though it was no victim",
         ],
     ),
     "a patch without a uid could hit a namesake": Case(
-        good(writes=[replace(TOLD, uid=""), TOLD, MARKED, DELETED]),
+        good(writes=[replace(HINT_WRITTEN, uid=""), HINT_WRITTEN, MARKED, DELETED]),
         ["every_write_names_its_pod: team/victim: patch at {1} without a uid"],
     ),
-    "one that was refused before it was read names nothing": Case(
-        good(writes=[replace(TOLD, status=403, uid="", version=""), TOLD, MARKED, DELETED])
+    "a write that was refused before it was read names nothing": Case(
+        good(
+            writes=[
+                replace(HINT_WRITTEN, status=403, uid="", version=""),
+                HINT_WRITTEN,
+                MARKED,
+                DELETED,
+            ]
+        )
     ),
-    "a patch without a resourceVersion could undo what it has not seen": Case(
-        good(writes=[TOLD, replace(MARKED, version=""), DELETED]),
+    "a patch without a resourceVersion could undo an unseen change": Case(
+        good(writes=[HINT_WRITTEN, replace(MARKED, version=""), DELETED]),
         ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],
     ),
     "no phase is left backwards": Case(
-        good(writes=[TOLD, MARKED, write(20.1, "patch", HINTED), DELETED]),
+        good(writes=[HINT_WRITTEN, MARKED, write(20.1, "patch", HINTED), DELETED]),
         ["every_phase_follows_from_the_one_before: u: hinted was written after terminating"],
     ),
-    "another eviction begins anew": Case(
+    "another eviction starts at the first phase again": Case(
         good(
             writes=[
-                TOLD,
+                HINT_WRITTEN,
                 write(3, "patch", CANCELLED),
                 write(4, "patch", replace(HINTED, eviction_id="u-4")),
                 MARKED,
@@ -276,7 +277,7 @@ def dated(sentence: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_promise_that_is_broken_is_seen(case: Case):
+def test_a_broken_promise_is_reported(case: Case):
     assert invariants.broken_promises(case.history) == [dated(sentence) for sentence in case.want]
 
 
@@ -285,7 +286,7 @@ def test_every_promise_has_a_case_that_breaks_it():
     assert broken == {promise.__name__ for promise in invariants.ALL}
 
 
-def test_a_hold_of_ours_that_is_left_is_seen():
+def test_a_remaining_finalizer_is_reported():
     pods = [
         {"metadata": {"namespace": "team", "name": name, **metadata}}
         for name, metadata in {
@@ -323,7 +324,7 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 EVICTED = {"deleteOptions": {"gracePeriodSeconds": 30, "preconditions": {"uid": "u"}}}
 ENTRIES: dict[str, tuple[dict[str, Any], Callable[[Write], bool]]] = {
-    "a patch carries state and preconditions": ({}, lambda write: write == TOLD),
+    "a patch carries state and preconditions": ({}, lambda write: write == HINT_WRITTEN),
     "a DELETE names the pod in its options": (
         {"verb": "delete", "requestObject": {"preconditions": {"uid": "u"}}},
         lambda write: write.is_deletion and write.uid == "u",
@@ -344,11 +345,11 @@ ENTRIES: dict[str, tuple[dict[str, Any], Callable[[Write], bool]]] = {
 
 
 @pytest.mark.parametrize(("changes", "holds"), ENTRIES.values(), ids=ENTRIES)
-def test_an_entry_of_the_audit_log_is_read(changes: dict[str, Any], holds: Callable[[Write], bool]):
+def test_an_audit_log_entry_is_parsed(changes: dict[str, Any], holds: Callable[[Write], bool]):
     assert holds(records.write_of(entry(**changes)))
 
 
-def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rotated_away(
+def test_only_the_operators_writes_to_pods_count_also_in_rotated_audit_logs(
     tmp_path: Path,
 ):
     received = {"stage": "RequestReceived", "requestObject": None, "responseStatus": {}}
@@ -378,7 +379,7 @@ def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rot
     assert found == [("update", 200), ("patch", 200), ("delete", 0)]
 
 
-def test_every_edge_of_the_table_is_brought_about_or_excused():
+def test_every_edge_of_the_table_has_a_setup_or_a_reason():
     written, excused = {*edges.written_edges(), edges.AT_THE_CEILING}, set(edges.NO_WRITE)
     passed = {edge for first in written for edge in edges.edges_in_one_write(first)[1:]}
     assert written | excused | passed == set(edges.all_edges()) | excused
@@ -394,16 +395,16 @@ def test_only_edges_of_the_table_are_excused():
     assert {*edges.lost_edges(), *edges.unseen_edges()} - set(edges.NO_WRITE) == set()
 
 
-def test_all_edges_are_killed_at():
+def test_the_operator_is_killed_at_all_edges():
     assert edges.left_edges() == []
 
 
 @pytest.mark.parametrize("edge", edges.unseen_edges(), ids=str)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_one_that_nobody_asks_for_any_more_loses_its_operator_at_its_first_state(
-    edge: Edge, when: actors.When
+def test_the_operator_of_a_former_victim_is_killed_at_its_first_state(
+    edge: Edge, when: scripted_victims.When
 ):
-    actor = actors.unseen_at(edge, when, "v")
+    actor = scripted_victims.unseen_at(edge, when, "v")
     [kill] = actor.kills
     act = PodAction.UNMARK if edge.observation is Observation.MARK_REMOVED else PodAction.VANISH
     assert (actor.acts_before_first_state, actor.trigger.action, str(kill)) == (
@@ -421,8 +422,8 @@ def test_one_that_nobody_asks_for_any_more_loses_its_operator_at_its_first_state
     assert (expected.must_be_deleted, expected.may_be_touched) == (False, False)
 
 
-def test_one_that_disappears_from_its_gang_says_nothing_before_the_others_are_reached():
-    actor = actors.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
+def test_a_member_that_disappears_answers_nothing_before_its_partner_is_reached():
+    actor = scripted_victims.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
     assert actor.partner is not None
     assert actor.answer is None
     actor.partner.observe_state(HINTED)
@@ -430,14 +431,14 @@ def test_one_that_disappears_from_its_gang_says_nothing_before_the_others_are_re
 
 
 @pytest.mark.parametrize("edge", edges.lost_edges(), ids=str)
-def test_one_that_disappears_loses_its_operator_at_the_write_that_says_where_it_was(edge: Edge):
+def test_the_operator_of_a_disappearing_victim_is_killed_at_the_write_of_its_phase(edge: Edge):
     def call(phase: Phase) -> ProxiedCall:
         annotations = {keys.EVICTION: eviction.render(replace(HINTED, phase=phase))}
         return ProxiedCall(
             "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}}
         )
 
-    actor = actors.lost_at(edge, "v")
+    actor = scripted_victims.lost_at(edge, "v")
     [kill] = actor.kills
     assert (actor.trigger_phase, actor.trigger.action, str(kill)) == (
         edge.phase,
@@ -455,8 +456,8 @@ FORGETFUL = [
 
 
 @pytest.mark.parametrize("edge", FORGETFUL, ids=str)
-def test_one_that_forgets_does_so_once_as_it_comes_to_its_phase(edge: Edge):
-    actor = actors.victim_for_edge(edge, actors.point_of(edge), "after", "v")
+def test_a_restarted_workload_forgets_its_request_once_at_its_phase(edge: Edge):
+    actor = scripted_victims.victim_for_edge(edge, scripted_victims.point_of(edge), "after", "v")
     actor.heard_eviction_id, actor.attempt_heard = "u-1", 1
     actor.observe_state(HINTED)
     assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == ("u-1", False)
@@ -475,13 +476,13 @@ def test_one_that_forgets_does_so_once_as_it_comes_to_its_phase(edge: Edge):
     assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == ("u-1", False)
 
 
-def test_one_that_forgets_has_the_time_to_be_asked_twice():
+def test_a_restarted_workload_has_time_for_two_polls():
     seconds = {edge.phase: edges.seconds_of(edge) for edge in FORGETFUL}
     longest, brief = edges.LONG, edges.FORGETFUL
     assert seconds == {Phase.CHECKPOINTING: longest, Phase.EXTENDED: brief, Phase.DEFERRED: longest}
 
 
-def test_what_ends_a_victim_is_tried_where_it_is_evicted_too():
+def test_the_ends_of_a_victim_are_also_tried_with_evictions():
     chosen = edges.ending_edges()
     assert {edge.phase for edge in edges.written_edges()} - {edge.phase for edge in chosen} == {
         Phase.REPRIEVED
@@ -510,8 +511,8 @@ def test_what_ends_a_victim_is_tried_where_it_is_evicted_too():
         ("PATCH", "/api/v1/namespaces/team/pods/v", False),
     ],
 )
-def test_a_call_that_ends_a_pod_is_known(method: str, path: str, is_one: bool):  # noqa: FBT001 - a case's answer
-    assert actors.is_deletion(ProxiedCall(method, path, {})) is is_one
+def test_a_call_that_deletes_or_evicts_is_recognised(method: str, path: str, is_one: bool):  # noqa: FBT001 - a case's answer
+    assert scripted_victims.is_deletion(ProxiedCall(method, path, {})) is is_one
 
 
 ALIKE = {
@@ -521,7 +522,7 @@ ALIKE = {
 """Written the same: of each, a victim's script lets only one happen."""
 
 
-def test_what_is_written_tells_the_events_of_a_phase_apart():
+def test_written_states_distinguish_the_observations_of_a_phase():
     for phase in edges.PHASE_SETUPS:
         lands = defaultdict(list)
         for edge in (edge for edge in edges.written_edges() if edge.phase is phase):

@@ -1,1 +1,1 @@
-"""A review from its decoding to its response."""
+"""A review, from decoding to response. No HTTP here."""

@@ -1,38 +1,43 @@
-"""What a review means: the request, the facts that its rules need, and their verdict as an answer. No HTTP here."""
+"""Handles a review: the request, the facts that its rules need, and their verdict as a response.
+
+No HTTP here: that is `server`.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.admission.review import decide_admission
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import GangTraits
 
 from . import response, review
 from .review import AdmissionRequest, Malformed
 
 
 class FactsSource(Protocol):
-    """Cluster knowledge for one request."""
+    """Facts of the cluster for one request."""
 
     @property
     def template_kinds(self) -> TemplateKinds:
-        """The kinds of other projects that are read, and where their pod templates stand."""
+        """The kinds of other projects that have rules, and the paths of their pod templates."""
 
     async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
-        """Return what rules may know; never a guess: raises where it cannot be known now."""
+        """Return the facts for the rules; raises where one cannot be known now."""
 
     async def gang_traits(
         self, request: AdmissionRequest, resource: Resource, facts: Facts
     ) -> GangTraits | None:
-        """Return what the rest of a new pod's gang says, `None` where there is none or nobody knows; never raises."""
+        """Return what the other members of a new pod's gang state; never raises.
+
+        `None` if there are none, or if they cannot be read now.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResponse:
-    """A review's answer, and what to count it as."""
+    """The response to a review, and the labels to count it by."""
 
     body: bytes
     kind: str
@@ -43,7 +48,7 @@ ALLOWED, DENIED, PATCHED, WARNED, SKIPPED = "allowed", "denied", "patched", "war
 
 
 async def mutate(request: AdmissionRequest, source: FactsSource) -> AdmissionResponse | Malformed:
-    """Fill in what nobody said."""
+    """Fill in defaults."""
     resource = _object_to_check(request)
     if not isinstance(resource, Resource):
         return resource
@@ -61,9 +66,9 @@ async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionR
     if not isinstance(resource, Resource):
         return resource
     facts = await source.facts_for(request, resource)
-    # Only here is a pod as it will be stored: whoever changes it has had his say.
-    rest = await source.gang_traits(request, resource, facts)
-    facts = facts if rest is None else replace(facts, gang_traits=rest)
+    # Only here, after all mutating webhooks, is a pod as it will be stored.
+    traits = await source.gang_traits(request, resource, facts)
+    facts = facts if traits is None else replace(facts, gang_traits=traits)
     verdict = decide_admission(
         resource, _old_object(request), facts, user=request.user_info.username
     )
@@ -73,7 +78,7 @@ async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionR
 
 
 def _object_to_check(request: AdmissionRequest) -> Resource | AdmissionResponse | Malformed:
-    """Return the object to judge, or at once the answer where no rule concerns it."""
+    """Return the object to check, or the response if no rule concerns it."""
     if not review.has_rules(request):
         return AdmissionResponse(response.build_allowed(request.uid), "other", SKIPPED)
     if request.object is None:
@@ -81,7 +86,7 @@ def _object_to_check(request: AdmissionRequest) -> Resource | AdmissionResponse 
             f"request.object must not be null where the operation is {request.operation}"
         )
     if request.operation == "UPDATE" and request.old_object is None:
-        # Judged as new, an object that is bad already would be refused for whatever is changed of it.
+        # Checked as new, an object that is invalid already would be refused at any change.
         return Malformed("request.oldObject must not be null where the operation is UPDATE")
     return request.object
 

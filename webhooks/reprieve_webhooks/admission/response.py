@@ -1,7 +1,8 @@
-"""The answers to a review, in the API server's form: allowed, denied, patched, each with warnings."""
+"""The responses to a review, in the API server's form: allowed, denied, patched, with warnings."""
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
 
 import msgspec
 
@@ -10,8 +11,13 @@ from reprieve_policy.verdict import GateAddition, ListAddition, MetadataChange, 
 
 from .review import API_VERSION
 
-_NOT_FOUND, _TOO_MANY_REQUESTS = 404, 429
-_REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 429: "TooManyRequests"}
+_REASONS: Mapping[int, str] = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.FORBIDDEN: "Forbidden",
+    HTTPStatus.NOT_FOUND: "NotFound",
+    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
+}
+"""The API server's own reasons."""
 
 
 class _Cause(msgspec.Struct):
@@ -52,7 +58,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def build_verdict(uid: str, verdict: Verdict) -> bytes:
-    """Allow or deny as the rules say; every violation is also a cause."""
+    """Allow or deny by the verdict; every violation is also a cause."""
     status = None if verdict.is_allowed else _denied_status(verdict)
     return _ENCODE(
         _ResponseReview(
@@ -62,26 +68,28 @@ def build_verdict(uid: str, verdict: Verdict) -> bytes:
 
 
 def build_allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
-    """Allow, with nothing to say but what is warned of."""
+    """Allow, with warnings."""
     return _ENCODE(_ResponseReview(_ResponsePayload(uid, allowed=True, warnings=warnings)))
 
 
 def build_too_many_requests(
     uid: str, violation: Violation, retry_after_seconds: int | None
 ) -> bytes:
-    """Deny for now; with a time, the API server sends the client a `Retry-After`."""
-    return _denied(uid, violation, _TOO_MANY_REQUESTS, retry_after_seconds)
+    """Deny for now; with a time, the API server sends the client `Retry-After`."""
+    return _denied(uid, violation, HTTPStatus.TOO_MANY_REQUESTS, retry_after_seconds)
 
 
 def build_not_found(uid: str, violation: Violation) -> bytes:
-    """Deny as if the object were not there any more."""
-    return _denied(uid, violation, _NOT_FOUND, None)
+    """Deny as if the object did not exist any more."""
+    return _denied(uid, violation, HTTPStatus.NOT_FOUND, None)
 
 
-def _denied(uid: str, violation: Violation, code: int, retry_after_seconds: int | None) -> bytes:
+def _denied(
+    uid: str, violation: Violation, code: HTTPStatus, retry_after_seconds: int | None
+) -> bytes:
     cause = _Cause(violation.kind.cause, violation.message, violation.path)
     status = _ResponseStatus(
-        code, _REASONS[code], str(violation), _Details([cause], retry_after_seconds)
+        int(code), _REASONS[code], str(violation), _Details([cause], retry_after_seconds)
     )
     return _ENCODE(_ResponseReview(_ResponsePayload(uid, allowed=False, status=status)))
 
@@ -89,7 +97,7 @@ def _denied(uid: str, violation: Violation, code: int, retry_after_seconds: int 
 def build_patched(
     uid: str, changes: Iterable[MetadataChange | GateAddition | ListAddition], resource: Resource
 ) -> bytes:
-    """Allow, and change this object."""
+    """Allow, and patch the object."""
     operations = build_patch(changes, resource)
     if not operations:
         return build_allowed(uid)
@@ -102,9 +110,12 @@ def build_patched(
 def build_patch(
     changes: Iterable[MetadataChange | GateAddition | ListAddition], resource: Resource
 ) -> list[dict[str, object]]:
-    """Return the changes as JSON patch. Where the object has no such map, one operation adds it with all its entries."""
+    """Return the changes as a JSON patch.
+
+    Where the object has no such map, one operation adds the map with all its entries.
+    """
     absent: dict[str, dict[str, str]] = {}
-    made: set[str] = set()
+    added_lists: set[str] = set()
     operations: list[dict[str, object]] = []
     for change in changes:
         if isinstance(change, GateAddition):
@@ -112,9 +123,11 @@ def build_patch(
             continue
         if isinstance(change, ListAddition):
             operations.append(
-                _entry_operation(change, list_is_there=change.list_exists or change.path in made)
+                _entry_operation(
+                    change, list_exists=change.list_exists or change.path in added_lists
+                )
             )
-            made.add(change.path)
+            added_lists.add(change.path)
             continue
         path = f"/metadata/{change.field}"
         if getattr(resource.metadata, change.field) is not None:
@@ -129,8 +142,8 @@ def build_patch(
     return operations
 
 
-def _entry_operation(entry: ListAddition, *, list_is_there: bool) -> dict[str, object]:
-    if list_is_there:
+def _entry_operation(entry: ListAddition, *, list_exists: bool) -> dict[str, object]:
+    if list_exists:
         return {"op": "add", "path": f"{entry.path}/-", "value": entry.value}
     return {"op": "add", "path": entry.path, "value": [entry.value]}
 
@@ -152,5 +165,5 @@ def _denied_status(verdict: Verdict) -> _ResponseStatus:
 
 
 def _escape(key: str) -> str:
-    """Return a map's key as one step of a JSON pointer (RFC 6901)."""
+    """Escape the key of a map as one token of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")

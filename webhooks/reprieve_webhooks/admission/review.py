@@ -1,13 +1,13 @@
-"""Reading an AdmissionReview: of a document of any size, the few fields that rules read, in one pass.
+"""Decodes an AdmissionReview of any size in one pass: only the few fields that rules read.
 
-Objects decode into `reprieve_policy.kube.objects` directly. A second pass for the objects would cost half as much again on a
-30 KB review; every field added costs in each. Only kinds of other projects, which may have any form, are read in a second
-pass (`reprieve_runtime.templates`).
+Objects decode into `reprieve_policy.kube.objects` directly. A second pass for the objects would
+cost half as much again on a 30 KB review, and every field added costs in each review. Only kinds of
+other projects, which may have any form, are read in a second pass (`reprieve_runtime.templates`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,20 +17,22 @@ from reprieve_policy.kube.objects import Resource, TemplatedResource
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKinds
 from reprieve_runtime import templates
 
+T = TypeVar("T")
+
 API_VERSION = "admission.k8s.io/v1"
 
 _KINDS_WITH_RULES = frozenset(kind for rule in RULES for kind in rule.kinds)
 
 
 class GroupVersionKind(msgspec.Struct, gc=False):
-    """The kind of the object as the webhook configuration asked for it."""
+    """The kind of the object, in the version that the webhook configuration matches."""
 
     kind: str
     group: str = ""
 
 
 class UserInfo(msgspec.Struct, gc=False):
-    """Who asks."""
+    """The user who made the request."""
 
     username: str = ""
     uid: str = ""
@@ -57,7 +59,7 @@ class _AdmissionReview(msgspec.Struct, gc=False):
 
 
 class _RequestHeader(msgspec.Struct, gc=False):
-    """The fields that say what a review is about, where its objects cannot be decoded."""
+    """The fields that identify a review whose objects cannot be decoded."""
 
     uid: str
     operation: str
@@ -71,7 +73,7 @@ class _HeaderReview(msgspec.Struct, gc=False):
 
 
 class _Objects(msgspec.Struct):
-    """The objects of a listed kind, whatever form they have."""
+    """The objects of a listed kind, in any form."""
 
     object: Any = None
     old_object: Any = msgspec.field(default=None, name="oldObject")
@@ -83,7 +85,7 @@ class _ObjectsReview(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """The document is no review that can be answered; one sentence says why."""
+    """A body that cannot be handled; one sentence says why."""
 
     detail: str
 
@@ -93,8 +95,20 @@ _HEADER_DECODER = msgspec.json.Decoder(_HeaderReview)
 _OBJECTS_DECODER = msgspec.json.Decoder(_ObjectsReview)
 
 
+def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | Malformed:
+    """Decode a body; `expected` names in the message what it must be."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        return Malformed(f"not {expected}: {error}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Malformed(f"not JSON: {error}")
+    except UnicodeDecodeError:
+        return Malformed("not JSON: not UTF-8")
+
+
 def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest | Malformed:
-    """Return the request of a review; of a kind that is `listed`, with its pod templates."""
+    """Return the request of a review; of a kind in `listed`, with its pod templates."""
     try:
         review = _DECODER.decode(body)
     except msgspec.ValidationError as error:
@@ -112,17 +126,19 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
 
 
 def has_rules(request: AdmissionRequest) -> bool:
-    """True where the object is of a kind that has rules, and there is one to judge."""
+    """True where the object's kind has rules, and the operation creates or updates it."""
     kind = request.kind
-    is_ruled = kind.kind in _KINDS_WITH_RULES and kinds.is_served_as(kind.kind, kind.group)
-    return (is_ruled or isinstance(request.object, TemplatedResource)) and request.operation in (
+    has_own_rules = kind.kind in _KINDS_WITH_RULES and kinds.is_served_as(kind.kind, kind.group)
+    return (
+        has_own_rules or isinstance(request.object, TemplatedResource)
+    ) and request.operation in (
         "CREATE",
         "UPDATE",
     )
 
 
 def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
-    """Make the objects be of the kind that was asked for, whatever they say of themselves."""
+    """Set the kind of the objects to the kind of the request, whatever they state."""
     kind = request.kind.kind
     if request.object is not None and request.object.kind != kind:
         request.object = replace(request.object, kind=kind)
@@ -140,7 +156,7 @@ def _template_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[s
 def _with_templates(
     body: bytes, request: AdmissionRequest, paths: Sequence[str]
 ) -> AdmissionRequest | Malformed:
-    """Make the objects be their pod templates."""
+    """Replace the objects by their pod templates."""
     try:
         found = _OBJECTS_DECODER.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -153,19 +169,19 @@ def _with_templates(
 
 
 def _without_objects(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed | None:
-    """Return the request where no rule reads its objects by the form of ours: a foreign kind may have any."""
+    """Return the request if no rule reads its objects: a foreign kind may have any form."""
     try:
-        envelope = _HEADER_DECODER.decode(body).request
+        header = _HEADER_DECODER.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if envelope is None:
+    if header is None:
         return None
     request = AdmissionRequest(
-        uid=envelope.uid,
-        operation=envelope.operation,
-        kind=envelope.kind,
-        namespace=envelope.namespace,
-        user_info=envelope.user_info,
+        uid=header.uid,
+        operation=header.operation,
+        kind=header.kind,
+        namespace=header.namespace,
+        user_info=header.user_info,
     )
     if paths := _template_paths(request.kind, listed):
         return _with_templates(body, request, paths)

@@ -1,1 +1,4 @@
-"""kube-scheduler's extender API, `preemptVerb` only: which pods of which nodes may be victims, decided by `policy.choosing`."""
+"""kube-scheduler's extender API, only `preemptVerb`: which pods of which nodes may be victims.
+
+`reprieve_policy.preemption.selection` decides.
+"""

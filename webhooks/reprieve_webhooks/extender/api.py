@@ -1,10 +1,11 @@
-"""What kube-scheduler sends to `preemptVerb` and takes back: `ExtenderPreemptionArgs` and `ExtenderPreemptionResult`.
+"""The messages of `preemptVerb`: `ExtenderPreemptionArgs` and `ExtenderPreemptionResult`.
 
-k8s.io/kube-scheduler extender/v1: the types have no JSON names, so fields are written as Go writes them. With
-`nodeCacheCapable: true` victims come as uids, otherwise as whole pods; the answer is always in uids.
+k8s.io/kube-scheduler extender/v1: the types have no JSON names, so fields have their Go names.
+With `nodeCacheCapable: true` victims come as uids, otherwise as whole pods; the result is always in
+uids.
 
-Of pods only uids are read. Whoever reaches the port may post any pod: what it says of itself counts for nothing beside the
-one that our own watch has under this uid.
+Of pods only uids are read. Any client that reaches the port can post any pod: only the pod that the
+webhooks' own watch has under this uid counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,27 +13,29 @@ from dataclasses import dataclass
 
 import msgspec
 
-from reprieve_webhooks.admission.review import Malformed
+from reprieve_webhooks.admission.review import Malformed, decode
 
 _MAX_NODES = 20_000
-"""Of one call: four times as many as Kubernetes is made for (5,000 nodes, "Considerations for large clusters")."""
+"""Nodes of one call: four times the size that Kubernetes supports (5,000 nodes, "Considerations for
+large clusters")."""
 _MAX_VICTIMS = _MAX_NODES
-"""On one node. It has 110 pods (the kubelet's `maxPods`) or a few hundred, but a native gang that goes whole is proposed with its pods
-on all nodes (kube-scheduler 1.37, `getCrossNodesVictims`): one on each is let through."""
+"""Victims on one node. A node has 110 pods (the kubelet's `maxPods`) or a few hundred, but a native
+gang that is evicted as a unit is proposed with its pods on all nodes (kube-scheduler 1.37,
+`getCrossNodesVictims`): one pod on each node is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionArgs:
-    """One call."""
+    """The arguments of one call."""
 
     preemptor_uid: str
     candidates: Mapping[str, frozenset[str]]
-    """By candidate node, the uids of what the scheduler would take itself."""
+    """By candidate node, the uids of the victims that the scheduler proposes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionResult:
-    """What may be taken from one node."""
+    """The victims of one node."""
 
     node: str
     victim_uids: tuple[str, ...]
@@ -78,36 +81,31 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def parse(body: bytes) -> PreemptionArgs | Malformed:
-    """Return what is asked."""
-    try:
-        args = _DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        return Malformed(f"not ExtenderPreemptionArgs: {error}")
-    except (msgspec.DecodeError, RecursionError) as error:
-        return Malformed(f"not JSON: {error}")
-    except UnicodeDecodeError:
-        return Malformed("not JSON: not UTF-8")
+    """Decode the arguments of a call."""
+    args = decode(_DECODER, body, "ExtenderPreemptionArgs")
+    if isinstance(args, Malformed):
+        return args
     proposed = args.node_name_to_meta_victims or args.node_name_to_victims or {}
-    wrong = _invalid_reason(args.pod.metadata.uid, proposed)
-    if wrong:
-        return Malformed(f"not ExtenderPreemptionArgs: {wrong}")
+    invalid = _invalid_reason(args.pod.metadata.uid, proposed)
+    if invalid:
+        return Malformed(f"not ExtenderPreemptionArgs: {invalid}")
     return PreemptionArgs(
-        args.pod.metadata.uid, {node: _uids(found) for node, found in proposed.items()}
+        args.pod.metadata.uid, {node: _uids(victims) for node, victims in proposed.items()}
     )
 
 
-def render(answer: PreemptionResult | None) -> bytes:
-    """Return the result; a node that is not in it is not preempted on."""
-    return _ENCODE(_Result({} if answer is None else {answer.node: _meta_victims(answer)}))
+def render(result: PreemptionResult | None) -> bytes:
+    """Encode the result; the scheduler does not preempt on a node that is not in it."""
+    return _ENCODE(_Result({} if result is None else {result.node: _meta_victims(result)}))
 
 
 def _invalid_reason(uid: str, proposed: _CandidateVictims) -> str:
-    """Return what no scheduler would send; empty: nothing."""
+    """Return why no scheduler would send this; empty if one would."""
     if not uid:
         return "the pod has no uid"
     if len(proposed) > _MAX_NODES:
         return f"{len(proposed)} nodes: must be at most {_MAX_NODES}"
-    most = max((len(_pods_of(found)) for found in proposed.values()), default=0)
+    most = max((len(_pods_of(victims)) for victims in proposed.values()), default=0)
     return (
         f"{most} victims on one node: must be at most {_MAX_VICTIMS}" if most > _MAX_VICTIMS else ""
     )
@@ -123,5 +121,5 @@ def _uids(victims: _PodVictims | _MetaVictims | None) -> frozenset[str]:
     )
 
 
-def _meta_victims(answer: PreemptionResult) -> _MetaVictims:
-    return _MetaVictims([_MetaPod(uid) for uid in answer.victim_uids], answer.violations)
+def _meta_victims(result: PreemptionResult) -> _MetaVictims:
+    return _MetaVictims([_MetaPod(uid) for uid in result.victim_uids], result.violations)

@@ -1,4 +1,4 @@
-"""What can be seen of the extender from outside; see docs/scheduler.md."""
+"""The extender's metrics; see docs/scheduler.md."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -6,37 +6,37 @@ from enum import StrEnum
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Seconds; a scheduler gives up after `httpTimeout`, 5 s unless it is told otherwise."""
+"""Seconds; a scheduler gives up after `httpTimeout`, by default 5 s."""
 _SIZES = (1, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
 class CallOutcome(StrEnum):
-    """What became of a call."""
+    """How a call ended."""
 
     CHOSEN = "chosen"
     PARTIAL = "partial"
-    """Chosen among the nodes that there was time for."""
+    """Victims chosen among the nodes for which there was time."""
     NOTHING = "nothing"
-    """No node: preemption does not help, or nobody may be taken."""
+    """No node: preemption does not help, or no pod may be a victim."""
     MALFORMED = "malformed"
     BUSY = "busy"
     BEHIND = "behind"
-    """The watches are not complete, or silent for too long, or have not seen this preemptor or any of the victims."""
+    """The watches are incomplete or silent, or have not seen the preemptor or any victim."""
     EXEMPT = "exempt"
-    """The preemptor is Kubernetes' own: no policy is asked."""
+    """The preemptor is system-critical: no policy is applied."""
     LATE = "late"
-    """Nothing was found before the time was over, or its scheduler had hung up by then."""
+    """No result before the deadline, or the scheduler had hung up by then."""
     ERROR = "error"
 
 
 FALLBACKS = frozenset(
     set(CallOutcome) - {CallOutcome.CHOSEN, CallOutcome.PARTIAL, CallOutcome.NOTHING}
 )
-"""Answered by another status than 200: the scheduler keeps to its own choice."""
+"""Answered with another status than 200: the scheduler keeps its own choice."""
 
 
 class ExtenderMetrics:
-    """What the extender counts."""
+    """The counters and histograms."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         calls = Counter(
@@ -55,21 +55,21 @@ class ExtenderMetrics:
         candidates = Histogram(
             "reprieve_extender_candidates", "Nodes in a call.", buckets=_SIZES, registry=registry
         )
-        obstacles = Counter(
+        rejected_nodes = Counter(
             "reprieve_extender_passed_over_total",
-            "Nodes on which nobody is taken, by why.",
+            "Nodes rejected, by reason.",
             ("obstacle",),
             registry=registry,
         )
         self.observe_duration: Callable[[float], None] = duration.observe
         self.observe_candidates: Callable[[float], None] = candidates.observe
-        self._rejected_nodes = obstacles
+        self._rejected_nodes = rejected_nodes
 
     def count_call(self, outcome: CallOutcome) -> None:
         """Count one call."""
         self._calls[outcome].inc()
 
-    def count_rejected_nodes(self, by_obstacle: Mapping[str, int]) -> None:
-        """Count the nodes of one decision that are no choice."""
-        for obstacle, count in by_obstacle.items():
-            self._rejected_nodes.labels(obstacle).inc(count)
+    def count_rejected_nodes(self, by_status: Mapping[str, int]) -> None:
+        """Count the rejected nodes of one decision."""
+        for status, count in by_status.items():
+            self._rejected_nodes.labels(status).inc(count)

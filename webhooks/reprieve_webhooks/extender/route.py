@@ -1,7 +1,10 @@
-"""The extender's path over HTTP. 200 is an answer; with any other status a scheduler keeps to its own choice (`ignorable`)."""
+"""The extender's HTTP route.
 
-from collections.abc import Awaitable, Callable, Mapping
+200 is a result; with any other status a scheduler keeps its own choice (`ignorable`).
+"""
+
 from functools import partial
+from http import HTTPStatus
 
 from aiohttp import web
 
@@ -11,29 +14,27 @@ from reprieve_webhooks.http.request_body import (
     text_response,
     with_connection_close,
 )
+from reprieve_webhooks.http.routes import Routes
 
 from .service import Extender
 
 PATH = "/scheduler/preempt"
 """`urlPrefix` of a scheduler's configuration, a slash, and its `preemptVerb`."""
 
-RouteHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-Routes = Mapping[tuple[str, str], RouteHandler]
-
 
 def routes(extender: Extender, bodies: RequestBodyReader) -> Routes:
     """Return the route."""
 
     async def respond(request: web.BaseRequest) -> web.StreamResponse:
-        said = await extender.answer(
+        response = await extender.answer(
             partial(bodies.read, request), lambda: _is_disconnected(request)
         )
-        if isinstance(said, web.StreamResponse):
-            return said
-        if said.status == 200:
-            return RawResponse(said.body)
-        # Its body may not have been read, and is not waited for.
-        return with_connection_close(text_response(said.status, said.body.decode()))
+        if isinstance(response, web.StreamResponse):
+            return response
+        if response.status == HTTPStatus.OK:
+            return RawResponse(response.body)
+        # The request body may be unread; it is not waited for.
+        return with_connection_close(text_response(response.status, response.body.decode()))
 
     return {("POST", PATH): respond}
 

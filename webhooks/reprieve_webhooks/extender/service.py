@@ -1,9 +1,12 @@
-"""One call of a scheduler: what it asks, against what the watches know, to what `policy.choosing` decides, in bounded time.
+"""Handles a call of a scheduler, in bounded time: decode, wait for the watches, decide, encode.
 
-kube-scheduler weighs the nodes of an answer by criteria of its own, in which no cost and no gang counts. So the answer is
-one node, ours, or none. What cannot be known in time is not guessed: any status but 200 leaves the scheduler to its own choice.
+`reprieve_policy.preemption.selection` decides. kube-scheduler weighs the nodes of a result by
+criteria of its own, in which neither cost nor gangs count. So the result names one node, the best
+one, or none. What cannot be known in time is not guessed: any status but 200 leaves the scheduler
+to its own choice.
 
-The decision runs in a thread, so that reviews are answered meanwhile, on a scene that no event changes.
+The decision runs in a thread, on a snapshot that no event changes, so that reviews are answered
+meanwhile.
 """
 
 import asyncio
@@ -12,13 +15,15 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeVar
+from http import HTTPStatus
+from typing import NamedTuple, TypeVar
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, PreemptionDecision
-from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod, Snapshot
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
 from reprieve_webhooks.admission.review import Malformed
+from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, RecentVictimSets, VictimSet
 
 from . import api
@@ -33,71 +38,45 @@ T = TypeVar("T")
 _MAX_CONCURRENT_CALLS = 2
 """A scheduler makes one call at a time: two schedulers."""
 _MAX_CONCURRENT_READS = 8
-"""Bodies that are on their way, each as large as is allowed. Whoever sends slowest makes way: a scheduler's comes at once."""
+"""Bodies under way, each as large as allowed. Beyond that, the read that began first is dropped:
+the body of a scheduler comes at once."""
 _WATCH_LAG_SECONDS = 0.5
-"""For a watch to see what the scheduler's own has seen already; milliseconds where all is well."""
+"""For a watch to see what the scheduler's own watch has seen already; normally milliseconds."""
 _POLL_SECONDS = 0.01
 _ANSWER_GRACE_SECONDS = 0.5
-"""After the deadline: what is found by then is rendered and sent, before the scheduler's own timeout a second after it."""
+"""After the deadline, to encode and send what was found by then. The scheduler's own timeout is a
+second after the deadline."""
 _STATUS = {
-    CallOutcome.CHOSEN: 200,
-    CallOutcome.PARTIAL: 200,
-    CallOutcome.NOTHING: 200,
-    CallOutcome.MALFORMED: 400,
-    CallOutcome.ERROR: 500,
+    CallOutcome.CHOSEN: HTTPStatus.OK,
+    CallOutcome.PARTIAL: HTTPStatus.OK,
+    CallOutcome.NOTHING: HTTPStatus.OK,
+    CallOutcome.MALFORMED: HTTPStatus.BAD_REQUEST,
+    CallOutcome.ERROR: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-_UNAVAILABLE = 503
 _MESSAGES = {
-    CallOutcome.BUSY: "calls are under way; one scheduler makes one at a time",
-    CallOutcome.BEHIND: "the watches have not seen what this call is about",
-    CallOutcome.EXEMPT: "what is needed to run a cluster takes whom the scheduler chooses",
-    CallOutcome.LATE: "nothing was found in time",
+    CallOutcome.BUSY: "too many calls at once; a scheduler makes one at a time",
+    CallOutcome.BEHIND: "the watches have not seen this preemptor or these victims yet",
+    CallOutcome.EXEMPT: "system-critical preemptor: the scheduler's own choice stands",
+    CallOutcome.LATE: "no victims were found in time",
     CallOutcome.ERROR: "internal error; see the log",
 }
 
 
-class ClusterView(Protocol):
-    """What the watches know; see `roster` and `watches`."""
-
-    @property
-    def is_stale(self) -> bool:
-        """True before the first complete lists, and once nothing was heard for too long."""
-
-    @property
-    def is_up_to_date(self) -> bool:
-        """True where every pod is judged by the policy that holds now."""
-
-    def preemptor(self, uid: str) -> Preemptor | None:
-        """Return a pod that waits for a node; `None` where no watch has such a one."""
-
-    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are seen on that node or in a gang that is, or were seen to leave."""
-
-    def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
-        """Take for granted that a scheduler does as it was told, until the watches say so themselves."""
-
-    def snapshot(self) -> Snapshot:
-        """Return all that is known, as it is now; no later event changes it."""
-
-    def observed_snapshot(self) -> Snapshot:
-        """Return the same, with the gangs as the watches have seen them, whatever is expected."""
-
-
 class ExtenderResponse(NamedTuple):
-    """The answer to a call."""
+    """The response to a call."""
 
     outcome: CallOutcome
     body: bytes
 
     @property
-    def status(self) -> int:
-        """Of HTTP."""
-        return _STATUS.get(self.outcome, _UNAVAILABLE)
+    def status(self) -> HTTPStatus:
+        """The HTTP status."""
+        return _STATUS.get(self.outcome, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 @dataclass(slots=True)
 class _Deadline:
-    """A point in time, and whether work was left when it came."""
+    """A point in time, and whether it cut work short."""
 
     at: float
     monotonic: Callable[[], float]
@@ -113,16 +92,16 @@ class _Deadline:
         return self.monotonic() >= self.at + _ANSWER_GRACE_SECONDS
 
     def stops_work(self) -> bool:
-        """Return whether it is over, where that leaves work undone."""
+        """Return whether it is over, and remember that it cut work short."""
         self.cut_short = self.cut_short or self.is_over
         return self.is_over
 
     def halfway(self) -> "_Deadline":
-        """Return one for the first half of the time that is left."""
+        """Return a deadline after half of the remaining time."""
         return replace(self, at=(self.at + self.monotonic()) / 2)
 
     def until_over(self, nodes: Iterable[str]) -> Iterator[str]:
-        """Yield nodes for as long as there is time."""
+        """Yield nodes until the deadline."""
         for node in nodes:
             if self.is_over:
                 self.cut_short = True
@@ -131,7 +110,7 @@ class _Deadline:
 
 
 class Extender:
-    """Answers calls."""
+    """Answers the calls of schedulers."""
 
     def __init__(
         self,
@@ -143,7 +122,7 @@ class Extender:
         schedulers: Collection[str] = (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`schedulers`: names of those whose pods are answered for; none: any."""
+        """`schedulers`: the `schedulerName`s of pods that calls are answered for; empty: any."""
         self._cluster_view, self._victim_sets, self._metrics = cluster_view, victim_sets, metrics
         self._reported_free_nodes = ReportedFreeNodes(monotonic=monotonic)
         self._schedulers = schedulers
@@ -153,13 +132,15 @@ class Extender:
         self._decision_lock = asyncio.Lock()
 
     async def answer(
-        self, read: Callable[[], Awaitable[bytes | T]], hung_up: Callable[[], bool] = lambda: False
+        self,
+        read: Callable[[], Awaitable[bytes | T]],
+        is_disconnected: Callable[[], bool] = lambda: False,
     ) -> ExtenderResponse | T:
-        """Answer one call, whose body `read` returns; what else that returns is passed on.
+        """Answer one call. `read` returns its body, or a response that is passed on.
 
-        `hung_up` says whether its scheduler no longer waits for the answer.
+        `is_disconnected` returns whether the scheduler no longer waits for the response.
         """
-        # Before the body, which costs most.
+        # Before the body, whose decoding costs most.
         if self._cluster_view.is_stale:
             return self._respond(CallOutcome.BEHIND)
         started = self._monotonic()
@@ -171,80 +152,81 @@ class Extender:
             return body
         self._in_flight += 1
         try:
-            return await self._answer_one(body, started, hung_up)
+            return await self._answer_one(body, started, is_disconnected)
         finally:
             self._in_flight -= 1
 
     async def _read_body(self, read: Callable[[], Awaitable[bytes | T]]) -> bytes | T | None:
-        """Return what `read` returns; `None` where too many came after it."""
-        # Without this, two posts that trickle would keep every scheduler out.
+        """Return what `read` returns; `None` if too many calls came after this one."""
+        # Without this, a few clients that send slowly would keep every scheduler out.
         if len(self._body_reads) >= _MAX_CONCURRENT_READS:
             self._body_reads.pop(0).reschedule(asyncio.get_running_loop().time())
         try:
-            async with asyncio.timeout(None) as patience:
-                self._body_reads.append(patience)
+            async with asyncio.timeout(None) as timeout:
+                self._body_reads.append(timeout)
                 try:
                     return await read()
                 finally:
-                    if patience in self._body_reads:
-                        self._body_reads.remove(patience)
+                    if timeout in self._body_reads:
+                        self._body_reads.remove(timeout)
         except TimeoutError:
             return None
 
     async def _answer_one(
-        self, body: bytes, started: float, hung_up: Callable[[], bool]
+        self, body: bytes, started: float, is_disconnected: Callable[[], bool]
     ) -> ExtenderResponse:
         deadline = _Deadline(started + self._timeout_seconds, self._monotonic)
         try:
-            said = await self._decide(body, deadline, hung_up)
-        except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
+            response = await self._decide(body, deadline, is_disconnected)
+        except Exception:  # noqa: BLE001 - our own fault, which must not end the process
             _LOG.exception("call of a scheduler failed")
-            said = self._respond(CallOutcome.ERROR)
+            response = self._respond(CallOutcome.ERROR)
         self._metrics.observe_duration(self._monotonic() - started)
-        return said
+        return response
 
     async def _decide(
-        self, body: bytes, deadline: "_Deadline", hung_up: Callable[[], bool]
+        self, body: bytes, deadline: "_Deadline", is_disconnected: Callable[[], bool]
     ) -> ExtenderResponse:
-        asked = await asyncio.to_thread(api.parse, body)
-        if isinstance(asked, Malformed):
-            return self._respond(CallOutcome.MALFORMED, asked.detail)
-        self._metrics.observe_candidates(len(asked.candidates))
-        nodes = await self._wait_until_seen(asked, deadline)
-        # One after the other: what the first was told, the second has to know.
+        args = await asyncio.to_thread(api.parse, body)
+        if isinstance(args, Malformed):
+            return self._respond(CallOutcome.MALFORMED, args.detail)
+        self._metrics.observe_candidates(len(args.candidates))
+        nodes = await self._wait_until_seen(args, deadline)
+        # One at a time: the second decision must know the result of the first.
         async with self._decision_lock:
-            # This process stood still, say: its scheduler has chosen by itself, and the preemptor may wait no more.
-            if hung_up():
+            # For example after this process was stopped for a while: the scheduler has made its own
+            # choice, and the preemptor may no longer wait.
+            if is_disconnected():
                 return self._respond(CallOutcome.LATE)
-            preemptor = self._find_preemptor(asked.preemptor_uid)
+            preemptor = self._find_preemptor(args.preemptor_uid)
             if (
                 preemptor is None
-                or (asked.candidates and not nodes)
+                or (args.candidates and not nodes)
                 or not self._cluster_view.is_up_to_date
             ):
                 return self._respond(CallOutcome.BEHIND)
             if preemptor.is_exempt:
                 return self._respond(CallOutcome.EXEMPT)
             # Placing the rest of a gang takes time, too.
-            looking = deadline.halfway() if preemptor.pending_members else deadline
+            search_deadline = deadline.halfway() if preemptor.pending_members else deadline
             decision = await asyncio.to_thread(
                 selection.decide,
                 preemptor,
                 self._cluster_view.snapshot(),
-                looking.until_over(nodes),
-                asked.candidates,
+                search_deadline.until_over(nodes),
+                args.candidates,
                 deadline.stops_work,
-                told_of_room=self._reported_free_nodes.filter(asked.preemptor_uid, nodes),
+                reported_room=self._reported_free_nodes.filter(args.preemptor_uid, nodes),
             )
-            # Nobody acts on it any more: neither is it expected, nor remembered.
-            if deadline.is_missed or hung_up():
+            # No scheduler will act on the result: do not assume it, and do not remember it.
+            if deadline.is_missed or is_disconnected():
                 return self._respond(CallOutcome.LATE)
             return self._accept(
-                preemptor, decision, cut_short=deadline.cut_short or looking.cut_short
+                preemptor, decision, cut_short=deadline.cut_short or search_deadline.cut_short
             )
 
     def _find_preemptor(self, uid: str) -> Preemptor | None:
-        """Return the pod for which a scheduler of ours may ask now."""
+        """Return the pod if one of the configured schedulers may preempt for it now."""
         found = self._cluster_view.preemptor(uid)
         if (
             found is None
@@ -254,25 +236,23 @@ class Extender:
             return None
         return found
 
-    async def _wait_until_seen(self, asked: PreemptionArgs, deadline: "_Deadline") -> list[str]:
-        """Wait a little for the watches; return the nodes on which they have seen all that the scheduler has."""
-        patience = _Deadline(
-            min(self._monotonic() + _WATCH_LAG_SECONDS, deadline.at), self._monotonic
-        )
-        unknown = dict(asked.candidates)
+    async def _wait_until_seen(self, args: PreemptionArgs, deadline: "_Deadline") -> list[str]:
+        """Wait a little for the watches; return the nodes whose victims they have seen."""
+        wait = _Deadline(min(self._monotonic() + _WATCH_LAG_SECONDS, deadline.at), self._monotonic)
+        unknown = dict(args.candidates)
         while True:
-            is_there = self._find_preemptor(asked.preemptor_uid) is not None
-            # Without this, whoever makes up a preemptor would have every node looked at in each pass.
-            if is_there or patience.is_over:
+            preemptor_found = self._find_preemptor(args.preemptor_uid) is not None
+            # Without this, a client that invents a preemptor would make each pass check every node.
+            if preemptor_found or wait.is_over:
                 unknown = {
                     node: uids
                     for node, uids in unknown.items()
                     if not self._cluster_view.has_seen(node, uids)
                 }
                 if (
-                    is_there and not unknown and self._cluster_view.is_up_to_date
-                ) or patience.is_over:
-                    return [node for node in asked.candidates if node not in unknown]
+                    preemptor_found and not unknown and self._cluster_view.is_up_to_date
+                ) or wait.is_over:
+                    return [node for node in args.candidates if node not in unknown]
             await asyncio.sleep(_POLL_SECONDS)
 
     def _accept(
@@ -282,12 +262,12 @@ class Extender:
         best = decision.best
         if best is None and cut_short:
             return self._respond(CallOutcome.LATE)
-        with_room = (
+        free_nodes = (
             node
-            for node, obstacle in decision.node_statuses.items()
-            if obstacle is DryRunStatus.HAS_ROOM
+            for node, status in decision.node_statuses.items()
+            if status is DryRunStatus.HAS_ROOM
         )
-        self._reported_free_nodes.record(preemptor.demand.uid, with_room)
+        self._reported_free_nodes.record(preemptor.demand.uid, free_nodes)
         if best is None:
             return self._respond(CallOutcome.NOTHING, _EMPTY_RESULT)
         uids = tuple(_uids_to_delete(best.victims))
@@ -298,26 +278,27 @@ class Extender:
             "all": len(best.all_pods),
         }
         _LOG.info("victims chosen", extra=extra)
-        by = PodIdentity(preemptor.demand.uid, preemptor.namespace, preemptor.name)
+        identity = PodIdentity(preemptor.demand.uid, preemptor.namespace, preemptor.name)
         self._cluster_view.assume(preemptor, best.node, best.all_pods)
+        # The operator takes the members of a gang in mode ALL itself.
         elsewhere = [
-            one
-            for one in best.gang_members_elsewhere
-            if one.disruption_mode is not DisruptionMode.ALL
+            pod
+            for pod in best.gang_members_elsewhere
+            if pod.disruption_mode is not DisruptionMode.ALL
         ]
-        gangs = {one.gang for one in elsewhere}
+        gangs = {pod.gang for pod in elsewhere}
         self._victim_sets.record(
             VictimSet(
-                by,
+                identity,
                 best.node,
-                tuple(map(_reference_to, best.victims)),
-                tuple(map(_reference_to, elsewhere)),
-                frozenset(one.uid for one in best.all_pods if one.gang in gangs),
+                tuple(map(_identity_of, best.victims)),
+                tuple(map(_identity_of, elsewhere)),
+                frozenset(pod.uid for pod in best.all_pods if pod.gang in gangs),
             )
         )
-        answer = PreemptionResult(best.node, uids, best.pdb_violations)
+        result = PreemptionResult(best.node, uids, best.pdb_violations)
         return self._respond(
-            CallOutcome.PARTIAL if cut_short else CallOutcome.CHOSEN, api.render(answer)
+            CallOutcome.PARTIAL if cut_short else CallOutcome.CHOSEN, api.render(result)
         )
 
     def _respond(self, outcome: CallOutcome, body: bytes | str = "") -> ExtenderResponse:
@@ -330,29 +311,33 @@ _EMPTY_RESULT = api.render(None)
 
 
 def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
-    """Yield whom the scheduler is to delete: of a gang that goes as a whole one pod, for which the operator takes them all.
+    """Yield the victims that the scheduler deletes itself.
 
-    But all of it that are on the node where nobody asks the guard first, or where it does not go as a whole by its own word.
+    Of a gang that is evicted as a unit, this is one pod, for which the operator evicts all of them.
+    But it is every pod of the gang on the node if no guard reviews the deletion, or if the gang
+    does not ask to be evicted as a unit.
 
-    Of several victims kube-scheduler 1.37 waits for each but the last before it looks at its preemptor again, and hears of
-    no deletion meanwhile. Without this, a preemptor whose victims the operator has deleted would wait for some other event.
+    Of several victims kube-scheduler 1.37 waits for each but the last before it looks at its
+    preemptor again, and hears of no deletion meanwhile. Without this, a preemptor whose victims the
+    operator has deleted would wait for some other event.
 
-    What a budget holds was told already, and the operator does no more than evict it: nobody takes it with another. Without
-    this, a preemption would take of such a gang one pod a round.
+    A pod that a budget holds has been notified already, and the operator only tries to evict it:
+    it does not leave together with another pod, so it is yielded too. Without this, a preemption
+    would take one pod of such a gang a round.
     """
     taken: set[GangKey] = set()
     for victim in victims:
-        is_taken_with_others = (
+        evicted_with_its_gang = (
             victim.disruption_mode is DisruptionMode.ALL
             and victim.is_guarded
-            and not victim.is_held_by_budget
+            and not (victim.release is not None and victim.release.is_held_by_budget)
         )
-        if victim.gang is None or not is_taken_with_others:
+        if victim.gang is None or not evicted_with_its_gang:
             yield victim.uid
         elif victim.gang not in taken:
             taken.add(victim.gang)
             yield victim.uid
 
 
-def _reference_to(pod: ScheduledPod) -> PodIdentity:
+def _identity_of(pod: ScheduledPod) -> PodIdentity:
     return PodIdentity(pod.uid, pod.namespace, pod.name)

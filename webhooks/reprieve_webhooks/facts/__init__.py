@@ -1,1 +1,1 @@
-"""What rules need to know of the cluster, kept by informers or looked up once."""
+"""What rules need to know of the cluster, kept by watches or read once."""

@@ -1,7 +1,8 @@
-"""Who has which right: asked of the API server (SubjectAccessReview) for the user of a review, and remembered briefly.
+"""Whether the user of a review has a permission, by a SubjectAccessReview that is cached briefly.
 
-Whatever authorizes there, RBAC or another, is what decides. While it cannot be asked nothing is guessed: the review fails,
-and the `failurePolicy` decides. Who asks for more than is passed on has no right meanwhile.
+The API server's authorizer decides, RBAC or another. While it cannot be called nothing is guessed:
+the review fails, and the `failurePolicy` decides. A user whose lookups exceed the rate limit has no
+permission meanwhile.
 """
 
 import hashlib
@@ -19,9 +20,9 @@ from reprieve_webhooks.admission.review import UserInfo
 from reprieve_webhooks.lookups.single_flight import RateLimitedError, SingleFlight
 
 TTL_SECONDS = 10.0
-"""A right that is granted or taken away counts after at most so long."""
+"""A permission that is granted or revoked takes effect after at most this time."""
 _MAX_USER_BYTES: Final = 64 * 1024
-"""A user with more groups than fit into this has no right: what would be sent on is bounded."""
+"""A user with more groups than fit has no permission: the size of the call is limited."""
 _GROUP = PREFIX.rstrip("/")
 
 
@@ -34,7 +35,7 @@ class _AccessReview(msgspec.Struct):
 
 
 class AccessReviewer:
-    """Asks for rights, one by one."""
+    """Checks permissions, one by one."""
 
     def __init__(self, api: Api, *, timeout_seconds: float) -> None:
         self._api = api
@@ -46,12 +47,12 @@ class AccessReviewer:
     async def missing_rights(
         self, user: UserInfo, needed: Iterable[Permission]
     ) -> frozenset[Permission]:
-        """Return those of the `needed` rights that the user does not have; `ApiError` where that cannot be known now."""
-        who = msgspec.json.encode(user)
-        if len(who) > _MAX_USER_BYTES:
+        """Return the `needed` permissions that the user lacks; `ApiError` if they are unknown."""
+        encoded = msgspec.json.encode(user)
+        if len(encoded) > _MAX_USER_BYTES:
             return frozenset(needed)
-        # A digest, so that what is remembered does not grow with what users are called.
-        digest = hashlib.sha256(who).digest()
+        # A digest, so that the cache does not grow with the length of user names.
+        digest = hashlib.sha256(encoded).digest()
         held = {right: await self._is_allowed(user, digest, right) for right in needed}
         return frozenset(right for right, is_held in held.items() if not is_held)
 
@@ -61,7 +62,8 @@ class AccessReviewer:
                 (digest, right), partial(self._create_review, user, right)
             )
         except RateLimitedError:
-            # Without this, whoever has enough accounts to flood us has the right: a review that fails admits its object.
+            # Without this, a user with enough accounts to exceed the limit would have the
+            # permission: a review that fails admits its object.
             return False
 
     async def _create_review(self, user: UserInfo, right: Permission) -> bool:

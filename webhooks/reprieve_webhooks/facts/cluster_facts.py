@@ -1,9 +1,10 @@
-"""Cluster knowledge kept by watches, and one read of the API server for what no watch has seen yet.
+"""Facts of the cluster, kept by watches, and one read for an object that no watch has seen yet.
 
-Facts are as old as a watch is behind: milliseconds where all is well, and as long as the API server is away where it is;
-what was known holds meanwhile. A Namespace or PriorityClass that is new to us is read once, so that the first pod of a
-new Namespace is already judged by its policy. What cannot be known is not guessed, also not before the first complete
-lists: the review fails and the `failurePolicy` decides.
+Facts are as old as a watch is behind: normally milliseconds, and as long as an outage of the API
+server lasts. Meanwhile the last known facts hold. A Namespace or PriorityClass that no watch has
+seen is read once, so that the policy of a new Namespace already holds for its first pod. A fact
+that cannot be known is never guessed, also not before the first complete lists: the review fails,
+and the `failurePolicy` decides.
 """
 
 import asyncio
@@ -14,16 +15,15 @@ from typing import Any
 from reprieve_policy.admission import permissions, preemption_priority
 from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import gate, membership
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import GangTraits
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
-from reprieve_runtime.policy_map import PolicyConfigMap
+from reprieve_runtime.policy_config_map import PolicyConfigMap
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.lookups.getter import CachedGetter
 from reprieve_webhooks.lookups.single_flight import RateLimitedError
@@ -36,11 +36,12 @@ from .inheritance import Inheritance
 from .quotas import ElasticQuotas
 
 _MAX_PRIORITY_CLASS_READS = 8
-"""PriorityClasses, for one object: its own, what that is defended with, and some that were made with it."""
+"""PriorityClasses read for one object: its own, the one for its preemption priority, and some more
+that were created together with them."""
 
 
 class PriorityClasses(Mapping[str, Resource]):
-    """The PriorityClasses by name, as the watch has them now; never copied."""
+    """The PriorityClasses by name, a live view of the watch."""
 
     def __init__(self, reflector: Reflector[Resource, Resource]) -> None:
         self._reflector = reflector
@@ -70,7 +71,8 @@ class ClusterFacts:
         count_gang_lookup: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._sync_timeout_seconds = lookup_timeout_seconds
-        # Two, so that who names PriorityClasses that never were leaves new Namespaces their share.
+        # Two, so that a user who names missing PriorityClasses does not use up the rate of lookups
+        # for new Namespaces.
         self._namespace_getter, self._priority_class_getter = (
             CachedGetter(api, Resource, timeout_seconds=lookup_timeout_seconds) for _ in range(2)
         )
@@ -105,7 +107,7 @@ class ClusterFacts:
 
     @property
     def template_kinds(self) -> TemplateKinds:
-        """Return the kinds of other projects that are read, as the policy lists them now."""
+        """Return the kinds of other projects whose pod templates the policy lists."""
         return self._policy.current.template_kinds
 
     async def run(self) -> None:
@@ -115,9 +117,9 @@ class ClusterFacts:
                 tasks.create_task(reflector.run())
 
     def watched_facts(self, namespace: str) -> Facts:
-        """Return what the watches know of a Namespace and of the cluster, without any question.
+        """Return what the watches know of a Namespace and of the cluster, without a call.
 
-        While one operator follows another, one is there: what was begun goes on.
+        During a failover the operator counts as live: evictions that have begun continue.
         """
         return Facts(
             settings=self._policy.current,
@@ -128,16 +130,16 @@ class ClusterFacts:
         )
 
     async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
-        """Return the facts for one review; `ApiError` where one had to be read and could not."""
-        # Only what is missing is waited for: this runs in every review, and nearly always all is known.
+        """Return the facts for one review; `ApiError` if one must be read and cannot be."""
+        # Waits only for what is missing: this runs in every review, and nearly always all is known.
         if not self._has_synced:
             await self._wait_synced()
         policy = self._watched_policy(request, resource)
         unknown = self._unknown_priority_classes(resource)
         settings = self._policy.current
-        operator_is_there = self._gate.has_leader
+        operator_is_live = self._gate.has_leader
         is_new = request.operation == "CREATE"
-        may_wait = operator_is_there and gate.may_be_gated(resource, settings)
+        may_be_gated = operator_is_live and gate.may_be_gated(resource, settings)
         facts = Facts(
             settings=settings,
             namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
@@ -148,9 +150,9 @@ class ClusterFacts:
             if is_new
             else None,
             policy_config_map=self._policy_config_map,
-            operator_is_live=operator_is_there,
+            operator_is_live=operator_is_live,
             pods_created_together=await self._gate.count_made_together(resource, request.namespace)
-            if may_wait
+            if may_be_gated
             else SINGLE_POD,
             quotas=self._quotas.quotas,
             eviction_api_served=is_new
@@ -161,10 +163,10 @@ class ClusterFacts:
     async def _with_missing_rights(
         self, request: AdmissionRequest, resource: Resource, facts: Facts
     ) -> Facts:
-        """Ask for the rights that the object needs: for nearly every object none."""
+        """Add the permissions that the user lacks; nearly every object needs none."""
         needed = permissions.required_permissions(resource, request.old_object, facts)
         user = request.user_info
-        # What a controller makes from a template was asked of whoever wrote that.
+        # For what a controller makes from a template, the author of the template needed the right.
         if not needed or controllers.is_made_from_template(resource, user.username):
             return facts
         return replace(
@@ -174,7 +176,7 @@ class ClusterFacts:
     async def gang_traits(
         self, request: AdmissionRequest, resource: Resource, facts: Facts
     ) -> GangTraits | None:
-        """Return what the rest of a pod's gang says where the pod is created or joins it."""
+        """Return what the other members of a gang state, when a pod is created or joins it."""
         if resource.kind != "Pod" or facts.namespace.enforcement == OFF:
             return None
         before = request.old_object if request.operation == "UPDATE" else None
@@ -190,13 +192,17 @@ class ClusterFacts:
         self, request: AdmissionRequest, resource: Resource
     ) -> NamespacePolicy | None:
         if resource.kind in _ADMIN_KINDS or not request.namespace:
-            # The API server names a Namespace as its own namespace. What it says is checked whatever its enforcement
-            # is: whoever switches that on again relies on a policy that can be read. So is the cluster's policy.
+            # The API server names a Namespace as its own namespace. Its policy is checked whatever
+            # its enforcement is: an admin who enables that again relies on a valid policy. The same
+            # holds for the cluster's policy.
             return _DEFAULT_POLICY
         return self._namespaces.items.get(("", request.namespace))
 
     async def _wait_synced(self) -> None:
-        """Wait a little for the first complete lists: of half of them, what is not there yet would seem not to exist."""
+        """Wait a little for the first complete lists.
+
+        With half of them, an object that is not listed yet would seem not to exist.
+        """
         try:
             async with asyncio.timeout(self._sync_timeout_seconds):
                 for reflector in self.watches().values():
@@ -210,26 +216,32 @@ class ClusterFacts:
         return _DEFAULT_POLICY if found is None else _namespace_policy(found)
 
     def _unknown_priority_classes(self, resource: Resource) -> list[str]:
-        """Return what the object names and no watch has seen; of what is known, what that is defended with."""
+        """Return the PriorityClasses that the object needs and no watch has seen.
+
+        These are the classes that it names and, of the known ones, those that they name for their
+        preemption priority.
+        """
         known, unknown = self._priority_classes.items, []
         for name in preemption_priority.priority_class_names(resource):
             found = known.get(("", name))
-            asked = (
+            needed = (
                 name if found is None else preemption_priority.preemption_priority_class_of(found)
             )
-            if asked is not None and ("", asked) not in known:
-                unknown.append(asked)
+            if needed is not None and ("", needed) not in known:
+                unknown.append(needed)
         return unknown
 
     async def _look_up_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
         read = await self._read_priority_classes(names)
-        behind = {
+        referenced = {
             name
             for found in read.values()
             if (name := preemption_priority.preemption_priority_class_of(found)) is not None
         }
         missing = [
-            name for name in behind - read.keys() if ("", name) not in self._priority_classes.items
+            name
+            for name in referenced - read.keys()
+            if ("", name) not in self._priority_classes.items
         ]
         return {
             **self._priority_classes_by_name,
@@ -238,13 +250,15 @@ class ClusterFacts:
         }
 
     async def _read_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
-        """Return those that exist; of more than a few, the rest is left to the watch.
+        """Read the first few; return those that exist. The others are left to the watch.
 
-        Users write these names. Without the bounds, an object with hundreds of them, or many such objects, would make the
-        review fail or take too long, and be admitted unchecked.
+        Users write these names. Without the limits, an object with hundreds of them, or many such
+        objects, would make the review fail or take too long, and be admitted unchecked.
         """
-        asked = list(dict.fromkeys(names))[:_MAX_PRIORITY_CLASS_READS]
-        read = zip(asked, await asyncio.gather(*map(self._read_priority_class, asked)), strict=True)
+        unique = list(dict.fromkeys(names))[:_MAX_PRIORITY_CLASS_READS]
+        read = zip(
+            unique, await asyncio.gather(*map(self._read_priority_class, unique)), strict=True
+        )
         return {name: found for name, found in read if found is not None}
 
     async def _read_priority_class(self, name: str) -> Resource | None:
@@ -254,7 +268,7 @@ class ClusterFacts:
             return None
 
     def watches(self) -> Mapping[str, Reflector[Any, Any]]:
-        """Return them by collection."""
+        """Return the watches by collection."""
         return {
             "namespaces": self._namespaces,
             "priorityclasses": self._priority_classes,

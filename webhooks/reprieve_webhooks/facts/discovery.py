@@ -1,7 +1,8 @@
-"""Whether the API server serves native Evictions: asked when a new pod is to name us as a responder, and not otherwise.
+"""Whether the API server serves native Evictions, read when a new pod may name a responder.
 
-An answer holds for half a minute, so that a server that was upgraded, or whose feature gate was switched, is noticed. Where it cannot
-be had, they count as not served: what the other rules say of the pod must not depend on a call that only this one needs.
+The result is reused for half a minute, so that an upgrade of the server, or a change of its feature
+gate, is noticed. If discovery fails, they count as not served: the verdict of the other rules on
+the pod must not depend on a call that only this one needs.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from reprieve_webhooks.lookups.single_flight import SingleFlight
 TTL_SECONDS: Final = 30.0
 _RESOURCE = "evictions"
 _GROUP_VERSION = object_path(_RESOURCE).rpartition("/")[0]
-_NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _ApiResourceList:
 
 
 class EvictionDiscovery:
-    """What the API server's discovery says, for all who ask within half a minute."""
+    """The API server's discovery, read at most once in half a minute."""
 
     def __init__(
         self, api: Api, *, timeout_seconds: float, ttl_seconds: float = TTL_SECONDS
@@ -43,7 +43,10 @@ class EvictionDiscovery:
         self._single_flight: SingleFlight[str, bool] = SingleFlight(ttl_seconds)
 
     async def are_served_for(self, pod: Resource, settings: PolicySettings) -> bool:
-        """Return whether a new pod may name a responder; nobody is asked where it would not. Never raises."""
+        """Return whether a new pod may name a responder; never raises.
+
+        The API server is not called for a pod that wants none.
+        """
         if not objects.wants_responder(pod, settings):
             return False
         try:
@@ -57,10 +60,10 @@ class EvictionDiscovery:
                 "GET", _GROUP_VERSION, timeout_seconds=self._timeout_seconds
             )
         except ApiError as error:
-            if error.status == _NOT_FOUND:
+            if error.is_not_found:
                 return False
             raise
         return any(
-            found.name == _RESOURCE
-            for found in msgspec.json.decode(text, type=_ApiResourceList).resources
+            resource.name == _RESOURCE
+            for resource in msgspec.json.decode(text, type=_ApiResourceList).resources
         )

@@ -1,4 +1,4 @@
-"""The living members of a gang, read from the API server: by label where one selects them, else by name."""
+"""The live members of a gang, read by label, or by name where no label selects them."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import NamedTuple
@@ -14,8 +14,7 @@ from reprieve_runtime.stored_pod import StoredPod
 from reprieve_webhooks.lookups.getter import is_valid_name
 
 _LIST_LIMIT = 8
-"""Pods asked for: more than one, because the first may be on its way out."""
-_NOT_FOUND = 404
+"""Pods to read: more than one, because the first may be terminating."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -40,7 +39,7 @@ class GangMemberReader:
     async def find_live_member(
         self, found: Gang, namespace: str, admitted: Iterable[AdmittedMember]
     ) -> tuple[PodView, Gang] | None:
-        """Return a member that lives, and what it says of its gang; `None` where none is found."""
+        """Return a live member and the gang that it states; `None` if there is none."""
         pods = (
             self._get_by_name(namespace, admitted)
             if found.selector is None
@@ -54,24 +53,24 @@ class GangMemberReader:
         return None
 
     async def _list_by_label(self, namespace: str, selector: str) -> AsyncIterator[StoredPod]:
-        asked = {"labelSelector": selector, "fieldSelector": _NOT_ENDED, "limit": str(_LIST_LIMIT)}
+        params = {"labelSelector": selector, "fieldSelector": _NOT_ENDED, "limit": str(_LIST_LIMIT)}
         for pod in msgspec.json.decode(
-            await self._read(object_path("pods", namespace), asked), type=_StoredPodList
+            await self._read(object_path("pods", namespace), params), type=_StoredPodList
         ).items:
             yield pod
 
     async def _get_by_name(
         self, namespace: str, admitted: Iterable[AdmittedMember]
     ) -> AsyncIterator[StoredPod]:
-        for witness in admitted:
+        for member in admitted:
             try:
-                text = await self._read(object_path("pods", namespace, witness.name), {})
+                text = await self._read(object_path("pods", namespace, member.name), {})
             except ApiError as error:
-                if error.status != _NOT_FOUND:
-                    raise
-                continue
+                if error.is_not_found:
+                    continue
+                raise
             pod = msgspec.json.decode(text, type=StoredPod)
-            if pod.metadata.uid == witness.uid:
+            if pod.metadata.uid == member.uid:
                 yield pod
 
     async def _read(self, path: str, params: dict[str, str]) -> bytes:
@@ -81,11 +80,11 @@ class GangMemberReader:
 
 
 def can_list_members(namespace: str, found: Gang) -> bool:
-    """True where the members may be asked for: a Job's pods are all of one template, and agree by themselves."""
+    """True where the members can be read and may differ: a Job's pods all have one template."""
     return not found.is_batch_job and is_valid_name(namespace) is not None
 
 
 def admitted_member_of(pod: Resource) -> AdmittedMember | None:
-    """Return how to find this pod again, `None` for one that has no name yet, or none that could be one."""
+    """Return how to find this pod again; `None` if it has no name yet, or an invalid one."""
     name, uid = pod.metadata.name or "", pod.metadata.uid or ""
     return AdmittedMember(name, uid) if is_valid_name(name) and uid else None

@@ -1,30 +1,73 @@
-"""What the gang gate needs to know of the cluster: whether an operator is there, and what a pod's owner makes."""
+"""What the gang gate needs to know: whether an operator is live, and what a pod's owner makes.
+
+Whether an operator is live is concluded from watching its Lease. As in the operator's own leader
+election, the clocks of two machines are never compared: a renewal counts from the time it was
+observed. A Lease that existed before this process shows nothing until it is renewed, which a leader
+does every few seconds.
+"""
 
 import logging
+import time
+from collections.abc import Callable
 
 from reprieve_policy.gangs import gate
 from reprieve_policy.kube import owners
 from reprieve_policy.kube.objects import Resource, controller_of
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
-from reprieve_runtime.client.reflector import Reflector
-from reprieve_runtime.lease import Lease
+from reprieve_runtime.client.reflector import Key, Reflector
+from reprieve_runtime.lease import Lease, LeaseSpec
 from reprieve_webhooks.lookups.getter import CachedGetter
-
-from .operator_liveness import OperatorLiveness
 
 _LOG = logging.getLogger(__name__)
 
 SINGLE_POD = 1
-"""What an owner makes at once of which nothing is known: its pods do not wait."""
-
+"""How many pods an unknown owner makes at once: its pods do not wait."""
 
 _FAILOVER_SECONDS = 60.0
-"""Of leaders, with their pods' nodes and all."""
+"""For another operator to become the leader, also when a node is lost."""
+_MAX_LEASE_SECONDS = 60
+"""A longer lease would let pods wait for an operator that stopped long ago."""
+
+
+class OperatorLiveness:
+    """Remembers the last renewal and when it was observed."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._spec: LeaseSpec | None = None
+        self._expires_at = monotonic()
+
+    def observe(self, lease: Lease) -> None:
+        """Process the Lease from the watch; a new list may bring the same Lease again."""
+        before, self._spec = self._spec, lease.spec
+        if not lease.spec.holderIdentity:
+            self._expire()
+        elif before is not None and lease.spec.renewTime != before.renewTime:
+            self._expires_at = self._monotonic() + min(
+                lease.spec.leaseDurationSeconds or 0, _MAX_LEASE_SECONDS
+            )
+
+    def observe_deletion(self, _: Key) -> None:
+        """Process the deletion of the Lease."""
+        self._expire()
+
+    @property
+    def has_leader(self) -> bool:
+        """True while an operator holds the Lease and renews it in time."""
+        return self._monotonic() < self._expires_at
+
+    @property
+    def seconds_without_leader(self) -> float:
+        """Return for how long no operator has led, at most since this process started."""
+        return max(0.0, self._monotonic() - self._expires_at)
+
+    def _expire(self) -> None:
+        self._expires_at = min(self._expires_at, self._monotonic())
 
 
 class GateFacts:
-    """The operator's Lease, watched; owners, looked up."""
+    """Watches the operator's Lease and reads the owners of pods."""
 
     def __init__(
         self, api: Api, own_namespace: str, lease: str, *, lookup_timeout_seconds: float
@@ -41,20 +84,20 @@ class GateFacts:
         self._owner_getter = CachedGetter(
             api, gate.PodController, timeout_seconds=lookup_timeout_seconds
         )
-        # Its status says a rollout before the first pod of it is made. With a word of a moment ago, that pod would wait for
-        # others which are made only once it runs.
+        # A StatefulSet's status announces a rollout before the first pod of it is made. With a
+        # cached status, that pod would wait for others that are made only once it runs.
         self._stateful_set_getter = CachedGetter(
             api, gate.PodController, timeout_seconds=lookup_timeout_seconds, ttl_seconds=0.0
         )
 
     @property
     def has_leader(self) -> bool:
-        """True while one leads, and has said so in time."""
+        """True while an operator leads and renews its Lease in time."""
         return self._liveness.has_leader
 
     @property
     def has_lost_leader(self) -> bool:
-        """True once none has led for a minute: longer than it takes for another one to follow."""
+        """True once no operator has led for a minute: longer than a failover takes."""
         return self._liveness.seconds_without_leader >= _FAILOVER_SECONDS
 
     async def count_made_together(self, pod: Resource, namespace: str) -> int:
@@ -64,17 +107,19 @@ class GateFacts:
         if owner is None or kind is None or kind.is_composite:
             return SINGLE_POD
         try:
-            lookups = (
+            getter = (
                 self._stateful_set_getter if owner.kind == "StatefulSet" else self._owner_getter
             )
-            found = await lookups.find(kind.resource, owner.name, namespace)
+            found = await getter.find(kind.resource, owner.name, namespace)
         except ApiError as error:
-            # A gate is optional: without one a pod is scheduled as ever, without an answer it lacks all that we fill in.
+            # The gate is optional: without it a pod is scheduled as usual. A failed review would
+            # leave the pod without any default.
             _LOG.warning(
-                "owner not read, its pods do not wait for their gang", extra={"error": str(error)}
+                "could not read the owner; its pods do not wait for their gang",
+                extra={"error": str(error)},
             )
             return SINGLE_POD
-        # One made anew under an old name is another owner.
+        # An object created again under the same name is another owner.
         return (
             gate.count_created_together(found)
             if found is not None and found.metadata.uid == owner.uid

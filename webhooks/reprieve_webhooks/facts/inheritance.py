@@ -1,4 +1,4 @@
-"""What a new pod inherits: its owner's ledger, or that of the whole which its owner is a part of."""
+"""What a new pod inherits: the ledger of its owner, or of the root owner that made the owner."""
 
 import logging
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from reprieve_policy.kube.owners import LEDGER_KINDS
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_runtime import lineage
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
@@ -19,12 +20,12 @@ from .ledgers import LedgerCache
 _LOG = logging.getLogger(__name__)
 
 _ABSENT_RETRY_SECONDS = 60.0
-"""Kinds of other projects that are installed later are noticed after at most so long."""
+"""Kinds of other projects that are installed later are noticed after at most this time."""
 _MAX_OWNERS = 5000
 
 
 class Inheritance:
-    """Ledgers, watched; what controllers are a part of, looked up where that matters."""
+    """Watches ledgers, and reads the root owners of controllers where that matters."""
 
     def __init__(self, api: Api, *, lookup_timeout_seconds: float) -> None:
         self._ledgers = LedgerCache()
@@ -39,20 +40,26 @@ class Inheritance:
             )
             for kind, row in LEDGER_KINDS.items()
         }
-        # A controller is made anew under its old name within a second: an answer of a moment ago is about another one.
+        # A controller can be created again under its name within a second: a cached result could be
+        # about another one.
         self._owner_getter = CachedGetter(
             api, PartialObjectMetadata, timeout_seconds=lookup_timeout_seconds, ttl_seconds=0.0
         )
-        self._root_owners: dict[tuple[str, OwnerReference], OwnerReference | None] = {}
+        self._root_owners: BoundedDict[tuple[str, OwnerReference], OwnerReference | None] = (
+            BoundedDict(_MAX_OWNERS)
+        )
 
     async def find_entry(self, pod: Resource, in_namespace: str) -> LedgerEntry | None:
-        """Return what a pod that is being created inherits; never raises: without it, the pod is judged all the same."""
+        """Return the entry that a new pod inherits.
+
+        Never raises: without the entry, the other rules still hold for the pod.
+        """
         owner = controller_of(pod.metadata) if pod.kind == "Pod" else None
         if owner is None:
             return None
-        keeper = await self._find_ledger_owner(owner, in_namespace)
-        return self._ledgers.get(keeper, in_namespace).get(
-            ledger.slot_of(pod.metadata, owner, keeper)
+        ledger_owner = await self._find_ledger_owner(owner, in_namespace)
+        return self._ledgers.get(ledger_owner, in_namespace).get(
+            ledger.slot_of(pod.metadata, owner, ledger_owner)
         )
 
     async def _find_ledger_owner(self, owner: OwnerReference, in_namespace: str) -> OwnerReference:
@@ -62,7 +69,8 @@ class Inheritance:
             return await self._find_root_owner(owner, in_namespace) or owner
         except ApiError as error:
             _LOG.warning(
-                "owner not read, its pod inherits nothing from above", extra={"error": str(error)}
+                "could not read the root owner; the pod inherits nothing from it",
+                extra={"error": str(error)},
             )
             return owner
 
@@ -75,9 +83,7 @@ class Inheritance:
 
         key = (in_namespace, owner)
         if key not in self._root_owners:
-            # What an object is a part of never changes: one with another uid is another object.
+            # The root owner of an object never changes: another uid is another object.
             found = await lineage.find_root_owner(owner, look_up)
-            if len(self._root_owners) >= _MAX_OWNERS:
-                del self._root_owners[next(iter(self._root_owners))]
             self._root_owners[key] = found
         return self._root_owners[key]

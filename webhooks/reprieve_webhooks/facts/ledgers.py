@@ -1,7 +1,8 @@
-"""What owners' next pods inherit: as texts, the newest, in bounded memory.
+"""The ledgers of owners, which their next pods inherit: kept as texts, the newest, within a limit.
 
-Whoever may edit a Job may fill its ledger with a quarter of a megabyte, and make hundreds of Jobs. Without the bound,
-they would end every webhook by its memory limit, and objects would be admitted unchecked.
+A user who may edit a Job can fill its ledger with a quarter of a megabyte, and create hundreds of
+Jobs. Without the limit, every webhook would be killed at its memory limit, and objects would be
+admitted unchecked.
 """
 
 from collections import Counter
@@ -16,9 +17,9 @@ from reprieve_policy.lifecycle.ledger import Ledger
 from reprieve_runtime.client.api import PartialObjectMetadata
 
 MAX_CHARACTERS = 32 * 1024 * 1024
-"""Of all ledgers together: some 50,000 of one slot. A text is a sixth of the size of what is read from it."""
+"""Of all ledgers together: some 50,000 of one slot. Parsed, a ledger is six times as large."""
 OVERHEAD_CHARACTERS = 512
-"""Counted for each owner beside its text, so that many that say next to nothing are bounded as well."""
+"""Counted for each owner besides its text, so that many short ledgers are limited as well."""
 
 _NO_LEDGER: Ledger = {}
 _Key = tuple[str, str, str]
@@ -31,7 +32,7 @@ class _StoredLedger:
 
 
 class LedgerCache:
-    """Ledgers by kind, namespace and name of their owner; the oldest are forgotten where there are too many."""
+    """Ledgers by kind, namespace and name of the owner; beyond the limit the oldest are dropped."""
 
     def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
         self._max_characters = max_characters
@@ -40,7 +41,7 @@ class LedgerCache:
         self._root_owner_counts: Counter[str] = Counter()
 
     def handler_for(self, kind: str) -> Callable[[PartialObjectMetadata], None]:
-        """Return what takes in the owners of one kind, as a watch has them."""
+        """Return a handler for the owners of one kind that a watch delivers."""
 
         def keep(owner: PartialObjectMetadata) -> None:
             metadata = owner.metadata
@@ -53,18 +54,18 @@ class LedgerCache:
         return keep
 
     def get(self, owner: OwnerReference, in_namespace: str) -> Ledger:
-        """Return the ledger of this very owner: one made anew under an old name inherits nothing."""
+        """Return the ledger of this owner; one created again under the same name inherits none."""
         known = self._ledgers.get((owner.kind, in_namespace, owner.name))
         return _NO_LEDGER if known is None or known.uid != owner.uid else ledger.parse(known.text)
 
     def has_root_owners(self, namespace: str) -> bool:
-        """True where a ledger of this namespace is kept by what makes controllers."""
+        """True where a root owner, which makes controllers, keeps a ledger in this namespace."""
         return self._root_owner_counts[namespace] > 0
 
-    def _store(self, key: _Key, kept: _StoredLedger) -> None:
+    def _store(self, key: _Key, stored: _StoredLedger) -> None:
         self._remove(key)
-        self._ledgers[key] = kept
-        self._characters += len(kept.text) + OVERHEAD_CHARACTERS
+        self._ledgers[key] = stored
+        self._characters += len(stored.text) + OVERHEAD_CHARACTERS
         self._root_owner_counts[key[1]] += LEDGER_KINDS[key[0]].is_composite
         while self._characters > self._max_characters:
             self._remove(next(iter(self._ledgers)))

@@ -1,4 +1,4 @@
-"""The ElasticQuotas of the cluster, as Koordinator writes them; where they are not installed, there are none."""
+"""The ElasticQuotas of the cluster, as Koordinator writes them; none if they are not installed."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 
 ABSENT_RETRY_SECONDS = 60.0
-"""Quotas that are installed later are noticed after at most so long."""
+"""A CustomResourceDefinition that is installed later is noticed after at most this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class _ElasticQuota:
 
 
 class ElasticQuotas:
-    """A watch, and what rules find in it."""
+    """A watch, and the quotas that rules find in it."""
 
     def __init__(self, api: Api) -> None:
         self.quotas = Quotas()
@@ -40,8 +40,11 @@ class ElasticQuotas:
             absent_retry_seconds=ABSENT_RETRY_SECONDS,
         )
 
-    def _keep(self, found: _ElasticQuota) -> Quota:
-        spec, used = found.spec or Spec(), found.status.used if found.status else None
-        read = quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, used or {})
-        self.quotas.put(read)
-        return read
+    def _keep(self, elastic_quota: _ElasticQuota) -> Quota:
+        spec = elastic_quota.spec or Spec()
+        used = elastic_quota.status.used if elastic_quota.status else None
+        parsed = quota.read_leniently(
+            elastic_quota.metadata, spec.min or {}, spec.max or {}, used or {}
+        )
+        self.quotas.put(parsed)
+        return parsed

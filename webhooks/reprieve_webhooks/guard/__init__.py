@@ -1,1 +1,4 @@
-"""Notice for victims of any scheduler, drain or autoscaler: reviews of deletions and evictions. What is ruled is `policy.guarding`'s."""
+"""Notice for victims of any scheduler, drain or autoscaler: reviews of deletions and evictions.
+
+`reprieve_policy.preemption.guard` decides.
+"""

@@ -1,9 +1,9 @@
-"""Who wants which pod gone, what is ruled, and the mark and the answer that follow from it.
+"""Handles a review of the guard: finds the pod, decides, marks it and responds.
 
-Whatever fails here fails the review: the API server then does what it would without a guard.
+An error here fails the review: the API server then does what it would do without the guard.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from reprieve_policy.config.settings import AUTO, SYNCHRONOUS
@@ -13,9 +13,9 @@ from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_runtime.client.api import Api
 from reprieve_webhooks.admission import response
 from reprieve_webhooks.admission.handlers import AdmissionResponse
-from reprieve_webhooks.extender.service import ClusterView
 from reprieve_webhooks.lookups.single_flight import RateLimitedError
-from reprieve_webhooks.snapshot.recent_choices import VictimSet, VictimSetLookup
+from reprieve_webhooks.snapshot.cluster_view import ClusterView
+from reprieve_webhooks.snapshot.recent_choices import NoVictimSets, VictimSet, VictimSetLookup
 
 from .evaluator import Evaluator, PossiblePreemptor
 from .marking import Marker
@@ -30,24 +30,8 @@ from .scheduler_mode import SchedulerMode, SchedulerModes
 ALLOWED, PUT_OFF, REFUSED, WARNED, SKIPPED = "allowed", "put-off", "refused", "warned", "skipped"
 
 
-class NoVictimSets:
-    """`LastChoices` where there is no extender."""
-
-    def find(self, node: str, victim_uid: str, *, by: str) -> VictimSet | None:  # noqa: ARG002 - there never was one
-        """Return nothing."""
-        return None
-
-    def takes_whole_gang(self, victim_uid: str, *, by: str) -> bool:  # noqa: ARG002 - there never was one
-        """Return no."""
-        return False
-
-    def preemptor_uids(self, node: str, victim_uid: str) -> Collection[str]:  # noqa: ARG002 - there never was one
-        """Return nobody."""
-        return ()
-
-
 class Guard:
-    """Answers the reviews of deletions by schedulers, and of evictions by anybody."""
+    """Answers the reviews of deletions by schedulers and of evictions by any user."""
 
     def __init__(
         self,
@@ -77,13 +61,14 @@ class Guard:
         self._marker = Marker(self._reader, self._contexts, self._evaluator, now)
 
     async def answer(self, request: GuardRequest) -> AdmissionResponse:
-        """Rule on one review."""
+        """Answer one review."""
         try:
             return await self._answer(request)
         except RateLimitedError:
             if not request.is_eviction:
                 raise
-            # Without this, of a bulk of evictions those that nobody could look up would go without notice.
+            # Without this, of many evictions at once the pods that could not be read would be
+            # evicted without notice.
             return _too_many_requests(request, guard.TOO_MANY_EVICTIONS, None)
 
     async def _answer(self, request: GuardRequest) -> AdmissionResponse:
@@ -92,23 +77,23 @@ class Guard:
             return AdmissionResponse(
                 response.build_allowed(request.uid), request.kind.kind, SKIPPED
             )
-        door = RequestKind.EVICTION if request.is_eviction else RequestKind.PREEMPTION
-        case = await self._contexts.read(victim, request.namespace, door)
+        request_kind = RequestKind.EVICTION if request.is_eviction else RequestKind.PREEMPTION
+        context = await self._contexts.read(victim, request.namespace, request_kind)
         if (
-            door is RequestKind.PREEMPTION
-            and request.user_info.username not in case.facts.settings.schedulers
+            request_kind is RequestKind.PREEMPTION
+            and request.user_info.username not in context.facts.settings.schedulers
         ):
             return AdmissionResponse(
                 response.build_allowed(request.uid), request.kind.kind, SKIPPED
             )
-        ruling, nominees, suspect = await self._evaluate(case)
+        decision, nominees, candidate = await self._evaluate(context)
         is_marked = True
-        if ruling.sets_mark and not request.is_dry_run:
-            is_marked = await self._mark(case, suspect)
-        return self._respond(request, case, ruling, nominees, is_marked=is_marked)
+        if decision.sets_mark and not request.is_dry_run:
+            is_marked = await self._mark(context, candidate)
+        return self._respond(request, context, decision, nominees, is_marked=is_marked)
 
     async def _reviewed_pod(self, request: GuardRequest) -> GuardedPod | None:
-        """Return the pod in question, `None` where the guard has nothing to say."""
+        """Return the pod under review; `None` if the guard does not apply."""
         if request.user_info.username == self._operator:
             return None
         if request.is_deletion:
@@ -121,55 +106,58 @@ class Guard:
     async def _evaluate(
         self, context: ReviewContext
     ) -> tuple[GuardDecision, Sequence[NominatedPod], PossiblePreemptor | None]:
-        """Return the ruling, the pods that the victim may go for, and the one for which it was ruled."""
-        ruling = self._evaluator.evaluate(context)
+        """Return the decision, the possible preemptors, and the one that it holds for."""
+        decision = self._evaluator.evaluate(context)
         if context.request_kind is RequestKind.EVICTION:
-            return await self._evaluator.evaluate_budget(context, ruling), (), None
+            return await self._evaluator.evaluate_budget(context, decision), (), None
         if context.victim.is_terminating or not context.facts.operator_is_live:
-            return ruling, (), None
-        nominees = await self._find_possible_preemptors(context, ruling)
-        suspects = _relevant_preemptors(ruling, nominees)
-        if not suspects:
-            return ruling, nominees, None
-        ruling, suspect = await self._evaluator.evaluate_for_any(context, suspects)
+            return decision, (), None
+        nominees = await self._find_possible_preemptors(context, decision)
+        candidates = _relevant_preemptors(decision, nominees)
+        if not candidates:
+            return decision, nominees, None
+        decision, candidate = await self._evaluator.evaluate_for_any(context, candidates)
         return (
-            ruling,
-            sorted(nominees, key=lambda one: suspect is None or one.uid != suspect.uid),
-            suspect,
+            decision,
+            sorted(nominees, key=lambda nominee: candidate is None or nominee.uid != candidate.uid),
+            candidate,
         )
 
     async def _find_possible_preemptors(
-        self, context: ReviewContext, ruling: GuardDecision
+        self, context: ReviewContext, decision: GuardDecision
     ) -> Sequence[NominatedPod]:
-        """Return the pods that the victim may go for: where the extender chose it for one of them, that one; last, Kubernetes' own."""
-        said, is_new = (
-            context.facts.settings.scheduler_preemption,
-            ruling.is_allowed or ruling.sets_mark,
-        )
+        """Return the possible preemptors of the victim.
+
+        If the extender chose the victim for one of them, that one comes first; system-critical pods
+        come last.
+        """
+        configured = context.facts.settings.scheduler_preemption
+        is_new = decision.is_allowed or decision.sets_mark
         chosen_for = self._victim_sets.preemptor_uids(context.victim.node, context.victim.uid)
 
         def is_enough(found: Sequence[NominatedPod]) -> bool:
-            if said == SYNCHRONOUS or (ruling.is_postponed and not is_new):
+            if configured == SYNCHRONOUS or (decision.is_postponed and not is_new):
                 return True
             return (
                 bool(found)
                 and not is_new
-                and self._scheduler_modes.mode_for(found, said) is not SchedulerMode.UNKNOWN
+                and self._scheduler_modes.mode_for(found, configured) is not SchedulerMode.UNKNOWN
             )
 
-        found, pace = await self.nominated_pods.possible_preemptors(
+        found, mode = await self.nominated_pods.possible_preemptors(
             context.nomination_scope, chosen_for, is_enough
         )
-        if pace is not SchedulerMode.UNKNOWN:
-            self._scheduler_modes.observe(found, pace)
+        if mode is not SchedulerMode.UNKNOWN:
+            self._scheduler_modes.observe(found, mode)
         known = {one.uid for one in found}
-        # Without this, an older choice or a newer nomination would have Kubernetes' own refused for as long as that holds.
+        # Without this, system-critical pods would be refused as long as an older choice or a newer
+        # nomination of another pod holds.
         return [
             *found,
             *(
-                one
-                for one in self.nominated_pods.exempt_preemptors(context.nomination_scope)
-                if one.uid not in known
+                nominee
+                for nominee in self.nominated_pods.exempt_preemptors(context.nomination_scope)
+                if nominee.uid not in known
             ),
         ]
 
@@ -177,7 +165,7 @@ class Guard:
         return self._victim_sets.find(victim.node, victim.uid, by=preemptor_uid)
 
     async def _mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
-        """Mark the pod, and with it the whole set that was chosen for its preemptor; raises `ApiError`."""
+        """Mark the pod and the whole set that was chosen for its preemptor; raises `ApiError`."""
         if not await self._marker.mark(context, candidate):
             return False
         chosen = self._victim_set(context.victim, candidate.uid) if candidate else None
@@ -189,88 +177,99 @@ class Guard:
         self,
         request: GuardRequest,
         context: ReviewContext,
-        ruling: GuardDecision,
+        decision: GuardDecision,
         nominees: Sequence[NominatedPod],
         *,
         is_marked: bool,
     ) -> AdmissionResponse:
-        kind, outcome = request.kind.kind, _outcome(ruling)
-        if ruling.violation is None:
-            # An eviction that is allowed may be one that only tries, or that a budget holds.
+        kind, outcome = request.kind.kind, _outcome(decision)
+        if decision.violation is None:
+            # An allowed eviction may be a dry run, or a budget may hold it.
             if context.request_kind is RequestKind.PREEMPTION:
                 self._refusal_history.forget(context.victim.uid)
                 self.nominated_pods.record_accepted_deletion(context.victim.node)
-            warnings = [ruling.warning] if ruling.warning else ()
+            warnings = [decision.warning] if decision.warning else ()
             return AdmissionResponse(response.build_allowed(request.uid, warnings), kind, outcome)
         if request.is_dry_run and context.request_kind is RequestKind.EVICTION:
-            # It will go. Without this, a drain that only tries would try for ever.
+            # The pod will be evicted in time. Without this, a drain with --dry-run would retry for
+            # ever.
             return AdmissionResponse(
-                response.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED
+                response.build_allowed(request.uid, [str(decision.violation)]), kind, WARNED
             )
         self._refusal_history.observe_mark(
-            context.victim.uid, is_asked=context.victim.has_pending_mark
+            context.victim.uid, has_pending_mark=context.victim.has_pending_mark
         )
-        pace = self._scheduler_mode(context, nominees)
-        is_gone = (
+        mode = self._scheduler_mode(context, nominees)
+        answers_not_found = (
             is_marked
             and bool(nominees)
-            and self._answers_not_found(context, ruling, pace, nominees[0])
+            and self._answers_not_found(context, decision, mode, nominees[0])
         )
-        # Asleep, a scheduler does not see its victims go. Where pods end so often, the next that does has it look again.
-        is_pressed = is_gone and self._refusal_history.retries_despite_not_found(
+        # A scheduler that waits for `retryAfterSeconds` does not see its victims leave. If pods end
+        # so often, the next end makes it look again.
+        retries_often = answers_not_found and self._refusal_history.retries_despite_not_found(
             context.victim.uid, context.victim.node, nominees[0].preemptor_key
         )
-        if is_gone and not is_pressed:
+        if answers_not_found and not retries_often:
             self._refusal_history.record_not_found(
                 context.victim.uid, context.victim.node, by=nominees[0].preemptor_key
             )
             return AdmissionResponse(
-                response.build_not_found(request.uid, ruling.violation), kind, outcome
+                response.build_not_found(request.uid, decision.violation), kind, outcome
             )
-        # For one that changed while it was judged, or a scheduler that may stand still after all, the shortest time is told.
-        is_short = not is_marked or is_pressed or pace is SchedulerMode.PROBABLY_ASYNCHRONOUS
+        # The shortest time for a pod that changed during the decision, or for a scheduler whose
+        # loop may stand still after all.
+        is_short = not is_marked or retries_often or mode is SchedulerMode.PROBABLY_ASYNCHRONOUS
         return _too_many_requests(
-            request, ruling, self._retry_after(context, ruling, pace, nominees, is_short=is_short)
+            request,
+            decision,
+            self._retry_after(context, decision, mode, nominees, is_short=is_short),
         )
 
     def _scheduler_mode(
         self, context: ReviewContext, nominees: Sequence[NominatedPod]
     ) -> SchedulerMode:
-        pace = self._scheduler_modes.mode_for(
-            nominees, said := context.facts.settings.scheduler_preemption
-        )
-        # Who goes on nominates somebody. Without this, the pods of a Job that a synchronous one tries in turn would pass for one that insists.
-        is_shown = pace is not SchedulerMode.UNKNOWN or said != AUTO or not nominees
-        if is_shown or not self._refusal_history.retries_at_once(
+        configured = context.facts.settings.scheduler_preemption
+        mode = self._scheduler_modes.mode_for(nominees, configured)
+        # An asynchronous scheduler nominates its preemptor. Without this, the pods of a Job that a
+        # synchronous one tries in turn would pass for one preemptor that retries at once.
+        is_decided = mode is not SchedulerMode.UNKNOWN or configured != AUTO or not nominees
+        if is_decided or not self._refusal_history.retries_at_once(
             context.victim.uid, nominees[0].preemptor_key
         ):
-            return pace
+            return mode
         self._scheduler_modes.observe(nominees[:1], SchedulerMode.PROBABLY_ASYNCHRONOUS)
         return SchedulerMode.PROBABLY_ASYNCHRONOUS
 
     def _answers_not_found(
         self,
         context: ReviewContext,
-        ruling: GuardDecision,
+        decision: GuardDecision,
         mode: SchedulerMode,
         preemptor: NominatedPod,
     ) -> bool:
-        """True where the scheduler has others to delete that go with this one: a set's, in its order, or a gang's."""
+        """True where the scheduler has further victims to delete after this one.
+
+        They are the rest of its set, in the order of the set, or of its gang.
+        """
         chosen = self._victim_set(context.victim, preemptor.uid)
-        is_followed = (
+        has_further_victims = (
             context.evicted_as_a_unit
             if chosen is None
             else chosen.victims[-1].uid != context.victim.uid
         )
         is_asynchronous = mode is not SchedulerMode.UNKNOWN
         return guard.should_answer_not_found(
-            ruling, context.request_kind, is_asynchronous=is_asynchronous, is_followed=is_followed
+            decision,
+            context.request_kind,
+            is_asynchronous=is_asynchronous,
+            is_followed=has_further_victims,
         )
 
     def _retry_after(
         self,
         context: ReviewContext,
-        ruling: GuardDecision,
+        decision: GuardDecision,
         mode: SchedulerMode,
         nominees: Sequence[NominatedPod],
         *,
@@ -279,7 +278,7 @@ class Guard:
         uid, node = context.victim.uid, context.victim.node
         by = nominees[0].preemptor_key if nominees else ""
         seconds = guard.retry_after(
-            ruling,
+            decision,
             context.request_kind,
             is_asynchronous=mode is not SchedulerMode.UNKNOWN,
             is_short=is_short,
@@ -292,30 +291,34 @@ class Guard:
 
 
 def _relevant_preemptors(
-    ruling: GuardDecision, nominees: Sequence[NominatedPod]
+    decision: GuardDecision, nominees: Sequence[NominatedPod]
 ) -> Sequence[NominatedPod]:
-    """Return the pods for which another ruling is possible: for Kubernetes' own also of one that nobody may have.
+    """Return the pods for which the decision may differ.
 
-    Only where a scheduler turned it away. Without this, one that is merely being bound would end everybody's protection there.
+    For a system-critical pod it may differ also for a victim that no other pod may preempt, but
+    only if a scheduler found it unschedulable. Without this, a system-critical pod that is merely
+    being bound would end the protection of every pod there.
     """
-    possible = [one for one in nominees if one.was_unschedulable or not one.is_exempt]
-    if ruling.is_allowed or ruling.sets_mark:
+    possible = [
+        nominee for nominee in nominees if nominee.was_unschedulable or not nominee.is_exempt
+    ]
+    if decision.is_allowed or decision.sets_mark:
         return possible
-    return () if ruling.is_postponed else [one for one in possible if one.is_exempt]
+    return () if decision.is_postponed else [nominee for nominee in possible if nominee.is_exempt]
 
 
 def _too_many_requests(
-    request: GuardRequest, ruling: GuardDecision, seconds: int | None
+    request: GuardRequest, decision: GuardDecision, seconds: int | None
 ) -> AdmissionResponse:
-    assert ruling.violation is not None
+    assert decision.violation is not None
     return AdmissionResponse(
-        response.build_too_many_requests(request.uid, ruling.violation, seconds),
+        response.build_too_many_requests(request.uid, decision.violation, seconds),
         request.kind.kind,
-        _outcome(ruling),
+        _outcome(decision),
     )
 
 
-def _outcome(ruling: GuardDecision) -> str:
-    if ruling.is_allowed:
-        return WARNED if ruling.warning else ALLOWED
-    return PUT_OFF if ruling.is_postponed else REFUSED
+def _outcome(decision: GuardDecision) -> str:
+    if decision.is_allowed:
+        return WARNED if decision.warning else ALLOWED
+    return PUT_OFF if decision.is_postponed else REFUSED

@@ -1,4 +1,4 @@
-"""The mark that follows from a ruling: on the pod that was asked for, and on the others that its preemptor takes with it."""
+"""Marks pods after a decision: the pod under review, and the other victims of its preemptor."""
 
 import logging
 from collections.abc import Callable, Container
@@ -17,7 +17,7 @@ from .review_context import ReviewContext, ReviewContextReader
 _LOG = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 3
-"""To mark one to which no scheduler comes: a pod that changes meanwhile is read again."""
+"""To mark a pod that no scheduler will delete: a pod that changes meanwhile is read again."""
 
 
 class Marker:
@@ -33,7 +33,7 @@ class Marker:
         self._reader, self._contexts, self._evaluator, self._now = pods, contexts, evaluator, now
 
     async def mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
-        """Mark a pod as it was judged; `False` where it is not so any more. Raises `ApiError`."""
+        """Mark a pod; `False` if it changed since the decision. Raises `ApiError`."""
         changes = guard.mark_changes(
             context.request_kind,
             candidate.uid if candidate else "",
@@ -42,27 +42,28 @@ class Marker:
             is_for_sensitive=candidate is not None and candidate.is_sensitive,
         )
         metadata = context.victim.metadata
-        named = PodIdentity(context.victim.uid, context.namespace, metadata.name or "")
-        # At the version that was judged: an operator that has begun meanwhile must not have its phase overwritten.
-        return await self._reader.mark(named, changes, metadata.resourceVersion)
+        identity = PodIdentity(context.victim.uid, context.namespace, metadata.name or "")
+        # At the version under decision: if the operator has begun meanwhile, its phase must not be
+        # overwritten.
+        return await self._reader.mark(identity, changes, metadata.resourceVersion)
 
     async def mark_other_victims(
         self, marked: ReviewContext, chosen: VictimSet, candidate: PossiblePreemptor
     ) -> None:
-        """Mark the others that were chosen for the same preemptor, each ruled on as if it were asked for itself.
+        """Mark the other victims of the same preemptor, after a decision on each of them.
 
-        Of a gang that goes as a whole one is enough: the operator takes the rest.
+        Of a gang that is evicted as a unit one pod suffices: the operator evicts the others.
         """
         gangs = {marked.gang}
-        for fellow in (*chosen.victims, *chosen.victims_on_other_nodes):
-            if fellow.uid == marked.victim.uid:
+        for other in (*chosen.victims, *chosen.victims_on_other_nodes):
+            if other.uid == marked.victim.uid:
                 continue
             gangs.add(
                 await self._mark_other_victim(
-                    fellow,
+                    other,
                     candidate,
                     gangs,
-                    tries=_MAX_ATTEMPTS if fellow in chosen.victims_on_other_nodes else 1,
+                    tries=_MAX_ATTEMPTS if other in chosen.victims_on_other_nodes else 1,
                 )
             )
 
@@ -74,33 +75,34 @@ class Marker:
         *,
         tries: int,
     ) -> GangKey | None:
-        """Mark a pod, unless its gang is one of these; return the gang that is marked by that."""
+        """Mark a pod unless its gang is one of these; return the gang that the mark covers."""
         for _ in range(tries):
             try:
-                is_marked, gang = await self._try_to_mark(victim, candidate, gangs)
+                is_done, gang = await self._try_to_mark(victim, candidate, gangs)
             except ApiError as error:
-                # Of those on the node, it is found out when the scheduler comes to it.
+                # A victim on the node is marked later, when the scheduler deletes it.
                 extra = {"pod": f"{victim.namespace}/{victim.name}", "error": str(error)}
-                _LOG.info("fellow victim not marked", extra=extra)
-                if not error.status:
-                    # It does not answer, and its patience with this review is running out: then the first would go without notice.
+                _LOG.info("could not mark another victim of the same preemptor", extra=extra)
+                if error.is_unreachable:
+                    # The API server's timeout for this review runs out: on a timeout, the first
+                    # victim would be deleted without notice.
                     return None
                 continue
-            if is_marked:
+            if is_done:
                 return gang
         return None
 
     async def _try_to_mark(
-        self, fellow: PodIdentity, candidate: PossiblePreemptor, gangs: Container[GangKey | None]
+        self, identity: PodIdentity, candidate: PossiblePreemptor, gangs: Container[GangKey | None]
     ) -> tuple[bool, GangKey | None]:
-        """Return whether there is nothing left to do, and the gang that is marked by that."""
-        victim = await self._reader.find_pod(fellow.namespace, fellow.name)
-        if victim is None or victim.uid != fellow.uid:
+        """Return whether nothing is left to do, and the gang that the mark covers."""
+        victim = await self._reader.find_pod(identity.namespace, identity.name)
+        if victim is None or victim.uid != identity.uid:
             return True, None
-        case = await self._contexts.read(victim, fellow.namespace, RequestKind.PREEMPTION)
-        if case.gang is not None and case.gang in gangs:
+        context = await self._contexts.read(victim, identity.namespace, RequestKind.PREEMPTION)
+        if context.gang is not None and context.gang in gangs:
             return True, None
-        ruling = await self._evaluator.evaluate_for(case, candidate)
-        if not ruling.sets_mark:
+        decision = await self._evaluator.evaluate_for(context, candidate)
+        if not decision.sets_mark:
             return True, None
-        return await self.mark(case, candidate), case.gang
+        return await self.mark(context, candidate), context.gang

@@ -1,137 +1,143 @@
-"""The pending pods that a scheduler has nominated to a node, watched: there are as many as preemptions are under way."""
+"""Watches the pending pods with a nominated node: as many as there are preemptions under way."""
 
 import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from reprieve_policy.preemption import nominated_pods
 from reprieve_policy.preemption.nominated_pods import FreedCapacity, NominatedPod
 from reprieve_policy.preemption.selection.api_objects import Pod
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_webhooks.snapshot import pod_pruning
+from reprieve_webhooks.snapshot.informers import MAX_SILENCE_SECONDS
 
 from .scheduler_mode import SchedulerMode
 
 NOMINATION_WAIT_SECONDS = 0.5
-"""For a nomination that is on its way: where preemption is asynchronous it is written while the victim is deleted."""
-_MAX_SILENCE_SECONDS = 150.0
-"""Bookmarks come once a minute, and a watch that is silent for 90 s is begun anew: this one could not be."""
+"""To wait for a nomination: asynchronous preemption writes it while it deletes the victim."""
 _FORBIDDEN_RETRY_SECONDS = 10.0
 _RECENT_SECONDS = 1.0
-"""Asynchronous preemption nominates milliseconds before the deletion, or after. Synchronous too, where the pod before preempted on
-the same node: so it is only probable, and not even that where a deletion on the node was accepted just before it."""
+"""Asynchronous preemption nominates milliseconds before the deletion or after it. So does
+synchronous preemption if the previous pod preempted on the same node. So asynchronous preemption is
+only probable, and not even that if a deletion on the node was accepted just before."""
 _MAX_NODES = 5000
-"""Where deletions were accepted lately; the oldest go first where there are more."""
+"""Nodes with accepted deletions; beyond that, the oldest are forgotten."""
 _MAX_EMPTY_WAITS = 3
-"""Times in a row that nothing came, and nobody was nominated anywhere: each time a scheduling loop may have stood still."""
+"""Waits in a row without any nomination: each may have held up a scheduling loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A nomination, and since when it is known here."""
+    """A nominated pod, and since when this replica knows of the nomination."""
 
     nominee: NominatedPod
     since: float
 
 
 class NominatedPods:
-    """Finds whom a victim makes room for."""
+    """Finds the pods that a victim may make room for."""
 
     def __init__(self, api: Api, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.monotonic = monotonic
         self._changed = asyncio.Event()
         self._empty_waits = 0
-        self._accepted_deletions: dict[str, float] = {}
+        self._accepted_deletions: BoundedDict[str, float] = BoundedDict(_MAX_NODES)
         self.reflector: Reflector[Pod, Nomination] = Reflector(
             api,
             object_path("pods"),
             Pod,
             self._keep,
             params={"fieldSelector": "status.nominatedNodeName!=,spec.nodeName="},
-            # Who does without the guard grants no such right, and waits for no such list.
+            # Without the guard, this permission is missing; readiness must not wait for the list.
             absent_retry_seconds=_FORBIDDEN_RETRY_SECONDS,
-            absent_statuses=(403,),
+            absent_statuses=(HTTPStatus.FORBIDDEN,),
         )
 
     @property
     def is_fresh(self) -> bool:
-        """True where it is known who is nominated: listed, and heard of lately."""
-        return self.reflector.is_served and self.reflector.age_seconds <= _MAX_SILENCE_SECONDS
+        """True where the nominated pods are known: they are listed, and the watch is not silent."""
+        return self.reflector.is_served and self.reflector.age_seconds <= MAX_SILENCE_SECONDS
 
     def record_accepted_deletion(self, node: str) -> None:
-        """Take note that a scheduler may delete a pod of this node."""
-        self._accepted_deletions.pop(node, None)
+        """Record that a scheduler's deletion of a pod of this node was allowed."""
         self._accepted_deletions[node] = self.monotonic()
-        if len(self._accepted_deletions) > _MAX_NODES:
-            del self._accepted_deletions[next(iter(self._accepted_deletions))]
 
     async def possible_preemptors(
         self,
-        vacancy: FreedCapacity,
+        capacity: FreedCapacity,
         chosen_for: Collection[str],
         is_enough: Callable[[Sequence[NominatedPod]], bool],
     ) -> tuple[Sequence[NominatedPod], SchedulerMode]:
-        """Return for whom a victim may go, the most probable first, and how their nomination shows their scheduler's pace.
+        """Return the pods that a victim may make room for, and the mode of their scheduler.
 
-        `chosen_for`: the uids of those for whom the extender chose it, before all others the ones. Else it is who is turned away
-        and nominated while this is asked, or was a moment ago: of the others nobody knows why they are there. Where these are not
-        enough, another is waited for. Raises `ApiError` where nothing can be known.
+        The most probable preemptor is first; the time of its nomination shows the mode.
+        `chosen_for`: the uids of the pods for which the extender chose the victim; these come
+        before all others. Otherwise it is a pod that is unschedulable and gets its nomination
+        during this call, or got it a moment ago: why the others are nominated is unknown. If
+        `is_enough` rejects them, the call waits for another one. Raises `ApiError` if the nominated
+        pods are unknown.
         """
         if not self.is_fresh:
-            raise ApiError(0, "NotKnown", "nobody knows now which pods are nominated")
-        before = self._candidates(vacancy)
-        fresh = _unschedulable(self._candidates(vacancy, since=self.monotonic() - _RECENT_SECONDS))
-        chosen = _with_uids(before, chosen_for)
+            raise ApiError(0, "NotKnown", "the nominated pods are not known now")
+        known = self._candidates(capacity)
+        recent = _unschedulable(
+            self._candidates(capacity, since=self.monotonic() - _RECENT_SECONDS)
+        )
+        chosen = _with_uids(known, chosen_for)
         if chosen:
             return chosen, SchedulerMode.PROBABLY_ASYNCHRONOUS if _with_uids(
-                fresh, chosen_for
+                recent, chosen_for
             ) else SchedulerMode.UNKNOWN
-        # A nomination of a moment ago says nothing where the victim was chosen for another pod, whose own is on its way.
-        probable = [] if chosen_for else fresh
+        # A recent nomination shows nothing if the extender chose the victim for another pod, whose
+        # nomination will come.
+        probable = [] if chosen_for else recent
         if probable and not self._follow_accepted_deletion(probable):
             return probable, SchedulerMode.PROBABLY_ASYNCHRONOUS
-        known = probable or before
-        if is_enough(known) or self._empty_waits >= _MAX_EMPTY_WAITS:
-            return known, SchedulerMode.UNKNOWN
-        new = await self._wait_for_new(vacancy, {one.uid for one in before}, chosen_for)
+        nominees = probable or known
+        if is_enough(nominees) or self._empty_waits >= _MAX_EMPTY_WAITS:
+            return nominees, SchedulerMode.UNKNOWN
+        new = await self._wait_for_new(capacity, {one.uid for one in known}, chosen_for)
         self._empty_waits += not new
-        return (new, SchedulerMode.ASYNCHRONOUS) if new else (known, SchedulerMode.UNKNOWN)
+        return (new, SchedulerMode.ASYNCHRONOUS) if new else (nominees, SchedulerMode.UNKNOWN)
 
-    def exempt_preemptors(self, vacancy: FreedCapacity) -> list[NominatedPod]:
-        """Return Kubernetes' own among those for whom a victim may go, whoever is more probable."""
-        return [one for one in _unschedulable(self._candidates(vacancy)) if one.is_exempt]
+    def exempt_preemptors(self, capacity: FreedCapacity) -> list[NominatedPod]:
+        """Return the system-critical pods that a victim may make room for."""
+        return [one for one in _unschedulable(self._candidates(capacity)) if one.is_exempt]
 
-    def _candidates(self, vacancy: FreedCapacity, since: float = -math.inf) -> list[NominatedPod]:
-        seen = (one.nominee for one in self.reflector.items.values() if one.since >= since)
-        return nominated_pods.possible_preemptors(seen, vacancy)
+    def _candidates(self, capacity: FreedCapacity, since: float = -math.inf) -> list[NominatedPod]:
+        nominees = (one.nominee for one in self.reflector.items.values() if one.since >= since)
+        return nominated_pods.possible_preemptors(nominees, capacity)
 
     def _follow_accepted_deletion(self, nominees: Sequence[NominatedPod]) -> bool:
-        """True where one of these nominations came so soon after a deletion on its node was accepted that it may be its end.
+        """True where one of these nominations came so soon after an accepted deletion on its node.
 
-        Without this, a synchronous scheduler that has placed a pod there would be told to wait with the next pod's victim.
+        It may then belong to that deletion. Without this, a synchronous scheduler that has placed a
+        pod there would get a `retryAfterSeconds` for the next pod's victim.
         """
-        uids, least = {one.uid for one in nominees}, self.monotonic() - 2 * _RECENT_SECONDS
-        seen = (one for one in self.reflector.items.values() if one.nominee.uid in uids)
+        uids, earliest = {one.uid for one in nominees}, self.monotonic() - 2 * _RECENT_SECONDS
+        nominations = (one for one in self.reflector.items.values() if one.nominee.uid in uids)
         return any(
-            least <= self._accepted_deletions.get(one.nominee.node, -math.inf) <= one.since
-            for one in seen
+            earliest <= self._accepted_deletions.get(one.nominee.node, -math.inf) <= one.since
+            for one in nominations
         )
 
     async def _wait_for_new(
-        self, vacancy: FreedCapacity, known: Collection[str], chosen_for: Collection[str]
+        self, capacity: FreedCapacity, known: Collection[str], chosen_for: Collection[str]
     ) -> list[NominatedPod]:
-        """Return who is turned away and nominated meanwhile; of several, those for whom the victim was chosen."""
+        """Return unschedulable pods that are nominated meanwhile; first those in `chosen_for`."""
         found: list[NominatedPod] = []
         try:
             async with asyncio.timeout(NOMINATION_WAIT_SECONDS):
                 while True:
                     found = [
                         one
-                        for one in _unschedulable(self._candidates(vacancy))
+                        for one in _unschedulable(self._candidates(capacity))
                         if one.uid not in known
                     ]
                     chosen = _with_uids(found, chosen_for)
@@ -143,21 +149,21 @@ class NominatedPods:
 
     def _keep(self, pod: Pod) -> Nomination:
         self._empty_waits = 0
-        # Whoever waits goes on once the watch has stored it.
+        # The tasks that wait continue once the watch has stored the pod.
         self._changed.set()
         self._changed = asyncio.Event()
-        found = NominatedPod(pod=pod_pruning.prune(pod)[0])
-        return Nomination(found, self._known_since(found))
+        nominee = NominatedPod(pod=pod_pruning.prune(pod)[0])
+        return Nomination(nominee, self._known_since(nominee))
 
-    def _known_since(self, found: NominatedPod) -> float:
-        metadata = found.pod.metadata
+    def _known_since(self, nominee: NominatedPod) -> float:
+        metadata = nominee.pod.metadata
         before = self.reflector.items.get((metadata.namespace or "", metadata.name or ""))
         if before is not None and (before.nominee.uid, before.nominee.node) == (
-            found.uid,
-            found.node,
+            nominee.uid,
+            nominee.node,
         ):
             return before.since
-        # What the first list has may be of any time.
+        # A nomination in the first list may be of any age.
         return self.monotonic() if self.reflector.is_synced else -math.inf
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""What the guard reads of pods, beyond what rules read of them."""
+"""The fields of pods that the guard reads, beyond those that rules read."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where a pod is, and with which native group."""
+    """The node of a pod and its native group."""
 
     nodeName: str | None = None
     schedulingGroup: SchedulingGroup | None = None
@@ -22,48 +22,48 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPod:
-    """A pod of which nothing else matters."""
+    """A pod with only its placement."""
 
     spec: Placement = field(default_factory=Placement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedPodMeta(ObjectMeta):
-    """Metadata with what a precondition needs."""
+    """Metadata with the version that a precondition needs."""
 
     resourceVersion: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedPod(Pod):
-    """A pod that somebody wants gone."""
+    """A pod whose deletion or eviction is under review."""
 
     metadata: GuardedPodMeta = field(default_factory=GuardedPodMeta)
 
     @property
     def uid(self) -> str:
-        """Which pod it is: a name alone may be another pod's tomorrow."""
+        """The identity of the pod: its name may later belong to another pod."""
         return self.metadata.uid or ""
 
     @property
     def node(self) -> str:
-        """Where it runs; empty where it does not."""
+        """The node of the pod; empty if it has none."""
         return self.spec.nodeName or ""
 
     @property
     def is_terminating(self) -> bool:
-        """True for one that has ended, or is being deleted."""
+        """True if the pod has ended or is being deleted."""
         return self.metadata.deletionTimestamp is not None or self.status.phase in _ENDED
 
     @property
     def state(self) -> Eviction | None:
-        """The soft eviction that it carries; one that cannot be read counts as none."""
+        """The state of its soft eviction; `None` also if it cannot be parsed."""
         text = annotations_of(self.metadata).get(keys.EVICTION)
         return None if text is None else eviction.parse(text)
 
     @property
     def has_pending_mark(self) -> bool:
-        """True where it carries a mark that the operator will take up."""
+        """True where the pod carries a mark that the operator will handle."""
         labels, annotations = labels_of(self.metadata), annotations_of(self.metadata)
         if labels.get(keys.SOFT_EVICTION) == mark.MARKED:
             return isinstance(mark.read(labels, annotations), mark.Mark)

@@ -1,4 +1,8 @@
-"""The guard's calls: the pod that an eviction names, its budgets, its Job, its native group, a preemptor's other victims, the mark."""
+"""The guard's calls to the API server.
+
+It reads the pod that an eviction names, its budgets, its Job, its native group and the other
+victims of a preemptor, and it writes the mark.
+"""
 
 import logging
 import math
@@ -36,7 +40,6 @@ from .objects import GuardedPod, PlacedPod
 
 _LOG = logging.getLogger(__name__)
 
-_NOT_FOUND, _CONFLICT = 404, 409
 _NAMESPACES_AT_FULL_RATE = 4
 _LIMITS = {
     RequestKind.PREEMPTION: DEFAULT_LIMITS,
@@ -45,21 +48,25 @@ _LIMITS = {
         per_namespace=DEFAULT_LIMITS.total,
     ),
 }
-"""Whoever may evict pods may evict as many as he likes: what is asked for them is bounded in each namespace, and for itself.
-Without this, one tenant would have everybody's drains refused, or preempted pods deleted without notice."""
+"""A user who may evict pods may evict any number: the reads for evictions have limits of their own,
+in total and in each namespace. Without this, one tenant could have the drains of all others
+refused, or preempted pods deleted without notice."""
 _MAX_VICTIM_LIST_BYTES = 16 * 1024 * 1024
-"""Looked at for one preemptor's: a victim has some 3 to 10 KB, and whoever may delete pods of his own may mark as many, each of 1.5 MB."""
+"""Read to find the victims of one preemptor. A victim has some 3 to 10 KB, but a user who may
+delete pods of their own may mark many, each of 1.5 MB."""
 _MAX_BUDGETS = 200
-"""Of a namespace; where there are more, nobody knows which of them are about a pod."""
+"""Budgets of a namespace; if there are more, those that select a pod are unknown."""
 _MAX_BUDGET_LIST_BYTES = 1024 * 1024
-"""Of their list; a usual budget has about one thousand. Whoever may create budgets may fill etcd's 1.5 MB with each: without this, they
-fill our memory."""
+"""Bytes of their list; a usual budget has about one thousand. A user who may create budgets may
+fill etcd's 1.5 MB with each. Without this, they would fill the memory of the webhooks."""
 _MAX_NODE_LIST_BYTES = 8 * 1024 * 1024
-"""Of one namespace's pods on a node."""
+"""Bytes of the list of one namespace's pods on a node."""
 _LIST_TIMEOUT_SECONDS = 0.3
-"""The API server waits for three, for the pod, its group and the mark too, and then evicts a pod that nobody was told of."""
+"""The API server waits for three seconds, in which the pod, its group and the mark need calls too;
+then it evicts the pod without notice."""
 _LOG_INTERVAL_SECONDS = 60.0
-"""After it was said that something was not read. Without this, a drain would say it once a second for each namespace."""
+"""Between two warnings that something could not be read. Without this, a drain would log one a
+second for each namespace."""
 
 
 class _GuardedPodList(msgspec.Struct, gc=False):
@@ -85,24 +92,26 @@ class GuardReader:
     def __init__(self, api: Api, *, timeout_seconds: float) -> None:
         self._api, self._timeout_seconds = api, timeout_seconds
         self._pod_getters = {
-            door: CachedGetter(
-                api, GuardedPod, timeout_seconds=timeout_seconds, ttl_seconds=0.0, limits=bounds
+            request_kind: CachedGetter(
+                api, GuardedPod, timeout_seconds=timeout_seconds, ttl_seconds=0.0, limits=limits
             )
-            for door, bounds in _LIMITS.items()
+            for request_kind, limits in _LIMITS.items()
         }
         self._job_getter = CachedGetter(api, Job, timeout_seconds=timeout_seconds)
         self._walltimes = FirstSeenWalltimes()
         self._pod_group_getters = {
-            door: CachedGetter(api, PodGroup, timeout_seconds=timeout_seconds, limits=bounds)
-            for door, bounds in _LIMITS.items()
+            request_kind: CachedGetter(
+                api, PodGroup, timeout_seconds=timeout_seconds, limits=limits
+            )
+            for request_kind, limits in _LIMITS.items()
         }
         self._node_getter = CachedGetter(api, Node, timeout_seconds=timeout_seconds)
         self._budget_lists: SingleFlight[str, Sequence[PodDisruptionBudget]] = SingleFlight(
             TTL_SECONDS
         )
         self._logged_at: dict[str, float] = {}
-        # Remembered for no longer than it is on its way: it would lack the mark that was written a moment ago, and its preemptor, which
-        # may come again within 20 ms, would get a second set.
+        # Not cached after the call: a cached list would lack a mark that was written a moment ago.
+        # The preemptor may retry within 20 ms, and would get a second set of victims.
         self._victim_lists: SingleFlight[str, Sequence[GuardedPod]] = SingleFlight(0.0)
         self._groups_on_nodes: SingleFlight[tuple[str, str], frozenset[str]] = SingleFlight(
             TTL_SECONDS
@@ -111,7 +120,10 @@ class GuardReader:
     async def find_pod(
         self, namespace: str, name: str, request_kind: RequestKind = RequestKind.PREEMPTION
     ) -> GuardedPod | None:
-        """Return a pod as it is now, `None` where there is none; `door`: for which it is asked."""
+        """Return a pod as it is now, `None` if it does not exist.
+
+        `request_kind` selects the rate limit.
+        """
         return await self._pod_getters[request_kind].find("pods", name, namespace)
 
     async def job_walltime(self, pod: GuardedPod, namespace: str) -> Walltime | None:
@@ -127,7 +139,7 @@ class GuardReader:
     async def find_pod_group(
         self, pod: Pod, namespace: str, request_kind: RequestKind = RequestKind.PREEMPTION
     ) -> PodGroupInfo | None:
-        """Return the PodGroup that the pod names, `None` where there is none or the API server serves none."""
+        """Return the PodGroup that the pod names; `None` without one, or without that API."""
         name = pod_group_name_of(pod.spec.schedulingGroup)
         if not name:
             return None
@@ -135,16 +147,16 @@ class GuardReader:
         return None if group is None else pod_group.read(group)
 
     async def runs_group_on(self, node: str, pod: GuardedPod, namespace: str) -> bool | None:
-        """True where a pod of the same native group is on that node; `None` where that cannot be known now."""
+        """True if a pod of the same native group is on that node; `None` if that is unknown now."""
         key = (namespace, node)
         try:
-            there = await self._groups_on_nodes.do(key, partial(self._list_groups, *key))
+            groups = await self._groups_on_nodes.do(key, partial(self._list_groups, *key))
         except (ApiError, msgspec.MsgspecError):
             return None
-        return pod_group_name_of(pod.spec.schedulingGroup) in there
+        return pod_group_name_of(pod.spec.schedulingGroup) in groups
 
     async def _list_groups(self, namespace: str, node: str) -> frozenset[str]:
-        """Return the native groups of which a namespace's pods are on a node, as the API server's cache has them."""
+        """Return the native groups of a namespace's pods on a node, from the API server's cache."""
         text = await self._api.request(
             "GET",
             object_path("pods", namespace),
@@ -152,21 +164,21 @@ class GuardReader:
             timeout_seconds=min(self._timeout_seconds, _LIST_TIMEOUT_SECONDS),
             max_bytes=_MAX_NODE_LIST_BYTES,
         )
-        there = (
+        specs = (
             pod.spec
             for pod in deep.decode(text, _PlacedPodList).items or ()
             if pod.spec.nodeName == node
         )
         return frozenset(
-            name for spec in there if (name := pod_group_name_of(spec.schedulingGroup))
+            name for spec in specs if (name := pod_group_name_of(spec.schedulingGroup))
         )
 
     async def find_node(self, name: str) -> Node | None:
-        """Return a node, `None` where there is none."""
+        """Return a node, `None` if it does not exist."""
         return await self._node_getter.find("nodes", name)
 
     async def is_blocked_by_budget(self, pod: GuardedPod, namespace: str) -> bool:
-        """True where a PodDisruptionBudget is known to allow no eviction of the pod now."""
+        """True where a known PodDisruptionBudget does not allow the eviction of the pod now."""
         try:
             budgets = await self._budget_lists.do(namespace, partial(self._list_budgets, namespace))
         except RateLimitedError as error:
@@ -175,9 +187,10 @@ class GuardReader:
         return eviction_pdb.is_eviction_blocked(pod, budgets)
 
     async def _list_budgets(self, namespace: str) -> Sequence[PodDisruptionBudget]:
-        """Return a namespace's budgets, or none: its pods are then asked to save, perhaps in vain, and held all the same.
+        """Return a namespace's budgets, or none if they cannot be read.
 
-        That they cannot be read is an answer as well. Without this, each eviction of a drain would ask again.
+        Its pods are then notified, perhaps in vain, and the budgets hold them all the same. The
+        failure is cached as well. Without this, each eviction of a drain would read them again.
         """
         path, params = object_path("poddisruptionbudgets", namespace), {"limit": str(_MAX_BUDGETS)}
         seconds = min(self._timeout_seconds, _LIST_TIMEOUT_SECONDS)
@@ -189,44 +202,45 @@ class GuardReader:
                 timeout_seconds=seconds,
                 max_bytes=_MAX_BUDGET_LIST_BYTES,
             )
-            found = deep.decode(text, _BudgetList)
+            budgets = deep.decode(text, _BudgetList)
         except (ApiError, msgspec.MsgspecError) as error:
             self._log_unread_budgets(namespace, str(error))
             return ()
-        if found.metadata.continue_:
+        if budgets.metadata.continue_:
             self._log_unread_budgets(namespace, f"more than {_MAX_BUDGETS}")
             return ()
-        return found.items or ()
+        return budgets.items or ()
 
-    def _log_unread_budgets(self, namespace: str, why: str) -> None:
+    def _log_unread_budgets(self, namespace: str, reason: str) -> None:
         self._log_rate_limited(
-            "budgets not read, pods are asked to save as if there were none",
-            {"namespace": namespace, "error": why},
+            "could not read budgets; pods are notified as if there were none",
+            {"namespace": namespace, "error": reason},
         )
 
-    def _log_rate_limited(self, what: str, extra: Mapping[str, str]) -> None:
+    def _log_rate_limited(self, message: str, extra: Mapping[str, str]) -> None:
         now = time.monotonic()
-        if now - self._logged_at.get(what, -math.inf) >= _LOG_INTERVAL_SECONDS:
-            self._logged_at[what] = now
-            _LOG.warning(what, extra=extra)
+        if now - self._logged_at.get(message, -math.inf) >= _LOG_INTERVAL_SECONDS:
+            self._logged_at[message] = now
+            _LOG.warning(message, extra=extra)
 
     async def pods_under_eviction(self) -> Sequence[GuardedPod]:
-        """Return the pods that are asked to go, as the API server's cache has them; none where they cannot be read now.
+        """Return the pods under eviction, from the API server's cache; none if they cannot be read.
 
-        A preemptor may then get a second set, whose pods have notice. Without this, who marks enough pods of his own would have all
-        victims go without notice; and if every preemptor counted as one that has a set, nobody could preempt while they are there.
+        A preemptor may then get a second set of victims, which get notice as well. Without this, a
+        user could mark many pods of their own and so deprive every other victim of notice. And if
+        every preemptor counted as one that has a set, no pod could preempt while they exist.
         """
         try:
             return await self._victim_lists.do("", self._list_pods_under_eviction)
         except (ApiError, msgspec.MsgspecError, RecursionError) as error:
             self._log_rate_limited(
-                "victims under way not read, a preemptor may get a second set",
+                "could not read pods under eviction; a preemptor may get a second set of victims",
                 {"error": str(error)},
             )
             return ()
 
     async def _list_pods_under_eviction(self) -> Sequence[GuardedPod]:
-        """Return them; the API server's cache heeds no limit, so what is read is bounded here."""
+        """Read them; the API server's cache ignores `limit`, so the size is limited here."""
         text = await self._api.request(
             "GET",
             object_path("pods"),
@@ -234,11 +248,12 @@ class GuardReader:
             timeout_seconds=self._timeout_seconds,
             max_bytes=_MAX_VICTIM_LIST_BYTES,
         )
-        # What is too deep is not pruned: of so many bytes that takes a second, in which nobody is answered.
+        # Values that are nested too deep are not pruned first: that takes a second for this many
+        # bytes, in which no review is answered.
         return msgspec.json.decode(text, type=_GuardedPodList).items or ()
 
     async def mark(self, pod: PodIdentity, changes: Iterable[MetadataChange], version: str) -> bool:
-        """Write the mark to this very pod; `False` where it is not at this version any more, or is gone."""
+        """Write the mark to this pod; `False` if it has changed since this version, or is gone."""
         metadata: dict[str, object] = {"uid": pod.uid, "resourceVersion": version}
         written: dict[str, dict[str, str]] = {}
         for change in changes:
@@ -255,7 +270,7 @@ class GuardReader:
                 timeout_seconds=self._timeout_seconds,
             )
         except ApiError as error:
-            if error.status not in (_NOT_FOUND, _CONFLICT):
-                raise
-            return False
+            if error.is_not_found or error.is_conflict:
+                return False
+            raise
         return True

@@ -1,28 +1,31 @@
-"""What a replica remembers of those that it refused: how often they came, never whether they are owed notice.
+"""What a replica remembers of the pods whose deletion it refused: how often a scheduler retried.
 
-All of it may be lost at any instant, and another replica knows another part of it: it only keeps the calls few.
+It never decides whether a pod gets notice, and only reduces the number of calls. It may be lost at
+any time, and each replica knows only the refusals of its own.
 """
 
 import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+
+from reprieve_runtime.bounded_dict import BoundedDict
 
 _MAX_PODS = 5000
-"""Pods; the oldest go first where there are more."""
+"""Pods; beyond that, the oldest are forgotten."""
 _RECENT_SECONDS = 60.0
 _IMMEDIATE_SECONDS = 1.0
-"""Asynchronous preemption comes back, after an error, in 20 ms; synchronous as often as pods end in the cluster, rarely so many."""
+"""Asynchronous preemption retries 20 ms after an error. Synchronous preemption retries as often as
+pods end in the cluster, which are rarely as many."""
 _MIN_IMMEDIATE_RETRIES = 5
-"""Refusals at once, one after the other. Fewer are also what so many pods of a Job bring that a synchronous scheduler tries in turn."""
+"""Immediate retries in a row. Fewer may also come from the pods of a Job, which a synchronous
+scheduler tries in turn."""
 _MAX_GANG_DELETIONS = 16
-"""Of pods of one gang that are waited for: each has its preemptor ask for all that are left. So many are not told from others' ends."""
+"""Pods of one gang that are waited for: after each deletion, the preemptor retries all that are
+left. More retries than these may come from other pods that end."""
 _FREQUENT_SECONDS_PER_VICTIM = 2.0
-"""For each victim of a gang: asked for no oftener they bring one call a second, of which each of two replicas sees a half."""
-
-
-T = TypeVar("T")
+"""For each victim of a gang: at this interval they cause one call a second, half of them at each of
+two replicas."""
 
 
 @dataclass(slots=True)
@@ -31,32 +34,36 @@ class _Refusal:
     refused_at: float
     preemptor: str
     immediate_retries: int
-    """Times in a row, without a pause, that the same preemptor was refused without a time."""
+    """Refusals of the same preemptor in a row, without a pause and without `retryAfterSeconds`."""
     retries_after_not_found: int
-    """Times in a row, with hardly a pause, that it was told that the pod is gone."""
+    """404 answers to it in a row, with hardly a pause."""
 
 
 class RefusalHistory:
-    """The pods that were refused lately, by uid.
+    """The pods whose deletion by a scheduler was refused recently, by uid.
 
-    An eviction says nothing of a scheduler. Without this, whoever may evict his pod could keep a preemptor from ever being known to
-    insist on it, and the pods of a drain would count as so many victims that a preemptor waits for.
+    Evictions do not count: they show nothing of a scheduler. If they did, a user who may evict a
+    pod could hide that a preemptor retries without a pause, and the pods of a drain would count as
+    victims that a preemptor waits for.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._refusals: dict[str, _Refusal] = {}
-        """To schedulers."""
-        self._marked_since: dict[str, float] = {}
-        """Since when each is seen with a mark that nobody takes up."""
+        self._refusals: BoundedDict[str, _Refusal] = BoundedDict(_MAX_PODS)
+        """Refusals of a scheduler's deletion, the latest last."""
+        self._marked_since: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
+        """Since when each pod carries a mark that no operator handles."""
 
     def unhandled_mark_seconds(self, uid: str) -> float:
-        """Return for how long this pod has been seen with a mark that nobody took up."""
+        """Return for how long this pod has carried a mark that no operator handles."""
         since = self._marked_since.get(uid)
         return 0.0 if since is None else self._monotonic() - since
 
     def retries_at_once(self, uid: str, by: str) -> bool:
-        """True where one preemptor, refused without a time, comes again and again: its scheduling loop does not stand still."""
+        """True where a preemptor retries at once, again and again, without `retryAfterSeconds`.
+
+        Its scheduling loop then does not stand still: preemption is asynchronous.
+        """
         known = self._refusals.get(uid)
         return (
             known is not None
@@ -66,65 +73,73 @@ class RefusalHistory:
         )
 
     def count_recent_victims(self, node: str, uid: str, by: str) -> int:
-        """Return how many victims of the node, or of the same preemptor elsewhere, were refused lately, this one among them."""
+        """Return how many pods of the node, or victims of the preemptor, were refused recently.
+
+        This pod counts as well.
+        """
         since = self._monotonic() - _RECENT_SECONDS
-        # Whoever was refused last is put last.
-        lately = itertools.takewhile(
-            lambda found: found[1].refused_at > since, reversed(self._refusals.items())
+        # The latest refusal is last.
+        recent = itertools.takewhile(
+            lambda entry: entry[1].refused_at > since, reversed(self._refusals.items())
         )
         return len(
             {
                 uid,
                 *(
                     other
-                    for other, one in lately
-                    if one.node == node or (by and one.preemptor == by)
+                    for other, refusal in recent
+                    if refusal.node == node or (by and refusal.preemptor == by)
                 ),
             }
         )
 
     def retries_despite_not_found(self, uid: str, node: str, by: str) -> bool:
-        """True where telling one preemptor that a pod is gone no longer keeps it from asking often.
+        """True where a preemptor retries often although it was answered with 404.
 
-        It is woken by each pod that ends anywhere. The gang's own ends are as many as its pods, and don't count.
+        Each pod that ends anywhere in the cluster wakes it. The ends of the gang's own pods do not
+        count.
         """
         known = self._refusals.get(uid)
-        own = min(_MAX_GANG_DELETIONS, self.count_recent_victims(node, uid, by))
+        gang_deletions = min(_MAX_GANG_DELETIONS, self.count_recent_victims(node, uid, by))
         return (
             known is not None
-            and known.retries_after_not_found > max(_MIN_IMMEDIATE_RETRIES, own)
+            and known.retries_after_not_found > max(_MIN_IMMEDIATE_RETRIES, gang_deletions)
             and self._is_recent(known, by)
         )
 
-    def observe_mark(self, uid: str, *, is_asked: bool) -> None:
-        """Take note that somebody has to come again for a pod, and whether it carries a mark that nobody took up."""
+    def observe_mark(self, uid: str, *, has_pending_mark: bool) -> None:
+        """Record whether a refused pod carries a mark that no operator handles."""
         since = self._marked_since.pop(uid, None)
-        if is_asked:
-            _put(self._marked_since, uid, self._monotonic() if since is None else since)
+        if has_pending_mark:
+            self._marked_since[uid] = self._monotonic() if since is None else since
 
     def record_refusal(self, uid: str, node: str, *, by: str, was_timed: bool) -> None:
-        """Take note that a scheduler has to come again for a pod."""
+        """Record that the deletion of a pod was refused; `was_timed`: with `retryAfterSeconds`."""
         before = self._refusals.pop(uid, None)
-        is_again = before is not None and before.preemptor == by and self._is_immediate(before)
-        in_vain = 0 if was_timed else 1 + (before.immediate_retries if before and is_again else 0)
-        # Who sleeps over the pod by now asks rarely, and would ask often again.
-        gone = before.retries_after_not_found if before and self._is_recent(before, by) else 0
-        _put(self._refusals, uid, _Refusal(node, self._monotonic(), by, in_vain, gone))
+        is_retry = before is not None and before.preemptor == by and self._is_immediate(before)
+        immediate = 0 if was_timed else 1 + (before.immediate_retries if before and is_retry else 0)
+        # A scheduler that waits for this pod by now retries rarely. It would retry often again if
+        # this count were lost.
+        not_found = before.retries_after_not_found if before and self._is_recent(before, by) else 0
+        self._refusals[uid] = _Refusal(node, self._monotonic(), by, immediate, not_found)
 
     def record_not_found(self, uid: str, node: str, *, by: str) -> None:
-        """Take note that a scheduler is told that a pod is gone, and will ask for it once more whenever one ends anywhere."""
-        often = _FREQUENT_SECONDS_PER_VICTIM * self.count_recent_victims(node, uid, by)
+        """Record that the deletion of a pod was answered with 404.
+
+        The scheduler retries whenever a pod ends anywhere.
+        """
+        often_seconds = _FREQUENT_SECONDS_PER_VICTIM * self.count_recent_victims(node, uid, by)
         before = self._refusals.pop(uid, None)
         is_often = (
             before is not None
             and before.preemptor == by
-            and self._monotonic() - before.refused_at < often
+            and self._monotonic() - before.refused_at < often_seconds
         )
-        gone = 1 + (before.retries_after_not_found if before and is_often else 0)
-        _put(self._refusals, uid, _Refusal(node, self._monotonic(), by, 0, gone))
+        not_found = 1 + (before.retries_after_not_found if before and is_often else 0)
+        self._refusals[uid] = _Refusal(node, self._monotonic(), by, 0, not_found)
 
     def forget(self, uid: str) -> None:
-        """A scheduler may have the pod."""
+        """Forget a pod whose deletion was allowed."""
         self._refusals.pop(uid, None)
         self._marked_since.pop(uid, None)
 
@@ -133,9 +148,3 @@ class RefusalHistory:
 
     def _is_immediate(self, known: _Refusal) -> bool:
         return self._monotonic() - known.refused_at < _IMMEDIATE_SECONDS
-
-
-def _put(kept: dict[str, T], uid: str, value: T) -> None:
-    kept[uid] = value
-    if len(kept) > _MAX_PODS:
-        del kept[next(iter(kept))]

@@ -1,8 +1,14 @@
-"""Reading the two reviews that the guard gets: the deletion of a pod, which holds the pod, and an eviction, which names it."""
+"""Decodes the guard's reviews: a deletion contains the pod, and an eviction names it."""
 
 import msgspec
 
-from reprieve_webhooks.admission.review import API_VERSION, GroupVersionKind, Malformed, UserInfo
+from reprieve_webhooks.admission.review import (
+    API_VERSION,
+    GroupVersionKind,
+    Malformed,
+    UserInfo,
+    decode,
+)
 
 from .objects import GuardedPod
 
@@ -22,7 +28,7 @@ class _Eviction(msgspec.Struct, gc=False, rename="camel"):
 
 
 class GuardRequest(msgspec.Struct, gc=False, rename="camel"):
-    """Somebody wants a pod gone."""
+    """The deletion or eviction of a pod."""
 
     uid: str
     operation: str
@@ -46,17 +52,17 @@ class GuardRequest(msgspec.Struct, gc=False, rename="camel"):
 
     @property
     def is_dry_run(self) -> bool:
-        """True where nothing is to happen; an eviction says it in its body, which is what `kubectl drain` sends."""
+        """True for a dry run; an eviction states it in its body, as `kubectl drain` does."""
         options = self.object.delete_options if self.object else None
         return bool(self.dry_run) or bool(options and options.dry_run)
 
     def matches(self, pod: GuardedPod) -> bool:
-        """False where an eviction is of another pod of that name, or of another state of it: the API server will refuse it."""
+        """False if the preconditions of an eviction do not hold: the API server will refuse it."""
         options = self.object.delete_options if self.object else None
-        asked = options.preconditions if options else None
-        if asked is None:
+        preconditions = options.preconditions if options else None
+        if preconditions is None:
             return True
-        return asked.uid in (None, pod.uid) and asked.resource_version in (
+        return preconditions.uid in (None, pod.uid) and preconditions.resource_version in (
             None,
             pod.metadata.resourceVersion,
         )
@@ -71,15 +77,10 @@ _DECODER = msgspec.json.Decoder(_GuardReview)
 
 
 def parse(body: bytes) -> GuardRequest | Malformed:
-    """Return the request of a review."""
-    try:
-        review = _DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        return Malformed(f"not an AdmissionReview: {error}")
-    except (msgspec.DecodeError, RecursionError) as error:
-        return Malformed(f"not JSON: {error}")
-    except UnicodeDecodeError:
-        return Malformed("not JSON: not UTF-8")
+    """Decode the request of a review."""
+    review = decode(_DECODER, body, "an AdmissionReview")
+    if isinstance(review, Malformed):
+        return review
     if review.api_version != API_VERSION:
         return Malformed(f"apiVersion must be {API_VERSION}")
     return review.request or Malformed("not an AdmissionReview: no request")

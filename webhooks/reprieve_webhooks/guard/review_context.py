@@ -1,4 +1,4 @@
-"""One pod that somebody wants gone, and what is known of it before it is ruled on."""
+"""A pod whose deletion or eviction is under review, and the facts needed to decide on it."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,53 +26,56 @@ class FactsReader(Protocol):
     """The facts of a running cluster."""
 
     async def facts_for(self, request: review.AdmissionRequest, resource: Resource) -> Facts:
-        """Return what the policy may know of this object."""
+        """Return the facts for this object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
-    """A pod, who asks for it, and the facts that hold for it."""
+    """A pod under review, the kind of the request, and the facts that hold for the pod."""
 
     victim: GuardedPod
     namespace: str
     request_kind: RequestKind
     facts: Facts
     job_walltime: Walltime | None
-    """Of the Job that the pod belongs to."""
+    """The walltime of the Job that the pod belongs to."""
     pod_group: PodGroupInfo | None
     """The PodGroup that the pod names."""
     takes_whole_gang: bool = False
-    """It was chosen with all of its gang, which does not go as a whole by its own word."""
+    """The extender chose all of its gang, which does not ask to be evicted as a unit."""
 
     @property
     def evicted_as_a_unit(self) -> bool:
-        """True for one of a gang of which all go."""
+        """True for a member of a gang that is evicted as a unit."""
         return snapshot_builder.evicted_as_a_unit(self.victim, self.pod_group)
 
     @property
     def gang(self) -> GangKey | None:
-        """The gang that goes with it; `None` for one that goes alone."""
+        """The gang that is evicted with the pod; `None` if the pod is evicted alone."""
         found = membership.read(self.victim.view) if self.evicted_as_a_unit else None
         return None if found is None else GangKey(self.namespace, disruption.identity_of(found))
 
     @property
     def priority_to_exceed(self) -> int:
-        """Whoever's priority is not above this preempts it by no scheduler's reckoning: not all go by the PodGroup's."""
+        """A pod whose priority is not above this cannot be the preemptor, for any scheduler.
+
+        The lower of two priorities, because not all schedulers use the PodGroup's.
+        """
         own = self.victim.spec.priority or 0
         return min(own, pod_group.priority_of(own, self.pod_group))
 
     @property
     def nomination_scope(self) -> FreedCapacity:
-        """Where its preemptor is to be looked for."""
-        is_anywhere = (
+        """The nodes and priorities among which its preemptor is searched."""
+        spans_nodes = (
             self.pod_group is not None and self.pod_group.disruption_mode is DisruptionMode.ALL
         )
         return FreedCapacity(
-            node=self.victim.node, priority=self.priority_to_exceed, spans_nodes=is_anywhere
+            node=self.victim.node, priority=self.priority_to_exceed, spans_nodes=spans_nodes
         )
 
     def target_pod(self, now: datetime) -> TargetPod:
-        """Return the pod as it is ruled on."""
+        """Return the pod as the policy decides on it."""
         own = walltime.read(self.victim.status.startTime, self.victim.spec.activeDeadlineSeconds)
         bound = walltime.tightest((own, self.job_walltime), now)
         return replace(
@@ -83,7 +86,7 @@ class ReviewContext:
 
 
 class ReviewContextReader:
-    """Finds out what is known of pods; raises `ApiError`."""
+    """Reads the context of pods; raises `ApiError`."""
 
     def __init__(self, pods: GuardReader, facts: FactsReader) -> None:
         self._reader, self._facts = pods, facts
@@ -91,12 +94,12 @@ class ReviewContextReader:
     async def read(
         self, victim: GuardedPod, namespace: str, request_kind: RequestKind
     ) -> ReviewContext:
-        """Return the case of a pod."""
+        """Return the context of a pod."""
         facts = await self.facts_of(victim, namespace)
-        is_bounded = (
+        needs_walltime = (
             request_kind is RequestKind.PREEMPTION and facts.settings.near_completion_seconds > 0
         )
-        job = await self._reader.job_walltime(victim, namespace) if is_bounded else None
+        job = await self._reader.job_walltime(victim, namespace) if needs_walltime else None
         return ReviewContext(
             victim,
             namespace,
@@ -110,8 +113,8 @@ class ReviewContextReader:
         """Return the facts that hold for a pod."""
         resource = Resource(kind="Pod", metadata=pod.metadata, spec=pod.spec)
         kind = review.GroupVersionKind("Pod")
-        # As of an update that changes nothing: no right is newly claimed, and nothing is inherited.
-        asked = review.AdmissionRequest(
+        # As for an update that changes nothing: it needs no permission, and inherits nothing.
+        request = review.AdmissionRequest(
             uid="",
             operation="UPDATE",
             kind=kind,
@@ -119,11 +122,11 @@ class ReviewContextReader:
             object=resource,
             old_object=resource,
         )
-        return await self._facts.facts_for(asked, resource)
+        return await self._facts.facts_for(request, resource)
 
 
 def observed_target(victim: GuardedPod) -> TargetPod:
-    """Return what a pod says by itself."""
+    """Return what the pod itself states, without its Job and its gang."""
     return TargetPod(
         view=victim.view,
         state=victim.state,

@@ -1,7 +1,7 @@
-"""Whether a scheduler goes on while it waits for a victim: as an admin says, or as its preemptors show.
+"""Whether a scheduler preempts asynchronously: as the policy states, or as its preemptors show.
 
-A time to come back is told only to one that does: the loop of another would stand still for as long. Each replica knows what
-it has seen itself.
+Only a scheduler that does gets a `retryAfterSeconds`: the scheduling loop of another would stand
+still for that time. Each replica knows only what it has observed itself.
 """
 
 import time
@@ -10,51 +10,55 @@ from enum import IntEnum
 
 from reprieve_policy.config.settings import ASYNCHRONOUS, AUTO
 from reprieve_policy.preemption.nominated_pods import NominatedPod
+from reprieve_runtime.bounded_dict import BoundedDict
 
 _MAX_PREEMPTORS = 5000
-"""Preemptors; the oldest go first where there are more."""
+"""Preemptors; beyond that, the oldest are forgotten."""
 _INFERENCE_TTL_SECONDS = 60.0
-"""What was only concluded has to show again after that."""
+"""A mode that was only inferred expires after this time, unless it is inferred again."""
 
 
 class SchedulerMode(IntEnum):
-    """How a scheduler preempts, as far as anybody knows."""
+    """How a scheduler preempts, as far as this replica knows."""
 
     UNKNOWN = 0
-    """Or synchronously: it is told no time."""
+    """Or synchronous: it gets no `retryAfterSeconds`."""
     PROBABLY_ASYNCHRONOUS = 1
-    """It asks as only such a one should: the time that it is told had better be short."""
+    """It retries as only an asynchronous one should: its `retryAfterSeconds` is short."""
     ASYNCHRONOUS = 2
 
 
 class SchedulerModes:
-    """What preemptors have shown of their schedulers."""
+    """The modes of schedulers, observed by preemptor."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._observed: dict[str, tuple[SchedulerMode, float]] = {}
+        self._observed: BoundedDict[str, tuple[SchedulerMode, float]] = BoundedDict(_MAX_PREEMPTORS)
 
     def observe(self, nominees: Sequence[NominatedPod], mode: SchedulerMode) -> None:
-        """Take note of how these were seen to be preempted for."""
-        for one in nominees:
-            known = max(mode, self._observed_mode(one.uid))
-            self._observed.pop(one.uid, None)
-            self._observed[one.uid] = (known, self._monotonic())
-        while len(self._observed) > _MAX_PREEMPTORS:
-            del self._observed[next(iter(self._observed))]
+        """Record the mode in which a scheduler preempts for these pods."""
+        for nominee in nominees:
+            known = max(mode, self._observed_mode(nominee.uid))
+            self._observed[nominee.uid] = (known, self._monotonic())
 
-    def mode_for(self, nominees: Sequence[NominatedPod], said: str) -> SchedulerMode:
-        """Return the pace of a scheduler that preempts for one of these pods; `said`: the policy's `schedulerPreemption`."""
-        if said != AUTO:
-            return SchedulerMode.ASYNCHRONOUS if said == ASYNCHRONOUS else SchedulerMode.UNKNOWN
+    def mode_for(self, nominees: Sequence[NominatedPod], configured: str) -> SchedulerMode:
+        """Return the mode of a scheduler that preempts for one of these pods.
+
+        `configured`: the policy's `schedulerPreemption`.
+        """
+        if configured != AUTO:
+            return (
+                SchedulerMode.ASYNCHRONOUS if configured == ASYNCHRONOUS else SchedulerMode.UNKNOWN
+            )
         return max(
-            (self._observed_mode(one.uid) for one in nominees), default=SchedulerMode.UNKNOWN
+            (self._observed_mode(nominee.uid) for nominee in nominees),
+            default=SchedulerMode.UNKNOWN,
         )
 
     def _observed_mode(self, uid: str) -> SchedulerMode:
-        pace, at = self._observed.get(uid, (SchedulerMode.UNKNOWN, 0.0))
-        is_over = (
-            pace is SchedulerMode.PROBABLY_ASYNCHRONOUS
+        mode, at = self._observed.get(uid, (SchedulerMode.UNKNOWN, 0.0))
+        is_expired = (
+            mode is SchedulerMode.PROBABLY_ASYNCHRONOUS
             and self._monotonic() - at >= _INFERENCE_TTL_SECONDS
         )
-        return SchedulerMode.UNKNOWN if is_over else pace
+        return SchedulerMode.UNKNOWN if is_expired else mode

@@ -1,9 +1,11 @@
-"""Where the guard is called: a path that only the API server is told, beside the certificates that it is to trust.
+"""The secret path of the guard, which is written into the webhook configuration beside the CA.
 
-An API server does not say who it is to a webhook, and the guard's answers have effects: without this, whoever reaches the port
-and knows the names of pods could have them evicted, by the review of an eviction that nobody asked for. The path is made of the
-CA's key, which only the webhooks can read, so that all replicas know it; it stands in their ValidatingWebhookConfiguration, which
-admins can read. Until it does, and whenever `kubectl apply` has put the manifests' own path back, the guard is not asked.
+An API server does not authenticate to a webhook, and the guard's answers have effects. Without the
+secret path, any client that reaches the port and knows the names of pods could have them evicted,
+with the review of an eviction that never happened. The path is derived from the CA's key, which
+only the webhooks can read, so that all replicas know it. It stands in their
+ValidatingWebhookConfiguration, which admins can read. Until it does, and whenever `kubectl apply`
+restores the path of the manifests, the guard gets no reviews.
 """
 
 import hashlib
@@ -18,9 +20,11 @@ from reprieve_runtime.client.api import JSON_PATCH, Api
 from reprieve_runtime.client.paths import object_path
 
 PATH = "/guard"
-"""As the manifests have it; served only where somebody else keeps the certificates, and the port to himself."""
+"""The path in the manifests; served only if another program manages the certificates and protects
+the port."""
 _MAX_PATHS = 4
-"""Paths served at once: this CA's, the next one's, and those of before, which an API server may still know."""
+"""Paths served at once: of this CA, of the next one, and of earlier ones, which an API server may
+still use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class _GuardConfiguration:
 
 
 class GuardPathAnchors:
-    """`TrustAnchors` that are told the guard's path first."""
+    """`TrustAnchors` that write the guard's path into the webhook configuration first."""
 
     def __init__(
         self,
@@ -62,25 +66,25 @@ class GuardPathAnchors:
         self._served: list[str] = []
 
     async def read(self) -> Sequence[bytes]:
-        """Return every client's trusted certificates, as PEM."""
+        """Return the trusted certificates of every client, as PEM."""
         return await self._anchors.read()
 
     async def inject(self, trusted_pem: bytes) -> None:
-        """Serve the path, tell it, and then whom to trust."""
+        """Serve the path, write it into the configuration, and then write the CA."""
         data = (await self._store.read()).data
-        known = [path_of(data[key]) for key in (CA_KEY, NEXT_CA_KEY) if data.get(key)]
-        self._served = list(dict.fromkeys([*known, *self._served]))[:_MAX_PATHS]
+        paths = [path_of(data[key]) for key in (CA_KEY, NEXT_CA_KEY) if data.get(key)]
+        self._served = list(dict.fromkeys([*paths, *self._served]))[:_MAX_PATHS]
         self._serve(self._served)
-        if known:
-            await self._patch_configuration(known[0])
+        if paths:
+            await self._patch_configuration(paths[0])
         await self._anchors.inject(trusted_pem)
 
     async def _patch_configuration(self, path: str) -> None:
-        found = await self._api.get(self._configuration, _GuardConfiguration)
+        configuration = await self._api.get(self._configuration, _GuardConfiguration)
         patch = [
-            step
-            for index, one in enumerate(found.webhooks or ())
-            for step in _patch_operations(index, one, path)
+            operation
+            for index, webhook in enumerate(configuration.webhooks or ())
+            for operation in _patch_operations(index, webhook, path)
         ]
         if patch:
             await self._api.patch(
@@ -89,22 +93,25 @@ class GuardPathAnchors:
 
 
 def path_of(key_pem: bytes) -> str:
-    """Return the path that goes with a CA's key, which it does not tell."""
+    """Return the path for a CA's key; it does not reveal the key."""
     return f"{PATH}/{hmac.digest(key_pem, b'reprieve guard', hashlib.sha256).hex()[:32]}"
 
 
 def _patch_operations(index: int, webhook: _GuardWebhook, path: str) -> list[dict[str, str]]:
-    """Return the steps that have one webhook call the guard at `path`; none where it does, or does not call the guard."""
-    where, config = f"/webhooks/{index}/clientConfig", webhook.clientConfig
-    field_of, before = (
-        (f"{where}/service/path", config.service.path)
+    """Return the operations that make one webhook call the guard at `path`.
+
+    None if it does already, or if the webhook is not the guard.
+    """
+    base_path, config = f"/webhooks/{index}/clientConfig", webhook.clientConfig
+    field_path, before = (
+        (f"{base_path}/service/path", config.service.path)
         if config.service
-        else (f"{where}/url", config.url)
+        else (f"{base_path}/url", config.url)
     )
-    base, is_there, rest = before.partition(PATH)
+    base, is_guard, rest = before.partition(PATH)
     wanted = f"{base}{path}"
-    if not is_there or (rest and not rest.startswith("/")) or before == wanted:
+    if not is_guard or (rest and not rest.startswith("/")) or before == wanted:
         return []
     # The test refuses the whole patch if webhooks were added or removed since they were read.
-    name = {"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name}
-    return [name, {"op": "replace", "path": field_of, "value": wanted}]
+    test = {"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name}
+    return [test, {"op": "replace", "path": field_path, "value": wanted}]

@@ -1,7 +1,7 @@
-"""The response to a review, head and body in one piece.
+"""The response to a review, with head and body written in one piece.
 
-aiohttp renders each head from a map of headers, which costs as much as all the rules together. Ours differ only in
-length and date.
+aiohttp renders each head from a map of headers, which costs as much as all the rules together.
+The heads of these responses differ only in length and date.
 """
 
 import time
@@ -11,7 +11,10 @@ from functools import lru_cache
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
-_HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: {date}\r\n{connection}Content-Length: "
+_HEAD = (
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: {date}\r\n"
+    "{connection}Content-Length: "
+)
 _CLOSE = "Connection: close\r\n"
 
 
@@ -29,12 +32,13 @@ class RawResponse(web.StreamResponse):
         return self._stays_open
 
     def force_close(self) -> None:
-        """End the connection after this response."""
+        """Close the connection after this response."""
         self._stays_open = False
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Write all of it."""
-        # A client of HTTP/1.0 would have to be told that the connection stays open; closing it is always right.
+        """Write head and body."""
+        # An HTTP/1.0 client needs a header to know that the connection stays open. Closing it is
+        # always correct.
         self._stays_open = (
             self._stays_open and request.keep_alive and request.version == HttpVersion11
         )
@@ -43,7 +47,7 @@ class RawResponse(web.StreamResponse):
         return request.writer
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to write."""
+        """Write nothing: `prepare` wrote the whole response."""
 
 
 @lru_cache(maxsize=2)

@@ -1,1 +1,1 @@
-"""Reads of the API server that a review waits for: shared while under way, limited in rate."""
+"""Reads of the API server during a review: shared while they are under way, limited in rate."""

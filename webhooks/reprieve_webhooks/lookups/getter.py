@@ -1,4 +1,4 @@
-"""One object read from the API server because no watch has it yet."""
+"""Reads one object from the API server that no watch has yet."""
 
 import re
 from functools import partial
@@ -12,18 +12,19 @@ from reprieve_runtime.client.paths import object_path
 from .rate_limit import RateLimits
 from .single_flight import DEFAULT_LIMITS, SingleFlight
 
-_NOT_FOUND = 404
 TTL_SECONDS = 1.0
-"""An answer holds for so long, also that there is no such object; what a watch learns meanwhile goes before it."""
+"""A result is reused for this long, also that the object does not exist; callers prefer what a
+watch learns meanwhile."""
 
 is_valid_name = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
-"""What can be the name of an object. Users write it: without this, `..` would ask for another path."""
+"""Matches what can be the name of an object. Users write names: without this, `..` would request
+another path."""
 
 T = TypeVar("T")
 
 
 class CachedGetter(Generic[T]):
-    """Looks objects up by collection, name and namespace."""
+    """Reads objects by collection, name and namespace."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class CachedGetter(Generic[T]):
         self._single_flight: SingleFlight[str, T | None] = SingleFlight(ttl_seconds, limits=limits)
 
     async def find(self, resource: str, name: str, namespace: str | None = None) -> T | None:
-        """Return the object, `None` where there is none; `ApiError` where that cannot be known now."""
+        """Return the object, `None` if it does not exist; `ApiError` if it cannot be read now."""
         if not is_valid_name(name) or not is_valid_name(namespace or "all"):
             return None
         path = object_path(resource, namespace, name)
@@ -52,7 +53,7 @@ class CachedGetter(Generic[T]):
         try:
             text = await self._api.request("GET", path, timeout_seconds=self._timeout_seconds)
         except ApiError as error:
-            if error.status == _NOT_FOUND:
+            if error.is_not_found:
                 return None
             raise
         return msgspec.json.decode(text, type=self._decode_as)

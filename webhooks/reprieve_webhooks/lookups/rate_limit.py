@@ -1,56 +1,57 @@
-"""How many calls may be made: so many a second, after so many at once; and of those, each namespace its share.
+"""Limits the rate of calls with token buckets: one for all calls, and one for each namespace.
 
-Without a share, whoever asks much in a namespace of his own would leave nothing to the others.
+Without the share of a namespace, a user who causes many calls in one namespace would leave none
+to the others.
 """
 
 from typing import NamedTuple
 
+from reprieve_runtime.bounded_dict import BoundedDict
+
 _MAX_NAMESPACES = 1000
-"""Kept; whose is dropped, the one that asked longest ago, has a full one again: the bound on all holds for it too."""
+"""Buckets kept. A namespace whose bucket was dropped, the one that called longest ago, starts with
+a full one again; the limit on all calls holds for it too."""
 
 
 class Rate(NamedTuple):
-    """A bound on calls."""
+    """The refill rate and the size of a token bucket."""
 
     per_second: float
     burst: int
 
 
 class RateLimits(NamedTuple):
-    """What may be asked in all, and of that in each namespace."""
+    """The limit on all calls, and the share of it that each namespace has."""
 
     total: Rate
     per_namespace: Rate | None = None
-    """`None`: as much as in all."""
+    """`None`: as much as the total."""
 
 
 class RateLimiter:
-    """What is left of bounds; every time is of one monotonic clock, in seconds."""
+    """The token buckets; every time is of one monotonic clock, in seconds."""
 
     def __init__(self, limits: RateLimits, now: float) -> None:
         self._per_namespace = limits.per_namespace
         self._total = _TokenBucket(limits.total, now)
-        self._buckets: dict[str, _TokenBucket] = {}
+        self._buckets: BoundedDict[str, _TokenBucket] = BoundedDict(_MAX_NAMESPACES)
 
     def try_accept(self, namespace: str, now: float) -> bool:
-        """Take one call, if there is one; what is refused costs nothing."""
-        share = self._bucket_of(namespace, now)
-        if not (share.has_token(now) and self._total.has_token(now)):
+        """Take one call, if the limits allow it; a refused call takes no token."""
+        bucket = self._bucket_of(namespace, now)
+        if not (bucket.has_token(now) and self._total.has_token(now)):
             return False
         self._total.tokens -= 1
-        if share is not self._total:
-            share.tokens -= 1
+        if bucket is not self._total:
+            bucket.tokens -= 1
         return True
 
     def _bucket_of(self, namespace: str, now: float) -> "_TokenBucket":
         if self._per_namespace is None:
             return self._total
-        share = self._buckets.pop(namespace, None) or _TokenBucket(self._per_namespace, now)
-        # Put last: the oldest go first, where there are too many.
-        self._buckets[namespace] = share
-        if len(self._buckets) > _MAX_NAMESPACES:
-            del self._buckets[next(iter(self._buckets))]
-        return share
+        bucket = self._buckets.get(namespace) or _TokenBucket(self._per_namespace, now)
+        self._buckets[namespace] = bucket
+        return bucket
 
 
 class _TokenBucket:

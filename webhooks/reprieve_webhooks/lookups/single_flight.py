@@ -1,15 +1,18 @@
-"""What the API server is asked in the middle of a review: once for all who want to know, and not more often than bounded.
+"""Shares one call to the API server between all reviews that need its result, and limits the rate.
 
-Whoever reaches the port may send reviews of namespaces and users that never were. Without the bound, each would be a call:
-the webhook would be a way to make the API server work for nothing.
+Any client that reaches the port can send reviews of Namespaces and users that do not exist. Without
+the limit, each such review would cost a call, and the webhook would be a way to load the API
+server.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Generic, TypeVar
 
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import ApiError
 
 from .rate_limit import Rate, RateLimiter, RateLimits
@@ -17,20 +20,25 @@ from .rate_limit import Rate, RateLimiter, RateLimits
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-_TOO_MANY_REQUESTS = 429
 CALLS_PER_SECOND = 50.0
 BURST_CALLS = 100
-"""A hundred new Namespaces whose first pods come before their watch events, at once; one is the rule."""
+"""A hundred new Namespaces at once, whose first pods come before their watch events; normally one.
+"""
 DEFAULT_LIMITS = RateLimits(Rate(CALLS_PER_SECOND, BURST_CALLS))
 _MAX_ENTRIES = 1000
 
 
 class RateLimitedError(ApiError):
-    """Not asked: the bound is reached. That is not the API server's fault, and who asks may have brought it about."""
+    """The rate limit refused the call.
+
+    The API server is not at fault, and the user under review may have caused it.
+    """
 
     def __init__(self) -> None:
         super().__init__(
-            _TOO_MANY_REQUESTS, "TooManyLookups", "too many questions that no watch answers"
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "TooManyLookups",
+            "too many lookups of objects that no watch has",
         )
 
 
@@ -41,9 +49,9 @@ class _Call(Generic[V]):
 
 
 class SingleFlight(Generic[K, V]):
-    """Questions of one sort, and the latest answers; an answer holds for `remembered_seconds`.
+    """Calls of one kind and their latest results; a result is reused for `ttl_seconds`.
 
-    With 0, only those share an answer who ask while it is on its way.
+    With 0, callers share a result only while the call is under way.
     """
 
     def __init__(
@@ -55,37 +63,32 @@ class SingleFlight(Generic[K, V]):
     ) -> None:
         self._ttl_seconds = ttl_seconds
         self._monotonic = monotonic
-        self._calls: dict[K, _Call[V]] = {}
+        self._calls: BoundedDict[K, _Call[V]] = BoundedDict(_MAX_ENTRIES)
         self._rate_limiter = RateLimiter(limits, monotonic())
 
-    async def do(self, key: K, ask: Callable[[], Awaitable[V]], *, namespace: str = "") -> V:
-        """Return what `ask` returned to somebody a moment ago, or returns now; `TooManyQuestionsError` where it may not be asked.
+    async def do(self, key: K, start: Callable[[], Awaitable[V]], *, namespace: str = "") -> V:
+        """Return the result of `start`, or of a recent call for the same key.
 
-        `namespace`: whose share is taken, where there are shares.
+        Raises `RateLimitedError` where no call may be made. `namespace`: whose share of the rate
+        the call takes, where there are shares.
         """
         now = self._monotonic()
-        asked = self._calls.get(key)
-        if asked is None or self._is_expired(asked, now) or _has_failed(asked.result):
+        call = self._calls.get(key)
+        if call is None or self._is_expired(call, now) or _has_failed(call.result):
             if not self._rate_limiter.try_accept(namespace, now):
                 raise RateLimitedError
-            answer = asyncio.ensure_future(ask())
-            # Without this, asyncio complains of a failure that nobody is left to hear of.
-            answer.add_done_callback(_has_failed)
-            asked = self._store(key, _Call(now, answer))
-        # Several may wait for one call: the end of one, whose client went away, must not be the others'.
-        return await asyncio.shield(asked.result)
+            result = asyncio.ensure_future(start())
+            # Retrieves the exception. Without this, asyncio complains of a failed call whose
+            # callers have all gone away.
+            result.add_done_callback(_has_failed)
+            call = self._calls[key] = _Call(now, result)
+        # Several callers may wait for one call: the cancellation of one, whose client went away,
+        # must not cancel the others.
+        return await asyncio.shield(call.result)
 
-    def _is_expired(self, asked: _Call[V], now: float) -> bool:
-        return asked.result.done() and now - asked.started_at >= self._ttl_seconds
-
-    def _store(self, key: K, asked: _Call[V]) -> _Call[V]:
-        # Put last: the oldest go first, where there are too many.
-        self._calls.pop(key, None)
-        self._calls[key] = asked
-        if len(self._calls) > _MAX_ENTRIES:
-            del self._calls[next(iter(self._calls))]
-        return asked
+    def _is_expired(self, call: _Call[V], now: float) -> bool:
+        return call.result.done() and now - call.started_at >= self._ttl_seconds
 
 
-def _has_failed(answer: "asyncio.Future[V]") -> bool:
-    return answer.done() and (answer.cancelled() or answer.exception() is not None)
+def _has_failed(result: "asyncio.Future[V]") -> bool:
+    return result.done() and (result.cancelled() or result.exception() is not None)

@@ -1,31 +1,29 @@
-"""The walltimes of Jobs as they were seen first: whoever lengthens one gains nothing by it, until this process ends."""
+"""The walltimes of Jobs as first seen: to lengthen one gains nothing until this process ends."""
 
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Walltime
+from reprieve_runtime.bounded_dict import BoundedDict
 
 _MAX_JOBS = 20_000
-"""Jobs; those that were seen longest ago go first where there are more."""
+"""Jobs; beyond that, those seen longest ago are forgotten."""
 
 
 class FirstSeenWalltimes:
     """By a Job's uid."""
 
     def __init__(self, max_entries: int = _MAX_JOBS) -> None:
-        self._max_entries = max_entries
-        self._first_seen: dict[str, Walltime] = {}
+        self._first_seen: BoundedDict[str, Walltime] = BoundedDict(max_entries)
 
-    def observe(self, uid: str, found: Walltime | None) -> Walltime | None:
-        """Return how long a Job runs, as far as it counts; `found`: as it says now."""
-        first = self._first_seen.pop(uid, None)
-        counts = walltime.as_known(first, found)
-        # Also one that says nothing any more: it would say something else next.
-        known = counts or first
+    def observe(self, uid: str, current: Walltime | None) -> Walltime | None:
+        """Return the walltime of a Job that counts; `current`: the one that it states now."""
+        first = self._first_seen.get(uid)
+        effective = walltime.as_known(first, current)
+        # Also kept for a Job that states none any more: it could state a longer one next.
+        known = effective or first
         if known is not None:
             self._first_seen[uid] = known
-        while len(self._first_seen) > self._max_entries:
-            del self._first_seen[next(iter(self._first_seen))]
-        return counts
+        return effective
 
     def forget(self, uid: str) -> None:
-        """Drop a Job that is gone."""
+        """Drop a Job that no longer exists."""
         self._first_seen.pop(uid, None)

@@ -1,1 +1,4 @@
-"""The cluster as kube-scheduler sees it: a cache of pods and nodes that the extender and the guard read."""
+"""The cluster as kube-scheduler sees it: a cache of pods, nodes and budgets.
+
+The extender and the guard read it.
+"""

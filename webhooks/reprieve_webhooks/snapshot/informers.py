@@ -1,6 +1,7 @@
-"""The watches that a scheduler's calls are answered from: pods, nodes, budgets, Jobs and native groups.
+"""The watches for the extender: pods, nodes, budgets, Jobs and native groups.
 
-They are there only where the extender is. Namespaces, PriorityClasses, quotas and the policy are watched for reviews already.
+They run only with the extender. Namespaces, PriorityClasses, quotas and the policy are watched for
+reviews already (`facts.cluster_facts`).
 """
 
 import asyncio
@@ -27,14 +28,15 @@ from .snapshot_cache import SnapshotCache
 
 _NOT_ENDED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 _PAGE_SIZE = 100
-"""Each takes 0.4 ms, and reviews wait for a page of them."""
+"""Objects a page. Each takes 0.4 ms, and reviews wait while a page is decoded."""
 _ABSENT_RETRY_SECONDS = 60.0
-_MAX_SILENCE_SECONDS = 150.0
-"""Bookmarks come once a minute, and a watch that is silent for 90 s is begun anew: this one could not be."""
+MAX_SILENCE_SECONDS = 150.0
+"""Bookmarks come once a minute, and a watch that is silent for 90 s is restarted. After this time,
+the restart has failed too."""
 _POLICY_CHECK_SECONDS = 1.0
-"""Between two looks whether a policy has changed; a call looks for itself."""
+"""Between two checks whether a policy has changed; each call of a scheduler checks too."""
 _BATCH_SIZE = 100
-"""Pods that are judged again before anybody else has a turn: some 10 ms."""
+"""Pods that are classified again before other tasks of the event loop run: some 10 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +45,18 @@ class _WatchedPodGroup(pod_group.PodGroup):
 
 
 class WatchedFacts(Protocol):
-    """What is watched for reviews."""
+    """The facts that are watched for reviews."""
 
     @property
     def is_synced(self) -> bool:
-        """True once all of it has been listed."""
+        """True once all collections have been listed."""
 
     def watched_facts(self, namespace: str) -> Facts:
-        """Return what is known of a Namespace and of the cluster now."""
+        """Return the current facts of a Namespace and of the cluster."""
 
 
 class ClusterInformers:
-    """The `Stage` of a running cluster."""
+    """The `ClusterView` of a running cluster."""
 
     def __init__(self, api: Api, facts: WatchedFacts) -> None:
         self._now, self._facts = api.server_time.now, facts
@@ -114,56 +116,57 @@ class ClusterInformers:
             tasks.create_task(self._keep_up_to_date())
 
     def watches(self) -> Mapping[str, Reflector[Any, None]]:
-        """Return them by collection."""
+        """Return the watches by collection."""
         return self._reflectors
 
     @property
     def is_stale(self) -> bool:
-        """True before the first complete lists, and once nothing was heard for too long."""
+        """True before the first complete lists, and while a watch is silent for too long."""
         if not self._facts.is_synced or not all(
-            found.is_synced for found in self._reflectors.values()
+            reflector.is_synced for reflector in self._reflectors.values()
         ):
             return True
         return (
             max(self._reflectors[name].age_seconds for name in ("pods", "nodes"))
-            > _MAX_SILENCE_SECONDS
+            > MAX_SILENCE_SECONDS
         )
 
     @property
     def is_up_to_date(self) -> bool:
-        """True where every pod is judged by the policy that holds now."""
+        """True where every pod is classified by the policy that holds now."""
         if self._pod_cache.is_up_to_date:
             return True
         self._reevaluation_requested.set()
         return False
 
     def preemptor(self, uid: str) -> Preemptor | None:
-        """Return a pod that waits for a node; `None` where no watch has such a one."""
+        """Return a pod that waits for a node; `None` where no watch has it."""
         return self._snapshot_cache.preemptor(uid)
 
     def has_seen(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are seen on that node or in a gang that is, or were seen to leave."""
+        """True where the watches know each of these pods as a possible victim of that node."""
         return self._snapshot_cache.has_seen(node, uids)
 
     def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
-        """Take for granted that a scheduler does as it was told, until the watches say so themselves."""
+        """Assume that a scheduler follows its answer, until the watches show what happened."""
         self._pod_cache.assume(preemptor, node, victims)
 
     def snapshot(self) -> Snapshot:
-        """Return all that is known, as it is now; no later event changes it."""
-        known = self._facts.watched_facts("")
-        scene = self._snapshot_cache.snapshot(self._now(), known.settings)
-        return replace(scene, operator_is_live=known.operator_is_live)
+        """Return all that is known now; no later event changes the snapshot."""
+        facts = self._facts.watched_facts("")
+        snapshot = self._snapshot_cache.snapshot(self._now(), facts.settings)
+        return replace(snapshot, operator_is_live=facts.operator_is_live)
 
     def observed_snapshot(self) -> Snapshot:
-        """Return the same, with the gangs as the watches have seen them, whatever is expected."""
-        scene = self.snapshot()
-        return replace(scene, gangs=self._pod_cache.without_assumed(scene.gangs))
+        """Return the same, with the gangs as the watches observed them, without assumptions."""
+        snapshot = self.snapshot()
+        return replace(snapshot, gangs=self._pod_cache.without_assumed(snapshot.gangs))
 
     async def _keep_up_to_date(self) -> None:
         for reflector in self._reflectors.values():
             await reflector.wait_synced(float("inf"))
-        # What was made so far stays: looking through hundreds of thousands of objects for garbage would hold up reviews.
+        # The objects so far live long: a garbage collection of hundreds of thousands of them would
+        # delay reviews.
         gc.collect()
         gc.freeze()
         while True:
@@ -180,9 +183,9 @@ class ClusterInformers:
     def _forget_node(self, key: Key) -> None:
         self._snapshot_cache.remove_node(key[1])
 
-    def _keep_budget(self, found: PodDisruptionBudget) -> None:
+    def _keep_budget(self, budget: PodDisruptionBudget) -> None:
         self._snapshot_cache.put_budget(
-            found.metadata.name or "", snapshot_builder.disruption_budget_of(found)
+            budget.metadata.name or "", snapshot_builder.disruption_budget_of(budget)
         )
 
     def _keep_job(self, job: Job) -> None:

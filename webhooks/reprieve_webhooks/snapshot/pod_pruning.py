@@ -1,6 +1,7 @@
-"""What is kept of a pod: that by which anything is decided, and no more than so much of it.
+"""Reduces a pod to the fields that decisions read, within a limit of size.
 
-A pod may be as large as etcd takes, 1.5 MB, and whoever may create pods may create many. Without this, they fill our memory.
+A pod may be as large as etcd accepts, 1.5 MB, and a user who may create pods may create many.
+Without the limit, they would fill the memory of the webhooks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube import pod_requests, quantity
 from reprieve_policy.kube.objects import ResourceRequirements, annotations_of, labels_of
 from reprieve_policy.preemption import cost
-from reprieve_policy.preemption.selection import pod_constraints
+from reprieve_policy.preemption.selection import node_fit
 from reprieve_policy.preemption.selection.api_objects import (
     Affinity,
     Choice,
@@ -24,21 +25,22 @@ from reprieve_policy.preemption.selection.api_objects import (
 )
 
 MAX_ENCODED_BYTES = 16 * 1024
-"""Bytes of a pod as it is kept: a usual one has less than one thousand. What is left of a larger one is never three times as much."""
+"""Bytes of a pod as it is kept; a usual one has less than one thousand. A pod that is larger is
+reduced further, and never to more than three times this size."""
 _MAX_VALUE_LENGTH = 4096
 """Characters of an annotation."""
 _MAX_VALUE_LENGTH_OF_LARGE = 256
 _MAX_RESOURCES, _MAX_RESOURCE_NAME_LENGTH = 64, 64
-"""Of a large one: resources, and the characters of their names."""
+"""Of a large pod: resources, and the characters of their names."""
 _MAX_PORTS = 32
 _POLICY_KEYS = frozenset(
     text
     for name, text in vars(keys).items()
     if name.isupper() and isinstance(text, str) and "/" in text
 )
-"""Of labels and annotations, those that a policy reads."""
+"""The labels and annotations that a policy reads."""
 _MARK_KEYS = frozenset({keys.EVICTION, keys.EVICTION_REQUEST, keys.KOORDINATOR_SOFT_EVICTION})
-"""That it goes already must be known of any."""
+"""They show that a pod is leaving already, which must be known of every pod."""
 _MATCHES_NO_NODE = NodeAffinity(
     requiredDuringSchedulingIgnoredDuringExecution=Choice(nodeSelectorTerms=[])
 )
@@ -46,17 +48,17 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 def prune(pod: Pod) -> tuple[Pod, bytes]:
-    """Return the pod as it is kept, and the same packed."""
+    """Return the pod as it is kept, and its encoding."""
     kept = _drop_unread_fields(pod)
-    packed = _ENCODE(kept)
-    if len(packed) <= MAX_ENCODED_BYTES:
-        return kept, packed
+    encoded = _ENCODE(kept)
+    if len(encoded) <= MAX_ENCODED_BYTES:
+        return kept, encoded
     kept = _prune_large(kept)
     return kept, _ENCODE(kept)
 
 
 def _drop_unread_fields(pod: Pod) -> Pod:
-    """Leave out what nothing is decided by."""
+    """Leave out the fields that no decision reads."""
     kept = {
         key: text
         for key, text in annotations_of(pod.metadata).items()
@@ -72,10 +74,11 @@ def _drop_unread_fields(pod: Pod) -> Pod:
 
 
 def _prune_large(pod: Pod) -> Pod:
-    """Leave of one that is too large what a policy reads.
+    """Keep of a pod that is too large only what a policy reads.
 
-    It is no less a victim: but for its own labels, of which budgets select it no more. Resources and host ports beyond any usual
-    number take no room. While it waits no node suits it, so that it takes no victims: what it asks of nodes is not known.
+    It can be a victim like any other, except that budgets no longer select it by its own labels.
+    Resources and host ports beyond any usual number do not count. While it waits no node fits it,
+    so that it gets no victims: its constraints on nodes are not kept.
     """
     metadata = replace(
         pod.metadata,
@@ -90,13 +93,13 @@ def _prune_large(pod: Pod) -> Pod:
 
 
 def _merge_containers(spec: PodSpec) -> PodSpec:
-    """Put what all containers ask for into one."""
+    """Sum the requests of all containers in one container."""
     amounts = pod_requests.of_pod(spec)
     names = sorted(
         (name for name in amounts if len(name) <= _MAX_RESOURCE_NAME_LENGTH), key=_resource_rank
     )[:_MAX_RESOURCES]
-    ports = sorted(pod_constraints.host_ports_of(spec))[:_MAX_PORTS]
-    one = Container(
+    ports = sorted(node_fit.host_ports_of(spec))[:_MAX_PORTS]
+    merged = Container(
         ports=[
             HostPort(hostIP=port.address, protocol=port.protocol, hostPort=port.number)
             for port in ports
@@ -105,11 +108,11 @@ def _merge_containers(spec: PodSpec) -> PodSpec:
             requests={name: quantity.render(amounts[name]) for name in names}
         ),
     )
-    return replace(spec, containers=[one], initContainers=None, resources=None, overhead=None)
+    return replace(spec, containers=[merged], initContainers=None, resources=None, overhead=None)
 
 
 def _resource_rank(name: str) -> tuple[bool, bool, str]:
-    """Rank what every node has first, then devices: a cost is counted in them."""
+    """Rank the resources of every node first, then accelerators, in which a cost is counted."""
     return "/" in name, not cost.is_accelerator(name), name
 
 
@@ -126,8 +129,8 @@ def _fits_no_node(spec: PodSpec) -> PodSpec:
     )
 
 
-def _prune_metadata(found: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in found.items() if len(text) <= _max_length_of(key)}
+def _prune_metadata(entries: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in entries.items() if len(text) <= _max_length_of(key)}
 
 
 def _max_length_of(key: str) -> int:
@@ -145,10 +148,10 @@ def _prune_containers(containers: Sequence[Container] | None) -> Sequence[Contai
         return None
     return [
         Container(
-            name=found.name,
-            ports=[port for port in found.ports or () if port.hostPort],
-            resources=found.resources,
-            restartPolicy=found.restartPolicy,
+            name=container.name,
+            ports=[port for port in container.ports or () if port.hostPort],
+            resources=container.resources,
+            restartPolicy=container.restartPolicy,
         )
-        for found in containers
+        for container in containers
     ]

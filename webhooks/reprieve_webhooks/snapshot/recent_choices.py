@@ -1,7 +1,9 @@
-"""The sets of victims that were returned to a scheduler lately: whoever is refused one victim's deletion marks its whole set.
+"""The sets of victims that the extender returned recently.
 
-A hint, never a right: a set is of one preemptor, and counts only for that one, while a scheduler has it nominated; and it is known to
-the replica that was asked and no other. Where it is missing, victims are found out one by one, as without the extender.
+When the guard refuses the deletion of one victim, it marks the whole set. A set is a hint and
+grants no right: it belongs to one preemptor and counts only for that preemptor, while a scheduler
+has it nominated. Only the replica that answered the scheduler knows it. Without the set, victims
+are found one by one, as without the extender.
 """
 
 import time
@@ -9,10 +11,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from reprieve_runtime.bounded_dict import BoundedDict
+
 TTL_SECONDS = 600.0
-"""A scheduler that is asked to come back in 30 s does so eleven times before it waits for an event: 330 s, and some more."""
+"""A scheduler that is told to retry after 30 s retries eleven times before it waits for an event:
+330 s, and some more."""
 _MAX_PREEMPTORS = 2000
-"""More than are ever under way at once; some 2 MB."""
+"""More than are ever active at once; some 2 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +37,12 @@ class VictimSet:
     node: str
     victims: tuple[PodIdentity, ...]
     victims_on_other_nodes: tuple[PodIdentity, ...] = ()
-    """Of their gangs, who goes with them and is not taken with them by the operator: not by its own word the gang goes as a whole."""
+    """Members of the victims' gangs that must go too and that the operator does not take with them,
+    because the gang does not ask to be evicted as a unit."""
     whole_gang_uids: frozenset[str] = frozenset()
-    """The uids of such gangs' pods, here and elsewhere: each is to be marked, also where it wants no notice. Without this, a
-    scheduler would take those that are here, and the others would run on below their minimum."""
+    """The uids of all pods of such gangs, on this node and elsewhere. Each must be marked, also if
+    it wants no notice. Without this, a scheduler would delete those on this node, and the others
+    would run on below their gang's minimum."""
 
     def contains(self, node: str, victim_uid: str) -> bool:
         """True where this pod of this node is one of them."""
@@ -46,13 +53,32 @@ class VictimSetLookup(Protocol):
     """What the guard may ask."""
 
     def find(self, node: str, victim_uid: str, *, by: str) -> VictimSet | None:
-        """Return the latest set of the preemptor `by`, where this victim of `node` is in it; `None` where none is remembered."""
+        """Return the latest set of the preemptor `by` if it contains this victim of `node`."""
 
     def preemptor_uids(self, node: str, victim_uid: str) -> Collection[str]:
-        """Return the uids of those in whose latest set this victim of `node` is."""
+        """Return the uids of the preemptors whose latest set contains this victim of `node`."""
 
     def takes_whole_gang(self, victim_uid: str, *, by: str) -> bool:
-        """True where this victim goes with others that the operator does not take with it, in the latest set of the preemptor `by`."""
+        """True where the latest set of `by` takes all of a gang that is not evicted as a unit.
+
+        The operator then does not take the other members with this victim.
+        """
+
+
+class NoVictimSets:
+    """A `VictimSetLookup` for a program without the extender."""
+
+    def find(self, node: str, victim_uid: str, *, by: str) -> VictimSet | None:  # noqa: ARG002 - always empty
+        """Return `None`."""
+        return None
+
+    def takes_whole_gang(self, victim_uid: str, *, by: str) -> bool:  # noqa: ARG002 - always empty
+        """Return `False`."""
+        return False
+
+    def preemptor_uids(self, node: str, victim_uid: str) -> Collection[str]:  # noqa: ARG002 - always empty
+        """Return no uid."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,52 +88,51 @@ class _RecordedVictimSet:
 
 
 class RecentVictimSets:
-    """`LastChoices`, one for each preemptor, as long as it can matter."""
+    """A `VictimSetLookup` that remembers one set for each preemptor, as long as it can matter."""
 
     def __init__(
         self, *, max_entries: int = _MAX_PREEMPTORS, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._max_entries, self._monotonic = max_entries, monotonic
-        self._by_preemptor: dict[str, _RecordedVictimSet] = {}
+        self._monotonic = monotonic
+        self._by_preemptor: BoundedDict[str, _RecordedVictimSet] = BoundedDict(max_entries)
 
     def record(self, victim_set: VictimSet) -> None:
-        """Take in what was just returned; it replaces what the same preemptor was told before."""
-        self._by_preemptor.pop(victim_set.preemptor.uid, None)
+        """Remember a set that was just returned; it replaces the preemptor's earlier one."""
         self._by_preemptor[victim_set.preemptor.uid] = _RecordedVictimSet(
             self._monotonic(), victim_set
         )
         self._expire()
 
     def find(self, node: str, victim_uid: str, *, by: str) -> VictimSet | None:
-        """Return the latest set of the preemptor `by`, where this victim of `node` is in it; `None` where none is remembered."""
+        """Return the latest set of the preemptor `by` if it contains this victim of `node`."""
         self._expire()
-        remembered = self._by_preemptor.get(by)
+        recorded = self._by_preemptor.get(by)
         return (
-            remembered.victim_set
-            if remembered is not None and remembered.victim_set.contains(node, victim_uid)
+            recorded.victim_set
+            if recorded is not None and recorded.victim_set.contains(node, victim_uid)
             else None
         )
 
     def preemptor_uids(self, node: str, victim_uid: str) -> Collection[str]:
-        """Return the uids of those in whose latest set this victim of `node` is."""
+        """Return the uids of the preemptors whose latest set contains this victim of `node`."""
         self._expire()
         return {
             uid
-            for uid, one in self._by_preemptor.items()
-            if one.victim_set.contains(node, victim_uid)
+            for uid, recorded in self._by_preemptor.items()
+            if recorded.victim_set.contains(node, victim_uid)
         }
 
     def takes_whole_gang(self, victim_uid: str, *, by: str) -> bool:
-        """True where this victim goes with others that the operator does not take with it, in the latest set of the preemptor `by`."""
+        """True where the latest set of `by` takes all of a gang that is not evicted as a unit."""
         self._expire()
-        remembered = self._by_preemptor.get(by)
-        return remembered is not None and victim_uid in remembered.victim_set.whole_gang_uids
+        recorded = self._by_preemptor.get(by)
+        return recorded is not None and victim_uid in recorded.victim_set.whole_gang_uids
 
     def _expire(self) -> None:
-        """Forget what is old, and the oldest of what is too much."""
+        """Forget sets older than `TTL_SECONDS`; the oldest come first."""
         oldest_allowed = self._monotonic() - TTL_SECONDS
         while self._by_preemptor:
             uid, oldest = next(iter(self._by_preemptor.items()))
-            if oldest.recorded_at > oldest_allowed and len(self._by_preemptor) <= self._max_entries:
+            if oldest.recorded_at > oldest_allowed:
                 return
             del self._by_preemptor[uid]

@@ -1,7 +1,8 @@
-"""Who has room where and who waits for it, kept as the scene that victims are chosen from.
+"""Which pods run on which nodes and which pods wait, kept as the snapshot for choosing victims.
 
-Each change costs what it concerns, a scene what has changed since the last one: neither grows with the cluster. A scene is
-never changed afterwards, so that a decision may take its time in a thread.
+A change costs only the work for what it concerns, and a snapshot only the work for what changed
+since the last one: neither grows with the cluster. A snapshot never changes afterwards, so that a
+decision can run in a thread.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,17 +21,18 @@ from reprieve_policy.preemption.selection.snapshot import (
     ScheduledPod,
     Snapshot,
 )
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.reflector import Key
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_REMOVED_UIDS = 10_000
-"""Pods; a scheduler that has not seen so many go has other troubles. Some 2 MB."""
+"""Pods that left; a scheduler that lags behind by more has other problems. Some 2 MB."""
 
 
 class _Index(Generic[K, V]):
-    """Values by what they are found under, each under a name of its own."""
+    """Groups of values by key, each value under a name of its own."""
 
     def __init__(self) -> None:
         self._values: dict[K, dict[str, V]] = {}
@@ -49,19 +51,19 @@ class _Index(Generic[K, V]):
 
 
 class SnapshotCache:
-    """All pods by where they are, and the nodes and budgets."""
+    """All pods by their node, and the nodes and budgets."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_removed_uids: int = _MAX_REMOVED_UIDS) -> None:
         self._nodes: dict[str, NodeInfo] = {}
         self._pods_by_node: _Index[str, ScheduledPod] = _Index()
         self._nominated_by_node: _Index[str, Preemptor] = _Index()
         self._pods_by_gang: _Index[GangKey, ScheduledPod] = _Index()
         self._gang_by_pod_uid: dict[str, GangKey] = {}
-        """Of those that have room, by uid."""
+        """Of the pods that run on a node, by uid."""
         self._pending_by_gang: _Index[GangKey, Preemptor] = _Index()
         self._pending: dict[str, Preemptor] = {}
-        self._removed_uids: dict[str, None] = {}
-        """Who had room and has gone, by uid, the latest last."""
+        self._removed_uids: BoundedDict[str, None] = BoundedDict(max_removed_uids)
+        """The pods that left their node, the latest last."""
         self._budgets: _Index[str, DisruptionBudget] = _Index()
         self._node_infos: dict[str, NodeInfo] = {}
         self._groups: dict[GangKey, GangInfo] = {}
@@ -69,10 +71,10 @@ class SnapshotCache:
         self._changed_nodes: set[str] = set()
         self._changed_groups: set[GangKey] = set()
         self._changed_budgets: set[str] = set()
-        """By namespace: of one event, nothing else is looked at."""
+        """By namespace; an event causes no other work."""
 
     def add_pod(self, pod: ScheduledPod) -> None:
-        """Add a pod that has room."""
+        """Add a pod that runs on a node."""
         self._removed_uids.pop(pod.uid, None)
         self._pods_by_node.put(pod.node, pod.uid, pod)
         self._changed_nodes.add(pod.node)
@@ -82,7 +84,7 @@ class SnapshotCache:
             self._changed_groups.add(pod.gang)
 
     def remove_pod(self, pod: ScheduledPod) -> None:
-        """Take away one that was seated."""
+        """Remove a pod that was added with `add_pod`."""
         self._pods_by_node.remove(pod.node, pod.uid)
         self._changed_nodes.add(pod.node)
         if pod.gang is not None:
@@ -90,8 +92,6 @@ class SnapshotCache:
             self._gang_by_pod_uid.pop(pod.uid, None)
             self._changed_groups.add(pod.gang)
         self._removed_uids[pod.uid] = None
-        if len(self._removed_uids) > _MAX_REMOVED_UIDS:
-            del self._removed_uids[next(iter(self._removed_uids))]
 
     def add_pending_pod(self, preemptor: Preemptor) -> None:
         """Add a pod that waits for a node."""
@@ -104,7 +104,7 @@ class SnapshotCache:
             self._pending_by_gang.put(preemptor.gang, uid, preemptor)
 
     def remove_pending_pod(self, preemptor: Preemptor) -> None:
-        """Take away one that was queued."""
+        """Remove a pod that was added with `add_pending_pod`."""
         uid = preemptor.demand.uid
         self._pending.pop(uid, None)
         if preemptor.nominated_node is not None:
@@ -114,57 +114,59 @@ class SnapshotCache:
             self._pending_by_gang.remove(preemptor.gang, uid)
 
     def put_node(self, node_info: NodeInfo) -> None:
-        """Add a node, or what it has become; who is on it stays."""
+        """Add a node or its new state; its pods stay."""
         self._nodes[node_info.name] = node_info
         self._changed_nodes.add(node_info.name)
 
     def remove_node(self, name: str) -> None:
-        """Take a node away."""
+        """Remove a node."""
         self._nodes.pop(name, None)
         self._changed_nodes.add(name)
 
     def put_budget(self, name: str, budget: DisruptionBudget) -> None:
-        """Add a budget, or what it has become."""
+        """Add a budget or its new state."""
         self._budgets.put(budget.namespace, name, budget)
         self._changed_budgets.add(budget.namespace)
 
     def remove_budget(self, key: Key) -> None:
-        """Take a budget away."""
+        """Remove a budget."""
         self._budgets.remove(*key)
         self._changed_budgets.add(key[0])
 
     def has_seen(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are on that node, are in a gang with one that is, or have left.
+        """True where each of these pods is on that node, in a gang with one that is, or has left.
 
-        Who has left is known: the scheduler is behind, not this. Without this, a node from which the last of a gang's victims
-        has just gone would be passed over, and a second gang go on another one. And a native gang that goes whole is proposed with
-        its pods on all nodes (kube-scheduler 1.37, `getCrossNodesVictims`).
+        A pod that has left is known: the scheduler is behind, not this cache. Without this, a node
+        whose last victim of a gang has just left would be passed over, and a second gang would be
+        evicted on another node. A native gang that is evicted as a unit is proposed with its pods
+        on all nodes (kube-scheduler 1.37, `getCrossNodesVictims`).
         """
         if node not in self._nodes:
             return False
-        here = self._pods_by_node.get(node)
-        away: set[GangKey] = set()
-        # One look at each, and none after the first that nobody has seen. Without this, a call that names a million would take seconds
-        # for each Job on the node.
+        on_node = self._pods_by_node.get(node)
+        gangs_elsewhere: set[GangKey] = set()
+        # One lookup for each uid, and none after the first unknown one. Without this, a call that
+        # names a million uids would take seconds for each Job on the node.
         for uid in uids:
-            if uid in here or uid in self._removed_uids:
+            if uid in on_node or uid in self._removed_uids:
                 continue
             gang = self._gang_by_pod_uid.get(uid)
             if gang is None:
                 return False
-            away.add(gang)
-        return not away or away <= {one.gang for one in here.values()}
+            gangs_elsewhere.add(gang)
+        return not gangs_elsewhere or gangs_elsewhere <= {pod.gang for pod in on_node.values()}
 
     def preemptor(self, uid: str) -> Preemptor | None:
-        """Return a pod that waits, with the rest of its gang; `None` where no such one does."""
-        found = self._pending.get(uid)
-        if found is None or found.gang is None:
-            return found
-        mates, placed = self._pending_by_gang.get(found.gang), self._pods_by_gang.get(found.gang)
-        return snapshot_builder.with_gang(found, mates.values(), placed.values())
+        """Return a pod that waits, with the rest of its gang; `None` if no such pod waits."""
+        preemptor = self._pending.get(uid)
+        if preemptor is None or preemptor.gang is None:
+            return preemptor
+        pending = self._pending_by_gang.get(preemptor.gang)
+        placed = self._pods_by_gang.get(preemptor.gang)
+        return snapshot_builder.with_gang(preemptor, pending.values(), placed.values())
 
     def snapshot(self, now: datetime, settings: PolicySettings) -> Snapshot:
-        """Return all of it."""
+        """Return all nodes, gangs and budgets, brought up to date where something changed."""
         for name in self._changed_nodes:
             self._rebuild_node_info(name)
         for key in self._changed_groups:
@@ -183,15 +185,15 @@ class SnapshotCache:
         )
 
     def _rebuild_node_info(self, name: str) -> None:
-        room = self._nodes.get(name)
-        if room is None:
+        node = self._nodes.get(name)
+        if node is None:
             self._node_infos.pop(name, None)
             return
-        nominees = tuple(
+        nominated = tuple(
             preemptor.demand for preemptor in self._nominated_by_node.get(name).values()
         )
         self._node_infos[name] = replace(
-            room, pods=tuple(self._pods_by_node.get(name).values()), nominated_pods=nominees
+            node, pods=tuple(self._pods_by_node.get(name).values()), nominated_pods=nominated
         )
 
     def _rebuild_group(self, key: GangKey) -> None:

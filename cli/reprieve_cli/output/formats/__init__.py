@@ -1,1 +1,1 @@
-"""How findings are written, one module a format: each has `write(findings, tally)`, and yields the parts of the output."""
+"""The output formats, one module each, with `write(findings, summary)`, which yields the parts."""

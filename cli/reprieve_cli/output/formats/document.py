@@ -20,12 +20,12 @@ def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
 
 
 def build_end(summary: Mapping[str, int]) -> str:
-    """Return what follows the findings."""
+    """Return the end of the document, after the findings."""
     return f'\n],"summary":{json.dumps(summary, separators=(",", ":"))}}}\n'
 
 
 def render(finding: Finding) -> dict[str, object]:
-    """Return a finding as JSON has it; what it does not say is left out."""
+    """Return a finding for JSON, without empty fields."""
     fields: dict[str, object] = {
         "level": finding.level.value,
         "file": finding.file,

@@ -1,7 +1,8 @@
-"""Prometheus' text format, for a textfile collector or a Pushgateway: how many, never which.
+"""The Prometheus text format, for a textfile collector or a Pushgateway: numbers of findings.
 
-A gauge for each rule and kind, also where nothing is violated: without its zero, an alert could not tell that from an
-audit that did not run. Objects are no labels; a namespace is one where asked for, and then only where something is wrong.
+There is a gauge for each rule and kind, also for zero violations: without the zero, an alert could
+not tell it from an audit that did not run. Objects are never labels. A namespace is a label only
+with `--by-namespace`, and then only with violations: there may be thousands of namespaces.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class PrometheusReport(ReportWriter):
-    """Counts, and says all of it at the end."""
+    """Counts findings and objects, and returns all gauges at the end."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
         super().__init__(by_namespace=by_namespace)
@@ -28,14 +29,14 @@ class PrometheusReport(ReportWriter):
         self._objects: Counter[Labels] = Counter()
 
     def page(self, findings: Sequence[Finding]) -> str:
-        """Count, and print nothing yet."""
+        """Count the violations; return nothing yet."""
         self._violations.update(
             self._labels(each) for each in findings if each.level is Level.VIOLATION
         )
         return ""
 
     def count_checked(self, kind: str, objects: int) -> None:
-        """Count the objects, and name the rules that they were judged by."""
+        """Count the objects, and create a gauge of zero for each rule of their kind."""
         self._objects[(("kind", kind),)] += objects
         if not self.by_namespace:
             for rule in RULES:
@@ -49,10 +50,10 @@ class PrometheusReport(ReportWriter):
         return "".join(
             (
                 *_family(
-                    _VIOLATIONS, "What rules would refuse if it were created now.", self._violations
+                    _VIOLATIONS, "Violations if the objects were created now.", self._violations
                 ),
-                *_family(_OBJECTS, "Objects that were judged.", self._objects),
-                *_family(_UNREADABLE, "What could not be read.", {(): summary.unreadable}),
+                *_family(_OBJECTS, "Objects checked.", self._objects),
+                *_family(_UNREADABLE, "Reads that failed.", {(): summary.unreadable}),
             )
         )
 
@@ -72,8 +73,8 @@ def _family(
 ) -> Iterator[str]:
     yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
     for labels, value in sorted(samples.items()):
-        said = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)
-        yield f"{name}{{{said}}} {value}\n" if said else f"{name} {value}\n"
+        pairs = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)
+        yield f"{name}{{{pairs}}} {value}\n" if pairs else f"{name} {value}\n"
 
 
 def _escape(text: str) -> str:

@@ -1,6 +1,7 @@
-"""GitHub's workflow commands: each finding becomes an annotation of the line in a pull request.
+"""Workflow commands of GitHub: each finding annotates its line in a pull request.
 
-Escaped as the runner unescapes (actions/toolkit, `command.ts`): of a property also what ends it.
+Escaped as the runner unescapes (actions/toolkit, `command.ts`): in properties also `:` and `,`,
+which end one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ _DATA, _PROPERTY = str.maketrans(_OF_DATA), str.maketrans(_OF_PROPERTY)
 
 
 def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
-    """Yield a command for each finding, and the sum as a line of the log."""
+    """Yield a command for each finding, and the summary as a line of the log."""
     for finding in findings:
         yield _command(finding)
     yield f"{summary}\n"
@@ -26,9 +27,9 @@ def _command(finding: Finding) -> str:
         "line": finding.line or None,
         "title": finding.rule or finding.level.value,
     }
-    said = ",".join(f"{name}={_escape(str(value))}" for name, value in properties.items() if value)
+    pairs = ",".join(f"{name}={_escape(str(value))}" for name, value in properties.items() if value)
     text = f"{finding.object}: {finding.text}" if finding.object else finding.text
-    return f"::{word} {said}::{printable(text).translate(_DATA)}\n"
+    return f"::{word} {pairs}::{printable(text).translate(_DATA)}\n"
 
 
 def _escape(text: str) -> str:

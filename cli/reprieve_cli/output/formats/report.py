@@ -1,4 +1,4 @@
-"""Reports of an audit, written page by page: a table for people, a document for programs."""
+"""The reports of an audit, written page by page: a table for users, a document for programs."""
 
 import json
 from abc import ABC, abstractmethod
@@ -13,32 +13,32 @@ from . import document
 
 
 class ReportWriter(ABC):
-    """How findings are written; every method returns what is to be printed next."""
+    """Writes findings; each method returns the text to print next."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
         self.by_namespace = by_namespace
 
     @abstractmethod
     def page(self, findings: Sequence[Finding]) -> str:
-        """Return what the objects of one page have, or what could not be read."""
+        """Return the text for the findings of one page, or for what could not be read."""
 
     @abstractmethod
     def end(self, summary: Summary) -> str:
-        """Return what comes last."""
+        """Return the end of the report."""
 
-    def count_checked(self, kind: str, objects: int) -> None:  # noqa: B027 - most have nothing to do
-        """Hear that so many objects of a kind were read; most reports say only the sum."""
+    def count_checked(self, kind: str, objects: int) -> None:  # noqa: B027 - optional
+        """Add a number of checked objects of a kind; most reports print only the total."""
 
 
 class TableReport(ReportWriter):
-    """A row a finding. Columns are as wide as they had to be so far: what was printed stays."""
+    """A row a finding. Columns only grow, because printed rows cannot be aligned again."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
         super().__init__(by_namespace=by_namespace)
         self._widths = [0] * len(_TITLES)
 
     def page(self, findings: Sequence[Finding]) -> str:
-        """Return the rows, before the first the titles; what could not be read is no row."""
+        """Return the rows, with the titles before the first; unreadable objects have no row."""
         rows = [_row(each) for each in findings if each.level is not Level.UNREADABLE]
         if rows and not any(self._widths):
             rows.insert(0, _TITLES)
@@ -49,7 +49,7 @@ class TableReport(ReportWriter):
         return "".join(map(self._line, rows))
 
     def end(self, summary: Summary) -> str:
-        """Return the sum."""
+        """Return the summary."""
         return f"{summary}\n"
 
     def _line(self, row: Sequence[str]) -> str:
@@ -58,20 +58,20 @@ class TableReport(ReportWriter):
         return (click.style(text, bold=True) if row is _TITLES else text) + "\n"
 
 
-_TITLES = ("NAMESPACE", "KIND", "NAME", "ENFORCEMENT", "RULE", "SAID")
+_TITLES = ("NAMESPACE", "KIND", "NAME", "ENFORCEMENT", "RULE", "MESSAGE")
 
 
 def _row(finding: Finding) -> tuple[str, ...]:
     assert finding.object is not None
     kind, namespace, name = finding.object
-    said = finding.text if finding.level is Level.VIOLATION else f"warning: {finding.text}"
+    message = finding.text if finding.level is Level.VIOLATION else f"warning: {finding.text}"
     return (
         namespace or "-",
         kind,
         name,
         finding.enforcement or "-",
         finding.rule or "-",
-        printable(said),
+        printable(message),
     )
 
 
@@ -83,15 +83,15 @@ class JsonReport(ReportWriter):
         self._before = document.BEGIN
 
     def page(self, findings: Sequence[Finding]) -> str:
-        """Return the findings, and before the first of all the beginning of the document."""
+        """Return the findings, with the beginning of the document before the very first."""
         parts = []
         for finding in findings:
             parts += [self._before, json.dumps(document.render(finding), separators=(",", ":"))]
             self._before = document.BETWEEN
         return "".join(parts)
 
-    def end(self, tally: Summary) -> str:
-        """Return the end of the document, with its beginning where nothing was found."""
+    def end(self, summary: Summary) -> str:
+        """Return the end of the document, with its beginning if there were no findings."""
         begin = self._before if self._before == document.BEGIN else ""
-        summary = {name: value for name, value in asdict(tally).items() if name != "files"}
-        return begin + document.build_end(summary)
+        numbers = {name: value for name, value in asdict(summary).items() if name != "files"}
+        return begin + document.build_end(numbers)

@@ -1,6 +1,7 @@
-"""SARIF 2.1.0 (OASIS), which code scanning reads. One run; a result for each finding about an object.
+"""SARIF 2.1.0 (OASIS), which code scanning reads: one run, with a result for each finding.
 
-What could not be read is no result of a rule: it is a notification of the tool, and the run was not successful.
+An unreadable file is not the result of a rule: it becomes a notification of the tool, and the run
+is reported as unsuccessful.
 """
 
 import json
@@ -19,7 +20,7 @@ SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 OTHER = "policy"
-"""The rule of a finding that no rule of admission tells: the settings, and what a Namespace turned into a warning."""
+"""The rule of findings without one: about settings, and violations that are only warned of."""
 
 _LEVELS = {Level.VIOLATION: "error", Level.WARNING: "warning", Level.UNREADABLE: "error"}
 
@@ -64,7 +65,7 @@ def _descriptions() -> dict[str, str]:
     return {
         **described,
         manifest_form.RULE: "The object has the form that the API server reads.",
-        OTHER: "The cluster's policy can be read, and holds.",
+        OTHER: "The cluster's policy is readable and is followed.",
     }
 
 
@@ -97,6 +98,6 @@ def _location(finding: Finding) -> dict[str, object]:
 
 
 def _uri(file: str) -> str:
-    """Return a path as a reference (RFC 3986): relative ones stay relative, so that they match a checkout's files."""
+    """Return a URI reference (RFC 3986); a relative path stays so, to match a checkout's files."""
     path = quote(os.fsencode(file).replace(os.sep.encode(), b"/"))
     return f"file://{path}" if path.startswith("/") else path

@@ -1,4 +1,4 @@
-"""For people, and for editors that jump to `file:line:`."""
+"""Text for users, and for editors that jump to `file:line:`."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,7 +11,7 @@ _WORDS = {Level.VIOLATION: "error", Level.WARNING: "warning", Level.UNREADABLE: 
 
 
 def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
-    """Yield a line for each finding, and one for the sum."""
+    """Yield a line for each finding, and the summary."""
     for finding in findings:
         yield _line(finding)
     yield f"{summary}\n"

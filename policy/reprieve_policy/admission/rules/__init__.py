@@ -1,6 +1,6 @@
-"""One list of rules. Each has a stable id, one module, and says for itself what it checks.
+"""One list of rules. Each has a stable id and one module, whose docstring documents what it checks.
 
-A rule is a pure function `(object, old, facts) -> Verdict`; `old` is `None` unless the object is being updated.
+A rule is a pure function `(object, old, facts) -> Verdict`; `old` is `None` except for an update.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ Check = Callable[[Resource, Resource | None, Facts], Verdict]
 
 
 class Rule(NamedTuple):
-    """A rule and the kinds that it concerns."""
+    """A rule and the kinds that it checks."""
 
     id: str
     kinds: frozenset[str]

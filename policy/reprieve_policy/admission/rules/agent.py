@@ -1,15 +1,17 @@
 """A pod that asks for the agent is one in which the agent can work.
 
-Checked: `reprieve.dev/agent` is `enabled` or `disabled`; with `enabled` and a hint `file://` or `signal://`, the pod is not on its
-node's network, not on Windows, and leaves port 10473 and the volume `reprieve-agent` to the agent. A file is in a folder where the
-containers mount one emptyDir, without `subPath`, or nothing: the agent then brings a volume, which must not hide a folder of the
-system. For a signal, `shareProcessNamespace` is true, and the container's user is said and is not root. Warned of: an agent
-without such a hint; it is not added.
+Checked: `reprieve.dev/agent` is `enabled` or `disabled`. With `enabled` and a hint `file://` or
+`signal://`, the pod is not on its node's network, not on Windows, and leaves port 10473 and the
+volume `reprieve-agent` to the agent. A file is in a folder where the containers mount one emptyDir,
+without `subPath`, or where they mount no volume: the agent then brings a volume, which must not
+hide a system folder. For a signal, `shareProcessNamespace` is true, and the container's user is set
+and is not root. Warned of: an agent without such a hint; it is not added.
 
-Why: the agent has no rights but a user's own. What keeps it from writing a file or sending a signal would show when the pod must
-go, and only then; a pod that gets no agent is asked by annotation.
+Why: the agent has only the rights of a user's own container. Otherwise an obstacle to writing the
+file or sending the signal would show only when the pod is evicted; a pod without an agent is
+notified by annotation.
 
-Source: document 001, "Preemption Sequence": a checkpoint is asked for by signal or shared memory.
+Source: document 001, "Preemption Sequence": a checkpoint is requested by signal or shared memory.
 
 Setting: `agentImage`.
 """
@@ -25,7 +27,7 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict, annotation_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
-    """Check the wish of the pod or of the template, and what the agent needs."""
+    """Check the annotation of the pod or of the template, and what the agent needs."""
     verdicts = tuple(_check(view) for view in pod_views(resource) if keys.AGENT in view.annotations)
     return Verdict.merged(verdicts) if verdicts else NO_FINDINGS
 
@@ -35,7 +37,7 @@ def _check(view: PodView) -> Verdict:
     bad = agent.ACCEPTED_VALUES.check(wish, path)
     if bad is not None:
         return Verdict(violations=(bad,))
-    # What is there already, was found to work: its pod is the one that it was added to.
+    # An agent that is already there was found to work when it was added to the pod.
     if wish != agent.ENABLED or agent.has_agent(view.spec.initContainers):
         return NO_FINDINGS
     if not agent.wants_agent(view):
@@ -45,6 +47,6 @@ def _check(view: PodView) -> Verdict:
 
 
 def _useless(view: PodView, path: str) -> Iterator[str]:
-    # That a hint cannot be read is another rule's to say.
+    # Another rule reports an unreadable hint.
     if keys.CHECKPOINT_HINT not in view.annotations or agent.hint_of(view) is not None:
-        yield f"{path}: of no use without a hint file:// or signal://"
+        yield f"{path}: has no effect without a hint file:// or signal://"

@@ -1,14 +1,15 @@
-"""A workload that nobody may preempt stays off the nodes that other Namespaces lent.
+"""A non-preemptible workload stays off the nodes that other Namespaces lent.
 
-Checked: a non-preemptible pod or template (class 10; class 7 or more without a checkpoint; Koordinator's label
-`preemptible: "false"`) does not ask for borrowed nodes: those with the label `reprieve.dev/home-namespace` of another
-Namespace. It asks by `nodeSelector`, by required node affinity, or by tolerating the taint of that name. Who selects nodes of
-the own Namespace may tolerate what it likes.
+Checked: a non-preemptible pod or template (class 10; class 7 or more without a checkpoint;
+Koordinator's label `preemptible: "false"`) does not ask for borrowed nodes, which have the label
+`reprieve.dev/home-namespace` of another Namespace. A pod asks by `nodeSelector`, by required node
+affinity, or by tolerating the taint of that name. A pod that selects nodes of its own Namespace may
+have any toleration.
 
-Why: their home wants them back some day, and then something there must be preemptible.
+Why: the home Namespace may reclaim its nodes, and then the pods there must be preemptible.
 
-Source: document 001, "Elastic Reclamation" and "Non-Preemptible Allocations": the scheduler avoids placing these on borrowed
-nodes.
+Source: document 001, "Elastic Reclamation" and "Non-Preemptible Allocations": the scheduler avoids
+placing these on borrowed nodes.
 
 Setting: `nonPreemptibleOnBorrowedNodes` is `warn` or `refuse`.
 """
@@ -52,12 +53,15 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 
 
 _TAINTS = ("", HOME_NAMESPACE)
-"""A toleration without a key and with `Exists` tolerates every taint, this one too."""
+"""A toleration without a key and with `Exists` tolerates every taint, also this one."""
 _DETAIL = "a non-preemptible workload may not run on nodes that another namespace lent"
 
 
 def _may_select_borrowed_nodes(spec: Spec) -> bool:
-    """Tell at once, of nearly every pod, that it does not: all have the two tolerations that the API server gives them."""
+    """Return quickly, for nearly every pod, that it does not.
+
+    All pods have the two tolerations that the API server adds.
+    """
     tolerated = any(found.key in _TAINTS for found in spec.tolerations or ())
     return tolerated or spec.nodeSelector is not None or spec.affinity is not None
 
@@ -98,7 +102,7 @@ def _stays_home(term: NodeSelectorTerm, home: str | None) -> bool:
 
 
 def _leaves_home(term: NodeSelectorTerm, home: str | None) -> bool:
-    """Whatever else it requires: a term that stays at home cannot leave it."""
+    """Return whether the term may select another home; one that stays at home cannot."""
     asks = any(
         found.operator == "Exists" or _names_other(found, home) for found in _requirements(term)
     )
@@ -122,5 +126,5 @@ def _tolerates_other(toleration: NodeToleration, home: str | None) -> bool:
 
 
 def _is_other(name: str, home: str | None) -> bool:
-    """True for another Namespace; a file that names none may be meant for any."""
+    """True for another Namespace; a file without a Namespace may be meant for any."""
     return home is not None and name != home

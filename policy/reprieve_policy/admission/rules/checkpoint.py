@@ -1,13 +1,16 @@
-"""The checkpoint annotations can be read, and ask for no more time than the admin allows.
+"""The checkpoint annotations are readable, and request no more time than the admin allows.
 
-Checked: `checkpoint` is `auto`, `manual` or `none`; `checkpoint-hint` has one of five forms, all of which stay on the pod
-itself; durations are like `10m`, and within the limits; `requeue` is `auto` or `never`, `requeue-env` is `true` or `false`.
-Warned of: a class of 7 or more without a checkpoint, which makes the workload non-preemptible; a hint that `checkpoint: none`
-makes useless.
+Checked: `checkpoint` is `auto`, `manual` or `none`; `checkpoint-hint` has one of five forms, all of
+which stay on the pod itself; durations are like `10m`, and within the limits; `requeue` is `auto`
+or `never`, `requeue-env` is `true` or `false`. Warned of: a class of 7 or more without a
+checkpoint, which makes the workload non-preemptible; a hint that has no effect because of
+`checkpoint: none`.
 
-Why: what cannot be read would count as unsaid when the pod must go, and nobody would be asked to save.
+Why: an unreadable annotation would count as absent at the eviction, and the workload would not be
+asked to save.
 
-Source: document 001, "Preemption Sequence", "Checkpoint Timeout Handling" and "Non-Preemptible Allocations".
+Source: document 001, "Preemption Sequence", "Checkpoint Timeout Handling" and
+"Non-Preemptible Allocations".
 
 Setting: `ceiling` bounds the timeout, `maxDeferral` the deferral.
 """

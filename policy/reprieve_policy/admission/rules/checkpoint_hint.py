@@ -1,12 +1,15 @@
-"""A checkpoint hint has its other half in the pod: a port, a container or a mount.
+"""A checkpoint hint matches a port, a container or a mount of the pod.
 
-Checked: `http://:PORT/…` and `grpc://:PORT` name a `containerPort` that a container declares, `signal://…?container=NAME` a
-container, `file:///PATH` a path inside a volume that a container mounts, unless the pod asks for the agent, which brings one; native sidecars
-are containers too. Warned of: what nobody carries, so that the workload is asked by annotation: `file` without the agent, and `signal`
-without the agent where process 1 of a container is not its own program (`hostPID`, `shareProcessNamespace`).
+Checked: `http://:PORT/…` and `grpc://:PORT` name a `containerPort` that a container declares,
+`signal://…?container=NAME` a container, `file:///PATH` a path inside a volume that a container
+mounts, unless the pod asks for the agent, which brings one. Native sidecars are containers too.
+Warned of: a hint that cannot be delivered, so that the workload is notified by annotation: `file`
+without the agent, and `signal` without the agent if process 1 of a container is not its own program
+(`hostPID`, `shareProcessNamespace`).
 
-Why: a hint that reaches nobody is a checkpoint that fails at the worst moment, and nobody learns of it before. Kubernetes does
-not need ports to be declared; here they say that the workload knows of the hint.
+Why: a hint that reaches no container is a checkpoint that fails when the pod is evicted, and not
+before. Kubernetes does not need ports to be declared; here a declared port shows that the workload
+knows of the hint.
 
 Source: document 001, "Preemption Sequence"; the keys' table in the README.
 
@@ -56,7 +59,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 
 
 def _warning(hint: Hint, view: PodView) -> str:
-    """Return why nobody carries this hint, empty where somebody does."""
+    """Return why the hint cannot be delivered, empty if it can."""
     if agent.wants_agent(view):
         return ""
     if isinstance(hint, SignalHint):
@@ -66,9 +69,9 @@ def _warning(hint: Hint, view: PodView) -> str:
 
 
 def _missing_half(hint: Hint, view: PodView) -> str:
-    """Return what is wrong, empty where nothing is."""
+    """Return what the pod lacks, empty if it has all."""
     spec = view.spec
-    # Every pod has containers; where they were not read, nothing is known of them.
+    # Every pod has containers; if they were not read, they are unknown.
     if spec.containers is None or isinstance(hint, AnnotationHint):
         return ""
     containers = tuple(_containers(spec))

@@ -1,10 +1,12 @@
 """A save has the time that it is said to take.
 
-Warned of, where `estimated-checkpoint-time` says how long a save takes: a workload that is asked to save (it has a hint, or
-says `checkpoint: auto` or `manual`) and whose `checkpoint-timeout` is shorter; any other, which learns of its end by SIGTERM
-only, and whose `terminationGracePeriodSeconds`, or the admin's cap on it, is shorter.
+Warned of, if `estimated-checkpoint-time` says how long a save takes: a workload that is asked to
+save (it has a hint, or says `checkpoint: auto` or `manual`) and whose `checkpoint-timeout` is
+shorter; any other workload, which is notified by SIGTERM only, and whose
+`terminationGracePeriodSeconds`, or the admin's cap on it, is shorter.
 
-Why: SIGKILL comes in the middle of the save. Who is asked saves before the pod is deleted, so its grace period does not matter.
+Why: SIGKILL would interrupt the save. A workload that is asked saves before its pod is deleted, so
+its grace period does not matter.
 
 Source: document 001, "Preemption Sequence" and "Checkpoint Timeout Handling".
 
@@ -22,11 +24,11 @@ from reprieve_policy.kube.objects import PodView, Resource, pod_views
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, annotation_path
 
 _GRACE_SECONDS = 30
-"""Kubernetes' own, for a pod that says nothing."""
+"""The default of Kubernetes, for a pod without a value."""
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
-    """Compare the estimate with the time that there is."""
+    """Compare the estimate with the available time."""
     warnings = tuple(warning for view in pod_views(resource) for warning in _check(view, facts))
     return Verdict(warnings=warnings) if warnings else NO_FINDINGS
 

@@ -1,10 +1,11 @@
-"""An ElasticQuota promises no more than it allows: for every resource, `min` is at most `max`, and neither is negative.
+"""In an ElasticQuota each `min` is at most its `max`, and neither is negative.
 
-Checked: each quantity of `spec.min` and `spec.max` can be read and is not negative; where both name a resource, the `min` is
-not above the `max`. A resource that `max` does not name has no upper limit. Koordinator's and scheduler-plugins' quotas alike.
+Checked: each quantity of `spec.min` and `spec.max` is readable and not negative; if both name a
+resource, the `min` is not above the `max`. A resource without a `max` has no upper limit. For the
+quotas of Koordinator and of scheduler-plugins.
 
-Why: `min` is what non-preemptible pods may use, `max` what all may use together. A `min` above the `max` promises what the
-scheduler then denies, and its pods wait for ever.
+Why: `min` is what non-preemptible pods may use, `max` what all pods may use together. A `min` above
+the `max` guarantees what the scheduler then denies, and its pods wait for ever.
 
 Source: document 000, "Proposal": "We require min should be less than or equal to max".
 
@@ -27,7 +28,7 @@ from reprieve_policy.verdict import (
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
-    """Check both sets of quantities, and one against the other."""
+    """Check both sets of quantities, and their order."""
     spec = resource.spec or Spec()
     found: list[Violation] = []
     least, most = (
@@ -39,7 +40,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 
 
 def _read(name: str, written: Quantities, found: list[Violation]) -> dict[str, int]:
-    """Return the readable amounts by resource; what is wrong with the others is added to `found`."""
+    """Return the readable amounts by resource; add the violations of the others to `found`."""
     read: dict[str, int] = {}
     for resource, text in written.items():
         path = _path(name, resource)

@@ -1,28 +1,29 @@
-"""The pods of one gang agree on what they are preempted by.
+"""The pods of one gang agree on the fields that decide about their preemption.
 
-Checked: whether they are preemptible and can preempt, class, priority, what they are defended with, and the gang's
-`min-available` and size. A pod is compared with the gang's living members when it is created or joins; the templates of one
-object are compared with each other. Those of a JobSet or LeaderWorkerSet are one gang too, but nobody declared it: there a
-difference is warned of, and their pods are not compared. Which member comes first does not matter. A change of a template
-is warned of: the pods of a rollout would differ from those that it replaces one by one, so the workload has to be scaled
-to 0 between. After creation protection may only fall, and falls one pod after another: that is not refused, nor is what
-two replicas of the webhooks admit at the same moment. The operator reports what is left, by Event, metric and, on a native
-PodGroup, the condition `PodsNotMatchingPriority`.
+Checked: whether they are preemptible and can preempt, class, priority, preemption priority, and the
+gang's `min-available` and size. A pod is compared with the gang's living members when it is created
+or joins; the templates of one object are compared with each other. The pods of a JobSet or
+LeaderWorkerSet are one gang, too, but an undeclared one: a difference is warned of, and their pods
+are not compared. Which member comes first does not matter. A change of a template is warned of: the
+pods of a rollout would differ from those that it replaces one by one, so the workload has to be
+scaled to 0 in between. After creation protection may only fall, and falls one pod after another:
+that is not refused, nor is what two replicas of the webhooks admit at the same moment. The operator
+reports what is left, by Event, metric and, on a native PodGroup, the condition
+`PodsNotMatchingPriority`.
 
-Why: a gang is preempted as a whole or not at all. One member that may not be a victim, or that wins where the others lose,
-makes the rest's loss useless.
+Why: a gang is preempted as a whole or not at all. One member that may not be a victim, or that is
+not preempted while the others are, makes the preemption of the others useless.
 
-Source: documents 000 ("one job's pods should be homogeneous"), 003 ("priority divergence") and 004 (`min-available`). The
-pods of a batch Job are all of one template, and are not compared.
+Source: documents 000 ("one job's pods should be homogeneous"), 003 ("priority divergence") and 004
+(`min-available`). The pods of a batch Job are all of one template, and are not compared.
 """
 
 from collections.abc import Iterator, Mapping
 
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.traits import GangTraits
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation
 
 
@@ -40,7 +41,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         if rest is not None and rest != traits and own.is_declared:
             found.extend(_differences(view, traits, rest, own.name))
         elif rest is not None and rest != traits:
-            # Without this, installing the webhooks would refuse a driver whose priority is not its workers'.
+            # Without this, installing the webhooks would refuse a driver and workers of different
+            # priorities.
             names = divergence.differences(traits, rest)
             warnings.extend(
                 f"{view.prefix}metadata: {divergence.TRAIT_LABELS[name]} differs within the gang"
@@ -64,7 +66,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
 
 
 def _is_changed(view: PodView, own: Gang, traits: GangTraits, old: Resource, facts: Facts) -> bool:
-    """True where a rollout would make pods that differ from those which it replaces one by one."""
+    """True if a rollout would make pods that differ from those that it replaces one by one."""
     before = next((found for found in pod_views(old) if found.prefix == view.prefix), None)
     gang_before = None if before is None else _gang_of(before, old)
     if before is None or gang_before is None or gang_before.key != own.key:
@@ -73,7 +75,7 @@ def _is_changed(view: PodView, own: Gang, traits: GangTraits, old: Resource, fac
 
 
 def _gang_of(view: PodView, resource: Resource) -> Gang | None:
-    """Return the gang of a pod, or the one that a template's pods will be in by the labels of their controller."""
+    """Return the gang of a pod, or of a template's pods by their controller's labels."""
     own = membership.read(view)
     if own is not None or not view.is_template:
         return own
@@ -89,7 +91,7 @@ _LABELLED_AS: Mapping[str, str] = {
     "spec.replicatedJobs[": "jobset",
     "spec.leaderWorkerTemplate.": "leader-worker-set",
 }
-"""By where a JobSet and a LeaderWorkerSet have their templates: rules don't see the kinds of other projects."""
+"""Dialects by template path of JobSet and LeaderWorkerSet: rules do not see their kinds."""
 
 
 def _differences(

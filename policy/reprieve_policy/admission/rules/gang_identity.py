@@ -1,14 +1,16 @@
-"""A pod is in one gang, under a name that can be one.
+"""A pod is in one gang, with a valid name.
 
-Checked: all names that a pod or a template gives its gang, in whatever dialect, are the same, and those in annotations are
-names. Warned of: keys that schedulers have given up. No second gang is that of a JobSet, LeaderWorkerSet or Job whose pods
-declare one, nor a name that a controller wrote: Kueue's for a workload that it suspends, Volcano's or the native one of a
-pod that has a controller.
+Checked: all names that a pod or a template gives its gang, in any dialect, are the same, and those
+in annotations are names. Warned of: keys that schedulers no longer read. These do not count as a
+second gang: that of a JobSet, LeaderWorkerSet or Job whose pods declare one; a name that a
+controller wrote, such as Kueue's for a workload that it suspends, or Volcano's or the native one of
+a pod that has a controller.
 
-Why: each scheduler would hold the pod back, and take it, with other companions.
+Why: each scheduler would hold the pod back, and preempt it, with different members.
 
-Source: documents 000, 003 and 004, each with its own keys; `gang_dialects` names those of all other projects. Koordinator reads
-`pod-group.scheduling.sigs.k8s.io` (000) to this day: that one is not old.
+Source: documents 000, 003 and 004, each with its own keys; `gangs.dialects` names those of all
+other projects. Koordinator still reads `pod-group.scheduling.sigs.k8s.io` (000): that one is not
+old.
 """
 
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ _DETAIL = "must be a name of at most 253 letters, digits, '-', '_' and '.'"
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
-    """Check what the pod or the template says of its gang."""
+    """Check the gang that the pod or the template names."""
     views = [view for view in pod_views(resource) if membership.mentions_gang(view)]
     if not views:
         return NO_FINDINGS

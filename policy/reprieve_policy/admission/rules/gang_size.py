@@ -1,16 +1,19 @@
-"""A gang's sizes are positive whole numbers that do not contradict each other and can be reached.
+"""A gang's sizes are positive whole numbers that agree with each other and can be reached.
 
-Checked: `min-available` and the gang's size, in every dialect that says them on a pod, are numbers from 1; several that say
-the same thing agree; the minimum is not above the size; a minimum has a gang; Koordinator's mode is `Strict` or `NonStrict`.
-Warned of: a Koordinator gang whose minimum is below its size; a minimum above what the workload ever runs at once (a Job's
-parallelism and completions, replicas). A workload that is scaled to 0 is paused and says nothing of its size.
+Checked: `min-available` and the gang's size, in every dialect with such keys on a pod, are numbers
+from 1; several of the same meaning agree; the minimum is not above the size; a minimum has a gang;
+Koordinator's mode is `Strict` or `NonStrict`. Warned of: a Koordinator gang whose minimum is below
+its size; a minimum above what the workload ever runs at once (a Job's parallelism and completions,
+replicas). A workload that is scaled to 0 is paused, and its size is unknown.
 
-Why: upstream ignores what it cannot parse and starts the pod alone; a gang that is never complete waits for ever.
+Why: upstream ignores what it cannot parse and starts the pod alone; a gang that is never complete
+waits for ever.
 
-Source: document 004, "PodGroup"; document 000, "Compatibility": only a minimum equal to the total is supported.
+Source: document 004, "PodGroup"; document 000, "Compatibility": only a minimum equal to the total
+is supported.
 
-Setting: `unreachableMinAvailable: refuse` refuses a minimum that the workload never reaches. The default warns: a gang may
-have pods of several workloads.
+Setting: `unreachableMinAvailable: refuse` refuses a minimum that the workload never reaches. The
+default warns: a gang may have pods of several workloads.
 """
 
 from collections.abc import Iterator
@@ -27,11 +30,11 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKi
 
 _STRICT = "Strict"
 _MODE = OneOf((_STRICT, "NonStrict"))
-"""Koordinator's; whatever else stands there silently means the first."""
+"""Koordinator's modes; any other value silently means the first."""
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
-    """Check what the pod or the template says of its gang's size."""
+    """Check the gang's size on the pod or the template."""
     views = [view for view in pod_views(resource) if membership.mentions_gang(view)]
     if not views:
         return NO_FINDINGS
@@ -72,7 +75,7 @@ def _check_view(view: PodView) -> Iterator[Violation]:
 
 
 def _contradictions(minimums: list[GangSize], sizes: list[GangSize]) -> Iterator[Violation]:
-    """Yield what is wrong with numbers that are all readable."""
+    """Yield the violations of readable numbers."""
     for numbers in (minimums, sizes):
         for number in numbers[1:]:
             if number.value != numbers[0].value:
@@ -85,7 +88,7 @@ def _contradictions(minimums: list[GangSize], sizes: list[GangSize]) -> Iterator
 
 
 def _nameless(view: PodView) -> Iterator[Violation]:
-    """Yield a violation for a minimum of no gang: a scheduler would start the pod alone."""
+    """Yield a violation for a minimum without a gang: a scheduler would start the pod alone."""
     if next(membership.gang_names(view), None) is not None:
         return
     for dialect in membership.dialects_in(view):
@@ -102,7 +105,8 @@ def _warn_unequal(view: PodView) -> Iterator[str]:
     )
     minimum, total = (membership.SIZE.parse(text, "") for text in texts)
     if isinstance(minimum, int) and isinstance(total, int) and minimum < total:
-        yield f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below {total}, but the gang is preempted as a whole"
+        path = f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}"
+        yield f"{path}: below {total}, but the gang is preempted as a whole"
 
 
 def _int(number: GangSize) -> int:

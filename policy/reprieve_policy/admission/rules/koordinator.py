@@ -1,15 +1,17 @@
-"""Koordinator's `preemptible` and `can-preempt` labels say `"true"` or `"false"`, and protection never rises.
+"""`preemptible` and `can-preempt` are `"true"` or `"false"`, and protection never rises.
 
-Checked: both labels are texts that Koordinator understands; a pod that could be preempted when it was admitted stays
-preemptible. Warned of: `can-preempt: "true"` where the pod's or its PriorityClass's `preemptionPolicy` is `Never`.
+Checked: both labels are values that Koordinator understands; a pod that was preemptible when it was
+admitted stays preemptible. Warned of: `can-preempt: "true"` if the pod's or its PriorityClass's
+`preemptionPolicy` is `Never`.
 
-Why: Koordinator compares texts, so any other value would silently mean the default; and a scheduler lets a pod that
-never preempts take no victims, whatever its label says.
+Why: Koordinator compares texts, so any other value would silently mean the default; and a scheduler
+lets a pod that never preempts take no victims, whatever its label says.
 
 Source: document 000, "API".
 
-Setting: `disableDefaultPreemptiable` and `disableDefaultTriggerPreemption` say what a pod without the labels is. Koordinator's
-third, `podShouldBeDeletedWhenPreempted`, is the guard's: with "true" a scheduler that deletes a preemptible pod has it at once.
+Setting: `disableDefaultPreemptiable` and `disableDefaultTriggerPreemption` set the defaults for a
+pod without the labels. The guard applies Koordinator's third, `podShouldBeDeletedWhenPreempted`:
+with "true" a scheduler deletes a preemptible pod at once.
 """
 
 from collections.abc import Iterator

@@ -1,12 +1,13 @@
-"""A toleration of preemption stands where schedulers read it: as an annotation of a PriorityClass.
+"""A toleration of preemption is where schedulers read it: an annotation of a PriorityClass.
 
-Warned of: one of its keys, under either prefix, among the annotations of a pod or of a template, or among the labels of
-a PriorityClass.
+Warned of: one of its keys, under either prefix, among the annotations of a pod or of a template, or
+among the labels of a PriorityClass.
 
-Why: nobody reads it there, and its author believes in a protection that is not there. It harms nothing else, so it is
-not refused.
+Why: no scheduler reads it there, and its author relies on a protection that does not exist. It has
+no other effect, so it is not refused.
 
-Source: document 002, "API": the policy is annotated on PriorityClasses, because those are an admin's to make.
+Source: document 002, "API": the policy is an annotation of PriorityClasses, because only admins
+create those.
 
 Setting: none.
 """
@@ -29,7 +30,7 @@ _MISPLACED = "unread; set it on a PriorityClass"
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
-    """Warn of a toleration that nobody reads."""
+    """Warn of a toleration that no scheduler reads."""
     warnings = tuple(_slips(resource))
     return Verdict(warnings=warnings) if warnings else NO_FINDINGS
 

@@ -1,14 +1,16 @@
-"""A Namespace's policy annotations can be read and agree with each other.
+"""A Namespace's policy annotations are readable and agree with each other.
 
-Checked: `reprieve.dev/workload-type`, `allowed-preemption-classes`, `default-preemption-class` and `enforcement` (also as a
-label); the default is one of the allowed classes, and 10 where workloads are sensitive.
+Checked: `reprieve.dev/workload-type`, `allowed-preemption-classes`, `default-preemption-class` and
+`enforcement` (also as a label); the default is one of the allowed classes, and 10 if workloads are
+sensitive.
 
-Why: they are the admin's policy, checked by the parsers that apply it: a slip is refused when it is made, not ignored later.
-One that got in while no webhook watched counts as unsaid.
+Why: they are the admin's policy, checked by the parsers that apply it: a mistake is refused when it
+is made, not ignored later. A value that was written while no webhook watched counts as absent.
 
 Source: document 001, "Per-vCluster Preemption Policy"; a Namespace is its vCluster.
 
-Setting: none. The rule holds also where `enforcement` is `off`: whoever switches it on again relies on what can be read.
+Setting: none. The rule holds also if `enforcement` is `off`: when an admin switches it on again,
+the annotations are readable.
 """
 
 from reprieve_policy.config import namespace

@@ -1,15 +1,17 @@
-"""`preemptible: "false"` without a quota that bounds it is a right.
+"""`preemptible: "false"` without a quota that bounds it needs a permission.
 
-Checked when a pod or a template newly says the label: its ElasticQuota has a `min`, or whoever writes it has the verb
-`claim` on `nonpreemptiblepods.reprieve.dev`, cluster-wide. Offline, where nobody can be asked, it is warned of.
+Checked when a pod or a template newly has the label: its ElasticQuota has a `min`, or the author
+has the verb `claim` on `nonpreemptiblepods.reprieve.dev`, cluster-wide. Offline, where permissions
+cannot be checked, it is warned of.
 
-Why: a quota's `min` bounds how much a team may keep from everybody else. Without one, a label that anybody may write would
-make any number of pods untouchable.
+Why: a quota's `min` bounds how much a team may keep from all others. Without one, a label that any
+user may write would make any number of pods non-preemptible.
 
-Source: document 000, "Quota Assignment": the limit of non-preemptible pods is the quota's `min`; "no right is gained by
-annotation".
+Source: document 000, "Quota Assignment": the limit of non-preemptible pods is the quota's `min`;
+"no right is gained by annotation".
 
-Setting: none is needed where `disableDefaultPreemptiable` is `"true"`: then every pod is non-preemptible that says nothing.
+Setting: none is needed if `disableDefaultPreemptiable` is `"true"`: then every pod without the
+label is non-preemptible.
 """
 
 from reprieve_policy.admission import permissions
@@ -26,7 +28,7 @@ _NEEDS = (
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
-    """Check that whoever claims it may."""
+    """Check that the author may claim it."""
     if not facts.is_offline and CLAIM_NON_PREEMPTIBLE not in facts.missing_permissions:
         return NO_FINDINGS
     paths = [

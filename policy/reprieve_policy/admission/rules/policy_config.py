@@ -1,12 +1,14 @@
-"""The ConfigMap with the cluster's policy can be read, and its settings can hold together.
+"""The ConfigMap with the cluster's policy is readable, and its settings agree.
 
-Checked: every key of the ConfigMap `reprieve-policy` in Reprieve's own namespace is a setting, every value can be read, and
-no setting contradicts another, like a checkpoint's time above the ceiling. Every other ConfigMap is nobody's business here.
+Checked: every key of the ConfigMap `reprieve-policy` in Reprieve's own namespace is a setting,
+every value is readable, and no setting contradicts another, like a checkpoint's time above the
+ceiling. Other ConfigMaps are not checked.
 
-Why: it is checked by the parser that applies it, so that a slip is refused when it is made. One that gets in anyway, while no
-webhook watches, leaves in force what was, with an Event and a metric.
+Why: it is checked by the parser that applies it, so that a mistake is refused when it is made. If
+one is written while no webhook watches, the previous policy stays in force, with an Event and a
+metric.
 
-Source: the settings stand in for the constants of documents 000, 001 and 003.
+Source: the settings replace the constants of documents 000, 001 and 003.
 
 Setting: the programs' `--namespace` and `--policy-config-map` say which ConfigMap it is.
 """

@@ -1,15 +1,17 @@
-"""`reprieve.dev/preemption-class` is 0 to 10, allowed in its Namespace, and never rises after creation.
+"""`reprieve.dev/preemption-class` is 0 to 10, allowed in its Namespace, and never rises later.
 
-Checked: the label of a pod or of a template is a whole number from 0 to 10 and one of the classes that the Namespace
-allows: what `allowed-preemption-classes` lists, 0–6 where it lists nothing, only 10 where workloads are `sensitive`. Class 10
-in a Namespace that lists nothing is a right (verb `claim-sensitive` on `preemptionclasses.reprieve.dev`), which the guard in
-the API server checks, so that no outage opens it; of kinds of `templateKinds`, whose templates the guard does not find, this
-rule does. Offline it is warned of. A pod's class may only fall after its creation.
+Checked: the label of a pod or of a template is a whole number from 0 to 10 and one of the classes
+that the Namespace allows: what `allowed-preemption-classes` lists, 0–6 if it lists nothing, only 10
+if workloads are `sensitive`. Class 10 in a Namespace that lists nothing needs a permission (verb
+`claim-sensitive` on `preemptionclasses.reprieve.dev`). The guard in the API server checks it, so
+that an outage does not open it; for the kinds of `templateKinds`, whose templates the guard does
+not find, this rule does. Offline it is warned of. A pod's class may only fall after its creation.
 
-Why: class 10 is never preempted, and a class that rises after creation would be a protection that nobody gave.
+Why: class 10 is never preempted, and a class that rises after creation would be a protection that
+no admin granted.
 
-Source: document 001, "Preemption Classes": a value outside 0–10 is a 400 before it reaches the scheduler; "Per-vCluster
-Preemption Policy".
+Source: document 001, "Preemption Classes": a value outside 0–10 is a 400 before it reaches the
+scheduler; "Per-vCluster Preemption Policy".
 
 Setting: `defaultPreemptionClass`; annotations of the Namespace.
 """

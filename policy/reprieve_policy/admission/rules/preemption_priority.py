@@ -1,19 +1,22 @@
-"""`priority <= preemptionPriority`: what a workload is scheduled with is never above what it is defended with.
+"""`priority <= preemptionPriority`: a workload's priority is never above its preemption priority.
 
-Checked: the PriorityClass that the annotation `reprieve.dev/preemption-priority-class` names, on a pod, a template, a native
-Workload or a native PodGroup, is not below the priority there (of a Workload: of each of its group templates), and not above
-what may be: what the own PriorityClass is defended with, and the lift that an admin allows beyond that. A priority is that of
-the PriorityClass that is named, else of the global default, else 0. A PriorityClass that does not exist is refused on a pod
-or PodGroup, which needs it now, and warned of in what makes them. The annotation does not change after creation.
+Checked: the PriorityClass in the annotation `reprieve.dev/preemption-priority-class`, on a pod, a
+template, a native Workload or a native PodGroup. It is not below the priority there (of a Workload:
+of each of its group templates), and not above the limit: the preemption priority of the own
+PriorityClass, plus the lift that an admin allows. A priority is that of the named PriorityClass,
+else of the global default, else 0. A PriorityClass that does not exist is refused on a pod or
+PodGroup, which needs it now, and warned of in what makes them. The annotation does not change after
+creation.
 
-Why: of two workloads that are defended with less than they are scheduled with, each preempts the other, for ever. One that is
-scheduled low and defended high is in nobody's way and cannot be preempted: that is a right, which an admin gives.
+Why: two workloads whose preemption priority is below their priority preempt each other for ever. A
+workload with a low priority and a high preemption priority takes no room from others and cannot be
+preempted: that needs an admin's permission.
 
-Source: document 003, "Workload priorities", and "Risks and Mitigations" (blocking preemptions) for both bounds. No 1.37 type
-has the field that it lists as an extension; here it is an annotation.
+Source: document 003, "Workload priorities", and "Risks and Mitigations" (blocking preemptions) for
+both bounds. No 1.37 type has the field that it lists as an extension; here it is an annotation.
 
-Setting: `maxPreemptionPriorityLift` bounds the lift, `liftablePriorityClasses` says whose workloads may be lifted; what a
-PriorityClass's own annotation gives is in neither.
+Setting: `maxPreemptionPriorityLift` bounds the lift, `liftablePriorityClasses` lists the
+PriorityClasses whose workloads may be lifted; neither applies to a PriorityClass's own annotation.
 """
 
 from collections.abc import Iterator
@@ -34,7 +37,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         and preemption_priority.preemption_priority_class_of(resource) is None
         and (old is None or preemption_priority.preemption_priority_class_of(old) is None)
     ):
-        return NO_FINDINGS  # Nearly every pod; its own PriorityClass the API server has checked.
+        return NO_FINDINGS  # Nearly every pod; the API server has checked its PriorityClass.
     found = [
         said
         for claim in preemption_priority.priority_claims(resource)
@@ -52,7 +55,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         )
     if not found:
         return NO_FINDINGS
-    # The group templates of one Workload share a priority (1.37 refuses others), and so what is wrong with it.
+    # The group templates of one Workload share a priority (1.37 refuses others), and so its
+    # violations.
     unique = dict.fromkeys(found)
     violations = tuple(said for said in unique if isinstance(said, Violation))
     return Verdict(
@@ -67,7 +71,8 @@ def _check_claim(claim: PriorityClaim, facts: Facts) -> Iterator[Violation | str
     own_class = known.priority_class_named(claim.spec.priorityClassName, facts)
     priority = _priority(claim.spec, own_class)
     if priority is None:
-        yield f"{claim.spec_path}.priorityClassName: no such PriorityClass yet{claim.missing_class_note}"
+        path = f"{claim.spec_path}.priorityClassName"
+        yield f"{path}: no such PriorityClass yet{claim.missing_class_note}"
     if claim.preemption_priority_class is None:
         return
     named = facts.priority_classes.get(claim.preemption_priority_class)
@@ -103,7 +108,7 @@ def _may_lift(own_class: Resource | None, facts: Facts) -> bool:
 
 
 def _priority(spec: Spec | PodGroupTemplate, own_class: Resource | None) -> int | None:
-    """Return the resolved priority; a template has what its PriorityClass will give it, `None` where that is unknown."""
+    """Return the resolved priority, in a template by its PriorityClass; `None` if it is unknown."""
     if spec.priority is not None:
         return spec.priority
     if own_class is not None:

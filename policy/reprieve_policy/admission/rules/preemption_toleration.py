@@ -1,10 +1,12 @@
-"""A PriorityClass's toleration of preemption can be read, and protects from somebody.
+"""A PriorityClass's toleration of preemption is readable, and protects from some preemptor.
 
-Checked: both annotations are whole numbers in range, under either prefix; the minimum priority is not below the class's
-own value; the older prefix does not contradict the newer. Warned of: a minimum that no preemptor is below, because only
-a priority above the class's own preempts it; the older prefix.
+Checked: both annotations are whole numbers in range, under either prefix; the minimum priority is
+not below the class's own value; the older prefix does not contradict the newer. Warned of: a
+minimum that no preemptor is below, because only a priority above the class's own preempts it; the
+older prefix.
 
-Why: the scheduler's plugin ignores what it cannot parse, so that an admin believes in a protection that is not there.
+Why: the scheduler's plugin ignores what it cannot parse, so that an admin relies on a protection
+that does not exist.
 
 Source: document 002, and scheduler-plugins `pkg/preemptiontoleration` where it differs from it.
 
@@ -32,7 +34,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
         isinstance(parsed, PreemptionToleration)
         and not too_low
         and _KEY in annotations
-        and _tolerates_nobody(parsed, value)
+        and _refuses_no_preemptor(parsed, value)
     ):
         warnings = (*warnings, f"{_PATH}: tolerates no preemptor")
     found = (*too_low, *unreadable, *older)
@@ -48,8 +50,11 @@ def _below(text: str | None, value: int) -> Iterator[Violation]:
         yield Violation(_PATH, ViolationKind.INVALID, text, detail)
 
 
-def _tolerates_nobody(parsed: PreemptionToleration, value: int) -> bool:
-    """The value + 1 without seconds is what upstream assumes of a class that says nothing."""
+def _refuses_no_preemptor(parsed: PreemptionToleration, value: int) -> bool:
+    """Return whether the toleration refuses no preemptor.
+
+    Upstream assumes the value + 1 without seconds for a class without a toleration.
+    """
     return parsed.minimum_preemptable_priority <= value + (parsed.seconds != 0)
 
 

@@ -1,13 +1,14 @@
 """The preemption class that a PriorityClass gives its pods by default is between 0 and 10.
 
-Checked: the annotation `reprieve.dev/default-preemption-class` of a PriorityClass. Where the Namespace of a pod does not
-allow that class, the next default speaks: the Namespace's, its workload type's, the cluster's.
+Checked: the annotation `reprieve.dev/default-preemption-class` of a PriorityClass. If the Namespace
+of a pod does not allow that class, the next default applies: the Namespace's, its workload type's,
+the cluster's.
 
-Why: a default that cannot be read would silently be none.
+Why: an unreadable default would silently be ignored.
 
 Source: document 001, "Preemption Classes".
 
-Setting: `defaultPreemptionClass` is what holds where nobody says anything.
+Setting: `defaultPreemptionClass` applies if no other default is set.
 """
 
 from reprieve_policy.config import preemption_class

@@ -1,13 +1,15 @@
-"""A PriorityClass is defended with a PriorityClass that is not below it.
+"""The preemption priority of a PriorityClass is not below its value.
 
-Checked: the PriorityClass that the annotation `reprieve.dev/preemption-priority-class` names has a value that is not below
-this class's own. Warned of: it does not exist (yet); until then the class is defended with its own value.
+Checked: the PriorityClass in the annotation `reprieve.dev/preemption-priority-class` has a value
+that is not below this class's own. Warned of: it does not exist (yet); until then this class is
+defended with its own value.
 
-Why: two workloads that are defended with less than they are scheduled with preempt each other for ever.
+Why: two workloads whose preemption priority is below their priority preempt each other for ever.
 
 Source: document 003, "Workload priorities": `priority <= preemptionPriority`.
 
-Setting: none. Only admins write PriorityClasses, so the lift that one gives is not bounded by `maxPreemptionPriorityLift`.
+Setting: none. Only admins write PriorityClasses, so `maxPreemptionPriorityLift` does not bound
+their lift.
 """
 
 from reprieve_policy.facts import Facts
@@ -17,7 +19,7 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKi
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
-    """Check the value of the PriorityClass that it names to be defended with."""
+    """Check the value of the PriorityClass in the annotation."""
     name = annotations_of(resource.metadata).get(PREEMPTION_PRIORITY_CLASS)
     if name is None or name == resource.metadata.name:
         return NO_FINDINGS

@@ -1,16 +1,18 @@
-"""A job fits into its ElasticQuota: what it asks for, with what is used there already.
+"""A job fits into its ElasticQuota: its request, with what is already used there.
 
-Checked when a pod, or a workload whose template makes pods, is created and says a label of Koordinator's quotas. Of a
-non-preemptible job, `nonPreemptibleTotalUsed + request <= min` and `totalUsed + request <= max`; of a preemptible one,
-`min(min, nonPreemptibleTotalRequest) + preemptibleTotalUsed + request <= max`. The request is that of all its pods at once:
-Job `parallelism`, `replicas`. A resource that the quota does not name is not limited.
+Checked when a pod, or a workload whose template makes pods, is created with a label of
+Koordinator's quotas. For a non-preemptible job, `nonPreemptibleTotalUsed + request <= min` and
+`totalUsed + request <= max`; for a preemptible one, `min(min, nonPreemptibleTotalRequest) +
+preemptibleTotalUsed + request <= max`. The request is that of all its pods at once: Job
+`parallelism`, `replicas`. A resource that the quota does not name is not limited.
 
-Why: a job that cannot fit waits, and nothing tells its owner.
+Why: a job that cannot fit waits, and its owner is not informed.
 
-Source: document 000, "Quota Assignment". Used figures are those that Koordinator publishes; which quota a pod uses is as
-Koordinator finds it.
+Source: document 000, "Quota Assignment". Used figures are those that Koordinator publishes; the
+quota of a pod is found as Koordinator does.
 
-Setting: `quotaFit`: `warn`, or `refuse`. What is used is a moving figure, and a refused job is not tried again.
+Setting: `quotaFit`: `warn`, or `refuse`. The used figures change, and a refused job is not tried
+again.
 """
 
 from collections.abc import Iterator
@@ -27,7 +29,7 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKi
 
 
 class _Excess(NamedTuple):
-    """One resource of which a job asks for too much."""
+    """A resource of which a job requests too much."""
 
     path: str
     resource: str
@@ -35,14 +37,14 @@ class _Excess(NamedTuple):
     """`min` or `max`."""
     asked: int
     taken: int
-    """By others, counted against the bound."""
+    """The amount of others, counted against the bound."""
     limit: int
     quota: str
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
-    """Check what a new job asks for against its quota."""
-    # What an existing one uses is in the used figures already.
+    """Check the request of a new job against its quota."""
+    # The use of an existing job is in the used figures already.
     views = pod_views(resource) if old is None else ()
     found = [excess for view in views for excess in _check(resource, view, facts)]
     if not found:
@@ -71,7 +73,7 @@ def _check(resource: Resource, view: PodView, facts: Facts) -> Iterator[_Excess]
 
 
 def _bounds(quota: Quota, name: str, *, is_preemptible: bool) -> Iterator[tuple[str, int, int]]:
-    """Yield each bound on a resource: its name, what others have taken of it, and its amount."""
+    """Yield each bound on a resource: its name, the amount of others, and the limit."""
     used, non_preemptible_used = quota.used.get(name, 0), quota.non_preemptible_used.get(name, 0)
     if not is_preemptible and name in quota.min_amounts:
         yield "min", non_preemptible_used, quota.min_amounts[name]

@@ -1,11 +1,14 @@
-"""A soft-eviction mark is readable, and stands on a pod, never in a template.
+"""A soft-eviction mark is readable, and is on a pod, never in a template.
 
-Checked: Koordinator's annotation is `true` or its JSON, with readable times; no template carries a mark in any dialect.
+Checked: Koordinator's annotation is `true` or its JSON, with readable times; no template has a mark
+in any dialect.
 
-Why: a mark in a template would evict every pod that it makes, for ever. Who may set one is not decided here: the
-ValidatingAdmissionPolicy in the base decides it, so that no webhook's outage opens it.
+Why: a mark in a template would evict every pod that it makes, for ever. Which users may set a mark
+is not decided here but by the ValidatingAdmissionPolicy in the base, so that a webhook outage does
+not permit it.
 
-Source: document 000, soft eviction; Koordinator's own parser takes nothing but JSON, though its comment allows `true`.
+Source: document 000, soft eviction; Koordinator's own parser accepts only JSON, though its comment
+allows `true`.
 
 Setting: none.
 """

@@ -1,13 +1,13 @@
-"""Choosing victims: who may be a victim of whom, which on a node, which nodes, in what order.
+"""Victim selection: which pods may be victims of a preemptor, on which nodes, in which order.
 
-Pure, like all of the core: from a `scene.Scene`, which is what a watch, a live cluster or a dump has seen, to a `Decision`.
-The extender, the guard and the command line ask the same two functions, so that what is explained is what is done.
+Pure, like all of the core: from a `snapshot.Snapshot` (what a watch, a live cluster or a dump has
+seen) to a `PreemptionDecision`. The extender, the guard and the command line call the same two
+functions, so that explanations match decisions.
 """
 
 from .evaluator import PreemptionCandidate, PreemptionDecision, decide, refusal_for
 from .node_status import STATUS_MESSAGES, WAITING_IS_ENOUGH, DryRunStatus
-from .reason_messages import REASON_MESSAGES, Refusal
-from .reasons import RefusalReason
+from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 
 __all__ = [
     "REASON_MESSAGES",

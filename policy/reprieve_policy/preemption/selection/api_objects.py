@@ -1,7 +1,8 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""The objects that a scene is made from, as far as they are read: pods with their status, nodes, PodDisruptionBudgets.
+"""The API objects that a snapshot is built from: pods with status, nodes, PodDisruptionBudgets.
 
-Beyond what the rules at admission read (`reprieve_policy.kube.objects`). Nobody keeps these: `reading` makes tenants of them.
+Only the fields that are read, beyond those of the admission rules (`reprieve_policy.kube.objects`).
+No cache keeps these objects: `snapshot_builder` turns them into scheduled pods.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPort(objects.ContainerPort):
-    """A port of a container, and of the node where it says so."""
+    """A port of a container, with the host port if there is one."""
 
     hostPort: int = 0
     hostIP: str = ""
@@ -37,7 +38,7 @@ class Container(objects.Container):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerated(NodeToleration):
-    """A toleration with the effect that it is about."""
+    """A toleration with its effect."""
 
     effect: str = ""
 
@@ -51,14 +52,14 @@ class Term(objects.NodeSelectorTerm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice(objects.NodeSelector):
-    """Terms of which a node must satisfy one."""
+    """Terms, one of which a node must satisfy."""
 
     nodeSelectorTerms: Sequence[Term] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinity(objects.NodeAffinity):
-    """Which nodes a pod must have."""
+    """The node affinity of a pod."""
 
     requiredDuringSchedulingIgnoredDuringExecution: Choice | None = None
 
@@ -73,7 +74,10 @@ class LabelSelector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAffinityTerm:
-    """Certain pods: near which, or far from which. That Namespaces are selected is all that is read of their selector."""
+    """A term of pod affinity or anti-affinity.
+
+    Of `namespaceSelector` only its presence is read.
+    """
 
     labelSelector: LabelSelector | None = None
     namespaces: Sequence[str] | None = None
@@ -82,14 +86,14 @@ class PodAffinityTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAffinity:
-    """Near which pods, or far from which."""
+    """Pod affinity, or anti-affinity."""
 
     requiredDuringSchedulingIgnoredDuringExecution: Sequence[PodAffinityTerm] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affinity(objects.Affinity):
-    """Where a pod wants to run."""
+    """The affinity of a pod."""
 
     nodeAffinity: NodeAffinity | None = None
     podAffinity: PodAffinity | None = None
@@ -105,7 +109,7 @@ class TopologySpreadConstraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec(objects.Spec):
-    """A pod's spec with what placing it depends on."""
+    """A pod's spec with the fields that its placement depends on."""
 
     activeDeadlineSeconds: int | None = None
     schedulerName: str = ""
@@ -129,7 +133,7 @@ class PodCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStatus:
-    """How far a pod is."""
+    """A pod's status."""
 
     phase: str = ""
     startTime: str | None = None
@@ -147,7 +151,7 @@ class Pod:
 
     @property
     def view(self) -> PodView:
-        """The pod as the rules see one."""
+        """The pod as the admission rules see it."""
         return PodView(
             "",
             labels_of(self.metadata),
@@ -158,12 +162,12 @@ class Pod:
 
     @property
     def occupies_node(self) -> bool:
-        """True for one that is on a node and has not ended, as kube-scheduler counts them."""
+        """True for a pod that is on a node and has not ended, as kube-scheduler counts."""
         return bool(self.spec.nodeName) and self.status.phase not in _ENDED
 
     @property
     def is_pending(self) -> bool:
-        """True for one that waits for a node."""
+        """True for a pod that waits for a node."""
         return (
             not self.spec.nodeName
             and self.status.phase not in _ENDED
@@ -182,7 +186,7 @@ class NodeTaint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """What keeps pods out of a node."""
+    """The taints and the cordon of a node."""
 
     unschedulable: bool | None = None
     taints: Sequence[NodeTaint] | None = None
@@ -190,7 +194,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """How much there is."""
+    """A node's capacity."""
 
     allocatable: objects.Quantities | None = None
 
@@ -206,7 +210,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudgetSpec:
-    """Whom a budget protects."""
+    """The selector of a budget, and its policy for unhealthy pods."""
 
     selector: LabelSelector | None = None
     unhealthyPodEvictionPolicy: str | None = None
@@ -214,7 +218,7 @@ class PodDisruptionBudgetSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudgetStatus:
-    """What is left of it, as of which of its generations, and who was evicted already, by name."""
+    """What is left of the budget, as of which generation, and the pods evicted already, by name."""
 
     disruptionsAllowed: int = 0
     observedGeneration: int = 0
@@ -225,14 +229,14 @@ class PodDisruptionBudgetStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudgetMeta(ObjectMeta):
-    """Metadata with the number of times that the spec was changed."""
+    """Metadata with the generation of the spec."""
 
     generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudget:
-    """A budget of disruptions."""
+    """A PodDisruptionBudget."""
 
     metadata: PodDisruptionBudgetMeta = field(default_factory=PodDisruptionBudgetMeta)
     spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)

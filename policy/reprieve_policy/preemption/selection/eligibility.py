@@ -1,12 +1,14 @@
-"""Every pod's verdict for one preemptor, gangs included: what goes as a whole is refused for what protects one of it."""
+"""Whether each pod may be a victim of one preemptor, gangs included.
+
+A gang that is evicted as a unit is refused for whatever protects one of its pods.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 
-from . import reason_messages
-from .reason_messages import Refusal
-from .reasons import PodEligibility, RefusalReason
+from . import reasons
+from .reasons import PodEligibility, Refusal, RefusalReason
 from .release import ReleaseCertainty
 from .snapshot import GangInfo, GangKey, Preemptor, ScheduledPod, Snapshot
 
@@ -14,12 +16,12 @@ _NO_MINIMUM = 2**31
 
 
 class Eligibility:
-    """Judges all pods of a scene for one preemptor, each gang once."""
+    """Decides about all pods of a snapshot for one preemptor, each gang once."""
 
-    def __init__(self, preemptor: Preemptor, scene: Snapshot) -> None:
+    def __init__(self, preemptor: Preemptor, snapshot: Snapshot) -> None:
         self.preemptor = preemptor
-        self.scene = scene
-        self.pod_eligibility = PodEligibility(preemptor, scene)
+        self.snapshot = snapshot
+        self.pod_eligibility = PodEligibility(preemptor, snapshot)
         self._pod_reason = self.pod_eligibility.reason
         self._spare_members: dict[GangKey, int] = {}
         self._protected: dict[GangKey, tuple[ScheduledPod, RefusalReason] | None] = {}
@@ -27,65 +29,69 @@ class Eligibility:
         self._evicted_gangs: dict[GangKey, GangInfo | None] = {}
         self._members: dict[GangKey, tuple[ScheduledPod, ...]] = {}
 
-    def reason(self, tenant: ScheduledPod) -> RefusalReason | None:
-        """Return on what the pod is no victim, `None` where it may be one."""
-        own = self._pod_reason(tenant)
-        if tenant.gang is None:
+    def reason(self, pod: ScheduledPod) -> RefusalReason | None:
+        """Return why the pod may not be a victim, `None` if it may."""
+        own = self._pod_reason(pod)
+        if pod.gang is None:
             return own
-        whole = self.evicted_gang(tenant)
+        whole = self.evicted_gang(pod)
         if own is RefusalReason.NEAR_COMPLETION and (
-            whole is not None or tenant.disruption_mode is DisruptionMode.ALL
+            whole is not None or pod.disruption_mode is DisruptionMode.ALL
         ):
-            own = self.pod_eligibility.reason_as_gang_member(tenant)
+            own = self.pod_eligibility.reason_as_gang_member(pod)
         if own is not None:
             return own
         if whole is not None:
             return self._gang_reason(whole)
-        return None if self.spare_members(tenant.gang) > 0 else RefusalReason.MIN_AVAILABLE
+        return None if self.spare_members(pod.gang) > 0 else RefusalReason.MIN_AVAILABLE
 
-    def refusal(self, tenant: ScheduledPod) -> Refusal | None:
-        """Return why the pod is no victim, in a sentence; `None` where it may be one."""
-        ground, group = self.reason(tenant), self.evicted_gang(tenant)
-        if ground is None:
+    def refusal(self, pod: ScheduledPod) -> Refusal | None:
+        """Return why the pod may not be a victim, as a sentence; `None` if it may."""
+        reason, group = self.reason(pod), self.evicted_gang(pod)
+        if reason is None:
             return None
         protected = None if group is None else self.protecting_member(group)
-        if ground is not RefusalReason.GANG or protected is None:
-            return reason_messages.build_refusal(ground, self.preemptor, tenant, self.scene)
+        if reason is not RefusalReason.GANG or protected is None:
+            return reasons.build_refusal(reason, self.preemptor, pod, self.snapshot)
         member, its = protected
-        reason = reason_messages.build_refusal(its, self.preemptor, member, self.scene).detail
+        detail = reasons.build_refusal(its, self.preemptor, member, self.snapshot).detail
         return Refusal(
-            ground, f"its gang goes as a whole, and {member.name} of it may not: {reason}"
+            reason,
+            f"its gang is evicted as a unit, and {member.name} may not be a victim: {detail}",
         )
 
-    def evicted_gang(self, tenant: ScheduledPod) -> GangInfo | None:
-        """Return the gang that goes as a whole with the pod, `None` for one that goes alone."""
-        if tenant.gang is None:
+    def evicted_gang(self, pod: ScheduledPod) -> GangInfo | None:
+        """Return the gang that is evicted with the pod, `None` for a pod that is evicted alone."""
+        if pod.gang is None:
             return None
-        if tenant.gang not in self._evicted_gangs:
-            group = self.scene.gangs.get(tenant.gang)
-            self._evicted_gangs[tenant.gang] = (
+        if pod.gang not in self._evicted_gangs:
+            group = self.snapshot.gangs.get(pod.gang)
+            self._evicted_gangs[pod.gang] = (
                 group if group is not None and self._is_evicted_as_a_unit(group) else None
             )
-        return self._evicted_gangs[tenant.gang]
+        return self._evicted_gangs[pod.gang]
 
-    def release_certainty(self, tenant: ScheduledPod) -> ReleaseCertainty:
-        """Return how surely the room of a pod that is no victim becomes free soon: because it goes, or its gang does."""
-        if self.pod_eligibility.is_leaving(tenant):
-            return self._own_release_certainty(tenant)
-        group = self.evicted_gang(tenant)
-        if group is None or self.reason(tenant) is not RefusalReason.ALREADY_LEAVING:
+    def release_certainty(self, pod: ScheduledPod) -> ReleaseCertainty:
+        """Return how certainly the room of a pod that is no victim becomes free soon.
+
+        It becomes free because the pod leaves, or its gang does.
+        """
+        if self.pod_eligibility.is_leaving(pod):
+            return self._own_release_certainty(pod)
+        group = self.evicted_gang(pod)
+        if group is None or self.reason(pod) is not RefusalReason.ALREADY_LEAVING:
             return ReleaseCertainty.NOT_SOON
         if group.key not in self._release_certainties:
-            going = map(
+            leaving = map(
                 self._own_release_certainty, self._leaving_members(self.affected_members(group))
             )
-            self._release_certainties[group.key] = max(going, default=ReleaseCertainty.NOT_SOON)
+            self._release_certainties[group.key] = max(leaving, default=ReleaseCertainty.NOT_SOON)
         return self._release_certainties[group.key]
 
     def spare_members(self, key: GangKey) -> int:
-        """Return how many pods a gang that is disrupted one by one may lose; those that are going are lost."""
+        """Return how many pods a gang disrupted one by one may lose; leaving pods count as lost."""
         if key not in self._spare_members:
-            group = self.scene.gangs.get(key)
+            group = self.snapshot.gangs.get(key)
             self._spare_members[key] = (
                 _NO_MINIMUM
                 if group is None or not group.min_available
@@ -94,9 +100,11 @@ class Eligibility:
         return self._spare_members[key]
 
     def affected_members(self, group: GangInfo) -> tuple[ScheduledPod, ...]:
-        """Return the pods that a gang is judged by, and goes with: all but who is only deleted, or not soon, and goes alone.
+        """Return the pods that a gang is judged by and evicted with.
 
-        Without this, whoever deletes one small pod of his own, with a grace as long as he likes, would protect the rest of its gang.
+        All but those that are only deleted, or leave late, and so leave alone. Without this, a user
+        who deletes one small pod, with a grace period of any length, would protect the rest of its
+        gang.
         """
         if group.key not in self._members:
             # Once: a large gang is on many nodes.
@@ -106,18 +114,18 @@ class Eligibility:
         return self._members[group.key]
 
     def _leaves_alone(self, member: ScheduledPod) -> bool:
-        # Also one that was told first: its deletion is no more the operator's.
-        is_late = (
-            member.is_being_deleted
-            and self.pod_eligibility.release_certainty(member) is ReleaseCertainty.NOT_SOON
-        )
-        return member.is_only_deleted or is_late
+        release = member.release
+        if release is None or not release.is_being_deleted:
+            return False
+        # Also a pod that was notified first: the operator no longer controls its deletion.
+        certainty = self.pod_eligibility.release_certainty(member)
+        return release.is_only_deleted or certainty is ReleaseCertainty.NOT_SOON
 
     def _is_evicted_as_a_unit(self, group: GangInfo) -> bool:
-        """True where the gang says so, or where it can spare none.
+        """True if the gang says so, or if it can spare no pod.
 
-        Without the latter, whoever says that all are needed would have none of them preempted. But whoever is asked to go then
-        takes nobody with him.
+        Without the latter, a gang that declares all of its pods as needed could not be preempted at
+        all. But a pod that is already leaving then takes no others with it.
         """
         if group.disruption_mode is DisruptionMode.ALL:
             return True
@@ -135,21 +143,23 @@ class Eligibility:
             if member.is_leaving and self.pod_eligibility.is_leaving(member)
         )
 
-    def _own_release_certainty(self, tenant: ScheduledPod) -> ReleaseCertainty:
-        # Also one that is marked, and that the operator is about to tell: for one of the gang it has been chosen already.
+    def _own_release_certainty(self, pod: ScheduledPod) -> ReleaseCertainty:
+        # Also a marked pod that the operator is about to notify: it was selected for this gang
+        # already.
         if (
-            tenant.node in self.preemptor.member_nominated_nodes
-            and self.pod_eligibility.is_current_victim(tenant)
+            pod.node in self.preemptor.member_nominated_nodes
+            and self.pod_eligibility.is_current_victim(pod)
         ):
             return ReleaseCertainty.NOTIFIED
-        return self.pod_eligibility.release_certainty(tenant)
+        return self.pod_eligibility.release_certainty(pod)
 
     def _gang_reason(self, group: GangInfo) -> RefusalReason | None:
         found = self.protecting_member(group)
         if found is None:
             return None
-        # One that goes takes all with it, also those that nobody has told yet. Without this, a second gang would go for the
-        # mates of the preemptor that took the first.
+        # A leaving member takes all with it, also those that are not notified yet. Without this, a
+        # second gang would be evicted for the other members of the gang whose preemptor took the
+        # first.
         return (
             RefusalReason.ALREADY_LEAVING
             if found[1] is RefusalReason.ALREADY_LEAVING
@@ -157,32 +167,33 @@ class Eligibility:
         )
 
     def protecting_member(self, group: GangInfo) -> tuple[ScheduledPod, RefusalReason] | None:
-        """Return why a gang that goes as a whole may not: one of it goes already, or the first that is refused, and on what."""
+        """Return the member that protects a gang evicted as a unit, and how.
+
+        A leaving member first, otherwise the first that is refused.
+        """
         if group.key not in self._protected:
             members = self.affected_members(group)
-            going = (
+            leaving = (
                 (member, RefusalReason.ALREADY_LEAVING) for member in self._leaving_members(members)
             )
-            self._protected[group.key] = next(going, None) or self._first_refused(members)
+            self._protected[group.key] = next(leaving, None) or self._first_refused(members)
         return self._protected[group.key]
 
     def _first_refused(
         self, members: Sequence[ScheduledPod]
     ) -> tuple[ScheduledPod, RefusalReason] | None:
         judged = [(member, self._pod_reason(member)) for member in members]
-        near = [member for member, ground in judged if ground is RefusalReason.NEAR_COMPLETION]
+        near = [member for member, reason in judged if reason is RefusalReason.NEAR_COMPLETION]
         if near and len(near) == len(judged):
-            # It is let finish until the last of it has.
+            # The gang may finish until its last member has.
             return max(near, key=self._seconds_left), RefusalReason.NEAR_COMPLETION
         if near:
             judged = [
                 (member, self.pod_eligibility.reason_as_gang_member(member)) for member in members
             ]
-        return next(((member, ground) for member, ground in judged if ground is not None), None)
+        return next(((member, reason) for member, reason in judged if reason is not None), None)
 
-    def _seconds_left(self, tenant: ScheduledPod) -> float:
+    def _seconds_left(self, pod: ScheduledPod) -> float:
         return (
-            0.0
-            if tenant.progress.walltime is None
-            else tenant.progress.walltime.left(self.scene.now)
+            0.0 if pod.progress.walltime is None else pod.progress.walltime.left(self.snapshot.now)
         )

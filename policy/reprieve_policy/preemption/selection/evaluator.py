@@ -1,4 +1,4 @@
-"""The decision: of the candidate nodes, those on which victims help, the best first; for a gang all of it or nothing."""
+"""The decision: the nodes on which victims help, best first; for a gang all or nothing."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,7 @@ from .eligibility import Eligibility
 from .gang_planner import GangPlanner, PreemptionPlan, single_pod_plan
 from .node_dry_run import NodeDryRun, VictimRanking, ranking_for
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
-from .reason_messages import REASON_MESSAGES, Refusal
-from .reasons import RefusalReason
+from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 from .release import UNKNOWN_PREEMPTOR
 from .select_victims import Selection
 from .snapshot import NodeInfo, Preemptor, ScheduledPod, Snapshot
@@ -17,7 +16,7 @@ from .victim_units import total_cost
 
 _HAS_OR_GETS_ROOM = (DryRunStatus.HAS_ROOM, DryRunStatus.ROOM_BEING_RELEASED)
 _ATTEMPTS = 4
-"""Nodes from which a gang is planned in each of two orders: a plan costs as much as its gang has pods."""
+"""Nodes that a gang is planned from, in each of two orders: a plan costs one step per pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,219 +27,239 @@ class PreemptionCandidate:
     victims: tuple[ScheduledPod, ...]
     """On that node, the most important first."""
     gang_members_elsewhere: tuple[ScheduledPod, ...] = ()
-    """The rest of their gangs, which go with them."""
+    """The rest of their gangs, evicted with them."""
     other_victims: tuple[ScheduledPod, ...] = ()
-    """Whom the rest of the preemptor's gang will need beside them, on other nodes."""
+    """Further victims, on other nodes, for the rest of the preemptor's gang."""
     pdb_violations: int = 0
-    """Of PodDisruptionBudgets."""
+    """How many victims violate a PodDisruptionBudget."""
     victim_count: int = 0
-    """Victims as a decision counts them: a gang that goes as a whole is one. Those for the rest of its gang count."""
+    """A gang evicted as a unit counts as one victim; those for the preemptor's gang count, too."""
     cost_hours: float = 0.0
-    """Of devices: what all of it costs."""
+    """The cost of all victims, in device-hours."""
 
     @property
     def all_pods(self) -> tuple[ScheduledPod, ...]:
-        """All who go: the victims, and those who go with them."""
+        """The victims on the node, and the gang members evicted with them."""
         return (*self.victims, *self.gang_members_elsewhere)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionDecision:
-    """What was found for one preemptor."""
+    """The result for one preemptor."""
 
     candidates: tuple[PreemptionCandidate, ...] = ()
-    """The best first. Only that holds: a scheduler that is given several would choose by fewer criteria."""
+    """The best first. Only the best holds: a scheduler with several would use fewer criteria."""
     node_statuses: Mapping[str, DryRunStatus] = field(default_factory=dict)
-    """Of the nodes that are no choice. One of `WAITING_IS_ENOUGH` on any of them: there is none."""
+    """Of the rejected nodes. With one of `WAITING_IS_ENOUGH` there are no candidates."""
     reason: RefusalReason | None = None
-    """Where the preemptor takes no victims at all."""
+    """Set if the preemptor takes no victims at all."""
 
     @property
     def best(self) -> PreemptionCandidate | None:
-        """The one that holds, where there is any."""
+        """The candidate that holds, if there is one."""
         return self.candidates[0] if self.candidates else None
 
 
 def decide(
     preemptor: Preemptor,
-    scene: Snapshot,
+    snapshot: Snapshot,
     nodes: Iterable[str],
     proposed: Mapping[str, Collection[str]] | None = None,
-    is_over: Callable[[], bool] = lambda: False,
+    is_expired: Callable[[], bool] = lambda: False,
     *,
-    told_of_room: Collection[str] = (),
+    reported_room: Collection[str] = (),
 ) -> PreemptionDecision:
-    """Choose victims for the preemptor on the nodes, by name; `proposed` are the scheduler's own by node, as uids.
+    """Choose victims for the preemptor on the nodes, by name.
 
-    `told_of_room`: nodes of which its scheduler was told lately that they have room for it.
+    `proposed` are the scheduler's own victims by node, as uids. `told_of_room`: nodes that its
+    scheduler was recently told have room for it. Once `is_over` is true, the decision ends with
+    what was found: a gang that is not placed by then is not placed.
 
-    Once `is_over` says so, nobody waits for more than was found: a gang that was not placed by then is not placed.
-
-    Where only the scheduler can tell what fits, its victims are taken, if they may all be victims: where it matters who is
-    near whom (pod affinity, topology spread, claims of devices), and where it has been told of room and wants victims again
-    (limits of volumes, a resize, a filter of its own). Of its victims some may be gone: it has yet to see that, and is not
-    followed.
+    If only the scheduler can tell what fits, its own victims are taken, provided that all of them
+    may be victims. That is so with pod affinity, topology spread or device claims, and on a node
+    where the scheduler was told of room and wants victims again (volume limits, a resize, a filter
+    of its own). If some of its victims are gone, the proposal is outdated and not followed.
     """
-    court = Eligibility(preemptor, scene)
-    ground = court.pod_eligibility.preemptor_reason() or (
-        RefusalReason.VICTIMS_LEAVING if court.pod_eligibility.has_leaving_victims() else None
+    eligibility = Eligibility(preemptor, snapshot)
+    reason = eligibility.pod_eligibility.preemptor_reason() or (
+        RefusalReason.VICTIMS_LEAVING if eligibility.pod_eligibility.has_leaving_victims() else None
     )
-    if ground is not None:
-        return PreemptionDecision(reason=ground)
-    survey = NodeDryRun(preemptor.demand, court)
-    found = {node: _dry_run_node(node, survey, court, proposed or {}) for node in nodes}
-    insisted = _proposed_again(found, told_of_room, court, proposed or {})
-    found |= insisted
-    obstacles = {
-        node: one for node, one in found.items() if isinstance(one, DryRunStatus)
-    } | _nodes_being_released(survey, court, found)
-    # Document 001: preemption is the last resort. But where one node's room is none to the scheduler, others' may be none either.
-    is_insisting = any(isinstance(one, Selection) for one in insisted.values())
-    enough = WAITING_IS_ENOUGH - {DryRunStatus.HAS_ROOM} if is_insisting else WAITING_IS_ENOUGH
-    if not enough.isdisjoint(obstacles.values()):
-        return PreemptionDecision(node_statuses=obstacles)
-    helping = {node: one for node, one in found.items() if isinstance(one, Selection)}
-    plans, more = _plans(helping, GangPlanner(survey, court, is_over), court)
+    if reason is not None:
+        return PreemptionDecision(reason=reason)
+    dry_run = NodeDryRun(preemptor.demand, eligibility)
+    results = {node: _dry_run_node(node, dry_run, eligibility, proposed or {}) for node in nodes}
+    proposed_again = _proposed_again(results, reported_room, eligibility, proposed or {})
+    results |= proposed_again
+    statuses = {
+        node: one for node, one in results.items() if isinstance(one, DryRunStatus)
+    } | _nodes_being_released(dry_run, eligibility, results)
+    # Document 001: preemption is the last resort. But if the scheduler cannot use the room on one
+    # node, it may not be able to use that on others.
+    is_proposed_again = any(isinstance(one, Selection) for one in proposed_again.values())
+    enough = WAITING_IS_ENOUGH - {DryRunStatus.HAS_ROOM} if is_proposed_again else WAITING_IS_ENOUGH
+    if not enough.isdisjoint(statuses.values()):
+        return PreemptionDecision(node_statuses=statuses)
+    selections = {node: one for node, one in results.items() if isinstance(one, Selection)}
+    plans, rejected = _plans(selections, GangPlanner(dry_run, eligibility, is_expired), eligibility)
     return PreemptionDecision(
-        candidates=tuple(_candidate(plan, scene) for plan in plans), node_statuses=obstacles | more
+        candidates=tuple(_candidate(plan, snapshot) for plan in plans),
+        node_statuses=statuses | rejected,
     )
 
 
-def refusal_for(preemptor: Preemptor, tenant: ScheduledPod, scene: Snapshot) -> Refusal | None:
-    """Return why the tenant is no victim of the preemptor, `None` where it may be one.
+def refusal_for(preemptor: Preemptor, pod: ScheduledPod, snapshot: Snapshot) -> Refusal | None:
+    """Return why the pod is no victim of the preemptor, `None` if it may be one.
 
-    That others go already for the preemptor is none: it may be of the same round. For Kubernetes' own there is never any.
+    The preemptor's other victims do not count: they may be of the same round. A system-critical
+    preemptor is never refused.
     """
     if preemptor.is_exempt:
         return None
-    court = Eligibility(preemptor, scene)
-    ground = court.pod_eligibility.preemptor_reason()
-    return court.refusal(tenant) if ground is None else Refusal(ground, REASON_MESSAGES[ground])
+    eligibility = Eligibility(preemptor, snapshot)
+    reason = eligibility.pod_eligibility.preemptor_reason()
+    return eligibility.refusal(pod) if reason is None else Refusal(reason, REASON_MESSAGES[reason])
 
 
-def worth_hours(preemptor: Preemptor, scene: Snapshot) -> float | None:
+def worth_hours(preemptor: Preemptor, snapshot: Snapshot) -> float | None:
     """Return what a preemptor is worth, in hours of its devices; `None`: no bound is set.
 
-    Never more than it may use: it would be over before. Nothing that its pod says makes it worth more.
+    Never more than it may use: it would have ended before. No field that its user sets raises it.
     """
-    seconds = scene.settings.preemptor_worth_seconds
+    seconds = snapshot.settings.preemptor_worth_seconds
     if seconds is None:
         return None
-    longest = preemptor.walltime_seconds
-    return preemptor.devices * (seconds if longest is None else min(seconds, longest)) / 3600
+    max_seconds = preemptor.walltime_seconds
+    return (
+        preemptor.devices * (seconds if max_seconds is None else min(seconds, max_seconds)) / 3600
+    )
 
 
 def _dry_run_node(
-    node: str, survey: NodeDryRun, court: Eligibility, proposed: Mapping[str, Collection[str]]
+    node: str,
+    dry_run: NodeDryRun,
+    eligibility: Eligibility,
+    proposed: Mapping[str, Collection[str]],
 ) -> Selection | DryRunStatus:
-    room = court.scene.nodes.get(node)
-    if room is None or not proposed.get(node):
-        return survey.result_for(node)
-    if select_victims.depends_on_other_pods(room, court):
+    node_info = eligibility.snapshot.nodes.get(node)
+    if node_info is None or not proposed.get(node):
+        return dry_run.result_for(node)
+    if select_victims.depends_on_other_pods(node_info, eligibility):
         return (
-            _check_proposal(room, survey, court, proposed[node])
-            if survey.satisfies_constraints(node)
+            _check_proposal(node_info, dry_run, eligibility, proposed[node])
+            if dry_run.satisfies_constraints(node)
             else DryRunStatus.UNSUITABLE
         )
-    found = survey.result_for(node)
-    # A scheduler that has not seen who left does not insist, and whoever insists on another node waits for this one's room.
-    is_outdated = found is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(
-        room, proposed[node], court
+    results = dry_run.result_for(node)
+    # A scheduler with an outdated cache does not insist, and one that insists elsewhere waits here.
+    is_outdated = results is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(
+        node_info, proposed[node], eligibility
     )
-    return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else found
+    return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else results
 
 
 def _check_proposal(
-    room: NodeInfo, survey: NodeDryRun, court: Eligibility, proposed: Collection[str]
+    node_info: NodeInfo, dry_run: NodeDryRun, eligibility: Eligibility, proposed: Collection[str]
 ) -> Selection | DryRunStatus:
-    found = select_victims.select_proposed(room, proposed, court)
+    results = select_victims.select_proposed(node_info, proposed, eligibility)
     if (
-        found is not DryRunStatus.PROPOSAL_OUTDATED
-        or survey.result_for(room.name) in _HAS_OR_GETS_ROOM
+        results is not DryRunStatus.PROPOSAL_OUTDATED
+        or dry_run.result_for(node_info.name) in _HAS_OR_GETS_ROOM
     ):
-        return found
-    # Others go elsewhere. Without this, each pod that ends, of the many that a scheduler names, would end the whole decision.
+        return results
+    # Others leave elsewhere. Without this, each ended pod among the many that a scheduler names
+    # would end the whole decision.
     return DryRunStatus.PROPOSAL_REJECTED
 
 
 def _proposed_again(
-    found: Mapping[str, Selection | DryRunStatus],
-    told: Collection[str],
-    court: Eligibility,
+    results: Mapping[str, Selection | DryRunStatus],
+    free_nodes: Collection[str],
+    eligibility: Eligibility,
     proposed: Mapping[str, Collection[str]],
 ) -> dict[str, Selection | DryRunStatus]:
-    """Return the scheduler's own victims on nodes whose room it was told of: it knows of limits that nobody judges here.
+    """Return the scheduler's own victims on nodes that it was told have room.
 
-    Not when it first asks: where a pod has ended since it looked, somebody would go for nothing.
+    It knows limits that are not evaluated here. Not when it first asks: if a pod has ended since it
+    looked, a victim would be evicted for nothing.
     """
-    # A mate that is nominated elsewhere may be the one that the scheduler has just placed here, where nobody sees it yet: what
-    # goes for it elsewhere is then the preemptor's. Without this, a second gang would go.
-    if court.preemptor.member_nominated_nodes:
+    # A gang member nominated elsewhere may be the one that the scheduler has just placed here,
+    # which the snapshot does not show yet: the victims elsewhere are then the preemptor's. Without
+    # this, a second gang would be evicted.
+    if eligibility.preemptor.member_nominated_nodes:
         return {}
-    rooms = court.scene.nodes
+    node_infos = eligibility.snapshot.nodes
     nodes = [
         node
-        for node, one in found.items()
-        if one is DryRunStatus.HAS_ROOM and node in told and proposed.get(node)
+        for node, one in results.items()
+        if one is DryRunStatus.HAS_ROOM and node in free_nodes and proposed.get(node)
     ]
     return {
-        node: select_victims.select_proposed(rooms[node], proposed[node], court) for node in nodes
+        node: select_victims.select_proposed(node_infos[node], proposed[node], eligibility)
+        for node in nodes
     }
 
 
 def _nodes_being_released(
-    survey: NodeDryRun, court: Eligibility, seen: Collection[str]
+    dry_run: NodeDryRun, eligibility: Eligibility, seen: Collection[str]
 ) -> dict[str, DryRunStatus]:
-    """Return other nodes where waiting is enough for a gang's pod: of many nodes, a scheduler names only some.
+    """Return other nodes where waiting is enough for a gang member.
 
-    Without this, a gang's second pod would take others, where it happens not to be asked about those that go for the first.
+    A scheduler names only some of many nodes. Without this, a gang's second pod would take other
+    victims if the scheduler does not name the node whose pods leave for the first.
     """
-    if court.preemptor.gang is None or court.preemptor.depends_on_other_pods:
+    if eligibility.preemptor.gang is None or eligibility.preemptor.depends_on_other_pods:
         return {}
-    rooms = court.scene.nodes.values()
-    clearing = (
-        room.name
-        for room in rooms
-        if room.name not in seen and any(one.is_leaving for one in room.pods)
+    node_infos = eligibility.snapshot.nodes.values()
+    releasing = (
+        node_info.name
+        for node_info in node_infos
+        if node_info.name not in seen and any(one.is_leaving for one in node_info.pods)
     )
     return {
-        node: found
-        for node in clearing
-        if (found := survey.result_for(node)) is DryRunStatus.ROOM_BEING_RELEASED
+        node: results
+        for node in releasing
+        if (results := dry_run.result_for(node)) is DryRunStatus.ROOM_BEING_RELEASED
     }
 
 
 def _plans(
-    helping: Mapping[str, Selection], planner: GangPlanner, court: Eligibility
+    selections: Mapping[str, Selection], planner: GangPlanner, eligibility: Eligibility
 ) -> tuple[list[PreemptionPlan], dict[str, DryRunStatus]]:
-    """Return a plan for each node from which there is one, the best first, and what stands against the others."""
-    scale = ranking_for(helping.values(), court.scene.now)
-    tried = _promising(helping, scale) if court.preemptor.pending_members else list(helping)
-    plans: list[PreemptionPlan] = []
-    obstacles: dict[str, DryRunStatus] = dict.fromkeys(
-        helping.keys() - set(tried), DryRunStatus.GANG_NOT_PLACED
+    """Return a plan for each node that allows one, the best first, and why the others do not."""
+    ranking = ranking_for(selections.values(), eligibility.snapshot.now)
+    attempted = (
+        _promising(selections, ranking)
+        if eligibility.preemptor.pending_members
+        else list(selections)
     )
-    for node in tried:
+    plans: list[PreemptionPlan] = []
+    statuses: dict[str, DryRunStatus] = dict.fromkeys(
+        selections.keys() - set(attempted), DryRunStatus.GANG_NOT_PLACED
+    )
+    for node in attempted:
         plan = (
-            planner.plan(node, helping[node])
-            if court.preemptor.pending_members
-            else single_pod_plan(node, helping[node])
+            planner.plan(node, selections[node])
+            if eligibility.preemptor.pending_members
+            else single_pod_plan(node, selections[node])
         )
         if plan is None:
-            obstacles[node] = DryRunStatus.GANG_NOT_PLACED
-        elif (bound := _limit_exceeded(plan, court)) is not None:
-            obstacles[node] = bound
+            statuses[node] = DryRunStatus.GANG_NOT_PLACED
+        elif (limit := _limit_exceeded(plan, eligibility)) is not None:
+            statuses[node] = limit
         else:
             plans.append(plan)
-    plans.sort(key=lambda plan: (scale.rank(plan.units, plan.violations), plan.node))
-    return plans, obstacles
+    plans.sort(key=lambda plan: (ranking.rank(plan.units, plan.violations), plan.node))
+    return plans, statuses
 
 
-def _promising(helping: Mapping[str, Selection], scale: VictimRanking) -> list[str]:
-    """Return the nodes that a gang is planned from: the best, and those where few victims free most."""
-    best = sorted(helping, key=lambda node: (scale.rank_result(helping[node]), node))[:_ATTEMPTS]
+def _promising(selections: Mapping[str, Selection], ranking: VictimRanking) -> list[str]:
+    """Return the nodes to plan a gang from: the best, and those where few victims free most."""
+    best = sorted(selections, key=lambda node: (ranking.rank_result(selections[node]), node))[
+        :_ATTEMPTS
+    ]
     largest = sorted(
-        helping, key=lambda node: (_largest(helping[node]), scale.rank_result(helping[node]), node)
+        selections,
+        key=lambda node: (_largest(selections[node]), ranking.rank_result(selections[node]), node),
     )[:_ATTEMPTS]
     return list(dict.fromkeys([*best, *largest]))
 
@@ -251,49 +270,58 @@ def _largest(selection: Selection) -> tuple[int, int, int, int]:
     return selection.violations, highest, len(selection.units), -members
 
 
-def _limit_exceeded(plan: PreemptionPlan, court: Eligibility) -> DryRunStatus | None:
-    """Return what document 001 sets against so many victims, or such dear ones."""
-    if len(plan.units) > court.scene.settings.max_victims - _count_victims_in_progress(court):
+def _limit_exceeded(plan: PreemptionPlan, eligibility: Eligibility) -> DryRunStatus | None:
+    """Return the limit of document 001 that the plan exceeds: number of victims or cost."""
+    if len(plan.units) > eligibility.snapshot.settings.max_victims - _count_victims_in_progress(
+        eligibility
+    ):
         return DryRunStatus.TOO_MANY_VICTIMS
-    worth = worth_hours(court.preemptor, court.scene)
+    worth = worth_hours(eligibility.preemptor, eligibility.snapshot)
     return (
-        None if worth is None or _hours(plan, court.scene) < worth else DryRunStatus.TOO_EXPENSIVE
+        None
+        if worth is None or _hours(plan, eligibility.snapshot) < worth
+        else DryRunStatus.TOO_EXPENSIVE
     )
 
 
-def _count_victims_in_progress(court: Eligibility) -> int:
-    """Count the victims that are going for others of its gang: they are of the same decision.
+def _count_victims_in_progress(eligibility: Eligibility) -> int:
+    """Count the victims leaving for other members of its gang: they are of the same decision.
 
-    Without this, whoever deletes or marks small pods of his own where one of a gang is to run would have the rest take nobody.
+    Without this, a user who deletes or marks small pods on a node where one of a gang is to run
+    would keep the rest from taking any victims.
     """
-    rooms = (court.scene.nodes.get(node) for node in court.preemptor.member_nominated_nodes)
-    tenants = (tenant for room in rooms if room is not None for tenant in room.pods)
-    asked_by = {*court.preemptor.nominated_member_uids, UNKNOWN_PREEMPTOR}
-    going = [
+    node_infos = (
+        eligibility.snapshot.nodes.get(node)
+        for node in eligibility.preemptor.member_nominated_nodes
+    )
+    pods = (pod for node_info in node_infos if node_info is not None for pod in node_info.pods)
+    preemptor_uids = {*eligibility.preemptor.nominated_member_uids, UNKNOWN_PREEMPTOR}
+    leaving = [
         one
-        for one in tenants
-        if one.preemptor_uid in asked_by and court.pod_eligibility.is_current_victim(one)
+        for one in pods
+        if one.release is not None
+        and one.release.preemptor_uid in preemptor_uids
+        and eligibility.pod_eligibility.is_current_victim(one)
     ]
-    return len(
-        {tenant.uid if court.evicted_gang(tenant) is None else tenant.gang for tenant in going}
-    )
+    return len({pod.uid if eligibility.evicted_gang(pod) is None else pod.gang for pod in leaving})
 
 
-def _hours(plan: PreemptionPlan, scene: Snapshot) -> float:
+def _hours(plan: PreemptionPlan, snapshot: Snapshot) -> float:
     return (
-        total_cost([member for unit in plan.units for member in unit.members], scene.now)[1] / 3600
+        total_cost([member for unit in plan.units for member in unit.members], snapshot.now)[1]
+        / 3600
     )
 
 
-def _candidate(plan: PreemptionPlan, scene: Snapshot) -> PreemptionCandidate:
+def _candidate(plan: PreemptionPlan, snapshot: Snapshot) -> PreemptionCandidate:
     return PreemptionCandidate(
         node=plan.node,
-        victims=tuple(tenant for unit in plan.on_node for tenant in unit.on_node),
+        victims=tuple(pod for unit in plan.on_node for pod in unit.on_node),
         gang_members_elsewhere=tuple(
             member for unit in plan.on_node for member in unit.members if member.node != plan.node
         ),
         other_victims=tuple(member for unit in plan.elsewhere for member in unit.members),
         pdb_violations=plan.violations,
         victim_count=len(plan.units),
-        cost_hours=_hours(plan, scene),
+        cost_hours=_hours(plan, snapshot),
     )

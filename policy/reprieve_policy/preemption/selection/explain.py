@@ -1,6 +1,6 @@
-"""Who may preempt a pod, and from when: for a person (`reprieve explain`).
+"""Which preemptors may take a pod, and from when, for `reprieve explain`.
 
-Asked of `why_not`, for preemptors of every class, so that what is explained is what would be decided.
+Calls `refusal_for` with preemptors of every class, so that the explanation matches the decision.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ _HIGHEST_PRIORITY = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleratedPriorities:
-    """Preemptors of a priority below `minimum` are refused (document 002) until then; `None`: for as long as it lives."""
+    """Lower priorities than `minimum` are refused until then; `None`: while the pod lives (002)."""
 
     minimum: int
     until: datetime | None
@@ -26,65 +26,68 @@ class ToleratedPriorities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimExplanation:
-    """Of whom a pod may be a victim."""
+    """Which preemptors may take a pod."""
 
     preemption_class: int
     preemptor_classes: tuple[int, ...]
-    """Once nothing protects it any more; empty where that is never."""
+    """Once nothing protects it any more; empty if it is always protected."""
     preemption_priority: int
     """Only a higher priority preempts it."""
     protected_by: Refusal | None
-    """On what everybody is refused now, whatever its class and priority."""
+    """Why every preemptor is refused now, whatever its class and priority."""
     until: datetime | None
     """When that ends; `None`: not with time."""
     tolerated: ToleratedPriorities | None
 
 
-def explain_victim(tenant: ScheduledPod, scene: Snapshot) -> VictimExplanation:
-    """Return who may preempt the tenant."""
-    protected, until = _ask(HIGHEST, tenant, scene), _completion_of(tenant, scene)
+def explain_victim(pod: ScheduledPod, snapshot: Snapshot) -> VictimExplanation:
+    """Return which preemptors may take the pod."""
+    protected, until = _ask(HIGHEST, pod, snapshot), _completion_of(pod, snapshot)
     if until is not None:
-        scene = replace(scene, now=until)
+        snapshot = replace(snapshot, now=until)
     return VictimExplanation(
-        preemption_class=tenant.preemption_class,
+        preemption_class=pod.preemption_class,
         preemptor_classes=tuple(
-            value for value in range(LOWEST, HIGHEST + 1) if _ask(value, tenant, scene) is None
+            value for value in range(LOWEST, HIGHEST + 1) if _ask(value, pod, snapshot) is None
         ),
-        preemption_priority=tenant.preemption_priority,
+        preemption_priority=pod.preemption_priority,
         protected_by=protected,
         until=until,
-        tolerated=_tolerated(tenant.toleration, tenant.preemption_priority, scene.now),
+        tolerated=_tolerated(pod.toleration, pod.preemption_priority, snapshot.now),
     )
 
 
-def _ask(preemption_class: int, tenant: ScheduledPod, scene: Snapshot) -> Refusal | None:
-    """Ask for a preemptor that nobody's priority holds against: the highest class is refused for other grounds only."""
-    return refusal_for(_preemptor(preemption_class, tenant), tenant, scene)
+def _ask(preemption_class: int, pod: ScheduledPod, snapshot: Snapshot) -> Refusal | None:
+    """Ask for a preemptor of the highest priority: it is refused for other reasons only."""
+    return refusal_for(_preemptor(preemption_class, pod), pod, snapshot)
 
 
-def _preemptor(preemption_class: int, tenant: ScheduledPod) -> Preemptor:
-    guest = PodDemand(uid="", priority=max(_HIGHEST_PRIORITY, tenant.preemption_priority + 1))
-    return Preemptor(demand=guest, preemption_class=preemption_class, quota=tenant.quota)
+def _preemptor(preemption_class: int, pod: ScheduledPod) -> Preemptor:
+    demand = PodDemand(uid="", priority=max(_HIGHEST_PRIORITY, pod.preemption_priority + 1))
+    return Preemptor(demand=demand, preemption_class=preemption_class, quota=pod.quota)
 
 
-def _completion_of(tenant: ScheduledPod, scene: Snapshot) -> datetime | None:
-    """Return when who is let finish has: the pod, or the last of a gang that goes as a whole; `None` where nobody is."""
-    court = Eligibility(_preemptor(HIGHEST, tenant), scene)
-    ground, group = court.reason(tenant), court.evicted_gang(tenant)
-    if ground is RefusalReason.GANG and group is not None:
-        tenant, ground = court.protecting_member(group) or (tenant, ground)
-    if ground is not RefusalReason.NEAR_COMPLETION:
+def _completion_of(pod: ScheduledPod, snapshot: Snapshot) -> datetime | None:
+    """Return when the pod, or the last of a gang evicted as a unit, completes.
+
+    `None` if none of them is nearly complete.
+    """
+    eligibility = Eligibility(_preemptor(HIGHEST, pod), snapshot)
+    reason, group = eligibility.reason(pod), eligibility.evicted_gang(pod)
+    if reason is RefusalReason.GANG and group is not None:
+        pod, reason = eligibility.protecting_member(group) or (pod, reason)
+    if reason is not RefusalReason.NEAR_COMPLETION:
         return None
-    assert tenant.progress.walltime is not None
-    return scene.now + timedelta(seconds=tenant.progress.walltime.left(scene.now))
+    assert pod.progress.walltime is not None
+    return snapshot.now + timedelta(seconds=pod.progress.walltime.left(snapshot.now))
 
 
 def _tolerated(
     candidate: VictimToleration, defence: int, now: datetime
 ) -> ToleratedPriorities | None:
-    """Return which preemptors the tenant's PriorityClass refuses, and until when."""
+    """Return which preemptors the pod's PriorityClass refuses, and until when."""
     found, since = candidate.policy, candidate.scheduled_at
-    # Nobody below the pod's own priority would preempt it anyway.
+    # A lower priority than the pod's own would not preempt it anyway.
     if (
         not candidate.has_priority_class
         or found is None

@@ -1,8 +1,9 @@
-"""A gang's victims are taken together or not at all: where its other pods would go, judged over all nodes (document 000).
+"""Plans the victims for a gang: together or not at all, over all nodes (document 000).
 
-Greedy: pod after pod goes to the node that takes the least more for it, as Koordinator's job preemption does. What a gang
-that goes as a whole leaves behind on other nodes is free for the next. At last whoever turns out not to be needed is let
-back. Pods are placed by requests, host ports, taints and selectors: nothing here sees the affinities of the rest.
+Greedy: pod after pod goes to the node with the lowest additional cost, as in Koordinator's job
+preemption. The room that an evicted gang leaves on other nodes is free for the next pod. At last,
+victims that turned out not to be needed are reprieved. Pods are placed by requests, host ports,
+taints and selectors: the affinities of the other members are not evaluated.
 """
 
 from collections import Counter
@@ -19,180 +20,187 @@ from .snapshot import GangKey, PodDemand, ScheduledPod
 from .victim_units import SortKey, VictimUnit
 
 MAX_KINDS = 8
-"""Of pods that differ in what they ask for, in one gang: all nodes are looked at for each, 0.5 s of 5,000."""
+"""Distinct demands in one gang: each is evaluated on all nodes, 0.5 s for 5,000."""
 _SLACK = 2
-"""Times `maxVictims` before a plan is given up: some may turn out not to be needed, but not most of them."""
+"""Factor of `maxVictims` at which a plan is given up: some victims may prove unneeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """Where a gang would go, and at whose cost."""
+    """Where a gang would be placed, and its victims."""
 
     node: str
-    """The preemptor's."""
+    """The node of the preemptor."""
     on_node: tuple[VictimUnit, ...]
-    """Victims of whom some are on that node, most important first."""
+    """Victims of which some pods are on that node, most important first."""
     elsewhere: tuple[VictimUnit, ...]
-    """Those that the rest of the gang needs on other nodes."""
+    """The victims that the rest of the gang needs on other nodes."""
     violations: int
-    """Of PodDisruptionBudgets, on that node."""
+    """PodDisruptionBudget violations on that node."""
 
     @property
     def units(self) -> tuple[VictimUnit, ...]:
-        """All of them."""
+        """All victims."""
         return (*self.on_node, *self.elsewhere)
 
 
 def single_pod_plan(node: str, selection: Selection) -> PreemptionPlan:
-    """Return the plan for a pod that has no gang to wait for."""
+    """Return the plan for a pod without a gang to place."""
     return PreemptionPlan(node, selection.units, (), selection.violations)
 
 
 class GangPlanner:
-    """Plans for one preemptor. What it has found of the nodes is kept from plan to plan."""
+    """Plans for one preemptor; keeps the dry runs of nodes from plan to plan."""
 
-    def __init__(self, survey: NodeDryRun, court: Eligibility, is_over: Callable[[], bool]) -> None:
-        """`is_over`: nobody waits for a plan any more."""
-        self._court, self._is_expired = court, is_over
-        self._dry_runs = [survey]
-        self._kinds = [self._dry_run_index(guest) for guest in court.preemptor.pending_members]
+    def __init__(
+        self, dry_run: NodeDryRun, eligibility: Eligibility, is_expired: Callable[[], bool]
+    ) -> None:
+        """Plan until `is_over` is true: no client waits for a plan any more."""
+        self._eligibility, self._is_expired = eligibility, is_expired
+        self._dry_runs = [dry_run]
+        self._kinds = [
+            self._dry_run_index(demand) for demand in eligibility.preemptor.pending_members
+        ]
         self._rankings: dict[int, tuple[VictimRanking, Sequence[tuple[SortKey, str]]]] = {}
 
     def plan(self, node: str, selection: Selection) -> PreemptionPlan | None:
-        """Return a plan that begins with these victims on that node; `None` where the rest cannot be placed."""
-        preemptor = self._court.preemptor
+        """Return a plan that starts with these victims on that node.
+
+        `None` if the rest of the gang cannot be placed.
+        """
+        preemptor = self._eligibility.preemptor
         if len(self._dry_runs) > MAX_KINDS:
             return None
-        # The scheduler's own victims are not ours to let back: why they have to go, only it knows.
+        # The scheduler's own victims are not reprieved: only the scheduler knows why it needs them.
         is_proposed = selection is not self._dry_runs[0].result_for(node)
-        draft = _PlanDraft(self._court, frozenset({node} if is_proposed else ()))
+        draft = _PlanDraft(self._eligibility, frozenset({node} if is_proposed else ()))
         draft.place(node, preemptor.demand, selection)
-        most = _SLACK * self._court.scene.settings.max_victims
-        for guest, index in zip(preemptor.pending_members, self._kinds, strict=True):
+        max_victims = _SLACK * self._eligibility.snapshot.settings.max_victims
+        for demand, index in zip(preemptor.pending_members, self._kinds, strict=True):
             if (
                 self._is_expired()
-                or draft.count_victims() > most
-                or not self._place(guest, index, draft)
+                or draft.count_victims() > max_victims
+                or not self._place(demand, index, draft)
             ):
                 return None
         draft.drop_unneeded()
         return draft.plan(node, selection.violations)
 
-    def _place(self, guest: PodDemand, index: int, draft: "_PlanDraft") -> bool:
-        scale, order = self._rank_nodes(index)
-        untouched = ((rank, node) for rank, node in order if node not in draft.changed_nodes)
-        tried = draft.rank_changed_nodes(guest, index, self._dry_runs[index], scale)
+    def _place(self, demand: PodDemand, index: int, draft: "_PlanDraft") -> bool:
+        ranking, ranked = self._rank_nodes(index)
+        untouched = ((rank, node) for rank, node in ranked if node not in draft.changed_nodes)
+        tried = draft.rank_changed_nodes(demand, index, self._dry_runs[index], ranking)
         best = min([*tried, *_first(untouched)], default=None)
         if best is None:
             return False
         node = best[1]
         found = (
-            draft.dry_run(node, guest)
+            draft.dry_run(node, demand)
             if node in draft.changed_nodes
             else self._dry_runs[index].result_for(node)
         )
-        draft.place(node, guest, found)
+        draft.place(node, demand, found)
         return True
 
     def _rank_nodes(self, index: int) -> tuple[VictimRanking, Sequence[tuple[SortKey, str]]]:
-        """Return all nodes that help pods of a kind, the best first."""
+        """Return all feasible nodes for pods with one demand, the best first."""
         if index not in self._rankings:
             found = self._dry_runs[index].feasible_nodes(self._is_expired)
-            scale = ranking_for(found.values(), self._court.scene.now)
+            ranking = ranking_for(found.values(), self._eligibility.snapshot.now)
             self._rankings[index] = (
-                scale,
-                sorted((scale.rank_result(one), node) for node, one in found.items()),
+                ranking,
+                sorted((ranking.rank_result(one), node) for node, one in found.items()),
             )
         return self._rankings[index]
 
-    def _dry_run_index(self, guest: PodDemand) -> int:
-        for index, survey in enumerate(self._dry_runs):
-            if survey.has_same_demand(guest):
+    def _dry_run_index(self, demand: PodDemand) -> int:
+        for index, dry_run in enumerate(self._dry_runs):
+            if dry_run.has_same_demand(demand):
                 return index
-        # One more than are looked at is enough to know.
+        # One more than the limit is enough to know.
         if len(self._dry_runs) > MAX_KINDS:
             return MAX_KINDS
-        self._dry_runs.append(NodeDryRun(guest, self._court))
+        self._dry_runs.append(NodeDryRun(demand, self._eligibility))
         return len(self._dry_runs) - 1
 
 
 class _PlanDraft:
-    """A plan in the making."""
+    """A plan in progress."""
 
-    def __init__(self, court: Eligibility, settled: frozenset[str]) -> None:
-        self._court = court
-        self._fixed_nodes = settled
+    def __init__(self, eligibility: Eligibility, fixed_nodes: frozenset[str]) -> None:
+        self._eligibility = eligibility
+        self._fixed_nodes = fixed_nodes
         self._demands: dict[str, CombinedDemand] = {}
         self._gangs: dict[GangKey, VictimUnit] = {}
         self._single_pods: dict[str, tuple[VictimUnit, ...]] = {}
         self.changed_nodes: set[str] = set()
-        """Nodes on which something is no longer as it was found: a pod was placed there, or a gang has gone."""
+        """Nodes that differ from their dry run: a pod was placed there, or a gang leaves."""
         self._ranks: dict[tuple[int, str], SortKey | None] = {}
-        """What is more to be taken there for one more pod of a kind; `None`: it would not help."""
+        """Rank of the additional victims for one more pod of a kind; `None`: infeasible."""
 
-    def place(self, node: str, guest: PodDemand, found: Selection | DryRunStatus) -> None:
-        """Place a pod, and take whom that takes."""
-        self._demands[node] = self._demands.get(node, CombinedDemand()).plus(guest)
+    def place(self, node: str, demand: PodDemand, found: Selection | DryRunStatus) -> None:
+        """Place a pod, and record its victims."""
+        self._demands[node] = self._demands.get(node, CombinedDemand()).plus(demand)
         self._record_victims(node, found)
         changed = {node, *(member.node for member in self._gang_members_of(found))}
         self.changed_nodes |= changed
         self._ranks = {key: rank for key, rank in self._ranks.items() if key[1] not in changed}
 
-    def dry_run(self, node: str, guest: PodDemand) -> Selection | DryRunStatus:
-        """Return whom one more pod on the node would take."""
+    def dry_run(self, node: str, demand: PodDemand) -> Selection | DryRunStatus:
+        """Return the victims of one more pod on the node."""
         return self._select(
-            node, self._demands.get(node, CombinedDemand()).plus(guest), self._gangs
+            node, self._demands.get(node, CombinedDemand()).plus(demand), self._gangs
         )
 
     def rank_changed_nodes(
-        self, guest: PodDemand, kind: int, survey: NodeDryRun, scale: VictimRanking
+        self, demand: PodDemand, kind: int, dry_run: NodeDryRun, ranking: VictimRanking
     ) -> Iterator[tuple[SortKey, str]]:
-        """Yield what is more to be taken on each node that was touched, where a pod would have room then."""
-        # Beside the scheduler's own victims nobody is placed: what else fits there is not ours to tell.
+        """Yield the rank of the additional victims on each feasible changed node."""
+        # No pod is placed beside the scheduler's own victims: what else fits there is unknown.
         for node in self.changed_nodes - self._fixed_nodes:
             if (kind, node) not in self._ranks:
                 found = (
-                    self.dry_run(node, guest)
-                    if survey.satisfies_constraints(node)
+                    self.dry_run(node, demand)
+                    if dry_run.satisfies_constraints(node)
                     else DryRunStatus.UNSUITABLE
                 )
                 self._ranks[kind, node] = (
-                    self._rank_added(node, found, scale) if is_feasible(found) else None
+                    self._rank_added(node, found, ranking) if is_feasible(found) else None
                 )
             rank = self._ranks[kind, node]
             if rank is not None:
                 yield rank, node
 
     def count_victims(self) -> int:
-        """Count who goes, as a decision counts them."""
+        """Count the victims; a gang evicted as a unit is one."""
         return len(self._gangs) + sum(map(len, self._single_pods.values()))
 
     def drop_unneeded(self) -> None:
-        """Let back whoever is not needed any more: later victims made room for earlier pods, too."""
-        ours = [node for node in self._demands if node not in self._fixed_nodes]
-        for node in ours:
+        """Reprieve unneeded victims: later victims made room for earlier pods, too."""
+        own_nodes = [node for node in self._demands if node not in self._fixed_nodes]
+        for node in own_nodes:
             self._record_victims(node, self._dry_run_placed(node, self._gangs))
-        now = self._court.scene.now
+        now = self._eligibility.snapshot.now
         for key, unit in sorted(
             self._gangs.items(), key=lambda item: victim_units.scheduler_order(item[1], now)
         ):
             without = {other: kept for other, kept in self._gangs.items() if other != key}
             is_settled = any(member.node in self._fixed_nodes for member in unit.members)
-            if not is_settled and all(self._is_enough(node, without) for node in ours):
+            if not is_settled and all(self._is_enough(node, without) for node in own_nodes):
                 self._gangs = without
 
     def plan(self, node: str, violations: int) -> PreemptionPlan:
-        wholes = [unit for unit in self._gangs.values() if _is_on(unit, node)]
-        far = [unit for unit in self._gangs.values() if not _is_on(unit, node)]
-        now = self._court.scene.now
-        here = [*self._single_pods.get(node, ()), *(_narrowed_to(node, unit) for unit in wholes)]
+        gangs = [unit for unit in self._gangs.values() if _is_on(unit, node)]
+        gangs_elsewhere = [unit for unit in self._gangs.values() if not _is_on(unit, node)]
+        now = self._eligibility.snapshot.now
+        here = [*self._single_pods.get(node, ()), *(_narrowed_to(node, unit) for unit in gangs)]
         others = [
             unit for other, found in self._single_pods.items() if other != node for unit in found
         ]
         return PreemptionPlan(
             node,
             tuple(sorted(here, key=lambda unit: victim_units.scheduler_order(unit, now))),
-            (*far, *others),
+            (*gangs_elsewhere, *others),
             violations,
         )
 
@@ -202,48 +210,48 @@ class _PlanDraft:
         self._gangs |= {unit.gang: unit for unit in taken if unit.gang is not None}
 
     def _gang_members_of(self, found: Selection | DryRunStatus) -> Iterator[ScheduledPod]:
-        """Yield all pods of the gangs of those who are taken: they go with them, or can be spared less."""
+        """Yield all pods of the victims' gangs: they are evicted too, or fewer can be spared."""
         for unit in found.units if isinstance(found, Selection) else ():
             key = unit.members[0].gang
-            group = None if key is None else self._court.scene.gangs.get(key)
+            group = None if key is None else self._eligibility.snapshot.gangs.get(key)
             yield from () if group is None else group.members
 
     def _rank_added(
-        self, node: str, found: Selection | DryRunStatus, scale: VictimRanking
+        self, node: str, found: Selection | DryRunStatus, ranking: VictimRanking
     ) -> SortKey:
         if not isinstance(found, Selection):
             return NO_VICTIMS
         before = _uids(self._single_pods.get(node, ()))
-        return scale.rank(
+        return ranking.rank(
             (unit for unit in found.units if unit.on_node[0].uid not in before), found.violations
         )
 
     def _dry_run_placed(
-        self, node: str, wholes: Mapping[GangKey, VictimUnit]
+        self, node: str, gangs: Mapping[GangKey, VictimUnit]
     ) -> Selection | DryRunStatus:
-        return self._select(node, self._demands[node], wholes)
+        return self._select(node, self._demands[node], gangs)
 
-    def _is_enough(self, node: str, wholes: Mapping[GangKey, VictimUnit]) -> bool:
-        """True where the node needs nobody beside those, and the single pods that are taken there already."""
-        found = self._dry_run_placed(node, wholes)
+    def _is_enough(self, node: str, gangs: Mapping[GangKey, VictimUnit]) -> bool:
+        """True if the node needs no victims beside those and its own single pods."""
+        found = self._dry_run_placed(node, gangs)
         needed = _uids(found.units) if isinstance(found, Selection) else set()
         return is_feasible(found) and needed <= _uids(self._single_pods[node])
 
     def _select(
-        self, node: str, load: CombinedDemand, wholes: Mapping[GangKey, VictimUnit]
+        self, node: str, combined: CombinedDemand, gangs: Mapping[GangKey, VictimUnit]
     ) -> Selection | DryRunStatus:
         singles = (
-            tenant
+            pod
             for other, found in self._single_pods.items()
             if other != node
-            for tenant in _pods(found)
+            for pod in _pods(found)
         )
-        lost = Counter(tenant.gang for tenant in singles if tenant.gang is not None)
+        lost = Counter(pod.gang for pod in singles if pod.gang is not None)
         return select_victims.select(
-            self._court.scene.nodes[node],
-            load,
-            self._court,
-            AlreadySelected(frozenset(wholes), lost),
+            self._eligibility.snapshot.nodes[node],
+            combined,
+            self._eligibility,
+            AlreadySelected(frozenset(gangs), lost),
         )
 
 
@@ -253,12 +261,12 @@ def _first(found: Iterator[tuple[SortKey, str]]) -> list[tuple[SortKey, str]]:
 
 
 def _uids(found: Iterable[VictimUnit]) -> set[str]:
-    """Return what tells units on one node from each other."""
+    """Return what identifies the units on one node."""
     return {unit.on_node[0].uid for unit in found}
 
 
 def _pods(found: Iterable[VictimUnit]) -> Iterator[ScheduledPod]:
-    return (tenant for unit in found for tenant in unit.members)
+    return (pod for unit in found for pod in unit.members)
 
 
 def _is_on(unit: VictimUnit, node: str) -> bool:

@@ -1,6 +1,8 @@
-"""How much is left on a node beside what is to fit there. Mirrors kube-scheduler's plugins NodeResourcesFit and NodePorts.
+"""How much room a node has left for a demand.
 
-Only what the load asks for is looked at: a node that is overcommitted in what it does not ask for is no obstacle.
+Mirrors kube-scheduler's NodeResourcesFit and NodePorts.
+
+Only the requested resources count: a node overcommitted in another resource still fits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,43 +16,44 @@ from .snapshot import HostPortInfo, NodeInfo, PodDemand, ScheduledPod
 
 @dataclass(frozen=True, slots=True)
 class CombinedDemand:
-    """What is to fit on one node: a pod, or several of one gang."""
+    """The demand of one pod, or of several of one gang, on one node."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)
     ports: tuple[frozenset[HostPortInfo], ...] = ()
     uids: frozenset[str] = frozenset()
 
-    def plus(self, guest: PodDemand) -> "CombinedDemand":
-        """Return the load with one more."""
+    def plus(self, demand: PodDemand) -> "CombinedDemand":
+        """Return the demand with one more pod."""
         amounts = dict(self.amounts)
-        for resource, amount in guest.amounts.items():
+        for resource, amount in demand.amounts.items():
             if amount > 0:
                 amounts[resource] = amounts.get(resource, 0) + amount
-        ports = (*self.ports, guest.ports) if guest.ports else self.ports
-        return CombinedDemand(amounts, ports, self.uids | {guest.uid})
+        ports = (*self.ports, demand.ports) if demand.ports else self.ports
+        return CombinedDemand(amounts, ports, self.uids | {demand.uid})
 
 
 class RemainingCapacity:
-    """What is left on a node beside a load. It may be less than nothing, while some who are in it have yet to go."""
+    """The room left on a node beside a demand; negative while pods still have to leave."""
 
     __slots__ = ("_collisions", "_left", "_pods", "_resources", "_wanted")
 
-    def __init__(self, room: NodeInfo, load: CombinedDemand, priority: int) -> None:
-        self._resources = tuple(enumerate(load.amounts))
+    def __init__(self, node_info: NodeInfo, demands: CombinedDemand, priority: int) -> None:
+        self._resources = tuple(enumerate(demands.amounts))
         self._left = [
-            room.allocatable.get(name, 0) - amount for name, amount in load.amounts.items()
+            node_info.allocatable.get(name, 0) - amount for name, amount in demands.amounts.items()
         ]
-        self._pods = room.allocatable.get("pods", 0) // NANOS - len(load.uids)
-        self._wanted = load.ports
-        self._collisions = _collisions_within(load.ports)
-        for guest in room.nominated_pods:
-            # As kube-scheduler: whoever is no less important and has room coming here keeps it.
-            if guest.priority >= priority and guest.uid not in load.uids:
-                self.add_pod(guest)
+        self._pods = node_info.allocatable.get("pods", 0) // NANOS - len(demands.uids)
+        self._wanted = demands.ports
+        self._collisions = _collisions_within(demands.ports)
+        for demand in node_info.nominated_pods:
+            # As in kube-scheduler: an equally or more important pod nominated to this node keeps
+            # its room.
+            if demand.priority >= priority and demand.uid not in demands.uids:
+                self.add_pod(demand)
 
     @property
     def fits(self) -> bool:
-        """True where the load fits."""
+        """True if the demand fits."""
         return self._pods >= 0 and not self._collisions and min(self._left, default=0) >= 0
 
     def add_pod(self, pod: ScheduledPod | PodDemand) -> None:
@@ -63,7 +66,7 @@ class RemainingCapacity:
             self._collisions += self._count_collisions(pod)
 
     def remove_pods(self, *pods: ScheduledPod) -> None:
-        """Count pods no longer."""
+        """Stop counting these pods."""
         for pod in pods:
             for index, name in self._resources:
                 self._left[index] += pod.amounts.get(name, 0)
@@ -72,10 +75,10 @@ class RemainingCapacity:
                 self._collisions -= self._count_collisions(pod)
 
     def try_add(self, pods: Sequence[ScheduledPod]) -> bool:
-        """Let pods back, if the load still fits then."""
+        """Count the pods again if the demand still fits then: they are reprieved."""
         for pod in pods:
             self.add_pod(pod)
-        # `is_enough`, spelled out: asked of each pod of each node, the call would be a tenth of a decision.
+        # `fits`, inlined: called for each pod of each node, it would take a tenth of a decision.
         if self._pods >= 0 and not self._collisions and (not self._left or min(self._left) >= 0):
             return True
         self.remove_pods(*pods)

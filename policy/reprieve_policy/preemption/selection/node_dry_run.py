@@ -1,8 +1,8 @@
-"""What each node would take for one kind of pod, looked at once; and by what nodes are told apart.
+"""The victims that each node needs for one demand, and the order between nodes.
 
-Order between nodes as kube-scheduler's `pickOneNodeForPreemption`: fewest violated budgets, lowest highest priority,
-lowest sum of priorities, fewest victims. Then, where anybody says anything, the lowest class and the cheapest (document
-001); then whose victims started last.
+The order is that of kube-scheduler's `pickOneNodeForPreemption`: fewest violated budgets, lowest
+highest priority, lowest sum of priorities, fewest victims. Then, if any pod states preferences, the
+lowest class and the cheapest (document 001); then the victims that started last.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,106 +21,108 @@ from .victim_units import SortKey, VictimUnit
 _FEASIBLE = WAITING_IS_ENOUGH | {DryRunStatus.ROOM_MAY_BE_RELEASED}
 _MAX_INT32 = 2**31 - 1
 NO_VICTIMS: SortKey = (0, -_MAX_INT32 - 2)
-"""The rank of no victims at all: before any other."""
+"""The rank of no victims: before all others."""
 
 
 class NodeDryRun:
-    """Of all nodes, for pods that ask for the same."""
+    """Dry runs of all nodes, for pods with the same demand."""
 
-    def __init__(self, guest: PodDemand, court: Eligibility) -> None:
-        self._guest, self._court = guest, court
-        self._load = CombinedDemand().plus(guest)
+    def __init__(self, demand: PodDemand, eligibility: Eligibility) -> None:
+        self._demand, self._eligibility = demand, eligibility
+        self._load = CombinedDemand().plus(demand)
         self._found: dict[str, Selection | DryRunStatus] = {}
 
-    def has_same_demand(self, guest: PodDemand) -> bool:
-        """True for a pod that asks for the same."""
-        own = self._guest
+    def has_same_demand(self, demand: PodDemand) -> bool:
+        """True for a pod with the same demand."""
+        own = self._demand
         return (own.amounts, own.ports, own.constraints) == (
-            guest.amounts,
-            guest.ports,
-            guest.constraints,
+            demand.amounts,
+            demand.ports,
+            demand.constraints,
         )
 
     def result_for(self, node: str) -> Selection | DryRunStatus:
-        """Return whom the node would take, if nobody were taken elsewhere."""
+        """Return the victims on the node if there were none elsewhere."""
         if node not in self._found:
             self._found[node] = self._dry_run(node)
         return self._found[node]
 
     def satisfies_constraints(self, node: str) -> bool:
-        """True where such a pod may run on the node at all."""
-        room = self._court.scene.nodes.get(node)
-        return room is not None and node_fit.satisfies_constraints(self._guest.constraints, room)
+        """True if such a pod may run on the node at all."""
+        node_info = self._eligibility.snapshot.nodes.get(node)
+        return node_info is not None and node_fit.satisfies_constraints(
+            self._demand.constraints, node_info
+        )
 
-    def feasible_nodes(self, is_over: Callable[[], bool]) -> dict[str, Selection | DryRunStatus]:
-        """Return all nodes of the scene on which such a pod has room, or could have; once it is over, those seen so far."""
+    def feasible_nodes(self, is_expired: Callable[[], bool]) -> dict[str, Selection | DryRunStatus]:
+        """Return all feasible nodes of the snapshot; once it is over, those seen so far."""
         found = {
             node: self.result_for(node)
-            for node in takewhile(lambda _: not is_over(), self._court.scene.nodes)
+            for node in takewhile(lambda _: not is_expired(), self._eligibility.snapshot.nodes)
         }
         return {node: selection for node, selection in found.items() if is_feasible(selection)}
 
     def _dry_run(self, node: str) -> Selection | DryRunStatus:
-        room = self._court.scene.nodes.get(node)
-        if room is None:
+        node_info = self._eligibility.snapshot.nodes.get(node)
+        if node_info is None:
             return DryRunStatus.UNKNOWN_NODE
-        if not node_fit.satisfies_constraints(self._guest.constraints, room):
+        if not node_fit.satisfies_constraints(self._demand.constraints, node_info):
             return DryRunStatus.UNSUITABLE
-        return select_victims.select(room, self._load, self._court)
+        return select_victims.select(node_info, self._load, self._eligibility)
 
 
 def is_feasible(found: Selection | DryRunStatus) -> bool:
-    """True where a pod has room, or will have."""
+    """True if a pod has room, will have, or could have with victims."""
     return isinstance(found, Selection) or found in _FEASIBLE
 
 
 @dataclass(frozen=True, slots=True)
 class VictimRanking:
-    """By what sets of victims are ranked against each other."""
+    """Ranks sets of victims against each other."""
 
     now: datetime
     states_preferences: bool
-    """Some of all those that are compared say something."""
+    """At least one of the compared pods states preferences."""
 
     def rank_result(self, found: Selection | DryRunStatus) -> SortKey:
-        """Rank what a node takes."""
+        """Rank the victims of a node."""
         return (
             self.rank(found.units, found.violations) if isinstance(found, Selection) else NO_VICTIMS
         )
 
     def rank(self, victims: Iterable[VictimUnit], violations: int) -> SortKey:
-        """Rank victims, the best first."""
-        everyone = [member for unit in victims for member in unit.members]
-        if not everyone:
+        """Rank victims, the best set first."""
+        pods = [member for unit in victims for member in unit.members]
+        if not pods:
             return NO_VICTIMS
-        highest = max([victim.preemption_priority for victim in everyone])
+        highest = max([victim.preemption_priority for victim in pods])
         # As upstream: every victim counts, those of negative priority too.
-        priorities = sum([victim.preemption_priority + _MAX_INT32 + 1 for victim in everyone])
+        priorities = sum([victim.preemption_priority + _MAX_INT32 + 1 for victim in pods])
         oldest = victim_units.earliest_start(
-            [victim for victim in everyone if victim.preemption_priority == highest], self.now
+            [victim for victim in pods if victim.preemption_priority == highest], self.now
         )
         return (
             violations,
             highest,
             priorities,
-            len(everyone),
-            *self._preference_keys(everyone),
+            len(pods),
+            *self._preference_keys(pods),
             -oldest.timestamp(),
         )
 
-    def _preference_keys(self, everyone: Sequence[ScheduledPod]) -> tuple[float, ...]:
+    def _preference_keys(self, pods: Sequence[ScheduledPod]) -> tuple[float, ...]:
         if not self.states_preferences:
             return ()
-        return max([victim.preemption_class for victim in everyone]), *victim_units.total_cost(
-            everyone, self.now
+        return max([victim.preemption_class for victim in pods]), *victim_units.total_cost(
+            pods, self.now
         )
 
 
 def ranking_for(found: Iterable[Selection | DryRunStatus], now: datetime) -> VictimRanking:
-    """Return what these can be compared by."""
-    taken = (
+    """Return the ranking for these results."""
+    units = (
         unit for selection in found if isinstance(selection, Selection) for unit in selection.units
     )
     return VictimRanking(
-        now, any(member.states_preferences for unit in taken for member in unit.members)
+        now, any(member.states_preferences for unit in units for member in unit.members)
     )

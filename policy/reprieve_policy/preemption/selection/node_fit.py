@@ -1,13 +1,16 @@
-"""Whether a pod may run on a node at all, however empty that is: its selector, required node affinity and taints.
+"""What a pod's spec requires of a node, and whether a node, however empty, satisfies it.
 
-Mirrors kube-scheduler's plugins NodeUnschedulable, NodeAffinity and TaintToleration. What depends on other pods (requests,
-host ports) is `selecting`'s; pod affinity, topology spread and volumes are nobody's here.
+Mirrors kube-scheduler's NodeUnschedulable, NodeAffinity and TaintToleration. Requests and host
+ports, which depend on other pods, are in `node_capacity`; pod affinity, topology spread and volumes
+are not evaluated.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from reprieve_policy.kube import go_int
+from reprieve_policy.kube.objects import NodeSelectorRequirement
 
+from .api_objects import Container, LabelSelector, PodAffinity, PodAffinityTerm, PodSpec
 from .snapshot import (
     AntiAffinity,
     HostPortInfo,
@@ -20,40 +23,42 @@ from .snapshot import (
 )
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""What a cordoned node is as if it were tainted with, for the scheduler."""
+"""The taint that a cordoned node has for the scheduler."""
 
 _KEEPS_OUT = frozenset({"NoSchedule", "NoExecute"})
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: it is what a pod's spec says
 
 
-def satisfies_constraints(wish: SchedulingConstraints, room: NodeInfo) -> bool:
-    """True where the pod may run on the node."""
+def satisfies_constraints(constraints: SchedulingConstraints, node_info: NodeInfo) -> bool:
+    """True if the pod may run on the node."""
     return (
-        _tolerates_all(wish.tolerations, room)
-        and all(room.labels.get(key) == value for key, value in wish.node_selector.items())
+        _tolerates_all(constraints.tolerations, node_info)
+        and all(
+            node_info.labels.get(key) == value for key, value in constraints.node_selector.items()
+        )
         and (
-            wish.node_affinity_terms is None
-            or any(_holds(term, room) for term in wish.node_affinity_terms)
+            constraints.node_affinity_terms is None
+            or any(_holds(term, node_info) for term in constraints.node_affinity_terms)
         )
     )
 
 
 def satisfies(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """True where the labels say what is required; an operator that nobody knows is satisfied by none."""
+    """True if the labels satisfy the requirement; no labels satisfy an unknown operator."""
     check = _OPERATORS.get(requirement.operator)
     return check is not None and check(labels.get(requirement.key), requirement.values)
 
 
 def anti_affinity_matches(
-    repulsion: AntiAffinity, namespace: str, labels: Mapping[str, str]
+    anti_affinity: AntiAffinity, namespace: str, labels: Mapping[str, str]
 ) -> bool:
-    """True where a pod of this Namespace, with these labels, may be one of those that are kept away."""
-    is_of_namespace = repulsion.namespaces is None or namespace in repulsion.namespaces
-    return is_of_namespace and all(satisfies(one, labels) for one in repulsion.requirements)
+    """True if the anti-affinity may concern a pod of this Namespace with these labels."""
+    is_of_namespace = anti_affinity.namespaces is None or namespace in anti_affinity.namespaces
+    return is_of_namespace and all(satisfies(one, labels) for one in anti_affinity.requirements)
 
 
 def ports_conflict(first: frozenset[HostPortInfo], second: frozenset[HostPortInfo]) -> bool:
-    """True where both want one port of the node."""
+    """True if both use the same port of the node."""
     return any(
         mine.number == its.number
         and mine.protocol == its.protocol
@@ -67,8 +72,8 @@ def _overlap(first: str, second: str) -> bool:
     return first == second or _EVERY_ADDRESS in (first, second)
 
 
-def _tolerates_all(tolerations: Sequence[TaintToleration], room: NodeInfo) -> bool:
-    taints = [*room.taints, UNSCHEDULABLE] if room.is_unschedulable else room.taints
+def _tolerates_all(tolerations: Sequence[TaintToleration], node_info: NodeInfo) -> bool:
+    taints = [*node_info.taints, UNSCHEDULABLE] if node_info.is_unschedulable else node_info.taints
     return all(
         any(_tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
@@ -84,11 +89,11 @@ def _tolerates(toleration: TaintToleration, taint: Taint) -> bool:
     return toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
-def _holds(term: NodeAffinityTerm, room: NodeInfo) -> bool:
+def _holds(term: NodeAffinityTerm, node_info: NodeInfo) -> bool:
     if not term.label_requirements and not term.name_requirements:
         return False
-    name = {"metadata.name": room.name}
-    return all(satisfies(one, room.labels) for one in term.label_requirements) and all(
+    name = {"metadata.name": node_info.name}
+    return all(satisfies(one, node_info.labels) for one in term.label_requirements) and all(
         satisfies(one, name) for one in term.name_requirements
     )
 
@@ -108,3 +113,96 @@ _OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
     "Gt": lambda said, values: _compare(said, values, 1),
     "Lt": lambda said, values: _compare(said, values, -1),
 }
+
+
+_MOST_TERMS = 16
+"""Terms of one pod's anti-affinity that are evaluated; a pod with more keeps all others away.
+
+More would take too long, as they are evaluated for every preemptor.
+"""
+
+
+_REPELS_ALL = AntiAffinity(None, ())
+
+
+def scheduling_constraints_of(spec: PodSpec) -> SchedulingConstraints:
+    """Return which nodes the pod may run on at all."""
+    affinity = None if spec.affinity is None else spec.affinity.nodeAffinity
+    required = None if affinity is None else affinity.requiredDuringSchedulingIgnoredDuringExecution
+    return SchedulingConstraints(
+        node_selector=spec.nodeSelector or {},
+        node_affinity_terms=None
+        if required is None
+        else tuple(
+            NodeAffinityTerm(_requirements(term.matchExpressions), _requirements(term.matchFields))
+            for term in required.nodeSelectorTerms or ()
+        ),
+        tolerations=tuple(
+            TaintToleration(found.key, found.operator, found.value, found.effect)
+            for found in spec.tolerations or ()
+        ),
+    )
+
+
+def host_ports_of(spec: PodSpec) -> frozenset[HostPortInfo]:
+    """Return the node's ports that the pod uses: its containers' and its sidecars'."""
+    return frozenset(
+        HostPortInfo(port.hostIP or _EVERY_ADDRESS, port.protocol or "TCP", port.hostPort)
+        for container in _running(spec)
+        for port in container.ports or ()
+        if port.hostPort > 0
+    )
+
+
+def depends_on_other_pods(spec: PodSpec) -> bool:
+    """True if the pod may not fit despite enough room: that depends on other pods near it."""
+    affinity = spec.affinity
+    spreads = any(
+        found.whenUnsatisfiable != "ScheduleAnyway"
+        for found in spec.topologySpreadConstraints or ()
+    )
+    is_near = affinity is not None and bool(
+        _required(affinity.podAffinity) or _required(affinity.podAntiAffinity)
+    )
+    return spreads or is_near or bool(spec.resourceClaims)
+
+
+def anti_affinity_of(spec: PodSpec, namespace: str) -> tuple[AntiAffinity, ...]:
+    """Return which other pods a pod of this Namespace keeps away."""
+    terms = () if spec.affinity is None else _required(spec.affinity.podAntiAffinity)
+    if len(terms) > _MOST_TERMS:
+        return (_REPELS_ALL,)
+    return tuple(
+        _anti_affinity(term, namespace) for term in terms if term.labelSelector is not None
+    )
+
+
+def requirements_of(selector: LabelSelector | None) -> tuple[Requirement, ...]:
+    """Return a label selector's requirements; none if it selects nothing, or everything."""
+    if selector is None:
+        return ()
+    equal = (
+        Requirement(key, "In", (value,)) for key, value in (selector.matchLabels or {}).items()
+    )
+    return (*equal, *_requirements(selector.matchExpressions))
+
+
+def _requirements(found: Sequence[NodeSelectorRequirement] | None) -> tuple[Requirement, ...]:
+    return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in found or ())
+
+
+def _running(spec: PodSpec) -> Iterator[Container]:
+    yield from spec.containers or ()
+    yield from (found for found in spec.initContainers or () if found.restartPolicy == "Always")
+
+
+def _required(affinity: PodAffinity | None) -> Sequence[PodAffinityTerm]:
+    return () if affinity is None else affinity.requiredDuringSchedulingIgnoredDuringExecution or ()
+
+
+def _anti_affinity(term: PodAffinityTerm, namespace: str) -> AntiAffinity:
+    # The labels of Namespaces are not known here: with a selector, any Namespace may match.
+    named = (
+        None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
+    )
+    return AntiAffinity(named, requirements_of(term.labelSelector))

@@ -1,25 +1,25 @@
-"""Why no victims are taken on a node, and how that is told."""
+"""Why no victims are selected on a node, as status and as message."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 
 
 class DryRunStatus(StrEnum):
-    """What stands against victims on a node."""
+    """The result of a dry run without victims."""
 
     UNKNOWN_NODE = "unknown-node"
     UNSUITABLE = "unsuitable"
     NO_PRIORITY_CLASS = "no-priority-class"
-    """Upstream's plugin passes such a node over, too."""
+    """The upstream plugin skips such a node, too."""
     NO_VICTIMS = "no-victims"
     TOO_SMALL = "too-small"
     HAS_ROOM = "has-room"
     ROOM_BEING_RELEASED = "will-have-room"
-    """Waiting is enough, and costs nobody anything."""
+    """Waiting is enough, and has no cost."""
     PROPOSAL_OUTDATED = "outdated"
-    """So is it here: the scheduler comes again once it sees what it has not seen yet."""
+    """Waiting is enough here, too: the scheduler comes again once its cache is up to date."""
     ROOM_MAY_BE_RELEASED = "clearing"
-    """Waiting may be enough: nobody has promised it."""
+    """Waiting may be enough, but this is not certain."""
     PROPOSAL_REJECTED = "beside-others"
     TOO_MANY_VICTIMS = "too-many"
     TOO_EXPENSIVE = "too-dear"
@@ -29,20 +29,21 @@ class DryRunStatus(StrEnum):
 WAITING_IS_ENOUGH = frozenset(
     {DryRunStatus.HAS_ROOM, DryRunStatus.ROOM_BEING_RELEASED, DryRunStatus.PROPOSAL_OUTDATED}
 )
-"""On any node: nobody goes, on no node."""
+"""On any node: no victims are selected on any node."""
 
 STATUS_MESSAGES: Mapping[DryRunStatus, str] = {
     DryRunStatus.UNKNOWN_NODE: "there is no such node",
     DryRunStatus.UNSUITABLE: "its labels, its taints or its cordon keep the preemptor out",
     DryRunStatus.NO_PRIORITY_CLASS: "a pod there names a PriorityClass that does not exist",
-    DryRunStatus.NO_VICTIMS: "nobody there may be a victim",
-    DryRunStatus.TOO_SMALL: "there is no room even without all that may be victims",
+    DryRunStatus.NO_VICTIMS: "no pod there may be a victim",
+    DryRunStatus.TOO_SMALL: "the preemptor does not fit even without all possible victims",
     DryRunStatus.HAS_ROOM: "it has room",
-    DryRunStatus.ROOM_BEING_RELEASED: "it will have room once those have gone that were told to go",
-    DryRunStatus.PROPOSAL_OUTDATED: "somebody has left it, and the scheduler has yet to see that",
-    DryRunStatus.ROOM_MAY_BE_RELEASED: "it will have room once those have gone that are being deleted",
-    DryRunStatus.PROPOSAL_REJECTED: "only the scheduler knows what fits there, and of its own victims some have left or may be none",
-    DryRunStatus.TOO_MANY_VICTIMS: "it would take more victims than one decision may",
+    DryRunStatus.ROOM_BEING_RELEASED: "it will have room once the notified victims are gone",
+    DryRunStatus.PROPOSAL_OUTDATED: "a pod has left it, and the scheduler has not seen that yet",
+    DryRunStatus.ROOM_MAY_BE_RELEASED: "it will have room once the pods being deleted are gone",
+    DryRunStatus.PROPOSAL_REJECTED: "only the scheduler knows what fits there, "
+    "and some of its victims are gone or not eligible",
+    DryRunStatus.TOO_MANY_VICTIMS: "it would take more victims than one decision allows",
     DryRunStatus.TOO_EXPENSIVE: "its victims would cost more than the preemptor is worth",
     DryRunStatus.GANG_NOT_PLACED: "the rest of the preemptor's gang could not be placed",
 }

@@ -1,22 +1,28 @@
-"""Who may be a victim of whom, and why not: of all grounds, the first that holds is the one that is told.
+"""Whether one pod may be a victim of a preemptor, and why not: the first reason that holds.
 
-| document | ground |
+| document | reason |
 |---|---|
 | upstream | the preemptor never preempts; the victim's priority is not lower |
 | 000 | the preemptor may not preempt, the victim is not preemptible, their quotas differ |
-| 001 | going already, non-preemptible, near completion, the class rule, a service on a node not lent |
-| 002 | the victim tolerates the preemptor, exactly as the shipped plugin has it |
-| 003 | the victim's priority is the one that it is defended with |
+| 001 | leaving, non-preemptible, near completion, the class rule, a service on a node not lent |
+| 002 | the victim tolerates the preemptor, exactly as in the shipped plugin |
+| 003 | the victim's preemption priority takes the place of its priority |
 
-What a gang as a whole protects is `court`'s to say; how each is told, `telling`'s.
+What protects a gang as a whole is in `eligibility`; the messages are below.
+The command line and the guard show them: they contain no more of the preemptor than its priority
+and class, because the victim's owner sees them.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 from reprieve_policy.config import preemption_class, toleration
 from reprieve_policy.config.walltime import Walltime
-from reprieve_policy.keys import HOME_NAMESPACE
+from reprieve_policy.keys import CAN_PREEMPT, HOME_NAMESPACE
+from reprieve_policy.kube import timestamp
 
 from . import release
 from .release import ReleaseCertainty
@@ -24,7 +30,7 @@ from .snapshot import Preemptor, ScheduledPod, Snapshot
 
 
 class RefusalReason(StrEnum):
-    """On what a pod is refused as a victim, in the order in which they are asked."""
+    """Why a pod is refused as a victim, in the order of the checks."""
 
     EXEMPT = "exempt"
     NEVER_PREEMPTS = "never-preempts"
@@ -48,29 +54,29 @@ _CLASSES = range(preemption_class.LOWEST, preemption_class.HIGHEST + 1)
 
 
 class PodEligibility:
-    """What one preemptor is refused on; every pod is asked about by itself."""
+    """Decides about single pods for one preemptor."""
 
-    def __init__(self, preemptor: Preemptor, scene: Snapshot) -> None:
-        settings, own = scene.settings, preemptor.preemption_class
-        self._preemptor, self._scene = preemptor, scene
+    def __init__(self, preemptor: Preemptor, snapshot: Snapshot) -> None:
+        settings, own = snapshot.settings, preemptor.preemption_class
+        self._preemptor, self._snapshot = preemptor, snapshot
         self._priority, self._group, self._quota = (
             preemptor.demand.priority,
             preemptor.gang,
             preemptor.quota,
         )
-        self._operator_is_there = scene.operator_is_live
+        self._operator_is_there = snapshot.operator_is_live
         self._near_completion_seconds = min(
             settings.near_completion_seconds, settings.ceiling_seconds
         )
         takes = {
             its for its in _CLASSES if preemption_class.may_preempt(own, its, settings.class_rule)
         }
-        # Where both are in the cluster's default class, nobody has said anything. Without this, installing Reprieve would
-        # end all preemption where no classes are used.
+        # If both are in the cluster's default class, neither states a preference. Without this,
+        # installing Reprieve would end all preemption in clusters that use no classes.
         self._preemptible_classes = frozenset(takes | ({own} & {settings.default_class}))
 
     def preemptor_reason(self) -> RefusalReason | None:
-        """Return why no victims are chosen for the preemptor at all."""
+        """Return why no victims are selected for the preemptor at all."""
         if self._preemptor.is_exempt:
             return RefusalReason.EXEMPT
         if self._preemptor.never_preempts:
@@ -78,82 +84,171 @@ class PodEligibility:
         return None if self._preemptor.can_preempt else RefusalReason.MAY_NOT_PREEMPT
 
     def has_leaving_victims(self) -> bool:
-        """True while victims are going where the preemptor is nominated to, as in kube-scheduler.
+        """True while victims are leaving the node that the preemptor is nominated to.
 
-        Without this, each time it is tried it would take more.
+        As in kube-scheduler. Without this, each attempt would take more victims.
         """
-        room = self._scene.nodes.get(self._preemptor.nominated_node or "")
-        return room is not None and any(map(self.is_current_victim, room.pods))
+        node_info = self._snapshot.nodes.get(self._preemptor.nominated_node or "")
+        return node_info is not None and any(map(self.is_current_victim, node_info.pods))
 
-    def is_current_victim(self, tenant: ScheduledPod) -> bool:
-        """True for one that is going and may be a victim of this round, unless nobody waits for it.
+    def is_current_victim(self, pod: ScheduledPod) -> bool:
+        """True for a leaving pod that may be a victim of this round, unless it leaves too late.
 
-        What a budget holds was asked for by an eviction: it is of no round.
+        A pod that a budget holds was evicted through the API: it belongs to no round.
         """
-        if not self._is_marked_as_leaving(tenant) or tenant.preemption_priority >= self._priority:
+        if not self._is_marked_as_leaving(pod) or pod.preemption_priority >= self._priority:
             return False
-        if tenant.is_only_marked:
+        if pod.release is not None and pod.release.is_only_marked:
             return True
-        return self.release_certainty(tenant) not in (
+        return self.release_certainty(pod) not in (
             ReleaseCertainty.NOT_SOON,
             ReleaseCertainty.HELD_BY_BUDGET,
         )
 
-    def release_certainty(self, tenant: ScheduledPod) -> ReleaseCertainty:
-        """Return how surely the room of this pod becomes free soon, by itself."""
-        return release.certainty_of(tenant, self._scene.settings.ceiling_seconds, self._scene.now)
-
-    def is_leaving(self, tenant: ScheduledPod) -> bool:
-        """True for one that goes, and is no victim again."""
-        return self._is_marked_as_leaving(tenant) and release.is_leaving(
-            tenant, self._scene.settings.ceiling_seconds, self._scene.now
+    def release_certainty(self, pod: ScheduledPod) -> ReleaseCertainty:
+        """Return how certainly the room of this pod becomes free soon without further action."""
+        return release.certainty_of(
+            pod.release, self._snapshot.settings.ceiling_seconds, self._snapshot.now
         )
 
-    def reason(self, tenant: ScheduledPod) -> RefusalReason | None:  # noqa: C901, PLR0911  # see the first line
-        """Return the first ground on which the tenant, taken by itself, is no victim."""
-        # A chain, not a table: to call a function for each ground would be most of a decision about 150,000 pods.
-        if tenant.preemption_priority >= self._priority:
+    def is_leaving(self, pod: ScheduledPod) -> bool:
+        """True for a pod that is leaving, and is no victim again."""
+        return self._is_marked_as_leaving(pod) and release.is_leaving(
+            pod.release, self._snapshot.settings.ceiling_seconds, self._snapshot.now
+        )
+
+    def reason(self, pod: ScheduledPod) -> RefusalReason | None:  # noqa: C901, PLR0911 - see below
+        """Return the first reason why the pod, taken by itself, is no victim."""
+        # A chain, not a table: one call per reason would dominate a decision about 150,000 pods.
+        if pod.preemption_priority >= self._priority:
             return RefusalReason.PRIORITY
-        if self._group is not None and tenant.gang == self._group:
+        if self._group is not None and pod.gang == self._group:
             return RefusalReason.OWN_GANG
-        if tenant.is_leaving and self.is_leaving(tenant):
+        if pod.release is not None and self.is_leaving(pod):
             return RefusalReason.ALREADY_LEAVING
-        if tenant.lacks_priority_class:
+        if pod.lacks_priority_class:
             return RefusalReason.NO_PRIORITY_CLASS
-        if tenant.is_non_preemptible:
+        if pod.is_non_preemptible:
             return RefusalReason.NON_PREEMPTIBLE
-        if tenant.progress.walltime is not None and self._is_near_completion(
-            tenant.progress.walltime
-        ):
+        if pod.progress.walltime is not None and self._is_near_completion(pod.progress.walltime):
             return RefusalReason.NEAR_COMPLETION
-        if tenant.preemption_class not in self._preemptible_classes:
+        if pod.preemption_class not in self._preemptible_classes:
             return RefusalReason.CLASS
-        if tenant.toleration.has_priority_class and self._is_tolerated_by(tenant):
+        if pod.toleration.has_priority_class and self._is_tolerated_by(pod):
             return RefusalReason.TOLERATION
-        if tenant.is_service and self._is_at_home(tenant):
+        if pod.is_service and self._is_at_home(pod):
             return RefusalReason.NODE_NOT_LENT
-        if self._quota is not None and tenant.quota != self._quota:
+        if self._quota is not None and pod.quota != self._quota:
             return RefusalReason.QUOTA
         return None
 
-    def reason_as_gang_member(self, tenant: ScheduledPod) -> RefusalReason | None:
-        """Return the first ground beside its own completion: its gang, with which it goes, is not as far."""
-        return self.reason(replace(tenant, progress=replace(tenant.progress, walltime=None)))
+    def reason_as_gang_member(self, pod: ScheduledPod) -> RefusalReason | None:
+        """Return the first reason other than its own completion: the rest of its gang runs on."""
+        return self.reason(replace(pod, progress=replace(pod.progress, walltime=None)))
 
-    def _is_marked_as_leaving(self, tenant: ScheduledPod) -> bool:
-        # With no operator only who is being deleted goes: whoever was marked or told waits for it, as if Reprieve were not there.
-        return tenant.is_leaving and (self._operator_is_there or tenant.is_being_deleted)
+    def _is_marked_as_leaving(self, pod: ScheduledPod) -> bool:
+        # Without an operator only a pod that is being deleted leaves: marked or notified pods wait
+        # for an operator, as if Reprieve were not there.
+        leaving = pod.release
+        return leaving is not None and (self._operator_is_there or leaving.is_being_deleted)
 
     def _is_near_completion(self, walltime: Walltime) -> bool:
-        return 0 < walltime.left(self._scene.now) <= self._near_completion_seconds
+        return 0 < walltime.left(self._snapshot.now) <= self._near_completion_seconds
 
-    def _is_tolerated_by(self, tenant: ScheduledPod) -> bool:
+    def _is_tolerated_by(self, pod: ScheduledPod) -> bool:
         return toleration.tolerates(
-            tenant.toleration, self._priority, preemptor_never_preempts=False, now=self._scene.now
+            pod.toleration, self._priority, preemptor_never_preempts=False, now=self._snapshot.now
         )
 
-    def _is_at_home(self, tenant: ScheduledPod) -> bool:
-        room = self._scene.nodes.get(tenant.node)
-        # A node that nobody labelled is home to all.
-        home = "" if room is None else room.labels.get(HOME_NAMESPACE, "")
-        return home in ("", tenant.namespace)
+    def _is_at_home(self, pod: ScheduledPod) -> bool:
+        node_info = self._snapshot.nodes.get(pod.node)
+        # A node without the label is home to all namespaces.
+        home = "" if node_info is None else node_info.labels.get(HOME_NAMESPACE, "")
+        return home in ("", pod.namespace)
+
+
+class Refusal(NamedTuple):
+    """Why a pod is no victim."""
+
+    reason: RefusalReason
+    detail: str
+    until: datetime | None = None
+    """When a toleration ends; `None` if it is unknown how long the reason holds."""
+
+
+def build_refusal(
+    reason: RefusalReason, preemptor: Preemptor, pod: ScheduledPod, snapshot: Snapshot
+) -> Refusal:
+    """Return a reason that concerns this pod itself, as a sentence."""
+    message = _DETAILED_MESSAGES.get(reason)
+    until = _toleration_end(pod) if reason is RefusalReason.TOLERATION else None
+    return Refusal(
+        reason,
+        REASON_MESSAGES[reason] if message is None else message(preemptor, pod, snapshot),
+        until,
+    )
+
+
+def _describe_priority(preemptor: Preemptor, pod: ScheduledPod, _snapshot: Snapshot) -> str:
+    own, other = pod.preemption_priority, preemptor.demand.priority
+    return f"it is defended with priority {own}; the preemptor's is {other}"
+
+
+def _describe_completion(_preemptor: Preemptor, pod: ScheduledPod, snapshot: Snapshot) -> str:
+    assert pod.progress.walltime is not None
+    end = snapshot.now + timedelta(seconds=pod.progress.walltime.left(snapshot.now))
+    return f"its walltime ends at {timestamp.render(end)}: it may finish"
+
+
+def _describe_class(preemptor: Preemptor, pod: ScheduledPod, snapshot: Snapshot) -> str:
+    mine, its, rule = preemptor.preemption_class, pod.preemption_class, snapshot.settings.class_rule
+    return f"a preemptor of class {mine} takes no victim of class {its}, by the {rule} rule"
+
+
+def _describe_toleration(preemptor: Preemptor, pod: ScheduledPod, _snapshot: Snapshot) -> str:
+    policy, until = pod.toleration.policy, _toleration_end(pod)
+    assert policy is not None
+    mine, minimum = preemptor.demand.priority, policy.minimum_preemptable_priority
+    refused = (
+        f"its PriorityClass tolerates priorities below {minimum}, and the preemptor's is {mine}"
+    )
+    return refused if until is None else f"{refused}, until {timestamp.render(until)}"
+
+
+def _toleration_end(pod: ScheduledPod) -> datetime | None:
+    policy, since = pod.toleration.policy, pod.toleration.scheduled_at
+    if policy is None or policy.seconds < 0 or since is None:
+        return None
+    return since + timedelta(seconds=policy.seconds)
+
+
+_DETAILED_MESSAGES: Mapping[RefusalReason, Callable[[Preemptor, ScheduledPod, Snapshot], str]] = {
+    RefusalReason.PRIORITY: _describe_priority,
+    RefusalReason.NEAR_COMPLETION: _describe_completion,
+    RefusalReason.CLASS: _describe_class,
+    RefusalReason.TOLERATION: _describe_toleration,
+}
+
+REASON_MESSAGES: Mapping[RefusalReason, str] = {
+    RefusalReason.EXEMPT: "the preemptor is system-critical or exempt: "
+    "the scheduler's own choice stands",
+    RefusalReason.NEVER_PREEMPTS: "the preemptor's preemptionPolicy is Never",
+    RefusalReason.MAY_NOT_PREEMPT: f"the preemptor may not preempt: label {CAN_PREEMPT}, "
+    "or its default in the policy",
+    RefusalReason.VICTIMS_LEAVING: "the preemptor's earlier victims are still leaving",
+    RefusalReason.PRIORITY: "its priority is not lower than the preemptor's",
+    RefusalReason.OWN_GANG: "it belongs to the preemptor's own gang",
+    RefusalReason.ALREADY_LEAVING: "it is already leaving",
+    RefusalReason.NO_PRIORITY_CLASS: "its PriorityClass does not exist, "
+    "so its toleration is unknown",
+    RefusalReason.NON_PREEMPTIBLE: "it is not preemptible: by its class and checkpoint, "
+    "or by its label",
+    RefusalReason.NEAR_COMPLETION: "it is nearly complete and may finish",
+    RefusalReason.CLASS: "its class is not low enough for the preemptor's",
+    RefusalReason.TOLERATION: "its PriorityClass tolerates the preemptor's priority",
+    RefusalReason.NODE_NOT_LENT: "it is a service, and its node is not lent",
+    RefusalReason.QUOTA: "it uses another quota than the preemptor",
+    RefusalReason.GANG: "its gang is evicted as a unit, and one member may not be a victim",
+    RefusalReason.MIN_AVAILABLE: "its gang has no more pods than it needs",
+}
+"""Without figures, for a pod that is not named."""

@@ -1,7 +1,8 @@
-"""Which victims on one node: all that may be victims are gone, then as many as possible are let back.
+"""The victims on one node: remove all possible victims, then reprieve as many as possible.
 
-Mirrors `SelectVictimsOnNode` of scheduler-plugins' PreemptionToleration, and of kube-scheduler 1.37 where gangs go as a
-whole: those that a budget protects are let back first, in each part the most important first. Linear in the node's pods.
+Mirrors `SelectVictimsOnNode` of scheduler-plugins' PreemptionToleration, and of kube-scheduler 1.37
+for gangs evicted as a unit: pods that a budget protects are reprieved first, in each part the most
+important first. Linear in the node's pods.
 """
 
 from collections import Counter
@@ -22,19 +23,19 @@ from .victim_units import SortKey, VictimUnit
 
 @dataclass(frozen=True, slots=True)
 class AlreadySelected:
-    """What one decision has taken already, on other nodes."""
+    """The victims that one decision has selected already, on other nodes."""
 
     gangs: frozenset[GangKey] = frozenset()
-    """Gangs that go as a whole: their pods are gone everywhere."""
+    """Gangs evicted as a unit: their pods leave everywhere."""
     lost_members: Mapping[GangKey, int] = field(default_factory=Counter)
-    """Of gangs that are disrupted one by one, so many."""
+    """How many pods each gang that is disrupted one by one loses."""
 
 
 NOTHING_SELECTED = AlreadySelected()
 
 
 _rank = itemgetter(0)
-# In this order: what is less sure must not be needed.
+# In this order: the least certain releases must not be needed.
 _STATUS_BY_CERTAINTY = {
     ReleaseCertainty.HELD_BY_BUDGET: DryRunStatus.ROOM_MAY_BE_RELEASED,
     ReleaseCertainty.BEING_DELETED: DryRunStatus.ROOM_MAY_BE_RELEASED,
@@ -44,176 +45,183 @@ _STATUS_BY_CERTAINTY = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The victims that one node takes, most important first."""
+    """The victims on one node, most important first."""
 
     units: tuple[VictimUnit, ...]
     violations: int
 
 
 def select(
-    room: NodeInfo,
-    load: CombinedDemand,
-    court: Eligibility,
-    taken: AlreadySelected = NOTHING_SELECTED,
+    node_info: NodeInfo,
+    demand: CombinedDemand,
+    eligibility: Eligibility,
+    selected: AlreadySelected = NOTHING_SELECTED,
 ) -> Selection | DryRunStatus:
-    """Return the victims that make room for the load on the node."""
-    space = RemainingCapacity(room, load, court.preemptor.demand.priority)
+    """Return the victims that make room for the demand on the node."""
+    capacity = RemainingCapacity(node_info, demand, eligibility.preemptor.demand.priority)
     possible: list[ScheduledPod] = []
     leaving: list[tuple[ReleaseCertainty, ScheduledPod]] = []
-    for tenant in room.pods:
-        if tenant.gang is not None and tenant.gang in taken.gangs:
+    for pod in node_info.pods:
+        if pod.gang is not None and pod.gang in selected.gangs:
             continue
-        ground = court.reason(tenant)
-        if ground is None:
-            possible.append(tenant)
-        elif ground is RefusalReason.NO_PRIORITY_CLASS:
+        reason = eligibility.reason(pod)
+        if reason is None:
+            possible.append(pod)
+        elif reason is RefusalReason.NO_PRIORITY_CLASS:
             return DryRunStatus.NO_PRIORITY_CLASS
-        elif (departure := court.release_certainty(tenant)) is ReleaseCertainty.NOT_SOON:
-            space.add_pod(tenant)
+        elif (certainty := eligibility.release_certainty(pod)) is ReleaseCertainty.NOT_SOON:
+            capacity.add_pod(pod)
         else:
-            leaving.append((departure, tenant))
-    needed = _needed_by_gangs(possible, court, taken)
-    for tenant in needed:
-        space.add_pod(tenant)
-    possible = [tenant for tenant in possible if tenant not in needed] if needed else possible
-    if not space.fits:
+            leaving.append((certainty, pod))
+    needed = _needed_by_gangs(possible, eligibility, selected)
+    for pod in needed:
+        capacity.add_pod(pod)
+    possible = [pod for pod in possible if pod not in needed] if needed else possible
+    if not capacity.fits:
         return DryRunStatus.TOO_SMALL if possible else DryRunStatus.NO_VICTIMS
-    found = _minimize_victims(possible, load, space, court)
-    return found if found.units else _status_after_releases(leaving, space)
+    found = _minimize_victims(possible, demand, capacity, eligibility)
+    return found if found.units else _status_after_releases(leaving, capacity)
 
 
 def select_proposed(
-    room: NodeInfo, uids: Collection[str], court: Eligibility
+    node_info: NodeInfo, uids: Collection[str], eligibility: Eligibility
 ) -> Selection | DryRunStatus:
-    """Return the scheduler's own victims, where it knows better than we what fits beside whom; all of them or none."""
-    if is_proposal_outdated(room, uids, court):
+    """Return the scheduler's own victims, all or none: only it knows what fits."""
+    if is_proposal_outdated(node_info, uids, eligibility):
         return DryRunStatus.PROPOSAL_OUTDATED
-    everyone = [tenant for tenant in room.pods if tenant.uid in uids]
+    named = [pod for pod in node_info.pods if pod.uid in uids]
     proposed = [
-        tenant for tenant in everyone if court.reason(tenant) is not RefusalReason.ALREADY_LEAVING
+        pod for pod in named if eligibility.reason(pod) is not RefusalReason.ALREADY_LEAVING
     ]
-    departures = [
-        court.release_certainty(tenant)
-        for tenant in everyone
-        if court.reason(tenant) is RefusalReason.ALREADY_LEAVING
+    certainties = [
+        eligibility.release_certainty(pod)
+        for pod in named
+        if eligibility.reason(pod) is RefusalReason.ALREADY_LEAVING
     ]
-    is_refused = ReleaseCertainty.NOT_SOON in departures or any(
-        court.reason(tenant) is not None for tenant in proposed
+    is_refused = ReleaseCertainty.NOT_SOON in certainties or any(
+        eligibility.reason(pod) is not None for pod in proposed
     )
-    if is_refused or _needed_by_gangs(proposed, court, NOTHING_SELECTED):
+    if is_refused or _needed_by_gangs(proposed, eligibility, NOTHING_SELECTED):
         return DryRunStatus.PROPOSAL_REJECTED
     if not proposed:
-        return _STATUS_BY_CERTAINTY[min(departures)]
-    now = court.scene.now
+        return _STATUS_BY_CERTAINTY[min(certainties)]
+    now = eligibility.snapshot.now
     found = sorted(
-        victim_units.units_of(proposed, court),
+        victim_units.units_of(proposed, eligibility),
         key=lambda unit: victim_units.scheduler_order(unit, now),
     )
-    spending = PdbUsage(court.scene)
-    return Selection(tuple(found), sum(spending.count_violations(unit.members) for unit in found))
+    usage = PdbUsage(eligibility.snapshot)
+    return Selection(tuple(found), sum(usage.count_violations(unit.members) for unit in found))
 
 
-def is_proposal_outdated(room: NodeInfo, uids: Collection[str], court: Eligibility) -> bool:
-    """True where one of these pods is on the node no more, which who names it has yet to see.
+def is_proposal_outdated(
+    node_info: NodeInfo, uids: Collection[str], eligibility: Eligibility
+) -> bool:
+    """True if one of these pods has left the node, and the scheduler has not seen that yet.
 
-    Of a native gang that goes whole, a scheduler names the pods on other nodes, too.
+    Of a native gang evicted as a unit, a scheduler also names the pods on other nodes.
     """
-    missing = set(uids).difference(tenant.uid for tenant in room.pods)
+    missing = set(uids).difference(pod.uid for pod in node_info.pods)
     gangs = [
-        gang for tenant in room.pods if missing and (gang := court.evicted_gang(tenant)) is not None
+        gang
+        for pod in node_info.pods
+        if missing and (gang := eligibility.evicted_gang(pod)) is not None
     ]
     return not missing <= {member.uid for gang in gangs for member in gang.members}
 
 
-def depends_on_other_pods(room: NodeInfo, court: Eligibility) -> bool:
-    """True where whether the preemptor fits depends on who else is there."""
-    own = court.preemptor
-    repulsions = (one for tenant in room.pods for one in tenant.anti_affinity)
-    # Only of those that mean it. Without this, anybody's small pod that repels nobody there is would end all choice on its node.
-    return own.depends_on_other_pods or any(
-        node_fit.anti_affinity_matches(one, own.namespace, own.labels) for one in repulsions
+def depends_on_other_pods(node_info: NodeInfo, eligibility: Eligibility) -> bool:
+    """True if whether the preemptor fits depends on the other pods there."""
+    preemptor = eligibility.preemptor
+    terms = (one for pod in node_info.pods for one in pod.anti_affinity)
+    # Only anti-affinity that matches the preemptor. Without this, any small pod with an
+    # anti-affinity to no pod there would end victim selection on its node.
+    return preemptor.depends_on_other_pods or any(
+        node_fit.anti_affinity_matches(one, preemptor.namespace, preemptor.labels) for one in terms
     )
 
 
 def _minimize_victims(
     possible: Sequence[ScheduledPod],
-    load: CombinedDemand,
-    space: RemainingCapacity,
-    court: Eligibility,
+    demand: CombinedDemand,
+    capacity: RemainingCapacity,
+    eligibility: Eligibility,
 ) -> Selection:
-    """Let back as many as possible; what is left may be nobody."""
-    now, found = court.scene.now, victim_units.units_of(possible, court)
-    speaks = any(tenant.states_preferences for tenant in possible)
-    by = victim_units.costliest_first if speaks else victim_units.scheduler_order
-    first = _reprieve_units([(by(unit, now), unit) for unit in found], space, court)
-    # Where nobody says anything, the choice is upstream's for as long as it may be.
-    if len(first.units) <= (1 if speaks else court.scene.settings.max_victims):
+    """Reprieve as many as possible; possibly no victims remain."""
+    now, found = eligibility.snapshot.now, victim_units.units_of(possible, eligibility)
+    states_preferences = any(pod.states_preferences for pod in possible)
+    order = victim_units.costliest_first if states_preferences else victim_units.scheduler_order
+    first = _reprieve_units([(order(unit, now), unit) for unit in found], capacity, eligibility)
+    # If no pod states preferences, the choice is upstream's within `maxVictims`.
+    if len(first.units) <= (1 if states_preferences else eligibility.snapshot.settings.max_victims):
         return first
     gone = {id(unit) for unit in first.units}
     for unit in found:
         if id(unit) not in gone:
-            space.remove_pods(*unit.on_node)
+            capacity.remove_pods(*unit.on_node)
     fewer = _reprieve_units(
-        [(victim_units.smallest_first(unit, load.amounts, now), unit) for unit in found],
-        space,
-        court,
+        [(victim_units.smallest_first(unit, demand.amounts, now), unit) for unit in found],
+        capacity,
+        eligibility,
     )
     is_better = len(fewer.units) < len(first.units) and fewer.violations <= first.violations
     return fewer if is_better else first
 
 
 def _status_after_releases(
-    leaving: Sequence[tuple[ReleaseCertainty, ScheduledPod]], space: RemainingCapacity
+    leaving: Sequence[tuple[ReleaseCertainty, ScheduledPod]], capacity: RemainingCapacity
 ) -> DryRunStatus:
-    """Return for whom it is enough to wait, once all that stay were let back."""
-    for departure, obstacle in _STATUS_BY_CERTAINTY.items():
-        for tenant in (tenant for its, tenant in leaving if its is departure):
-            space.add_pod(tenant)
-        if not space.fits:
-            return obstacle
+    """Return which releases to wait for, with all staying pods counted."""
+    for certainty, status in _STATUS_BY_CERTAINTY.items():
+        for pod in (pod for its, pod in leaving if its is certainty):
+            capacity.add_pod(pod)
+        if not capacity.fits:
+            return status
     return DryRunStatus.HAS_ROOM
 
 
 def _reprieve_units(
-    ranked: list[tuple[SortKey, VictimUnit]], space: RemainingCapacity, court: Eligibility
+    ranked: list[tuple[SortKey, VictimUnit]], capacity: RemainingCapacity, eligibility: Eligibility
 ) -> Selection:
-    """Let back as many as fit, in order of rank, those first whose eviction a budget does not allow."""
+    """Reprieve as many as fit, in order of rank, first those whose eviction violates a budget."""
     ranked.sort(key=_rank)
-    broken = _pdb_violations(ranked, court.scene)
+    violations = _pdb_violations(ranked, eligibility.snapshot)
     # Stable: in each part the order of rank holds.
-    order = sorted(ranked, key=lambda pair: id(pair[1]) not in broken) if broken else ranked
-    victims = [pair for pair in order if not space.try_add(pair[1].on_node)]
+    order = sorted(ranked, key=lambda pair: id(pair[1]) not in violations) if violations else ranked
+    victims = [pair for pair in order if not capacity.try_add(pair[1].on_node)]
     victims.sort(key=_rank)
     chosen = tuple(unit for _, unit in victims)
-    return Selection(chosen, sum(broken.get(id(unit), 0) for unit in chosen))
+    return Selection(chosen, sum(violations.get(id(unit), 0) for unit in chosen))
 
 
-def _pdb_violations(ranked: list[tuple[SortKey, VictimUnit]], scene: Snapshot) -> dict[int, int]:
-    """Return, by the unit's id, how many of its pods a budget does not let go."""
-    if not scene.budgets:
+def _pdb_violations(ranked: list[tuple[SortKey, VictimUnit]], snapshot: Snapshot) -> dict[int, int]:
+    """Return, by the unit's id, how many of its pods violate a budget."""
+    if not snapshot.budgets:
         return {}
-    spending = PdbUsage(scene)
+    usage = PdbUsage(snapshot)
     return {
-        id(unit): count for _, unit in ranked if (count := spending.count_violations(unit.members))
+        id(unit): count for _, unit in ranked if (count := usage.count_violations(unit.members))
     }
 
 
 def _needed_by_gangs(
-    possible: Sequence[ScheduledPod], court: Eligibility, taken: AlreadySelected
+    possible: Sequence[ScheduledPod], eligibility: Eligibility, selected: AlreadySelected
 ) -> list[ScheduledPod]:
-    """Return the pods that their gangs cannot do without, though they could do without one: the most important ones."""
+    """Return the most important pods that their gangs need, though each could lose one."""
     by_gang: dict[GangKey, list[ScheduledPod]] = {}
-    for tenant in possible:
-        if tenant.gang is not None and court.evicted_gang(tenant) is None:
-            by_gang.setdefault(tenant.gang, []).append(tenant)
+    for pod in possible:
+        if pod.gang is not None and eligibility.evicted_gang(pod) is None:
+            by_gang.setdefault(pod.gang, []).append(pod)
     needed: list[ScheduledPod] = []
     for key, members in by_gang.items():
-        surplus = len(members) - (court.spare_members(key) - taken.lost_members.get(key, 0))
+        surplus = len(members) - (
+            eligibility.spare_members(key) - selected.lost_members.get(key, 0)
+        )
         if surplus > 0:
             members.sort(
-                key=lambda tenant: (
-                    -tenant.preemption_priority,
-                    victim_units.earliest_start((tenant,), court.scene.now),
+                key=lambda pod: (
+                    -pod.preemption_priority,
+                    victim_units.earliest_start((pod,), eligibility.snapshot.now),
                 )
             )
             needed.extend(members[:surplus])

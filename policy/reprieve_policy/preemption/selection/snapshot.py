@@ -1,8 +1,8 @@
-"""What a choice is made from: the nodes with who has room on them, the budgets, the gangs, and who wants room.
+"""The input of a decision: nodes with their pods, budgets, gangs, and the preemptor.
 
-Everything that a tenant is judged by is decided once, when its pod, Namespace or PriorityClass changes (`reading`);
-only what moves with the clock is left to the decision: tolerations, walltimes and costs. So a watch keeps tenants, not
-objects, and a decision reads numbers.
+Everything that a pod is judged by is decided once, when the pod, its Namespace or its PriorityClass
+changes (`snapshot_builder`). Only what depends on the time is left to the decision: tolerations,
+walltimes and costs. So a watch keeps scheduled pods, not objects, and a decision reads numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ NO_TOLERATION = VictimToleration(has_priority_class=False, policy=None, schedule
 
 
 class GangKey(NamedTuple):
-    """What tells a gang from all others of the cluster."""
+    """The identity of a gang in the cluster."""
 
     namespace: str
     identity: str
@@ -39,7 +39,7 @@ class HostPortInfo(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """What one label of a pod or a node must say: `In`, `NotIn`, `Exists`, `DoesNotExist`; of a node also `Gt`, `Lt`."""
+    """What a label must be: `In`, `NotIn`, `Exists`, `DoesNotExist`; on nodes `Gt`, `Lt`."""
 
     key: str
     operator: str
@@ -47,7 +47,7 @@ class Requirement(NamedTuple):
 
 
 class NodeAffinityTerm(NamedTuple):
-    """Of required node affinity: what hold together. An empty one holds for no node."""
+    """A term of required node affinity, all of which must hold. An empty term matches no node."""
 
     label_requirements: Sequence[Requirement] = ()
     name_requirements: Sequence[Requirement] = ()
@@ -55,7 +55,7 @@ class NodeAffinityTerm(NamedTuple):
 
 
 class Taint(NamedTuple):
-    """Of a node: keeps out who does not tolerate it."""
+    """A taint of a node."""
 
     key: str
     value: str
@@ -63,7 +63,7 @@ class Taint(NamedTuple):
 
 
 class TaintToleration(NamedTuple):
-    """Of a pod: which taints it may stand. Empty fields match any."""
+    """A toleration of a pod. Empty fields match all taints."""
 
     key: str
     operator: str
@@ -72,7 +72,7 @@ class TaintToleration(NamedTuple):
 
 
 class AntiAffinity(NamedTuple):
-    """Which pods one keeps away: those of these Namespaces that satisfy all of it."""
+    """The pods that one keeps away: those in these Namespaces that satisfy all requirements."""
 
     namespaces: frozenset[str] | None
     """`None`: of any."""
@@ -91,7 +91,7 @@ class SchedulingConstraints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDemand:
-    """A pod that has no room yet."""
+    """What a pending pod requests."""
 
     uid: str
     priority: int = 0
@@ -102,102 +102,112 @@ class PodDemand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemptor:
-    """For whom victims are looked for: a pending pod, and the rest of its gang."""
+    """The pod that needs victims: a pending pod, with the rest of its gang."""
 
     demand: PodDemand
     namespace: str = ""
     name: str = ""
     preemption_class: int = DEFAULT
     is_exempt: bool = False
-    """It is Kubernetes' own or of an exempt Namespace: its victims are the scheduler's choice, by no policy of ours."""
+    """It is system-critical or in an exempt Namespace: the scheduler's own choice stands."""
     never_preempts: bool = False
     """Its `preemptionPolicy` is `Never`."""
     can_preempt: bool = True
-    """As document 000's label, argument and the policy have it."""
+    """By document 000's label, the scheduler's argument and the policy."""
     quota: QuotaKey | None = None
     gang: GangKey | None = None
     gang_minimum: int = 0
-    """So many of its gang must have room before any of it is worth a victim; 0: all."""
+    """How many of its gang must have room before any of it takes victims; 0: all."""
     labels: Mapping[str, str] = field(default_factory=dict)
     pending_members: Sequence[PodDemand] = ()
-    """Others of its gang that must find room too: they have none, nor a node that they are nominated to."""
+    """Other members of its gang that need room and are nominated to no node."""
     member_nominated_nodes: Sequence[str] = ()
-    """Nodes where others of its gang are to run, and where victims may be going for them."""
+    """Nodes that other members are nominated to, and where victims may be leaving for them."""
     nominated_member_uids: frozenset[str] = frozenset()
-    """The uids of those others."""
+    """The uids of those members."""
     nominated_node: str | None = None
-    """Where victims of an earlier round may still be going."""
+    """Where victims of an earlier round may still be leaving."""
     devices: float = 0.0
-    """That it and the rest of its gang ask for; see `cost.devices_of`."""
+    """Requested by it and the rest of its gang; see `cost.devices_of`."""
     walltime_seconds: int | None = None
     """The longest that it may run."""
     scheduler: str = ""
-    """The name of the scheduler that is to place it."""
+    """The name of its scheduler."""
     is_gated: bool = False
     """No scheduler places it yet."""
     depends_on_other_pods: bool = False
-    """Whether it fits depends on which pods are near: its affinities and its spread cannot be judged here."""
+    """Its affinities and spread depend on other pods and cannot be evaluated here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Why and when a pod leaves its node, by its mark, the operator's state or its deletion."""
+
+    expected_at: datetime | None = None
+    """When it was notified, or when its deletion ends; `None`: it is only marked, or unknown."""
+    notified: bool = False
+    """The operator evicts it: if waiting for it is enough, no node takes other victims."""
+    is_being_deleted: bool = False
+    is_held_by_budget: bool = False
+    """It is only evicted, and waits for a budget: beyond the ceiling it counts as staying."""
+    preemptor_uid: str = ""
+    """The uid of the preemptor, if it leaves for one; see `release.preemptor_uid_of`."""
+
+    @property
+    def is_only_marked(self) -> bool:
+        """True for a pod that is marked and not yet notified: the operator is about to do so."""
+        return self.expected_at is None
+
+    @property
+    def is_only_deleted(self) -> bool:
+        """True for a pod that only a user deletes: without eviction, and without its gang."""
+        return self.is_being_deleted and not (self.notified or self.is_held_by_budget)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledPod:
-    """A pod that has room on a node."""
+    """A pod on a node."""
 
     uid: str
     namespace: str = ""
     name: str = ""
     node: str = ""
     priority: int = 0
-    """That it is scheduled with."""
+    """The priority that it is scheduled with."""
     preemption_priority: int = 0
-    """The priority that it is defended with: never less."""
+    """The priority that it is defended with: never lower."""
     preemption_class: int = DEFAULT
     is_non_preemptible: bool = False
     """By its class and checkpoint (document 001), or by Koordinator's label (000)."""
     is_service: bool = False
     """Its Namespace runs services (document 001)."""
-    is_leaving: bool = False
-    """Somebody asked it to go, or it is being deleted: it is no victim again."""
-    release_expected_at: datetime | None = None
-    """When it was told to go, or when its deletion ends; `None`: nobody knows. See `departing`."""
-    notified: bool = False
-    """The operator has it go: where waiting for it is enough, nobody else goes, on no node."""
-    is_being_deleted: bool = False
-    """It is being deleted."""
-    preemptor_uid: str = ""
-    """The uid of the preemptor, where it goes for one; see `departing.goes_for`."""
-    is_held_by_budget: bool = False
-    """It is only to be evicted, and waits for a budget: once that takes longer than anybody waits, it stays."""
+    release: Release | None = None
+    """How it is leaving; `None`: it stays. A leaving pod is no victim again."""
     lacks_priority_class: bool = False
     """The PriorityClass that it names does not exist."""
     toleration: VictimToleration = NO_TOLERATION
     cost_inputs: CostInputs = cost.NO_COST
     progress: WorkProgress = field(default_factory=WorkProgress)
     states_preferences: bool = False
-    """It says something of its preemption: a class of its own, a checkpoint, what its eviction costs, how long it runs."""
+    """It states a class, a checkpoint, an eviction cost or a walltime of its own."""
     amounts: Amounts = field(default_factory=dict)
     ports: frozenset[HostPortInfo] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
     quota: QuotaKey | None = None
     gang: GangKey | None = None
     disruption_mode: DisruptionMode = DisruptionMode.SINGLE
-    """How its gang goes, as this pod says it; never `AS_ITS_GROUP_SAYS`: that was asked before."""
+    """How its gang is disrupted, as this pod says; never `FROM_POD_GROUP`: already resolved."""
     gang_minimum: int = 0
-    """So many of its gang are needed, as this pod says it."""
+    """How many of its gang are needed, as this pod says."""
     is_guarded: bool = False
-    """The guard is asked before a scheduler deletes it: it has the operator take whoever goes with it."""
+    """The guard reviews a scheduler's deletion: it has the operator evict the rest of its gang."""
     anti_affinity: tuple[AntiAffinity, ...] = ()
-    """Pods that it lets not be near: how near, and whether one of them fits, cannot be judged here."""
+    """Pods that it keeps away; topology and fit cannot be evaluated here."""
 
     @property
-    def is_only_marked(self) -> bool:
-        """True for one that is asked to go, and was not told yet: the operator is about to."""
-        return self.is_leaving and self.release_expected_at is None
-
-    @property
-    def is_only_deleted(self) -> bool:
-        """True for one that somebody deletes, and that goes by itself: nobody has asked for it, nor for its gang."""
-        return self.is_being_deleted and not (self.notified or self.is_held_by_budget)
+    def is_leaving(self) -> bool:
+        """True for a pod that is marked, evicted or being deleted."""
+        return self.release is not None
 
     def cost(self, now: datetime) -> Cost:
         """Return what preempting it costs now."""
@@ -216,7 +226,7 @@ class NodeInfo:
     is_unschedulable: bool = False
     pods: Sequence[ScheduledPod] = ()
     nominated_pods: Sequence[PodDemand] = ()
-    """Pending pods that victims were taken for here."""
+    """Pending pods that victims were selected for here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +235,10 @@ class DisruptionBudget:
 
     namespace: str
     requirements: Sequence[Requirement] = ()
-    """All of its selector; none select nothing, as in kube-scheduler."""
+    """All requirements of its selector; none select nothing, as in kube-scheduler."""
     disruptions_allowed: int = 0
     disrupted_pods: frozenset[str] = frozenset()
-    """Names of pods that were evicted already: they do not count again."""
+    """Names of pods evicted already: they do not count again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,12 +249,12 @@ class GangInfo:
     disruption_mode: DisruptionMode = DisruptionMode.SINGLE
     min_available: int = 0
     members: Sequence[ScheduledPod] = ()
-    """All that have room, wherever they run."""
+    """All members on nodes, wherever they run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The cluster, at one moment."""
+    """The cluster at one moment."""
 
     now: datetime
     nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
@@ -254,4 +264,4 @@ class Snapshot:
     gangs: Mapping[GangKey, GangInfo] = field(default_factory=dict)
     settings: PolicySettings = field(default_factory=PolicySettings)
     operator_is_live: bool = True
-    """Without one, a mark or a state has nobody go."""
+    """Without an operator, marked and notified pods do not leave."""

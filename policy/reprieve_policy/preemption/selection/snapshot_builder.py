@@ -1,6 +1,7 @@
-"""A scene, from objects of the API and `Facts` of their Namespaces. Pure: whoever has seen the objects calls it.
+"""Builds a snapshot from API objects and the `Facts` of their Namespaces. Pure: no I/O.
 
-A pod is read when it, its Namespace, its PriorityClass or the policy changes. Gangs are what their pods say.
+A pod is read when it, its Namespace, its PriorityClass or the policy changes. Gangs follow from
+their pods.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,7 +25,7 @@ from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.cost import WorkProgress
 
-from . import pod_constraints, release
+from . import node_fit, release
 from .api_objects import Node, Pod, PodDisruptionBudget
 from .snapshot import (
     DisruptionBudget,
@@ -39,12 +40,12 @@ from .snapshot import (
 )
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
-"""Above are Kubernetes' own (`scheduling.HighestUserDefinablePriority`)."""
+"""Higher priorities are Kubernetes' own (`scheduling.HighestUserDefinablePriority`)."""
 
 _SERVICE = "service"
 _GUARDED_LABELS = frozenset({keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.SOFT_EVICTION})
 _GUARDED_ANNOTATIONS = frozenset({keys.CHECKPOINT, keys.CHECKPOINT_HINT})
-"""As `preemptions.reprieve.dev` has them in its `matchConditions`; a test compares them."""
+"""As in the `matchConditions` of `preemptions.reprieve.dev`; a test compares them."""
 
 
 def scheduled_pod_of(
@@ -55,41 +56,41 @@ def scheduled_pod_of(
     job: Walltime | None = None,
     now: datetime,
 ) -> ScheduledPod:
-    """Return a pod that has room; `native` is the PodGroup that it names, `job` its Job's walltime, as far as known."""
+    """Return a pod on a node.
+
+    `native` is the PodGroup that it names, `job` its Job's walltime, as far as known.
+    """
     view, metadata = pod.view, pod.metadata
     priority = pod_group.priority_of(_priority(pod, facts), native)
-    found, going = membership.read(view), release.read(pod)
-    tenant = ScheduledPod(
+    found = membership.read(view)
+    scheduled = ScheduledPod(
         uid=metadata.uid or "",
         namespace=metadata.namespace or "",
         name=metadata.name or "",
         node=pod.spec.nodeName or "",
         priority=priority,
-        # Never less: a scheduler that does not ask would not take it either.
+        # Never lower: a scheduler that does not ask Reprieve would not take it either.
         preemption_priority=max(priority, known.preemption_priority_of(view, priority, facts)),
         preemption_class=facts.settings.default_class,
-        is_leaving=going is not None,
-        release_expected_at=None if going is None else going.expected_at,
-        notified=going is not None and going.notified,
-        is_held_by_budget=going is not None and going.is_held_by_budget,
-        is_being_deleted=going is not None and going.is_being_deleted,
-        preemptor_uid="" if going is None else release.preemptor_uid_of(pod),
+        release=release.read(pod),
         lacks_priority_class=bool(pod.spec.priorityClassName)
         and known.priority_class_of(view, facts) is None,
         toleration=_victim_toleration(pod, facts),
         progress=WorkProgress(started_at=timestamp.parse(pod.status.startTime)),
         amounts=pod_requests.of_pod(pod.spec),
-        ports=pod_constraints.host_ports_of(pod.spec),
+        ports=node_fit.host_ports_of(pod.spec),
         labels=view.labels,
         quota=_quota(pod, facts),
         gang=_gang_key(pod, found),
         disruption_mode=_mode(pod, found, native),
         gang_minimum=_protected_minimum(found, native),
         is_guarded=_is_guarded(pod, facts),
-        anti_affinity=pod_constraints.anti_affinity_of(pod.spec, metadata.namespace or ""),
+        anti_affinity=node_fit.anti_affinity_of(pod.spec, metadata.namespace or ""),
     )
     return (
-        tenant if facts.namespace.enforcement == OFF else _with_policy(tenant, pod, facts, job, now)
+        scheduled
+        if facts.namespace.enforcement == OFF
+        else _with_policy(scheduled, pod, facts, job, now)
     )
 
 
@@ -99,8 +100,9 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
     no_default = facts.settings.default_can_preempt is False
     policy = known.preemption_policy(view, facts)
     return Preemptor(
-        # By its own priority, in a native group too: kube-scheduler 1.37 places no group whose pods have another (its
-        # `validatePodGroup`), and asks only about pods that it places one by one, by theirs.
+        # By its own priority, in a native group too: kube-scheduler 1.37 places no group whose pods
+        # have different priorities (`validatePodGroup`), and asks only about pods that it places
+        # one by one.
         demand=pod_demand_of(pod, facts),
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name or "",
@@ -119,40 +121,40 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
         walltime_seconds=pod.spec.activeDeadlineSeconds,
         scheduler=pod.spec.schedulerName,
         is_gated=bool(pod.spec.schedulingGates),
-        depends_on_other_pods=pod_constraints.depends_on_other_pods(pod.spec),
+        depends_on_other_pods=node_fit.depends_on_other_pods(pod.spec),
     )
 
 
 def is_exempt(pod: Pod, priority: int) -> bool:
-    """True for one that no policy keeps from its victims: Kubernetes' own, or one of an exempt Namespace."""
+    """True for a system-critical or exempt pod: no policy restricts its victims."""
     return priority > HIGHEST_USER_PRIORITY or pod.metadata.namespace in EXEMPT
 
 
 def with_gang(
     preemptor: Preemptor, waiting: Iterable[Preemptor], placed: Iterable[ScheduledPod]
 ) -> Preemptor:
-    """Return the preemptor with the rest of its gang: of those that wait, as many as it needs beside those that stay."""
+    """Return the preemptor with as many pending members of its gang as it needs."""
     if preemptor.gang is None:
         return preemptor
-    mates = [
+    members = [
         other
         for other in waiting
         if other.gang == preemptor.gang and other.demand.uid != preemptor.demand.uid
     ]
-    coming = [other for other in mates if other.nominated_node is not None]
+    nominated_by_node = [other for other in members if other.nominated_node is not None]
     rest = sorted(
-        (other for other in mates if other.nominated_node is None), key=lambda other: other.name
+        (other for other in members if other.nominated_node is None), key=lambda other: other.name
     )
     if preemptor.gang_minimum:
-        # Without this, those of it that go, to be replaced by the ones that wait, would count beside them.
-        staying = sum(not tenant.is_leaving for tenant in placed)
-        rest = rest[: max(0, preemptor.gang_minimum - staying - len(coming) - 1)]
+        # Without this, leaving members would count beside the pending ones that replace them.
+        staying = sum(not scheduled.is_leaving for scheduled in placed)
+        rest = rest[: max(0, preemptor.gang_minimum - staying - len(nominated_by_node) - 1)]
     return replace(
         preemptor,
         pending_members=tuple(other.demand for other in rest),
-        nominated_member_uids=frozenset(other.demand.uid for other in coming),
+        nominated_member_uids=frozenset(other.demand.uid for other in nominated_by_node),
         member_nominated_nodes=tuple(
-            sorted({other.nominated_node for other in coming if other.nominated_node})
+            sorted({other.nominated_node for other in nominated_by_node if other.nominated_node})
         ),
         devices=preemptor.devices + sum(other.devices for other in rest),
     )
@@ -164,15 +166,15 @@ def pod_demand_of(pod: Pod, facts: Facts) -> PodDemand:
         uid=pod.metadata.uid or "",
         priority=_priority(pod, facts),
         amounts=pod_requests.of_pod(pod.spec),
-        ports=pod_constraints.host_ports_of(pod.spec),
-        constraints=pod_constraints.scheduling_constraints_of(pod.spec),
+        ports=node_fit.host_ports_of(pod.spec),
+        constraints=node_fit.scheduling_constraints_of(pod.spec),
     )
 
 
 def node_info_of(
-    node: Node, tenants: Collection[ScheduledPod] = (), nominees: Iterable[PodDemand] = ()
+    node: Node, pods: Collection[ScheduledPod] = (), nominees: Iterable[PodDemand] = ()
 ) -> NodeInfo:
-    """Return a node with those on it, and those who are to be."""
+    """Return a node with its pods and the pods nominated to it."""
     return NodeInfo(
         name=node.metadata.name or "",
         allocatable=quota.read_amounts(node.status.allocatable or {}),
@@ -181,7 +183,7 @@ def node_info_of(
             Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()
         ),
         is_unschedulable=bool(node.spec.unschedulable),
-        pods=tuple(tenants),
+        pods=tuple(pods),
         nominated_pods=tuple(nominees),
     )
 
@@ -190,14 +192,14 @@ def disruption_budget_of(found: PodDisruptionBudget) -> DisruptionBudget:
     """Return a PodDisruptionBudget."""
     return DisruptionBudget(
         namespace=found.metadata.namespace or "",
-        requirements=pod_constraints.requirements_of(found.spec.selector),
+        requirements=node_fit.requirements_of(found.spec.selector),
         disruptions_allowed=found.status.disruptionsAllowed,
         disrupted_pods=frozenset(found.status.disruptedPods or ()),
     )
 
 
 def gang_info_of(key: GangKey, members: Collection[ScheduledPod]) -> GangInfo:
-    """Return the gang of these pods: it goes as a whole where one of them says so."""
+    """Return the gang of these pods: it is evicted as a unit if one of them says so."""
     return GangInfo(
         key=key,
         disruption_mode=DisruptionMode.ALL
@@ -208,52 +210,52 @@ def gang_info_of(key: GangKey, members: Collection[ScheduledPod]) -> GangInfo:
     )
 
 
-def gang_infos_of(tenants: Iterable[ScheduledPod]) -> Mapping[GangKey, GangInfo]:
+def gang_infos_of(pods: Iterable[ScheduledPod]) -> Mapping[GangKey, GangInfo]:
     """Return the gangs of all these pods."""
     members: dict[GangKey, list[ScheduledPod]] = {}
-    for tenant in tenants:
-        if tenant.gang is not None:
-            members.setdefault(tenant.gang, []).append(tenant)
+    for scheduled in pods:
+        if scheduled.gang is not None:
+            members.setdefault(scheduled.gang, []).append(scheduled)
     return {key: gang_info_of(key, pods) for key, pods in members.items()}
 
 
 def snapshot_of(
     nodes: Iterable[Node],
-    tenants: Collection[ScheduledPod],
+    pods: Collection[ScheduledPod],
     waiting: Collection[Preemptor],
     budgets: Iterable[DisruptionBudget],
     settings: PolicySettings,
     now: datetime,
 ) -> Snapshot:
-    """Return the cluster, from all that is in it."""
-    here: dict[str, list[ScheduledPod]] = {}
-    coming: dict[str, list[PodDemand]] = {}
-    allowed: dict[str, list[DisruptionBudget]] = {}
-    for tenant in tenants:
-        here.setdefault(tenant.node, []).append(tenant)
+    """Return the snapshot of the cluster."""
+    pods_by_node: dict[str, list[ScheduledPod]] = {}
+    nominated_by_node: dict[str, list[PodDemand]] = {}
+    budgets_by_namespace: dict[str, list[DisruptionBudget]] = {}
+    for scheduled in pods:
+        pods_by_node.setdefault(scheduled.node, []).append(scheduled)
     for pending in waiting:
         if pending.nominated_node is not None:
-            coming.setdefault(pending.nominated_node, []).append(pending.demand)
+            nominated_by_node.setdefault(pending.nominated_node, []).append(pending.demand)
     for budget in budgets:
-        allowed.setdefault(budget.namespace, []).append(budget)
-    rooms = (
-        node_info_of(node, here.get(name, ()), coming.get(name, ()))
+        budgets_by_namespace.setdefault(budget.namespace, []).append(budget)
+    node_infos = (
+        node_info_of(node, pods_by_node.get(name, ()), nominated_by_node.get(name, ()))
         for node in nodes
         if (name := node.metadata.name)
     )
     return Snapshot(
         now=now,
-        nodes={room.name: room for room in rooms},
-        budgets=allowed,
-        gangs=gang_infos_of(tenants),
+        nodes={node_info.name: node_info for node_info in node_infos},
+        budgets=budgets_by_namespace,
+        gangs=gang_infos_of(pods),
         settings=settings,
     )
 
 
 def _with_policy(
-    tenant: ScheduledPod, pod: Pod, facts: Facts, job: Walltime | None, now: datetime
+    scheduled: ScheduledPod, pod: Pod, facts: Facts, job: Walltime | None, now: datetime
 ) -> ScheduledPod:
-    """Return the tenant with what Reprieve's own policy says; without it, it is a pod as upstream knows them."""
+    """Return the pod with Reprieve's own policy; without it, it is as upstream knows it."""
     view, settings = pod.view, facts.settings
     plan = checkpoint_plan.read_leniently(view.annotations, settings)
     own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
@@ -261,13 +263,13 @@ def _with_policy(
     stake = cost.cost_inputs_of(view, plan, settings, facts.namespace.workload_type)
     own_class = known.effective_class(view, facts)
     return replace(
-        tenant,
+        scheduled,
         preemption_class=own_class,
         is_non_preemptible=known.is_non_preemptible(view, facts),
         is_service=facts.namespace.workload_type == _SERVICE,
         cost_inputs=stake,
         progress=WorkProgress(
-            started_at=tenant.progress.started_at,
+            started_at=scheduled.progress.started_at,
             saved_at=timestamp.parse(view.annotations.get(keys.LAST_CHECKPOINT_AT)),
             walltime=bound,
         ),
@@ -279,7 +281,7 @@ def _with_policy(
 
 
 def _priority(pod: Pod, facts: Facts) -> int:
-    """Return a pod's priority; before the API server has resolved it, its PriorityClass's."""
+    """Return a pod's priority; before the API server resolves it, its PriorityClass's."""
     if pod.spec.priority is not None:
         return pod.spec.priority
     named = known.priority_class_of(pod.view, facts)
@@ -319,7 +321,7 @@ def _gang_key(pod: Pod, found: membership.Gang | None) -> GangKey | None:
 
 
 def evicted_as_a_unit(pod: Pod, native: PodGroupInfo | None) -> bool:
-    """True for one of a gang of which all go; `native`: the group that the pod names, where there is one."""
+    """True for a pod of a gang evicted as a unit; `native`: the PodGroup that it names, if any."""
     return _mode(pod, membership.read(pod.view), native) is DisruptionMode.ALL
 
 
@@ -333,9 +335,10 @@ def _mode(pod: Pod, found: membership.Gang | None, native: PodGroupInfo | None) 
 
 
 def _protected_minimum(found: membership.Gang | None, native: PodGroupInfo | None) -> int:
-    """Return how many of the gang are not to be taken one by one: what itself says so, not a label beside it.
+    """Return how many of the gang are protected from one-by-one disruption.
 
-    Without this, a label that anybody may add to the pods of a Job would protect them.
+    Only as the gang itself declares, not by a label: without this, a label that any user may add to
+    the pods of a Job would protect them.
     """
     if found is None or not (found.is_native or found.is_declared):
         return 0
@@ -344,11 +347,17 @@ def _protected_minimum(found: membership.Gang | None, native: PodGroupInfo | Non
 
 def _is_guarded(pod: Pod, facts: Facts) -> bool:
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
-    says = not (_GUARDED_LABELS.isdisjoint(labels) and _GUARDED_ANNOTATIONS.isdisjoint(annotations))
-    return says and facts.namespace.enforcement == ENFORCE and pod.metadata.namespace not in EXEMPT
+    is_relevant = not (
+        _GUARDED_LABELS.isdisjoint(labels) and _GUARDED_ANNOTATIONS.isdisjoint(annotations)
+    )
+    return (
+        is_relevant
+        and facts.namespace.enforcement == ENFORCE
+        and pod.metadata.namespace not in EXEMPT
+    )
 
 
 def _minimum(found: membership.Gang | None, native: PodGroupInfo | None) -> int:
-    said = None if found is None else found.min_available
+    own_minimum = None if found is None else found.min_available
     placed_together = None if native is None else native.min_count
-    return said or placed_together or 0
+    return own_minimum or placed_together or 0

@@ -1,7 +1,8 @@
-"""What goes or stays as one: a pod, or a gang that goes as a whole. And which of them matter more.
+"""Units of eviction, a pod or a gang evicted as a unit, and their order of importance.
 
-Mirrors kube-scheduler 1.37 `MoreImportantVictim` where nobody says anything of its preemption: priority, gangs before single
-pods, larger gangs before smaller, whoever has run longest. Where somebody does, class and cost go before age (document 001).
+Mirrors kube-scheduler 1.37 `MoreImportantVictim` if no pod states preferences: priority, gangs
+before single pods, larger gangs before smaller, the longest running first. If one does, class and
+cost come before age (document 001).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,41 +15,41 @@ from .eligibility import Eligibility
 from .snapshot import GangInfo, GangKey, ScheduledPod
 
 SortKey = tuple[float | datetime | str, ...]
-"""The most important first. At last a uid, so that whoever is asked the same says the same."""
+"""The most important first. The last element is a uid, so that equal inputs give equal results."""
 
 
 class VictimUnit(NamedTuple):
     """A victim, as a decision counts them."""
 
     on_node: tuple[ScheduledPod, ...]
-    """Of it, on the node that is looked at."""
+    """Its pods on the evaluated node."""
     members: tuple[ScheduledPod, ...]
-    """All of it, wherever they run."""
+    """All of its pods, wherever they run."""
     gang: GangKey | None
-    """Of a gang that goes as a whole."""
+    """The key of a gang evicted as a unit."""
     priority: int
-    """That it is defended with."""
+    """The priority that it is defended with."""
 
 
-def units_of(tenants: Iterable[ScheduledPod], court: Eligibility) -> list[VictimUnit]:
-    """Return the units of pods on one node that may be victims."""
+def units_of(pods: Iterable[ScheduledPod], eligibility: Eligibility) -> list[VictimUnit]:
+    """Return the units of the possible victims on one node."""
     units: list[VictimUnit] = []
-    wholes: dict[GangKey, tuple[GangInfo, list[ScheduledPod]]] = {}
-    for tenant in tenants:
-        group = None if tenant.gang is None else court.evicted_gang(tenant)
+    gangs_as_units: dict[GangKey, tuple[GangInfo, list[ScheduledPod]]] = {}
+    for pod in pods:
+        group = None if pod.gang is None else eligibility.evicted_gang(pod)
         if group is None:
-            units.append(VictimUnit((tenant,), (tenant,), None, tenant.preemption_priority))
+            units.append(VictimUnit((pod,), (pod,), None, pod.preemption_priority))
         else:
-            wholes.setdefault(group.key, (group, []))[1].append(tenant)
-    for group, here in wholes.values():
-        members = court.affected_members(group)
+            gangs_as_units.setdefault(group.key, (group, []))[1].append(pod)
+    for group, here in gangs_as_units.values():
+        members = eligibility.affected_members(group)
         priority = max(member.preemption_priority for member in members)
         units.append(VictimUnit(tuple(here), members, group.key, priority))
     return units
 
 
 def scheduler_order(unit: VictimUnit, now: datetime) -> SortKey:
-    """Rank a unit as kube-scheduler does."""
+    """Order units as kube-scheduler does."""
     if unit.gang is None:
         pod = unit.members[0]
         return -unit.priority, 0, 0, pod.progress.started_at or now, pod.uid
@@ -56,7 +57,7 @@ def scheduler_order(unit: VictimUnit, now: datetime) -> SortKey:
 
 
 def costliest_first(unit: VictimUnit, now: datetime) -> SortKey:
-    """Rank the dearest of a class first, so that the cheapest go."""
+    """Order the costliest of a class first, so that the cheapest are evicted."""
     stated, estimated = total_cost(unit.members, now)
     return (
         -unit.priority,
@@ -70,11 +71,11 @@ def costliest_first(unit: VictimUnit, now: datetime) -> SortKey:
 
 
 def smallest_first(unit: VictimUnit, wanted: Mapping[str, int], now: datetime) -> SortKey:
-    """Rank the smallest of a class first, so that few large ones go rather than many small ones."""
+    """Order the smallest of a class first, so that few large units are evicted."""
     share = sum(
         [
-            tenant.amounts.get(name, 0) / amount
-            for tenant in unit.on_node
+            pod.amounts.get(name, 0) / amount
+            for pod in unit.on_node
             for name, amount in wanted.items()
         ]
     )
@@ -89,14 +90,14 @@ def smallest_first(unit: VictimUnit, wanted: Mapping[str, int], now: datetime) -
 
 
 def earliest_start(pods: Sequence[ScheduledPod], now: datetime) -> datetime:
-    """Return when the first of the pods started; who has not yet starts now, as in kube-scheduler."""
+    """Return when the first pod started; an unstarted one starts now, as upstream."""
     if len(pods) == 1:
         return pods[0].progress.started_at or now
     return min(pod.progress.started_at or now for pod in pods)
 
 
 def total_cost(pods: Sequence[ScheduledPod], now: datetime) -> tuple[int, float]:
-    """Return what the pods cost together; see `cost.order_of`."""
+    """Return what the pods cost together; see `cost.sort_key_of`."""
     if len(pods) == 1:
         return cost.sort_key_of(pods[0].cost_inputs, pods[0].progress, now)
     stated, estimated = zip(

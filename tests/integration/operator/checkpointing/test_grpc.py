@@ -1,4 +1,4 @@
-"""Hints over real gRPC on loopback: the meaning of each reply, and the bounds on hostile workloads."""
+"""Hints over real gRPC on loopback: the meaning of replies, and the bounds on hostile peers."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ Serve = Callable[..., Awaitable[GrpcEndpoint]]
 Listen = Callable[[Speak], Awaitable[GrpcEndpoint]]
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
-NOBODY = GrpcEndpoint(LOOPBACK, 1)
+UNUSED = GrpcEndpoint(LOOPBACK, 1)
 DEADLINE = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)
 REQUEST = CheckpointRequest(
     eviction_id="u-1", attempt=1, deadline=DEADLINE, reason="r", preemption_class=4, may_extend=True
@@ -127,24 +127,28 @@ def an_answer(**fields: Any) -> Any:
 
 UNREADABLE = b"\xff\xff\xff\xff"
 ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
-    "an answer is heard": (
+    "a valid answer counts": (
         saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.0)),
         ReplyKind.ANSWER,
         AnswerState.SAVING,
     ),
-    "an empty answer has heard": (saying(b""), ReplyKind.ANSWER, AnswerState.ACCEPTED),
-    "what is no answer has heard": (saying(UNREADABLE), ReplyKind.ANSWER, AnswerState.ACCEPTED),
-    "a state of a later version has heard": (
+    "an empty answer is an acceptance": (saying(b""), ReplyKind.ANSWER, AnswerState.ACCEPTED),
+    "an unreadable answer is an acceptance": (
+        saying(UNREADABLE),
+        ReplyKind.ANSWER,
+        AnswerState.ACCEPTED,
+    ),
+    "a state of a later version is an acceptance": (
         saying(an_answer(state=99)),
         ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
     ),
-    "progress beyond the end has heard, no more": (
+    "invalid progress is an acceptance only": (
         saying(an_answer(state="STATE_SAVED", progress=2.0)),
         ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
     ),
-    "a step below zero has heard, no more": (
+    "a negative step is an acceptance only": (
         saying(an_answer(state="STATE_SAVED", step=-1)),
         ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
@@ -184,7 +188,7 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
         ReplyKind.OUTCOME_UNKNOWN,
         None,
     ),
-    "an answer that is too long has heard, no more": (
+    "an answer that is too long is an acceptance only": (
         saying(an_answer(state="STATE_SAVED", message="x" * contract.MAX_ANSWER)),
         ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
@@ -293,7 +297,7 @@ async def test_a_refused_connection_has_certainly_not_received_the_request_and_c
     async with asyncio.timeout(10):  # Three calls with a patience of five seconds each.
         for _ in range(3):
             assert (
-                await transport.request_checkpoint(NOBODY, REQUEST, 5)
+                await transport.request_checkpoint(UNUSED, REQUEST, 5)
             ).kind is ReplyKind.NOT_RECEIVED
 
 
@@ -386,9 +390,9 @@ def _frame(kind: int, flags: int, payload: bytes, stream: int = 1) -> bytes:
 async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Send the settings, and wait for the request's headers."""
     writer.write(SETTINGS)
-    heard = b""
-    while b"Checkpoint" not in heard and b"user-agent" not in heard and len(heard) < 200:
-        heard += await reader.read(65536)
+    received = b""
+    while b"Checkpoint" not in received and b"user-agent" not in received and len(received) < 200:
+        received += await reader.read(65536)
 
 
 async def pings_for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -497,16 +501,16 @@ async def test_a_pod_with_an_ipv6_address_is_called(transport: GrpcTransport) ->
 
 
 async def test_a_cancellation_names_the_request_and_is_sent_once(serve: Serve) -> None:
-    heard: list[str] = []
+    cancelled: list[str] = []
 
     async def answer(message: bytes, _: Context) -> bytes:
-        heard.append(wire.CancelRequest.FromString(message).id)
+        cancelled.append(wire.CancelRequest.FromString(message).id)
         return b""
 
     await CheckpointClient({GrpcEndpoint: GrpcTransport}).cancel(
         await serve(answer, "Cancel"), "u-1", 5
     )
-    assert heard == ["u-1"]
+    assert cancelled == ["u-1"]
 
 
 DEAF = {
@@ -524,7 +528,7 @@ async def test_a_workload_without_a_cancel_method_causes_no_error(
     target = await serve(*service)
     async with asyncio.timeout(60):
         await CheckpointClient({GrpcEndpoint: GrpcTransport}).cancel(target, "u-1", 0.5)
-        await GrpcTransport().cancel(NOBODY, "u-1", 0.5)
+        await GrpcTransport().cancel(UNUSED, "u-1", 0.5)
 
 
 async def test_the_client_uses_grpc_for_grpc_endpoints(serve: Serve, tmp_path: Path) -> None:

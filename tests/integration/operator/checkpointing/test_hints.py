@@ -1,4 +1,4 @@
-"""Hints over real HTTP on loopback: the meaning of each reply, and the bounds on hostile workloads."""
+"""Hints over real HTTP on loopback: the meaning of replies, and the bounds on hostile peers."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from reprieve_operator.checkpointing.http_transport import HttpTransport
 from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
-from reprieve_testing.chaos.villains import HostileWorkloads
+from reprieve_testing.chaos.hostile_workloads import HostileWorkloads
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Serve = Callable[[Handler], Awaitable[HttpEndpoint]]

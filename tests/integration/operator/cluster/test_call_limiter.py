@@ -1,4 +1,4 @@
-"""Who is next: those who are still to be told first, tenants by turns, and nobody whose calls hang holds up the others."""
+"""The order of calls: by priority, then round-robin between namespaces, with a limit for each."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,8 @@ import contextlib
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 
 
-class Desk:
-    """Callers at slots; each is served until the test lets it go."""
+class Callers:
+    """Callers of a limiter; each holds its slot until the test releases it."""
 
     def __init__(self, slots: CallLimiter) -> None:
         self.slots = slots
@@ -16,10 +16,10 @@ class Desk:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def come(
-        self, name: str, urgency: CallPriority = CallPriority.RECORD, tenant: str = ""
+        self, name: str, priority: CallPriority = CallPriority.RECORD, namespace: str = ""
     ) -> None:
         self._leave[name] = asyncio.Event()
-        self._tasks[name] = asyncio.create_task(self._call(name, urgency, tenant))
+        self._tasks[name] = asyncio.create_task(self._call(name, priority, namespace))
         await _turn_over()
 
     async def leave(self, name: str) -> None:
@@ -34,13 +34,13 @@ class Desk:
         await _turn_over()
 
     async def serve_all(self) -> list[str]:
-        """Let all go in the order in which they are served; return the order."""
+        """Release all in the order in which they are served; return the order."""
         for number in range(len(self._tasks)):
             await self.leave(self.served[number])
         return self.served
 
-    async def _call(self, name: str, urgency: CallPriority, tenant: str) -> None:
-        async with self.slots.acquire(urgency, tenant):
+    async def _call(self, name: str, priority: CallPriority, namespace: str) -> None:
+        async with self.slots.acquire(priority, namespace):
             self.served.append(name)
             await self._leave[name].wait()
 
@@ -50,91 +50,91 @@ async def _turn_over() -> None:
         await asyncio.sleep(0)
 
 
-async def test_those_who_are_still_to_be_told_go_before_those_who_came_earlier() -> None:
-    desk = Desk(CallLimiter(1))
-    await desk.come("busy")
-    for urgency in (
+async def test_calls_are_served_by_priority_before_arrival() -> None:
+    callers = Callers(CallLimiter(1))
+    await callers.come("busy")
+    for priority in (
         CallPriority.EVENT,
         CallPriority.RECORD,
         CallPriority.TERMINATE,
         CallPriority.NOTIFY,
     ):
-        await desk.come(urgency.name, urgency)
+        await callers.come(priority.name, priority)
 
-    assert await desk.serve_all() == ["busy", "TELL", "END", "NOTE", "STORY"]
-
-
-async def test_slots_are_scarce_while_half_of_them_are_taken() -> None:
-    desk = Desk(CallLimiter(4))
-    await desk.come("one")
-    assert not desk.slots.is_busy
-    await desk.come("another")
-    assert desk.slots.is_busy
-    await desk.leave("one")
-    assert not desk.slots.is_busy
+    assert await callers.serve_all() == ["busy", "NOTIFY", "TERMINATE", "RECORD", "EVENT"]
 
 
-async def test_one_tenants_many_calls_do_not_come_before_anothers_one() -> None:
-    desk = Desk(CallLimiter(1))
-    await desk.come("busy", tenant="many")
+async def test_the_limiter_is_busy_while_half_of_the_slots_are_taken() -> None:
+    callers = Callers(CallLimiter(4))
+    await callers.come("one")
+    assert not callers.slots.is_busy
+    await callers.come("another")
+    assert callers.slots.is_busy
+    await callers.leave("one")
+    assert not callers.slots.is_busy
+
+
+async def test_namespaces_are_served_round_robin() -> None:
+    callers = Callers(CallLimiter(1))
+    await callers.come("busy", namespace="many")
     for number in range(4):
-        await desk.come(f"many {number}", tenant="many")
-    await desk.come("one", tenant="few")
+        await callers.come(f"many {number}", namespace="many")
+    await callers.come("one", namespace="few")
 
-    assert await desk.serve_all() == ["busy", "many 0", "one", "many 1", "many 2", "many 3"]
+    assert await callers.serve_all() == ["busy", "many 0", "one", "many 1", "many 2", "many 3"]
 
 
-async def test_within_a_tenant_the_first_to_come_goes_first() -> None:
-    desk = Desk(CallLimiter(2))
+async def test_within_a_namespace_calls_are_served_in_order_of_arrival() -> None:
+    callers = Callers(CallLimiter(2))
     for number in range(5):
-        await desk.come(str(number))
+        await callers.come(str(number))
 
-    assert desk.served == ["0", "1"]
-    assert await desk.serve_all() == ["0", "1", "2", "3", "4"]
+    assert callers.served == ["0", "1"]
+    assert await callers.serve_all() == ["0", "1", "2", "3", "4"]
 
 
-async def test_who_gives_up_loses_the_turn_and_no_slot_is_lost() -> None:
-    desk = Desk(CallLimiter(1))
+async def test_a_cancelled_waiter_loses_no_slot() -> None:
+    callers = Callers(CallLimiter(1))
     for name in ("busy", "impatient", "patient"):
-        await desk.come(name)
-    await desk.give_up("impatient")
-    await desk.leave("busy")
-    assert desk.served == ["busy", "patient"]
-    await desk.give_up("patient")
-    await desk.come("later")
+        await callers.come(name)
+    await callers.give_up("impatient")
+    await callers.leave("busy")
+    assert callers.served == ["busy", "patient"]
+    await callers.give_up("patient")
+    await callers.come("later")
 
-    assert desk.served == ["busy", "patient", "later"]
-    await desk.leave("later")
+    assert callers.served == ["busy", "patient", "later"]
+    await callers.leave("later")
 
 
-async def test_a_slot_that_is_handed_to_one_who_gives_up_in_that_moment_goes_to_the_next() -> None:
+async def test_a_slot_granted_to_a_waiter_that_is_cancelled_goes_to_the_next() -> None:
     slots = CallLimiter(1)
-    desk = Desk(slots)
-    await desk.come("busy")
+    callers = Callers(slots)
+    await callers.come("busy")
     impatient = asyncio.create_task(_hold(slots))
     await _turn_over()
-    desk._leave["busy"].set()
-    await desk._tasks["busy"]
+    callers._leave["busy"].set()
+    await callers._tasks["busy"]
     impatient.cancel()
     await _turn_over()
-    await desk.come("next")
+    await callers.come("next")
 
-    assert desk.served == ["busy", "next"]
-    await desk.leave("next")
+    assert callers.served == ["busy", "next"]
+    await callers.leave("next")
 
 
-async def test_a_tenant_whose_calls_hang_leaves_half_of_the_slots_to_others() -> None:
-    desk = Desk(CallLimiter(4, limit_per_namespace=2))
+async def test_a_namespace_whose_calls_hang_leaves_half_of_the_slots_to_others() -> None:
+    callers = Callers(CallLimiter(4, limit_per_namespace=2))
     for number in range(4):
-        await desk.come(f"hangs {number}", tenant="hangs")
-    await desk.come("other", tenant="other")
+        await callers.come(f"hangs {number}", namespace="hangs")
+    await callers.come("other", namespace="other")
 
-    assert desk.served == ["hangs 0", "hangs 1", "other"]
-    await desk.leave("hangs 0")
-    assert desk.served[3:] == ["hangs 2"]
-    await desk.leave("other")
+    assert callers.served == ["hangs 0", "hangs 1", "other"]
+    await callers.leave("hangs 0")
+    assert callers.served[3:] == ["hangs 2"]
+    await callers.leave("other")
     for name in ("hangs 1", "hangs 2", "hangs 3"):
-        await desk.leave(name)
+        await callers.leave(name)
 
 
 async def _hold(slots: CallLimiter) -> None:

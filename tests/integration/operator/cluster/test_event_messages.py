@@ -1,4 +1,4 @@
-"""The operator's pure parts: addresses that may be called, what is known of a hint, what a pod's object says."""
+"""The operator's parts without I/O: endpoints, delivery states, pod states, Event notes."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -57,14 +57,12 @@ TOLD = {
         9,
     ),
     "its Namespace's default, where it has none": ("none", NamespacePolicy(default_class=2), 2),
-    "the cluster's default, where nobody says": ("none", NamespacePolicy(), 4),
+    "the default of the cluster without any other": ("none", NamespacePolicy(), 4),
 }
 
 
 @pytest.mark.parametrize(("label", "policy", "want"), TOLD.values(), ids=TOLD)
-def test_the_class_that_a_workload_is_told_is(
-    label: str, policy: NamespacePolicy, want: int
-) -> None:
+def test_the_request_names_the_class(label: str, policy: NamespacePolicy, want: int) -> None:
     victim = pod(metadata={"labels": {keys.PREEMPTION_CLASS: label}})
     state = Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW)
     assert pod_state.request_of(victim, state, PolicySettings(), policy).preemption_class == want
@@ -74,12 +72,12 @@ EXTENSIONS = {
     "before the ceiling": ({"deadline": NOW + timedelta(seconds=1799)}, {}, True),
     "not at the ceiling": ({"deadline": NOW + timedelta(seconds=1800)}, {}, False),
     "not twice": ({"deadline": NOW, "phase": Phase.EXTENDED}, {}, False),
-    "not where nobody is": ({"deadline": NOW}, {"extension_percent": 0}, False),
+    "not if extensions are off": ({"deadline": NOW}, {"extension_percent": 0}, False),
 }
 
 
 @pytest.mark.parametrize(("fields", "settings", "want"), EXTENSIONS.values(), ids=EXTENSIONS)
-def test_a_workload_is_told_of_an_extension_where_there_may_be_one(
+def test_the_request_says_whether_an_extension_is_possible(
     fields: Any, settings: Any, *, want: bool
 ) -> None:
     state = Eviction(**{"eviction_id": "e", "phase": Phase.HINTED, "requested_at": NOW} | fields)
@@ -101,7 +99,7 @@ CALLED = {
 
 
 @pytest.mark.parametrize(("address", "want"), CALLED.values(), ids=CALLED)
-def test_a_hint_goes_to_the_pods_own_address(address: str, want: str) -> None:
+def test_a_hint_is_sent_to_the_address_of_the_pod(address: str, want: str) -> None:
     target = endpoints.resolve(at(address), HINT, allow_loopback=False)
     assert isinstance(target, HttpEndpoint)
     assert str(target.url) == want
@@ -124,12 +122,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("address", REFUSED.values(), ids=REFUSED)
-def test_a_hint_goes_nowhere_else(address: str) -> None:
+def test_a_hint_is_sent_to_no_other_address(address: str) -> None:
     assert isinstance(endpoints.resolve(at(address), HINT, allow_loopback=False), str)
     assert isinstance(endpoints.resolve(at(address), GrpcHint(9000), allow_loopback=False), str)
 
 
-def test_over_grpc_it_goes_to_the_same_address() -> None:
+def test_a_grpc_hint_is_sent_to_the_same_address() -> None:
     found = endpoints.resolve(at("fd00::7"), GrpcHint(9000), allow_loopback=False)
     assert found == endpoints.GrpcEndpoint(ip_address("fd00::7"), 9000)
 
@@ -147,7 +145,7 @@ def test_loopback_is_called_where_nodes_are_simulated() -> None:
 
 
 @pytest.mark.parametrize("hint", [FileHint("/run/x/request"), SignalHint("USR1", "main")])
-def test_a_pods_agent_is_called_at_its_own_port_for_what_it_carries(
+def test_the_agent_is_called_at_its_own_port_for_files_and_signals(
     hint: FileHint | SignalHint,
 ) -> None:
     target = endpoints.resolve(
@@ -157,13 +155,13 @@ def test_a_pods_agent_is_called_at_its_own_port_for_what_it_carries(
     assert str(target.url) == "http://10.244.1.7:10473/"
 
 
-def test_a_file_of_a_pod_without_the_agent_is_nowhere_to_be_called() -> None:
+def test_a_file_hint_without_the_agent_has_no_endpoint() -> None:
     for containers in ([], [{"name": "init"}], None):
         found = at("10.244.1.7", initContainers=containers)
         assert endpoints.resolve(found, FileHint("/run/x/request"), allow_loopback=False) is None
 
 
-def test_without_the_agent_a_signal_goes_to_the_declared_container_of_this_very_pod() -> None:
+def test_without_the_agent_a_signal_goes_to_the_declared_container_of_exactly_this_pod() -> None:
     found = endpoints.resolve(at("10.244.1.7"), SignalHint("USR1", "main"), allow_loopback=False)
     assert found == endpoints.SignalEndpoint("n", "p", "u", "main", "USR1")
 
@@ -203,7 +201,7 @@ LEARNED = {
     "one that cannot be asked is not told again": [
         (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED, DeliveryState.CANNOT_POLL)
     ],
-    "an inherited hint that nobody knows of was lost": [
+    "an inherited hint that the workload does not know was lost": [
         (DeliveryState.INHERITED, heard, DeliveryState.LOST)
         for heard in (
             ReplyKind.UNKNOWN_REQUEST,
@@ -232,7 +230,7 @@ LEARNED = {
         (DeliveryState.RECHECKING, heard, DeliveryState.RECHECKING)
         for heard in (ReplyKind.NOT_RECEIVED, ReplyKind.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED)
     ],
-    "an answer to nobody knows what makes no hint a heard one, and none of this attempt's again": [
+    "an answer without an id neither confirms a hint nor repeats one of this attempt": [
         (DeliveryState.UNSENT, ReplyKind.UNATTRIBUTED, DeliveryState.UNSENT),
         (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNATTRIBUTED, DeliveryState.UNATTRIBUTED),
         (DeliveryState.CANNOT_POLL, ReplyKind.UNATTRIBUTED, DeliveryState.CANNOT_POLL),
@@ -247,14 +245,14 @@ LEARNED = {
 
 
 @pytest.mark.parametrize("cases", LEARNED.values(), ids=LEARNED)
-def test_what_is_known_of_a_hint(
+def test_the_delivery_state_after_each_reply(
     cases: list[tuple[DeliveryState, ReplyKind, DeliveryState]],
 ) -> None:
     for before, heard, after in cases:
         assert delivery.next_state(before, heard) is after
 
 
-def test_without_another_attempt_only_what_answered_this_one_is_still_asked() -> None:
+def test_without_attempts_left_only_a_workload_that_answered_is_polled() -> None:
     assert delivery.state_without_attempts(DeliveryState.FORGOTTEN) is DeliveryState.RECHECKING
     assert (
         delivery.next_state(DeliveryState.RECHECKING, ReplyKind.UNATTRIBUTED)
@@ -267,7 +265,7 @@ def test_without_another_attempt_only_what_answered_this_one_is_still_asked() ->
     )
 
 
-def test_an_answered_eviction_is_never_hinted_anew_after_a_restart() -> None:
+def test_an_answered_eviction_gets_no_second_hint_after_a_restart() -> None:
     assert delivery.initial_state(an_eviction(answered_at=NOW)) is DeliveryState.ANSWERED
     assert delivery.initial_state(an_eviction()) is DeliveryState.INHERITED
 
@@ -295,7 +293,7 @@ MARKED = {
         Source.KOORDINATOR,
         False,
     ),
-    "Koordinator's mark taken away, and somebody asks by our label": (
+    "Koordinator's mark removed, and our label requests an eviction": (
         {"reprieve.dev/soft-eviction": "requested"},
         {},
         Source.KOORDINATOR,
@@ -311,7 +309,7 @@ MARKED = {
 
 
 @pytest.mark.parametrize(("labels", "annotations", "source", "want"), MARKED.values(), ids=MARKED)
-def test_a_mark_stands_until_it_is_taken_back(
+def test_a_mark_counts_until_it_is_removed(
     labels: dict[str, str], annotations: dict[str, str], source: Source, *, want: bool
 ) -> None:
     metadata = pod(metadata={"labels": labels, "annotations": annotations}).metadata
@@ -333,14 +331,14 @@ BEGINS = {
         KOORDINATOR,
         Source.KOORDINATOR,
     ),
-    "a mark taken back before anybody saw it evicts nobody": ("marked", {}, None),
+    "a mark that was removed before the operator saw it evicts no pod": ("marked", {}, None),
     "a mark that says false is none": ("marked", {keys.KOORDINATOR_SOFT_EVICTION: "false"}, None),
     "a phase asks for nothing": ("cancelled", KOORDINATOR, None),
 }
 
 
 @pytest.mark.parametrize(("label", "annotations", "want"), BEGINS.values(), ids=BEGINS)
-def test_an_eviction_begins_where_somebody_asks(
+def test_an_eviction_begins_if_a_mark_requests_it(
     label: str, annotations: dict[str, str], want: Source | None
 ) -> None:
     marked = pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": annotations})
@@ -349,7 +347,7 @@ def test_an_eviction_begins_where_somebody_asks(
     assert (begun is not None and begun.must_evict) is (label == "evict")
 
 
-def test_what_a_native_eviction_asks_for_ends_as_an_eviction_unless_somebody_insists() -> None:
+def test_a_native_eviction_stays_an_eviction_unless_another_mark_requests_more() -> None:
     asked = {keys.EVICTION_REQUEST: mark.render_request("uid", ["acme.io/drainer"])}
     for label, want in (("marked", True), ("evict", True), ("requested", False)):
         begun = pod_state.initial_state(
@@ -359,7 +357,7 @@ def test_what_a_native_eviction_asks_for_ends_as_an_eviction_unless_somebody_ins
         assert (begun.request_uid, begun.must_evict) == ("uid", want)
 
 
-def test_what_was_saved_before_an_eviction_that_was_taken_back_is_not_lost_with_the_next() -> None:
+def test_the_checkpoint_of_a_cancelled_eviction_is_kept_in_the_next() -> None:
     saved = Checkpoint(saved_at=NOW, step=7, path="/ckpt/7")
     before = an_eviction(
         phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, checkpoint=saved
@@ -378,10 +376,10 @@ ASKED_BEFORE = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), ASKED_BEFORE.values(), ids=ASKED_BEFORE)
-def test_that_a_native_eviction_asked_is_not_forgotten_when_the_pod_is_asked_again(
+def test_the_uid_of_a_native_eviction_is_kept_in_the_next_eviction(
     annotations: dict[str, str], want: str
 ) -> None:
-    """Without this, a mark that is refused in between would make it the first one again."""
+    """Without this, the uid would be lost after a mark that is refused in between."""
     before = an_eviction(
         phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, request_uid="first"
     )
@@ -420,13 +418,13 @@ ENDED = {
 
 
 @pytest.mark.parametrize(("status", "spec", "want"), ENDED.values(), ids=ENDED)
-def test_our_hold_ends_with_the_containers(
+def test_our_finalizer_is_removed_when_the_containers_have_ended(
     status: dict[str, Any], spec: dict[str, str], *, want: bool
 ) -> None:
     assert pod_state.have_containers_ended(pod(status=status, spec=spec)) is want
 
 
-def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
+def test_every_transition_event_has_a_known_reason() -> None:
     state = an_eviction(deadline=NOW, attempt=1, grace_seconds=30)
     moves = [move for moves in TABLE.values() for move in moves.values()]
     told = [
@@ -452,7 +450,7 @@ def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
         ({"progress": 1, "message": "almost"}, '; it says 100%, "almost"'),
     ],
 )
-def test_what_a_workload_says_for_people_is_told_with_what_came_of_it(
+def test_the_event_quotes_progress_and_message_of_the_answer(
     said: dict[str, Any], told: str
 ) -> None:
     move, state = (
@@ -469,7 +467,7 @@ def test_what_a_workload_says_for_people_is_told_with_what_came_of_it(
 
 
 @pytest.mark.parametrize("phase", [Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED])
-def test_one_that_is_asked_again_is_told_so_in_the_words_of_the_first_time(phase: Phase) -> None:
+def test_a_repeated_request_has_the_same_event_as_the_first(phase: Phase) -> None:
     again, state = (
         TABLE[phase][Observation.REQUEST_FORGOTTEN],
         an_eviction(phase=phase, deadline=NOW, attempt=2),
@@ -480,7 +478,7 @@ def test_one_that_is_asked_again_is_told_so_in_the_words_of_the_first_time(phase
     assert told == ("CheckpointRequested", "asked to save a checkpoint by 12:00:00Z (attempt 2)")
 
 
-def test_one_that_knows_of_no_request_has_said_nothing() -> None:
+def test_an_idle_answer_is_not_quoted() -> None:
     move, state = (
         TABLE[Phase.HINTED][Observation.DEADLINE_UNANSWERED],
         an_eviction(phase=Phase.SETTLED),
@@ -489,7 +487,7 @@ def test_one_that_knows_of_no_request_has_said_nothing() -> None:
     assert event_messages.transition(move, state, idle) == event_messages.transition(move, state)
 
 
-def test_a_grace_of_0_is_told_with_its_reason() -> None:
+def test_the_event_of_a_grace_period_of_0_names_its_reason() -> None:
     _, note = event_messages.deleting(an_eviction(grace_seconds=0))
     assert note == "deleting the pod at once: its node is gone"
 
@@ -503,7 +501,7 @@ def test_a_grace_of_0_is_told_with_its_reason() -> None:
         (12345.6, "; that costs about 12,345.60 GPU-hours"),
     ],
 )
-def test_what_a_preemption_costs_is_told_where_it_is_worth_a_word(hours: float, told: str) -> None:
+def test_the_event_names_the_cost_unless_it_is_negligible(hours: float, told: str) -> None:
     _, note = event_messages.deleting(
         an_eviction(grace_seconds=30, cost=RecordedCost(hours=hours, device=Device.GPU))
     )

@@ -1,4 +1,4 @@
-"""Events are told last and never for ever: too many of them are told of together, and what went wrong is told for longer."""
+"""Events wait for all other calls, and are bounded: dropped ones are summarised, warnings last."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -19,11 +19,11 @@ DEADLINE_SECONDS = 60.0
 
 @dataclass
 class Written:
-    """Takes Events as the API server would."""
+    """Accepts Events as the API server does."""
 
     documents: list[Any] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
-    """When, by the loop's clock."""
+    """The times of the writes, by the clock of the event loop."""
 
     async def post(self, _: str, document: Any, decode_as: type[Any]) -> Any:
         self.documents.append(document)
@@ -44,7 +44,7 @@ def pod(name: str) -> ObjectReference:
     return ObjectReference("Pod", "team", name, f"uid-{name}")
 
 
-def announcer(
+def a_recorder(
     written: Written, slots: CallLimiter | None = None
 ) -> tuple[EventRecorder, OperatorMetrics]:
     metrics = OperatorMetrics()
@@ -53,13 +53,13 @@ def announcer(
     ), metrics
 
 
-async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room_for_longer(
+async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(event_recorder, "_QUEUE_SIZE", 3)
     monkeypatch.setattr(event_recorder, "_QUEUE_SIZE_FOR_NORMAL", 2)
     written = Written()
-    told, metrics = announcer(written)
+    told, metrics = a_recorder(written)
     for number in range(4):
         told.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
     told.event(pod("4"), "CheckpointUnanswered", "unanswered")
@@ -72,8 +72,8 @@ async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room
         ("CheckpointRequested", "asked 0"),
         ("CheckpointRequested", "asked 1"),
         ("CheckpointUnanswered", "unanswered"),
-        ("CheckpointRequested", "and 2 more like this, too many for an Event each"),
-        ("CheckpointUnanswered", "and 1 more like this, too many for an Event each"),
+        ("CheckpointRequested", "Events like this that were dropped because too many waited: 2"),
+        ("CheckpointUnanswered", "Events like this that were dropped because too many waited: 1"),
     ]
     assert written.documents[3]["regarding"] == {
         "apiVersion": "v1",
@@ -84,12 +84,12 @@ async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room
     assert metrics.registry.get_sample_value("reprieve_events_dropped_total") == 3
 
 
-async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(
+async def test_the_rate_of_events_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(event_recorder, "_EVENTS_PER_SECOND", 20)
     written = Written()
-    told, _ = announcer(written)
+    told, _ = a_recorder(written)
     for number in range(5):
         told.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
     running = asyncio.create_task(told.run())
@@ -100,12 +100,12 @@ async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(
     assert min(pauses) > 0.049, "a twentieth of a second, less what the clock rounds"
 
 
-async def test_an_event_waits_for_calls_about_victims_but_not_for_ever(
+async def test_an_event_waits_for_calls_about_victims_for_a_limited_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(event_recorder, "_LIMITER_WAIT_SECONDS", 0.05)
     written, slots = Written(), CallLimiter(1)
-    told, _ = announcer(written, slots)
+    told, _ = a_recorder(written, slots)
     async with slots.acquire(CallPriority.NOTIFY, "team"):
         told.event(pod("a"), "CheckpointRequested", "asked")
         running = asyncio.create_task(told.run())

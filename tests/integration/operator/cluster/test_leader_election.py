@@ -1,4 +1,4 @@
-"""Who acts, and from when on nobody does: the election over a lease in memory, with clocks that the test sets."""
+"""The leader election, over a lease in memory and with clocks that the test sets."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ PAST_DEADLINE = SETTINGS.renew_deadline_seconds + 1
 
 
 class Leases:
-    """The one lease, as the API server would keep it; a write waits while the gate is closed."""
+    """The lease, as the API server keeps it; a write waits while the gate is closed."""
 
     def __init__(self) -> None:
         self.lease: Lease | None = None
@@ -52,11 +52,11 @@ class Leases:
             self.lease is None
             or lease.metadata.resourceVersion != self.lease.metadata.resourceVersion
         ):
-            raise ApiError(409, "Conflict", "somebody was faster")
+            raise ApiError(409, "Conflict", "another replica was faster")
         return await self._write(lease)
 
     def give_to(self, holder: str) -> None:
-        """Let another replica take the lease."""
+        """Have another replica acquire the lease."""
         assert self.lease is not None
         spec = replace(self.lease.spec, holderIdentity=holder)
         self.lease = replace(self._next(self.lease), spec=spec)
@@ -67,7 +67,7 @@ class Leases:
             try:
                 await self.gate.wait()
             except asyncio.CancelledError:
-                # Whoever gives up waiting does not take the request back.
+                # A caller that gives up waiting does not cancel its request.
                 self.gate.set()
                 self.lease = self._next(lease)
                 raise
@@ -80,7 +80,7 @@ class Leases:
 
 
 class Replica:
-    """One replica and its clocks; `terms` counts how often it began to lead."""
+    """One replica and its clocks; `terms` counts how often it became the leader."""
 
     def __init__(self, leases: Leases) -> None:
         self.monotonic = self.wall = 0.0
@@ -123,7 +123,7 @@ async def replica(leases: Leases) -> AsyncIterator[Replica]:
         await replica.task
 
 
-async def test_a_free_lease_is_taken_and_given_back_at_the_end(
+async def test_a_free_lease_is_acquired_and_released_at_the_end(
     leases: Leases, replica: Replica
 ) -> None:
     await replica.leads()
@@ -134,7 +134,7 @@ async def test_a_free_lease_is_taken_and_given_back_at_the_end(
     assert leases.lease.spec.holderIdentity == ""
 
 
-async def test_a_renewal_cut_short_by_the_end_does_not_keep_the_lease(
+async def test_a_renewal_that_is_cancelled_at_the_end_does_not_keep_the_lease(
     leases: Leases, replica: Replica
 ) -> None:
     await replica.leads()
@@ -155,7 +155,7 @@ CLOCKS = {
 
 
 @pytest.mark.parametrize(("monotonic", "wall"), CLOCKS.values(), ids=CLOCKS)
-async def test_a_leader_that_wakes_after_its_lease_may_not_act(
+async def test_a_leader_that_was_paused_past_its_lease_may_not_write(
     replica: Replica, monotonic: float, wall: float
 ) -> None:
     await replica.leads()
@@ -167,14 +167,14 @@ async def test_a_leader_that_wakes_after_its_lease_may_not_act(
 
 
 class _Silent:
-    """An API server that takes a request and never answers."""
+    """An API server that accepts a request and never answers."""
 
     async def delete(self, path: str, body: object) -> None:
         del path, body
         await asyncio.Event().wait()
 
 
-async def test_a_write_under_way_as_the_lease_ends_is_given_up(
+async def test_a_write_in_progress_is_given_up_when_the_lease_ends(
     leases: Leases, replica: Replica
 ) -> None:
     await replica.leads()
@@ -182,16 +182,16 @@ async def test_a_write_under_way_as_the_lease_ends_is_given_up(
     async with asyncio.timeout(60):
         await leases.is_waiting.wait()
     replica.advance(SETTINGS.renew_deadline_seconds - 0.05)
-    effects = Writes(
+    writes = Writes(
         cast("Api", _Silent()), CallLimiter(1), replica.election, OperatorMetrics(), Clock()
     )
     state = an_eviction().ended(CheckpointOutcome.SKIPPED).build()
     async with asyncio.timeout(60):
         with pytest.raises(ApiError, match="LeaseOver"):
-            await effects.delete_pod(VictimPod(), state)
+            await writes.delete_pod(VictimPod(), state)
 
 
-async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_begins_another(
+async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_starts_a_new_one(
     leases: Leases, replica: Replica
 ) -> None:
     await replica.leads()
@@ -203,11 +203,11 @@ async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_begins_another
     leases.gate.set()
     await replica.leads()
     assert replica.terms == 2, (
-        "keepers that met a closed fence have ended; only a new term finds their victims again"
+        "reconcilers that got NotLeading have ended; only a new term starts them again"
     )
 
 
-async def test_a_stop_while_a_lost_term_ends_is_not_forgotten(
+async def test_a_stop_while_a_lost_term_ends_still_stops_the_program(
     leases: Leases, replica: Replica
 ) -> None:
     await replica.leads()
@@ -222,7 +222,7 @@ async def test_a_stop_while_a_lost_term_ends_is_not_forgotten(
     assert replica.terms == 1
 
 
-async def test_anothers_lease_is_taken_only_after_it_was_seen_unchanged_for_its_duration(
+async def test_the_lease_of_another_replica_is_acquired_only_after_its_observed_duration(
     leases: Leases,
 ) -> None:
     first = Replica(leases)

@@ -31,7 +31,7 @@ RECOUNT_SECONDS = 30.0
 
 @dataclass
 class Time:
-    """Passes when a test says so."""
+    """A clock that a test sets."""
 
     seconds: float = 0.0
 
@@ -43,7 +43,7 @@ class Time:
 
 
 @dataclass
-class Said:
+class EventReasons:
     """Collects the reasons of Events."""
 
     reasons: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Running:
 
     stub: StubApi
     time: Time
-    said: Said
+    events: EventReasons
     leadership: Leadership
     metrics: OperatorMetrics
     controller: GateController
@@ -112,7 +112,7 @@ class Running:
 async def running_controller(directory: Path, *pods: Any) -> AsyncIterator[Running]:
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={ALL: by_name, TEAM: dict(by_name)}) as (stub, api):
-        time, said, leadership, metrics = Time(), Said(), Leadership(), OperatorMetrics()
+        time, events, leadership, metrics = Time(), EventReasons(), Leadership(), OperatorMetrics()
         effects = Writes(
             api, CallLimiter(32), cast("LeaderElection", leadership), metrics, time.clock()
         )
@@ -120,7 +120,7 @@ async def running_controller(directory: Path, *pods: Any) -> AsyncIterator[Runni
             api,
             effects,
             cast("PolicySource", Policy()),
-            cast("EventRecorder", said),
+            cast("EventRecorder", events),
             metrics,
             time.clock(),
             recount_seconds=RECOUNT_SECONDS,
@@ -128,7 +128,7 @@ async def running_controller(directory: Path, *pods: Any) -> AsyncIterator[Runni
         stub.lists_released.set()
         running = asyncio.create_task(controller.run())
         try:
-            made = Running(stub, time, said, leadership, metrics, controller)
+            made = Running(stub, time, events, leadership, metrics, controller)
             await made.until(lambda: stub.open_watches == 1)
             await made.has_reconciled()
             yield made
@@ -171,7 +171,7 @@ async def test_a_gang_that_is_complete_costs_one_patch_a_pod_and_no_list(tmp_pat
             pod["metadata"]["name"]: pod for pod in members("a", "b", "c", "d")
         }
         running.show(*members("a", "b", "c", "d"))
-        await running.until(lambda: running.said.reasons == ["GangReleased"])
+        await running.until(lambda: running.events.reasons == ["GangReleased"])
         # The watch has not shown yet that they are released.
         await running.has_reconciled()
 
@@ -180,20 +180,20 @@ async def test_a_gang_that_is_complete_costs_one_patch_a_pod_and_no_list(tmp_pat
 
 
 async def test_an_incomplete_gang_is_listed_after_a_delay_and_then_periodically(tmp_path: Path):
-    held = members("a", "b")
-    async with running_controller(tmp_path, *held) as running:
+    waiting_pods = members("a", "b")
+    async with running_controller(tmp_path, *waiting_pods) as running:
         await running.has_reconciled()
         assert running.stub.calls[TEAM] == 0
-        running.pass_time(1.1, *held)
+        running.pass_time(1.1, *waiting_pods)
         await running.until(lambda: running.stub.calls[TEAM] == 1)
         for _ in range(5):
-            running.pass_time(1.1, *held)
+            running.pass_time(1.1, *waiting_pods)
             await running.has_reconciled()
         assert running.stub.calls[TEAM] == 1
-        running.pass_time(RECOUNT_SECONDS, *held)
+        running.pass_time(RECOUNT_SECONDS, *waiting_pods)
         await running.until(lambda: running.stub.calls[TEAM] == 2)
 
-        assert running.said.reasons == ["GangWaiting"]
+        assert running.events.reasons == ["GangWaiting"]
         assert [running.patches(name) for name in "ab"] == [0, 0]
 
 
@@ -201,11 +201,11 @@ async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_tim
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     minimum = {keys.OLD_MIN_AVAILABLE: "4", keys.GANG_GATE_LABEL: "waiting"}
-    held = [
+    waiting_pods = [
         a_pod(f"p{number}", labels={keys.OLD_POD_GROUP: f"gang-{number}", **minimum})
         for number in range(40)
     ]
-    async with running_controller(tmp_path, *held) as running:
+    async with running_controller(tmp_path, *waiting_pods) as running:
         lists_in_a_pass = []
 
         async def reconcile_all() -> float:
@@ -215,48 +215,48 @@ async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_tim
             return seconds
 
         monkeypatch.setattr(running.controller, "_reconcile_all", reconcile_all)
-        running.pass_time(1.1, *held)
-        await running.until(lambda: running.stub.calls[TEAM] >= len(held))
+        running.pass_time(1.1, *waiting_pods)
+        await running.until(lambda: running.stub.calls[TEAM] >= len(waiting_pods))
         await running.has_reconciled()
 
         assert max(lists_in_a_pass) == gate_controller.MAX_COUNTS_PER_NAMESPACE
-        assert sum(lists_in_a_pass) == len(held)
+        assert sum(lists_in_a_pass) == len(waiting_pods)
 
 
 async def test_running_members_count_though_the_watch_does_not_select_them(tmp_path: Path):
-    held = members("a")
-    async with running_controller(tmp_path, *held) as running:
+    waiting_pods = members("a")
+    async with running_controller(tmp_path, *waiting_pods) as running:
         for pod in members("b", "c", "d"):
             pod["spec"]["schedulingGates"] = []
             running.stub.collections[TEAM][pod["metadata"]["name"]] = pod
-        running.pass_time(1.1, *held)
-        await running.until(lambda: running.said.reasons == ["GangReleased"])
+        running.pass_time(1.1, *waiting_pods)
+        await running.until(lambda: running.events.reasons == ["GangReleased"])
 
         assert running.patches("a") == 1
 
 
 async def test_a_pod_that_is_listed_before_its_watch_event_counts_once(tmp_path: Path):
-    held, late = members("a", "b"), members("c")
-    async with running_controller(tmp_path, *held) as running:
+    waiting_pods, late = members("a", "b"), members("c")
+    async with running_controller(tmp_path, *waiting_pods) as running:
         running.stub.collections[TEAM]["c"] = late[0]
-        running.pass_time(1.1, *held)
-        await running.until(lambda: running.said.reasons == ["GangWaiting"])
+        running.pass_time(1.1, *waiting_pods)
+        await running.until(lambda: running.events.reasons == ["GangWaiting"])
         running.show(*late)
         await running.has_reconciled()
 
-        assert running.said.reasons == ["GangWaiting"]
+        assert running.events.reasons == ["GangWaiting"]
         assert [running.patches(name) for name in "abc"] == [0, 0, 0]
 
 
 async def test_members_of_another_group_in_the_same_list_do_not_count(tmp_path: Path):
-    held = members("a", "b", "c")
-    async with running_controller(tmp_path, *held) as running:
+    waiting_pods = members("a", "b", "c")
+    async with running_controller(tmp_path, *waiting_pods) as running:
         other = members("d")[0]
         other["metadata"]["labels"][keys.OLD_POD_GROUP] = "serve"
         failed = members("e")[0] | {"status": {"phase": "Failed"}}
         running.stub.collections[TEAM] |= {"d": other, "e": failed}
-        running.pass_time(1.1, *held)
-        await running.until(lambda: running.said.reasons == ["GangWaiting"])
+        running.pass_time(1.1, *waiting_pods)
+        await running.until(lambda: running.events.reasons == ["GangWaiting"])
 
         assert [running.patches(name) for name in "abc"] == [0, 0, 0]
 
@@ -264,14 +264,14 @@ async def test_members_of_another_group_in_the_same_list_do_not_count(tmp_path: 
 async def test_at_the_timeout_all_pods_are_released_even_if_members_cannot_be_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    held = members("a", "b")
-    async with running_controller(tmp_path, *held) as running:
+    waiting_pods = members("a", "b")
+    async with running_controller(tmp_path, *waiting_pods) as running:
         running.stub.is_failing = True
-        running.pass_time(1.1, *held)
+        running.pass_time(1.1, *waiting_pods)
         await running.until(lambda: running.stub.calls[TEAM] == 1)
         running.stub.is_failing = False
-        running.pass_time(600, *held)
-        await running.until(lambda: running.said.reasons == ["GangIncomplete"])
+        running.pass_time(600, *waiting_pods)
+        await running.until(lambda: running.events.reasons == ["GangIncomplete"])
 
         messages = {record.message for record in caplog.records}
         assert "could not list the members of a gang" in messages
@@ -285,11 +285,11 @@ async def test_a_pod_that_changed_is_released_in_its_new_version(tmp_path: Path)
         running.stub.refuses = {f"{TEAM}/{name}": 404 for name in "ab"}
         running.show(*members("a", of=2), *members("b", of=2))
         await running.until(lambda: running.patches("a") == running.patches("b") == 1)
-        assert running.said.reasons == []
+        assert running.events.reasons == []
         running.stub.refuses = {}
         running.stub.collections[TEAM] |= {"a": members("a", of=2)[0], "b": members("b", of=2)[0]}
         running.show(*members("a", "b", of=2, version="2"))
-        await running.until(lambda: running.said.reasons == ["GangReleased"])
+        await running.until(lambda: running.events.reasons == ["GangReleased"])
 
 
 async def test_a_replica_that_does_not_lead_releases_no_pods_and_keeps_running(
@@ -305,7 +305,7 @@ async def test_a_replica_that_does_not_lead_releases_no_pods_and_keeps_running(
         await running.until(lambda: "not the leader: no pods are released" in caplog.messages)
         assert [running.patches(name) for name in "ab"] == [0, 0]
         running.leadership.is_leading = True
-        await running.until(lambda: running.said.reasons == ["GangReleased"])
+        await running.until(lambda: running.events.reasons == ["GangReleased"])
 
 
 async def test_the_gated_pods_are_counted_for_a_metric(tmp_path: Path):

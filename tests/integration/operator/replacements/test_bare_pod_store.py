@@ -96,9 +96,9 @@ class Cluster:
     ) -> None:
         """Store the replacement of a pod, as at the beginning of its end."""
         state = replace(an_eviction().build(), checkpoint=checkpoint)
-        whole = a_bare_pod("team", name, **annotations)
-        self.objects[f"{PODS}/{name}"] = whole
-        await self.controller(store).store_replacement(msgspec.convert(whole, VictimPod), state)
+        manifest = a_bare_pod("team", name, **annotations)
+        self.objects[f"{PODS}/{name}"] = manifest
+        await self.controller(store).store_replacement(msgspec.convert(manifest, VictimPod), state)
 
     def controller(
         self,
@@ -212,16 +212,16 @@ async def test_a_victim_whose_replacement_cannot_be_stored_still_ends_and_its_ev
     assert [place.name for place in store.pending.values()] == ["first", "second"]
     assert len(cluster.records) == 2
     assert cluster.told == [
-        ("third", "SoftEvictionNotRequeued", f"the pod is not made anew: {FULL}"),
+        ("third", "SoftEvictionNotRequeued", f"the pod is not created again: {FULL}"),
         (
             "large",
             "SoftEvictionNotRequeued",
-            "the pod is not made anew: its manifest has more than 2 KiB",
+            "the pod is not created again: its manifest has more than 2 KiB",
         ),
     ]
 
 
-TOLD = {
+INHERITED = {
     keys.PREEMPTED_COUNT: "1",
     keys.FIRST_SUBMITTED_AT: timestamp.render(NOW),
     keys.RESUME_FROM_CHECKPOINT: "/ckpt/100",
@@ -241,10 +241,10 @@ RESUMED = {
 async def test_a_replacement_resumes_from_the_newest_checkpoint(
     cluster: Cluster, saved: Checkpoint | None, want: str
 ) -> None:
-    await cluster.preserve(cluster.store(), "train", saved, **TOLD)
-    told = cluster.records[0]["data"]["pod"]["metadata"]["annotations"]
-    assert told[keys.RESUME_FROM_CHECKPOINT] == want
-    assert told[keys.PREEMPTED_COUNT] == "2"
+    await cluster.preserve(cluster.store(), "train", saved, **INHERITED)
+    annotations = cluster.records[0]["data"]["pod"]["metadata"]["annotations"]
+    assert annotations[keys.RESUME_FROM_CHECKPOINT] == want
+    assert annotations[keys.PREEMPTED_COUNT] == "2"
 
 
 async def test_a_denied_permission_is_checked_again_soon(
@@ -255,8 +255,10 @@ async def test_a_denied_permission_is_checked_again_soon(
     controller = cluster.controller(store, monotonic=lambda: seconds[0])
 
     async def preserve(name: str) -> None:
-        whole = cluster.objects[f"{PODS}/{name}"] = a_bare_pod("team", name)
-        await controller.store_replacement(msgspec.convert(whole, VictimPod), an_eviction().build())
+        manifest = cluster.objects[f"{PODS}/{name}"] = a_bare_pod("team", name)
+        await controller.store_replacement(
+            msgspec.convert(manifest, VictimPod), an_eviction().build()
+        )
 
     cluster.allows = False
     await preserve("before")
@@ -313,7 +315,7 @@ FINISHED = replace(
     phase=Phase.FINISHED,
     outcome=CheckpointOutcome.FINISHED,
 )
-UNTOLD = replace(FINISHED, hinted_at=None)
+WITHOUT_NOTICE = replace(FINISHED, hinted_at=None)
 STAYS = replace(FINISHED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
 STILL_THERE: dict[str, tuple[Eviction, str, dict[str, str], str]] = {
@@ -325,7 +327,7 @@ STILL_THERE: dict[str, tuple[Eviction, str, dict[str, str], str]] = {
         "waits",
     ),
     "it finished: no replacement": (FINISHED, "Succeeded", {}, "forgotten"),
-    "it failed without notice: no replacement": (UNTOLD, "Failed", {}, "forgotten"),
+    "it failed without notice: no replacement": (WITHOUT_NOTICE, "Failed", {}, "forgotten"),
     "it stays: no replacement": (STAYS, "Running", {}, "forgotten"),
     "it stayed and failed later: no replacement": (STAYS, "Failed", {}, "forgotten"),
     "it stayed and is being deleted: no replacement": (
@@ -368,10 +370,10 @@ async def test_a_victim_that_still_exists_is_recreated_only_after_it_failed_with
     made = cluster.objects[TRAIN]["metadata"]["annotations"].get(keys.REQUEUED_FROM) == "uid-train"
     found = "recreated" if made else "waits" if cluster.records else "forgotten"
     assert found == want
-    assert (("train", "SoftEvictionRequeued") in [told[:2] for told in cluster.told]) is made
+    assert (("train", "SoftEvictionRequeued") in [event[:2] for event in cluster.told]) is made
 
 
-REFUSED = ApiError(403, "Forbidden", "a webhook says no")
+REFUSED = ApiError(403, "Forbidden", "denied by a webhook")
 UNDELETED = {
     "the deletion is tried again": (REFUSED, after(60), True, "SoftEvictionRequeueRefused"),
     "it is given up after a day": (
@@ -389,9 +391,9 @@ UNDELETED = {
 }
 
 
-@pytest.mark.parametrize(("error", "now", "is_kept", "said"), UNDELETED.values(), ids=UNDELETED)
+@pytest.mark.parametrize(("error", "now", "is_kept", "reason"), UNDELETED.values(), ids=UNDELETED)
 async def test_a_failed_victim_whose_deletion_is_refused(
-    cluster: Cluster, error: ApiError, now: datetime, said: str, *, is_kept: bool
+    cluster: Cluster, error: ApiError, now: datetime, reason: str, *, is_kept: bool
 ) -> None:
     await cluster.preserve(cluster.store(), "train")
     leave(cluster, FINISHED, "Failed")
@@ -399,5 +401,5 @@ async def test_a_failed_victim_whose_deletion_is_refused(
     cluster.refuses = {TRAIN: error}
     await attend(cluster, lambda: is_kept or not cluster.records, now)
     assert bool(cluster.records) is is_kept
-    assert {reason for _, reason, _ in cluster.told} == ({said} if said else set())
+    assert {event[1] for event in cluster.told} == ({reason} if reason else set())
     assert cluster.objects[TRAIN]["metadata"]["uid"] == "uid-train"

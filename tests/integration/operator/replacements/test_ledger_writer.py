@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -14,13 +13,19 @@ import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policy_source import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
-from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_operator.victims.deletion_wait import DeletionWait
+from reprieve_operator.victims.eviction_retry import EvictionRetry
+from reprieve_operator.victims.handover import ReplacementHandover
+from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.termination import Termination
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
@@ -116,12 +121,12 @@ def test_the_owner_has_the_time_of_the_last_checkpoint_of_its_pods(
     tmp_path: Path, annotations: dict[str, str], *, is_news: bool
 ) -> None:
     stub = publish(tmp_path, a_pod(), after(60), **annotations)
-    told = {
+    want = {
         "annotations": {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"},
         "uid": "uid-of-train",
         "resourceVersion": "3",
     }
-    assert stub.patches == ([(f"{JOBS}/train", {"metadata": told})] if is_news else [])
+    assert stub.patches == ([(f"{JOBS}/train", {"metadata": want})] if is_news else [])
 
 
 def test_a_pod_without_an_owner_costs_no_call(tmp_path: Path) -> None:
@@ -160,18 +165,33 @@ class World:
     refuses: dict[str, ApiError] = field(default_factory=dict)
     """The errors of other writes."""
     seconds: float = 0.0
-    told: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
     current: PolicySettings = field(default_factory=PolicySettings)
 
     def departure(self) -> Termination:
-        tools: Any = SimpleNamespace(
-            settings=OperatorSettings(identity="a"),
-            clock=Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds),
-            **dict.fromkeys(
-                ("effects", "ledger", "requeuer", "policy", "tally", "announcer"), self
-            ),
+        clock = Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds)
+        writes, recorder = cast("Writes", self), cast("EventRecorder", self)
+        policy = cast("PolicySource", self)
+        handover = ReplacementHandover(
+            cast("LedgerWriter", self), cast("BarePodController", self), policy, recorder, clock
         )
-        return Termination(cast("Tools", tools), lambda _: None, lambda *_: None)
+        deletion_wait = DeletionWait(
+            recorder, clock, resync_seconds=30.0, cleanup_ceiling_seconds=300.0
+        )
+        return Termination(
+            writes=writes,
+            policy=policy,
+            jobs=cast("OwnerJobs", None),
+            handover=handover,
+            deletion_wait=deletion_wait,
+            eviction_retry=EvictionRetry(writes, policy, recorder, clock),
+            reporter=cast("Reporter", self),
+            recorder=recorder,
+            clock=clock,
+            resync_seconds=30.0,
+            on_pod_update=lambda _: None,
+            on_state_written=lambda *_: None,
+        )
 
     async def record(self, pod: VictimPod, state: Eviction, now: datetime) -> None:  # noqa: ARG002 - the ledger's interface
         self._write_owner("record")
@@ -189,7 +209,7 @@ class World:
             raise ApiError(self.refusal, "Refused", "no")
 
     def event(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the recorder's interface
-        self.told.append(reason)
+        self.events.append(reason)
 
     async def write_finished(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002 - the effects' interface
         return self._write("finished", pod)
@@ -250,8 +270,8 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         replace(GOING, **UNSAVED),
         ["disruption", "delete"],
     ),
-    "somebody else deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
-    "somebody else deletes it unsaved": (
+    "another client deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
+    "another client deletes it unsaved": (
         overtake,
         a_pod(**DELETED),
         replace(GOING, **UNSAVED),
@@ -406,7 +426,7 @@ def test_an_owner_that_refuses_writes_for_a_minute_does_not_block_the_end(status
 
     asyncio.run(run())
     assert world.done == ["record"] * 4 + ["disruption", "delete"]
-    assert world.told == ["SoftEvictionNotCounted"]
+    assert world.events == ["SoftEvictionNotCounted"]
 
 
 def test_no_owner_is_given_up_while_the_api_server_is_unreachable() -> None:

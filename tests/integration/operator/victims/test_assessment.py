@@ -1,4 +1,4 @@
-"""What the operator reads to judge a victim: its Job once, where its walltime could matter, and nothing else."""
+"""What the operator reads to assess a victim: its Job, once, if the walltime could matter."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -8,10 +8,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.namespace_policies import NamespacePolicies
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.assessment import VictimAssessor
-from reprieve_operator.victims.context import Tools
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
@@ -37,7 +40,7 @@ SENSITIVE = NamespacePolicy(workload_type="sensitive")
 
 @dataclass
 class World:
-    """What there is to read, and what is read of it; it answers as each of the tools that an assessment uses."""
+    """Stands in for the API server, the policy and the Namespaces; records what is read."""
 
     job: Any = None
     error: ApiError | None = None
@@ -45,22 +48,27 @@ class World:
     namespaces_by_name: dict[str, NamespacePolicy] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
 
-    async def find(self, path: str, kind: type[Any], urgency: CallPriority) -> Any:
-        assert urgency is CallPriority.NOTIFY, "the workload is told only after it"
+    async def get(self, path: str, kind: type[Any], urgency: CallPriority) -> Any:
+        assert urgency is CallPriority.NOTIFY, "the workload is notified only after this read"
         self.reads.append(path)
         if self.error is not None:
             raise self.error
         return None if self.job is None else msgspec.convert(self.job, kind)
 
-    def of(self, name: str | None) -> NamespacePolicy:
+    def namespace(self, name: str | None) -> NamespacePolicy:
         return self.namespaces_by_name.get(name or "", NamespacePolicy())
 
     def now(self) -> datetime:
         return NOW
 
     def assessment(self) -> VictimAssessor:
-        tools = SimpleNamespace(clock=self, policy=self, namespaces=self, effects=self)
-        return VictimAssessor(cast("Tools", tools))
+        namespaces = SimpleNamespace(get=self.namespace)
+        return VictimAssessor(
+            cast("Writes", self),
+            cast("PolicySource", self),
+            cast("NamespacePolicies", namespaces),
+            Clock(now=self.now),
+        )
 
 
 def a_victim(
@@ -96,7 +104,7 @@ async def judge(world: World, pod: VictimPod, state: Eviction = BY_SCHEDULER) ->
     return reprieve
 
 
-async def test_a_jobs_walltime_counts_from_the_jobs_own_start() -> None:
+async def test_the_walltime_of_a_job_counts_from_its_start_time() -> None:
     world = World(job=a_job())
     assert await judge(world, a_victim()) == Protection(
         ProtectionReason.NEAR_COMPLETION, after(120)
@@ -104,7 +112,7 @@ async def test_a_jobs_walltime_counts_from_the_jobs_own_start() -> None:
     assert world.reads == [JOB]
 
 
-async def test_the_earlier_of_pod_and_job_counts() -> None:
+async def test_the_earlier_end_of_pod_and_job_counts() -> None:
     assert await judge(World(job=a_job()), a_victim(activeDeadlineSeconds=3660)) == Protection(
         ProtectionReason.NEAR_COMPLETION, after(60)
     )
@@ -118,13 +126,17 @@ REPRIEVED = replace(
 )
 UNREAD = {
     "a person asks": (a_victim(), BY_PERSON, PolicySettings()),
-    "somebody insists": (
+    "a user requests the eviction, too": (
         a_victim(labels={keys.SOFT_EVICTION: "requested"}),
         REPRIEVED,
         PolicySettings(),
     ),
     "it was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
-    "nobody is reprieved": (a_victim(), BY_SCHEDULER, PolicySettings(near_completion_seconds=0)),
+    "the policy reprieves no pod": (
+        a_victim(),
+        BY_SCHEDULER,
+        PolicySettings(near_completion_seconds=0),
+    ),
     "it has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
     "its owner is no Job": (a_victim(owner="ReplicaSet"), BY_SCHEDULER, PolicySettings()),
 }
@@ -148,11 +160,11 @@ UNBOUND = {
 
 
 @pytest.mark.parametrize("job", UNBOUND.values(), ids=UNBOUND)
-async def test_nobody_is_reprieved_for_a_job_that(job: Any) -> None:
+async def test_no_pod_is_reprieved_for_a_job_that(job: Any) -> None:
     assert await judge(World(job=job), a_victim()) is None
 
 
-async def test_a_job_is_read_once_a_victim() -> None:
+async def test_a_job_is_read_once_for_each_victim() -> None:
     world = World(job=a_job())
     assessment = world.assessment()
     first, again = [await assessment.assess(a_victim(), BY_SCHEDULER) for _ in range(2)]
@@ -160,19 +172,19 @@ async def test_a_job_is_read_once_a_victim() -> None:
     assert world.reads == [JOB]
 
 
-async def test_a_right_that_is_lacking_holds_up_no_victim_and_an_outage_is_waited_for() -> None:
+async def test_a_missing_permission_delays_no_victim_and_an_outage_does() -> None:
     assert await judge(World(error=ApiError(403, "Forbidden", "no")), a_victim()) is None
     with pytest.raises(ApiError):
         await judge(World(error=ApiError(503, "ServiceUnavailable", "no")), a_victim())
 
 
-async def test_a_person_is_not_refused_what_nobody_may_preempt() -> None:
+async def test_a_user_may_evict_a_pod_that_is_not_preemptible() -> None:
     world = World(namespaces_by_name={"team": SENSITIVE})
     assert await judge(world, a_victim(), BY_PERSON) is None
     assert await judge(world, a_victim()) == Protection(ProtectionReason.NON_PREEMPTIBLE, None)
 
 
-async def test_cost_and_cause_are_settled_as_the_eviction_begins() -> None:
+async def test_cost_and_cause_are_decided_as_the_eviction_begins() -> None:
     eight = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
     pod = a_victim(owner=None, containers=[eight])
     world = World()
@@ -185,7 +197,7 @@ async def test_cost_and_cause_are_settled_as_the_eviction_begins() -> None:
     assert await world.assessment().assess(pod, later) == (later, None)
 
 
-async def test_what_was_saved_before_is_not_computed_again() -> None:
+async def test_a_recorded_cost_is_not_computed_again() -> None:
     pod = a_victim(
         owner=None,
         annotations={keys.LAST_CHECKPOINT_AT: "2026-11-21T11:30:00Z"},
@@ -195,7 +207,7 @@ async def test_what_was_saved_before_is_not_computed_again() -> None:
     assert begun.cost == RecordedCost(hours=1, device=Device.CPU)
 
 
-async def test_a_sidecar_is_counted_and_what_runs_before_is_not_added() -> None:
+async def test_the_cost_counts_sidecars_and_not_init_containers() -> None:
     before = [TWO_CPUS | {"restartPolicy": "Always"}, TWO_CPUS]
     begun, _ = (
         await World()
@@ -205,7 +217,7 @@ async def test_a_sidecar_is_counted_and_what_runs_before_is_not_added() -> None:
     assert begun.cost == RecordedCost(hours=4, device=Device.CPU)
 
 
-async def test_a_claim_from_a_sensitive_namespace_is_counted_as_one() -> None:
+async def test_a_preemptor_in_a_sensitive_namespace_gives_the_cause_sensitive() -> None:
     world = World(namespaces_by_name={"clinic": SENSITIVE})
     begun, _ = await world.assessment().assess(
         a_victim(), replace(BY_SCHEDULER, initiator="clinic/study")

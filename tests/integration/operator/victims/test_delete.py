@@ -1,4 +1,4 @@
-"""The DELETE: of the very object, at the very version, that was decided on."""
+"""The DELETE is conditional on the uid and the version on which the decision was made."""
 
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +31,7 @@ STATE = Eviction(
 
 
 class Server:
-    """Answers a DELETE with a status, and keeps what it was told."""
+    """Answers a DELETE with a status, and records its options."""
 
     def __init__(self, status: int) -> None:
         self.status, self.options = status, {}
@@ -43,13 +43,13 @@ class Server:
 
 
 class Leader:
-    """An election that is won."""
+    """An election that this replica has won."""
 
-    def check(self) -> float:
+    def require_leadership(self) -> float:
         return 5.0
 
 
-def effects(server: Server) -> Writes:
+def writes(server: Server) -> Writes:
     clock = Clock(now=lambda: NOW, monotonic=lambda: 0.0, wall=lambda: 0.0)
     return Writes(
         cast("Api", server),
@@ -60,17 +60,17 @@ def effects(server: Server) -> Writes:
     )
 
 
-async def test_it_is_of_this_version_so_that_one_that_lands_late_is_no_second_one() -> None:
+async def test_a_delete_is_conditional_on_the_version_so_that_a_late_one_is_refused() -> None:
     server = Server(200)
-    assert await effects(server).delete_pod(POD, STATE) is True
+    assert await writes(server).delete_pod(POD, STATE) is True
     assert server.options["preconditions"] == {"uid": "u", "resourceVersion": "7"}
     assert server.options["gracePeriodSeconds"] == 30
 
 
-async def test_of_one_that_is_gone_there_is_nothing_to_delete() -> None:
-    assert await effects(Server(404)).delete_pod(POD, STATE) is False
+async def test_the_delete_of_a_pod_that_is_gone_deletes_nothing() -> None:
+    assert await writes(Server(404)).delete_pod(POD, STATE) is False
 
 
-async def test_one_that_changed_meanwhile_is_looked_at_again() -> None:
+async def test_a_conflict_is_raised_so_that_the_pod_is_read_again() -> None:
     with pytest.raises(ApiError, match="409"):
-        await effects(Server(409)).delete_pod(POD, STATE)
+        await writes(Server(409)).delete_pod(POD, STATE)

@@ -1,12 +1,12 @@
-"""Who else holds a victim that has ended is said after a few seconds, and again once a minute, never more often."""
+"""Other finalizers on an ended victim are reported after a few seconds, then once a minute."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.deletion_wait import DeletionWait
 
 HELD = msgspec.convert(
@@ -23,15 +23,16 @@ HELD = msgspec.convert(
 )
 
 
-def test_other_cleaners_are_named_again_each_minute_however_often_it_is_looked() -> None:
-    now, told = 0.0, list[float]()
-    tools: Any = SimpleNamespace(
-        settings=OperatorSettings(identity="a"),
-        clock=SimpleNamespace(monotonic=lambda: now),
-        announcer=SimpleNamespace(announce=lambda *_: told.append(now)),
+def test_finalizers_of_others_are_reported_once_a_minute() -> None:
+    now, reported_at = 0.0, list[float]()
+    recorder: Any = SimpleNamespace(event=lambda *_: reported_at.append(now))
+    deletion_wait = DeletionWait(
+        recorder,
+        Clock(monotonic=lambda: now),
+        resync_seconds=30.0,
+        cleanup_ceiling_seconds=300.0,
     )
-    ending = DeletionWait(tools)
     for second in range(185):
         now = float(second)
-        assert ending.report_finalizers(HELD) > 0
-    assert told == [3, 63, 123, 183]
+        assert deletion_wait.report_finalizers(HELD) > 0
+    assert reported_at == [3, 63, 123, 183]

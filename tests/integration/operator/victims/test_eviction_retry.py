@@ -1,4 +1,4 @@
-"""What the API server answers to an eviction, and what that means for a victim at its ceiling."""
+"""The API server's answers to an eviction, and what they mean for a victim at its ceiling."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.eviction_retry import EvictionRetry
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
@@ -32,25 +33,22 @@ REFUSED = ApiError(403, "Forbidden", "another webhook says no")
 
 @dataclass
 class World:
-    """An API server that gives one answer, so many seconds after the victim was asked for; the ceiling is 1,800."""
+    """An API server with one answer, `seconds` after the request; the ceiling is 1,800 s."""
 
     error: ApiError | None
     seconds: float
     told: list[str] = field(default_factory=list)
 
     def evicting(self) -> EvictionRetry:
-        tools: Any = SimpleNamespace(
-            clock=Clock(now=lambda: after(self.seconds), monotonic=lambda: 0.0),
-            policy=SimpleNamespace(current=PolicySettings()),
-            **dict.fromkeys(("effects", "announcer"), self),
-        )
-        return EvictionRetry(cast("Tools", tools))
+        clock = Clock(now=lambda: after(self.seconds), monotonic=lambda: 0.0)
+        policy: Any = SimpleNamespace(current=PolicySettings())
+        return EvictionRetry(cast("Writes", self), policy, cast("EventRecorder", self), clock)
 
-    async def evict(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002 - the effects' interface
+    async def evict_pod(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002 - the interface of the writes
         if self.error is not None:
             raise self.error
 
-    def announce(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+    def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the recorder's interface
         self.told.append(f"{reason}: {note}")
 
 
@@ -69,7 +67,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("error", "want"), ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("seconds", [10.0, 1800.0])
-def test_what_holds_a_victim(error: ApiError, seconds: float, *, want: bool) -> None:
+def test_which_answers_block_an_eviction(error: ApiError, seconds: float, *, want: bool) -> None:
     evicting = World(error, seconds).evicting()
     assert not evicting.is_blocked
     pause = asyncio.run(evicting.evict(POD, DRAINED))
@@ -79,10 +77,8 @@ def test_what_holds_a_victim(error: ApiError, seconds: float, *, want: bool) -> 
     assert (pause == 0) is (want and seconds == 1800)
 
 
-def test_an_api_server_that_stays_busy_a_minute_beyond_the_ceiling_holds_it_whatever_time_it_asks_for() -> (
-    None
-):
-    """Another project's webhook on evictions may answer like one, for ever."""
+def test_a_busy_api_server_blocks_the_eviction_a_minute_past_the_ceiling() -> None:
+    """The webhook of another project may answer like a busy API server, forever."""
     world = World(
         ApiError(429, "TooManyRequests", "admission webhook denied the request", 10**6), 1800
     )
@@ -94,8 +90,10 @@ def test_an_api_server_that_stays_busy_a_minute_beyond_the_ceiling_holds_it_what
     assert evicting.is_blocked
 
 
-def test_what_was_held_is_not_once_it_was_let_go_or_nobody_answered() -> None:
-    """Without this, one that goes, or that was last tried before an outage, would be stood down for what was said long before."""
+def test_an_eviction_is_no_longer_blocked_after_a_success_or_an_outage() -> None:
+    """Without this, an old answer would cancel an eviction that succeeded since, or one that
+    was last tried before an outage.
+    """
     world = World(BUDGET, 1800)
     evicting = world.evicting()
     asyncio.run(evicting.evict(POD, DRAINED))
@@ -112,7 +110,7 @@ def test_what_was_held_is_not_once_it_was_let_go_or_nobody_answered() -> None:
     assert not evicting.is_blocked
 
 
-def test_it_is_not_asked_again_beyond_the_ceiling_where_a_delete_follows() -> None:
+def test_the_eviction_api_is_not_called_past_the_ceiling_if_a_delete_follows() -> None:
     assert asyncio.run(World(BUSY, 1800).evicting().evict(POD, ASKED)) == 0
 
 
@@ -123,23 +121,26 @@ def test_a_wait_ends_at_the_ceiling(state: Eviction) -> None:
     assert pause == pytest.approx(0.1)
 
 
-def test_it_is_said_what_follows_and_when() -> None:
+def test_the_event_says_what_follows_and_when() -> None:
     notes = []
     for state in (ASKED, DRAINED):
         world = World(BUDGET, 10)
         asyncio.run(world.evicting().evict(POD, state))
         notes += world.told
     assert notes == [
-        "WaitingForBudget: not evicted yet, at 12:30:00Z at the latest: db needs 2 healthy pods",
-        "WaitingForBudget: not evicted yet, and stays if it is not by 12:30:00Z: db needs 2 healthy pods",
+        f"WaitingForBudget: not evicted yet; {then}: db needs 2 healthy pods"
+        for then in (
+            "the pod is deleted at 12:30:00Z at the latest",
+            "the eviction is cancelled if it is still blocked at 12:30:00Z",
+        )
     ]
 
 
 @pytest.mark.parametrize("status", [409, 418, 451, 501, 503, 504])
-def test_a_word_that_nobody_else_uses_for_no_holds_it_a_minute_beyond_the_ceiling(
+def test_an_unknown_refusal_blocks_the_eviction_a_minute_past_the_ceiling(
     status: int,
 ) -> None:
-    """A validating webhook chooses the code of its refusal, above 399, by itself."""
+    """A validating webhook may choose any status above 399 for its refusal."""
     refused = ApiError(status, "", "admission webhook denied the request")
     with pytest.raises(ApiError):
         asyncio.run(World(refused, 1859.9).evicting().evict(POD, DRAINED))
@@ -149,7 +150,7 @@ def test_a_word_that_nobody_else_uses_for_no_holds_it_a_minute_beyond_the_ceilin
 
 
 @pytest.mark.parametrize("status", [0, 404])
-def test_where_nobody_answers_or_the_pod_is_gone_nothing_is_held(status: int) -> None:
+def test_an_outage_or_a_pod_that_is_gone_blocks_no_eviction(status: int) -> None:
     evicting = World(ApiError(status, "", "no"), 10**6).evicting()
     with pytest.raises(ApiError):
         asyncio.run(evicting.evict(POD, DRAINED))

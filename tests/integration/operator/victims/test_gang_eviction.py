@@ -1,7 +1,7 @@
-"""Gangs on an API server that is counted call by call: one look for a decision, none for a pod that goes alone."""
+"""Gangs on an API server that counts calls: one list for a decision, none without a gang."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +13,12 @@ import pytest
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_operator.victims.gang_eviction import GangEviction
 from reprieve_operator.victims.gang_registry import GangRegistry
 from reprieve_policy import keys
@@ -36,26 +37,17 @@ BEGUN = an_eviction().build()
 
 @dataclass
 class Said:
-    """What would be Events."""
+    """Records the reasons of Events."""
 
     reasons: list[str] = field(default_factory=list)
 
-    def announce(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+    def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the recorder's interface
         self.reasons.append(reason)
 
 
 @dataclass
-class FakeTools:
-    """Of a keeper's tools, those that finding a gang takes."""
-
-    announcer: Said
-    clock: Clock
-    effects: Writes
-
-
-@dataclass
 class Running:
-    """The gangs of a term, and all that they meet."""
+    """The gang registry of a term, and its collaborators."""
 
     stub: StubApi
     said: Said
@@ -65,13 +57,13 @@ class Running:
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
 
     def calls(self, verb: str) -> float:
-        """Return how many calls were counted that worked."""
+        """Return how many successful calls were counted."""
         found = self.metrics.registry.get_sample_value(
             "reprieve_api_calls_total", {"verb": verb, "outcome": "ok"}
         )
         return found or 0
 
-    async def muster(self, document: Any, state: Eviction = BEGUN) -> GangEviction | None:
+    async def find(self, document: Any, state: Eviction = BEGUN) -> GangEviction | None:
         return await self.gangs.find_eviction(a_pod_of(document), state)
 
 
@@ -85,9 +77,14 @@ async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> Asyn
         clock = Clock(
             now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds
         )
-        effects = Writes(api, CallLimiter(32), cast("LeaderElection", None), running.metrics, clock)
-        tools = cast("Tools", FakeTools(said, clock, effects))
-        running.gangs = GangRegistry(tools, lambda pod, _: reached.append(pod.metadata.name or ""))
+        writes = Writes(api, CallLimiter(32), cast("LeaderElection", None), running.metrics, clock)
+        running.gangs = GangRegistry(
+            writes,
+            cast("EventRecorder", said),
+            clock,
+            cast("Callable[[], VictimAssessor]", None),
+            lambda pod, _: reached.append(pod.metadata.name or ""),
+        )
         yield running
 
 
@@ -112,37 +109,37 @@ def a_pod_of(document: Any) -> VictimPod:
 
 
 @pytest.mark.parametrize("labels", [{}, {keys.JOB: "train"}])
-def test_a_pod_that_goes_alone_costs_no_call(tmp_path: Path, labels: dict[str, str]) -> None:
+def test_a_pod_without_a_gang_costs_no_call(tmp_path: Path, labels: dict[str, str]) -> None:
     async def run() -> None:
         async with gangs_of(tmp_path) as running:
-            assert await running.muster(a_document("a", labels=labels)) is None
+            assert await running.find(a_document("a", labels=labels)) is None
             assert not running.stub.calls
 
     asyncio.run(run())
 
 
-def test_however_many_are_marked_at_once_the_gang_is_looked_at_once(tmp_path: Path) -> None:
+def test_a_gang_is_listed_once_however_many_of_its_pods_are_marked(tmp_path: Path) -> None:
     async def run() -> None:
         documents = [a_document(name) for name in "abc"] + [
             a_document("d", "other"),
             a_document("e", ""),
         ]
         async with gangs_of(tmp_path, *documents) as running:
-            found = await asyncio.gather(*(running.muster(document) for document in documents[:3]))
-            (muster,) = {id(one): one for one in found}.values()
-            assert muster is not None
+            found = await asyncio.gather(*(running.find(document) for document in documents[:3]))
+            (gang_eviction,) = {id(one): one for one in found}.values()
+            assert gang_eviction is not None
             assert running.stub.calls[TEAM] == 1
-            assert (muster.pod_count, muster.is_in_progress) == (3, False)
+            assert (gang_eviction.pod_count, gang_eviction.is_in_progress) == (3, False)
             assert running.calls("list") == 1
             assert running.reached == []
-            running.gangs.start(muster)
-            running.gangs.start(muster)
+            running.gangs.start(gang_eviction)
+            running.gangs.start(gang_eviction)
             assert running.reached == ["a", "b", "c"]
 
     asyncio.run(run())
 
 
-def test_a_gang_that_is_too_large_is_counted_once_a_minute_and_its_pods_go_alone(
+def test_a_gang_that_is_too_large_is_listed_once_a_minute_and_its_pods_are_evicted_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disruption, "MAX_MEMBERS", 2)
@@ -150,24 +147,24 @@ def test_a_gang_that_is_too_large_is_counted_once_a_minute_and_its_pods_go_alone
     async def run() -> None:
         documents = [a_document(name) for name in "abc"]
         async with gangs_of(tmp_path, *documents) as running:
-            assert [await running.muster(document) for document in documents] == [None, None, None]
+            assert [await running.find(document) for document in documents] == [None, None, None]
             assert (running.stub.calls[TEAM], running.said.reasons) == (1, ["GangTooLarge"])
             running.seconds = 60.0
-            assert await running.muster(documents[0]) is None
+            assert await running.find(documents[0]) is None
             assert running.stub.calls[TEAM] == 2
 
     asyncio.run(run())
 
 
-def test_one_namespaces_gangs_do_not_keep_anothers_from_being_found(tmp_path: Path) -> None:
+def test_the_gangs_of_one_namespace_do_not_delay_those_of_another(tmp_path: Path) -> None:
     other = TEAM.replace("team", "other")
 
     async def run() -> None:
         async with gangs_of(tmp_path) as running:
             running.stub.lists_released.clear()
             documents = [a_document(f"pod-{number}", f"gang-{number}") for number in range(8)]
-            tasks = [asyncio.create_task(running.muster(document)) for document in documents]
-            tasks.append(asyncio.create_task(running.muster(a_document("pod", namespace="other"))))
+            tasks = [asyncio.create_task(running.find(document)) for document in documents]
+            tasks.append(asyncio.create_task(running.find(a_document("pod", namespace="other"))))
             await until(lambda: running.stub.calls[other] > 0)
             running.stub.lists_released.set()
             await asyncio.gather(*tasks)
@@ -184,56 +181,60 @@ NATIVE = {
 
 
 @pytest.mark.parametrize(("group", "is_whole"), NATIVE.values(), ids=NATIVE)
-def test_a_native_group_is_asked(tmp_path: Path, group: Any, *, is_whole: bool) -> None:
+def test_a_native_group_decides_whether_it_is_evicted_as_a_unit(
+    tmp_path: Path, group: Any, *, is_whole: bool
+) -> None:
     async def run() -> None:
         documents = [a_document(name, native=True) for name in "ab"]
         async with gangs_of(
             tmp_path, *documents, groups={"train": group} if group else {}
         ) as running:
-            found = await running.muster(documents[0])
+            found = await running.find(documents[0])
             assert (found is not None) is is_whole
             assert running.stub.calls[f"{GROUPS}/train"] == 1
 
     asyncio.run(run())
 
 
-def test_a_group_that_is_served_only_later_counts_from_then_on(tmp_path: Path) -> None:
+def test_a_native_group_counts_once_its_type_is_served(tmp_path: Path) -> None:
     async def run() -> None:
         group = {"train": {"spec": {"disruptionMode": {"all": {}}}}}
         documents = [a_document(name, native=True) for name in "ab"]
         async with gangs_of(tmp_path, *documents, groups=group) as running:
             running.stub.absent.add(f"{GROUPS}/train")
-            assert await running.muster(documents[0]) is None
+            assert await running.find(documents[0]) is None
             # One question for a decision, and no look at who else there is.
             assert running.stub.calls == {f"{GROUPS}/train": 1}
             running.stub.absent.clear()
-            found = await running.muster(documents[0])
+            found = await running.find(documents[0])
             assert found is not None
             assert found.pod_count == 2
 
     asyncio.run(run())
 
 
-def test_what_was_decided_of_a_native_group_is_not_asked_again(tmp_path: Path) -> None:
+def test_the_mode_of_a_native_group_is_not_read_again_for_a_written_decision(
+    tmp_path: Path,
+) -> None:
     async def run() -> None:
         resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
         async with gangs_of(tmp_path, a_document("a", native=True)) as running:
-            assert await running.muster(a_document("a", native=True), resumed) is not None
+            assert await running.find(a_document("a", native=True), resumed) is not None
             assert running.stub.calls[f"{GROUPS}/train"] == 0
 
     asyncio.run(run())
 
 
-def test_an_api_server_that_fails_is_not_taken_for_a_gang_of_nobody(tmp_path: Path) -> None:
+def test_a_failed_list_is_not_taken_for_an_empty_gang(tmp_path: Path) -> None:
     async def run() -> None:
         async with gangs_of(tmp_path, a_document("a")) as running:
             running.stub.is_failing = True
             with pytest.raises(ApiError):
-                await running.muster(a_document("a"))
+                await running.find(a_document("a"))
             with pytest.raises(ApiError):
-                await running.muster(a_document("b", native=True))
+                await running.find(a_document("b", native=True))
             running.stub.is_failing = False
-            assert await running.muster(a_document("a")) is not None
+            assert await running.find(a_document("a")) is not None
 
     asyncio.run(run())
 
@@ -242,19 +243,19 @@ def told(phase: Phase) -> Eviction:
     return an_eviction().in_phase(phase).build()
 
 
-def test_a_mark_that_comes_while_a_gang_is_taken_back_waits_until_that_is_done(
+def test_a_new_mark_waits_until_the_cancellation_of_its_gang_is_done(
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
         documents = [a_document(name) for name in "ab"]
         async with gangs_of(tmp_path, *documents) as running:
-            first = await running.muster(documents[0])
+            first = await running.find(documents[0])
             assert first is not None
             for uid in "ab":
                 first.add_member(uid, lambda: None)
             first.on_state_written("a", told(Phase.CANCELLED))
             first.remove_member("a")
-            again = asyncio.create_task(running.muster(documents[0]))
+            again = asyncio.create_task(running.find(documents[0]))
             await asyncio.sleep(0)
             resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
             first.remove_member("b")
@@ -262,42 +263,46 @@ def test_a_mark_that_comes_while_a_gang_is_taken_back_waits_until_that_is_done(
             second = await again
             assert second is not None
             assert second is not first
-            assert await running.muster(documents[1], resumed) is second
+            assert await running.find(documents[1], resumed) is second
 
     asyncio.run(run())
 
 
-def a_muster(*uids: str) -> tuple[GangEviction, list[str]]:
+def a_gang_eviction(*uids: str) -> tuple[GangEviction, list[str]]:
     pods = {uid: a_pod_of(a_document(uid)) for uid in uids}
-    roll = disruption.decide_gang("train", BEGUN, map(pod_state.member_of, pods.values()))
-    muster, woken = GangEviction("train", roll, pods), cast("list[str]", [])
+    decision = disruption.decide_gang("train", BEGUN, map(pod_state.member_of, pods.values()))
+    gang_eviction, woken = GangEviction("train", decision, pods), cast("list[str]", [])
     for uid in uids:
-        muster.add_member(uid, lambda uid=uid: woken.append(uid))
-    return muster, woken
+        gang_eviction.add_member(uid, lambda uid=uid: woken.append(uid))
+    return gang_eviction, woken
 
 
-def test_all_are_woken_when_the_last_has_answered_and_not_before() -> None:
-    muster, woken = a_muster("a", "b", "c")
-    muster.on_state_written("a", told(Phase.SETTLED))
-    muster.on_state_written("b", told(Phase.CHECKPOINTING))
-    muster.remove_member("b")
-    assert (woken, muster.may_terminate("a"), muster.may_terminate("c")) == ([], False, True)
-    muster.on_state_written("c", told(Phase.SAVED))
+def test_all_members_are_woken_when_the_last_has_answered() -> None:
+    gang_eviction, woken = a_gang_eviction("a", "b", "c")
+    gang_eviction.on_state_written("a", told(Phase.SETTLED))
+    gang_eviction.on_state_written("b", told(Phase.CHECKPOINTING))
+    gang_eviction.remove_member("b")
+    assert (woken, gang_eviction.may_terminate("a"), gang_eviction.may_terminate("c")) == (
+        [],
+        False,
+        True,
+    )
+    gang_eviction.on_state_written("c", told(Phase.SAVED))
     assert sorted(woken) == ["a", "c"]
-    assert muster.may_terminate("a")
-    assert not muster.accepts_members
+    assert gang_eviction.may_terminate("a")
+    assert not gang_eviction.accepts_members
 
 
-def test_once_all_have_answered_nobody_takes_it_back_for_all() -> None:
-    muster, _ = a_muster("a", "b")
-    muster.on_state_written("a", told(Phase.SETTLED))
-    muster.on_state_written("b", told(Phase.TERMINATING))
-    muster.on_state_written("a", told(Phase.CANCELLED))
-    assert not muster.is_cancelled
+def test_a_cancellation_after_all_have_answered_cancels_no_other_pod() -> None:
+    gang_eviction, _ = a_gang_eviction("a", "b")
+    gang_eviction.on_state_written("a", told(Phase.SETTLED))
+    gang_eviction.on_state_written("b", told(Phase.TERMINATING))
+    gang_eviction.on_state_written("a", told(Phase.CANCELLED))
+    assert not gang_eviction.is_cancelled
 
 
-def test_what_one_takes_back_wakes_all() -> None:
-    muster, woken = a_muster("a", "b")
-    muster.on_state_written("b", told(Phase.CANCELLED))
-    assert muster.is_cancelled
+def test_a_cancellation_wakes_all_members() -> None:
+    gang_eviction, woken = a_gang_eviction("a", "b")
+    gang_eviction.on_state_written("b", told(Phase.CANCELLED))
+    assert gang_eviction.is_cancelled
     assert sorted(woken) == ["a", "b"]

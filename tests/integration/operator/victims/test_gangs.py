@@ -1,4 +1,4 @@
-"""The operator's count of gangs: reads what changed and nothing else, says each thing once, forgets what is gone."""
+"""The divergence monitor: reads only what changed, reports once, forgets what is gone."""
 
 import json
 from collections.abc import AsyncIterator
@@ -36,25 +36,25 @@ Said = tuple[str, str, str]
 
 @dataclass
 class Count:
-    """A count, the API server that it reads, and what it said and wrote."""
+    """A monitor, the API server that it reads, its Events and its writes."""
 
     stub: StubApi
-    census: DivergenceMonitor
+    monitor: DivergenceMonitor
     told: list[Said]
     written: list[Any]
     refusal: list[ApiError]
 
     async def sweep(self, *pods: PodBuilder, **status: str) -> list[Said]:
-        """Show the metadata of pods as a sweep does, and return what is said of them."""
+        """Pass the metadata of pods on as a resync does, and return the Events."""
         self.stub.collections[PODS] = {
             str(number): as_json(pod, status) for number, pod in enumerate(pods)
         }
         for document in self.stub.collections[PODS].values():
-            self.census.add_pod(
+            self.monitor.add_pod(
                 msgspec.convert({"metadata": document["metadata"]}, VersionedObject).metadata
             )
         self.told.clear()
-        await self.census.check_changed_namespaces()
+        await self.monitor.check_changed_namespaces()
         return list(self.told)
 
     @property
@@ -63,7 +63,7 @@ class Count:
 
 
 @dataclass
-class _Effects:
+class _Writes:
     written: list[Any]
     refusal: list[ApiError] = field(default_factory=list)
 
@@ -83,20 +83,20 @@ async def counting(
     async with stub_api(directory, collections=known) as (stub, api):
         stub.lists_released.set()
         told: list[Said] = []
-        effects = _Effects([])
+        writes = _Writes([])
 
         def announce(about: ObjectReference, reason: str, note: str) -> None:
             told.append((about.name, reason, note))
 
-        census = DivergenceMonitor(
+        monitor = DivergenceMonitor(
             api,
-            cast("Writes", effects),
-            cast("EventRecorder", SimpleNamespace(announce=announce)),
+            cast("Writes", writes),
+            cast("EventRecorder", SimpleNamespace(event=announce)),
             cast("PolicySource", SimpleNamespace(current=PolicySettings())),
-            cast("NamespacePolicies", SimpleNamespace(of=lambda _: policy or NamespacePolicy())),
+            cast("NamespacePolicies", SimpleNamespace(get=lambda _: policy or NamespacePolicy())),
             SimpleNamespace(now=lambda: NOW),  # type: ignore[arg-type]  # the part of a clock that is asked
         )
-        yield Count(stub, census, told, effects.written, effects.refusal)
+        yield Count(stub, monitor, told, writes.written, writes.refusal)
 
 
 def as_json(pod: PodBuilder, status: dict[str, str]) -> Any:
@@ -124,18 +124,18 @@ def native(name: str, priority: int) -> PodBuilder:
     )
 
 
-async def test_a_gang_that_does_not_agree_is_told_once_and_counted_until_it_does(tmp_path: Path):
+async def test_a_diverging_gang_is_reported_once_and_counted_until_it_agrees(tmp_path: Path):
     async with counting(tmp_path) as count:
         differing = member("p2").in_class(5)
         assert await count.sweep(member("p1"), differing) == [("p2", "GangDiverges", DIFFERS)]
-        assert count.census.count_diverging() == 1
+        assert count.monitor.count_diverging() == 1
         assert await count.sweep(member("p1"), differing, member("p3")) == []
-        assert count.census.count_diverging() == 1
+        assert count.monitor.count_diverging() == 1
         assert await count.sweep(member("p1"), member("p3")) == []
-        assert count.census.count_diverging() == 0
+        assert count.monitor.count_diverging() == 0
 
 
-async def test_what_did_not_change_is_not_read_again(tmp_path: Path):
+async def test_an_unchanged_namespace_is_not_read_again(tmp_path: Path):
     async with counting(tmp_path) as count:
         pods = (member("p1"), member("p2"))
         await count.sweep(*pods)
@@ -153,7 +153,7 @@ async def test_a_namespace_without_gangs_is_never_read(tmp_path: Path):
         assert (count.reads, count.stub.calls[CLASSES]) == (0, 0)
 
 
-async def test_where_enforcement_is_off_nothing_is_said(tmp_path: Path):
+async def test_nothing_is_reported_if_enforcement_is_off(tmp_path: Path):
     async with counting(tmp_path, policy=NamespacePolicy(enforcement="off")) as count:
         assert await count.sweep(member("p1"), member("p2").in_class(5)) == []
         assert count.reads == 0
@@ -163,17 +163,17 @@ async def test_a_namespace_that_is_gone_is_forgotten(tmp_path: Path):
     async with counting(tmp_path) as count:
         await count.sweep(member("p1"), member("p2").in_class(5))
         await count.sweep()
-        assert count.census.count_diverging() == 0
-        assert len(count.census._checked_fingerprints) == 0
+        assert count.monitor.count_diverging() == 0
+        assert len(count.monitor._checked_hashes) == 0
 
 
-async def test_pods_that_have_ended_or_are_leaving_are_no_part_of_it(tmp_path: Path):
+async def test_ended_and_terminating_pods_do_not_count(tmp_path: Path):
     async with counting(tmp_path) as count:
         assert await count.sweep(member("p1"), member("p2").in_class(5), phase="Succeeded") == []
         assert await count.sweep(member("p1"), member("p2").in_class(5).being_deleted()) == []
 
 
-async def test_a_read_that_fails_is_made_again(tmp_path: Path):
+async def test_a_failed_read_is_repeated(tmp_path: Path):
     async with counting(tmp_path) as count:
         pods = (member("p1"), member("p2").in_class(5))
         count.stub.is_failing = True
@@ -183,7 +183,7 @@ async def test_a_read_that_fails_is_made_again(tmp_path: Path):
         assert len(await count.sweep(*pods)) == 1
 
 
-async def test_pods_of_another_priority_are_a_condition_of_their_group(tmp_path: Path):
+async def test_pods_of_another_priority_set_a_condition_of_their_group(tmp_path: Path):
     async with counting(tmp_path, a_group()) as count:
         await count.sweep(native("p1", 0), native("p2", 9))
         ((path, version, (condition,)),) = count.written
@@ -200,7 +200,7 @@ async def test_pods_of_another_priority_are_a_condition_of_their_group(tmp_path:
         }
 
 
-async def test_groups_that_are_not_served_cost_one_question_a_sweep_and_count_once_they_are(
+async def test_groups_that_are_not_served_cost_one_call_a_resync_and_count_once_they_are(
     tmp_path: Path,
 ):
     async with counting(tmp_path, a_group()) as count:
@@ -217,14 +217,14 @@ async def test_groups_that_are_not_served_cost_one_question_a_sweep_and_count_on
         assert condition["status"] == "True"
 
 
-async def test_a_group_whose_last_pod_went_says_so(tmp_path: Path):
+async def test_the_condition_changes_when_the_last_pod_of_a_group_is_gone(tmp_path: Path):
     async with counting(tmp_path, a_group(conditions=[TRUE])) as count:
         await count.sweep()
         ((_, _, (condition,)),) = count.written
         assert (condition["status"], condition["reason"]) == ("False", "PodsMatch")
 
 
-async def test_a_group_that_somebody_else_changed_is_written_in_the_next_sweep(tmp_path: Path):
+async def test_a_group_that_another_client_changed_is_written_in_the_next_resync(tmp_path: Path):
     async with counting(tmp_path, a_group()) as count:
         count.refusal.append(ApiError(409, "Conflict", "changed"))
         await count.sweep(native("p1", 9))
@@ -233,7 +233,7 @@ async def test_a_group_that_somebody_else_changed_is_written_in_the_next_sweep(t
         assert len(count.written) == 1
 
 
-async def test_a_write_that_fails_hides_no_other_and_is_tried_again(tmp_path: Path):
+async def test_a_failed_write_prevents_no_other_and_is_repeated(tmp_path: Path):
     async with counting(tmp_path, a_group()) as count:
         count.refusal.append(ApiError(500, "InternalError", "x"))
         await count.sweep(native("p1", 9), member("p2"))
@@ -242,7 +242,7 @@ async def test_a_write_that_fails_hides_no_other_and_is_tried_again(tmp_path: Pa
         assert len(count.written) == 1
 
 
-async def test_a_group_without_pods_or_whose_pods_match_says_nothing(tmp_path: Path):
+async def test_a_group_without_pods_or_with_equal_pods_gets_no_condition(tmp_path: Path):
     async with counting(
         tmp_path, a_group(), a_group("empty"), a_group("without", priority=None)
     ) as count:

@@ -1,5 +1,6 @@
-"""Who was told what, over real HTTP on loopback, with a keeper: no answer to an earlier eviction ends a victim of this one, and
-no workload that lost what it was told is left without being told again.
+"""Hints and answers over real HTTP on loopback, with a reconciler.
+
+No answer to an earlier eviction ends this one, and a workload that lost its hint gets it again.
 """
 
 import asyncio
@@ -15,9 +16,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from reprieve_agent import exchange
-from reprieve_agent.desk import CheckpointHandler
-from reprieve_agent.mailbox import RequestFiles
+from reprieve_agent import http_message
+from reprieve_agent.handler import CheckpointHandler
+from reprieve_agent.request_files import RequestFiles
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.endpoints import HttpEndpoint
 from reprieve_operator.checkpointing.http_transport import HttpTransport
@@ -26,8 +27,11 @@ from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.replacements.bare_pods import BarePodController
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.context import Tools
+from reprieve_operator.victims.build import build_registry
+from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy import keys
@@ -52,23 +56,23 @@ ID = "this"
 
 
 def named(answer: Json) -> Json:
-    """With the id of the eviction that it is told of."""
+    """Return the answer with the id of the requested eviction."""
     return {**answer, "id": ID}
 
 
 def saying(*answers: Json) -> Answers:
-    """One after another; the last for ever."""
+    """Return the answers one after another; the last one forever."""
     return itertools.chain(answers[:-1], itertools.repeat(answers[-1]))
 
 
 @dataclass
 class Workload:
-    """What it says to each POST and to each GET: a document, or a status."""
+    """Answers each POST and each GET with a document or a status."""
 
     posts: Answers
     gets: Answers
     attempts: list[int] = field(default_factory=list)
-    """Of each hint."""
+    """The attempt number of each hint."""
     looks: int = 0
     heard: str = ID
 
@@ -98,23 +102,23 @@ class Behind:
         body = await request.read()
         if request.method == "POST":
             self.attempts.append(json.loads(body)["attempt"])
-        said = self.desk.handle(exchange.HttpRequest(request.method, body))
+        said = self.desk.handle(http_message.HttpRequest(request.method, body))
         return web.Response(status=said.status, body=said.body)
 
 
 @dataclass
 class Cluster:
-    """Takes every write, and ends no pod."""
+    """Accepts every write, and deletes no pod."""
 
     states: list[Eviction] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
-    are_many: bool = False
+    is_busy: bool = False
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
-    keepers: ReconcilerRegistry | None = None
+    registry: ReconcilerRegistry | None = None
 
-    async def read(self, *_: object) -> VictimPod | None:
-        assert self.keepers is not None
-        return self.keepers.pod("uid")
+    async def read_pod(self, *_: object) -> VictimPod | None:
+        assert self.registry is not None
+        return self.registry.pod("uid")
 
     async def write_state(
         self, pod: VictimPod, state: Eviction, *_: object, **__: bool
@@ -122,7 +126,7 @@ class Cluster:
         self.states.append(state)
         return with_state(pod, state)
 
-    async def write_disruption(self, pod: VictimPod, state: Eviction) -> VictimPod:
+    async def write_disruption_target(self, pod: VictimPod, state: Eviction) -> VictimPod:
         self.states.append(state)
         await self.may_end.wait()
         return pod
@@ -133,7 +137,7 @@ class Cluster:
 
     @property
     def end(self) -> Checkpoint | None:
-        """What was saved, once the victim is to go."""
+        """The checkpoint, once the victim is in phase TERMINATING."""
         return next(
             (state.checkpoint for state in self.states if state.phase is Phase.TERMINATING), None
         )
@@ -166,7 +170,7 @@ def a_pod(port: int, state: Eviction | None = None) -> VictimPod:
 
 
 def hinted(**fields: Any) -> Eviction:
-    """Return what another operator wrote down before it was killed."""
+    """Return the state that another operator wrote before it was killed."""
     clock = Clock()
     deadline = clock.now().replace(year=clock.now().year + 1)
     state = an_eviction().hinted(deadline=deadline).build()
@@ -178,38 +182,40 @@ Play = Callable[..., Awaitable[Cluster]]
 
 @pytest.fixture
 async def play() -> AsyncIterator[Play]:
-    """Have an operator take up a victim, in the state in which it finds it."""
+    """Start an operator on a victim in the given state."""
     closing: list[Callable[[], Awaitable[None]]] = []
 
     async def play(workload: Workload | Behind, state: Eviction | None = None) -> Cluster:
         runner = web.ServerRunner(web.Server(workload.handle), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        cluster, lines = Cluster(), CheckpointClient({HttpEndpoint: HttpTransport})
-        announcer: Any = SimpleNamespace(
-            announce=lambda _, reason, *__, **___: cluster.events.append(reason)
+        cluster, client = Cluster(), CheckpointClient({HttpEndpoint: HttpTransport})
+        recorder: Any = SimpleNamespace(
+            event=lambda _, reason, *__, **___: cluster.events.append(reason)
         )
-        namespaces: Any = SimpleNamespace(of=lambda _: NamespacePolicy())
+        namespaces: Any = SimpleNamespace(get=lambda _: NamespacePolicy())
         settings = OperatorSettings(
             identity="a", allow_loopback_pod_ips=True, poll_interval_seconds=POLL
         )
-        tools: Any = SimpleNamespace(
+        policy: Any = SimpleNamespace(current=PolicySettings(ceiling_seconds=10**9))
+        ledger: Any = SimpleNamespace(record=lambda *_, **__: asyncio.sleep(0))
+        pod = a_pod(runner.addresses[0][1], state)
+        cluster.registry = registry = build_registry(
+            writes=cast("Writes", cluster),
+            client=client,
+            policy=policy,
+            namespaces=namespaces,
+            ledger=ledger,
+            jobs=cast("OwnerJobs", None),
+            bare_pods=cast("BarePodController", None),
+            lost_nodes=cast("LostNodeChecker", None),
+            recorder=recorder,
+            reporter=Reporter(recorder, OperatorMetrics(), namespaces),
             settings=replace(settings, resync_interval_seconds=5 * POLL),
             clock=Clock(),
-            policy=SimpleNamespace(current=PolicySettings(ceiling_seconds=10**9)),
-            namespaces=namespaces,
-            effects=cluster,
-            ledger=SimpleNamespace(record=lambda *_, **__: asyncio.sleep(0)),
-            jobs=None,
-            requeuer=None,
-            lines=lines,
-            announcer=announcer,
-            tally=Reporter(announcer, OperatorMetrics(), namespaces),
         )
-        pod = a_pod(runner.addresses[0][1], state)
-        cluster.keepers = keepers = ReconcilerRegistry(cast("Tools", tools))
-        closing.extend([keepers.close, lines.close, runner.cleanup])
-        keepers.on_pod_update(pod)
+        closing.extend([registry.close, client.close, runner.cleanup])
+        registry.on_pod_update(pod)
         return cluster
 
     yield play
@@ -217,10 +223,10 @@ async def play() -> AsyncIterator[Play]:
         await close()
 
 
-async def test_an_answer_to_the_eviction_before_ends_none_that_was_never_heard_of(
+async def test_an_answer_to_an_earlier_eviction_does_not_end_one_that_the_workload_never_learned_of(
     play: Play,
 ) -> None:
-    """The first POST reaches nobody who remembers it."""
+    """The workload does not remember the first POST."""
     workload = Workload(posts=saying(FAILS, SAVING), gets=saying(OLD, SAVING, NEW))
     cluster = await play(workload)
     await until(lambda: cluster.end)
@@ -234,7 +240,7 @@ async def test_an_answer_to_the_eviction_before_ends_none_that_was_never_heard_o
     assert cluster.end.step == 700
 
 
-async def test_an_answer_to_the_eviction_before_ends_none_of_an_operator_that_was_killed_before_the_hint(
+async def test_an_answer_to_an_earlier_eviction_does_not_count_after_a_kill_before_the_hint(
     play: Play,
 ) -> None:
     workload = Workload(posts=saying(SAVING), gets=saying(OLD, SAVING, NEW))
@@ -245,10 +251,10 @@ async def test_an_answer_to_the_eviction_before_ends_none_of_an_operator_that_wa
     assert cluster.end.step == 700
 
 
-async def test_one_that_saved_and_gives_no_id_is_asked_again_by_the_next_operator_and_says_so(
+async def test_a_saved_answer_without_an_id_is_requested_again_by_the_next_operator(
     play: Play,
 ) -> None:
-    """Between its answer and the write of that, an operator was killed."""
+    """An operator was killed between the answer and the write of it."""
     workload = Workload(posts=saying(NEW), gets=saying(NEW))
     cluster = await play(workload, hinted())
     await until(lambda: cluster.end)
@@ -257,21 +263,23 @@ async def test_one_that_saved_and_gives_no_id_is_asked_again_by_the_next_operato
     assert cluster.end.step == 700
 
 
-async def test_one_that_gives_an_id_is_believed_at_once(play: Play) -> None:
+async def test_an_answer_with_the_id_counts_at_once(play: Play) -> None:
     workload = Workload(posts=saying(FAILS), gets=saying(named(NEW)))
     cluster = await play(workload, hinted())
     await until(lambda: cluster.end)
     assert (workload.attempts, workload.looks) == ([], 1)
 
 
-async def test_one_that_never_gives_an_id_is_heard_by_whom_it_answered(play: Play) -> None:
+async def test_an_answer_without_an_id_counts_for_the_operator_that_sent_the_hint(
+    play: Play,
+) -> None:
     workload = Workload(posts=saying(SAVING), gets=saying(SAVING, SAVING, NEW))
     cluster = await play(workload)
     await until(lambda: cluster.end)
     assert (workload.attempts, workload.looks) == ([1], 3)
 
 
-async def test_and_by_the_next_operator_where_it_is_written_down_that_it_answered(
+async def test_an_answer_without_an_id_counts_for_the_next_operator_if_an_answer_was_written(
     play: Play,
 ) -> None:
     workload = Workload(posts=saying(FAILS), gets=saying(SAVING, NEW))
@@ -283,7 +291,7 @@ async def test_and_by_the_next_operator_where_it_is_written_down_that_it_answere
     assert (workload.attempts, workload.looks) == ([], 2)
 
 
-async def test_one_that_takes_no_hint_and_shows_an_old_answer_is_told_three_times_and_gains_no_time(
+async def test_a_workload_that_takes_no_hint_and_shows_an_old_answer_gets_three_and_no_more_time(
     play: Play,
 ) -> None:
     workload = Workload(posts=saying(FAILS), gets=saying(OLD))
@@ -294,7 +302,7 @@ async def test_one_that_takes_no_hint_and_shows_an_old_answer_is_told_three_time
     assert len(set(cluster.deadlines)) == 1
 
 
-async def test_a_container_that_was_started_anew_while_it_saved_is_told_again(play: Play) -> None:
+async def test_a_container_that_restarts_while_it_saves_gets_the_hint_again(play: Play) -> None:
     workload = Workload(
         posts=saying(named(SAVING)), gets=saying(named(SAVING), IDLE, IDLE, named(NEW))
     )
@@ -309,7 +317,9 @@ async def test_a_container_that_was_started_anew_while_it_saved_is_told_again(pl
 
 
 @pytest.mark.parametrize("phase", [Phase.EXTENDED, Phase.DEFERRED])
-async def test_in_whatever_phase_it_is(play: Play, phase: Phase) -> None:
+async def test_a_restarted_container_gets_the_hint_again_in_every_phase(
+    play: Play, phase: Phase
+) -> None:
     workload = Workload(
         posts=saying(named(SAVING)),
         gets=saying(IDLE, {"state": "saved", "id": "other"}, named(NEW)),
@@ -321,7 +331,7 @@ async def test_in_whatever_phase_it_is(play: Play, phase: Phase) -> None:
     assert cluster.states[0] == replace(state, phase=phase, answered_at=state.hinted_at, attempt=2)
 
 
-async def test_one_that_knows_of_nothing_once_is_not_told_again(play: Play) -> None:
+async def test_a_single_idle_answer_does_not_repeat_the_hint(play: Play) -> None:
     gets = saying(IDLE, named(SAVING), IDLE, named(SAVING), named(NEW))
     workload = Workload(posts=saying(named(SAVING)), gets=gets)
     cluster = await play(workload)
@@ -329,8 +339,8 @@ async def test_one_that_knows_of_nothing_once_is_not_told_again(play: Play) -> N
     assert workload.attempts == [1]
 
 
-async def test_one_that_was_started_anew_and_gives_no_id_then_is_told_again(play: Play) -> None:
-    """What it found on its disk may be of any eviction."""
+async def test_a_restarted_container_that_gives_no_id_gets_the_hint_again(play: Play) -> None:
+    """The checkpoint that it finds on its disk may be of any eviction."""
     workload = Workload(posts=saying(SAVING), gets=saying(SAVING, IDLE, OLD, NEW))
     cluster = await play(workload)
     await until(lambda: cluster.end)
@@ -339,7 +349,7 @@ async def test_one_that_was_started_anew_and_gives_no_id_then_is_told_again(play
     assert cluster.end.step == 700
 
 
-async def test_one_that_always_forgets_is_told_three_times_and_still_heard_where_it_names_this_one(
+async def test_a_workload_that_always_forgets_gets_three_hints_and_its_answer_with_the_id_counts(
     play: Play,
 ) -> None:
     gets = saying(*[IDLE] * 20, OLD, OLD, OLD, named(NEW))
@@ -354,13 +364,13 @@ async def test_one_that_always_forgets_is_told_three_times_and_still_heard_where
 
 def deliver(desk: CheckpointHandler, eviction_id: str) -> None:
     body = json.dumps({"version": 1, "id": eviction_id, "attempt": 1}).encode()
-    desk.handle(exchange.HttpRequest("POST", body))
+    desk.handle(http_message.HttpRequest("POST", body))
 
 
-async def test_a_file_with_an_answer_to_the_eviction_before_ends_none_of_this(
+async def test_a_file_with_an_answer_to_an_earlier_eviction_does_not_end_this_one(
     play: Play, tmp_path: Path
 ) -> None:
-    """That it was taken back has never reached the agent."""
+    """The cancellation of the earlier eviction never reached the agent."""
     workload = Behind(
         CheckpointHandler(RequestFiles(str(tmp_path / "request")), None, lambda *_, **__: None)
     )
@@ -375,10 +385,10 @@ async def test_a_file_with_an_answer_to_the_eviction_before_ends_none_of_this(
     assert (cluster.end.step, workload.attempts) == (700, [2])
 
 
-async def test_a_file_with_an_answer_to_this_ends_it_for_an_operator_that_follows(
+async def test_a_file_with_an_answer_to_this_eviction_counts_for_the_next_operator(
     play: Play, tmp_path: Path
 ) -> None:
-    """The agent knows what it is to, whether it says so or not."""
+    """The agent knows the eviction of the answer, even if the file does not name it."""
     workload = Behind(
         CheckpointHandler(RequestFiles(str(tmp_path / "request")), None, lambda *_, **__: None)
     )
@@ -391,7 +401,7 @@ async def test_a_file_with_an_answer_to_this_ends_it_for_an_operator_that_follow
 
 
 class Server:
-    """Keeps what it is told to change."""
+    """Records the bodies of patches."""
 
     def __init__(self) -> None:
         self.bodies: list[Json] = []
@@ -401,16 +411,14 @@ class Server:
         return a_pod(1)
 
 
-async def test_an_annotation_that_was_there_before_is_removed_with_the_first_write_and_only_then() -> (
-    None
-):
-    """At the version that was seen: what is written in between is removed too, or the write is refused."""
-    server, leader = Server(), SimpleNamespace(check=lambda: 5.0)
-    effects = Writes(
+async def test_an_earlier_answer_annotation_is_removed_with_the_first_write_only() -> None:
+    """The write is conditional on the version: an answer written meanwhile refuses it."""
+    server, leader = Server(), SimpleNamespace(require_leadership=lambda: 5.0)
+    writes = Writes(
         cast("Any", server), CallLimiter(1), cast("Any", leader), OperatorMetrics(), Clock()
     )
     for begins in (True, False):
-        await effects.write_state(a_pod(1), hinted(), None, begins=begins)
+        await writes.write_state(a_pod(1), hinted(), None, begins=begins)
     first, later = (body["metadata"] for body in server.bodies)
     assert first["annotations"][keys.CHECKPOINT_ANSWER] is None
     assert keys.CHECKPOINT_ANSWER not in later["annotations"]

@@ -1,4 +1,4 @@
-"""What is counted and told of a victim: once each, under labels of which there are few."""
+"""The metrics and Events of a victim: once each, with labels of few values."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -51,33 +51,33 @@ REFUSED = replace(
 
 @dataclass
 class World:
-    """A registry, and what is said beside it."""
+    """The metrics, and the Events that are recorded."""
 
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     policy: NamespacePolicy = field(default_factory=NamespacePolicy)
     told: list[tuple[str, bool]] = field(default_factory=list)
 
-    def announce(self, _: ObjectReference, reason: str, note: str, *, once: bool = False) -> None:
+    def event(self, _: ObjectReference, reason: str, note: str, *, once: bool = False) -> None:
         assert note
         self.told.append((reason, once))
 
-    def of(self, name: str | None) -> NamespacePolicy:
+    def get(self, name: str | None) -> NamespacePolicy:
         assert name == "team"
         return self.policy
 
-    def tally(self) -> Reporter:
+    def reporter(self) -> Reporter:
         return Reporter(cast("EventRecorder", self), self.metrics, cast("NamespacePolicies", self))
 
     def value(self, name: str, **labels: str) -> Any:
         return self.metrics.registry.get_sample_value(name, labels)
 
     def ends(self, **fields: Any) -> "World":
-        self.tally().report_deleted(POD, replace(ENDED, **fields))
+        self.reporter().report_deleted(POD, replace(ENDED, **fields))
         return self
 
     def refuses(self, phase: Phase) -> "World":
         state = replace(REFUSED, phase=phase)
-        self.tally().report_transitions(POD, LifecycleDecision(state, (Transition(phase),)))
+        self.reporter().report_transitions(POD, LifecycleDecision(state, (Transition(phase),)))
         return self
 
 
@@ -91,7 +91,7 @@ def test_a_deletion_is_counted_by_namespace_and_cause(cause: PreemptionCause) ->
     )
 
 
-def test_one_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
+def test_a_state_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
     world = World().ends()
     assert world.value("reprieve_preemptions_total", namespace="team", reason="request") == 1
     assert world.value("reprieve_preemption_cost_count", workload_type="unsaid") is None
@@ -109,7 +109,7 @@ FAILURES = {
 @pytest.mark.parametrize(
     ("outcome", "want"), FAILURES.items(), ids=[outcome.value for outcome in FAILURES]
 )
-def test_only_lost_work_is_a_failure_and_only_silence_escalates(
+def test_only_lost_work_counts_as_a_failure_and_only_no_answer_as_an_escalation(
     outcome: CheckpointOutcome, want: tuple[int | None, int]
 ) -> None:
     world = World().ends(outcome=outcome)
@@ -133,7 +133,7 @@ def test_a_cost_is_observed_under_the_namespaces_workload_type(
 
 
 @pytest.mark.parametrize(("phase", "once"), [(Phase.REPRIEVED, False), (Phase.SPARED, True)])
-def test_a_refusal_is_counted_each_time_and_one_for_good_is_told_once(
+def test_each_refusal_is_counted_and_a_permanent_one_has_one_event(
     phase: Phase, *, once: bool
 ) -> None:
     world = World().refuses(phase).refuses(phase)
@@ -141,10 +141,10 @@ def test_a_refusal_is_counted_each_time_and_one_for_good_is_told_once(
     assert world.told == [("PreemptionRefused", once)] * 2
 
 
-def test_an_eviction_that_goes_on_is_no_refusal() -> None:
+def test_an_eviction_that_continues_is_not_counted_as_a_refusal() -> None:
     world = World()
     hinted: Eviction = replace(REFUSED, phase=Phase.HINTED, attempt=1)
-    world.tally().report_transitions(
+    world.reporter().report_transitions(
         POD, LifecycleDecision(hinted, (Transition(Phase.REQUESTED), Transition(Phase.HINTED)))
     )
     assert world.value("reprieve_preemption_refusals_total", ground="near-completion") is None
@@ -158,7 +158,7 @@ def answering(state: AnswerState, **fields: Any) -> ObservedVictim:
 
 @dataclass(frozen=True)
 class Counts:
-    """The counters of what happens on the way, and the histogram of what is saved."""
+    """The counters of transitions, and the histogram of checkpoints."""
 
     extensions: int = 0
     deferrals: int = 0
@@ -166,7 +166,7 @@ class Counts:
     requeued_by_owner: int | None = None
     saved: int = 0
     saved_within: float = 0.0
-    """Seconds of all together."""
+    """The sum of all seconds."""
 
 
 CEILING = after(PolicySettings().ceiling_seconds)
@@ -243,11 +243,13 @@ STEPS = {
 
 
 @pytest.mark.parametrize(("state", "seen", "now", "want"), STEPS.values(), ids=STEPS)
-def test_each_step_on_the_way_is_counted_once_and_as_what_it_is(
+def test_each_transition_is_counted_once_in_its_own_metric(
     state: Eviction, seen: ObservedVictim, now: datetime, want: Counts
 ) -> None:
     world = World()
-    world.tally().report_transitions(POD, machine.decide(state, seen, PLAN, PolicySettings(), now))
+    world.reporter().report_transitions(
+        POD, machine.decide(state, seen, PLAN, PolicySettings(), now)
+    )
     assert want == Counts(
         extensions=world.value("reprieve_preemption_extensions_total"),
         deferrals=world.value("reprieve_preemption_deferrals_total"),

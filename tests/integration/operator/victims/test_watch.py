@@ -15,7 +15,7 @@ WATCH = f"{ALL}?watch"
 
 
 class Told:
-    """What the watch tells."""
+    """Records what the watch delivers."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -49,13 +49,13 @@ async def watched(directory: Path, *pods: dict[str, Any]) -> AsyncIterator[tuple
 
 
 async def break_watch(stub: StubApi) -> None:
-    """Have all pods listed again: the resourceVersion to watch from is too old."""
+    """Make the watch list all pods again: its resourceVersion is too old."""
     watches = stub.calls[WATCH]
     stub.send("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
     await until(lambda: stub.calls[WATCH] > watches)
 
 
-async def test_what_is_there_and_what_changes_is_seen(tmp_path: Path) -> None:
+async def test_existing_and_changed_victims_are_delivered(tmp_path: Path) -> None:
     async with watched(tmp_path, pod("a", "1")) as (stub, told):
         stub.send("ADDED", pod("b", "2", "Pending"))
         stub.send("MODIFIED", pod("b", "2"))
@@ -64,14 +64,16 @@ async def test_what_is_there_and_what_changes_is_seen(tmp_path: Path) -> None:
         assert told.lost == []
 
 
-async def test_one_that_leaves_the_selection_is_lost_and_not_seen(tmp_path: Path) -> None:
+async def test_a_pod_that_loses_its_label_is_reported_as_deleted(tmp_path: Path) -> None:
     async with watched(tmp_path, pod("a", "1")) as (stub, told):
         stub.send("DELETED", pod("a", "1"))
         await until(lambda: bool(told.lost))
         assert (told.seen, told.lost) == (["1 Running"], ["1"])
 
 
-async def test_one_that_left_while_nobody_watched_is_lost(tmp_path: Path) -> None:
+async def test_a_pod_that_left_while_the_watch_was_interrupted_is_reported_as_deleted(
+    tmp_path: Path,
+) -> None:
     async with watched(tmp_path, pod("a", "1"), pod("b", "2")) as (stub, told):
         del stub.collections[ALL]["a"]
         await break_watch(stub)
@@ -79,7 +81,7 @@ async def test_one_that_left_while_nobody_watched_is_lost(tmp_path: Path) -> Non
         assert told.seen[2:] == ["2 Running"]
 
 
-async def test_one_whose_name_another_pod_has_taken_is_lost(tmp_path: Path) -> None:
+async def test_a_pod_whose_name_another_pod_has_is_reported_as_deleted(tmp_path: Path) -> None:
     async with watched(tmp_path, pod("a", "1")) as (stub, told):
         stub.collections[ALL]["a"] = pod("a", "9", "Pending")
         await break_watch(stub)

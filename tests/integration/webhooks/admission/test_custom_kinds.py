@@ -1,4 +1,4 @@
-"""Reviews of other projects' kinds, whatever form they have: templates found where they are listed, and nothing else read."""
+"""Reviews of other projects' kinds, of any form: only the templates at listed paths are read."""
 
 import json
 from typing import Any
@@ -15,7 +15,10 @@ from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 LABEL = "reprieve.dev/preemption-class"
 JOB_SET = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
 VOLCANO_JOB = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
-BAD = f'spec.tasks[0].template.metadata.labels[{LABEL}]: Invalid value: "11": must be between 0 and 10'
+BAD = (
+    f"spec.tasks[0].template.metadata.labels[{LABEL}]: Invalid value: "
+    '"11": must be between 0 and 10'
+)
 
 
 def a_template(preemption_class: object, **spec: Any) -> dict[str, Any]:
@@ -81,12 +84,12 @@ def test_an_update_is_read_on_both_sides() -> None:
     assert [view.labels[LABEL] for view in pod_views(found.old_object)] == ["4"]
 
 
-def test_nobodys_kind_is_nobodys_business() -> None:
+def test_a_kind_that_is_not_listed_is_not_read() -> None:
     found = parsed(a_job(a_template("11")), kind=JOB_SET | {"kind": "Other"})
     assert not review.has_rules(found)
 
 
-def test_a_kind_that_takes_our_word_for_a_name_is_nobodys_business() -> None:
+def test_a_foreign_kind_named_like_the_internal_custom_kind_is_not_read() -> None:
     found = parsed({"spec": {"template": a_template("11")}}, kind=JOB_SET | {"kind": kinds.CUSTOM})
     assert not review.has_rules(found)
 
@@ -101,7 +104,7 @@ def test_a_kind_that_an_admin_lists_is_read() -> None:
     assert classes(parsed(a_job(a_template("3")), kind=sweep, listed=listed)) == ["3"]
 
 
-def test_a_deletion_has_nothing_to_judge() -> None:
+def test_a_deletion_has_nothing_to_check() -> None:
     found = parsed(None, old=a_job(a_template("11")))
     assert not review.has_rules(found)
 
@@ -117,7 +120,7 @@ def test_an_object_of_any_form_is_an_object_without_templates(document: object) 
 @pytest.mark.parametrize(
     "inside", [b'"\xff"', b"[" * 100_000, b"nope"], ids=["not UTF-8", "too deep", "not JSON"]
 )
-def test_what_is_no_json_is_said(inside: bytes) -> None:
+def test_invalid_json_is_reported(inside: bytes) -> None:
     body = (
         json.dumps(a_review(a_job(), kind=VOLCANO_JOB))
         .encode()

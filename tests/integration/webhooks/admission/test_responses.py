@@ -206,7 +206,7 @@ async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServ
     assert again == once
 
 
-async def test_who_asks_for_the_agent_gets_one_however_often_the_pod_is_asked_about(
+async def test_a_pod_that_wants_the_agent_gets_one_however_often_it_is_reviewed(
     server: RunningServer,
 ):
     pod = a_pod(annotations={keys.CHECKPOINT_HINT: "file:///run/app/x", keys.AGENT: "enabled"})
@@ -351,7 +351,7 @@ async def test_a_fault_before_the_uid_is_known_is_500_and_counted_too(
     assert counted in (await server.get("/metrics"))[1]
 
 
-async def test_one_review_that_fails_takes_no_other_with_it(server: RunningServer):
+async def test_one_failed_review_does_not_fail_others(server: RunningServer):
     server.source.facts = Facts(priority_classes=Raising(RuntimeError("broken")))
     failing, good = (
         a_review(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "high"})),
@@ -374,7 +374,7 @@ async def test_what_could_not_be_looked_up_is_503_and_not_guessed(
     reply = await server.session.post(server.url + "/mutate", json=a_review(a_pod()))
 
     assert reply.status == 503
-    assert "what rules must know could not be read" in await reply.text()
+    assert "could not read the facts for the rules" in await reply.text()
     assert not any(record.exc_info for record in caplog.records)
 
 

@@ -1,4 +1,4 @@
-"""A scheduler's call to the real server: answered within bounds of size, number and time, or left to the scheduler."""
+"""Calls of a scheduler to the real server, within limits of size, number and time."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.preemption.selection.snapshot import GangKey
+from reprieve_policy.preemption.selection.snapshot import GangKey, Release
 from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_testing.stages import (
     NOW,
@@ -129,7 +129,7 @@ async def test_other_victims_than_the_schedulers_own_are_answered() -> None:
         assert await called.call({"one": "a"}) == {"one": victims("b")}
 
 
-async def test_where_nobody_may_be_taken_the_answer_is_no_node() -> None:
+async def test_where_no_pod_may_be_a_victim_the_result_has_no_node() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one", is_non_preemptible=True)])
     ) as called:
@@ -138,8 +138,10 @@ async def test_where_nobody_may_be_taken_the_answer_is_no_node() -> None:
         assert called.value("reprieve_extender_passed_over_total", obstacle="no-victims") == 1
 
 
-async def test_a_scheduler_that_was_told_of_room_and_asks_again_gets_its_own_victims() -> None:
-    """It knows of limits that are not judged here; when it first asks, a pod may just have ended."""
+async def test_a_scheduler_that_asks_again_after_a_report_of_free_room_gets_its_own_victims() -> (
+    None
+):
+    """It knows of limits that the extender does not check; at first a pod may have ended."""
     stage = FixedClusterView(
         [a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1), a_preemptor("q", cpu=1)]
     )
@@ -150,7 +152,7 @@ async def test_a_scheduler_that_was_told_of_room_and_asks_again_gets_its_own_vic
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
-async def test_who_was_not_answered_was_not_told_of_room() -> None:
+async def test_a_late_result_reports_no_free_room() -> None:
     stage = FixedClusterView([a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1)])
     async with serving(stage) as called:
         # It begins, looks what is known, looks at the node; and then it is too late.
@@ -161,10 +163,8 @@ async def test_who_was_not_answered_was_not_told_of_room() -> None:
         assert await called.call({"one": "a"}) == {}
 
 
-async def test_where_the_last_victim_has_just_left_the_rest_of_a_gang_takes_nobody_on_another_node() -> (
-    None
-):
-    """The scheduler has not seen it yet. Without this, a second gang would go for the preemptor's."""
+async def test_where_the_last_victim_has_just_left_a_gang_evicts_no_second_set() -> None:
+    """The scheduler has not seen it yet. Without this, a second gang would be evicted."""
     stays = a_scheduled_pod("stays", "one", cpu=4)
     last = a_preemptor(cpu=4, gang=GangKey("default", "mine"))
     stage = FixedClusterView(
@@ -176,12 +176,12 @@ async def test_where_the_last_victim_has_just_left_the_rest_of_a_gang_takes_nobo
         assert called.value("reprieve_extender_passed_over_total", obstacle="outdated") == 1
 
 
-async def test_no_candidates_are_answered_with_no_node() -> None:
+async def test_a_call_without_candidates_gets_a_result_without_nodes() -> None:
     async with serving() as called:
         assert await called.call({}) == {}
 
 
-async def test_the_guard_finds_what_was_answered() -> None:
+async def test_the_guard_finds_the_set_that_was_returned() -> None:
     async with serving() as called:
         await called.call({"one": "a"})
         choice = called.choices.find("one", "a", by="p")
@@ -192,9 +192,7 @@ async def test_the_guard_finds_what_was_answered() -> None:
         )
 
 
-async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_of_it_is_known_to_go() -> (
-    None
-):
+async def test_of_a_gang_evicted_as_a_unit_the_scheduler_gets_one_pod_and_all_leave() -> None:
     key = GangKey("default", "g")
     gang = [
         a_scheduled_pod(
@@ -212,10 +210,13 @@ async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_
 @pytest.mark.parametrize(
     ("guarded", "want"), [("", "abd"), ("c", "abd"), ("d", "abd"), ("bd", "ab")]
 )
-async def test_where_nobody_asks_the_guard_the_scheduler_is_given_all_of_a_gang_that_are_on_the_node(
+async def test_without_the_guard_the_scheduler_gets_all_pods_of_a_gang_on_the_node(
     guarded: str, want: str
 ) -> None:
-    """Nobody would take the others. Without this, a preemption would take one a round, and none of them made enough room."""
+    """The operator would not evict the others.
+
+    Without this, a preemption would take one pod a round, and none of them would make enough room.
+    """
     key = GangKey("default", "g")
     gang = [
         a_scheduled_pod(
@@ -233,11 +234,16 @@ async def test_where_nobody_asks_the_guard_the_scheduler_is_given_all_of_a_gang_
 
 
 @pytest.mark.parametrize(("held", "want"), [("abdc", "abd"), ("b", "ab"), ("c", "a")])
-async def test_of_one_that_budgets_hold_it_is_given_each_that_is_held(held: str, want: str) -> None:
-    """The operator only evicts them. Without this, a preemption would take one a round. The others go with one of them."""
+async def test_of_a_gang_that_budgets_hold_the_scheduler_gets_each_held_pod(
+    held: str, want: str
+) -> None:
+    """The operator only evicts held pods; the others leave with one of them.
+
+    Without this, a preemption would take one pod a round.
+    """
     key, stays = (
         GangKey("default", "g"),
-        {"is_going": True, "is_held": True, "goes_at": NOW - 2 * CEILING},
+        {"release": Release(expected_at=NOW - 2 * CEILING, is_held_by_budget=True)},
     )
     gang = [
         a_scheduled_pod(
@@ -255,12 +261,10 @@ async def test_of_one_that_budgets_hold_it_is_given_each_that_is_held(held: str,
         assert await called.call({"1": "abd"}) == {"1": victims(*want)}
 
 
-async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_is_answered() -> (
-    None
-):
+async def test_a_set_is_still_found_after_later_calls_without_a_result() -> None:
     async with serving() as called:
         await called.call({"one": "a"})
-        called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", is_leaving=True)]
+        called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", release=Release())]
         assert await called.call({"one": "a"}) == {}
         assert called.choices.find("one", "a", by="p") is not None
 
@@ -272,7 +276,7 @@ async def test_while_the_watches_are_behind_the_scheduler_is_left_to_its_own_cho
         assert called.counted(CallOutcome.BEHIND) == 1
 
 
-async def test_while_pods_are_judged_by_a_policy_that_holds_no_more_so_it_is() -> None:
+async def test_while_an_old_policy_holds_for_pods_the_scheduler_is_left_to_its_own_choice() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")], is_up_to_date=False)
     ) as called:
@@ -287,7 +291,7 @@ async def test_a_watch_that_is_a_moment_behind_is_waited_for() -> None:
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
-async def test_a_pod_that_nobody_has_seen_takes_no_victims_whatever_it_says_of_itself() -> None:
+async def test_a_pod_that_no_watch_has_seen_gets_no_victims_whatever_it_states() -> None:
     async with serving() as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}, "stranger"))
         assert status == 503
@@ -295,22 +299,20 @@ async def test_a_pod_that_nobody_has_seen_takes_no_victims_whatever_it_says_of_i
         assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_no_node_is_looked_at_while_nobody_has_seen_the_preemptor_and_each_once_at_last() -> (
-    None
-):
+async def test_no_node_is_checked_before_the_preemptor_is_seen_and_each_once_at_the_end() -> None:
     async with serving() as called:
         await called.refused(an_extender_call({"one": "x", "two": "x"}, "stranger"))
         assert called.stage.lookups == 2
 
 
-async def test_a_node_with_victims_that_nobody_has_seen_is_passed_over() -> None:
+async def test_a_node_with_unknown_victims_is_rejected() -> None:
     async with serving() as called:
         assert await called.call({"one": "a", "two": "x"}) == {"one": victims("a")}
         status, _ = await called.refused(an_extender_call({"two": "x"}))
         assert status == 503
 
 
-async def test_what_was_not_looked_at_in_time_is_left_out() -> None:
+async def test_nodes_not_checked_in_time_are_left_out() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")]), timeout_seconds=0.0
     ) as called:
@@ -338,7 +340,7 @@ async def test_of_the_nodes_that_there_was_time_for_the_best_is_answered() -> No
         assert called.choices.find("n3", "v3", by="p") is not None
 
 
-async def test_what_is_needed_to_run_a_cluster_takes_whom_the_scheduler_chooses() -> None:
+async def test_a_system_critical_preemptor_keeps_the_schedulers_own_choice() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")], [a_preemptor(is_exempt=True)])
     ) as called:
@@ -348,7 +350,7 @@ async def test_what_is_needed_to_run_a_cluster_takes_whom_the_scheduler_chooses(
         assert called.stage.assumed == []
 
 
-async def test_an_answer_that_comes_too_late_is_neither_expected_nor_remembered() -> None:
+async def test_a_late_result_is_neither_assumed_nor_remembered() -> None:
     async with serving(FixedClusterView([a_scheduled_pod("a", "one")])) as called:
         # It begins, looks what is known, looks at the node; and then it is too late.
         looks = iter([0.0, 0.0, 0.0])
@@ -360,10 +362,13 @@ async def test_an_answer_that_comes_too_late_is_neither_expected_nor_remembered(
         assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_a_call_whose_scheduler_has_hung_up_is_counted_as_late_and_nobody_is_expected_to_go() -> (
+async def test_a_call_whose_scheduler_hung_up_counts_as_late_and_no_pod_is_assumed_to_leave() -> (
     None
 ):
-    """Of a process that stood still, the scheduler has long chosen itself: what is said then is no set that goes."""
+    """After this process was stopped, the scheduler has long made its own choice.
+
+    A late result is no set of victims that will leave.
+    """
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)
     ) as called:
@@ -433,7 +438,7 @@ async def test_a_call_about_more_nodes_than_any_cluster_has_is_counted_as_malfor
         assert called.stage.lookups == 0
 
 
-async def test_slow_calls_are_cut_off_and_keep_nobody_out() -> None:
+async def test_slow_calls_are_cut_off_and_keep_no_scheduler_out() -> None:
     async with serving(read_seconds=1.0) as called:
         slow = [asyncio.create_task(_send_half(called.server)) for _ in range(8)]
         await until(lambda: len(called.extender._body_reads) == 8)

@@ -1,4 +1,4 @@
-"""Native PodGroups that the API server does not serve, or only once it is upgraded, as the extender's watches see them."""
+"""Native PodGroups that the API server does not serve, or only after an upgrade."""
 
 import asyncio
 import time

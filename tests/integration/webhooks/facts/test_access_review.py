@@ -1,4 +1,4 @@
-"""Who may claim what, and what of it is read from quotas: asked of the API server, briefly remembered, never guessed."""
+"""Permissions, by access reviews or quotas: cached briefly, never guessed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -119,7 +119,7 @@ def passing(
     yield go
 
 
-async def test_who_has_the_right_may_claim_it_and_others_may_not(tmp_path: Path):
+async def test_only_users_with_the_permission_may_claim_it(tmp_path: Path):
     async with cluster(tmp_path) as asked:
         asked.stub.granted = {"alice"}
 
@@ -127,7 +127,7 @@ async def test_who_has_the_right_may_claim_it_and_others_may_not(tmp_path: Path)
         assert await asked.is_refused(UserInfo(username="bob"))
 
 
-async def test_the_api_server_is_asked_about_the_whole_user_and_no_namespace(tmp_path: Path):
+async def test_the_access_review_names_the_whole_user_and_no_namespace(tmp_path: Path):
     async with cluster(tmp_path) as asked:
         await asked.is_refused(ALICE)
 
@@ -146,7 +146,7 @@ async def test_the_api_server_is_asked_about_the_whole_user_and_no_namespace(tmp
         ]
 
 
-async def test_nobody_is_asked_about_what_needs_no_right(tmp_path: Path):
+async def test_no_access_review_is_made_where_no_permission_is_needed(tmp_path: Path):
     owner = OwnerReference(apiVersion="batch/v1", kind="Job", name="j", uid="1", controller=True)
     async with cluster(tmp_path) as asked:
         assert not await asked.is_refused(preemptible="true")
@@ -155,13 +155,13 @@ async def test_nobody_is_asked_about_what_needs_no_right(tmp_path: Path):
         assert asked.stub.calls[ACCESS_REVIEWS] == 0
 
 
-async def test_a_user_who_says_to_be_made_by_a_controller_is_asked_about(tmp_path: Path):
+async def test_a_user_who_claims_to_be_a_controller_needs_the_permission(tmp_path: Path):
     owner = OwnerReference(apiVersion="batch/v1", kind="Job", name="j", uid="1", controller=True)
     async with cluster(tmp_path) as asked:
         assert await asked.is_refused(ownerReferences=(owner,))
 
 
-async def test_an_answer_is_remembered_for_ten_seconds(
+async def test_an_access_review_is_cached_for_ten_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     async with cluster(tmp_path) as asked:
@@ -175,7 +175,7 @@ async def test_an_answer_is_remembered_for_ten_seconds(
             assert not await asked.is_refused()
 
 
-async def test_who_has_other_groups_is_another_user(tmp_path: Path):
+async def test_a_user_with_other_groups_is_another_user(tmp_path: Path):
     async with cluster(tmp_path) as asked:
         for groups in (("a",), ("b",), ("a", "b"), None):
             await asked.is_refused(UserInfo(username="bob", groups=groups))
@@ -183,7 +183,7 @@ async def test_who_has_other_groups_is_another_user(tmp_path: Path):
         assert [spec["groups"] for spec in asked.stub.asked] == [["a"], ["b"], ["a", "b"], []]
 
 
-async def test_while_the_api_server_cannot_be_asked_nothing_is_guessed(tmp_path: Path):
+async def test_while_the_api_server_is_away_no_permission_is_guessed(tmp_path: Path):
     async with cluster(tmp_path) as asked:
         asked.stub.is_failing = True
         with pytest.raises(ApiError):
@@ -193,7 +193,7 @@ async def test_while_the_api_server_cannot_be_asked_nothing_is_guessed(tmp_path:
         assert await asked.is_refused()
 
 
-async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_opens_nothing(tmp_path: Path):
+async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_grants_nothing(tmp_path: Path):
     async with cluster(tmp_path) as asked:
         started = asyncio.get_running_loop().time()
         flood = (asked.is_refused(UserInfo(username=f"user-{number}")) for number in range(3000))
@@ -203,7 +203,7 @@ async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_opens_nothing(
         calls = asked.stub.calls[ACCESS_REVIEWS]
         assert calls <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
         kept: Any = asked.facts._access_reviewer._single_flight
-        assert len(kept._asked) <= single_flight._MAX_ENTRIES
+        assert len(kept._calls) <= single_flight._MAX_ENTRIES
 
 
 async def test_a_user_of_any_size_is_refused_without_a_call(tmp_path: Path):
@@ -214,7 +214,7 @@ async def test_a_user_of_any_size_is_refused_without_a_call(tmp_path: Path):
         assert asked.stub.calls[ACCESS_REVIEWS] == 0
 
 
-async def test_a_quota_with_a_min_is_instead_of_the_right(tmp_path: Path):
+async def test_a_quota_with_a_min_replaces_the_permission(tmp_path: Path):
     async with cluster(tmp_path, team=a_quota()) as asked:
         assert not await asked.is_refused()
         asked.stub.send("DELETED", a_quota(), QUOTAS)
@@ -231,7 +231,7 @@ async def test_a_quota_that_is_new_counts_at_once(tmp_path: Path):
         assert not await asked.is_refused()
 
 
-async def test_where_quotas_are_not_installed_there_are_none_and_nobody_waits(tmp_path: Path):
+async def test_where_quotas_are_not_installed_there_are_none_and_no_review_waits(tmp_path: Path):
     async with cluster(tmp_path, absent=True) as asked:
         assert asked.facts.is_synced
         assert asked.stub.calls[QUOTAS] == 1

@@ -1,4 +1,4 @@
-"""What rules may know: complete before the first answer, as old as is stated, and never a way to make the API server work."""
+"""Facts: complete before the first answer, of known age, and no way to load the API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -148,7 +148,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_no_name_chooses_another_path(tmp_path: Path, name: str):
+async def test_no_name_can_change_the_path_of_a_call(tmp_path: Path, name: str):
     async with cluster(tmp_path) as ready:
         before = ready.stub.calls.copy()
         facts = await ready.facts_of(name, preemption_priority_class=name)
@@ -158,7 +158,7 @@ async def test_no_name_chooses_another_path(tmp_path: Path, name: str):
         assert ready.stub.calls == before
 
 
-async def test_all_who_ask_for_the_same_name_at_once_cost_one_call(tmp_path: Path):
+async def test_concurrent_reads_of_one_name_cost_one_call(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         ready.stub.collections[NAMESPACES]["new"] = a_namespace("new", workload_type="sensitive")
         found = await asyncio.gather(*(ready.facts_of("new") for _ in range(200)))
@@ -210,7 +210,7 @@ NAMING: dict[str, Resource] = {
 
 
 @pytest.mark.parametrize("resource", NAMING.values(), ids=NAMING)
-async def test_a_priority_class_that_no_watch_has_seen_is_read_with_what_it_is_defended_with(
+async def test_an_unknown_priority_class_is_read_with_the_one_of_its_preemption_priority(
     tmp_path: Path, resource: Resource
 ):
     async with cluster(tmp_path) as ready:
@@ -249,7 +249,7 @@ async def test_a_flood_of_unknown_priority_classes_leaves_every_object_judged(tm
         assert (await ready.facts_of("new")).namespace.is_sensitive
 
 
-async def test_what_a_known_priority_class_is_defended_with_is_read_where_no_watch_has_seen_it(
+async def test_the_unknown_class_of_a_known_ones_preemption_priority_is_read(
     tmp_path: Path,
 ):
     known = {CLASSES: {"old": a_priority_class("old", 7, "above")}}
@@ -261,7 +261,7 @@ async def test_what_a_known_priority_class_is_defended_with_is_read_where_no_wat
         assert facts.priority_classes["above"].value == 9
 
 
-async def test_a_priority_class_that_is_defended_with_itself_is_read_once(tmp_path: Path):
+async def test_a_priority_class_that_names_itself_is_read_once(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         ready.stub.collections[CLASSES]["new"] = a_priority_class("new", 7, "new")
         await ready.facts_for(a_pod().in_priority_class("new").build())
@@ -269,7 +269,7 @@ async def test_a_priority_class_that_is_defended_with_itself_is_read_once(tmp_pa
         assert ready.stub.calls[f"{CLASSES}/new"] == 1
 
 
-async def test_what_a_watch_says_goes_before_what_was_looked_up(tmp_path: Path):
+async def test_a_watch_takes_precedence_over_a_read(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         assert not (await ready.facts_of("late")).namespace.is_sensitive
         ready.stub.send("ADDED", a_namespace("late", workload_type="sensitive"))
@@ -331,7 +331,7 @@ async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path)
         assert all(0 <= float(seconds) < DEADLINE_SECONDS for _, _, seconds in shown)
 
 
-async def test_what_went_away_while_nobody_watched_is_forgotten_with_the_next_list(tmp_path: Path):
+async def test_objects_deleted_between_two_watches_are_forgotten_with_the_next_list(tmp_path: Path):
     policy = {POLICY: {"reprieve-policy": a_policy(defaultPreemptionClass="2")}}
     async with cluster(tmp_path, **policy) as ready:
         assert (await ready.facts_of("team")).settings.default_class == 2

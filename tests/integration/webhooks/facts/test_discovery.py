@@ -1,4 +1,4 @@
-"""Whether native Evictions are served: asked when a pod would name us, once for all, and never in the way of a review."""
+"""Whether native Evictions are served: one read for all pods, which never fails a review."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def asking(
         yield stub, EvictionDiscovery(api, timeout_seconds=1.0, ttl_seconds=remembered_seconds)
 
 
-async def test_all_who_ask_within_a_while_cost_one_call(tmp_path: Path):
+async def test_all_pods_within_the_ttl_cost_one_call(tmp_path: Path):
     async with asking(tmp_path, SERVES) as (stub, served):
         assert all(
             await asyncio.gather(*(served.are_served_for(WANTS.build(), ON) for _ in range(100)))
@@ -43,7 +43,7 @@ async def test_all_who_ask_within_a_while_cost_one_call(tmp_path: Path):
     [(WANTS, PolicySettings()), (a_pod(), ON), (WANTS.in_native_gang("train"), ON)],
     ids=["nobody wants it", "no checkpoint", "a native group's"],
 )
-async def test_a_pod_that_would_not_name_us_costs_none(
+async def test_a_pod_that_wants_no_responder_costs_no_call(
     tmp_path: Path, pod: PodBuilder, settings: PolicySettings
 ):
     async with asking(tmp_path, SERVES) as (stub, served):
@@ -60,7 +60,7 @@ async def test_a_pod_that_would_not_name_us_costs_none(
     ],
     ids=["no such group", "an empty one", "without Evictions"],
 )
-async def test_what_is_not_served_is_asked_for_once_in_a_while(
+async def test_an_api_that_is_not_served_is_read_once_in_the_ttl(
     tmp_path: Path, versions: dict[str, Any]
 ):
     async with asking(tmp_path, versions) as (stub, served):
@@ -78,7 +78,7 @@ async def test_a_server_that_is_upgraded_is_noticed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("answer", [{"resources": 7}, [], "text"])
-async def test_what_cannot_be_known_keeps_no_pod_from_being_judged(tmp_path: Path, answer: Any):
+async def test_a_failed_discovery_does_not_fail_the_review(tmp_path: Path, answer: Any):
     async with asking(tmp_path, {"v1alpha1": answer}) as (stub, served):
         assert not await served.are_served_for(WANTS.build(), ON)
         stub.is_failing = True

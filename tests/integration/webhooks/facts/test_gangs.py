@@ -1,4 +1,7 @@
-"""What a replica knows of a gang: one record, made of what lives, and a call only for the first pod and one that differs."""
+"""What a replica knows of a gang: one record of its live members.
+
+Only the first pod and one that differs cost a call.
+"""
 
 import asyncio
 import json
@@ -116,7 +119,7 @@ async def test_a_thousand_pods_at_once_cost_one_call(tmp_path: Path):
         assert one.calls == 1
 
 
-async def test_of_two_that_differ_and_come_at_once_one_is_refused(tmp_path: Path):
+async def test_of_two_pods_that_differ_and_come_at_once_one_is_refused(tmp_path: Path):
     async with replica(tmp_path) as one:
         pods = (member("a"), member("b").in_class(5))
         assert sorted(await asyncio.gather(*(one.is_admitted(pod) for pod in pods))) == [
@@ -133,7 +136,7 @@ async def test_a_restart_in_between_does_not_matter(tmp_path: Path):
         assert await one.creates(member("c"))
 
 
-async def test_a_gang_made_anew_may_say_something_else(tmp_path: Path):
+async def test_a_gang_created_again_may_state_other_values(tmp_path: Path):
     async with replica(tmp_path) as one:
         assert await one.creates(member("a"))
         one.delete_all()
@@ -142,7 +145,7 @@ async def test_a_gang_made_anew_may_say_something_else(tmp_path: Path):
         assert not await one.creates(member("b"))
 
 
-async def test_members_that_have_ended_or_are_leaving_say_nothing(tmp_path: Path):
+async def test_members_that_have_ended_or_are_terminating_do_not_count(tmp_path: Path):
     async with replica(tmp_path) as one:
         for number, phase in enumerate(("Succeeded", "Failed")):
             one.store(member(f"p{number}").in_class(3), phase=phase)
@@ -150,14 +153,14 @@ async def test_members_that_have_ended_or_are_leaving_say_nothing(tmp_path: Path
         assert await one.creates(member("a").in_class(5))
 
 
-async def test_one_that_only_the_list_took_for_a_member_says_nothing(tmp_path: Path):
+async def test_a_listed_pod_that_is_no_member_does_not_count(tmp_path: Path):
     async with replica(tmp_path) as one:
         one.store(member("of-another", "other").in_class(3))
         one.store(a_pod().named("of-none").in_class(3))
         assert await one.creates(member("a").in_class(5))
 
 
-async def test_what_another_replica_admitted_is_seen(tmp_path: Path):
+async def test_members_that_another_replica_admitted_count(tmp_path: Path):
     async with replica(tmp_path) as one:
         one.store(member("a").in_class(5))
         assert not await one.creates(member("b"))
@@ -172,7 +175,7 @@ async def test_a_record_is_confirmed_again_after_a_while(tmp_path: Path):
         assert not await one.creates(member("b"))
 
 
-async def test_a_change_of_a_member_is_asked_for_anew(tmp_path: Path):
+async def test_after_a_change_of_a_member_the_gang_is_read_again(tmp_path: Path):
     async with replica(tmp_path) as one:
         assert await one.creates(member("a").in_class(5))
         one.store(member("a").in_class(3))
@@ -189,7 +192,7 @@ async def test_a_dry_run_leaves_nothing_behind(tmp_path: Path):
         assert await one.creates(member("b").in_class(5))
 
 
-async def test_where_no_label_selects_the_members_those_admitted_last_are_asked(tmp_path: Path):
+async def test_where_no_label_selects_the_members_those_admitted_last_are_read(tmp_path: Path):
     async with replica(tmp_path) as one:
         for name in ("a", "b", "c", "d"):
             assert await one.creates(unselectable(name))
@@ -203,7 +206,7 @@ async def test_where_no_label_selects_the_members_those_admitted_last_are_asked(
         assert await one.creates(unselectable("f").in_class(5))
 
 
-async def test_after_a_restart_the_first_of_those_counts(tmp_path: Path):
+async def test_after_a_restart_the_first_member_counts_where_no_label_selects_them(tmp_path: Path):
     async with replica(tmp_path) as one:
         assert await one.creates(unselectable("a"))
         one.restart()
@@ -231,7 +234,7 @@ async def test_a_flood_of_new_gangs_is_not_passed_on_to_the_api_server(tmp_path:
         assert len(one.gangs) == single_flight.BURST_CALLS
 
 
-async def test_the_number_of_records_is_bounded_and_the_longest_unused_goes(tmp_path: Path):
+async def test_the_number_of_records_is_bounded_and_the_longest_unused_is_dropped(tmp_path: Path):
     async with replica(tmp_path, max_gangs=3) as one:
         for name in ("a", "b", "c", "a", "d"):
             assert await one.creates(member(f"of-{name}-{one.calls}", name))
@@ -243,14 +246,14 @@ async def test_the_number_of_records_is_bounded_and_the_longest_unused_goes(tmp_
         assert one.calls == before + 1
 
 
-async def test_a_job_s_pods_cost_nothing(tmp_path: Path):
+async def test_the_pods_of_a_job_cost_no_call(tmp_path: Path):
     async with replica(tmp_path) as one:
         assert await one.is_admitted(a_pod().labelled(keys.JOB, "train"))
         assert await one.is_admitted(a_pod())
         assert (one.calls, len(one.gangs)) == (0, 0)
 
 
-async def test_no_namespace_chooses_another_path(tmp_path: Path):
+async def test_no_namespace_can_change_the_path_of_a_call(tmp_path: Path):
     async with replica(tmp_path) as one:
         for namespace in ("..", "a/b", "", "A"):
             assert (
@@ -259,7 +262,7 @@ async def test_no_namespace_chooses_another_path(tmp_path: Path):
         assert one.stub.calls.total() == 0
 
 
-async def test_a_pod_without_a_name_is_no_witness(tmp_path: Path):
+async def test_a_pod_without_a_name_is_not_remembered_as_a_member(tmp_path: Path):
     async with replica(tmp_path) as one:
         nameless = Resource(
             kind="Pod", metadata=ObjectMeta(annotations={keys.KOORDINATOR_GANG: "train"})

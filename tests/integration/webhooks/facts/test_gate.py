@@ -1,4 +1,4 @@
-"""What the gang gate asks of the cluster: the operator's Lease, and what a pod's owner makes, once for all its pods."""
+"""The facts of the gang gate: the operator's Lease, and how many pods an owner makes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -106,7 +106,7 @@ def a_set(policy: str, **status: str) -> Any:
     }
 
 
-async def test_all_pods_of_a_burst_cost_one_look_at_their_owner(tmp_path: Path):
+async def test_all_pods_of_a_burst_cost_one_read_of_their_owner(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         await ready.renew()
         found = await asyncio.gather(*(ready.facts_of() for _ in range(200)))
@@ -117,7 +117,7 @@ async def test_all_pods_of_a_burst_cost_one_look_at_their_owner(tmp_path: Path):
         assert ready.stub.calls[f"{JOBS}/train"] == 1
 
 
-async def test_a_stateful_set_is_asked_how_it_makes_its_pods(tmp_path: Path):
+async def test_a_stateful_set_is_read_for_how_it_makes_its_pods(tmp_path: Path):
     kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
     async with cluster(tmp_path) as ready:
         await ready.renew()
@@ -127,7 +127,7 @@ async def test_a_stateful_set_is_asked_how_it_makes_its_pods(tmp_path: Path):
         assert (await ready.facts_of(**kind)).pods_created_together == 1
 
 
-async def test_a_rollout_that_has_just_begun_is_seen(tmp_path: Path):
+async def test_a_rollout_that_has_just_begun_counts(tmp_path: Path):
     kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
     async with cluster(tmp_path) as ready:
         await ready.renew()
@@ -149,7 +149,7 @@ NOT_ASKED = {
 
 
 @pytest.mark.parametrize(("setting", "pod"), NOT_ASKED.values(), ids=NOT_ASKED)
-async def test_no_owner_is_asked_where(tmp_path: Path, setting: Any, pod: Any):
+async def test_no_owner_is_read_where(tmp_path: Path, setting: Any, pod: Any):
     async with cluster(tmp_path, **setting) as ready:
         await ready.renew()
         before = ready.stub.calls.copy()
@@ -158,7 +158,7 @@ async def test_no_owner_is_asked_where(tmp_path: Path, setting: Any, pod: Any):
         assert ready.stub.calls == before
 
 
-async def test_without_an_operator_no_owner_is_asked(tmp_path: Path):
+async def test_without_an_operator_no_owner_is_read(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         facts = await ready.facts_of()
 
@@ -166,10 +166,10 @@ async def test_without_an_operator_no_owner_is_asked(tmp_path: Path):
         assert ready.stub.calls[f"{JOBS}/train"] == 0
 
 
-async def test_while_one_operator_follows_another_one_is_there(
+async def test_during_a_failover_the_operator_counts_as_live(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """What was begun goes on: nobody else is taken in between."""
+    """Evictions that have begun continue: no other victims are chosen meanwhile."""
     async with cluster(tmp_path) as ready:
         assert ready.facts.watched_facts("team").operator_is_live
         monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
@@ -190,7 +190,7 @@ async def test_an_owner_that_cannot_be_read_is_a_pod_that_does_not_wait_not_a_re
         assert (facts.operator_is_live, facts.pods_created_together) == (True, 1)
 
 
-async def test_an_owner_made_anew_under_an_old_name_is_another(tmp_path: Path):
+async def test_an_owner_created_again_under_its_name_is_another(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         await ready.renew()
         assert (await ready.facts_of(uid="of-the-one-before")).pods_created_together == 1

@@ -1,4 +1,4 @@
-"""One pod, or one node, for which a scheduler and a drain ask both: what the one does says nothing of the other."""
+"""A scheduler and a drain at the same pod or node: neither shows anything of the other."""
 
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ EVICTED = {
 
 
 @pytest.mark.parametrize(("stored", "body", "preempted"), EVICTED.values(), ids=EVICTED)
-async def test_a_preemptor_that_insists_is_known_for_one_however_often_the_pod_is_evicted_meanwhile(
+async def test_evictions_of_a_pod_do_not_hide_that_a_preemptor_retries_at_once(
     tmp_path: Path, stored: Any, body: Any, preempted: Any
 ) -> None:
-    """Without this, the owner of a pod could have a scheduler ask 50 times a second for as long as it is protected."""
+    """Without this, the owner of a pod could make a scheduler retry 50 times a second as long as
+    the pod is protected.
+    """
     async with guard_fixture(tmp_path, a_victim(**stored)) as here:
         await here.nominate("waits")
         here.guard._refusal_history._monotonic = lambda: here.clock_seconds

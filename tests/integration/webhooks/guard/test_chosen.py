@@ -1,4 +1,7 @@
-"""The guard beside a real extender: whom that chose for a preemptor is not refused to it, at whatever pace its scheduler preempts."""
+"""The guard with a real extender: a victim that the extender chose is not refused to its preemptor.
+
+This holds for every mode of the scheduler.
+"""
 
 import asyncio
 import json
@@ -145,7 +148,7 @@ def _asking(cpu: str) -> Any:
 
 
 @pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
-async def test_a_gang_that_goes_as_a_whole_is_marked_for_the_preemptor_that_it_was_chosen_for(
+async def test_a_gang_evicted_as_a_unit_is_marked_for_the_preemptor_that_it_was_chosen_for(
     tmp_path: Path, said: str, *, is_nominated: bool
 ) -> None:
     gang = [
@@ -163,7 +166,7 @@ async def test_a_gang_that_goes_as_a_whole_is_marked_for_the_preemptor_that_it_w
 
 
 @pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
-async def test_so_are_all_that_a_gang_can_spare(
+async def test_all_pods_that_a_gang_can_spare_are_marked(
     tmp_path: Path, said: str, *, is_nominated: bool
 ) -> None:
     here = [a_chosen(name, "4", group="few") for name in "ab"]
@@ -176,10 +179,10 @@ async def test_so_are_all_that_a_gang_can_spare(
 
 
 @pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
-async def test_of_one_that_can_spare_none_all_are_marked_wherever_they_run(
+async def test_of_a_gang_that_can_spare_none_all_are_marked_on_all_nodes(
     tmp_path: Path, said: str, *, is_nominated: bool
 ) -> None:
-    """By its own word it goes pod by pod: the operator takes nobody with one of it."""
+    """It asks to be evicted pod by pod: the operator takes no other pod with one of them."""
     gang = [a_chosen("a", "8", group="few"), a_chosen("far", "8", node="node-2", group="few")]
     async with beside(tmp_path, said, *gang) as ours:
         await ours.choose("a")
@@ -197,7 +200,9 @@ WANTING: Mapping[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("here", "there"), WANTING.values(), ids=WANTING)
 async def test_also_where(tmp_path: Path, here: Any, there: Any) -> None:
-    """Without this, a scheduler would take those that are here, and the others would run on below their minimum."""
+    """Without this, a scheduler would take those on the node, and the others would run on below the
+    minimum of their gang.
+    """
     gang = [
         a_chosen("a", "8", group="few", **here),
         a_chosen("far", "8", node="node-2", group="few", **there),
@@ -209,7 +214,7 @@ async def test_also_where(tmp_path: Path, here: Any, there: Any) -> None:
         assert sorted(ours.scene.marked()) == ["a", "far"]
 
 
-async def test_one_beside_them_that_wants_no_notice_gets_none(tmp_path: Path) -> None:
+async def test_another_victim_of_the_set_that_wants_no_notice_gets_none(tmp_path: Path) -> None:
     gang = [a_chosen("a", "4", group="few"), a_chosen("far", "8", node="node-2", group="few")]
     async with beside(tmp_path, "auto", *gang, a_chosen("single", "4", **SILENT)) as ours:
         await ours.choose("a")
@@ -220,10 +225,10 @@ async def test_one_beside_them_that_wants_no_notice_gets_none(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("status", "tries"), [(409, 3), (503, 3), (0, 1)], ids=["changed", "refused", "no answer"]
 )
-async def test_where_one_elsewhere_cannot_be_marked_it_is_tried_again_unless_nobody_answers(
+async def test_marking_a_victim_on_another_node_is_retried_unless_the_api_server_is_away(
     tmp_path: Path, status: int, tries: int
 ) -> None:
-    """No scheduler comes to it; but to wait for an API server that hangs would cost the first one its notice."""
+    """No scheduler will delete it; but an API server that hangs would cost the first its notice."""
     gang = [a_chosen("a", "8", group="few"), a_chosen("far", "8", node="node-2", group="few")]
     async with beside(tmp_path, "auto", *gang) as ours:
         await ours.choose("a")
@@ -232,17 +237,17 @@ async def test_where_one_elsewhere_cannot_be_marked_it_is_tried_again_unless_nob
         assert ours.scene.marked() == ["a", *["far"] * tries]
 
 
-async def test_of_a_gang_that_is_marked_by_now_nobody_goes_for_another(tmp_path: Path) -> None:
+async def test_no_pod_of_a_marked_gang_is_marked_for_another_preemptor(tmp_path: Path) -> None:
     gang = [a_chosen("a", "8", labels=GANG), a_chosen("far", "8", node="node-2", labels=GANG)]
     async with beside(tmp_path, "auto", *gang) as ours:
         await ours.choose("a")
         ours.scene.stub.send("MODIFIED", gang[1] | _marked(gang[1]), PODS)
         response = await ours.delete("a", is_nominated=False)
-        assert "going" in response["status"]["message"]
+        assert "already leaving" in response["status"]["message"]
         assert ours.scene.marked() == []
 
 
-async def test_a_mark_holds_nobody_up_where_no_operator_is_there_to_take_it_up(
+async def test_without_an_operator_a_mark_delays_no_deletion(
     tmp_path: Path,
 ) -> None:
     marked = a_chosen("a", "8", labels={"reprieve.dev/soft-eviction": "requested"})
@@ -259,7 +264,9 @@ def _marked(pod: Any) -> Any:
     }
 
 
-async def test_a_chosen_victim_of_a_synchronous_scheduler_is_told_no_time(tmp_path: Path) -> None:
+async def test_a_synchronous_scheduler_gets_no_retry_time_for_a_chosen_victim(
+    tmp_path: Path,
+) -> None:
     async with beside(tmp_path, "synchronous", a_chosen("a", "8", labels=GANG)) as ours:
         await ours.choose("a")
         assert seconds_of(await ours.delete("a", is_nominated=True)) is None

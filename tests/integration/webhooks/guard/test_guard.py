@@ -1,4 +1,4 @@
-"""The guard's route: what is answered, what is written, what is asked."""
+"""The guard's route: its responses, its writes and its reads."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
         yield found
 
 
-async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_that_was_judged(
+async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_under_decision(
     here: GuardFixture,
 ) -> None:
     response = await here.delete_and_nominate(a_victim())
@@ -59,7 +59,7 @@ async def test_where_the_mark_cannot_be_written_it_is_as_if_there_were_no_guard(
     assert answered == 503
 
 
-async def test_nothing_is_written_on_a_dry_run(here: GuardFixture) -> None:
+async def test_a_dry_run_writes_nothing(here: GuardFixture) -> None:
     assert (await here.delete(a_victim(), dryRun=True))["allowed"] is False
     tried = await here.evict(body={"deleteOptions": {"dryRun": ["All"]}})
     assert tried["allowed"] is True
@@ -87,7 +87,7 @@ async def test_an_eviction_is_put_off_without_a_time_and_marked_as_one(here: Gua
         ({"resourceVersion": "6"}, False),
     ],
 )
-async def test_an_eviction_of_another_pod_of_that_name_marks_nobody(
+async def test_an_eviction_of_another_pod_of_that_name_marks_no_pod(
     here: GuardFixture, preconditions: Any, *, is_about: bool
 ) -> None:
     response = await here.evict(body={"deleteOptions": {"preconditions": preconditions}})
@@ -97,17 +97,17 @@ async def test_an_eviction_of_another_pod_of_that_name_marks_nobody(
 
 
 def have_no_time_pass(here: GuardFixture) -> None:
-    """For what is asked: what is spent stays spent."""
+    """Stop the clock of the rate limits: tokens do not refill."""
     asked: list[Any] = [
         *here.guard._reader._pod_getters.values(),
         *here.guard._reader._pod_group_getters.values(),
     ]
     for lookups in asked:
-        now = lookups._questions._monotonic()
-        lookups._questions._monotonic = lambda now=now: now
+        now = lookups._single_flight._monotonic()
+        lookups._single_flight._monotonic = lambda now=now: now
 
 
-async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_could_look(
+async def test_of_many_evictions_at_once_none_succeeds_without_notice_for_lack_of_reads(
     here: GuardFixture,
 ) -> None:
     have_no_time_pass(here)
@@ -118,7 +118,7 @@ async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_co
     assert any("too many evictions" in json.dumps(answered) for answered in answers)
 
 
-async def test_a_bulk_of_evictions_is_its_own_namespaces_affair(here: GuardFixture) -> None:
+async def test_many_evictions_in_one_namespace_do_not_affect_another(here: GuardFixture) -> None:
     have_no_time_pass(here)
     answers = await asyncio.gather(
         *(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20))
@@ -127,7 +127,7 @@ async def test_a_bulk_of_evictions_is_its_own_namespaces_affair(here: GuardFixtu
     assert (await here.evict(namespace="team-b"))["allowed"]
 
 
-async def test_nor_has_it_preempted_pods_go_without_notice(tmp_path: Path) -> None:
+async def test_many_evictions_do_not_leave_preempted_pods_without_notice(tmp_path: Path) -> None:
     pods = [another_victim(f"pod-{number}") for number in range(BURST_CALLS + 20)]
     for number, pod in enumerate(pods):
         pod["spec"]["schedulingGroup"] = {"podGroupName": f"group-{number}"}
@@ -140,7 +140,7 @@ async def test_nor_has_it_preempted_pods_go_without_notice(tmp_path: Path) -> No
         assert here.marked()[-1] == pods[-1]["metadata"]["name"]
 
 
-async def test_whom_the_guard_never_touches(here: GuardFixture) -> None:
+async def test_the_guard_does_not_apply_to(here: GuardFixture) -> None:
     by_a_person = {"userInfo": {"username": "jane"}}
     by_the_operator = {"userInfo": {"username": OPERATOR}}
     assert (await here.delete(a_victim(), **by_a_person))["allowed"]
@@ -155,7 +155,7 @@ async def test_whom_the_guard_never_touches(here: GuardFixture) -> None:
     assert here.stub.patches == []
 
 
-async def test_where_enforcement_only_warns_the_pod_goes(here: GuardFixture) -> None:
+async def test_where_enforcement_only_warns_the_deletion_is_allowed(here: GuardFixture) -> None:
     here.facts.facts = Facts(operator_is_live=True, namespace=NamespacePolicy(enforcement="warn"))
     response = await here.evict()
     assert response["allowed"] is True
@@ -176,11 +176,11 @@ async def test_where_enforcement_only_warns_the_pod_goes(here: GuardFixture) -> 
     ],
     ids=["nothing", "half", "a list", "null", "another kind", "no request", "not UTF-8", "deep"],
 )
-async def test_what_is_no_review_is_refused(here: GuardFixture, body: bytes) -> None:
+async def test_a_body_that_is_no_review_is_refused(here: GuardFixture, body: bytes) -> None:
     assert (await here.server.send("/guard", body))[0] == 400
 
 
-async def test_a_pod_of_any_form_is_no_harm(here: GuardFixture) -> None:
+async def test_a_pod_of_any_form_does_no_harm(here: GuardFixture) -> None:
     for broken in (
         {"spec": None},
         {"metadata": {"labels": 5}},

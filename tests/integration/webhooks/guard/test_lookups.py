@@ -1,4 +1,4 @@
-"""What the guard looks up beside the pod: the native group that it names, its Job, and the budgets that select it."""
+"""What the guard reads besides the pod: its native group, its Job and its budgets."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_
     assert here.stub.calls[f"{GROUPS}/later"] == 1
     here.stub.absent.clear()
     seconds += 1
-    assert "all of its gang" in (await here.delete(named))["status"]["message"]
+    assert "its whole gang" in (await here.delete(named))["status"]["message"]
     assert here.marked() == ["train"]
 
 
@@ -76,10 +76,10 @@ async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(
     assert here.stub.patches == []
 
 
-async def test_one_that_only_its_own_priority_protects_goes_for_whoever_outranks_its_group(
+async def test_a_pod_that_only_its_own_priority_protects_is_preempted_above_its_groups_priority(
     here: GuardFixture,
 ) -> None:
-    """Without this, its scheduler would be taken for one that nominates nobody, and storm."""
+    """Without this, its scheduler would count as one that nominates none, and retry often."""
     here.stub.collections[GROUPS] = {"train": {"spec": {"priority": 0}}}
     pod = a_victim()
     pod["spec"] |= {"priority": 5000, "schedulingGroup": {"podGroupName": "train"}}
@@ -99,7 +99,7 @@ async def test_one_of_a_group_preempts_by_its_groups_priority(here: GuardFixture
     assert "uid-of-high" in json.dumps(here.stub.patches)
 
 
-async def test_nothing_goes_for_one_of_a_group_that_does_not_outrank_it_but_its_scheduler_is_known(
+async def test_a_group_that_does_not_outrank_the_victim_only_shows_the_schedulers_mode(
     here: GuardFixture,
 ) -> None:
     here.stub.collections[THEIRS] = {"theirs": {"spec": {"priority": 10}}}
@@ -138,7 +138,7 @@ async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(
             "controller": True,
         }
         told.append((await here.delete(a_victim(ownerReferences=[owner])))["status"]["message"])
-    until_then = f"is let finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
+    until_then = f"may finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
     assert [until_then in message for message in told] == [True, True, False, True]
 
 
@@ -179,7 +179,8 @@ async def test_an_eviction_of_one_of_a_budget(
     async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = budgets
         response = await here.evict()
-        # Never allowed: the API server, which looks later, may find that the budget allows one, and nobody would have been told.
+        # Never allowed: the API server checks later, when the budget may allow the eviction, and
+        # the pod would be evicted without notice.
         assert response["status"]["code"] == 429
         assert (
             "PodDisruptionBudget allows no eviction" in response["status"]["message"]
@@ -187,14 +188,14 @@ async def test_an_eviction_of_one_of_a_budget(
         assert bool(here.stub.patches) is not is_held
 
 
-async def test_where_the_budgets_cannot_be_read_the_pod_is_told(tmp_path: Path) -> None:
+async def test_where_the_budgets_cannot_be_read_the_pod_is_notified(tmp_path: Path) -> None:
     async with guard_fixture(tmp_path, ready()) as here:
         here.stub.barred.add(BUDGETS)
         assert "asked to save a checkpoint first" in (await here.evict())["status"]["message"]
         assert len(here.stub.patches) == 1
 
 
-async def test_that_budgets_are_not_read_is_said_once_a_minute(
+async def test_unreadable_budgets_are_logged_once_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with guard_fixture(tmp_path, ready()) as here:
@@ -208,22 +209,24 @@ async def test_that_budgets_are_not_read_is_said_once_a_minute(
         pods._logged_at = {what: at - 60 for what, at in pods._logged_at.items()}
         seconds += 2
         await here.evict()
-    said = [vars(record) for record in caplog.records if "budgets not read" in record.getMessage()]
+    said = [
+        vars(record) for record in caplog.records if "could not read budgets" in record.getMessage()
+    ]
     assert [one["namespace"] for one in said] == ["team-a", "team-a"]
     assert "403" in said[0]["error"]
 
 
 @pytest.mark.parametrize("items", [{"db": a_budget(0)}, {}], ids=["one", "none"])
-async def test_nothing_is_said_of_budgets_that_are_read(
+async def test_readable_budgets_are_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, items: Any
 ) -> None:
     async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = items
         await here.evict()
-    assert "budgets not read" not in caplog.text
+    assert "could not read budgets" not in caplog.text
 
 
-async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_told(
+async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_notified(
     tmp_path: Path,
 ) -> None:
     values = [f"{number:063}" for number in range(1000)]
@@ -256,7 +259,7 @@ async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_withou
         assert here.stub.calls[BUDGETS] == 1
 
 
-async def test_a_drain_that_only_tries_is_told_what_holds_the_pod(tmp_path: Path) -> None:
+async def test_a_dry_run_of_a_drain_is_warned_of_what_holds_the_pod(tmp_path: Path) -> None:
     async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = {"db": a_budget(0)}
         tried = await here.evict(body={"deleteOptions": {"dryRun": ["All"]}})
@@ -265,7 +268,7 @@ async def test_a_drain_that_only_tries_is_told_what_holds_the_pod(tmp_path: Path
         assert "PodDisruptionBudget allows no eviction" in tried["warnings"][0]
 
 
-async def test_of_a_drain_the_budgets_of_a_namespace_are_read_once_and_only_where_somebody_would_be_told(
+async def test_a_drain_reads_the_budgets_of_a_namespace_once_and_only_if_a_pod_would_be_notified(
     tmp_path: Path,
 ) -> None:
     pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(20)]

@@ -1,4 +1,7 @@
-"""A native group that goes as a whole is deleted on all of its nodes: its preemptor is nominated to one of them."""
+"""A native group that is evicted as a unit is deleted on all its nodes.
+
+Its preemptor is nominated to one of them.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -40,7 +43,7 @@ def grouped(pod: Any, node: str = "node-2") -> Any:
     return pod
 
 
-async def test_on_a_node_to_which_nobody_is_nominated_its_scheduler_is_known_to_go_on(
+async def test_a_node_without_a_nomination_still_shows_asynchronous_preemption(
     here: GuardFixture,
 ) -> None:
     response = await here.delete_and_nominate(grouped(a_victim()))
@@ -48,7 +51,7 @@ async def test_on_a_node_to_which_nobody_is_nominated_its_scheduler_is_known_to_
     assert "uid-of-high" in json.dumps(here.stub.patches)
 
 
-async def test_one_whose_mark_nobody_takes_up_is_not_said_to_be_gone_for_ever(
+async def test_a_pod_with_an_unhandled_mark_is_not_answered_with_404_for_ever(
     here: GuardFixture,
 ) -> None:
     seconds = 0.0
@@ -60,7 +63,7 @@ async def test_one_whose_mark_nobody_takes_up_is_not_said_to_be_gone_for_ever(
     assert (await here.delete(asked))["allowed"] is True
 
 
-async def test_of_one_that_nobody_may_preempt_it_is_told_when_to_come_back(
+async def test_the_scheduler_gets_a_retry_time_for_a_pod_that_may_not_be_preempted(
     here: GuardFixture,
 ) -> None:
     # The nomination comes while that is under review, or is there by then.
@@ -68,14 +71,14 @@ async def test_of_one_that_nobody_may_preempt_it_is_told_when_to_come_back(
     assert here.stub.patches == []
 
 
-async def test_all_that_one_preemptor_waits_for_count_wherever_they_run(here: GuardFixture) -> None:
+async def test_all_victims_of_one_preemptor_count_on_all_nodes(here: GuardFixture) -> None:
     await here.delete_and_nominate(grouped(a_victim(labels=KEPT)))
     mate = grouped(another_victim("mate", labels=KEPT), "node-3")
     assert seconds_of(await here.delete(mate)) == 8
 
 
 @pytest.mark.parametrize("runs_there", [True, False])
-async def test_kubernetes_own_takes_one_that_nobody_may_preempt_only_where_some_of_it_runs(
+async def test_a_system_critical_pod_preempts_a_protected_group_only_where_the_group_runs(
     here: GuardFixture, *, runs_there: bool
 ) -> None:
     if not runs_there:
@@ -86,7 +89,7 @@ async def test_kubernetes_own_takes_one_that_nobody_may_preempt_only_where_some_
     assert bool(here.stub.patches) is runs_there
 
 
-async def test_where_nobody_can_say_where_it_runs_it_may_go_for_any_of_them_and_that_is_asked_once(
+async def test_where_the_nodes_of_a_group_cannot_be_read_every_nomination_counts_and_is_read_once(
     here: GuardFixture,
 ) -> None:
     here.stub.barred.add(TEAM)
@@ -97,7 +100,7 @@ async def test_where_nobody_can_say_where_it_runs_it_may_go_for_any_of_them_and_
     assert here.stub.calls[TEAM] == 1
 
 
-async def test_however_many_are_nominated_elsewhere_those_count_where_some_of_it_runs(
+async def test_nominations_where_the_group_runs_count_however_many_there_are_elsewhere(
     here: GuardFixture,
 ) -> None:
     for number in range(3, 15):
@@ -116,7 +119,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("group", "spec"), OTHERS.values(), ids=OTHERS)
-async def test_nobody_on_another_node_is_suspected_where_the_group(
+async def test_no_nomination_on_another_node_counts_where_the_group(
     here: GuardFixture, group: Any, spec: Any
 ) -> None:
     here.stub.collections[GROUPS] = {"train": {"spec": group}}

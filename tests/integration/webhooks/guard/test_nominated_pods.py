@@ -1,5 +1,7 @@
-"""Whether it is known who is nominated: not before the list, not without the right to it, not once the watch is silent. And how much
-of them is kept."""
+"""Whether the nominated pods are known, and how much of them is kept.
+
+They are unknown before the list, without the permission, and while the watch is silent.
+"""
 
 import asyncio
 import json
@@ -31,18 +33,18 @@ async def watching(
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_before_the_list_and_once_nothing_was_heard_for_too_long_nobody_knows(
+async def test_nominations_are_unknown_before_the_list_and_while_the_watch_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with watching(tmp_path) as (stub, found):
         assert not found.is_fresh
         stub.lists_released.set()
         await until(lambda: found.is_fresh)
-        monkeypatch.setattr(nominated_pods, "_MAX_SILENCE_SECONDS", -1.0)
+        monkeypatch.setattr(nominated_pods, "MAX_SILENCE_SECONDS", -1.0)
         assert not found.is_fresh
 
 
-async def test_who_does_without_the_guard_waits_for_no_list_and_none_is_known(
+async def test_without_the_permission_readiness_waits_for_no_list_and_no_nomination_is_known(
     tmp_path: Path,
 ) -> None:
     async with watching(tmp_path, barred={PODS}) as (_, found):
@@ -50,7 +52,7 @@ async def test_who_does_without_the_guard_waits_for_no_list_and_none_is_known(
         assert not found.is_fresh
 
 
-async def test_of_a_pod_as_large_as_etcd_takes_so_much_is_kept_as_a_victim_may_go_for(
+async def test_a_nominated_pod_as_large_as_etcd_accepts_is_kept_within_the_limit(
     tmp_path: Path,
 ) -> None:
     values = [f"{number:063}" for number in range(15_000)]

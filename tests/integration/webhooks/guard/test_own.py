@@ -1,4 +1,7 @@
-"""Kubernetes' own preemptors: nobody is refused to them, and none of that holds for one that only waits to be bound."""
+"""System-critical preemptors: no victim is refused to them.
+
+This does not hold for one that only waits to be bound.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -48,7 +51,7 @@ PROTECTED = {
 
 
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
-async def test_kubernetes_own_is_put_off_for_one(here: GuardFixture, metadata: Any) -> None:
+async def test_a_system_critical_pod_is_put_off_for_one(here: GuardFixture, metadata: Any) -> None:
     await here.nominate("mine")
     assert "asked to save" not in (await here.delete(a_victim(**metadata)))["status"]["message"]
     assert here.stub.patches == []
@@ -59,7 +62,7 @@ async def test_kubernetes_own_is_put_off_for_one(here: GuardFixture, metadata: A
     assert patch["metadata"]["annotations"][keys.PREEMPTOR] == "uid-of-critical"
 
 
-async def test_kubernetes_own_may_have_a_second_set(tmp_path: Path) -> None:
+async def test_a_system_critical_pod_may_have_a_second_set(tmp_path: Path) -> None:
     elsewhere = another_victim(
         "elsewhere", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-critical"}
     )
@@ -79,7 +82,7 @@ HIDDEN_BY = {
 
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
 @pytest.mark.parametrize(("ago", "is_chosen"), HIDDEN_BY.values(), ids=HIDDEN_BY)
-async def test_kubernetes_own_that_waits_there_is_not_hidden_by(
+async def test_a_system_critical_pod_that_waits_there_is_not_hidden_by(
     here: GuardFixture, metadata: Any, ago: float, *, is_chosen: bool
 ) -> None:
     await here.nominate("critical", CRITICAL)
@@ -94,7 +97,9 @@ async def test_kubernetes_own_that_waits_there_is_not_hidden_by(
     assert patch["metadata"]["annotations"][keys.PREEMPTOR] == "uid-of-critical"
 
 
-async def test_nor_by_many_who_may_not_have_it(here: GuardFixture) -> None:
+async def test_a_system_critical_pod_is_not_hidden_by_many_refused_preemptors(
+    here: GuardFixture,
+) -> None:
     await here.nominate("critical", CRITICAL)
     for number in range(12):
         await here.nominate(f"never-{number}", ago=0.01, preemptionPolicy="Never")
@@ -104,7 +109,9 @@ async def test_nor_by_many_who_may_not_have_it(here: GuardFixture) -> None:
     assert "uid-of-critical" in json.dumps(here.stub.patches)
 
 
-async def test_but_whoever_is_more_probable_goes_before_it(here: GuardFixture) -> None:
+async def test_a_more_probable_preemptor_comes_before_a_system_critical_one(
+    here: GuardFixture,
+) -> None:
     await here.nominate("critical", CRITICAL)
     await here.nominate("mine", ago=0.1)
     await here.delete(a_victim())
@@ -119,7 +126,7 @@ BINDING = {"for long": 60.0, "since a moment ago": 0.1}
 
 @pytest.mark.parametrize("ago", BINDING.values(), ids=BINDING)
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
-async def test_a_protected_pod_does_not_go_for_kubernetes_own_that_is_being_bound_there(
+async def test_a_protected_pod_is_not_preempted_for_a_system_critical_pod_that_is_being_bound(
     here: GuardFixture, metadata: Any, ago: float
 ) -> None:
     await here.nominate("mine")
@@ -131,7 +138,7 @@ async def test_a_protected_pod_does_not_go_for_kubernetes_own_that_is_being_boun
 
 
 @pytest.mark.parametrize("ago", BINDING.values(), ids=BINDING)
-async def test_whoever_is_being_bound_there_is_not_whom_a_victim_goes_for(
+async def test_a_pod_that_is_being_bound_is_not_the_preemptor(
     here: GuardFixture, ago: float
 ) -> None:
     await here.nominate("mine")
@@ -141,7 +148,9 @@ async def test_whoever_is_being_bound_there_is_not_whom_a_victim_goes_for(
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_nor_is_one_that_is_nominated_to_be_bound_meanwhile(here: GuardFixture) -> None:
+async def test_a_pod_that_is_nominated_and_bound_meanwhile_is_not_the_preemptor(
+    here: GuardFixture,
+) -> None:
     await here.nominate("mine")
     assert (
         seconds_of(await here.delete_and_nominate(a_victim(), "binds", 2000, is_binding=True))
@@ -150,7 +159,7 @@ async def test_nor_is_one_that_is_nominated_to_be_bound_meanwhile(here: GuardFix
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_where_only_kubernetes_own_is_being_bound_it_is_as_if_nobody_were_nominated(
+async def test_a_system_critical_pod_that_is_being_bound_counts_as_no_nomination(
     here: GuardFixture,
 ) -> None:
     await here.nominate("critical", CRITICAL, is_binding=True)

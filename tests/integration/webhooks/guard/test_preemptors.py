@@ -1,4 +1,4 @@
-"""For whom a victim goes: who is nominated, what an extender chose for it, and when a scheduler is told to come back."""
+"""The preemptor of a victim: nominations, the extender's sets, and the scheduler's retry time."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from aiohttp import web
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, Release
 from reprieve_testing import stages
 from reprieve_testing.guard_scene import (
     GANG,
@@ -42,20 +42,20 @@ async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
         yield found
 
 
-async def test_a_nomination_that_is_on_its_way_is_waited_for(here: GuardFixture) -> None:
+async def test_the_guard_waits_for_a_nomination_that_is_under_way(here: GuardFixture) -> None:
     response = await here.delete_and_nominate(a_victim(), preemptionPolicy="Never")
     assert "preemptionPolicy is Never" in response["status"]["message"]
     assert here.stub.patches == []
 
 
-async def test_a_scheduler_whose_preemptor_was_nominated_meanwhile_is_known_to_go_on(
+async def test_a_nomination_during_the_review_shows_asynchronous_preemption(
     here: GuardFixture,
 ) -> None:
     await here.delete_and_nominate(a_victim())
     assert seconds_of(await here.delete(a_victim(labels=MARKED))) == 4
 
 
-async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_however_many_ask(
+async def test_without_a_nomination_the_scheduler_counts_as_synchronous_however_many_retry(
     here: GuardFixture,
 ) -> None:
     """Each pod of a Job asks for the same victim, one right after the other."""
@@ -115,7 +115,7 @@ CHOSEN_FOR = {"was nominated long ago": 60.0, "a moment ago": 0.1}
 
 
 @pytest.mark.parametrize("ago", CHOSEN_FOR.values(), ids=CHOSEN_FOR)
-async def test_whom_the_victim_was_chosen_for_goes_before_all_that_are_nominated_later(
+async def test_the_preemptor_that_the_victim_was_chosen_for_comes_before_later_nominations(
     here: GuardFixture, ago: float
 ) -> None:
     await here.nominate("mine", ago=ago)
@@ -125,7 +125,7 @@ async def test_whom_the_victim_was_chosen_for_goes_before_all_that_are_nominated
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_the_nomination_of_whom_the_victim_was_chosen_for_is_waited_for(
+async def test_the_guard_waits_for_the_nomination_of_the_preemptor_that_the_victim_was_chosen_for(
     here: GuardFixture,
 ) -> None:
     """Another's, of a moment ago or while that is waited for, is none of it."""
@@ -141,7 +141,7 @@ async def test_the_nomination_of_whom_the_victim_was_chosen_for_is_waited_for(
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_where_whom_it_was_chosen_for_is_not_nominated_it_may_go_for_any_that_is(
+async def test_without_the_nomination_of_its_preemptor_a_victim_may_go_for_any_nominated_pod(
     here: GuardFixture,
 ) -> None:
     await here.nominate("mine")
@@ -151,7 +151,7 @@ async def test_where_whom_it_was_chosen_for_is_not_nominated_it_may_go_for_any_t
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_the_victims_under_way_are_listed_once_and_nobody_is_looked_at_beyond_the_first_that_may_have_it(
+async def test_pods_under_eviction_are_listed_once_and_the_first_allowed_preemptor_suffices(
     here: GuardFixture,
 ) -> None:
     goes = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-busy"}}
@@ -168,10 +168,13 @@ async def test_the_victims_under_way_are_listed_once_and_nobody_is_looked_at_bey
     assert here.facts.reads - asked == 3
 
 
-async def test_victims_that_are_too_many_to_be_read_leave_nobody_without_notice(
+async def test_a_list_of_marked_pods_that_is_too_large_leaves_no_victim_without_notice(
     here: GuardFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever may mark pods of his own may mark as many, and as large, as he likes: what the API server's cache lists has no limit."""
+    """A user may mark any number of their own pods, of any size.
+
+    A list from the API server's cache has no limit.
+    """
     monkeypatch.setattr(reader, "_MAX_VICTIM_LIST_BYTES", 1000)
     here.stub.collections[PODS] = {
         "large": another_victim("large", labels=MARKED, annotations={"example.com/pad": "x" * 1000})
@@ -180,14 +183,14 @@ async def test_victims_that_are_too_many_to_be_read_leave_nobody_without_notice(
     assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
     assert "uid-of-mine" in json.dumps(here.stub.patches)
     assert [record.message for record in caplog.records].count(
-        "victims under way not read, a preemptor may get a second set"
+        "could not read pods under eviction; a preemptor may get a second set of victims"
     ) == 1
 
 
-async def test_reviews_at_the_same_time_share_one_list_of_the_victims_under_way(
+async def test_concurrent_reviews_share_one_list_of_the_pods_under_eviction(
     here: GuardFixture,
 ) -> None:
-    """Without this, those of one scheduler would wait for each other's, and the last for longer than the API server does."""
+    """Without this, reviews would wait for each other, and the last one past the timeout."""
     await here.nominate("mine")
     listed, asked = here.stub.calls[PODS], here.facts.reads
     here.stub.lists_released.clear()
@@ -204,7 +207,7 @@ async def test_reviews_at_the_same_time_share_one_list_of_the_victims_under_way(
     assert here.stub.calls[PODS] - listed == 1
 
 
-async def test_a_mark_of_a_moment_ago_is_seen(here: GuardFixture) -> None:
+async def test_a_recent_mark_counts(here: GuardFixture) -> None:
     await here.nominate("mine")
     await here.delete(another_victim("first"))
     away = another_victim("away", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-mine"})
@@ -237,7 +240,7 @@ def too_deep(here: GuardFixture) -> None:
 
 
 @pytest.mark.parametrize("is_made", [forbidden, unanswered, in_no_form, too_deep])
-async def test_where_the_victims_under_way_cannot_be_read_the_pod_is_told(
+async def test_where_the_pods_under_eviction_cannot_be_read_the_pod_is_notified(
     here: GuardFixture, is_made: Callable[[GuardFixture], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     await here.nominate("mine")
@@ -245,10 +248,10 @@ async def test_where_the_victims_under_way_cannot_be_read_the_pod_is_told(
     for name in ("one", "two"):
         assert "asked to save" in (await here.delete(another_victim(name)))["status"]["message"]
     assert here.marked() == ["one", "two"]
-    assert caplog.text.count("victims under way not read") == 1
+    assert caplog.text.count("could not read pods under eviction") == 1
 
 
-async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(
+async def test_an_earlier_nomination_shows_nothing_until_the_preemptor_retries_at_once(
     here: GuardFixture,
 ) -> None:
     await here.nominate("waits")
@@ -259,7 +262,7 @@ async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(
 
 
 @pytest.mark.parametrize(("said", "is_timed"), [("asynchronous", True), ("synchronous", False)])
-async def test_an_admin_may_say_how_the_scheduler_preempts(
+async def test_an_admin_may_configure_how_the_scheduler_preempts(
     here: GuardFixture, said: str, *, is_timed: bool
 ) -> None:
     here.facts.facts = Facts(
@@ -281,7 +284,7 @@ async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is
         assert all("uid-of-high" in json.dumps(patch) for _, patch in here.stub.patches)
 
 
-async def test_each_of_a_set_is_ruled_on_as_if_it_were_asked_for_itself(tmp_path: Path) -> None:
+async def test_each_pod_of_a_set_is_evaluated_by_itself(tmp_path: Path) -> None:
     fellows = [
         another_victim("protected", labels={keys.PREEMPTIBLE: "false"}),
         another_victim("replaced", uid="another"),
@@ -298,7 +301,7 @@ async def test_each_of_a_set_is_ruled_on_as_if_it_were_asked_for_itself(tmp_path
         assert here.marked() == ["train", "last"]
 
 
-async def test_nobody_is_marked_for_another_preemptors_set(tmp_path: Path) -> None:
+async def test_no_pod_is_marked_for_another_preemptors_set(tmp_path: Path) -> None:
     async with guard_fixture(tmp_path, a_victim(), another_victim("bystander")) as here:
         here.victim_sets.choose("stranger", "train", "bystander")
         response = await here.delete_and_nominate(a_victim())
@@ -330,7 +333,7 @@ async def test_of_several_nominated_all_have_to_be_refused(here: GuardFixture) -
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the_others(
+async def test_only_the_last_victim_of_a_set_gets_a_retry_time_and_the_others_get_404(
     here: GuardFixture,
 ) -> None:
     await here.delete_and_nominate(a_victim())
@@ -342,7 +345,7 @@ async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the
     assert (await here.delete(a_victim(labels=GANG)))["status"]["reason"] == "NotFound"
 
 
-async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_again_soon(
+async def test_a_pod_that_was_not_marked_is_never_answered_with_404_and_gets_a_short_retry_time(
     here: GuardFixture,
 ) -> None:
     here.stub.refuses = {f"{TEAM}/train": 409}
@@ -352,7 +355,7 @@ async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_ag
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 429
 
 
-async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gone(
+async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     here: GuardFixture,
 ) -> None:
     """Its scheduler looks at its preemptor whenever a pod ends anywhere."""
@@ -369,9 +372,7 @@ async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gon
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 
-GOING = a_scheduled_pod(
-    "going", "node-2", is_leaving=True, notified=True, release_expected_at=stages.NOW
-)
+GOING = a_scheduled_pod("going", "node-2", release=Release(expected_at=stages.NOW, notified=True))
 MINE = GangKey("team-b", "mine")
 
 
@@ -383,11 +384,12 @@ COMING = {"on any node": a_mate(), "where it is nominated": a_mate(nominated_nod
 
 
 @pytest.mark.parametrize("mate", COMING.values(), ids=COMING)
-async def test_a_gang_gets_no_second_set_while_it_has_room_coming(
+async def test_a_gang_gets_no_second_set_while_capacity_is_being_released(
     tmp_path: Path, mate: Preemptor
 ) -> None:
     """Its scheduler may have chosen by itself: the extender did not answer."""
-    async with guard_fixture(tmp_path, a_victim(), cluster_view=FixedClusterView([GOING], [mate])) as here:
+    view = FixedClusterView([GOING], [mate])
+    async with guard_fixture(tmp_path, a_victim(), cluster_view=view) as here:
         response = await here.delete_and_nominate(a_victim())
         assert "victims on another node are not gone yet" in response["status"]["message"]
         assert here.stub.patches == []

@@ -46,7 +46,7 @@ def a_configuration(*configs: Any) -> Any:
     return {"metadata": {"name": "reprieve-webhooks"}, "webhooks": webhooks}
 
 
-async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_are_not_served(
+async def test_the_webhook_configuration_gets_a_secret_path_and_other_paths_are_not_served(
     tmp_path: Path,
 ) -> None:
     where = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -79,7 +79,7 @@ async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_ar
     assert store.injected == [b"pem"] * 3
 
 
-async def test_at_another_path_nobody_is_heard(here: GuardFixture) -> None:
+async def test_reviews_at_another_path_are_not_served(here: GuardFixture) -> None:
     here.server.webhooks.serve_guard_at([path_of(b"key")])
     review = json.dumps(
         a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)

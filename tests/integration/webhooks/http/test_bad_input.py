@@ -147,10 +147,11 @@ async def test_a_slow_client_is_cut_off(server: RunningServer):
     assert b"the review did not come within 0.3 s" in answer
 
 
-async def test_a_client_that_leaves_in_the_middle_hurts_nobody(server: RunningServer):
+async def test_a_client_that_leaves_in_the_middle_does_no_harm(server: RunningServer):
     _, writer = await _connect(server)
     writer.write(
-        b"POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        b"POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 100\r\n\r\n{"
     )
     await writer.drain()
     writer.transport.abort()

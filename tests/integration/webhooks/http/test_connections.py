@@ -1,4 +1,4 @@
-"""Connections cost memory, and anybody in the cluster may open them: there is a limit, and it never shuts out a caller."""
+"""Connections cost memory, and any pod may open them: the limit never shuts out a caller."""
 
 import asyncio
 from collections.abc import AsyncIterator

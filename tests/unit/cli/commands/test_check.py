@@ -1,4 +1,4 @@
-"""`reprieve check`: what a user gives it, what it says, and its status."""
+"""`reprieve check`: its input, its output and its exit status."""
 
 import json
 from pathlib import Path
@@ -12,23 +12,26 @@ GOOD = pod(labels='{reprieve.dev/preemption-class: "4"}')
 BAD = pod(labels='{reprieve.dev/preemption-class: "11"}')
 LABEL = "metadata.labels[reprieve.dev/preemption-class]"
 REFUSED = f'{LABEL}: Invalid value: "11": must be between 0 and 10 [preemption-class]'
-JSON_POD = '{"apiVersion": "v1",\n "kind": "Pod",\n "metadata": {"name": "p", "namespace": "team", "labels": {\n'
-JSON_BAD = JSON_POD + '  "reprieve.dev/preemption-class": "11"}}}'
+JSON_BAD = """\
+{"apiVersion": "v1",
+ "kind": "Pod",
+ "metadata": {"name": "p", "namespace": "team", "labels": {
+  "reprieve.dev/preemption-class": "11"}}}"""
 
 
-def test_what_breaks_no_rule_is_said_in_one_line_and_is_0(tmp_path: Path) -> None:
+def test_a_manifest_without_findings_prints_one_line_and_exits_with_0(tmp_path: Path) -> None:
     checked = run(write(tmp_path, "a.yaml", GOOD))
     assert (checked.status, checked.output) == (0, "1 object checked: 0 violations, 0 warnings\n")
 
 
-def test_a_violation_has_file_line_object_path_and_rule_and_is_1(tmp_path: Path) -> None:
+def test_a_violation_has_file_line_object_path_and_rule_and_exits_with_1(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", f"---\n{GOOD}---\n{BAD}")
     checked = run(path)
     assert checked.status == 1
     assert checked.lines == [f"{path}:14: error: Pod team/p: {REFUSED}"]
 
 
-def test_all_violations_of_an_object_are_said_in_the_order_of_lines(tmp_path: Path) -> None:
+def test_all_violations_of_an_object_are_printed_in_the_order_of_lines(tmp_path: Path) -> None:
     text = pod(
         annotations="{reprieve.dev/checkpoint-timeout: soon}",
         labels='{reprieve.dev/preemption-class: "x"}',
@@ -40,29 +43,44 @@ def test_all_violations_of_an_object_are_said_in_the_order_of_lines(tmp_path: Pa
 INPUTS: dict[str, tuple[str, str | bytes, int]] = {
     "YAML": ("a.yaml", BAD, 6),
     "JSON": ("a.json", JSON_BAD, 4),
-    "JSON that says that it is YAML": ("a.yaml", JSON_BAD, 4),
-    "JSON in braces of YAML": ("a.yaml", "{apiVersion: v1, kind: Pod, metadata: {labels: {reprieve.dev/preemption-class: x}}}", 1),
+    "JSON in a file named .yaml": ("a.yaml", JSON_BAD, 4),
+    "YAML in braces": (
+        "a.yaml",
+        "{apiVersion: v1, kind: Pod, metadata: {labels: {reprieve.dev/preemption-class: x}}}",
+        1,
+    ),
     "lines that end as on Windows": ("a.yaml", BAD.replace("\n", "\r\n"), 6),
     "a byte order mark": ("a.yaml", b"\xef\xbb\xbf" + BAD.encode(), 6),
-    "a name that says nothing": ("manifest", BAD, 6),
+    "a file without a suffix": ("manifest", BAD, 6),
     "a list": ("a.yaml", "apiVersion: v1\nkind: List\nitems:\n- " + BAD.replace("\n", "\n  "), 9),
     "a list in a list": (
         "a.yaml",
-        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - " + BAD.replace("\n", "\n    "),
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - "
+        + BAD.replace("\n", "\n    "),
         12,
     ),
-    "a typed list, whose items need not say what they are": (
+    "a typed list, whose items have no kind": (
         "a.yaml",
-        "apiVersion: v1\nkind: PodList\nitems:\n- metadata:\n    labels: {reprieve.dev/preemption-class: x}\n",
+        (
+            "apiVersion: v1\nkind: PodList\nitems:\n"
+            "- metadata:\n    labels: {reprieve.dev/preemption-class: x}\n"
+        ),
         5,
     ),
-    "a list as kubectl prints it": ("a.json", '{"apiVersion":"v1","kind":"List","items":[\n' + JSON_BAD + "]}", 5),
+    "a list as kubectl prints it": (
+        "a.json",
+        '{"apiVersion":"v1","kind":"List","items":[\n' + JSON_BAD + "]}",
+        5,
+    ),
     "an alias": (
         "a.yaml",
-        'apiVersion: v1\nkind: Pod\nmetadata:\n  annotations: &a\n    reprieve.dev/preemption-class: "11"\n  labels: *a\n',
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations: &a\n"
+            '    reprieve.dev/preemption-class: "11"\n  labels: *a\n'
+        ),
         5,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("sentence", INPUTS)
@@ -71,8 +89,8 @@ def test_every_form_of_a_manifest_is_checked(tmp_path: Path, sentence: str) -> N
     path = write(tmp_path, name, content)
     checked = run(path)
     assert checked.status == 1
-    (said,) = checked.lines
-    assert said.startswith(f"{path}:{line}: error: Pod")
+    (finding,) = checked.lines
+    assert finding.startswith(f"{path}:{line}: error: Pod")
 
 
 TRIAL = """\
@@ -106,16 +124,15 @@ data: {templateKinds: "example.com/Sweep: spec.trials[*].template"}
 """
 
 
-def test_a_kind_of_another_project_is_checked_where_its_templates_are_known_to_stand(
+def test_a_known_kind_of_another_project_is_checked_by_its_pod_templates(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", JOB_SET)
+    template = "spec.replicatedJobs[0].template.spec.template"
+    assert run(path).lines == [f"{path}:12: error: JobSet team/train: {template}.{REFUSED}"]
+
+
+def test_a_kind_that_the_policy_lists_is_checked_whatever_file_has_the_policy(
     tmp_path: Path,
 ) -> None:
-    path = write(tmp_path, "a.yaml", JOB_SET)
-    assert run(path).lines == [
-        f"{path}:12: error: JobSet team/train: spec.replicatedJobs[0].template.spec.template.{REFUSED}"
-    ]
-
-
-def test_a_kind_is_checked_where_the_policy_lists_it_wherever_that_stands(tmp_path: Path) -> None:
     sweep = write(tmp_path, "a.yaml", SWEEP)
     assert run(sweep).status == 0
     listing = write(tmp_path, "b.yaml", LISTING)
@@ -126,26 +143,26 @@ def test_a_kind_is_checked_where_the_policy_lists_it_wherever_that_stands(tmp_pa
 
 UNREADABLE: dict[str, tuple[str | bytes, str]] = {
     "a list that does not end": ("a: [\n", "2: unreadable: did not find expected node content"),
-    "a text": ("just words", "1: unreadable: no Kubernetes object: needs apiVersion and kind"),
+    "a text": ("just words", "1: unreadable: not a Kubernetes object: needs apiVersion and kind"),
     "a list of texts": (
         "- a\n- b",
-        "1: unreadable: no Kubernetes object: needs apiVersion and kind",
+        "1: unreadable: not a Kubernetes object: needs apiVersion and kind",
     ),
     "a mapping without a kind": (
         "\n\na: 1",
-        "3: unreadable: no Kubernetes object: needs apiVersion and kind",
+        "3: unreadable: not a Kubernetes object: needs apiVersion and kind",
     ),
     "a kind that is a list": (
         "apiVersion: v1\nkind: [Pod]",
-        "1: unreadable: no Kubernetes object: needs apiVersion and kind",
+        "1: unreadable: not a Kubernetes object: needs apiVersion and kind",
     ),
     "a list of what is no object": (
         "apiVersion: v1\nkind: List\nitems:\n- a: 1",
-        "4: unreadable: no Kubernetes object: needs apiVersion and kind",
+        "4: unreadable: not a Kubernetes object: needs apiVersion and kind",
     ),
-    "a key that stands twice": (
+    "a key that appears twice": (
         "kind: Pod\napiVersion: v1\nkind: Pod\n",
-        '3: unreadable: the key "kind" stands twice in one mapping',
+        '3: unreadable: the key "kind" appears twice in one mapping',
     ),
     "another encoding": ("a: 1\nb: é\n".encode("latin-1"), "2: unreadable: not UTF-8 text"),
     "UTF-16": ("a: 1\n".encode("utf-16"), "1: unreadable: not UTF-8 text"),
@@ -153,20 +170,20 @@ UNREADABLE: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("sentence", UNREADABLE)
-def test_what_cannot_be_read_is_one_sentence_with_its_line_and_is_2(
+def test_an_unreadable_file_prints_one_sentence_with_the_line_and_exits_with_2(
     tmp_path: Path, sentence: str
 ) -> None:
-    content, said = UNREADABLE[sentence]
+    content, message = UNREADABLE[sentence]
     path = write(tmp_path, "a.yaml", content)
     checked = run(path)
     assert checked.status == 2
-    assert checked.lines == [f"{path}:{said}"]
+    assert checked.lines == [f"{path}:{message}"]
     assert checked.output.endswith(
         "0 objects checked: 0 violations, 0 warnings; 1 could not be read\n"
     )
 
 
-def test_the_rest_is_checked_where_something_cannot_be_read(tmp_path: Path) -> None:
+def test_the_rest_is_checked_if_something_cannot_be_read(tmp_path: Path) -> None:
     first = write(tmp_path, "a.yaml", f"a: [\n---\n{BAD}")
     second = write(tmp_path, "b.yaml", BAD)
     checked = run(first, tmp_path / "missing.yaml", second)
@@ -179,7 +196,7 @@ def test_the_rest_is_checked_where_something_cannot_be_read(tmp_path: Path) -> N
     ]
 
 
-def test_a_file_without_a_document_is_nothing_and_no_fault(tmp_path: Path) -> None:
+def test_a_file_without_a_document_causes_no_error(tmp_path: Path) -> None:
     checked = run(write(tmp_path, "a.yaml", "---\n# nothing\n---\n"))
     assert (checked.status, checked.output) == (0, "0 objects checked: 0 violations, 0 warnings\n")
 
@@ -201,25 +218,24 @@ def test_ten_megabytes_in_one_text_are_read(tmp_path: Path) -> None:
     assert run(path).lines == [f"{path}:7: error: Pod team/p: {REFUSED}"]
 
 
-def test_standard_input_is_a_dash() -> None:
+def test_a_dash_is_standard_input() -> None:
     checked = run("-", stdin=BAD.encode())
     assert (checked.status, checked.lines) == (1, [f"stdin:6: error: Pod team/p: {REFUSED}"])
 
 
-def test_a_folder_is_its_manifests_and_with_r_those_below(tmp_path: Path) -> None:
+def test_a_folder_means_its_manifests_and_with_r_those_in_folders_below(tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yml", "notes.txt", "kustomization.yaml", "below/c.json"):
         write(tmp_path, name, JSON_BAD if name.endswith("json") else BAD)
     assert len(run(tmp_path).lines) == 2
     assert len(run("-R", tmp_path).lines) == 3
 
 
-def test_a_folder_without_manifests_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_manifests_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "below/a.yaml", GOOD)
-    said = f"{tmp_path}: unreadable: no .yaml, .yml or .json file in it; -R also looks in the folders below"
-    assert run(tmp_path).lines == [said]
-    assert run("-R", write(tmp_path, "empty/x", "").parent).lines == [
-        said.partition(";")[0].replace(str(tmp_path), f"{tmp_path}/empty")
-    ]
+    reason = "unreadable: no .yaml, .yml or .json file in it"
+    assert run(tmp_path).lines == [f"{tmp_path}: {reason}; -R also reads the folders below"]
+    empty = write(tmp_path, "empty/x", "").parent
+    assert run("-R", empty).lines == [f"{empty}: {reason}"]
 
 
 def test_a_loop_of_links_ends(tmp_path: Path) -> None:
@@ -233,24 +249,24 @@ def test_a_file_that_is_named_twice_is_checked_once(tmp_path: Path) -> None:
     assert len(run(path, path, tmp_path).lines) == 1
 
 
-def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.symlink_to(path)
     assert run(path).lines == [f"{path}: unreadable: too many levels of symbolic links"]
 
 
-def test_names_can_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     text = BAD.replace("name: p", r'name: "p\x1b[2J\nq"')
     checked = run(write(tmp_path, "a\x1b[2J.yaml", text))
     assert "\x1b" not in checked.output
     assert r"Pod team/p\x1b[2J\nq" in checked.output
 
 
-def test_no_file_is_bad_usage() -> None:
+def test_a_command_line_without_files_is_bad_usage() -> None:
     assert run().status == 2
 
 
-def test_kinds_without_rules_are_counted_and_no_more(tmp_path: Path) -> None:
+def test_kinds_without_rules_are_only_counted(tmp_path: Path) -> None:
     text = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: 5\n---\n" + BAD.replace(
         "v1", "other.io/v1"
     )
@@ -258,7 +274,7 @@ def test_kinds_without_rules_are_counted_and_no_more(tmp_path: Path) -> None:
     assert (checked.status, checked.output) == (0, "2 objects checked: 0 violations, 0 warnings\n")
 
 
-def test_what_webhooks_never_see_is_not_judged(tmp_path: Path) -> None:
+def test_objects_that_webhooks_never_review_are_not_checked(tmp_path: Path) -> None:
     assert run(write(tmp_path, "a.yaml", BAD.replace("team", "kube-system"))).status == 0
 
 
@@ -276,23 +292,36 @@ FORMS = {
     "one annotation": (
         "",
         pod(annotation="{a: b}"),
-        ["metadata.annotation: Forbidden: the field is annotations: the API server drops one that it does not know [form]"],
+        [
+            (
+                "metadata.annotation: Forbidden: the field is annotations: "
+                "the API server drops one that it does not know [form]"
+            )
+        ],
     ),
-    "a priority that is a text": ("", pod() + "spec: {priority: '5'}", ["spec.priority: Invalid value: must be a whole number, not a text [form]"]),
+    "a priority that is a string": (
+        "",
+        pod() + "spec: {priority: '5'}",
+        ["spec.priority: Invalid value: must be a whole number, not a string [form]"],
+    ),
     "metadata that is a list": (
         "",
         "apiVersion: v1\nkind: Pod\nmetadata: []",
         ["metadata: Invalid value: must be a mapping, not a list [form]"],
     ),
-    "what is nothing": ("", pod(labels="{a: null}", annotations="null") + "spec: {containers: [{name: null}]}", []),
-}  # fmt: skip
+    "fields that are null": (
+        "",
+        pod(labels="{a: null}", annotations="null") + "spec: {containers: [{name: null}]}",
+        [],
+    ),
+}
 
 
 @pytest.mark.parametrize("sentence", FORMS)
-def test_what_the_api_server_would_not_decode_is_said(tmp_path: Path, sentence: str) -> None:
-    _, text, said = FORMS[sentence]
+def test_what_the_api_server_would_not_decode_is_a_violation(tmp_path: Path, sentence: str) -> None:
+    _, text, findings = FORMS[sentence]
     lines = run(write(tmp_path, "a.yaml", text)).lines
-    assert [line.partition("error: ")[2].partition(": ")[2] for line in lines] == said
+    assert [line.partition("error: ")[2].partition(": ")[2] for line in lines] == findings
 
 
 CLASSES = """\
@@ -313,39 +342,46 @@ DEFENDED = (
 DEFENCE = "metadata.annotations[reprieve.dev/preemption-priority-class]"
 
 
-def test_what_refers_to_something_in_the_same_run_is_judged_by_it(tmp_path: Path) -> None:
+def test_a_reference_is_resolved_among_the_files_of_the_run(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", DEFENDED % "low" + "---\n" + CLASSES)
     (line,) = run(path).lines
     assert line.endswith(
-        f"error: Pod team/p: {DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here [preemption-priority]"
+        f"error: Pod team/p: {DEFENCE}: Forbidden: its value 9000 is above 100, "
+        "the highest allowed here [preemption-priority]"
     )
 
 
-def test_what_is_merely_not_known_is_a_warning_where_it_is_named(tmp_path: Path) -> None:
+def test_an_unknown_object_is_a_warning_on_each_line_that_names_it(tmp_path: Path) -> None:
     checked = run(write(tmp_path, "a.yaml", DEFENDED % "low"))
     assert checked.status == 0
-    unknown = 'not judged without PriorityClass "low" and PriorityClass "high" (see --policy) [preemption-priority]'
+    unknown = (
+        'not evaluated without PriorityClass "low" and PriorityClass "high" (see --policy) '
+        "[preemption-priority]"
+    )
     assert [line.partition("Pod team/p: ")[2] for line in checked.lines] == [
         f"{DEFENCE}: {unknown}",
         f"spec.priorityClassName: {unknown}",
     ]
 
 
-def test_a_policy_folder_has_what_the_cluster_has(tmp_path: Path) -> None:
+def test_a_policy_folder_has_the_objects_of_the_cluster(tmp_path: Path) -> None:
     write(tmp_path, "policy/deep/classes.yaml", CLASSES + "---\n" + BAD)
     path = write(tmp_path, "a.yaml", DEFENDED % "low")
     checked = run("--policy", tmp_path / "policy", path)
     assert checked.status == 1
     assert "its value 9000 is above 100" in checked.output
-    assert "not judged" not in checked.output
+    assert "not evaluated" not in checked.output
     assert len(checked.lines) == 1
 
 
-def test_a_policy_that_cannot_be_read_is_a_violation_where_it_stands(tmp_path: Path) -> None:
-    text = (
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: reprieve-policy, namespace: reprieve-system}\n"
-        "data:\n  ceiling: soon\n"
-    )
+POLICY = (
+    "apiVersion: v1\nkind: ConfigMap\n"
+    "metadata: {name: reprieve-policy, namespace: reprieve-system}\ndata:\n"
+)
+
+
+def test_a_policy_that_cannot_be_parsed_is_a_violation_on_its_own_line(tmp_path: Path) -> None:
+    text = POLICY + "  ceiling: soon\n"
     path = write(tmp_path, "policy/map.yaml", text)
     checked = run(write(tmp_path, "a.yaml", GOOD), "--policy", path.parent)
     assert checked.status == 1
@@ -354,11 +390,8 @@ def test_a_policy_that_cannot_be_read_is_a_violation_where_it_stands(tmp_path: P
     )
 
 
-def test_the_policys_settings_hold(tmp_path: Path) -> None:
-    text = (
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: reprieve-policy, namespace: reprieve-system}\n"
-        "data:\n  maxPreemptionPriorityLift: '9000'\n"
-    )
+def test_the_settings_of_the_policy_apply(tmp_path: Path) -> None:
+    text = POLICY + "  maxPreemptionPriorityLift: '9000'\n"
     write(tmp_path, "policy/map.yaml", text)
     path = write(tmp_path, "a.yaml", DEFENDED % "low" + "---\n" + CLASSES)
     assert run(path).status == 1
@@ -372,7 +405,7 @@ CLASS_8 = pod(
 )
 
 
-def test_a_namespace_of_the_same_run_says_what_holds_in_it(tmp_path: Path) -> None:
+def test_the_policy_of_a_namespace_in_the_same_run_applies(tmp_path: Path) -> None:
     def status(annotations: str) -> int:
         return run("--strict", write(tmp_path, "a.yaml", NAMESPACE % annotations + CLASS_8)).status
 
@@ -380,12 +413,13 @@ def test_a_namespace_of_the_same_run_says_what_holds_in_it(tmp_path: Path) -> No
     assert status("reprieve.dev/allowed-preemption-classes: 0-6") == 1
 
 
-def test_a_namespace_that_is_not_known_refuses_nothing(tmp_path: Path) -> None:
+def test_an_unknown_namespace_causes_no_violation(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", CLASS_8)
     checked = run(path)
     assert checked.status == 0
     assert checked.lines[0].endswith(
-        f'warning: Pod team/p: {LABEL}: not judged without Namespace "team" (see --policy) [preemption-class]'
+        f'warning: Pod team/p: {LABEL}: not evaluated without Namespace "team" (see --policy) '
+        "[preemption-class]"
     )
     assert run("--strict", path).status == 1
     assert (
@@ -396,15 +430,15 @@ def test_a_namespace_that_is_not_known_refuses_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_an_object_without_a_namespace_goes_where_n_says(tmp_path: Path) -> None:
+def test_an_object_without_a_namespace_is_in_the_namespace_of_n(tmp_path: Path) -> None:
     text = NAMESPACE % "reprieve.dev/allowed-preemption-classes: 0-6" + CLASS_8.replace(
         "  namespace: team\n", ""
     )
     assert run("-n", "team", write(tmp_path, "a.yaml", text)).status == 1
 
 
-def test_a_namespace_that_only_warns_or_is_left_alone_is_so_here_too(tmp_path: Path) -> None:
-    def said(enforcement: str) -> tuple[int, int]:
+def test_the_enforcement_of_a_namespace_applies(tmp_path: Path) -> None:
+    def result(enforcement: str) -> tuple[int, int]:
         checked = run(
             write(
                 tmp_path, "a.yaml", NAMESPACE % f"reprieve.dev/enforcement: '{enforcement}'" + BAD
@@ -412,12 +446,12 @@ def test_a_namespace_that_only_warns_or_is_left_alone_is_so_here_too(tmp_path: P
         )
         return checked.status, len(checked.lines)
 
-    assert said("enforce") == (1, 1)
-    assert said("warn") == (0, 1)
-    assert said("off") == (0, 0)
+    assert result("enforce") == (1, 1)
+    assert result("warn") == (0, 1)
+    assert result("off") == (0, 0)
 
 
-def test_a_pods_priority_is_its_priority_classs(tmp_path: Path) -> None:
+def test_a_pod_has_the_priority_of_its_priority_class(tmp_path: Path) -> None:
     text = DEFENDED % "high" + "---\n" + CLASSES
     assert run(write(tmp_path, "a.yaml", text)).status == 0
 
@@ -432,7 +466,7 @@ def test_the_clusters_default_priority_class_counts(tmp_path: Path) -> None:
         ).status
         == 2
     )
-    assert "not judged" not in run(write(tmp_path, "b.yaml", known)).output
+    assert "not evaluated" not in run(write(tmp_path, "b.yaml", known)).output
 
 
 JOBSET = """\
@@ -453,16 +487,17 @@ spec:
 """
 
 
-def test_kinds_of_other_projects_are_judged_by_their_templates(tmp_path: Path) -> None:
+def test_each_pod_template_of_another_projects_kind_is_checked(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", JOBSET)
-    place = f"{path}:14: error: JobSet team/set: spec.replicatedJobs[1].template.spec.template.{LABEL}: Invalid value: "
-    assert [line.removeprefix(place) for line in run(path).lines] == [
+    field = f"spec.replicatedJobs[1].template.spec.template.{LABEL}"
+    prefix = f"{path}:14: error: JobSet team/set: {field}: Invalid value: "
+    assert [line.removeprefix(prefix) for line in run(path).lines] == [
         '"11": must be a string: "11" [form]',
         '"11": must be between 0 and 10 [preemption-class]',
     ]
 
 
-def test_a_job_that_never_fits_into_its_quota_is_warned_of(tmp_path: Path) -> None:
+def test_a_job_that_never_fits_into_its_quota_causes_a_warning(tmp_path: Path) -> None:
     quota = (
         "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n"
         "metadata: {name: team, namespace: team}\nspec: {min: {cpu: 1}, max: {cpu: 2}}\n---\n"
@@ -475,7 +510,7 @@ def test_a_job_that_never_fits_into_its_quota_is_warned_of(tmp_path: Path) -> No
     assert run("--strict", path).status == 1
 
 
-def test_what_is_in_the_policys_folder_and_among_the_files_is_checked_once(tmp_path: Path) -> None:
+def test_a_file_that_is_also_in_the_policy_folder_is_checked_once(tmp_path: Path) -> None:
     write(tmp_path, "policy/all.yaml", CLASSES + "---\n" + BAD)
     document = run(tmp_path / "policy", "--policy", tmp_path / "policy", "-o", "json").document
     assert document["summary"] == {
@@ -514,7 +549,7 @@ def test_json_output_is_one_document(tmp_path: Path) -> None:
     ]
 
 
-def test_json_output_of_nothing_is_a_document_too(tmp_path: Path) -> None:
+def test_json_output_without_findings_is_a_document_too(tmp_path: Path) -> None:
     assert run(write(tmp_path, "a.yaml", ""), "-o", "json").document["findings"] == []
 
 
@@ -528,20 +563,21 @@ def test_github_commands_are_escaped(tmp_path: Path) -> None:
     assert r'"1%251\n::error::x"' in line
 
 
-def test_a_command_without_a_line_has_none(tmp_path: Path) -> None:
+def test_a_github_command_for_a_missing_file_has_no_line(tmp_path: Path) -> None:
     (line,) = run(tmp_path / "none", "-o", "github").lines
     assert line == f"::error file={tmp_path}/none,title=unreadable::no such file or directory"
 
 
-def test_colours_are_for_terminals(tmp_path: Path) -> None:
+def test_colours_appear_on_terminals_only(tmp_path: Path) -> None:
     assert "\x1b" not in run(write(tmp_path, "a.yaml", BAD)).output
 
 
-def test_every_output_is_ascii_safe_json_where_it_is_json(tmp_path: Path) -> None:
+def test_json_output_is_valid_for_names_that_are_not_unicode(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "a.json",
-        '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"\\ud800","labels":{"reprieve.dev/preemption-class":"\\udfff"}}}',
+        '{"apiVersion":"v1","kind":"Pod","metadata":'
+        '{"name":"\\ud800","labels":{"reprieve.dev/preemption-class":"\\udfff"}}}',
     )
     for output in ("json", "sarif"):
         assert json.loads(run(path, "-o", output).output)

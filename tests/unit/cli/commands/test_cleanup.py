@@ -1,4 +1,4 @@
-"""What `reprieve cleanup` takes away: what Reprieve has left, and nothing that is somebody else's."""
+"""`reprieve cleanup` removes what Reprieve wrote, and nothing that other clients wrote."""
 
 from typing import Any
 
@@ -49,12 +49,12 @@ PODS: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
         metadata(labels=OTHERS, annotations=OTHERS, finalizers=["example.com/own"]),
         None,
     ),
-    "one that says nothing": (metadata(), None),
+    "one without labels and annotations": (metadata(), None),
     "a victim": (
         metadata(labels={keys.SOFT_EVICTION: "hinted", **OTHERS}, annotations={**STATE, **OTHERS}),
         {"labels": gone(keys.SOFT_EVICTION), "annotations": gone(*STATE)},
     ),
-    "one that is held": (
+    "one with the cleanup finalizer": (
         metadata(finalizers=["example.com/own", keys.CLEANUP_FINALIZER]),
         {"$deleteFromPrimitiveList/finalizers": [keys.CLEANUP_FINALIZER]},
     ),
@@ -69,14 +69,14 @@ PODS: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
         ),
         {"labels": gone(keys.SOFT_EVICTION), "annotations": gone(KOORDINATOR)},
     ),
-    "another's mark is theirs": (
+    "the mark of another client stays": (
         metadata(
             labels={keys.SOFT_EVICTION: "marked"},
             annotations={KOORDINATOR: '{"initiator":"koord-descheduler"}'},
         ),
         {"labels": gone(keys.SOFT_EVICTION)},
     ),
-    "for whom it was to go": (
+    "the preemptor": (
         metadata(annotations={keys.PREEMPTOR: ""}),
         {"annotations": gone(keys.PREEMPTOR)},
     ),
@@ -84,7 +84,7 @@ PODS: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
 
 
 @pytest.mark.parametrize(("found", "want"), PODS.values(), ids=PODS)
-def test_a_pod_loses_what_reprieve_has_written_and_nothing_else(
+def test_the_patch_of_a_pod_removes_what_reprieve_wrote_and_nothing_else(
     found: ObjectMeta, want: dict[str, Any] | None
 ) -> None:
     assert build_pod_patch(found) == (
@@ -92,7 +92,7 @@ def test_a_pod_loses_what_reprieve_has_written_and_nothing_else(
     )
 
 
-def test_a_pod_that_waits_at_the_gate_may_be_scheduled() -> None:
+def test_the_patch_of_a_gated_pod_removes_the_gate() -> None:
     patch = build_pod_patch(metadata(labels={keys.GANG_GATE_LABEL: "waiting"}))
     assert patch == {
         "metadata": {"uid": "uid-of-n", "labels": gone(keys.GANG_GATE_LABEL)},
@@ -124,7 +124,9 @@ OWNED: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
 
 
 @pytest.mark.parametrize(("found", "want"), OWNED.values(), ids=OWNED)
-def test_an_owner_loses_what_was_kept_on_it(found: ObjectMeta, want: dict[str, Any] | None) -> None:
+def test_the_patch_of_an_owner_removes_what_reprieve_kept_on_it(
+    found: ObjectMeta, want: dict[str, Any] | None
+) -> None:
     assert build_owner_patch(found) == (
         None if want is None else {"metadata": {"uid": "uid-of-n", **want}}
     )
@@ -132,16 +134,19 @@ def test_an_owner_loses_what_was_kept_on_it(found: ObjectMeta, want: dict[str, A
 
 HOLD = suspension.render(SuspensionRecord(since=NOW, until=after(300), generation=2))
 JOBS: dict[str, tuple[dict[str, Any], bool]] = {
-    "as we have suspended it": ({}, True),
-    "changed meanwhile in something else": ({"generation": 3}, True),
-    "somebody has resumed it": ({"is_suspended": False}, False),
-    "and suspended it again": ({"generation": 4, "since": "2026-11-21T15:00:00Z"}, False),
-    "its hold cannot be read": ({"hold": "true"}, False),
+    "suspended by Reprieve": ({}, True),
+    "another field has changed": ({"generation": 3}, True),
+    "a user has resumed it": ({"is_suspended": False}, False),
+    "a user has resumed and suspended it": (
+        {"generation": 4, "since": "2026-11-21T15:00:00Z"},
+        False,
+    ),
+    "its record cannot be parsed": ({"hold": "true"}, False),
 }
 
 
 @pytest.mark.parametrize(("fields", "is_resumed"), JOBS.values(), ids=JOBS)
-def test_a_job_that_we_suspended_runs_again_unless_somebody_else_has_decided_since(
+def test_a_job_that_reprieve_suspended_is_resumed_unless_a_user_has_changed_that(
     fields: dict[str, Any], *, is_resumed: bool
 ) -> None:
     patch = build_job_patch(a_job(**fields), after(3600))

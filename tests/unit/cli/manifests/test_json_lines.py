@@ -1,11 +1,11 @@
-"""JSON documents are found one behind the other, and their keys in their lines."""
+"""JSON: consecutive documents are split, and each key has its line."""
 
 import json
 
 import pytest
 
 from reprieve_cli.manifests import field_paths, json_lines
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.sources import Unreadable
 
 SOURCE = """\
 {"kind": "List",
@@ -35,16 +35,16 @@ LINES = {
 
 
 @pytest.mark.parametrize("path", LINES)
-def test_a_path_leads_to_the_line_of_its_key_or_of_what_is_there(path: str) -> None:
+def test_a_path_leads_to_the_line_of_its_last_key_that_exists(path: str) -> None:
     assert json_lines.line_of(SOURCE, field_paths.parse(path)) == LINES[path]
 
 
-def test_documents_on_end_are_split() -> None:
+def test_consecutive_documents_are_split() -> None:
     text = '\n{"a": 1}\n{"b":\n 2} {"c": 3}\n\n'
     assert list(json_lines.split(text)) == [(2, '{"a": 1}'), (3, '{"b":\n 2}'), (4, '{"c": 3}')]
 
 
-def test_nothing_is_no_document() -> None:
+def test_an_empty_text_has_no_document() -> None:
     assert list(json_lines.split(" \n\t ")) == []
 
 
@@ -56,29 +56,29 @@ UNREADABLE = {
     ),
     "a document that does not end": ('{"a":\n', "not JSON: expecting value", 1),
     "a text behind the document": ('{"a": 1}\nx', "not JSON: expecting value", 1),
-    "no number": ('{"a": NaN}', "NaN is no JSON number", 0),
-    "an endless number": ('{"a": ' + "9" * 5000 + "}", "a number of too many digits", 0),
+    "no number": ('{"a": NaN}', "NaN is not a JSON number", 0),
+    "an endless number": ('{"a": ' + "9" * 5000 + "}", "a number with too many digits", 0),
     "brackets in brackets": ("[" * 100_000, "nested too deeply", 0),
     "a key that stands twice": (
         '{"a": 1,\n"b": {"c": 1,\n"d": "c",\n"c": 2}}',
-        'the key "c" stands twice in one object',
+        'the key "c" appears twice in one object',
         3,
     ),
     "the same key in two objects, and twice in one": (
         '[{"a": 1},\n{"a": {"b": "a"},\n"a": 1}]',
-        'the key "a" stands twice in one object',
+        'the key "a" appears twice in one object',
         2,
     ),
 }
 
 
 @pytest.mark.parametrize("sentence", UNREADABLE)
-def test_what_cannot_be_read_says_why_and_where(sentence: str) -> None:
+def test_an_unreadable_text_has_a_reason_and_a_line(sentence: str) -> None:
     text, reason, line = UNREADABLE[sentence]
     with pytest.raises(Unreadable) as error:
         [json_lines.read(part) for _, part in json_lines.split(text)]
     assert (error.value.reason, error.value.line) == (reason, line)
 
 
-def test_a_document_is_what_it_says() -> None:
+def test_a_document_has_the_values_of_its_text() -> None:
     assert json_lines.read(SOURCE) == json.loads(SOURCE)

@@ -1,4 +1,4 @@
-"""YAML means what it means to the API server's own reader, and what cannot be read says where."""
+"""YAML has the meaning that it has for the API server; unreadable YAML has a line."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reprieve_cli.manifests import field_paths, yaml_lines
-from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.manifests.sources import Unreadable
 
 SCALARS: dict[str, object] = {
     "text": "text",
@@ -52,12 +52,12 @@ UNREADABLE = {
     "an alias of nothing": ("a: *b", "found undefined alias", 0),
     "one anchor twice": (
         "a: &x 1\nb: &x 2",
-        "an anchor of the same name stands twice in one document",
+        "an anchor is defined twice in one document",
         1,
     ),
     "a key that stands twice": (
         "a: 1\nb:\n  c: 1\n  c: 2",
-        'the key "c" stands twice in one mapping',
+        'the key "c" appears twice in one mapping',
         3,
     ),
     "an anchor in itself": ("a: &x [*x]", "its aliases nest too deeply, or lead to themselves", 0),
@@ -68,16 +68,16 @@ UNREADABLE = {
     ),
     "a template of another language": (
         "a: 1\n{{ .Values.x }}: 1",
-        "a key that is no text (unquoted braces of a template?)",
+        "a key that is not a string (unquoted braces of a template?)",
         1,
     ),
     "a mapping as a key": (
         "? {a: 1}\n: 1",
-        "a key that is no text (unquoted braces of a template?)",
+        "a key that is not a string (unquoted braces of a template?)",
         0,
     ),
-    "nothing as a key": ("~: 1", "a key that is no text (unquoted braces of a template?)", 0),
-    "a merge of a text": ("a: 1\n<<: text", "a merge key whose value is no mapping", 1),
+    "nothing as a key": ("~: 1", "a key that is not a string (unquoted braces of a template?)", 0),
+    "a merge of a text": ("a: 1\n<<: text", "a merge key whose value is not a mapping", 1),
     "a control character": ("a: 1\nb: \x01", "a control character", 1),
     "a null character": ("a: \x00", "a control character", 0),
     "lists in lists in lists": ("- " * 100_000 + "a", "nested deeper than 150 levels", 0),
@@ -92,14 +92,14 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
 
 
 @pytest.mark.parametrize("text", SCALARS)
-def test_a_scalar_is_what_it_becomes_on_its_way_to_the_api_server(text: str) -> None:
+def test_a_scalar_has_the_value_that_the_api_server_receives(text: str) -> None:
     value = yaml_lines.read(f"a: {text}")["a"]
     assert value == SCALARS[text]
     assert type(value) is type(SCALARS[text])
 
 
 @pytest.mark.parametrize("sentence", UNREADABLE)
-def test_what_cannot_be_read_says_why_and_where(sentence: str) -> None:
+def test_an_unreadable_text_has_a_reason_and_a_line(sentence: str) -> None:
     text, reason, line = UNREADABLE[sentence]
     with pytest.raises(Unreadable) as error:
         yaml_lines.read(text)
@@ -111,7 +111,7 @@ def test_aliases_that_would_fill_all_memory_are_refused() -> None:
         yaml_lines.read(BOMB)
 
 
-def test_keys_are_texts_as_in_json() -> None:
+def test_keys_are_strings_as_in_json() -> None:
     assert yaml_lines.read("1: a\ntrue: b\n1.5: c\nd: e") == {
         "1": "a",
         "true": "b",
@@ -120,7 +120,7 @@ def test_keys_are_texts_as_in_json() -> None:
     }
 
 
-def test_merge_keys_fill_what_a_mapping_lacks() -> None:
+def test_merge_keys_add_the_keys_that_a_mapping_lacks() -> None:
     document = yaml_lines.read(
         "base: &b {v: 1, w: 2}\none: {<<: *b, w: 3}\ntwo: {<<: [*b, {v: 9, z: 4}]}"
     )
@@ -157,7 +157,7 @@ def test_documents_are_split_where_they_begin(sentence: str) -> None:
     assert [line for line, _ in yaml_lines.split(text)] == lines
 
 
-def test_a_hostile_row_of_ends_takes_no_time() -> None:
+def test_many_document_ends_are_split_quickly() -> None:
     assert len(list(yaml_lines.split("...\n\n\n\n" * 2000 + "x"))) == 1
 
 
@@ -192,7 +192,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("path", LINES)
-def test_a_path_leads_to_the_line_of_its_key_or_of_what_is_there(path: str) -> None:
+def test_a_path_leads_to_the_line_of_its_last_key_that_exists(path: str) -> None:
     assert yaml_lines.line_of(SOURCE, field_paths.parse(path)) == LINES[path]
 
 
@@ -214,7 +214,7 @@ def test_paths_are_read_as_violations_write_them(path: str) -> None:
     assert field_paths.parse(path) == PATHS[path]
 
 
-def test_the_path_of_a_warning_is_what_it_begins_with() -> None:
+def test_the_path_of_a_warning_is_its_beginning() -> None:
     assert (
         field_paths.path_in("metadata.labels[a.b/c]: has no effect: at all")
         == "metadata.labels[a.b/c]"
@@ -226,7 +226,8 @@ def test_without_the_c_library_it_reads_the_same() -> None:
     script = (
         "import yaml; yaml.__with_libyaml__ = False\n"
         "from reprieve_cli.manifests import yaml_lines\n"
-        f"print(yaml_lines.read({SOURCE!r})); print(yaml_lines.line_of({SOURCE!r}, ('spec', 'containers', 1, 'ports')))"
+        f"print(yaml_lines.read({SOURCE!r}))\n"
+        f"print(yaml_lines.line_of({SOURCE!r}, ('spec', 'containers', 1, 'ports')))"
     )
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(

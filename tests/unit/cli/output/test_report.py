@@ -1,4 +1,4 @@
-"""Reports of an audit, page by page; progress on a terminal; a fault of the program's own."""
+"""The reports of an audit, page by page; progress on a terminal; internal errors."""
 
 import io
 import json
@@ -39,26 +39,26 @@ def test_a_table_has_titles_once_and_columns_that_fit() -> None:
         table.page([a_finding("x")]),
     )
     titles, *rows = click.unstyle(first).splitlines()
-    assert titles.split() == ["NAMESPACE", "KIND", "NAME", "ENFORCEMENT", "RULE", "SAID"]
+    assert titles.split() == ["NAMESPACE", "KIND", "NAME", "ENFORCEMENT", "RULE", "MESSAGE"]
     assert {line.index("spec: no") for line in (*rows, *second.splitlines())} == {
-        titles.index("SAID")
+        titles.index("MESSAGE")
     }
     assert table.end(TALLY) == "2 objects checked: 2 violations, 0 warnings\n"
 
 
-def test_a_table_of_nothing_has_no_titles() -> None:
+def test_a_table_without_rows_has_no_titles() -> None:
     table = TableReport()
     assert table.page([]) == ""
     assert table.page([Finding(level=Level.UNREADABLE, message="no")]) == ""
 
 
-def test_a_cell_that_says_nothing_is_a_dash_and_a_warning_says_that_it_is_one() -> None:
+def test_an_empty_cell_is_a_dash_and_a_warning_has_a_prefix() -> None:
     row = TableReport().page([a_finding(namespace="", rule="", level="warning")]).splitlines()[1]
     assert row.split() == ["-", "Pod", "p", "enforce", "-", "warning:", "spec:", "no"]
 
 
 @pytest.mark.parametrize("pages", [[], [[]], [["a"]], [["a", "b"], [], ["c"]]])
-def test_a_document_is_one_whatever_the_pages_are(pages: list[list[str]]) -> None:
+def test_all_pages_form_one_document(pages: list[list[str]]) -> None:
     report = JsonReport()
     text = "".join(report.page([a_finding(name) for name in page]) for page in pages) + report.end(
         TALLY
@@ -74,7 +74,7 @@ def samples(text: str) -> dict[str, str]:
     return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
 
 
-def test_gauges_are_zero_where_nothing_is_wrong() -> None:
+def test_gauges_are_zero_without_violations() -> None:
     gauges = PrometheusReport()
     gauges.count_checked("Namespace", 3)
     assert gauges.page([]) == ""
@@ -88,7 +88,7 @@ def test_gauges_are_zero_where_nothing_is_wrong() -> None:
     assert found['reprieve_audit_objects{kind="Namespace"}'] == "3"
 
 
-def test_gauges_count_violations_only_and_by_namespace_where_asked_for() -> None:
+def test_gauges_count_violations_only_and_optionally_by_namespace() -> None:
     findings = [a_finding(), a_finding("q"), a_finding("r", 'a"b\\'), a_finding(level="warning")]
     usual, by_namespace = PrometheusReport(), PrometheusReport(by_namespace=True)
     for gauges in (usual, by_namespace):
@@ -107,7 +107,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_for_terminals_and_for_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_appears_on_terminals_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert list(progress.track(range(1000), "objects")) == list(range(1000))
     assert sys.stderr.getvalue() == ""
@@ -116,14 +116,14 @@ def test_progress_is_for_terminals_and_for_what_takes_long(monkeypatch: pytest.M
     assert "00 objects" in sys.stderr.getvalue()
 
 
-def test_progress_is_not_for_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_does_not_appear_in_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
     assert list(progress.track("abc", "letters")) == ["a", "b", "c"]
     assert sys.stderr.getvalue() == ""
 
 
-def test_a_fault_of_ours_is_no_violation(
+def test_an_internal_error_does_not_exit_like_a_violation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["reprieve", "check", "-"])

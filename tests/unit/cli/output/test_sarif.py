@@ -56,7 +56,7 @@ def test_each_result_names_its_rule_level_message_and_place(log: Any) -> None:
         assert re.fullmatch(r"file:///[\w/.%-]+/a%20b\.yaml", place["artifactLocation"]["uri"])
 
 
-def test_what_cannot_be_read_is_a_notification_of_a_run_that_failed(log: Any) -> None:
+def test_an_unreadable_file_is_a_notification_of_a_failed_run(log: Any) -> None:
     (invocation,) = log["runs"][0]["invocations"]
     assert invocation["executionSuccessful"] is False
     texts = [
@@ -88,6 +88,9 @@ def test_relative_files_stay_relative_so_that_they_match_the_checkout(
 def test_a_violation_that_a_namespace_turns_into_a_warning_is_one_of_the_policy(
     tmp_path: Path,
 ) -> None:
-    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {reprieve.dev/enforcement: warn}}\n---\n"
+    namespace = (
+        "apiVersion: v1\nkind: Namespace\n"
+        "metadata: {name: team, labels: {reprieve.dev/enforcement: warn}}\n---\n"
+    )
     (result,) = log_of(write(tmp_path, "a.yaml", namespace + BAD))["runs"][0]["results"]
     assert (result["ruleId"], result["level"]) == ("policy", "warning")

@@ -1,4 +1,4 @@
-"""`reprieve simulate` on dumps: what it takes, what it refuses, and that it says the same whatever the dump is written in."""
+"""`reprieve simulate` on dumps: accepted input, refusals, and the same result for every format."""
 
 import io
 import json
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 class Simulated:
     status: int
     output: str
-    told: str
+    stderr: str
 
     @property
     def document(self) -> Any:
@@ -75,13 +75,13 @@ def preemptor(**fields: Any) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **fields}
 
 
-def test_a_dump_says_the_same_in_yaml_and_in_json_in_one_file_or_several_and_from_a_pipe(
+def test_the_result_does_not_depend_on_the_format_of_the_dump_or_on_how_it_is_split(
     tmp_path: Path,
 ) -> None:
     items = cluster()["items"]
     urgent = DOCS / "urgent.yaml"
     wanted = run(urgent, DOCS / "cluster.yaml")
-    assert (wanted.status, wanted.told) == (0, "")
+    assert (wanted.status, wanted.stderr) == (0, "")
     assert wanted.best == ("gpu-1", {"sweep-1"})
     one_list = write(tmp_path, "list.json", cluster())
     several = [write(tmp_path, f"{number}.json", item) for number, item in enumerate(items)]
@@ -102,8 +102,8 @@ def test_a_dump_says_the_same_in_yaml_and_in_json_in_one_file_or_several_and_fro
 
 def test_the_text_and_the_document_agree() -> None:
     text = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=())
-    told = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml").document
-    for refused in told["refused"]:
+    document = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml").document
+    for refused in document["refused"]:
         (line,) = [
             line
             for line in text.output.splitlines()
@@ -111,38 +111,38 @@ def test_the_text_and_the_document_agree() -> None:
         ]
         assert refused["ground"] in line.split()
         assert line.endswith(refused["detail"])
-    assert {refused["ground"] for refused in told["refused"]} == {
+    assert {refused["ground"] for refused in document["refused"]} == {
         "non-preemptible",
         "home",
         "toleration",
     }
-    assert told["nodes"] == {"gpu-3": "too-small"}
+    assert document["nodes"] == {"gpu-3": "too-small"}
 
 
-def test_it_can_look_at_one_node() -> None:
+def test_node_limits_the_simulation_to_the_named_nodes() -> None:
     done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("-o", "json", "--node", "gpu-2"))
     assert done.best == ("gpu-2", {"ddp-0", "ddp-1"})
     assert {refused["name"] for refused in done.document["refused"]} == {"ledger-0"}
     unknown = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("--node", "gpu-9"))
-    assert (unknown.status, unknown.told) == (2, "reprieve: node/gpu-9: not found\n")
+    assert (unknown.status, unknown.stderr) == (2, "reprieve: node/gpu-9: not found\n")
 
 
-def test_where_there_is_room_nobody_goes(tmp_path: Path) -> None:
+def test_a_pod_for_which_a_node_has_room_needs_no_victims(tmp_path: Path) -> None:
     small = preemptor(spec={"priority": 10000, "containers": []})
     done = run(write(tmp_path, "p.json", small), DOCS / "cluster.yaml", words=())
     assert done.status == 0
     assert "\nno victims are needed: node/gpu-1: it has room\n" in done.output
 
 
-def test_one_that_never_preempts_takes_nobody(tmp_path: Path) -> None:
-    shy = preemptor()
-    shy["spec"]["preemptionPolicy"] = "Never"
-    done = run(write(tmp_path, "p.json", shy), DOCS / "cluster.yaml", words=())
+def test_a_pod_with_the_preemption_policy_never_has_no_victims(tmp_path: Path) -> None:
+    never = preemptor()
+    never["spec"]["preemptionPolicy"] = "Never"
+    done = run(write(tmp_path, "p.json", never), DOCS / "cluster.yaml", words=())
     assert done.status == 1
     assert "\nno victims: never-preempts: " in done.output
 
 
-def test_what_is_long_is_counted(tmp_path: Path) -> None:
+def test_the_rest_of_a_long_section_is_counted(tmp_path: Path) -> None:
     items = [item for item in cluster()["items"] if item["kind"] != "Pod"]
     pod = next(item for item in cluster()["items"] if item["metadata"]["name"] == "ledger-0")
     pods = [
@@ -151,7 +151,7 @@ def test_what_is_long_is_counted(tmp_path: Path) -> None:
     ]
     dump = write(tmp_path, "c.json", {"kind": "List", "apiVersion": "v1", "items": [*items, *pods]})
     done = run(DOCS / "urgent.yaml", dump, words=("--node", "gpu-2"))
-    assert "  and 40 non-preemptible: --node narrows it, -o json has all" in done.output
+    assert "  and 40 non-preemptible: --node selects nodes, -o json lists all" in done.output
     assert len(run(DOCS / "urgent.yaml", dump).document["refused"]) == 60
 
 
@@ -176,7 +176,7 @@ def workload(kind: str, group: str, spec: Json, **labels: str) -> Json:
     }
 
 
-ASKED = {
+REQUESTED = {
     "one pod": ([preemptor()], None, 0),
     "a gang's pods": ([mate("a", **GANG), mate("b", **GANG), mate("c", **GANG)], "g", 2),
     "a Job makes a gang": (
@@ -192,7 +192,7 @@ ASKED = {
     ),
     "unless they are a gang": ([workload("StatefulSet", "apps", {"replicas": 5}, **GANG)], "g", 4),
     "a DaemonSet's pod": ([workload("DaemonSet", "apps", {})], None, 0),
-    "what makes no pods stands beside": (
+    "a document that makes no pods is ignored": (
         [{"apiVersion": "v1", "kind": "Service"}, preemptor()],
         None,
         0,
@@ -200,21 +200,21 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize(("documents", "gang", "rest"), ASKED.values(), ids=ASKED)
-def test_who_is_asked_for(
+@pytest.mark.parametrize(("documents", "gang", "rest"), REQUESTED.values(), ids=REQUESTED)
+def test_the_preemptor_is_one_pod_or_one_gang(
     documents: list[Json], gang: str | None, rest: int, tmp_path: Path
 ) -> None:
     done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml")
-    told = done.document["preemptor"]
-    assert (told["gang"], told["restOfGang"], told["priority"]) == (gang, rest, 10000)
+    found = done.document["preemptor"]
+    assert (found["gang"], found["restOfGang"], found["priority"]) == (gang, rest, 10000)
 
 
 def dump(*more: Any) -> Json:
-    """Return the docs' cluster with some more in it."""
+    """Return the cluster of the docs with more objects."""
     return {"kind": "List", "apiVersion": "v1", "items": [*cluster()["items"], *more]}
 
 
-def test_of_what_overlapping_dumps_have_twice_the_last_counts(tmp_path: Path) -> None:
+def test_of_an_object_in_several_dumps_the_last_counts(tmp_path: Path) -> None:
     urgent, whole = DOCS / "urgent.yaml", DOCS / "cluster.yaml"
     pods = [item for item in cluster()["items"] if item["kind"] == "Pod"]
     budget = {
@@ -255,7 +255,7 @@ def made(
     nominated: str = "",
     **metadata: Any,
 ) -> Json:
-    """Return a pod that a workload has in the cluster: with room, or nominated, or waiting."""
+    """Return a pod that a workload has in the cluster: placed, nominated or pending."""
     found = preemptor(
         status={"phase": "Running"}
         if node
@@ -281,36 +281,70 @@ def replica(name: str, **labels: str) -> Json:
 
 
 THERE = {
-    "nobody": ([three("Job")], [], "w-0", 2),
-    "all wait": ([three("Job")], [made("w-x"), made("w-y"), made("w-z")], "w-x", 2),
-    "more wait than it asks for": ([three("Job")], [made(f"w-{number}") for number in "stuvwxyz"], "w-s", 2),
-    "one has room": ([three("Job")], [made("w-x", node="gpu-9"), made("w-y"), made("w-z")], "w-y", 1),
-    "one had to go, and is not replaced yet": (
+    "none": ([three("Job")], [], "w-0", 2),
+    "all are pending": ([three("Job")], [made("w-x"), made("w-y"), made("w-z")], "w-x", 2),
+    "more are pending than the file has": (
         [three("Job")],
-        [made("w-x", node="gpu-9", deletionTimestamp="2026-11-21T12:00:10Z"), made("w-y"), made("w-z")],
+        [made(f"w-{number}") for number in "stuvwxyz"],
+        "w-s",
+        2,
+    ),
+    "one is placed": (
+        [three("Job")],
+        [made("w-x", node="gpu-9"), made("w-y"), made("w-z")],
+        "w-y",
+        1,
+    ),
+    "one was evicted and is not replaced yet": (
+        [three("Job")],
+        [
+            made("w-x", node="gpu-9", deletionTimestamp="2026-11-21T12:00:10Z"),
+            made("w-y"),
+            made("w-z"),
+        ],
         "w-y",
         2,
     ),
-    "one is to have room": ([three("Job")], [made("w-x", nominated="gpu-1"), made("w-y"), made("w-z")], "w-y", 1),
-    "another's wait": ([three("Job")], [made("v-x", owner="v")], "w-0", 2),
-    "another's of its gang wait": ([three("Job", **GANG)], [made("v-x", owner="v", labels=GANG)], "w-0", 3),
-    "a Deployment's wait": ([three("Deployment", **GANG)], [replica("w-5d8-x", **GANG)], "w-5d8-x", 2),
-    "a Deployment's that is no gang": ([three("Deployment")], [replica("w-5d8-x")], "w-0", 0),
-    "pods of these names wait": ([mate("a", **GANG), mate("b", **GANG)], [mate("a", **GANG), mate("c", **GANG)], "a", 2),
-}  # fmt: skip
+    "one is nominated": (
+        [three("Job")],
+        [made("w-x", nominated="gpu-1"), made("w-y"), made("w-z")],
+        "w-y",
+        1,
+    ),
+    "pods of another Job are pending": ([three("Job")], [made("v-x", owner="v")], "w-0", 2),
+    "pods of another Job in its gang are pending": (
+        [three("Job", **GANG)],
+        [made("v-x", owner="v", labels=GANG)],
+        "w-0",
+        3,
+    ),
+    "pods of a Deployment are pending": (
+        [three("Deployment", **GANG)],
+        [replica("w-5d8-x", **GANG)],
+        "w-5d8-x",
+        2,
+    ),
+    "pods of a Deployment without a gang": ([three("Deployment")], [replica("w-5d8-x")], "w-0", 0),
+    "pods of these names are pending": (
+        [mate("a", **GANG), mate("b", **GANG)],
+        [mate("a", **GANG), mate("c", **GANG)],
+        "a",
+        2,
+    ),
+}
 
 
-@pytest.mark.parametrize(("asked", "there", "name", "rest"), THERE.values(), ids=THERE)
-def test_who_is_in_the_cluster_already_is_not_counted_twice(
-    asked: list[Json], there: list[Json], name: str, rest: int, tmp_path: Path
+@pytest.mark.parametrize(("requested", "there", "name", "rest"), THERE.values(), ids=THERE)
+def test_pods_that_are_in_the_cluster_already_are_not_counted_twice(
+    requested: list[Json], there: list[Json], name: str, rest: int, tmp_path: Path
 ) -> None:
     done = run(
-        write(tmp_path, "p.json", *asked),
+        write(tmp_path, "p.json", *requested),
         DOCS / "cluster.yaml",
         write(tmp_path, "c.json", dump(*there)),
     )
-    told = done.document["preemptor"]
-    assert (told["name"], told["restOfGang"]) == (name, rest)
+    found = done.document["preemptor"]
+    assert (found["name"], found["restOfGang"]) == (name, rest)
 
 
 def grouped(own: int, **spec: Any) -> list[Json]:
@@ -331,56 +365,85 @@ def grouped(own: int, **spec: Any) -> list[Json]:
 GROUPED = {
     "its group's": (grouped(10000, priority=10000), ""),
     "that of its group's class": (grouped(10000, priorityClassName="urgent"), ""),
-    "another": (grouped(0, priority=10000), "Invalid value: 0: must be 10000, as its PodGroup's"),
+    "another": (grouped(0, priority=10000), "Invalid value: 0: must be 10000, as in its PodGroup"),
     "one, and its group none": (
         grouped(10000),
-        "Invalid value: 10000: must be 0, as its PodGroup's",
+        "Invalid value: 10000: must be 0, as in its PodGroup",
     ),
 }
 
 
-@pytest.mark.parametrize(("documents", "told"), GROUPED.values(), ids=GROUPED)
-def test_a_native_groups_pod_has_its_own_priority_and_it_is_told_where_that_is(
-    documents: list[Json], told: str, tmp_path: Path
+@pytest.mark.parametrize(("documents", "message"), GROUPED.values(), ids=GROUPED)
+def test_a_pod_whose_priority_is_not_its_native_groups_is_reported(
+    documents: list[Json], message: str, tmp_path: Path
 ) -> None:
     done = run(write(tmp_path, "p.json", *documents), DOCS / "cluster.yaml")
     assert done.document["preemptor"]["priority"] == documents[1]["spec"]["priority"]
-    rest = ": kube-scheduler places none of this group\n"
-    assert done.told == (f"pod research/urgent: spec.priority: {told}{rest}" if told else "")
+    rest = ": kube-scheduler places no pod of such a group\n"
+    assert done.stderr == (
+        f"pod research/urgent: spec.priority: {message}{rest}" if message else ""
+    )
 
 
 PLACED = preemptor(status={"phase": "Running"})
 PLACED["spec"] = {**PLACED["spec"], "nodeName": "gpu-1"}
-UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "nobody's"})
+UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "missing"})
 REFUSED = {
-    "two pods that are no gang": (
+    "two pods without a gang": (
         [preemptor(), mate("b")],
-        "2 preemptors, Pod research/urgent the first: must be one pod, or the pods of one gang",
+        "2 preemptors, the first is Pod research/urgent: must be one pod, or the pods of one gang",
     ),
-    "two gangs": ([mate("a", **GANG), workload("Job", "batch", {})], "2 preemptors, Pod research/a the first"),
-    "a pod that has a node": ([PLACED], "pod research/urgent: has room already, or has ended: it preempts nobody"),
-    "nothing that makes pods": ([{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}], "Service default/s makes no pods: needs a Pod, or"),
-    "nothing at all": ([], "needs a Pod, or a workload that makes some, like ReplicationController, Deployment"),
+    "two gangs": (
+        [mate("a", **GANG), workload("Job", "batch", {})],
+        "2 preemptors, the first is Pod research/a",
+    ),
+    "a pod that has a node": (
+        [PLACED],
+        "pod research/urgent: is already placed on a node, or has ended",
+    ),
+    "nothing that makes pods": (
+        [{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}],
+        "Service default/s makes no pods: must be a Pod, or",
+    ),
+    "nothing at all": (
+        [],
+        "must be a Pod, or a workload that makes pods, like ReplicationController, Deployment",
+    ),
     "a namesake's Job": ([workload("Job", "batch.volcano.sh", {})], "Job research/w makes no pods"),
-    "a Job that is paused": ([workload("Job", "batch", {"parallelism": 0})], "Job research/w: makes 0 pods at once: must be between 1 and 5000"),
-    "more pods than a gang may have": ([workload("Job", "batch", {"parallelism": 10**9})], "makes 1000000000 pods at once"),
-    "a PriorityClass that is not there": ([UNKNOWN_CLASS], 'pod research/urgent: spec.priorityClassName: Not found: "nobody\'s"'),
-    "a Job whose pods have room": ([three("Job")], "Job research/w: all its pods have room already: it preempts nobody"),
-    "a priority that is none": ([preemptor(spec={"priority": "high"})], "Pod research/urgent: Expected `int | null`, got `str` - at `$.spec.priority`"),
-    "no object": ([["a"]], "no Kubernetes object: needs apiVersion and kind"),
-}  # fmt: skip
+    "a Job that is paused": (
+        [workload("Job", "batch", {"parallelism": 0})],
+        "Job research/w: makes 0 pods at once: must be between 1 and 5000",
+    ),
+    "more pods than a gang may have": (
+        [workload("Job", "batch", {"parallelism": 10**9})],
+        "makes 1000000000 pods at once",
+    ),
+    "a PriorityClass that does not exist": (
+        [UNKNOWN_CLASS],
+        'pod research/urgent: spec.priorityClassName: Not found: "missing"',
+    ),
+    "a Job whose pods are placed": (
+        [three("Job")],
+        "Job research/w: all its pods are already placed on nodes",
+    ),
+    "a priority that is not a number": (
+        [preemptor(spec={"priority": "high"})],
+        "Pod research/urgent: Expected `int | null`, got `str` - at `$.spec.priority`",
+    ),
+    "no object": ([["a"]], "not a Kubernetes object: needs apiVersion and kind"),
+}
 
 
-@pytest.mark.parametrize(("documents", "told"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_preemptor_is_refused_in_one_sentence(
-    documents: list[Any], told: str, tmp_path: Path
+@pytest.mark.parametrize(("documents", "message"), REFUSED.values(), ids=REFUSED)
+def test_an_invalid_preemptor_is_refused_in_one_sentence(
+    documents: list[Any], message: str, tmp_path: Path
 ) -> None:
     there = write(tmp_path, "c.json", *(made(f"w-{number}", node="gpu-9") for number in range(3)))
     done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml", there)
     assert (done.status, done.output) == (2, "")
-    assert done.told.startswith("reprieve: ")
-    assert told in done.told
-    assert len(done.told.splitlines()) == 1
+    assert done.stderr.startswith("reprieve: ")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -391,16 +454,20 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(text: str, tmp_pa
     broken = tmp_path / "broken"
     broken.write_text(text)
     done = run(broken, DOCS / "cluster.yaml")
-    assert (done.status, len(done.told.splitlines())) == (2, 1)
+    assert (done.status, len(done.stderr.splitlines())) == (2, 1)
     done = run(DOCS / "urgent.yaml", broken)
     assert (done.status, done.output) == (2, "")
-    assert done.told.startswith(f"unreadable: {broken}")
-    assert done.told.splitlines()[-1] == "reprieve: no nodes: there is nothing to choose from"
+    assert done.stderr.startswith(f"unreadable: {broken}")
+    assert done.stderr.splitlines()[-1] == (
+        "reprieve: no nodes: the cluster or the dump has none, or they could not be read"
+    )
     done = run(DOCS / "urgent.yaml", tmp_path / "nowhere")
-    assert f"unreadable: {tmp_path}/nowhere: no such file or directory" in done.told
+    assert f"unreadable: {tmp_path}/nowhere: no such file or directory" in done.stderr
 
 
-def test_what_cannot_be_read_of_a_dump_is_told_and_the_rest_is_judged(tmp_path: Path) -> None:
+def test_unreadable_objects_of_a_dump_are_reported_and_the_rest_is_evaluated(
+    tmp_path: Path,
+) -> None:
     whole = cluster()
     whole["items"] += [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 5}},
@@ -410,7 +477,7 @@ def test_what_cannot_be_read_of_a_dump_is_told_and_the_rest_is_judged(tmp_path: 
     done = run(DOCS / "urgent.yaml", write(tmp_path, "c.json", whole))
     assert done.status == 2
     assert done.best == ("gpu-1", {"sweep-1"})
-    lines = done.told.splitlines()
+    lines = done.stderr.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith(
         f"unreadable: {tmp_path}/c.json: items.17: Expected `object`, got `str`"
@@ -420,21 +487,23 @@ def test_what_cannot_be_read_of_a_dump_is_told_and_the_rest_is_judged(tmp_path: 
     )
 
 
-def test_what_a_dump_lacks_is_said(tmp_path: Path) -> None:
+def test_required_kinds_that_a_dump_lacks_are_reported(tmp_path: Path) -> None:
     bare = [item for item in cluster()["items"] if item["kind"] in ("Node", "Pod")]
     done = run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.yaml", *bare))
     assert done.status in (0, 1)
-    assert [line.split(" in ")[0] for line in done.told.splitlines()] == [
+    assert [line.split(" in ")[0] for line in done.stderr.splitlines()] == [
         "no Namespace",
         "no PriorityClass",
     ]
 
 
-def test_what_pods_name_and_a_dump_lacks_is_said_once_of_each_kind(tmp_path: Path) -> None:
-    def told(asked: Json, *more: Json) -> list[str]:
+def test_objects_that_pods_name_and_a_dump_lacks_are_reported_once_for_each_kind(
+    tmp_path: Path,
+) -> None:
+    def missing(requested: Json, *more: Json) -> list[str]:
         lines = run(
-            write(tmp_path, "p.json", asked), write(tmp_path, "c.json", dump(*more))
-        ).told.splitlines()
+            write(tmp_path, "p.json", requested), write(tmp_path, "c.json", dump(*more))
+        ).stderr.splitlines()
         return [line.replace(f"{tmp_path}/", "") for line in lines]
 
     def naming(name: str, group: str, quota: str) -> Json:
@@ -448,22 +517,25 @@ def test_what_pods_name_and_a_dump_lacks_is_said_once_of_each_kind(tmp_path: Pat
         "kind": "ElasticQuota",
         "metadata": metadata,
     }
-    no_quota = "no ElasticQuota like q in c.json: pods that name one are judged without it"
-    no_group = "no PodGroup like research/h in c.json: pods that name one go one by one, by their own priority"
+    no_quota = "no ElasticQuota like q in c.json: pods that name one are evaluated without it"
+    no_group = (
+        "no PodGroup like research/h in c.json: pods that name one are evicted one by one, "
+        "by their own priority"
+    )
     known, unknown = naming("a", "g", "g"), [naming("b", "h", "q"), naming("c", "i", "r")]
-    assert told(preemptor()) == []
-    assert told(preemptor(), known, group, quota) == []
-    assert told(preemptor(), known, *unknown, group, quota) == [no_quota, no_group]
+    assert missing(preemptor()) == []
+    assert missing(preemptor(), known, group, quota) == []
+    assert missing(preemptor(), known, *unknown, group, quota) == [no_quota, no_group]
     of_group = preemptor(spec={**preemptor()["spec"], "schedulingGroup": {"podGroupName": "h"}})
-    assert told(of_group, group) == [no_group]
+    assert missing(of_group, group) == [no_group]
 
 
-def test_yaml_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_yaml_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_BYTES", 1024)
     done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml")
     assert (
-        "cluster.yaml: larger than 0 MiB, and not one list in JSON: use kubectl's -o json"
-        in done.told
+        "cluster.yaml: larger than 0 MiB, and not a single list in JSON: use kubectl's -o json"
+        in done.stderr
     )
     assert (
         run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.json", cluster())).status
@@ -471,13 +543,13 @@ def test_yaml_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
-def test_a_moment_that_is_none_is_bad_usage() -> None:
+def test_an_invalid_time_is_bad_usage() -> None:
     done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("--at", "yesterday"))
     assert done.status == 2
-    assert "must be RFC 3339, like 2026-11-21T12:00:00Z" in done.told
+    assert "must be RFC 3339, like 2026-11-21T12:00:00Z" in done.stderr
 
 
-def test_no_name_in_a_dump_can_write_to_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_names_of_a_dump_are_escaped(tmp_path: Path) -> None:
     hostile = json.loads(
         json.dumps(cluster()).replace("gpu-3", "\\u001b[2Jgpu").replace("ledger-0", "\\u202eledger")
     )
@@ -486,7 +558,7 @@ def test_no_name_in_a_dump_can_write_to_the_terminal(tmp_path: Path) -> None:
     assert "ledger" in text
 
 
-def test_a_long_reading_says_how_far_it_is_on_a_terminal_only(
+def test_a_long_read_shows_its_progress_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Terminal(io.StringIO):

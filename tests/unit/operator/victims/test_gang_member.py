@@ -1,4 +1,4 @@
-"""What a pod's gang means for it where some of the gang are evicted, and others are a scheduler's."""
+"""What the eviction of its gang means for a pod: by the Eviction API, or by a DELETE."""
 
 import asyncio
 from dataclasses import replace
@@ -21,57 +21,69 @@ EVICTED = replace(an_eviction().build(), must_evict=True)
 ALMOST_COMPLETE = Protection(ProtectionReason.NEAR_COMPLETION, after(60))
 
 
-def a_muster(
-    origin: Eviction, *, is_under_way: bool = False, protected_by: Protection | None = None
+def a_gang_eviction(
+    origin: Eviction, *, is_in_progress: bool = False, protected_by: Protection | None = None
 ) -> GangEviction:
-    muster = GangEviction("train", disruption.decide_gang("train", origin, ()), {})
-    muster.is_in_progress, muster.protection = is_under_way, protected_by
-    return muster
+    gang_eviction = GangEviction("train", disruption.decide_gang("train", origin, ()), {})
+    gang_eviction.is_in_progress, gang_eviction.protection = is_in_progress, protected_by
+    return gang_eviction
 
 
-def member_of(muster: GangEviction) -> GangMember:
+def member_of(gang_eviction: GangEviction) -> GangMember:
     member = GangMember(cast("GangRegistry", None), "uid", lambda: None)
-    member.join(muster)
+    member.join(gang_eviction)
     return member
 
 
-NOBODY = ObservedVictim()
-BY_A_PERSON = ObservedVictim(is_requested_again=True)
+NO_REQUEST = ObservedVictim()
+BY_A_USER = ObservedVictim(is_requested_again=True)
 BY_AN_EVICTION = ObservedVictim(is_requested_again=True, must_evict=True)
 SEEN = {
-    "its gang is evicted": (a_muster(EVICTED, is_under_way=True), NOBODY, True),
-    "it is, and so is the pod": (a_muster(EVICTED, is_under_way=True), BY_AN_EVICTION, True),
-    "a person insists all the same": (a_muster(EVICTED, is_under_way=True), BY_A_PERSON, False),
-    "its gang is a scheduler's": (a_muster(PREEMPTED, is_under_way=True), NOBODY, False),
-    "it is, and the pod is evicted": (
-        a_muster(PREEMPTED, is_under_way=True),
+    "its gang is evicted": (a_gang_eviction(EVICTED, is_in_progress=True), NO_REQUEST, True),
+    "its gang and the pod are evicted": (
+        a_gang_eviction(EVICTED, is_in_progress=True),
+        BY_AN_EVICTION,
+        True,
+    ),
+    "a user requests a deletion all the same": (
+        a_gang_eviction(EVICTED, is_in_progress=True),
+        BY_A_USER,
+        False,
+    ),
+    "its gang is preempted": (a_gang_eviction(PREEMPTED, is_in_progress=True), NO_REQUEST, False),
+    "its gang is preempted, and the pod is evicted": (
+        a_gang_eviction(PREEMPTED, is_in_progress=True),
         BY_AN_EVICTION,
         False,
     ),
-    "the pod is evicted, the gang goes nowhere yet": (a_muster(PREEMPTED), BY_AN_EVICTION, True),
+    "the pod is evicted, the eviction of its gang has not begun": (
+        a_gang_eviction(PREEMPTED),
+        BY_AN_EVICTION,
+        True,
+    ),
 }
 
 
-@pytest.mark.parametrize(("muster", "seen", "must_evict"), SEEN.values(), ids=SEEN)
-def test_whether_it_is_an_eviction_that_insists_where(
-    muster: GangEviction, seen: ObservedVictim, *, must_evict: bool
+@pytest.mark.parametrize(("gang_eviction", "seen", "must_evict"), SEEN.values(), ids=SEEN)
+def test_whether_the_eviction_api_must_be_used_where(
+    gang_eviction: GangEviction, seen: ObservedVictim, *, must_evict: bool
 ) -> None:
-    assert member_of(muster).observe(seen, has_room=True).must_evict is must_evict
+    assert member_of(gang_eviction).observe(seen, has_room=True).must_evict is must_evict
 
 
 BEGINS = {
-    "of one that nobody asked for": (a_muster(EVICTED), True),
-    "of one that is let finish": (a_muster(PREEMPTED, protected_by=ALMOST_COMPLETE), True),
-    "not of one that a scheduler may have": (a_muster(PREEMPTED), False),
+    "of a gang that is evicted": (a_gang_eviction(EVICTED), True),
+    "of a gang that is protected": (a_gang_eviction(PREEMPTED, protected_by=ALMOST_COMPLETE), True),
+    "not of a gang that is preempted": (a_gang_eviction(PREEMPTED), False),
 }
 
 
-@pytest.mark.parametrize(("muster", "must_evict"), BEGINS.values(), ids=BEGINS)
-def test_an_eviction_of_one_has_all_of_the_gang_evicted(
-    muster: GangEviction, *, must_evict: bool
+@pytest.mark.parametrize(("gang_eviction", "must_evict"), BEGINS.values(), ids=BEGINS)
+def test_the_eviction_of_one_pod_evicts_the_whole_gang(
+    gang_eviction: GangEviction, *, must_evict: bool
 ) -> None:
-    begun = asyncio.run(member_of(muster).look_up_gang(VictimPod(), EVICTED, begins=True))
-    other = member_of(muster).initial_state("other", None, after(1))
+    begun = asyncio.run(member_of(gang_eviction).look_up_gang(VictimPod(), EVICTED, begins=True))
+    other = member_of(gang_eviction).initial_state(None, after(1))
     assert (begun.phase, begun.gang, begun.must_evict) == (Phase.REQUESTED, "train", must_evict)
     assert other is not None
     assert other.must_evict is must_evict

@@ -47,7 +47,10 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a class that is a number": (
         {"kind": "Pod", "metadata": {"labels": {"reprieve.dev/preemption-class": 4}}},
         [
-            'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "4": must be a string: "4"'
+            (
+                'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "4": '
+                'must be a string: "4"'
+            )
         ],
     ),
     "a boolean": (

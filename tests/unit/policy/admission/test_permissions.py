@@ -18,7 +18,10 @@ from reprieve_policy.verdict import ViolationKind
 from reprieve_testing.builders import a_pod, a_quota
 
 PATH = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
-NEEDS = 'Forbidden: needs an ElasticQuota with a min, or verb "claim" on nonpreemptiblepods.reprieve.dev, cluster-wide'
+NEEDS = (
+    'Forbidden: needs an ElasticQuota with a min, or verb "claim" on '
+    "nonpreemptiblepods.reprieve.dev, cluster-wide"
+)
 CLASS = "metadata.labels[reprieve.dev/preemption-class]"
 OF_TEN = 'class 10 needs verb "claim-sensitive" on preemptionclasses.reprieve.dev, cluster-wide'
 CLAIMING, MODEST = (

@@ -1,4 +1,6 @@
-"""What is answered to a review: every refusal at once, ratcheted, as strictly as the Namespace asks for."""
+"""What is answered to a review: every refusal at once, ratcheted, as strictly as the Namespace asks
+for.
+"""
 
 import sys
 from dataclasses import dataclass, field, replace
@@ -47,8 +49,12 @@ AN_INT32 = "must be a whole number between -2147483648 and 2147483647"
 ON_A_PRIORITY_CLASS = "unread; set it on a PriorityClass"
 LOWERED_ONLY = f"{CLASS}: Forbidden: may only be lowered after creation"
 STAYS_PREEMPTIBLE = f"{PREEMPTIBLE}: Forbidden: a preemptible pod stays preemptible after creation"
+KOORDINATOR_MARK = "metadata.labels[scheduling.koordinator.sh/soft-eviction]"
 IN_TEMPLATE = "Forbidden: a mark in a template would evict every pod that it makes"
-HINTS = '"http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"'
+HINTS = (
+    '"http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", '
+    '"file:///PATH", "annotation:"'
+)
 NINE_THOUSAND = "must be 9000 or higher"
 NEVER_BELOW = "only a higher priority preempts it"
 REMOVE_THIS_ONE = "remove this one, schedulers read only the other"
@@ -75,7 +81,9 @@ LOW_FOR_ALL = a_priority_class("low").worth(100).for_all().build()
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """An object, what it was before, what is known of the cluster; what is refused and what is warned of."""
+    """An object, what it was before, what is known of the cluster; what is refused and what is
+    warned of.
+    """
 
     resource: Resource
     old: Resource | None = None
@@ -222,7 +230,10 @@ PODS = {
         resource=a_pod().with_priority(9000, "high").defended_as("low").build(),
         facts=knowing(LOW, HIGH),
         refused=(
-            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: {NINE_THOUSAND}',
+            (
+                f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority '
+                f"9000: {NINE_THOUSAND}"
+            ),
         ),
     ),
     "a pod defended higher than it is scheduled is forbidden": Case(
@@ -280,7 +291,10 @@ TEMPLATES = {
         .in_template_of("Job"),
         refused=(
             f"spec.template.{BAD_CLASS}",
-            f'spec.template.{CHECKPOINT}: Unsupported value: "maybe": supported values: "auto", "manual", "none"',
+            (
+                f'spec.template.{CHECKPOINT}: Unsupported value: "maybe": supported '
+                f'values: "auto", "manual", "none"'
+            ),
             f'spec.template.{HINT}: Unsupported value: "tcp://": supported values: {HINTS}',
         ),
     ),
@@ -322,7 +336,7 @@ TEMPLATES = {
         .in_template_of("Job"),
         refused=(
             f"spec.template.metadata.labels[reprieve.dev/soft-eviction]: {IN_TEMPLATE}",
-            f"spec.template.metadata.labels[scheduling.koordinator.sh/soft-eviction]: {IN_TEMPLATE}",
+            f"spec.template.{KOORDINATOR_MARK}: {IN_TEMPLATE}",
             f"spec.template.{MARK}: {IN_TEMPLATE}",
         ),
     ),
@@ -334,7 +348,10 @@ TEMPLATES = {
         resource=a_pod().in_priority_class("high").defended_as("low").in_template_of("Job"),
         facts=knowing(LOW, HIGH),
         refused=(
-            f'spec.template.{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: {NINE_THOUSAND}',
+            (
+                f'spec.template.{DEFENCE}: Invalid value: "low": its value 100 is below '
+                f"the priority 9000: {NINE_THOUSAND}"
+            ),
         ),
     ),
     "a template without a PriorityClass has that of the global default": Case(
@@ -344,7 +361,10 @@ TEMPLATES = {
         resource=a_pod().defended_as("low").in_template_of("Job"),
         facts=knowing(LOW),
         refused=(
-            f"spec.template.{DEFENCE}: Forbidden: its value 100 is above 0, the highest allowed here",
+            (
+                f"spec.template.{DEFENCE}: Forbidden: its value 100 is above 0, the "
+                f"highest allowed here"
+            ),
         ),
     ),
     "a Deployment without a template is the API server's to refuse": Case(
@@ -364,7 +384,10 @@ PRIORITY_CLASSES = {
     "a minimum below the class's own value is refused": Case(
         resource=a_priority_class().worth(1000).tolerating(seconds="60", below="999").build(),
         refused=(
-            f'{MINIMUM}: Invalid value: "999": must not be below the class\'s own value 1000: {NEVER_BELOW}',
+            (
+                f'{MINIMUM}: Invalid value: "999": must not be below the class\'s own '
+                f"value 1000: {NEVER_BELOW}"
+            ),
         ),
     ),
     "a minimum that no preemptor is below is warned of": Case(
@@ -405,7 +428,10 @@ PRIORITY_CLASSES = {
         .build(),
         refused=(
             BAD_SECONDS,
-            f'{OLD_SECONDS}: Invalid value: "60": differs from {TOLERATION_SECONDS}; {REMOVE_THIS_ONE}',
+            (
+                f'{OLD_SECONDS}: Invalid value: "60": differs from {TOLERATION_SECONDS}; '
+                f"{REMOVE_THIS_ONE}"
+            ),
         ),
         warned=(f"{OLD_SECONDS}: unread; use *.x-k8s.io",),
     ),
@@ -419,7 +445,10 @@ PRIORITY_CLASSES = {
         resource=a_priority_class().worth(1000).defended_as("low").build(),
         facts=knowing(LOW),
         refused=(
-            f'{DEFENCE}: Invalid value: "low": its value 100 is below this class\'s value 1000: must be 1000 or higher',
+            (
+                f'{DEFENCE}: Invalid value: "low": its value 100 is below this class\'s '
+                f"value 1000: must be 1000 or higher"
+            ),
         ),
     ),
     "one defended with what does not exist yet is warned": Case(
@@ -443,7 +472,10 @@ NAMESPACES = {
     "an unreadable policy is refused": Case(
         resource=a_namespace().allowing_classes("all").build(),
         refused=(
-            f'{ALLOWED}: Invalid value: "all": must be classes or ranges between 0 and 10, {CLASSES_LIKE}',
+            (
+                f'{ALLOWED}: Invalid value: "all": must be classes or ranges between 0 '
+                f"and 10, {CLASSES_LIKE}"
+            ),
         ),
     ),
 }
@@ -475,10 +507,13 @@ POLICIES = {
         resource=a_policy_map(ceiling="soon", extensionPercent="101"),
         refused=(
             (
-                'data[ceiling]: Invalid value: "soon": must be a duration in whole hours, minutes and seconds, '
-                'like "10m", "90s" or "1h30m"'
+                'data[ceiling]: Invalid value: "soon": must be a duration in whole '
+                'hours, minutes and seconds, like "10m", "90s" or "1h30m"'
             ),
-            'data[extensionPercent]: Invalid value: "101": must be a whole number between 0 and 100',
+            (
+                'data[extensionPercent]: Invalid value: "101": must be a whole number '
+                "between 0 and 100"
+            ),
         ),
     ),
     "another ConfigMap may say what it likes": Case(
@@ -488,7 +523,10 @@ POLICIES = {
         resource=a_policy_map("somebody-elses", extensionPercent="101"),
         facts=Facts(policy_config_map=("reprieve-system", "somebody-elses")),
         refused=(
-            'data[extensionPercent]: Invalid value: "101": must be a whole number between 0 and 100',
+            (
+                'data[extensionPercent]: Invalid value: "101": must be a whole number '
+                "between 0 and 100"
+            ),
         ),
     ),
 }
@@ -519,7 +557,10 @@ RATCHET = {
         old=a_pod().in_priority_class("low").defended_as("middle").in_template_of("Job"),
         facts=knowing(LOW, HIGH, a_priority_class("middle").worth(500).build()),
         refused=(
-            f"spec.template.{DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here",
+            (
+                f"spec.template.{DEFENCE}: Forbidden: its value 9000 is above 100, the "
+                f"highest allowed here"
+            ),
         ),
     ),
     "a class that is no longer allowed does not block an update": Case(
@@ -610,7 +651,7 @@ def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out
     verdict = decide_admission(many, None, Facts())
     assert not verdict.is_allowed
     assert len(verdict.violations) == review.MAX_MESSAGES
-    assert verdict.warnings == ("there is more to say than can be shown: 4900 are left out",)
+    assert verdict.warnings == ("more findings than can be shown: 4900 are left out",)
 
 
 def test_what_is_left_out_still_refuses_nothing_where_it_is_only_warned_of() -> None:

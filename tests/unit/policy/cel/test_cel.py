@@ -97,7 +97,7 @@ def test_a_value_that_cel_does_not_know_is_our_fault() -> None:
 
 
 def test_the_longest_message_fits() -> None:
-    """Every field of a CronJob's template wrong at once, each value of code points of four bytes."""
+    """Every field of a CronJob's template is wrong, each value of four-byte code points."""
     prefix = "spec.jobTemplate.spec.template."
     shown = 4 * (MAX_VALUE_SHOWN + 1)
     lengths = [

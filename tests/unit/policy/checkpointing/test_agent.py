@@ -1,4 +1,4 @@
-"""A pod that asks for the agent: what is wrong with its wish, and what it is given."""
+"""A pod that asks for the agent: what keeps it from having one, and what is added to it."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,12 +20,14 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
+    EmptyDir,
     NameOnly,
     Resource,
     ResourceRequirements,
+    SecurityContext,
+    Volume,
     VolumeMount,
 )
-from reprieve_policy.kube.parts import EmptyDir, SecurityContext, Volume
 from reprieve_policy.verdict import ListAddition
 from reprieve_testing.builders import PodBuilder, a_pod
 
@@ -56,7 +58,10 @@ def at(path: str, volume: str = "shared", **more: str) -> VolumeMount:
     return VolumeMount(name=volume, mountPath=path, **more)
 
 
-NOT_ONE = f'{HINT}: Invalid value: "{FILE}": what is mounted at /run/reprieve must be one emptyDir, without subPath, for the agent'
+NOT_ONE = (
+    f'{HINT}: Invalid value: "{FILE}": what is mounted at /run/reprieve '
+    "must be one emptyDir, without subPath, for the agent"
+)
 SYSTEM = "must be in a folder of its own, like /run/reprieve/request"
 USER_PATH = "spec.containers[0].securityContext.runAsUser"
 USER_TEXT = "must be the user to signal, not root, here or for the whole pod"
@@ -82,17 +87,20 @@ WORKS = {
     "a signal where something else is mounted": with_signal(
         mounting(at("/data")), volumes=(SHARED,)
     ),
-    "on Linux, said": with_file(os=NameOnly(name="linux")),
+    "on Linux, stated": with_file(os=NameOnly(name="linux")),
 }
 
 FAILS = {
-    "a word that is no wish": (
+    "a value other than the two": (
         a_pod().with_hint(FILE).with_agent("yes"),
         f'{WISH}: Unsupported value: "yes": supported values: "enabled", "disabled"',
     ),
     "on the node's network": (
         with_file(hostNetwork=True),
-        'spec.hostNetwork: Invalid value: "true": must be false with the agent, whose port would be the node\'s',
+        (
+            'spec.hostNetwork: Invalid value: "true": '
+            "must be false with the agent, whose port would be the node's"
+        ),
     ),
     "on Windows": (
         with_file(os=NameOnly(name="windows")),
@@ -100,11 +108,17 @@ FAILS = {
     ),
     "a port of its own on the agent's": (
         with_file(replace(ALONE, ports=(ContainerPort(containerPort=agent.PORT),))),
-        f'{WISH}: Invalid value: "enabled": port 10473 is the agent\'s, and a container declares it',
+        (
+            f'{WISH}: Invalid value: "enabled": '
+            "port 10473 is the agent's, and a container declares it"
+        ),
     ),
     "a volume of its own by the agent's name": (
         with_file(volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),)),
-        f'{WISH}: Invalid value: "enabled": volume reprieve-agent is the agent\'s, and the pod has one',
+        (
+            f'{WISH}: Invalid value: "enabled": '
+            "volume reprieve-agent is the agent's, and the pod has one"
+        ),
     ),
     "a file where two volumes are mounted": (
         with_file(
@@ -129,16 +143,20 @@ FAILS = {
     "a file where a sidecar that is no agent's is on Windows and on the node's network": (
         with_file(os=NameOnly(name="windows"), hostNetwork=True, hint="file:///tmp/x"),
         (
-            '[spec.hostNetwork: Invalid value: "true": must be false with the agent, whose port would be the node\'s, '
+            '[spec.hostNetwork: Invalid value: "true": '
+            "must be false with the agent, whose port would be the node's, "
             'spec.os.name: Invalid value: "windows": must be linux with the agent, '
             f'{HINT}: Invalid value: "file:///tmp/x": {SYSTEM}]'
         ),
     ),
     "a signal without a shared process namespace": (
         with_signal(shareProcessNamespace=None),
-        'spec.shareProcessNamespace: Invalid value: "false": must be true for the agent to send signals',
+        (
+            'spec.shareProcessNamespace: Invalid value: "false": '
+            "must be true for the agent to send signals"
+        ),
     ),
-    "a signal to nobody knows whom": (
+    "a signal to an unknown user": (
         with_signal(securityContext=None),
         f"{USER_PATH}: Required value: {USER_TEXT}",
     ),
@@ -152,14 +170,20 @@ FAILS = {
     ),
     "a signal where something is mounted at the agent's place": (
         with_signal(mounting(at("/run/reprieve")), volumes=(SHARED,)),
-        f'{HINT}: Invalid value: "{SIGNAL}": what is mounted at /run/reprieve must be the agent\'s own volume',
+        (
+            f'{HINT}: Invalid value: "{SIGNAL}": '
+            "what is mounted at /run/reprieve must be the agent's own volume"
+        ),
     ),
     "a signal to a sidecar": (
         with_signal(
             Container(name="other"),
             initContainers=(Container(name="main", restartPolicy="Always"),),
         ),
-        f'{HINT}: Invalid value: "{SIGNAL}": must name a container of the pod, no sidecar, for the agent',
+        (
+            f'{HINT}: Invalid value: "{SIGNAL}": '
+            "must name a container of the pod, no sidecar, for the agent"
+        ),
     ),
 }
 SYSTEM_FOLDERS = (
@@ -177,7 +201,7 @@ SYSTEM_FOLDERS = (
 
 
 @pytest.mark.parametrize("pod", WORKS.values(), ids=WORKS)
-def test_an_agent_that_works_is_added_and_nothing_is_said(pod: PodBuilder) -> None:
+def test_an_agent_that_works_is_added_without_violations(pod: PodBuilder) -> None:
     resource = pod.build()
     verdict = decide_admission(resource, None, Facts())
     assert (verdict.message, verdict.warnings) == ("[]", ())
@@ -198,7 +222,7 @@ def test_a_volume_of_ours_never_hides_a_folder_of_the_system(folder: str) -> Non
     assert decide_admission(with_file(hint=hint).build(), None, Facts()).message.endswith(SYSTEM)
 
 
-def test_a_template_is_told_what_is_wrong_with_it() -> None:
+def test_a_template_gets_its_violations() -> None:
     verdict = decide_admission(with_file(hostNetwork=True).in_template_of("Job"), None, Facts())
     assert verdict.message.startswith("spec.template.spec.hostNetwork: ")
 
@@ -210,11 +234,11 @@ def test_an_agent_that_has_nothing_to_carry_is_warned_of_and_not_added(hint: str
     pod = pod if hint is None else pod.with_hint(hint)
     verdict = decide_admission(pod.build(), None, Facts())
     assert verdict.is_allowed
-    assert verdict.warnings == (f"{WISH}: of no use without a hint file:// or signal://",)
+    assert verdict.warnings == (f"{WISH}: has no effect without a hint file:// or signal://",)
     assert not entries(pod.build())
 
 
-def test_a_hint_that_cannot_be_read_is_said_once() -> None:
+def test_an_unreadable_hint_is_reported_once() -> None:
     verdict = decide_admission(with_file(hint="file://nowhere").build(), None, Facts())
     assert len(verdict.violations) == 1
     assert verdict.warnings == ()
@@ -223,7 +247,7 @@ def test_a_hint_that_cannot_be_read_is_said_once() -> None:
 @pytest.mark.parametrize(
     "pod", [with_file().annotated(keys.AGENT, "disabled"), a_pod().with_hint(FILE)]
 )
-def test_who_does_not_ask_gets_no_agent(pod: PodBuilder) -> None:
+def test_a_pod_that_does_not_ask_gets_no_agent(pod: PodBuilder) -> None:
     assert not entries(pod.build())
 
 
@@ -232,7 +256,7 @@ def test_a_pod_whose_containers_were_not_read_is_not_judged() -> None:
     assert verdict.is_allowed
 
 
-def test_asked_again_nothing_is_added_and_nothing_is_wrong() -> None:
+def test_a_second_review_adds_nothing_and_finds_no_violation() -> None:
     injected = with_file(
         mounting(at("/run/reprieve", "reprieve-agent")),
         volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),),
@@ -313,7 +337,7 @@ def test_the_agent_is_a_native_sidecar_that_may_do_nothing() -> None:
     }
 
 
-def test_the_agent_runs_as_the_pods_user_where_it_says_one_that_is_not_root() -> None:
+def test_the_agent_runs_as_the_pods_user_unless_that_is_root() -> None:
     said = entries(with_file(securityContext=USER).build())
     assert "runAsUser" not in value(said, "/spec/initContainers")["securityContext"]
     as_root = entries(with_file(securityContext=ROOT).build())
@@ -342,7 +366,7 @@ def test_its_image_is_the_admins_to_choose() -> None:
     assert value(given, "/spec/initContainers")["image"] == "registry.example.com/agent:2"
 
 
-def test_the_agent_of_a_pod_is_asked_for_what_it_carries_and_for_nothing_else() -> None:
+def test_the_agents_endpoint_is_used_only_for_hints_that_it_delivers() -> None:
     there, absent = (
         (NameOnly(name="init"), NameOnly(name="reprieve-agent")),
         (NameOnly(name="init"),),

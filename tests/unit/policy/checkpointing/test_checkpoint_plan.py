@@ -31,10 +31,10 @@ def plan_of(annotations: dict[str, str], settings: PolicySettings = DEFAULTS) ->
 
 
 STRATEGIES = {
-    "a pod that says nothing is not waited for": ({}, Strategy.NONE),
+    "a pod without annotations gets no notice": ({}, Strategy.NONE),
     "a hint alone means auto": (HINT, Strategy.AUTO),
-    "auto without a hint is told by annotation": ({keys.CHECKPOINT: "auto"}, Strategy.AUTO),
-    "manual is told too": ({keys.CHECKPOINT: "manual"}, Strategy.MANUAL),
+    "auto without a hint is notified by annotation": ({keys.CHECKPOINT: "auto"}, Strategy.AUTO),
+    "manual is notified too": ({keys.CHECKPOINT: "manual"}, Strategy.MANUAL),
     "none overrides a hint": ({**HINT, keys.CHECKPOINT: "none"}, Strategy.NONE),
 }
 
@@ -57,7 +57,7 @@ def test_a_plan_has_the_specifications_defaults() -> None:
     )
 
 
-def test_everything_can_be_said() -> None:
+def test_every_annotation_is_read() -> None:
     annotations = {
         keys.CHECKPOINT: "manual",
         keys.CHECKPOINT_HINT: "http://:9000/save?kind=full",
@@ -111,7 +111,7 @@ FOREIGN_HINTS = {
     "a gRPC host": "grpc://other:9000",
     "a gRPC path": "grpc://:9000/x",
     "a gRPC port above all": "grpc://:65536",
-    "a signal to nobody": "signal://USR1",
+    "a signal without a container": "signal://USR1",
     "a signal to no container": "signal://USR1?container=",
     "a signal to something else": "signal://USR1?pod=main",
     "a signal to a name that no container has": "signal://USR1?container=Main",
@@ -139,8 +139,14 @@ def test_hints_go_to_the_pod_itself(text: str, want: Hint) -> None:
 @pytest.mark.parametrize("text", FOREIGN_HINTS.values(), ids=FOREIGN_HINTS)
 def test_hints_go_nowhere_else(text: str) -> None:
     found = checkpoint_plan.parse_hint(text, "path")
-    detail = 'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"'
+    detail = (
+        'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", '
+        '"file:///PATH", "annotation:"'
+    )
     assert found == Violation("path", ViolationKind.UNSUPPORTED, text, detail)
+
+
+SET = "the limit set for this cluster"
 
 
 def test_no_workload_gets_more_time_than_the_admin_allows() -> None:
@@ -150,8 +156,8 @@ def test_no_workload_gets_more_time_than_the_admin_allows() -> None:
     assert isinstance(found, tuple)
     prefix = "spec.template.metadata.annotations"
     assert [str(violation).removeprefix(prefix) for violation in found] == [
-        '[reprieve.dev/checkpoint-timeout]: Invalid value: "31m": must be at most 30m, the limit set for this cluster',
-        '[reprieve.dev/max-deferral]: Invalid value: "301s": must be at most 5m, the limit set for this cluster',
+        '[reprieve.dev/checkpoint-timeout]: Invalid value: "31m": must be at most 30m, ' + SET,
+        '[reprieve.dev/max-deferral]: Invalid value: "301s": must be at most 5m, ' + SET,
     ]
 
 
@@ -160,7 +166,7 @@ def test_the_limits_themselves_are_allowed() -> None:
     assert (plan.timeout_seconds, plan.max_deferral_seconds) == (1800, 300)
 
 
-def test_all_mistakes_are_said_at_once() -> None:
+def test_all_violations_are_returned_at_once() -> None:
     annotations = {
         keys.CHECKPOINT: "maybe",
         keys.CHECKPOINT_HINT: "tcp://",

@@ -1,4 +1,4 @@
-"""What Reprieve asks of a workload, and what a workload may answer."""
+"""Reprieve's requests to a workload, and the workload's answers."""
 
 import json
 from dataclasses import replace
@@ -30,17 +30,17 @@ def test_the_request_is_compact_json_with_an_absolute_deadline() -> None:
     )
 
 
-def test_the_request_stays_below_what_an_annotation_may_hold() -> None:
+def test_the_request_fits_into_an_annotation() -> None:
     assert len(contract.render_request(replace(REQUEST, reason="𝕏" * 64)).encode()) < 4096
 
 
-def test_a_request_that_is_taken_back_says_which() -> None:
+def test_a_cancelled_request_names_its_eviction() -> None:
     assert contract.render_cancelled("uid-1") == '{"version":1,"id":"uid-1","cancelled":true}'
 
 
 READ = {
     "knows of no request": ('{"state":"idle"}', CheckpointAnswer(state=AnswerState.IDLE)),
-    "has heard": ('{"state":"accepted"}', contract.ACCEPTED_WITHOUT_DOCUMENT),
+    "accepted": ('{"state":"accepted"}', contract.ACCEPTED_WITHOUT_DOCUMENT),
     "is saving, and how far it is": (
         '{"state":"saving","progress":0.25}',
         CheckpointAnswer(state=AnswerState.SAVING, progress=0.25),
@@ -145,7 +145,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_answer_is_a_violation(text: str | bytes, message: str) -> None:
+def test_an_invalid_answer_is_a_violation(text: str | bytes, message: str) -> None:
     found = contract.parse_answer(text, "answer")
     assert isinstance(found, Violation)
     assert str(found).startswith(message)
@@ -158,7 +158,7 @@ def test_an_answer_that_names_another_eviction_is_not_about_this_one() -> None:
     assert not answer.may_belong_to("uid-2")
 
 
-def test_an_answer_that_names_no_eviction_is_about_the_one_that_asks() -> None:
+def test_an_answer_that_names_no_eviction_may_belong_to_any() -> None:
     assert contract.ACCEPTED_WITHOUT_DOCUMENT.may_belong_to("uid-1")
 
 

@@ -1,4 +1,4 @@
-"""What one label or annotation may say."""
+"""The values that one label or annotation accepts."""
 
 import re
 from typing import Any
@@ -79,13 +79,13 @@ REFUSED: dict[str, tuple[Value[Any], str, ViolationKind, str]] = {
 
 
 @pytest.mark.parametrize(("value", "text", "want"), READ.values(), ids=READ)
-def test_what_is_accepted_is_read(value: Value[Any], text: str, want: object) -> None:
+def test_an_accepted_text_is_read(value: Value[Any], text: str, want: object) -> None:
     assert value.parse(text, "path") == want
     assert value.check(text, "path") is None
 
 
 @pytest.mark.parametrize(("value", "text", "kind", "detail"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_is_a_violation(
+def test_any_other_text_is_a_violation(
     value: Value[Any], text: str, kind: ViolationKind, detail: str
 ) -> None:
     want = Violation("path", kind, text, detail)
@@ -110,7 +110,7 @@ def test_a_hints_port_is_one_of_65535(port: int) -> None:
 
 
 @given(st.integers(-(2**64), 2**64))
-def test_seconds_are_what_upstream_can_hold(seconds: int) -> None:
+def test_seconds_stay_in_upstreams_range(seconds: int) -> None:
     holds = -(2**63) <= seconds <= toleration.MAX_SECONDS
     assert (toleration.SECONDS.check(str(seconds), "path") is None) is holds
 

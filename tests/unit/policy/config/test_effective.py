@@ -1,4 +1,4 @@
-"""Which policy holds while its ConfigMap comes, breaks, is mended and goes."""
+"""Which policy is in force when its ConfigMap appears, becomes invalid, is fixed and is deleted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ BROKEN = {"defaultPreemptionClass": "11"}
 
 @dataclass(frozen=True)
 class Case:
-    """What the ConfigMap was, one after another; the default class that holds in the end, and whether it is as written."""
+    """The ConfigMap's versions in order; the default class in force at the end; its validity."""
 
     story: Sequence[Data]
     default_class: int
@@ -24,14 +24,14 @@ class Case:
 
 CASES = {
     "without a ConfigMap the defaults hold": Case([], 4),
-    "what it says holds": Case([TWO], 2),
-    "what it leaves out is the default, not what it said before": Case([TWO, {}], 4),
+    "its settings are in force": Case([TWO], 2),
+    "a removed key has its default again, not its previous value": Case([TWO, {}], 4),
     "a broken one changes nothing": Case([TWO, BROKEN], 2, is_as_written=False),
     "a second broken one changes nothing either": Case(
         [TWO, BROKEN, {"ceiling": "x"}], 2, is_as_written=False
     ),
     "a broken one from the start leaves the defaults": Case([BROKEN], 4, is_as_written=False),
-    "a key that nobody knows breaks it": Case([TWO, {"defaultClass": "3"}], 2, is_as_written=False),
+    "an unknown key makes it invalid": Case([TWO, {"defaultClass": "3"}], 2, is_as_written=False),
     "one that is mended holds": Case([TWO, BROKEN, THREE], 3),
     "deleted, the defaults hold": Case([TWO, NONE], 4),
     "deleted while it was broken, the defaults hold": Case([TWO, BROKEN, NONE], 4),
@@ -54,7 +54,7 @@ def test_in_force(case: Case) -> None:
     assert bool(held.error_message) is not case.is_as_written
 
 
-def test_a_complaint_names_what_is_wrong_without_repeating_values() -> None:
+def test_the_error_message_names_the_violations_without_their_values() -> None:
     held = decide_effective_policy(EffectivePolicy(), {"defaultPreemptionClass": "secret"})
 
     assert held.error_message == "data[defaultPreemptionClass]: must be between 0 and 10"

@@ -9,10 +9,10 @@ from reprieve_policy.verdict import Violation, ViolationKind
 PREEMPTIBLE = {
     "says true": ("true", False, True),
     "says false": ("false", False, False),
-    "says nothing, and the default is preemptible": (None, False, True),
-    "says nothing, and the default is disabled": (None, True, False),
+    "no label, and the default is preemptible": (None, False, True),
+    "no label, and the default is disabled": (None, True, False),
     "says true against a disabled default": ("true", True, True),
-    "says nonsense: the default holds": ("yes", True, False),
+    "says nonsense: the default counts": ("yes", True, False),
 }
 
 
@@ -55,10 +55,10 @@ CAN_PREEMPT = {
     "says true": ("true", None, False, True),
     "says true against a disabled default": ("true", "Never", True, True),
     "says false": ("false", "PreemptLowerPriority", False, False),
-    "says nothing, nor its policy": (None, None, False, True),
-    "says nothing, its policy is to preempt": (None, "PreemptLowerPriority", False, True),
-    "says nothing, its policy is never to preempt": (None, "Never", False, False),
-    "says nothing, and the default is disabled": (None, "PreemptLowerPriority", True, False),
+    "no label, no policy": (None, None, False, True),
+    "no label, its policy is to preempt": (None, "PreemptLowerPriority", False, True),
+    "no label, its policy is never to preempt": (None, "Never", False, False),
+    "no label, and the default is disabled": (None, "PreemptLowerPriority", True, False),
 }
 
 
@@ -75,7 +75,7 @@ def test_a_pod_can_preempt_when_it(
 
 
 @pytest.mark.parametrize("text", ["True", "1", "yes", "", " true"])
-def test_what_koordinator_would_not_understand_is_refused(text: str) -> None:
+def test_a_value_that_koordinator_does_not_understand_is_refused(text: str) -> None:
     path = f"metadata.labels[{keys.CAN_PREEMPT}]"
     want = Violation(path, ViolationKind.UNSUPPORTED, text, 'supported values: "true", "false"')
     assert koordinator.check_labels({keys.CAN_PREEMPT: text, keys.PREEMPTIBLE: "true"}, "") == (

@@ -21,7 +21,7 @@ def parse(resource: Resource) -> NamespacePolicy | tuple[Violation, ...]:
 
 
 READ = {
-    "one that says nothing allows 0 to 6": (
+    "one without annotations allows 0 to 6": (
         a_namespace(),
         NamespacePolicy(allowed_classes=UNLISTED),
     ),
@@ -83,19 +83,28 @@ REFUSED = {
     "an unknown workload type": (
         a_namespace().for_workloads("batch"),
         [
-            f'{TYPE_PATH}: Unsupported value: "batch": supported values: "hpc-batch", "ml-training", ',
+            (
+                f'{TYPE_PATH}: Unsupported value: "batch": '
+                'supported values: "hpc-batch", "ml-training", '
+            ),
         ],
     ),
     "an unknown enforcement": (
         a_namespace().enforcing("audit"),
         [
-            f'{ENFORCEMENT_PATH}: Unsupported value: "audit": supported values: "enforce", "warn", "off"'
+            (
+                f'{ENFORCEMENT_PATH}: Unsupported value: "audit": '
+                'supported values: "enforce", "warn", "off"'
+            )
         ],
     ),
     "an unreadable enforcement beside a label that holds": (
         a_namespace().enforcing("audit").labelled(keys.ENFORCEMENT, "off"),
         [
-            f'{ENFORCEMENT_PATH}: Unsupported value: "audit": supported values: "enforce", "warn", "off"'
+            (
+                f'{ENFORCEMENT_PATH}: Unsupported value: "audit": '
+                'supported values: "enforce", "warn", "off"'
+            )
         ],
     ),
     "a default class above what it may claim": (

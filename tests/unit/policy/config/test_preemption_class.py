@@ -1,4 +1,4 @@
-"""The preemption class: read, allowed, and who may take whom."""
+"""The preemption class: how it is read, which are allowed, and which may preempt which."""
 
 from itertools import product
 
@@ -21,7 +21,7 @@ def test_every_class_is_read(value: int) -> None:
 @pytest.mark.parametrize(
     "text", ["11", "-1", "100", "04", "+4", "4.0", " 4", "4\n", "٤", "high", ""]
 )
-def test_what_is_no_class_is_refused(text: str) -> None:
+def test_an_invalid_class_is_refused(text: str) -> None:
     want = Violation("path", ViolationKind.INVALID, text, "must be between 0 and 10")
     assert preemption_class.parse(text, "path") == want
 
@@ -49,7 +49,7 @@ def test_allowed_classes_are_read_and_shown(text: str, classes: set[int], shown:
 @pytest.mark.parametrize(
     "text", ["", ",", "3,", "6-0", "0-11", "11", "0–6", "0 - 6", "a", "0-6-8", "-1"]
 )
-def test_what_allows_nothing_is_refused(text: str) -> None:
+def test_an_invalid_list_of_classes_is_refused(text: str) -> None:
     found = preemption_class.parse_set(text, "path")
     assert isinstance(found, Violation)
     assert found.value == text
@@ -80,13 +80,13 @@ def test_ten_is_never_taken(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", [STRICT, BANDED])
-def test_nobody_takes_its_own_class_or_a_higher_one(rule: str) -> None:
+def test_no_class_preempts_its_own_or_a_higher_one(rule: str) -> None:
     pairs = ((one, other) for one, other in product(CLASSES, CLASSES) if one <= other)
     assert not any(preemption_class.may_preempt(one, other, rule) for one, other in pairs)
 
 
 @pytest.mark.parametrize("rule", [STRICT, BANDED])
-def test_whom_one_may_take_all_above_it_may_take(rule: str) -> None:
+def test_all_classes_above_a_possible_preemptor_may_preempt_too(rule: str) -> None:
     for one, victim in product(CLASSES, CLASSES):
         if preemption_class.may_preempt(one, victim, rule):
             assert all(

@@ -1,4 +1,4 @@
-"""The cluster's policy as a ConfigMap says it."""
+"""The cluster's policy, read from a ConfigMap."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_every_field_can_be_set() -> None:
     )
 
 
-def test_what_the_configmap_lacks_comes_from_the_base() -> None:
+def test_keys_that_the_configmap_lacks_come_from_the_base() -> None:
     base = PolicySettings(ceiling_seconds=60, default_class=2)
     assert settings.parse({"ceiling": "2m"}, base) == PolicySettings(
         ceiling_seconds=120, default_class=2
@@ -144,7 +144,7 @@ BAD = {
         "defaultPreemptionClass",
         "7",
         ViolationKind.INVALID,
-        "must be between 0 and 6: higher ones are for Namespaces and PriorityClasses to give",
+        "must be between 0 and 6: only Namespaces and PriorityClasses can give a higher class",
     ),
     "names that no PriorityClass can have": (
         "liftablePriorityClasses",
@@ -152,11 +152,14 @@ BAD = {
         ViolationKind.INVALID,
         "must be names of PriorityClasses, separated by commas",
     ),
-    "whoever is no user": (
+    "a text that is no user": (
         "schedulers",
         "system:kube-scheduler,,",
         ViolationKind.INVALID,
-        'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
+        (
+            "must be users of the API server, separated by commas, "
+            'like "system:serviceaccount:kube-system:my-scheduler"'
+        ),
     ),
     "names of which none may be lifted": (
         "liftablePriorityClasses",
@@ -164,7 +167,7 @@ BAD = {
         ViolationKind.INVALID,
         "has no effect unless maxPreemptionPriorityLift is above 0",
     ),
-    "a word that is none of the two": (
+    "a word other than these two": (
         "nonPreemptibleOnBorrowedNodes",
         "forbid",
         ViolationKind.UNSUPPORTED,
@@ -233,7 +236,7 @@ def test_bad_values_are_refused(key: str, text: str, kind: ViolationKind, detail
     assert settings.parse({key: text}) == (Violation(f"data[{key}]", kind, text, detail),)
 
 
-def test_a_key_that_nobody_reads_is_refused() -> None:
+def test_an_unknown_key_is_refused() -> None:
     (found,) = settings.parse({"checkpointTimeOut": "5m"})
     assert str(found).startswith(
         'data[checkpointTimeOut]: Unsupported value: "checkpointTimeOut": supported keys: '
@@ -241,7 +244,7 @@ def test_a_key_that_nobody_reads_is_refused() -> None:
     assert '"checkpointTimeout"' in found.detail
 
 
-def test_a_ceiling_is_held_against_what_is_said_beside_it_not_against_a_default() -> None:
+def test_a_ceiling_is_compared_with_given_settings_not_with_defaults() -> None:
     assert settings.parse({"ceiling": "2m"}) == PolicySettings(ceiling_seconds=120)
     (found,) = settings.parse({"ceiling": "2m", "checkpointTimeout": "3m", "maxDeferral": "1m"})
     assert (
@@ -250,7 +253,7 @@ def test_a_ceiling_is_held_against_what_is_said_beside_it_not_against_a_default(
     )
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_violations_are_returned_at_once() -> None:
     found = settings.parse(
         {"extensionPercent": "half", "ceiling": "1h", "nonsense": "", "maxDeferral": "soon"}
     )

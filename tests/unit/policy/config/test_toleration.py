@@ -22,7 +22,7 @@ A_MINUTE_LATER = after(60)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A victim that tolerates preemptors below 10000 for ten minutes, and a preemptor of priority 9000."""
+    """A victim that tolerates preemptors below 10000 for ten minutes; a preemptor of 9000."""
 
     has_priority_class: bool = True
     toleration: PreemptionToleration | None = TEN_MINUTES
@@ -65,7 +65,7 @@ CASES = {
     "an unreadable policy still refuses one that never preempts": Case(
         toleration=None, preemptor_never_preempts=True
     ),
-    "a pod without a PriorityClass tolerates nobody": Case(
+    "a pod without a PriorityClass tolerates no preemptor": Case(
         has_priority_class=False, is_reprieved=False
     ),
     "a pod without a PriorityClass does not even tolerate one that never preempts": Case(
@@ -100,7 +100,7 @@ READ = {
         PreemptionToleration(8001, 3600),
     ),
     "the seconds default to none": ({MINIMUM: "10000"}, PreemptionToleration(10_000, 0)),
-    "a class that says nothing tolerates nothing": ({}, PreemptionToleration(8001, 0)),
+    "a class without annotations tolerates no preemptor": ({}, PreemptionToleration(8001, 0)),
     "a negative number of seconds is for ever": ({SECONDS: "-1"}, PreemptionToleration(8001, -1)),
     "the most negative number of seconds is for ever": (
         {SECONDS: str(-(2**63))},
@@ -154,7 +154,7 @@ def test_a_policy_is_read_as_upstream_reads_it(
 
 
 @pytest.mark.parametrize(("annotations", "want"), REFUSED.values(), ids=REFUSED)
-def test_what_upstream_would_ignore_is_a_violation(
+def test_a_value_that_upstream_ignores_is_a_violation(
     annotations: dict[str, str], want: dict[str, str]
 ) -> None:
     found = toleration.parse(annotations, 8000)

@@ -8,7 +8,7 @@ from reprieve_policy.config.walltime import Job, Walltime
 from reprieve_testing.builders import NOW, after
 
 READ = {
-    "both are said": ("2026-11-21T11:00:00Z", 3600, Walltime(after(-3600), 3600)),
+    "both are set": ("2026-11-21T11:00:00Z", 3600, Walltime(after(-3600), 3600)),
     "it has not begun": (None, 3600, None),
     "it is not bounded": ("2026-11-21T11:00:00Z", None, None),
     "its start cannot be read": ("an hour ago", 3600, None),
@@ -28,7 +28,7 @@ def test_a_jobs_walltime_is_all_its_pods() -> None:
     assert Job().walltime is None
 
 
-def test_of_several_the_one_that_ends_first_counts() -> None:
+def test_the_walltime_that_ends_first_counts() -> None:
     own, its_jobs = Walltime(after(-100), 700), Walltime(after(-500), 800)
     assert walltime.tightest((own, None, its_jobs), NOW) == its_jobs
     assert walltime.tightest((None, None), NOW) is None
@@ -50,7 +50,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("first", "found", "want"), COUNTS.values(), ids=COUNTS)
-def test_what_counts_is(
+def test_the_known_walltime_is(
     first: Walltime | None, found: Walltime | None, want: Walltime | None
 ) -> None:
     assert walltime.as_known(first, found) == want

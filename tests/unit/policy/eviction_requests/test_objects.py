@@ -1,4 +1,4 @@
-"""A native Eviction read as the responder reads it, and which new pods name that."""
+"""A native Eviction as the responder reads it, and which new pods name the responder."""
 
 import json
 from typing import Any
@@ -81,9 +81,9 @@ TURNS: dict[str, tuple[ResponderTurn, ResponderTurn]] = {
         turn_of("Interrupted", **condition("Failed", "CanceledDueToNoRequesters")),
         ResponderTurn.CANCELLED,
     ),
-    "withdrawn by all who asked": (turn_of(requesters=[WITHDRAWN]), ResponderTurn.CANCELLED),
+    "withdrawn by all requesters": (turn_of(requesters=[WITHDRAWN]), ResponderTurn.CANCELLED),
     "withdrawn by one of two": (turn_of(requesters=[WITHDRAWN, WANTS]), ResponderTurn.ACTIVE),
-    "of nobody": (turn_of(requesters=[]), ResponderTurn.ACTIVE),
+    "without requesters": (turn_of(requesters=[]), ResponderTurn.ACTIVE),
     "over: the pod is evicted": (
         turn_of(**condition("TargetEvicted", "PodDeleted")),
         ResponderTurn.INACTIVE,
@@ -92,19 +92,19 @@ TURNS: dict[str, tuple[ResponderTurn, ResponderTurn]] = {
         turn_of(**condition("Failed", "NoFurtherResponder")),
         ResponderTurn.INACTIVE,
     ),
-    "under way, as its conditions say": (
+    "in progress, by its conditions": (
         turn_of(**condition("Failed", "AwaitingEviction", "False")),
         ResponderTurn.ACTIVE,
     ),
 }
 
 
-@pytest.mark.parametrize(("found", "want"), TURNS.values(), ids=TURNS)
-def test_whose_turn_it_is(found: ResponderTurn, want: ResponderTurn) -> None:
-    assert found is want
+@pytest.mark.parametrize(("turn", "want"), TURNS.values(), ids=TURNS)
+def test_the_turn_of_the_responder(turn: ResponderTurn, want: ResponderTurn) -> None:
+    assert turn is want
 
 
-def test_what_is_asked_and_what_was_said() -> None:
+def test_the_request_and_our_report_are_read() -> None:
     own = {
         "heartbeatTime": "2026-11-21T12:00:05Z",
         "expectedCompletionTime": "2026-11-21T12:10:00Z",
@@ -121,13 +121,13 @@ def test_what_is_asked_and_what_was_said() -> None:
     )
 
 
-def test_who_has_withdrawn_asks_no_more() -> None:
+def test_a_requester_that_has_withdrawn_does_not_count() -> None:
     found = read(requesters=[WITHDRAWN, {"name": "b.io/x", "intent": "Eviction"}])
     assert found is not None
     assert found.requesters == ("b.io/x",)
 
 
-def test_one_without_our_part_of_the_status_has_said_nothing() -> None:
+def test_a_status_without_our_report_is_empty() -> None:
     found = read(responders=None)
     assert found is not None
     assert found.reported == ReportedStatus()
@@ -136,7 +136,7 @@ def test_one_without_our_part_of_the_status_has_said_nothing() -> None:
 @pytest.mark.parametrize(
     "found", [read(pod=None), read(name="other.io/x"), objects.read("uid", None, None)]
 )
-def test_what_does_not_concern_us_asks_nothing(found: ResponderAssignment | None) -> None:
+def test_an_eviction_that_does_not_name_us_is_ignored(found: ResponderAssignment | None) -> None:
     assert found is None
 
 
@@ -158,7 +158,7 @@ CREATED: dict[str, tuple[PodBuilder, Facts, ListAddition | None]] = {
     "one with a hint gets us": (a_pod().with_hint(), SERVED, ADDED),
     "one that polls gets us": (a_pod().with_checkpoint("auto"), SERVED, ADDED),
     "one that wants no checkpoint does not": (a_pod(), SERVED, None),
-    "nor one that says so": (a_pod().with_hint().with_checkpoint("none"), SERVED, None),
+    "nor one with checkpoint none": (a_pod().with_hint().with_checkpoint("none"), SERVED, None),
     "nor one of a native group": (a_pod().with_hint().in_native_gang("train"), SERVED, None),
     "nor one that has us": (with_responders(RESPONDER_NAME), SERVED, None),
     "beside others": (with_responders("a.io/x"), SERVED, MORE),
@@ -168,7 +168,11 @@ CREATED: dict[str, tuple[PodBuilder, Facts, ListAddition | None]] = {
         SERVED,
         None,
     ),
-    "not where nobody wants that": (a_pod().with_hint(), Facts(eviction_api_served=True), None),
+    "not if the policy does not want it": (
+        a_pod().with_hint(),
+        Facts(eviction_api_served=True),
+        None,
+    ),
     "not where they are not served": (a_pod().with_hint(), Facts(settings=SERVED.settings), None),
 }
 

@@ -1,4 +1,4 @@
-"""What an Eviction and its pod lead to, and when it is said."""
+"""What an Eviction and its pod lead to, and when it is reported."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -50,26 +50,26 @@ def completed(message: str) -> ResponderAction:
 
 
 CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]] = {
-    "a pod that nobody has asked is asked": (
+    "a pod without a mark is marked": (
         ASKED,
         ObservedPod(),
         ResponderAction(
             sets_mark=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
         ),
     ),
-    "one that is asked already is not asked again": (
+    "one that is marked already is not marked again": (
         ASKED,
         ObservedPod(is_marked=True),
         ResponderAction(report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)),
     ),
-    "one whose earlier eviction is over is asked": (
+    "one whose earlier eviction is over is marked": (
         ASKED,
         ObservedPod(state=replace(CANCELLED, source=Source.LABEL, request_uid="")),
         ResponderAction(
             sets_mark=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
         ),
     ),
-    "one that was asked before by a request that was withdrawn is asked for good": (
+    "one that a withdrawn request asked for before also gets our own label": (
         ASKED,
         ObservedPod(state=replace(CANCELLED, request_uid="another")),
         ResponderAction(
@@ -91,14 +91,14 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
             report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO),
         ),
     ),
-    "that one goes": (
+    "that one is evicted": (
         ASKED,
         replace(VICTIM, state=replace(HINTED, source=Source.LABEL)),
         ResponderAction(
             report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))
         ),
     ),
-    "how far it is, and until when, is said": (
+    "its progress and expected completion are reported": (
         ASKED,
         VICTIM,
         ResponderAction(
@@ -137,19 +137,19 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
     "one that does not name us is left alone": (
         ASKED,
         ObservedPod(names_responder=False),
-        completed("the pod does not name this responder: left to the next one"),
+        completed("the pod does not name this responder: left to the next responder"),
     ),
-    "one whose soft eviction somebody took back is left to the next": (
+    "one whose soft eviction was cancelled is left to the next responder": (
         ASKED,
         ObservedPod(state=CANCELLED),
-        completed("the soft eviction was taken back: left to the next one"),
+        completed("the soft eviction was cancelled: left to the next responder"),
     ),
-    "one that its budget held until the ceiling is left to the next, who may be able to make room for it": (
+    "one that a budget held until the ceiling is left to the next, which may free the budget": (
         ASKED,
         ObservedPod(state=replace(CANCELLED, outcome=CheckpointOutcome.HELD_BY_BUDGET)),
-        completed("the pod could not be evicted yet, see its Events: left to the next one"),
+        completed("the pod could not be evicted yet, see its Events: left to the next responder"),
     ),
-    "one that was held before it was asked by this request is asked for good": (
+    "one that was held before this request also gets our own label": (
         ASKED,
         ObservedPod(
             state=replace(
@@ -167,7 +167,7 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
         VICTIM,
         ResponderAction(removes_mark=True),
     ),
-    "but not one that another request asked": (
+    "but not one of another request": (
         replace(ASKED, turn=ResponderTurn.CANCELLED),
         replace(VICTIM, mark_request_uid="x"),
         NO_ACTION,
@@ -187,13 +187,15 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
 
 
 @pytest.mark.parametrize(("asked", "seen", "want"), CASES.values(), ids=CASES)
-def test_what_follows(
+def test_the_action(
     asked: ResponderAssignment, seen: ObservedPod | None, want: ResponderAction
 ) -> None:
     assert responder.decide(asked, seen, after(1)) == want
 
 
-def said(seconds: float, message: str = SAYS, expected: float | None = 600) -> ResponderAssignment:
+def reported(
+    seconds: float, message: str = SAYS, expected: float | None = 600
+) -> ResponderAssignment:
     expected_at = None if expected is None else after(expected)
     heartbeat = ReportedStatus(
         started_at=NOW, heartbeat_at=after(seconds), expected_at=expected_at, message=message
@@ -202,31 +204,38 @@ def said(seconds: float, message: str = SAYS, expected: float | None = 600) -> R
 
 
 BEATS = {
-    "nothing is new": (said(0), after(299), False),
-    "it lives": (said(0), after(300), True),
-    "another phase": (said(0, message=ABOUT_TO), after(20), True),
-    "another phase, a moment after the last word": (said(0, message=ABOUT_TO), after(19), False),
-    "another deadline": (said(0, expected=500), after(20), True),
-    "a deadline at last": (said(0, expected=None), after(20), True),
-    "a word that is ahead of our clock": (said(30, message=ABOUT_TO), after(1), False),
+    "nothing is new": (reported(0), after(299), False),
+    "it lives": (reported(0), after(300), True),
+    "another phase": (reported(0, message=ABOUT_TO), after(20), True),
+    "another phase, a moment after the last report": (
+        reported(0, message=ABOUT_TO),
+        after(19),
+        False,
+    ),
+    "another deadline": (reported(0, expected=500), after(20), True),
+    "a deadline at last": (reported(0, expected=None), after(20), True),
+    "a report that is ahead of our clock": (reported(30, message=ABOUT_TO), after(1), False),
 }
 
 
 @pytest.mark.parametrize(("asked", "now", "want"), BEATS.values(), ids=BEATS)
 def test_a_heartbeat_comes_when_something_is_new_and_never_too_often(
-    asked: ResponderAssignment, now: datetime, want: bool
+    asked: ResponderAssignment,
+    now: datetime,
+    *,
+    want: bool,
 ) -> None:
     assert (responder.decide(asked, VICTIM, now).report is not None) is want
 
 
-def test_the_end_is_said_at_once() -> None:
-    assert responder.decide(said(0), None, after(1)).report == ResponderReport(
+def test_completion_is_reported_at_once() -> None:
+    assert responder.decide(reported(0), None, after(1)).report == ResponderReport(
         heartbeat_at=after(1), completed_at=after(1), message="the pod is gone"
     )
 
 
-def test_no_time_is_before_what_is_written() -> None:
-    """The API server refuses a heartbeat before the start, or before the last one; its clock may be ahead of ours."""
+def test_no_time_is_before_the_last_report() -> None:
+    """The API server refuses a heartbeat before the last one, and its clock may be ahead."""
     ahead = replace(ASKED, reported=ReportedStatus(started_at=after(10), heartbeat_at=after(12)))
     report = responder.decide(ahead, None, after(1)).report
     assert report is not None
@@ -245,9 +254,9 @@ def test_every_phase_that_lasts_has_a_sentence() -> None:
 
 
 @given(st.integers(0, 7200), st.integers(0, 7200))
-def test_it_is_heard_of_in_time_however_often_it_looks(beat: int, look: int) -> None:
-    """Whoever looks at least every 10 minutes says so before the API server's 20 are over."""
-    asked = said(beat)
+def test_a_heartbeat_comes_in_time_however_often_it_is_called(beat: int, look: int) -> None:
+    """A call at least every 10 minutes reports before the API server's 20 are over."""
+    asked = reported(beat)
     if look - beat >= 600:
         assert responder.decide(asked, VICTIM, after(look)).report is not None
 

@@ -1,4 +1,4 @@
-"""Which gangs go as a whole, and what one look at such a gang's pods says."""
+"""Which gangs are evicted as a unit, and the decision from one observation of their pods."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,11 +40,11 @@ MODES = {
         a_pod().labelled(keys.JOB, "train-0").labelled(keys.JOBSET, "train"),
         DisruptionMode.ALL,
     ),
-    "a native PodGroup says it itself": (
+    "a native PodGroup decides itself": (
         a_pod().in_native_gang("train"),
         DisruptionMode.FROM_POD_GROUP,
     ),
-    "whatever labels say beside it": (
+    "whatever its labels": (
         a_pod().in_native_gang("train").in_gang("train"),
         DisruptionMode.FROM_POD_GROUP,
     ),
@@ -60,7 +60,7 @@ MODES = {
         a_pod().owned_by("ReplicaSet", "web").annotated(keys.VOLCANO_GROUP, "podgroup-uid-of-web"),
         DisruptionMode.SINGLE,
     ),
-    "a group of that name that somebody else declared is all or nothing": (
+    "a group of that name that a user declared is all or nothing": (
         a_pod().in_gang(OWN_UID),
         DisruptionMode.ALL,
     ),
@@ -76,7 +76,7 @@ def test_the_mode_of_a_gang(pod: PodBuilder, mode: DisruptionMode) -> None:
     assert disruption.disruption_mode_of(found, resource.metadata) is mode
 
 
-SAID = {
+NATIVE_MODES = {
     "nothing": (None, DisruptionMode.SINGLE),
     "an empty union": ({}, DisruptionMode.SINGLE),
     "single": ({"single": {}}, DisruptionMode.SINGLE),
@@ -85,9 +85,9 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("said", "mode"), SAID.values(), ids=SAID)
-def test_the_mode_of_a_native_group(said: dict[str, object] | None, mode: DisruptionMode) -> None:
-    assert disruption.read_disruption_mode(said) is mode
+@pytest.mark.parametrize(("spec", "mode"), NATIVE_MODES.values(), ids=NATIVE_MODES)
+def test_the_mode_of_a_native_group(spec: dict[str, object] | None, mode: DisruptionMode) -> None:
+    assert disruption.read_disruption_mode(spec) is mode
 
 
 IDENTITIES = {
@@ -107,13 +107,13 @@ def test_a_gang_is_known_by_one_word(pods: Sequence[PodBuilder], identity: str) 
     assert {disruption.identity_of(one) for one in found if one is not None} == {identity}
 
 
-def test_whoever_waits_for_its_workload_is_not_heard() -> None:
+def test_a_pod_that_waits_for_its_workload_is_not_ready_to_delete() -> None:
     unheard = {phase for phase in Phase if not disruption.is_ready_to_delete(phase)}
     assert unheard == {Phase.REQUESTED, Phase.REPRIEVED, *AWAITING_WORKLOAD}
 
 
 FIRST = replace(an_eviction().build(), eviction_id="first", initiator="ops")
-"""The state of a pod that was just marked, not part of anything yet."""
+"""The state of a pod that was just marked, not part of a gang's eviction yet."""
 
 
 def a_state(
@@ -141,7 +141,7 @@ class Case:
     members: Sequence[GangMemberState]
     begun: Eviction = FIRST
     reached: str = ""
-    """Uids, a letter each."""
+    """Uids of one letter each."""
     unheard: str = ""
     is_under_way: bool = False
     is_cancelled: bool = False
@@ -149,10 +149,10 @@ class Case:
 
 CASES = {
     "a mark on one reaches all": Case(members=(A, B, C), reached="abc", unheard="abc"),
-    "however young they are: nobody was told before": Case(
+    "however young they are: no pod was notified before": Case(
         members=(A, a_member("b", age=-5)), reached="ab", unheard="ab"
     ),
-    "a pod whose age nobody knows is reached": Case(
+    "a pod of unknown age is included": Case(
         members=(a_member("a", HINTED), GangMemberState(uid="b")),
         reached="b",
         unheard="ab",
@@ -161,7 +161,7 @@ CASES = {
     "but none that has ended or is being deleted": Case(
         members=(A, a_member("b", is_leaving=True)), reached="a", unheard="a"
     ),
-    "an operator that was killed goes on with those that were not told": Case(
+    "an operator that was killed continues with the pods that were not notified": Case(
         members=(a_member("a", HINTED), B, C),
         begun=HINTED,
         reached="bc",
@@ -171,36 +171,36 @@ CASES = {
     "also where the first is gone": Case(
         members=(B,), begun=HINTED, reached="b", unheard="b", is_under_way=True
     ),
-    "what was made after the gang was asked to go belongs to what comes next": Case(
+    "a pod created after the gang's request belongs to the next decision": Case(
         members=(a_member("a", HINTED), a_member("b", age=-1)),
         begun=HINTED,
         unheard="a",
         is_under_way=True,
     ),
-    "what was made in the second in which it was asked belongs to it": Case(
+    "a pod created in the second of the request belongs to it": Case(
         members=(a_member("a", HINTED), a_member("b", age=0)),
         begun=HINTED,
         reached="b",
         unheard="ab",
         is_under_way=True,
     ),
-    "nobody waits for who has answered": Case(
+    "a pod that has answered is not awaited": Case(
         members=(a_member("a", HINTED), a_member("b", SETTLED), a_member("c", SAVED)),
         begun=SETTLED,
         unheard="a",
         is_under_way=True,
     ),
-    "nor for who is leaving": Case(
+    "nor is one that is being deleted": Case(
         members=(a_member("a", SETTLED), a_member("b", HINTED, is_leaving=True)),
         begun=SETTLED,
         is_under_way=True,
     ),
-    "once the first was deleted, nobody else is reached": Case(
+    "once the first was deleted, no other pod is included": Case(
         members=(a_member("a", TERMINATING), a_member("b", SETTLED), C),
         begun=SETTLED,
         is_under_way=True,
     ),
-    "one that somebody else deletes ends nothing": Case(
+    "one that another client deletes ends nothing": Case(
         members=(a_member("a", OVERTAKEN), a_member("b", SETTLED), C),
         begun=SETTLED,
         reached="c",
@@ -231,7 +231,7 @@ CASES = {
         reached="ab",
         unheard="ab",
     ),
-    "one that goes alone is nobody's business": Case(
+    "a pod evicted alone has no effect on the gang": Case(
         members=(A, a_member("b", a_state(Phase.HINTED, gang="", decision=""))),
         reached="a",
         unheard="a",
@@ -239,7 +239,7 @@ CASES = {
     "one of another gang neither": Case(
         members=(A, a_member("b", a_state(Phase.HINTED, gang="other"))), reached="a", unheard="a"
     ),
-    "a gang that was reprieved was not told": Case(
+    "a gang that was reprieved was not notified": Case(
         members=(a_member("a", REPRIEVED), a_member("b", age=-5)),
         begun=REPRIEVED,
         reached="b",
@@ -253,19 +253,19 @@ CASES = {
 
 EVICTED_ALREADY = replace(HINTED, must_evict=True)
 EVICTED = {
-    "one that was asked for by an eviction": ((A, B), replace(FIRST, must_evict=True), True),
-    "also where a scheduler had asked before, and was refused": (
+    "one that an eviction asked for": ((A, B), replace(FIRST, must_evict=True), True),
+    "also if a scheduler was refused before": (
         (a_member("a", REPRIEVED), B),
         replace(FIRST, must_evict=True),
         True,
     ),
-    "or where an operator that was killed goes on": (
+    "or if an operator that was killed continues": (
         (a_member("a", EVICTED_ALREADY), B),
         EVICTED_ALREADY,
         True,
     ),
     "though a scheduler comes for another then": ((a_member("a", EVICTED_ALREADY), B), FIRST, True),
-    "not where one of it is told to go that may be deleted": (
+    "not if a notified member may be deleted": (
         (a_member("a", HINTED), B),
         replace(FIRST, must_evict=True),
         False,
@@ -275,7 +275,11 @@ EVICTED = {
         EVICTED_ALREADY,
         False,
     ),
-    "not one that somebody asked for who may delete it": ((a_member("a", HINTED), B), FIRST, False),
+    "not one that was requested by a client that may delete it": (
+        (a_member("a", HINTED), B),
+        FIRST,
+        False,
+    ),
 }
 
 
@@ -291,20 +295,20 @@ def call(case: Case) -> GangDecision:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_one_look_at_a_gang_says(case: Case) -> None:
+def test_the_decision_from_one_observation(case: Case) -> None:
     roll = call(case)
     assert (roll.newly_included, roll.awaited) == (frozenset(case.reached), frozenset(case.unheard))
     assert (roll.is_in_progress, roll.is_cancelled) == (case.is_under_way, case.is_cancelled)
 
 
-def test_whoever_asked_first_asked_for_all() -> None:
+def test_the_first_request_counts_for_all_members() -> None:
     assert call(Case(members=(A, B))).origin == FIRST
     early = replace(HINTED, initiator="ops", requested_at=after(-5))
     members = (a_member("a", HINTED), a_member("b", early))
     assert call(Case(members=members)).origin == early
 
 
-def test_a_state_says_with_whom_it_goes() -> None:
+def test_a_state_names_its_gang_and_decision() -> None:
     joined = disruption.as_gang_member(FIRST, "train", FIRST)
     assert (joined.gang, joined.decision_id) == ("train", "first")
     second = disruption.as_gang_member(replace(FIRST, eviction_id="second"), "train", joined)

@@ -1,4 +1,4 @@
-"""Which gangs do not agree: found from pods that come one after another, with one record a gang."""
+"""Which gangs diverge, found from pods that come one after another, with one record a gang."""
 
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
@@ -24,7 +24,7 @@ def test_pods_that_agree_are_one_record_without_a_witness() -> None:
     assert (entry.gang.name, entry.differing, entry.first_differing_pod) == ("a", set(), None)
 
 
-def test_the_first_that_differs_is_the_witness_and_all_differences_are_said() -> None:
+def test_the_first_differing_pod_and_all_differences_are_recorded() -> None:
     member = a_pod().in_gang("a")
     call = called(member, member.in_class(5), member, member.labelled(keys.PREEMPTIBLE, "false"))
     (entry,) = call.gangs.values()
@@ -64,8 +64,8 @@ def test_a_label_that_names_a_native_group_is_no_membership() -> None:
 
 
 def test_metadata_tells_of_every_gang_but_native_ones() -> None:
-    said = {"label": a_pod().in_gang("a"), "job": a_pod().labelled(keys.JOB, "a"), "none": a_pod()}
-    views = {name: next(pod_views(pod.build())) for name, pod in said.items()}
+    pods = {"label": a_pod().in_gang("a"), "job": a_pod().labelled(keys.JOB, "a"), "none": a_pod()}
+    views = {name: next(pod_views(pod.build())) for name, pod in pods.items()}
     assert {name for name, view in views.items() if divergence_scan.is_gang_member(view)} == {
         "label"
     }

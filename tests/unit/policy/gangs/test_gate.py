@@ -1,4 +1,4 @@
-"""Who waits for a gang at creation, and when those that wait are released."""
+"""Which new pods wait for their gang, and when they are released."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,7 +19,7 @@ from reprieve_testing.builders import NOW, PodBuilder, a_namespace, a_pod, after
 
 ON = PolicySettings(gang_gate=True, gang_gate_timeout_seconds=600)
 READY = Facts(settings=ON, operator_is_live=True, pods_created_together=4)
-"""The gate is on, an operator leads, and the owner makes four pods at once."""
+"""The gate is on, an operator leads, and the owner creates four pods at once."""
 LABEL = MetadataChange("labels", keys.GANG_GATE_LABEL, "waiting")
 HELD = (LABEL, GateAddition("reprieve.dev/gang"))
 
@@ -39,7 +39,7 @@ def with_gates(pod: PodBuilder, *names: str) -> PodBuilder:
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """A pod at creation, what is known, and what is filled in for its gang."""
+    """A new pod, the known facts, and the changes for its gang."""
 
     pod: PodBuilder = field(default_factory=a_member)
     facts: Facts = READY
@@ -51,7 +51,7 @@ CREATED = {
     "a gang of which the owner makes more than it needs waits": Created(
         pod=a_member(of=3), want=HELD
     ),
-    "a gang that says so by annotations waits": Created(
+    "a gang declared by annotations waits": Created(
         pod=a_pod()
         .in_class(4)
         .annotated(keys.KOORDINATOR_GANG, "train")
@@ -61,22 +61,20 @@ CREATED = {
     "the gates of others are no reason not to wait": Created(
         pod=with_gates(a_member(), "example.com/quota"), want=HELD
     ),
-    "nobody waits where the gate is switched off": Created(
+    "no pod waits if the gate is switched off": Created(
         facts=replace(READY, settings=PolicySettings())
     ),
-    "nobody waits for an operator that is away": Created(
-        facts=replace(READY, operator_is_live=False)
-    ),
-    "nobody waits for more than the owner makes": Created(pod=a_member(of=5)),
-    "nobody waits where the owner makes one after another": Created(
+    "no pod waits without a live operator": Created(facts=replace(READY, operator_is_live=False)),
+    "no pod waits for more than the owner creates": Created(pod=a_member(of=5)),
+    "no pod waits if the owner creates one after another": Created(
         facts=replace(READY, pods_created_together=1)
     ),
-    "a gang of one waits for nobody": Created(pod=a_member(of=1)),
+    "a gang of one does not wait": Created(pod=a_member(of=1)),
     "a number that cannot be read is none": Created(pod=a_member(of="many")),
-    "a gang without a number waits for nobody": Created(
+    "a gang without a minimum does not wait": Created(
         pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train")
     ),
-    "a pod in no gang waits for nobody": Created(pod=a_pod().in_class(4)),
+    "a pod in no gang does not wait": Created(pod=a_pod().in_class(4)),
     "a pod that has its node already cannot wait": Created(
         pod=a_member()._with_spec(nodeName="node-1")
     ),
@@ -98,7 +96,7 @@ def test_at_creation(case: Created) -> None:
 
 
 @pytest.mark.parametrize("case", CREATED.values(), ids=CREATED)
-def test_the_owner_is_asked_for_only_where_its_answer_decides(case: Created) -> None:
+def test_the_owner_is_read_only_if_it_decides(case: Created) -> None:
     asks = gate.may_be_gated(case.pod.build(), case.facts.settings)
     assert asks or keys.GANG_GATE not in {
         change.name for change in case.want if isinstance(change, GateAddition)
@@ -133,7 +131,7 @@ OWNERS = {
         3,
     ),
     "a ReplicaSet makes all": (PodController(kind="ReplicaSet", spec=Spec(replicas=4)), 4),
-    "a ReplicaSet that does not say makes one": (PodController(kind="ReplicaSet"), 1),
+    "a ReplicaSet creates one by default": (PodController(kind="ReplicaSet"), 1),
     "a StatefulSet that is Parallel makes all": (
         PodController(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=PARALLEL)),
         4,
@@ -142,7 +140,7 @@ OWNERS = {
         PodController(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=ORDERED)),
         1,
     ),
-    "a StatefulSet that does not say is OrderedReady": (
+    "a StatefulSet is OrderedReady by default": (
         PodController(kind="StatefulSet", spec=Spec(replicas=4)),
         1,
     ),
@@ -158,7 +156,7 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(("owner", "want"), OWNERS.values(), ids=OWNERS)
-def test_what_is_made_together(owner: PodController, want: int) -> None:
+def test_how_many_pods_are_created_together(owner: PodController, want: int) -> None:
     assert gate.count_created_together(owner) == want
 
 
@@ -172,7 +170,7 @@ MEMBERS = {
 
 
 @pytest.mark.parametrize(("phase", "deleted_at", "want"), MEMBERS.values(), ids=MEMBERS)
-def test_who_counts(phase: str, deleted_at: str | None, *, want: bool) -> None:
+def test_which_pods_count(phase: str, deleted_at: str | None, *, want: bool) -> None:
     assert gate.counts_towards_minimum(ObjectMeta(deletionTimestamp=deleted_at), phase) is want
 
 
@@ -182,8 +180,8 @@ def members(number: int, of: int | None = 4, *, waiting_since: datetime = NOW) -
 
 RELEASED = {
     "three of four wait on": (members(3), 0, ON, NOW, None),
-    "four of four go": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
-    "more than enough go": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
+    "four of four are released": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
+    "more than enough are released": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
     "one that is made anew joins three that run": (
         members(1),
         3,
@@ -200,7 +198,7 @@ RELEASED = {
         GateReleaseReason.COMPLETE,
     ),
     "just before its time is over, it waits": (members(3), 0, ON, after(599), None),
-    "when its time is over, it goes": (members(3), 0, ON, after(600), GateReleaseReason.TIMED_OUT),
+    "at the timeout, it is released": (members(3), 0, ON, after(600), GateReleaseReason.TIMED_OUT),
     "the time counts from the one that waits longest": (
         [*members(1), *members(1, waiting_since=after(599))],
         0,
@@ -215,15 +213,21 @@ RELEASED = {
         after(6000),
         GateReleaseReason.COMPLETE,
     ),
-    "one that waits for nobody goes": (
+    "one that need not wait is released": (
         members(1, of=None),
         0,
         ON,
         NOW,
         GateReleaseReason.NOT_NEEDED,
     ),
-    "a gang of one goes": (members(1, of=1), 0, ON, NOW, GateReleaseReason.NOT_NEEDED),
-    "switched off, all go": (members(3), 0, PolicySettings(), NOW, GateReleaseReason.NOT_NEEDED),
+    "a gang of one is released": (members(1, of=1), 0, ON, NOW, GateReleaseReason.NOT_NEEDED),
+    "switched off, all are released": (
+        members(3),
+        0,
+        PolicySettings(),
+        NOW,
+        GateReleaseReason.NOT_NEEDED,
+    ),
 }
 
 
@@ -247,6 +251,6 @@ def test_nothing_waits_for_ever(number: int, others: int, wanted: int | None, no
     waiting = members(number, of=wanted)
     end = gate.deadline(waiting, ON)
     assert gate.decide_release(waiting, others, ON, max(after(now), end)) is not None
-    # Who may go now may go later, and with more of the gang there.
+    # Pods that may be released now may be released later, and with more members.
     if gate.decide_release(waiting, others, ON, after(now)) is not None:
         assert gate.decide_release(waiting, others + 1, ON, after(now + 1)) is not None

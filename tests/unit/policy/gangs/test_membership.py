@@ -30,7 +30,7 @@ LEADER = a_pod().labelled(keys.LEADER_WORKER_SET, "a").annotated(keys.LEADER_WOR
 OLD_SELECTOR = f"{keys.OLD_POD_GROUP}=a"
 
 READ = {
-    "a pod that says nothing is in none": (a_pod(), None),
+    "a pod without gang keys is in none": (a_pod(), None),
     "a native PodGroup": (a_pod().in_native_gang("a"), declared("native")),
     "no native PodGroup where none is named": (a_pod().in_native_gang(None), None),
     "scheduler-plugins": (
@@ -82,7 +82,7 @@ READ = {
     ),
     "a LeaderWorkerSet's pod without its group is in none": (LEADER, None),
     "a Job": (a_pod().labelled(keys.JOB, "a"), member("job", selector=f"{keys.JOB}=a")),
-    "what a JobSet's pods declare goes before the JobSet": (
+    "a gang that a JobSet's pods declare takes precedence over the JobSet": (
         a_pod().labelled(keys.JOBSET, "set").in_koordinators_gang("a"),
         declared("koordinator"),
     ),
@@ -125,5 +125,5 @@ def test_declared_dialects_stand_before_membership() -> None:
 
 def test_a_place_is_named_as_in_the_object() -> None:
     (template,) = pod_views(a_pod().in_native_gang("a").in_template_of("Job"))
-    (said,) = membership.gang_names(template)
-    assert said.path == "spec.template.spec.schedulingGroup.podGroupName"
+    (name,) = membership.gang_names(template)
+    assert name.path == "spec.template.spec.schedulingGroup.podGroupName"

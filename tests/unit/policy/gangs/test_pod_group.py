@@ -1,4 +1,4 @@
-"""What a native PodGroup says of being preempted, as the API server sends it."""
+"""A native PodGroup's preemption fields, as the API server sends them."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize(("document", "want"), SAYS.values(), ids=SAYS)
-def test_what_a_group_says(document: Any, want: PodGroupInfo) -> None:
+def test_a_groups_fields_are_read(document: Any, want: PodGroupInfo) -> None:
     assert pod_group.read(msgspec.json.decode(json.dumps(document), type=PodGroup)) == want
 
 

@@ -1,4 +1,4 @@
-"""Whatever stands in labels and annotations, nothing in the policy raises: an object must not take down its webhook."""
+"""The policy never raises, whatever labels and annotations hold, so no object breaks a webhook."""
 
 from random import Random
 

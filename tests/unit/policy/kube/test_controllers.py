@@ -1,4 +1,4 @@
-"""What Kubernetes' own controllers make from templates is judged with the template, not again when it is made."""
+"""Rules apply to a template, not again to the objects that Kubernetes' controllers make from it."""
 
 import pytest
 
@@ -28,17 +28,20 @@ OWNED = a_pod().in_class(11).owned_by("ReplicaSet").build()
 
 
 @pytest.mark.parametrize("user", CONTROLLERS)
-def test_a_controllers_pod_is_made_and_what_is_wrong_with_it_is_a_warning(user: str) -> None:
+def test_a_controllers_pod_is_admitted_and_its_violations_become_warnings(user: str) -> None:
     verdict = decide_admission(OWNED, None, Facts(), user=user)
 
     assert verdict.is_allowed
     assert verdict.warnings == (
-        'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": must be between 0 and 10',
+        (
+            'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": '
+            "must be between 0 and 10"
+        ),
     )
 
 
 @pytest.mark.parametrize("user", OTHERS)
-def test_nobody_else_is_taken_for_a_controller(user: str) -> None:
+def test_no_other_user_counts_as_a_controller(user: str) -> None:
     assert not decide_admission(OWNED, None, Facts(), user=user).is_allowed
 
 
@@ -48,14 +51,14 @@ def test_a_pod_that_no_controller_owns_was_made_from_no_template() -> None:
     ).is_allowed
 
 
-def test_a_controllers_update_is_ratcheted_as_anybodys() -> None:
+def test_a_controllers_update_is_ratcheted_like_any_users() -> None:
     good = a_pod().in_class(3).owned_by("ReplicaSet").build()
 
     assert not decide_admission(OWNED, good, Facts(), user=CONTROLLERS[0]).is_allowed
     assert decide_admission(OWNED, OWNED, Facts(), user=CONTROLLERS[0]).is_allowed
 
 
-def test_what_is_right_is_not_warned_of() -> None:
+def test_a_valid_object_gets_no_warning() -> None:
     pod = a_pod().in_class(3).owned_by("ReplicaSet").build()
 
     assert decide_admission(pod, None, Facts(), user=CONTROLLERS[0]).is_empty

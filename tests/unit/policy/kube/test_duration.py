@@ -30,12 +30,12 @@ def test_durations_are_read(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     assert duration.parse(text) is None
 
 
 @given(st.integers(min_value=1, max_value=10**9))
-def test_what_is_rendered_is_read_back(seconds: int) -> None:
+def test_a_rendered_duration_is_read_back(seconds: int) -> None:
     assert duration.parse(duration.render(seconds)) == seconds
 
 

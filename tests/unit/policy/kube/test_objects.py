@@ -1,4 +1,4 @@
-"""What is remembered of an object between two rules is never another object's."""
+"""Views that are cached between two rules never belong to another object."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ def class_of(resource: Resource) -> list[str | None]:
     return [view.labels.get(PREEMPTION_CLASS) for view in pod_views(resource)]
 
 
-def test_views_are_of_the_object_that_is_asked_about_in_any_order():
+def test_views_belong_to_the_given_object_in_any_order():
     first, second = a_pod().in_class(1).build(), a_pod().in_class(2).build()
 
     assert [class_of(resource) for resource in (first, second, second, first)] == [
@@ -22,7 +22,7 @@ def test_views_are_of_the_object_that_is_asked_about_in_any_order():
     ]
 
 
-def test_views_can_be_asked_for_twice_at_once():
+def test_two_iterators_of_views_are_independent():
     resource = a_pod().in_class(3).in_template_of("Deployment")
 
     assert [

@@ -1,4 +1,4 @@
-"""Whose metadata holds what a replacement inherits."""
+"""Which owner holds the ledger that a replacement inherits."""
 
 import asyncio
 from collections.abc import Mapping
@@ -38,19 +38,19 @@ KEEPERS = {
     "a JobSet": (a_reference("JobSet"), "jobsets"),
     "a pod": (a_reference("Pod"), None),
     "a Deployment": (a_reference("Deployment"), None),
-    "nobody": (None, None),
+    "no owner": (None, None),
 }
 
 
 @pytest.mark.parametrize(("reference", "resource"), KEEPERS.values(), ids=KEEPERS)
-def test_who_keeps_a_ledger(reference: OwnerReference | None, resource: str | None) -> None:
+def test_which_kinds_hold_a_ledger(reference: OwnerReference | None, resource: str | None) -> None:
     row = owners.ledger_kind_of(reference)
     assert (row.resource if row else None) == resource
 
 
 @dataclass
 class Cluster:
-    """Objects by resource and name, and what was asked for."""
+    """Objects by resource and name, and the requests for them."""
 
     controllers: Mapping[tuple[str, str], OwnerReference | None]
     uids: Mapping[str, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ JOB, JOB_SET = a_reference("Job", "set-a-0"), a_reference("JobSet", "set")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A pod's controller, the objects above, what it is a part of."""
+    """A pod's controller, the objects above it, and the workload it is a part of."""
 
     of: OwnerReference
     among: Mapping[tuple[str, str], OwnerReference | None]
@@ -94,7 +94,7 @@ WHOLES = {
     "a Job of a JobSet is a part of it": Case(
         of=JOB, among={("jobs", "set-a-0"): JOB_SET}, want=JOB_SET
     ),
-    "a Job that nobody made stands for itself": Case(of=JOB, among={("jobs", "set-a-0"): None}),
+    "a Job without an owner stands for itself": Case(of=JOB, among={("jobs", "set-a-0"): None}),
     "a CronJob makes no Job anew": Case(
         of=JOB, among={("jobs", "set-a-0"): a_reference("CronJob")}
     ),
@@ -125,7 +125,7 @@ WHOLES = {
 
 
 @pytest.mark.parametrize("case", WHOLES.values(), ids=WHOLES)
-def test_what_a_controller_is_a_part_of(case: Case) -> None:
+def test_the_workload_that_a_controller_is_a_part_of(case: Case) -> None:
     cluster = Cluster(case.among)
     assert cluster.whole_of(case.of) == case.want
     assert len(cluster.asked) == case.looks

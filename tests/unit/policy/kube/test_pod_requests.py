@@ -1,4 +1,4 @@
-"""What a pod asks for, and how many pods a workload makes."""
+"""What a pod requests, and how many pods a workload has at once."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def a_container(
 
 PODS = {
     "nothing": (Spec(), 0),
-    "containers that say nothing": (
+    "containers without requests": (
         Spec(containers=(Container(), Container(resources=ResourceRequirements()))),
         0,
     ),
@@ -56,7 +56,7 @@ PODS = {
         8000,
     ),
     "a request before a limit": (Spec(containers=(a_container("1", limit="8"),)), 1000),
-    "what the pod says as a whole": (
+    "requests of the pod as a whole": (
         Spec(containers=(a_container("1"),), resources=ResourceRequirements(requests={"cpu": "3"})),
         3000,
     ),
@@ -70,14 +70,14 @@ def test_a_pod_asks_for(spec: Spec, millis: int) -> None:
     assert pod_requests.of_pod(spec).get("cpu", 0) == millis * NANOS // 1000
 
 
-def test_resources_are_told_apart() -> None:
-    asked = pod_requests.of_pod(
+def test_each_resource_is_added_up_by_itself() -> None:
+    amounts = pod_requests.of_pod(
         Spec(
             containers=(a_container({"cpu": "1", "nvidia.com/gpu": 2}),),
             initContainers=(a_container({"memory": "1Ki"}),),
         )
     )
-    assert asked == {"cpu": NANOS, "nvidia.com/gpu": 2 * NANOS, "memory": 1024 * NANOS}
+    assert amounts == {"cpu": NANOS, "nvidia.com/gpu": 2 * NANOS, "memory": 1024 * NANOS}
 
 
 WORKLOADS = {
@@ -87,7 +87,7 @@ WORKLOADS = {
         Resource(kind="Job", spec=Spec(parallelism=4, completions=3)),
         3,
     ),
-    "a Job makes one where it says nothing": (Resource(kind="Job", spec=Spec()), 1),
+    "a Job has one by default": (Resource(kind="Job", spec=Spec()), 1),
     "a Job may be held back": (Resource(kind="Job", spec=Spec(parallelism=0)), 0),
     "a CronJob is each of its Jobs": (
         Resource(kind="CronJob", spec=Spec(jobTemplate=JobTemplate(spec=Spec(parallelism=5)))),
@@ -99,13 +99,13 @@ WORKLOADS = {
         1,
     ),
     "a Deployment is its replicas": (Resource(kind="Deployment", spec=Spec(replicas=7)), 7),
-    "a Deployment is one where it says nothing": (Resource(kind="Deployment", spec=Spec()), 1),
+    "a Deployment has one by default": (Resource(kind="Deployment", spec=Spec()), 1),
     "a Deployment may be scaled to nothing": (
         Resource(kind="Deployment", spec=Spec(replicas=0)),
         0,
     ),
     "less than none is none": (Resource(kind="StatefulSet", spec=Spec(replicas=-3)), 0),
-    "a DaemonSet's are the nodes' to say": (Resource(kind="DaemonSet", spec=Spec()), None),
+    "a DaemonSet's number depends on the nodes": (Resource(kind="DaemonSet", spec=Spec()), None),
     "an object without a spec is one": (Resource(kind="Deployment"), 1),
 }
 

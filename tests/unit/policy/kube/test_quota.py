@@ -30,7 +30,7 @@ QUOTAS = {
         GPU,
         "a/gpu",
     ),
-    "a named quota goes before the namespace's": (
+    "a named quota takes precedence over the namespace's": (
         [a_quota("team", "team"), a_quota("gpu", "admin")],
         GPU,
         "admin/gpu",
@@ -84,7 +84,7 @@ def test_a_quota_that_is_gone_is_not_found_by_any_way() -> None:
     assert quotas.find({keys.QUOTA_NAME: "shared"}, "team") == a_quota("shared", "other")
 
 
-def test_a_quota_that_changed_is_found_as_it_is_now() -> None:
+def test_a_changed_quota_is_found_in_its_new_state() -> None:
     quotas = Quotas([a_quota("shared", "admin", "team", "before")])
     quotas.put(replace(a_quota("shared", "admin", "team"), used={"cpu": 1}))
     found = quotas.find({}, "team")
@@ -93,7 +93,7 @@ def test_a_quota_that_changed_is_found_as_it_is_now() -> None:
     assert quotas.find({}, "before") is None
 
 
-def test_which_quotas_there_are_for_whom_does_not_change_with_what_they_have_used() -> None:
+def test_namespaces_by_quota_do_not_depend_on_used_amounts() -> None:
     quotas = Quotas([a_quota("shared", "admin", "team")])
     before = quotas.namespaces_by_quota
     quotas.put(replace(a_quota("shared", "admin", "team"), used={"cpu": 1}))
@@ -107,7 +107,7 @@ def metadata(**annotations: str) -> ObjectMeta:
     return ObjectMeta(name="gpu", namespace="team", annotations=by_key)
 
 
-def test_what_koordinator_writes_is_read() -> None:
+def test_koordinators_status_and_annotations_are_read() -> None:
     said = metadata(
         non_preemptible_used='{"cpu":"2","memory":"1Gi"}',
         non_preemptible_request='{"cpu":3}',
@@ -141,7 +141,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("text", [*UNREADABLE, '{"cpu":"1"}' + " " * 70_000])
-def test_what_is_unreadable_counts_as_unsaid(text: str) -> None:
+def test_an_unreadable_value_counts_as_absent(text: str) -> None:
     found = quota.read_leniently(
         metadata(non_preemptible_used=text, quota_namespaces=text), {"cpu": "x"}, {}, {}
     )

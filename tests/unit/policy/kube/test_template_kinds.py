@@ -1,4 +1,4 @@
-"""Kinds of other projects: what an admin may list, and where templates are found in any object at all."""
+"""Kinds of other projects: what an admin may list, and the templates found in any object."""
 
 import pytest
 

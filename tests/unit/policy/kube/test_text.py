@@ -1,4 +1,4 @@
-"""Texts of others, made fit to be kept."""
+"""Text from users, made fit to be kept."""
 
 from hypothesis import given
 from hypothesis import strategies as st

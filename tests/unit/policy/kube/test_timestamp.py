@@ -1,4 +1,4 @@
-"""Points in time as the writers of marks say them."""
+"""Points in time in the forms that marks have."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -62,12 +62,12 @@ def test_moments_are_read(value: object, want: datetime) -> None:
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
-def test_what_names_no_moment_is_none(value: object) -> None:
+def test_a_value_that_is_not_a_time_is_none(value: object) -> None:
     assert timestamp.parse(value) is None
 
 
 @given(st.datetimes(max_value=datetime(8999, 12, 31), timezones=st.just(UTC)))  # noqa: DTZ001 - the zone is given beside
-def test_what_is_rendered_is_read_back(moment: datetime) -> None:
+def test_a_rendered_time_is_read_back(moment: datetime) -> None:
     assert timestamp.parse(timestamp.render(moment)) == moment
 
 

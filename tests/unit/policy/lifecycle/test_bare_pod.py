@@ -1,4 +1,4 @@
-"""Which bare pods are made anew, and as what."""
+"""Which bare pods are created again, and with what content."""
 
 import copy
 import json
@@ -62,16 +62,16 @@ def replacement_of(pod: Json) -> Json:
 
 
 RECREATABLE = {
-    "a pod that somebody made": (a_pod(), True),
+    "a pod that a user created": (a_pod(), True),
     "one whose maps are null": (
         described(a_pod(), labels=None, annotations=None, ownerReferences=None),
         True,
     ),
-    "one that somebody else looks after": (
+    "one with a controller": (
         described(a_pod(), ownerReferences=[{"kind": "Job"}]),
         False,
     ),
-    "one that merely goes with something": (
+    "one with an owner that is not a controller": (
         described(a_pod(), ownerReferences=[{"kind": "ConfigMap"}]),
         False,
     ),
@@ -87,7 +87,7 @@ RECREATABLE = {
         described(a_pod(), labels={"app.kubernetes.io/managed-by": "Helm"}),
         True,
     ),
-    "one that somebody sat in front of": (
+    "an interactive session": (
         a_pod(containers=[{"name": "sh", "stdin": True, "stdinOnce": True, "tty": True}]),
         False,
     ),
@@ -99,11 +99,11 @@ RECREATABLE = {
 
 
 @pytest.mark.parametrize(("pod", "want"), RECREATABLE.values(), ids=RECREATABLE)
-def test_who_is_made_anew(pod: Json, *, want: bool) -> None:
+def test_which_pods_are_recreated(pod: Json, *, want: bool) -> None:
     assert bare_pod.is_recreatable(pod) is want
 
 
-def test_a_replacement_has_the_name_and_is_told_what_it_is() -> None:
+def test_a_replacement_has_the_same_name_and_the_victims_history() -> None:
     assert replacement_of(a_pod())["metadata"] == {
         "name": "train",
         "namespace": "team",
@@ -118,7 +118,7 @@ def test_a_replacement_has_the_name_and_is_told_what_it_is() -> None:
     }
 
 
-def test_what_its_author_said_stays_and_what_it_went_through_does_not() -> None:
+def test_the_authors_fields_stay_and_added_fields_are_dropped() -> None:
     labels = {"app": "train", keys.SOFT_EVICTION: "terminating", keys.GANG_GATE_LABEL: "waiting"}
     annotations = {
         "mine": "kept",
@@ -165,7 +165,7 @@ SPECS: dict[str, tuple[Json, Json]] = {
         {"serviceAccount": "robot", "serviceAccountName": "robot"},
         {"serviceAccountName": "robot"},
     ),
-    "who looked into it is gone": ({"ephemeralContainers": [{"name": "debugger"}]}, {}),
+    "debug containers are dropped": ({"ephemeralContainers": [{"name": "debugger"}]}, {}),
     "a token of the pod that is gone is of no use": ({"volumes": [TOKEN]}, {}),
     "its own volumes stay": (
         {"volumes": [{"name": "data", "emptyDir": {}}, TOKEN]},
@@ -184,7 +184,7 @@ SPECS: dict[str, tuple[Json, Json]] = {
         {"schedulingGates": [{"name": keys.GANG_GATE}, {"name": "example.com/hold"}]},
         {"schedulingGates": [{"name": "example.com/hold"}]},
     ),
-    "what nobody here has heard of stays": ({"aFieldOfTomorrow": [1]}, {"aFieldOfTomorrow": [1]}),
+    "unknown fields stay": ({"aFieldOfTomorrow": [1]}, {"aFieldOfTomorrow": [1]}),
     "lists that are null are none": (
         {"volumes": None, "tolerations": None, "initContainers": None},
         {},
@@ -198,7 +198,7 @@ def test_specs(spec: Json, want: Json) -> None:
     assert made == {"containers": [{"name": "main", "image": "train"}], **want}
 
 
-def test_mounts_of_the_token_go_with_it_in_every_container() -> None:
+def test_mounts_of_the_token_are_dropped_in_every_container() -> None:
     own = {"name": "data", "mountPath": "/data"}
     containers = [
         {"name": "main", "volumeMounts": [own, TOKEN_MOUNT]},
@@ -211,7 +211,7 @@ def test_mounts_of_the_token_go_with_it_in_every_container() -> None:
     assert made["initContainers"] == made["containers"]
 
 
-def test_variables_are_added_where_they_are_asked_for_and_stay_what_they_are() -> None:
+def test_variables_are_added_on_request_and_existing_ones_stay() -> None:
     own = {"name": "REPRIEVE_LAST_CHECKPOINT_AT", "value": "never"}
     pod = described(
         a_pod(containers=[{"name": "main", "env": [own]}]), annotations={keys.REQUEUE_ENV: "true"}

@@ -61,7 +61,8 @@ def test_the_whole_state_is_compact_json() -> None:
     assert eviction.render(FULL) == (
         '{"v":1,"id":"0b9e4d0e-6b0f-4f0e-9a57-3f6f2f1c2d3e-1795262400","phase":"terminating",'
         '"requestedAt":"2026-11-21T12:00:00Z","source":"koordinator","initiator":"descheduler",'
-        '"reason":"node is overloaded","markGraceSeconds":20,"attempt":2,"hintedAt":"2026-11-21T12:00:01Z",'
+        '"reason":"node is overloaded","markGraceSeconds":20,"attempt":2,'
+        '"hintedAt":"2026-11-21T12:00:01Z",'
         '"answeredAt":"2026-11-21T12:00:02Z","deadline":"2026-11-21T12:10:00Z",'
         '"checkpoint":{"at":"2026-11-21T12:00:03Z","step":4200,"path":"/ckpt/4200"},"outcome":"saved","graceSeconds":20,'
         '"cause":"priority","cost":{"gpuHours":12.5},"refusedOn":"near-completion",'
@@ -110,7 +111,7 @@ EVICTIONS = st.builds(
 
 
 @given(EVICTIONS)
-def test_what_is_rendered_is_read_back(state: Eviction) -> None:
+def test_a_rendered_state_is_read_back(state: Eviction) -> None:
     assert eviction.parse(eviction.render(state)) == state
 
 
@@ -204,8 +205,8 @@ GARBAGE = {
     "more hours than any number holds": changed(cost={"gpuHours": 10**400}),
     "infinitely many hours": changed(cost={"cpuHours": float("inf")}),
     "hours that are no number": changed(cost={"cpuHours": float("nan")}),
-    "a cause that nobody has": changed(cause="mood"),
-    "a ground that nobody has": changed(refusedOn="mood"),
+    "an unknown cause": changed(cause="mood"),
+    "an unknown protection reason": changed(refusedOn="mood"),
     "JSON of depth 200": "[" * 200 + "]" * 200,
     "JSON of depth 2000": "[" * 2000 + "]" * 2000,
     "more than 4096 characters": changed(x="x" * 4096),
@@ -213,7 +214,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("text", GARBAGE.values(), ids=GARBAGE)
-def test_what_is_no_state_is_none(text: str) -> None:
+def test_an_invalid_state_is_none(text: str) -> None:
     assert eviction.parse(text) is None
 
 
@@ -240,7 +241,7 @@ def test_only_lost_work_is_a_failure() -> None:
     }
 
 
-def test_what_is_read_again_is_what_was_read_and_a_changed_text_is_read_anew() -> None:
+def test_a_cached_state_is_the_same_and_a_changed_text_is_read_again() -> None:
     state = an_eviction().hinted(deadline=after(600)).build()
     later = replace(state, deadline=after(601))
     for _ in range(2):

@@ -42,7 +42,7 @@ SLOTS = {
         a_pod().owned_by("Job").annotated(keys.COMPLETION_INDEX, "x" * 200_000),
         SHARED_SLOT,
     ),
-    "a pod of a ReplicaSet shares, whatever it says": (
+    "a pod of a ReplicaSet shares a slot, whatever its annotations": (
         a_pod().owned_by("ReplicaSet").annotated(keys.COMPLETION_INDEX, "7"),
         SHARED_SLOT,
     ),
@@ -69,7 +69,7 @@ SLOTS_IN_A_WHOLE = {
         a_pod().owned_by("Job", "set-workers-0"),
         "set-workers-0/",
     ),
-    "a pod of a StatefulSet has its name, which is nobody else's": (
+    "a pod of a StatefulSet has its name, which is unique": (
         a_pod().named("lws-0-1").owned_by("StatefulSet", "lws-0"),
         "lws-0-1",
     ),
@@ -103,7 +103,7 @@ def test_a_pod_that_was_a_replacement_keeps_its_first_submission() -> None:
     assert entry.first_submitted_at == datetime.fromisoformat("2026-11-20T08:00:00+00:00")
 
 
-def test_a_pod_of_which_nobody_knows_when_it_came_came_now() -> None:
+def test_a_pod_without_a_creation_time_counts_as_submitted_now() -> None:
     metadata = replace(a_pod().build().metadata, creationTimestamp=None)
     assert ledger.record({}, "0", evicted(1), metadata, NOW)["0"].first_submitted_at == NOW
 
@@ -166,17 +166,15 @@ def test_a_newer_checkpoint_replaces_the_earlier_one() -> None:
     assert known["0"].checkpoint == newer
 
 
-def test_nor_does_one_that_was_saved_before_it_and_whose_pod_goes_after() -> None:
-    """Pods of one owner need not go in the order in which they saved."""
+def test_an_older_checkpoint_of_a_later_eviction_does_not_replace_a_newer_one() -> None:
+    """Pods of one owner need not leave in the order in which they saved."""
     older = replace(SAVED, saved_at=after(-5 * 3600), step=100)
     known = record(record({}, "", evicted(1, SAVED)), "", evicted(2, older))
     assert known[""].checkpoint == SAVED
     assert known[""].preempted_count == 2
 
 
-def test_where_there_is_one_pod_at_a_time_the_later_eviction_saved_last_whatever_a_clock_says() -> (
-    None
-):
+def test_in_a_slot_with_one_pod_at_a_time_the_later_eviction_counts() -> None:
     ahead = replace(SAVED, saved_at=after(300 * 86400))
     known = record(record({}, "0", evicted(1, ahead)), "0", evicted(2, SAVED))
     assert known["0"].checkpoint == SAVED
@@ -218,7 +216,7 @@ def test_a_slot_of_its_own_remembers_one_eviction() -> None:
     assert record(record({}, "0", evicted(1)), "0", evicted(2))["0"].eviction_ids == ("uid-2",)
 
 
-def test_a_count_never_leaves_what_can_be_read_back() -> None:
+def test_a_count_never_leaves_the_range_that_is_read_back() -> None:
     most = {"0": LedgerEntry(preempted_count=2**31 - 1, first_submitted_at=NOW, eviction_ids=())}
     known = record(most, "0", evicted(1))
     assert known["0"].preempted_count == 2**31 - 1
@@ -241,13 +239,13 @@ UNREADABLE_SLOTS = {
     "no count": {**GOOD, "count": None},
     "a boolean as count": {**GOOD, "count": True},
     "a count of none": {**GOOD, "count": 0},
-    "a count that nobody reaches": {**GOOD, "count": 2**31},
+    "a count out of range": {**GOOD, "count": 2**31},
     "no first submission": {**GOOD, "first": "yesterday"},
 }
 
 
 @pytest.mark.parametrize("value", UNREADABLE_SLOTS.values(), ids=UNREADABLE_SLOTS)
-def test_one_bad_slot_loses_nobody_elses_count(value: object) -> None:
+def test_one_bad_slot_loses_no_other_count(value: object) -> None:
     text = json.dumps({"v": 1, "slots": {"bad": value, "good": GOOD}})
     assert set(ledger.parse(text)) == {"good"}
 
@@ -275,7 +273,7 @@ UNREADABLE_CHECKPOINTS = {
 @pytest.mark.parametrize(
     ("value", "want"), UNREADABLE_CHECKPOINTS.values(), ids=UNREADABLE_CHECKPOINTS
 )
-def test_of_a_checkpoint_what_can_be_read_is_read(value: object, want: Checkpoint | None) -> None:
+def test_the_readable_part_of_a_checkpoint_is_read(value: object, want: Checkpoint | None) -> None:
     text = json.dumps({"slots": {"0": {**GOOD, "saved": value}}})
     assert ledger.parse(text)["0"].checkpoint == want
 
@@ -303,7 +301,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("text", GARBAGE.values(), ids=GARBAGE)
-def test_what_is_no_ledger_is_an_empty_one(text: str) -> None:
+def test_an_invalid_ledger_is_read_as_empty(text: str) -> None:
     assert ledger.parse(text) == {}
 
 

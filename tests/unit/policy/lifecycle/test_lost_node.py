@@ -1,4 +1,4 @@
-"""When a node is gone for certain, and when anybody asks."""
+"""When a node is certainly gone, and when the operator must check."""
 
 from dataclasses import replace
 
@@ -17,11 +17,11 @@ NODES = {
     "one that is ready is there": (NodeHealth(is_ready=True, taints=set()), False),
     "one that does not answer may run on": (NodeHealth(is_ready=False, taints=set()), False),
     "one that is cut off may run on": (NodeHealth(is_ready=False, taints={UNREACHABLE}), False),
-    "one that an admin says is off is gone": (
+    "one that an admin has marked as off is lost": (
         NodeHealth(is_ready=False, taints={UNREACHABLE, OUT_OF_SERVICE}),
         True,
     ),
-    "one that is ready is there, whatever is said": (
+    "one that is ready is not lost, whatever its taints": (
         NodeHealth(is_ready=True, taints={OUT_OF_SERVICE}),
         False,
     ),
@@ -29,7 +29,7 @@ NODES = {
 
 
 @pytest.mark.parametrize(("node", "want"), NODES.values(), ids=NODES)
-def test_of_nodes(node: NodeHealth | None, want: bool) -> None:  # noqa: FBT001 - a table's
+def test_is_lost(node: NodeHealth | None, want: bool) -> None:  # noqa: FBT001 - a table's
     assert lost_node.is_lost(node) is want
 
 
@@ -37,10 +37,10 @@ HINTED = an_eviction().hinted(deadline=after(60)).build()
 ENDED = replace(HINTED, phase=Phase.TERMINATING, outcome=CheckpointOutcome.SAVED)
 
 MOMENTS = {
-    "where the victim is to go": (HINTED, ENDED, True),
+    "when the victim is to be deleted": (HINTED, ENDED, True),
     "not while it has time": (HINTED, HINTED, False),
     "not once its grace is chosen": (ENDED, ENDED, False),
-    "not where somebody else has deleted it": (
+    "not if another client has deleted it": (
         HINTED,
         replace(ENDED, outcome=CheckpointOutcome.OVERTAKEN),
         False,
@@ -49,7 +49,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize(("before", "then", "want"), MOMENTS.values(), ids=MOMENTS)
-def test_a_node_is_looked_at(before: Eviction, then: Eviction, want: bool) -> None:  # noqa: FBT001 - a table's
+def test_needs_node_check(before: Eviction, then: Eviction, want: bool) -> None:  # noqa: FBT001 - a table's
     assert (
         lost_node.needs_node_check(before, then, PolicySettings(force_delete_on_lost_nodes=True))
         is want

@@ -1,4 +1,4 @@
-"""A victim's life, told as stories: what is seen, and when, leads where."""
+"""A victim's life as stories: which observations, at which times, lead to which phases."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -65,24 +65,24 @@ AUTO = plan_of(checkpoint="auto")
 NONE = plan_of(checkpoint="none")
 
 
-def says(state: AnswerState, *, may_go: bool = True, **said: object) -> ObservedVictim:
-    return ObservedVictim(answer=CheckpointAnswer(state=state, **said), may_terminate=may_go)  # type: ignore[arg-type]  # named by the tests
+def answers(state: AnswerState, *, may_go: bool = True, **fields: object) -> ObservedVictim:
+    return ObservedVictim(answer=CheckpointAnswer(state=state, **fields), may_terminate=may_go)  # type: ignore[arg-type]
 
 
-SAVING = says(AnswerState.SAVING)
-SAVED = says(AnswerState.SAVED, step=4200, path="/ckpt/4200")
-CANNOT = says(AnswerState.CANNOT)
-IDLE = says(AnswerState.IDLE)
+SAVING = answers(AnswerState.SAVING)
+SAVED = answers(AnswerState.SAVED, step=4200, path="/ckpt/4200")
+CANNOT = answers(AnswerState.CANNOT)
+IDLE = answers(AnswerState.IDLE)
 OTHERS_SAVE = ObservedVictim(may_terminate=False)
 
 
 def defers(seconds: int | None) -> ObservedVictim:
-    return says(AnswerState.DEFER, defer_seconds=seconds)
+    return answers(AnswerState.DEFER, defer_seconds=seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """What is seen at which second; the phases that the victim enters; how its checkpoint ended."""
+    """Observations by second; the phases that the victim enters; how its checkpoint ended."""
 
     seen: tuple[tuple[float, ObservedVictim], ...]
     phases: tuple[Phase, ...]
@@ -106,7 +106,7 @@ SPARED, REPRIEVED, REQUESTED, SETTLED = (
 SCHEDULER = Source.KOORDINATOR
 
 STORIES = {
-    "a victim is told, saves, goes, and is replaced": Story(
+    "a victim is notified, saves, is deleted, and is replaced": Story(
         seen=(
             REQUESTED_AND_HINTED,
             (5, SAVING),
@@ -118,12 +118,12 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, Phase.SAVED, TERMINATING, Phase.GONE, Phase.REQUEUED),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that saves at once is not made to say that it begins": Story(
+    "one that saves at once need not answer before": Story(
         seen=(REQUESTED_AND_HINTED, (1, SAVED)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that has heard is given until its deadline": Story(
+    "one that has accepted has until its deadline": Story(
         seen=(
             REQUESTED_AND_HINTED,
             (5, ObservedVictim(answer=ACCEPTED_WITHOUT_DOCUMENT)),
@@ -132,7 +132,7 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "one that never answers goes at its deadline, as failed": Story(
+    "one that never answers is ended at its deadline, as failed": Story(
         seen=(REQUESTED_AND_HINTED, (599, NOTHING), (600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
@@ -157,7 +157,7 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, EXTENDED),
         deadline=after(900),
     ),
-    "without an extension it goes at its deadline": Story(
+    "without an extension it is ended at its deadline": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         settings=PolicySettings(extension_percent=0),
@@ -168,7 +168,7 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "what it has saved by then counts, however late it is seen": Story(
+    "a checkpoint saved by then counts, however late it is observed": Story(
         seen=(REQUESTED_AND_HINTED, (5000, SAVED)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
@@ -188,7 +188,7 @@ STORIES = {
         phases=(HINTED, DEFERRED),
         deadline=after(890),
     ),
-    "a deferral without a time is the longest there is": Story(
+    "a deferral without a time is the longest possible": Story(
         seen=(REQUESTED_AND_HINTED, (590, defers(None))),
         phases=(HINTED, DEFERRED),
         deadline=after(890),
@@ -220,12 +220,12 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that cannot save goes at once": Story(
+    "one that cannot save is ended at once": Story(
         seen=(REQUESTED_AND_HINTED, (5, CANNOT)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.REFUSED,
     ),
-    "one without a checkpoint goes at once": Story(
+    "one without a checkpoint is ended at once": Story(
         seen=((0, NOTHING),),
         phases=(
             SETTLED,
@@ -234,20 +234,20 @@ STORIES = {
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
     ),
-    "a mark that is taken back before the hint cancels": Story(
+    "a mark removed before the hint cancels": Story(
         seen=((0, UNMARKED),), phases=(CANCELLED,), outcome=CheckpointOutcome.CANCELLED
     ),
-    "a mark that is taken back while it saves cancels": Story(
+    "a mark removed while it saves cancels": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, UNMARKED)),
         phases=(HINTED, CHECKPOINTING, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "a mark that is taken back at the deadline still cancels": Story(
+    "a mark removed at the deadline still cancels": Story(
         seen=(REQUESTED_AND_HINTED, (600, UNMARKED)),
         phases=(HINTED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "a mark that is taken back while others save cancels": Story(
+    "a mark removed while others save cancels": Story(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -256,17 +256,17 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "a mark that is taken back after the DELETE changes nothing": Story(
+    "a mark removed after the DELETE changes nothing": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, replace(UNMARKED, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "a mark that is taken back while a budget holds up the eviction spares the pod": Story(
+    "a mark removed while a budget holds up the eviction cancels": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, UNMARKED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "one that an eviction asked for is stood down where a budget holds it at the ceiling": Story(
+    "one that an eviction asked for is cancelled if a budget holds it at the ceiling": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, HELD), (1799, HELD), (1800, HELD)),
         phases=(HINTED, Phase.SAVED, TERMINATING, CANCELLED),
         outcome=CheckpointOutcome.HELD_BY_BUDGET,
@@ -283,23 +283,23 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
         must_evict=True,
     ),
-    "nor one that is going": Story(
+    "nor one that is being deleted": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, replace(HELD, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
         must_evict=True,
     ),
-    "nor what may be deleted then": Story(
+    "nor one that may be deleted then": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, HELD)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that ends by itself while a budget holds up its eviction has finished as it was": Story(
+    "one that ends by itself while a budget holds up its eviction keeps its outcome": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, ENDED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.FINISHED),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that somebody else deletes is overtaken": Story(
+    "one that another client deletes is overtaken": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, DELETED), (9, GONE)),
         phases=(HINTED, CHECKPOINTING, TERMINATING, Phase.GONE),
         outcome=CheckpointOutcome.OVERTAKEN,
@@ -313,7 +313,7 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that is gone before anybody looked is overtaken": Story(
+    "one that is gone at the first observation is overtaken": Story(
         seen=(REQUESTED_AND_HINTED, (5, GONE)),
         phases=(HINTED, Phase.GONE),
         outcome=CheckpointOutcome.OVERTAKEN,
@@ -358,7 +358,7 @@ STORIES = {
         outcome=CheckpointOutcome.UNRESPONSIVE,
         deadline=after(1800),
     ),
-    "and goes with them": Story(
+    "and is ended with them": Story(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (601, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
@@ -387,7 +387,7 @@ STORIES = {
         outcome=CheckpointOutcome.SKIPPED,
         deadline=after(1800),
     ),
-    "a mark that is taken back while it waits for others cancels": Story(
+    "a mark removed while it waits for others cancels": Story(
         seen=(
             REQUESTED_AND_HINTED,
             (600, OTHERS_SAVE),
@@ -418,7 +418,7 @@ STORIES = {
         phases=(HINTED, HINTED, HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "a workload that knows of no request is told again": Story(
+    "a workload that knows of no request is notified again": Story(
         seen=(REQUESTED_AND_HINTED, (10, replace(IDLE, hint_lost=True))),
         phases=(HINTED, HINTED),
         deadline=after(610),
@@ -428,22 +428,22 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "one that has answered and was started anew is told again, and gains no time by that": Story(
+    "one that answered and was restarted is notified again, without more time": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVING)),
         phases=(HINTED, CHECKPOINTING, CHECKPOINTING),
         deadline=after(600),
     ),
-    "so it may still save": Story(
+    "so that it may still save": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVED)),
         phases=(HINTED, CHECKPOINTING, CHECKPOINTING, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "in its extension, too, which is no longer for it": Story(
+    "also in its extension, which does not get longer": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (700, FORGOTTEN), (899, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, EXTENDED),
         deadline=after(900),
     ),
-    "and while it is deferred, which is done once": Story(
+    "and while it is deferred, once": Story(
         seen=(
             REQUESTED_AND_HINTED,
             (5, defers(700)),
@@ -454,7 +454,7 @@ STORIES = {
         phases=(HINTED, DEFERRED, DEFERRED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that forgets again and again is told three times in all": Story(
+    "one that keeps forgetting is notified three times in all": Story(
         seen=(
             REQUESTED_AND_HINTED,
             (5, SAVING),
@@ -472,7 +472,7 @@ STORIES = {
         ),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "of a lost hint and forgetting, too": Story(
+    "also with a lost hint among them": Story(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, SAVING), (30, FORGOTTEN), (40, FORGOTTEN)),
         phases=(HINTED, HINTED, CHECKPOINTING, CHECKPOINTING),
         deadline=after(610),
@@ -482,12 +482,12 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, EXTENDED, EXTENDED),
         deadline=after(900),
     ),
-    "and goes at its last, as there is no time to be told": Story(
+    "and is ended at its last deadline, as no time is left to notify it": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (900, FORGOTTEN)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that never said that it heard this request is told again, and gains no time by that": Story(
+    "one that never reported this request is notified again, without more time": Story(
         seen=(REQUESTED_AND_HINTED, (400, FORGOTTEN)), phases=(HINTED, HINTED), deadline=after(600)
     ),
     "nor at its deadline": Story(
@@ -495,7 +495,7 @@ STORIES = {
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "what is seen of the last eviction's workload takes nothing from the first notice of this": Story(
+    "an observation of the last eviction's workload does not shorten this one's notice": Story(
         seen=((0, FORGOTTEN),), phases=(HINTED,), deadline=after(600)
     ),
     "an idle workload is not one that answers": Story(
@@ -503,48 +503,48 @@ STORIES = {
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "an answer to another eviction is no answer": Story(
+    "an answer to another eviction does not count": Story(
         seen=(
             REQUESTED_AND_HINTED,
-            (5, says(AnswerState.SAVED, eviction_id="another")),
+            (5, answers(AnswerState.SAVED, eviction_id="another")),
             (600, NOTHING),
         ),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "an answer that is there before the hint is not one to it": Story(
+    "an answer from before the hint does not count": Story(
         seen=((0, SAVED), (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
     ),
-    "one that is not preemptible is spared where a scheduler asks": Story(
+    "one that is not preemptible is spared if a scheduler asks": Story(
         seen=((0, PROTECTED),), phases=(SPARED,), outcome=CheckpointOutcome.SPARED, source=SCHEDULER
     ),
-    "and goes where a person asks": Story(
+    "and is ended if a person asks": Story(
         seen=((0, PROTECTED), (600, PROTECTED)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "what becomes protected later was told already": Story(
+    "one that becomes protected after the notice is not spared": Story(
         seen=(REQUESTED_AND_HINTED, (5, PROTECTED)),
         phases=(HINTED,),
         deadline=after(600),
         source=SCHEDULER,
     ),
-    "one that is almost complete is reprieved where a scheduler asks": Story(
+    "one that is almost complete is reprieved if a scheduler asks": Story(
         seen=((0, ALMOST_COMPLETE), (299, ALMOST_COMPLETE)),
         phases=(REPRIEVED,),
         deadline=after(300),
         source=SCHEDULER,
     ),
-    "and told where a person asks": Story(
+    "and notified if a person asks": Story(
         seen=((0, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(600)
     ),
-    "one that is not complete by then is asked, with a whole timeout": Story(
+    "one that is not complete by then is notified, with a whole timeout": Story(
         seen=((0, ALMOST_COMPLETE), (300, NOTHING)),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(900),
         source=SCHEDULER,
     ),
-    "nobody is reprieved twice": Story(
+    "no pod is reprieved twice": Story(
         seen=(
             (0, ALMOST_COMPLETE),
             (
@@ -556,7 +556,7 @@ STORIES = {
         deadline=after(900),
         source=SCHEDULER,
     ),
-    "a reprieve that was over before anybody looked is none": Story(
+    "a reprieve that was over at the first observation does not count": Story(
         seen=((301, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(901), source=SCHEDULER
     ),
     "the ceiling bounds a reprieve": Story(
@@ -572,19 +572,19 @@ STORIES = {
         outcome=CheckpointOutcome.FINISHED,
         source=SCHEDULER,
     ),
-    "a mark that is taken back from one that is reprieved cancels": Story(
+    "a removed mark of one that is reprieved cancels": Story(
         seen=((0, ALMOST_COMPLETE), (5, UNMARKED)),
         phases=(REPRIEVED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
         source=SCHEDULER,
     ),
-    "somebody who asks for one that is reprieved is heard": Story(
+    "a person's request for one that is reprieved is honoured": Story(
         seen=((0, ALMOST_COMPLETE), (5, replace(ALMOST_COMPLETE, is_requested_again=True))),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(605),
         source=SCHEDULER,
     ),
-    "one that is not preemptible any more when its reprieve is over is spared": Story(
+    "one that is no longer preemptible when its reprieve is over is spared": Story(
         seen=((0, ALMOST_COMPLETE), (300, PROTECTED)),
         phases=(REPRIEVED, REQUESTED, SPARED),
         outcome=CheckpointOutcome.SPARED,
@@ -655,8 +655,8 @@ def test_a_victims_life(story: Story) -> None:
     assert machine.awaits_workload(eviction.phase) is (eviction.phase in AWAITING_WORKLOAD)
 
 
-def test_whoever_insists_is_the_one_who_asks() -> None:
-    story = STORIES["somebody who asks for one that is reprieved is heard"]
+def test_a_new_request_replaces_the_first() -> None:
+    story = STORIES["a person's request for one that is reprieved is honoured"]
     state, _ = live(story)
     assert (state.source, state.cause, state.refused_on) == (
         Source.LABEL,
@@ -665,7 +665,7 @@ def test_whoever_insists_is_the_one_who_asks() -> None:
     )
 
 
-def test_an_eviction_of_one_that_a_scheduler_was_refused_waits_and_changes_nothing() -> None:
+def test_an_eviction_of_a_protected_pod_waits_and_changes_nothing() -> None:
     """It is not deleted before its protection is over, and then no budget holds it."""
     reprieved = an_eviction().asked_by_scheduler().in_phase(REPRIEVED, deadline=after(60)).build()
     seen = machine.ObservedVictim(is_requested_again=True, must_evict=True)
@@ -678,24 +678,23 @@ def test_an_eviction_of_one_that_a_scheduler_was_refused_waits_and_changes_nothi
     )
 
 
-def test_what_an_eviction_request_asks_for_is_evicted_and_what_a_person_or_a_scheduler_asks_for_need_not_be() -> (
-    None
-):
-    """Whoever may only write an EvictionRequest may not thereby delete what a budget holds."""
+def test_only_an_eviction_request_requires_an_eviction() -> None:
+    """A user who may only write an EvictionRequest must not delete a pod that a budget holds."""
     assert [
         source for source in Source if machine.begin_eviction(Mark(), source, "uid", NOW).must_evict
     ] == [Source.EVICTION_REQUEST]
 
 
-def test_what_goes_with_one_that_is_to_be_evicted_is_evicted() -> None:
+def test_a_gang_member_of_an_evicted_pod_is_evicted() -> None:
     origin = replace(an_eviction().build(), must_evict=True)
     assert machine.begin_as_gang_member(origin, "second", after(7)).must_evict
 
 
-def test_one_that_goes_because_of_another_has_been_asked_for_by_its_own_native_eviction_and_no_other() -> (
-    None
-):
-    """Without the first, two of a gang could be stood down in turn for ever; with the second, one that is asked for beside it, for good."""
+def test_a_gang_member_keeps_the_uid_of_its_own_native_eviction_only() -> None:
+    """Without the first, two members could be cancelled in turn for ever.
+
+    With the second's uid, a member that is asked for as well would be cancelled for good.
+    """
     origin, own = (
         machine.begin_eviction(Mark(request_uid=uid), Source.EVICTION_REQUEST, uid, NOW)
         for uid in ("first", "second")
@@ -709,7 +708,7 @@ def test_one_that_goes_because_of_another_has_been_asked_for_by_its_own_native_e
     ]
 
 
-def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> None:
+def test_lowering_the_ceiling_takes_no_time_from_a_notified_victim() -> None:
     hinted = an_eviction().hinted(deadline=after(600)).build()
     decision = machine.decide(
         hinted, defers(60), AUTO, PolicySettings(ceiling_seconds=10), after(5)
@@ -717,7 +716,7 @@ def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> Non
     assert decision.eviction.deadline == after(600)
 
 
-def test_a_checkpoint_is_what_the_workload_said_when_it_said_it() -> None:
+def test_a_checkpoint_has_the_workloads_answer_and_its_time() -> None:
     eviction, _ = live(Story(seen=(REQUESTED_AND_HINTED, (60, SAVED)), phases=()))
     assert eviction.checkpoint == Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
     assert (eviction.hinted_at, eviction.answered_at, eviction.attempt) == (NOW, after(60), 1)
@@ -735,28 +734,28 @@ def test_only_an_answer_counts_as_answered() -> None:
 
 NAMED = CheckpointAnswer(state=AnswerState.SAVING, eviction_id=an_eviction().build().eviction_id)
 NOTES = {
-    "that it saves may be written down later": (
+    "that it is saving may be written later": (
         an_eviction().hinted(deadline=after(600)).build(),
         NAMED,
         True,
     ),
-    "but not what is said once": (
+    "but not an answer that comes once": (
         an_eviction().hinted(deadline=after(600)).build(),
         ACCEPTED_WITHOUT_DOCUMENT,
         False,
     ),
-    "nor what somebody waits for": (
+    "nor one that others wait for": (
         an_eviction().hinted(deadline=after(600)).build(),
         replace(NAMED, state=AnswerState.SAVED),
         False,
     ),
-    "nor what ends a time": (an_eviction().hinted(deadline=after(5)).build(), NAMED, False),
-    "nor that it is to be told": (an_eviction().build(), None, False),
+    "nor one at the deadline": (an_eviction().hinted(deadline=after(5)).build(), NAMED, False),
+    "nor the notice": (an_eviction().build(), None, False),
 }
 
 
 @pytest.mark.parametrize(("state", "answer", "can_wait"), NOTES.values(), ids=NOTES)
-def test_only_what_can_be_heard_again_may_be_written_down_later(
+def test_only_a_repeatable_answer_may_be_written_later(
     state: Eviction, answer: CheckpointAnswer | None, *, can_wait: bool
 ) -> None:
     decision = machine.decide(state, ObservedVictim(answer=answer), AUTO, SETTINGS, after(10))
@@ -780,8 +779,8 @@ GRACES = {
     "a cap may be longer than the usual": Grace(pod_seconds=3600, cap_seconds=120, want=120),
     "a mark may shorten it": Grace(mark_seconds=5, want=5),
     "a mark may not lengthen it": Grace(pod_seconds=20, mark_seconds=25, want=20),
-    "never zero, though the mark says so": Grace(mark_seconds=0, want=1),
-    "never zero, though the pod says so": Grace(pod_seconds=0, want=1),
+    "never zero, whatever the mark": Grace(mark_seconds=0, want=1),
+    "never zero, whatever the pod": Grace(pod_seconds=0, want=1),
     "nor on a lost node, unless the admin wants it": Grace(is_node_lost=True, want=30),
     "nor where the admin wants it, on any other node": Grace(
         may_be_forced=True, mark_seconds=0, want=1
@@ -805,7 +804,7 @@ def test_grace_is_chosen_once(grace: Grace) -> None:
     assert decision.eviction.grace_seconds == grace.want
 
 
-def test_an_eviction_begins_with_what_the_mark_says() -> None:
+def test_an_eviction_begins_with_the_marks_fields() -> None:
     asked = Mark(
         initiator="descheduler", reason="overload", requested_at=after(-3600), grace_seconds=5
     )
@@ -827,7 +826,7 @@ def test_a_mark_set_again_within_the_second_begins_another_eviction() -> None:
     assert first.eviction_id != second.eviction_id
 
 
-def test_one_that_goes_because_of_another_says_who_asked_and_counts_its_own_notice() -> None:
+def test_a_gang_members_state_names_the_initiator_and_counts_its_own_notice() -> None:
     first = replace(
         machine.begin_eviction(
             Mark(initiator="ops", reason="drain", grace_seconds=5), SCHEDULER, "first", NOW
@@ -848,15 +847,15 @@ def test_one_that_goes_because_of_another_says_who_asked_and_counts_its_own_noti
 
 def test_asking_again_changes_the_attempt_and_nothing_else() -> None:
     for seen in (SAVING, defers(700)):
-        told = machine.decide(
+        notified = machine.decide(
             an_eviction().hinted(deadline=after(600)).build(), seen, AUTO, SETTINGS, after(5)
         ).eviction
-        decision = machine.decide(told, FORGOTTEN, AUTO, SETTINGS, after(60))
-        assert decision.eviction == replace(told, attempt=told.attempt + 1)
+        decision = machine.decide(notified, FORGOTTEN, AUTO, SETTINGS, after(60))
+        assert decision.eviction == replace(notified, attempt=notified.attempt + 1)
         assert [move.resends_hint for move in decision.transitions] == [True]
 
 
-def test_only_who_is_asked_again_stays_where_it_is_and_as_it_is() -> None:
+def test_only_a_resent_hint_keeps_phase_and_outcome() -> None:
     for phase, moves in TABLE.items():
         for observation, move in moves.items():
             assert move.resends_hint is (observation is Observation.REQUEST_FORGOTTEN)
@@ -866,20 +865,20 @@ def test_only_who_is_asked_again_stays_where_it_is_and_as_it_is() -> None:
 BEFORE_DELETE = (REQUESTED, *WITH_DEADLINE)
 
 LEADS_ON = {
-    Observation.PROTECTED: ((REQUESTED,), "once it was told, it goes"),
-    Observation.PROTECTED_FOR_NOW: ((REQUESTED,), "once it was told, it goes"),
-    Observation.PROTECTION_OVER: ((REPRIEVED,), "nobody else is protected"),
-    Observation.REQUESTED_AGAIN: ((REPRIEVED,), "nobody else is protected"),
+    Observation.PROTECTED: ((REQUESTED,), "once it was notified, it is ended"),
+    Observation.PROTECTED_FOR_NOW: ((REQUESTED,), "once it was notified, it is ended"),
+    Observation.PROTECTION_OVER: ((REPRIEVED,), "no other phase is protected"),
+    Observation.REQUESTED_AGAIN: ((REPRIEVED,), "no other phase is protected"),
     Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
-    Observation.HINT_LOST: ((Phase.HINTED,), "whoever has answered has heard"),
+    Observation.HINT_LOST: ((Phase.HINTED,), "a workload that has answered has the hint"),
     Observation.REQUEST_FORGOTTEN: (
         (CHECKPOINTING, EXTENDED, DEFERRED),
         "one that has not answered has lost the hint",
     ),
-    Observation.ANSWERED: ((Phase.HINTED,), "hearing it again changes nothing"),
-    Observation.SAVED: (AWAITING_WORKLOAD, "before, nobody has asked; afterwards, it is settled"),
-    Observation.CANNOT: (AWAITING_WORKLOAD, "before, nobody has asked; afterwards, it is settled"),
+    Observation.ANSWERED: ((Phase.HINTED,), "a repeated answer changes nothing"),
+    Observation.SAVED: (AWAITING_WORKLOAD, "before, no hint; afterwards, settled"),
+    Observation.CANNOT: (AWAITING_WORKLOAD, "before, no hint; afterwards, settled"),
     Observation.DEFERRED: ((Phase.HINTED, Phase.CHECKPOINTING), "more time is given once"),
     Observation.DEADLINE_UNANSWERED: (
         (Phase.HINTED,),
@@ -892,18 +891,21 @@ LEADS_ON = {
     Observation.HELD_BY_BUDGET: ((TERMINATING,), "nothing else waits for a budget"),
     Observation.RELEASED: (
         (SETTLED, Phase.SAVED),
-        "only of whom nothing more is to be heard waits for others",
+        "only a victim without open questions waits for others",
     ),
-    Observation.MARK_REMOVED: ((*BEFORE_DELETE, TERMINATING), "what is over is not taken back"),
+    Observation.MARK_REMOVED: (
+        (*BEFORE_DELETE, TERMINATING),
+        "a finished eviction is not cancelled",
+    ),
     Observation.DELETED_BY_OTHERS: (BEFORE_DELETE, "afterwards it was us"),
     Observation.CONTAINERS_ENDED: (
         (*BEFORE_DELETE, TERMINATING),
-        "afterwards that is what was asked for",
+        "afterwards that is the goal",
     ),
-    Observation.OBJECT_GONE: ((*BEFORE_DELETE, Phase.TERMINATING), "it goes once"),
+    Observation.OBJECT_GONE: ((*BEFORE_DELETE, Phase.TERMINATING), "it happens once"),
     Observation.REPLACED: ((Phase.GONE,), "a replacement comes after what it replaces"),
 }
-"""Where each observation leads on, and why it means nothing elsewhere."""
+"""The phases in which each observation counts, and why it does not count elsewhere."""
 
 
 @pytest.mark.parametrize("observation", Observation)
@@ -921,15 +923,15 @@ def test_every_phase_has_a_row_and_is_reached() -> None:
     )
 
 
-def test_what_is_over_stays_over() -> None:
+def test_a_terminal_phase_stays_terminal() -> None:
     onward = {move.to for phase in TERMINAL for move in TABLE[phase].values()}
     assert onward == {Phase.REQUEUED}
 
 
-def test_whatever_ends_or_deletes_says_how_the_checkpoint_ended() -> None:
+def test_every_end_has_a_checkpoint_outcome() -> None:
     for phase in BEFORE_DELETE:
         for observation, move in TABLE[phase].items():
             ends = move.to not in BEFORE_DELETE or move.to in (SETTLED, Phase.SAVED)
-            # One that is settled has its outcome already, unless somebody else was quicker.
+            # A settled victim has its outcome already, unless another client was quicker.
             is_known = (phase, observation) == (SETTLED, Observation.RELEASED)
             assert (move.outcome is not None) is (ends and not is_known)

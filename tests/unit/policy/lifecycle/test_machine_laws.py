@@ -1,4 +1,4 @@
-"""What holds in every victim's life, whatever is seen and however the clock runs."""
+"""Laws of every victim's life, for all observations and clocks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ BEFORE_DELETE = (Phase.REQUESTED, *WITH_DEADLINE)
 
 @dataclass(frozen=True)
 class Life:
-    """All that is seen of one victim, and by which clock."""
+    """All observations of one victim, and their clock."""
 
     source: Source
     plan: CheckpointPlan
@@ -43,7 +43,7 @@ class Life:
 
 
 class Turn(NamedTuple):
-    """One decision in a life: the state before, what is seen, when, and what follows."""
+    """One decision in a life: the state before, the observation, its time, and the result."""
 
     victim: Life
     before: Eviction
@@ -123,7 +123,7 @@ def a_life(chance: Random) -> Life:
 
 
 LIVES = [list(turns_of(a_life(Random(seed)))) for seed in range(500)]
-"""The same ones every time. Drawing them by hypothesis takes a hundred times as long as living them."""
+"""The same ones every time. Drawing them by hypothesis takes a hundred times as long."""
 
 TURNS = [turn for turns in LIVES for turn in turns]
 
@@ -152,7 +152,7 @@ def test_no_victim_waits_beyond_the_ceiling() -> None:
         assert state.deadline is None or state.deadline <= ceiling
 
 
-def test_nothing_waits_for_a_budget_beyond_the_ceiling_where_it_may_not_be_deleted_then() -> None:
+def test_a_victim_that_must_be_evicted_waits_for_a_budget_until_the_ceiling_only() -> None:
     for victim, _, seen, now, decision in TURNS:
         state = decision.eviction
         if state.phase is Phase.TERMINATING and state.must_evict and seen.eviction_blocked:
@@ -160,7 +160,7 @@ def test_nothing_waits_for_a_budget_beyond_the_ceiling_where_it_may_not_be_delet
             assert now < ceiling or seen.is_being_deleted
 
 
-def test_a_deadline_that_was_told_never_comes_earlier() -> None:
+def test_a_deadline_never_moves_to_an_earlier_time() -> None:
     for _, before, _, _, decision in TURNS:
         if (
             before.deadline is not None
@@ -197,7 +197,7 @@ def test_nothing_is_settled_without_a_reason() -> None:
         }[state.outcome or CheckpointOutcome.FINISHED]
 
 
-def test_nothing_is_deleted_before_others_have_been_heard_but_at_the_ceiling_or_by_others() -> None:
+def test_no_gang_member_is_deleted_early_except_at_the_ceiling_or_by_others() -> None:
     for victim, before, seen, now, decision in TURNS:
         if before.phase in BEFORE_DELETE and decision.eviction.phase is Phase.TERMINATING:
             ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
@@ -225,13 +225,13 @@ def test_whatever_is_deleted_or_over_has_an_outcome_and_a_grace_within_the_cap()
             )
 
 
-def test_what_is_over_stays_as_it_is() -> None:
+def test_a_terminal_state_does_not_change() -> None:
     for _, before, _, _, decision in TURNS:
         if before.phase in TERMINAL:
             assert replace(decision.eviction, phase=before.phase) == before
 
 
-def test_a_victim_is_told_three_times_at_most_and_given_more_time_once() -> None:
+def test_a_victim_is_notified_three_times_at_most_and_extended_once() -> None:
     for turns in LIVES:
         moves = [move for turn in turns for move in turn.decision.transitions]
         told = [move for move in moves if move.to is Phase.HINTED or move.resends_hint]
@@ -248,7 +248,7 @@ def test_a_victim_is_told_three_times_at_most_and_given_more_time_once() -> None
         assert len(given) <= 1
 
 
-def test_nobody_gains_time_by_forgetting() -> None:
+def test_a_workload_that_forgets_gains_no_time() -> None:
     is_tried = False
     for victim, before, seen, now, _ in TURNS:
         plain = replace(seen, answer=None, hint_lost=False, request_forgotten=False)
@@ -261,7 +261,7 @@ def test_nobody_gains_time_by_forgetting() -> None:
     assert is_tried
 
 
-def test_nobody_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
+def test_no_pod_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
     for turns in LIVES:
         moves = [move.to for turn in turns for move in turn.decision.transitions]
         refused = [turn for turn in turns if turn.decision.eviction.refused_on is not None]
@@ -270,7 +270,7 @@ def test_nobody_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
 
 
 def test_deciding_again_changes_nothing() -> None:
-    """Each loss of a hint is one more attempt, and an answer from before the hint is good for nothing."""
+    """Each lost hint is one more attempt, and an answer from before the hint does not count."""
     for victim, before, seen, now, decision in TURNS:
         is_told = before.phase not in (Phase.REQUESTED, Phase.REPRIEVED)
         same = replace(

@@ -17,7 +17,11 @@ from reprieve_testing.texts import is_showable
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
 PATH = f"metadata.annotations[{KOORDINATOR}]"
-EXPECTED = 'must be "true" or a JSON object like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
+GRACE = "deleteOptions.gracePeriodSeconds"
+EXPECTED = (
+    'must be "true" or a JSON object '
+    'like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
+)
 
 
 def read(pod: Resource) -> Mark | Violation | None:
@@ -96,7 +100,7 @@ READ = {
         a_pod().annotated(keys.EVICTION_REQUEST, mark.render_request("uid", ["a.io/x", "b.io/y"])),
         Mark(initiator="a.io/x, b.io/y", reason="eviction requested", request_uid="uid"),
     ),
-    "a native Eviction's goes before all others": (
+    "a native Eviction's takes precedence": (
         annotated("{}").marked().annotated(keys.EVICTION_REQUEST, mark.render_request("uid", [])),
         Mark(reason="eviction requested", request_uid="uid"),
     ),
@@ -137,8 +141,8 @@ OWN = {
     ),
     "one of `reprieve reclaim`": (mark.render(Mark(initiator=mark.RECLAIM_INITIATOR)), True),
     "a descheduler's": (AS_KOORDINATOR_WRITES_IT, False),
-    "one whose reason speaks of us": ('{"initiator":"a","reason":"reprieve-reclaim"}', False),
-    "nobody's": ("true", False),
+    "one whose reason is our initiator": ('{"initiator":"a","reason":"reprieve-reclaim"}', False),
+    "one without an initiator": ("true", False),
     "one that is unreadable": ("{", False),
     "an empty one": ("", False),
 }
@@ -195,7 +199,7 @@ REFUSED = {
     ),
     "a negative grace": (
         '{"deleteOptions":{"gracePeriodSeconds":-1}}',
-        f'{PATH}.deleteOptions.gracePeriodSeconds: Invalid value: "-1": must be whole seconds, 0 or more',
+        f'{PATH}.{GRACE}: Invalid value: "-1": must be whole seconds, 0 or more',
     ),
     "a boolean as grace": (
         '{"deleteOptions":{"gracePeriodSeconds":true}}',
@@ -203,7 +207,7 @@ REFUSED = {
     ),
     "a grace above int64": (
         '{"deleteOptions":{"gracePeriodSeconds":9223372036854775808}}',
-        f'{PATH}.deleteOptions.gracePeriodSeconds: Invalid value: "9223372036854775808": must be whole seconds',
+        f'{PATH}.{GRACE}: Invalid value: "9223372036854775808": must be whole seconds',
     ),
 }
 
@@ -251,15 +255,15 @@ def test_a_pod_is_marked_where_a_mark_is_read(pod: PodBuilder, want: Mark | None
 
 
 RENDERED = {
-    "what is not said is left out": (Mark(), "{}"),
-    "what is said is written as Koordinator does": (
+    "unset fields are left out": (Mark(), "{}"),
+    "set fields are written as Koordinator does": (
         Mark(initiator="a", reason='"b"', requested_at=NOW, grace_seconds=20),
         '{"timestamp":"2026-11-21T12:00:00Z","deleteOptions":{"gracePeriodSeconds":20},"initiator":"a","reason":"\\"b\\""}',
     ),
 }
 
 
-@pytest.mark.parametrize(("found", "text"), RENDERED.values(), ids=RENDERED)
-def test_a_mark_is_read_back_as_it_was_written(found: Mark, text: str) -> None:
-    assert mark.render(found) == text
-    assert mark.parse_annotation(text, PATH) == found
+@pytest.mark.parametrize(("written", "text"), RENDERED.values(), ids=RENDERED)
+def test_a_rendered_mark_is_read_back(written: Mark, text: str) -> None:
+    assert mark.render(written) == text
+    assert mark.parse_annotation(text, PATH) == written

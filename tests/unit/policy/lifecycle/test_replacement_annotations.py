@@ -1,4 +1,4 @@
-"""What a replacement is told, as annotations and as environment variables."""
+"""A replacement's annotations and environment variables."""
 
 from dataclasses import replace
 
@@ -23,12 +23,12 @@ RESUME = EnvironmentVariable("REPRIEVE_RESUME_FROM_CHECKPOINT", keys.RESUME_FROM
 LAST = EnvironmentVariable("REPRIEVE_LAST_CHECKPOINT_AT", keys.LAST_CHECKPOINT_AT)
 
 STAMPS = {
-    "without a checkpoint, a replacement is only told that it is one": (
+    "without a checkpoint, a replacement gets only the count": (
         None,
         {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
         (COUNT, FIRST),
     ),
-    "with a checkpoint, it is told where": (
+    "with a checkpoint, it gets the path": (
         SAVED,
         {
             keys.PREEMPTED_COUNT: "2",
@@ -38,7 +38,7 @@ STAMPS = {
         },
         (COUNT, FIRST, RESUME, LAST),
     ),
-    "with one whose path nobody said, it is told that there is one": (
+    "with a checkpoint without a path, it gets the word true": (
         replace(SAVED, path=None),
         {
             keys.PREEMPTED_COUNT: "2",
@@ -69,11 +69,11 @@ def test_a_pod_that_asks_for_nothing_gets_annotations_only() -> None:
     (view,) = pod_views(a_pod().build())
     changes = replacement_annotations.decide_changes(entry(None), view, SETTINGS)
     assert {change.key: change.value for change in changes} == STAMPS[
-        "without a checkpoint, a replacement is only told that it is one"
+        "without a checkpoint, a replacement gets only the count"
     ][1]
 
 
-def test_a_pod_that_asks_gets_variables_in_every_container_but_where_it_says_them_itself() -> None:
+def test_a_pod_that_asks_gets_variables_in_every_container_that_lacks_them() -> None:
     own = Container(env=[NameOnly(name=COUNT.name)])
     pod = (
         a_pod()
@@ -90,8 +90,8 @@ def test_a_pod_that_asks_gets_variables_in_every_container_but_where_it_says_the
 
 
 UNASKED = {
-    "nobody asks": {},
-    "somebody asks not to": {keys.REQUEUE_ENV: "false"},
+    "no request": {},
+    "the pod asks not to": {keys.REQUEUE_ENV: "false"},
     "nonsense": {keys.REQUEUE_ENV: "1"},
 }
 
@@ -109,7 +109,7 @@ def test_a_variable_refers_to_the_annotation_and_copies_nothing() -> None:
 @pytest.mark.parametrize(
     "checkpoint", [None, replace(SAVED, step=None), replace(SAVED, step=None, path=None)]
 )
-def test_what_a_replacement_was_told_is_read_back(checkpoint: Checkpoint | None) -> None:
+def test_a_replacements_annotations_are_read_back(checkpoint: Checkpoint | None) -> None:
     told = entry(checkpoint)
     assert replacement_annotations.read(replacement_annotations.build_annotations(told)) == replace(
         told, eviction_ids=()
@@ -121,7 +121,7 @@ NO_STAMPS = {
     "nothing": {},
     "no count": {keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
     "a count of none": {**GOOD, keys.PREEMPTED_COUNT: "0"},
-    "a count that nobody reaches": {**GOOD, keys.PREEMPTED_COUNT: "9" * 5000},
+    "a count out of range": {**GOOD, keys.PREEMPTED_COUNT: "9" * 5000},
     "a count in words": {**GOOD, keys.PREEMPTED_COUNT: "twice"},
     "no first submission": {keys.PREEMPTED_COUNT: "2"},
     "a first submission in words": {**GOOD, keys.FIRST_SUBMITTED_AT: "yesterday"},
@@ -129,7 +129,7 @@ NO_STAMPS = {
 
 
 @pytest.mark.parametrize("annotations", NO_STAMPS.values(), ids=NO_STAMPS)
-def test_what_nobody_of_ours_wrote_tells_nothing(annotations: dict[str, str]) -> None:
+def test_annotations_that_reprieve_did_not_write_are_ignored(annotations: dict[str, str]) -> None:
     assert replacement_annotations.read(annotations) is None
 
 
@@ -144,7 +144,7 @@ ODD_CHECKPOINTS: dict[str, tuple[dict[str, str], Checkpoint | None]] = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), ODD_CHECKPOINTS.values(), ids=ODD_CHECKPOINTS)
-def test_of_a_checkpoint_what_can_be_read_is_read(
+def test_the_readable_part_of_a_checkpoint_is_read(
     annotations: dict[str, str], want: Checkpoint | None
 ) -> None:
     found = replacement_annotations.read({**GOOD, **annotations})

@@ -1,4 +1,4 @@
-"""Which Jobs may be suspended, how far their pods must be, and what becomes of those that are."""
+"""Which Jobs may be suspended, how far their pods must be, and what happens to suspended ones."""
 
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ def owned_by(kind: str) -> ObjectMeta:
 
 
 JOBS = {
-    "one that nobody looks after": (ObjectMeta(), None, True),
+    "one without an owner": (ObjectMeta(), None, True),
     "one whose author names the usual controller": (
         ObjectMeta(),
         "kubernetes.io/job-controller",
@@ -45,7 +45,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize(("metadata", "managed_by", "want"), JOBS.values(), ids=JOBS)
-def test_may_be_suspended(metadata: ObjectMeta, managed_by: str | None, want: bool) -> None:  # noqa: FBT001 - a table's
+def test_may_be_suspended(metadata: ObjectMeta, managed_by: str | None, *, want: bool) -> None:
     assert suspension.may_suspend(metadata, managed_by, selects_by_hand=False) is want
 
 
@@ -59,7 +59,7 @@ def ended(outcome: CheckpointOutcome) -> Eviction:
 
 STANDINGS = {
     "no victim": (None, False, SuspensionReadiness.PREVENTS_SUSPENSION),
-    "a victim that is still asked": (
+    "a victim whose answer is awaited": (
         an_eviction().hinted(deadline=after(60)).build(),
         False,
         SuspensionReadiness.SAVING,
@@ -90,8 +90,8 @@ STANDINGS = {
         False,
         SuspensionReadiness.SAVING,
     ),
-    "one that may go": (ended(CheckpointOutcome.SAVED), False, SuspensionReadiness.READY),
-    "one that may go and is announced": (
+    "one that may be deleted": (ended(CheckpointOutcome.SAVED), False, SuspensionReadiness.READY),
+    "one that may be deleted, with its condition": (
         ended(CheckpointOutcome.SKIPPED),
         True,
         SuspensionReadiness.READY_WITH_CONDITION,
@@ -101,8 +101,11 @@ STANDINGS = {
 
 @pytest.mark.parametrize(("eviction", "is_announced", "want"), STANDINGS.values(), ids=STANDINGS)
 def test_how_far_a_pod_is(
-    eviction: Eviction | None, is_announced: bool, want: SuspensionReadiness
-) -> None:  # noqa: FBT001 - a table's
+    eviction: Eviction | None,
+    *,
+    is_announced: bool,
+    want: SuspensionReadiness,
+) -> None:
     assert suspension.readiness_of(eviction, is_announced=is_announced) is want
 
 
@@ -124,10 +127,10 @@ class Case:
 FATES = {
     "it stays suspended for the back-off": Case(want=SuspendedJobAction.KEEP),
     "then it is resumed": Case(seconds=300, want=SuspendedJobAction.RESUME),
-    "one that somebody has resumed is theirs": Case(
+    "one that another client has resumed is theirs": Case(
         is_suspended=False, want=SuspendedJobAction.DROP_RECORD
     ),
-    "one that somebody has resumed and suspended again is theirs": Case(
+    "one that another client has resumed and suspended again is theirs": Case(
         generation=5, transition=120, seconds=400, want=SuspendedJobAction.RELEASE_OWNERSHIP
     ),
     "one that changed before the job controller saw it suspended may be theirs": Case(
@@ -136,14 +139,14 @@ FATES = {
     "one whose spec was changed meanwhile is resumed all the same": Case(
         generation=4, seconds=400, want=SuspendedJobAction.RESUME
     ),
-    "one whose hold cannot be read is nobody's to resume": Case(
+    "one with an unreadable record is not resumed": Case(
         hold=None, want=SuspendedJobAction.RELEASE_OWNERSHIP
     ),
 }
 
 
 @pytest.mark.parametrize("case", FATES.values(), ids=FATES)
-def test_what_becomes_of_a_suspended_job(case: Case) -> None:
+def test_what_happens_to_a_suspended_job(case: Case) -> None:
     since = None if case.transition is None else after(case.transition)
     fate = suspension.decide(
         case.hold,
@@ -155,24 +158,27 @@ def test_what_becomes_of_a_suspended_job(case: Case) -> None:
     assert fate is case.want
 
 
-def test_a_hold_is_read_as_it_was_written() -> None:
+def test_a_rendered_record_is_read_back() -> None:
     assert suspension.parse(suspension.render(HOLD)) == HOLD
+    assert suspension.parse(HELD) is not None
 
 
-NO_HOLDS = {
+HELD = '{"v":1,"since":"2026-11-21T12:00:00Z","until":"2026-11-21T12:05:00Z","generation":1}'
+
+NO_RECORDS = {
     "nothing": "",
     "no JSON": "{",
     "no object": "[]",
-    "another version": '{"v":2,"since":"2026-11-21T12:00:00Z","until":"2026-11-21T12:05:00Z","generation":1}',
+    "another version": HELD.replace('"v":1', '"v":2'),
     "no beginning": '{"v":1,"until":"2026-11-21T12:05:00Z","generation":1}',
     "no end": '{"v":1,"since":"2026-11-21T12:00:00Z","generation":1}',
     "no generation": '{"v":1,"since":"2026-11-21T12:00:00Z","until":"2026-11-21T12:05:00Z"}',
-    "a generation that is none": '{"v":1,"since":"2026-11-21T12:00:00Z","until":"2026-11-21T12:05:00Z","generation":true}',
+    "a generation that is not a number": HELD.replace('"generation":1', '"generation":true'),
     "much": '{"v":1,"x":"' + "y" * 300 + '"}',
     "a deep one": "[" * 200,
 }
 
 
-@pytest.mark.parametrize("text", NO_HOLDS.values(), ids=NO_HOLDS)
-def test_what_cannot_be_read_is_no_hold(text: str) -> None:
+@pytest.mark.parametrize("text", NO_RECORDS.values(), ids=NO_RECORDS)
+def test_an_unreadable_record_is_none(text: str) -> None:
     assert suspension.parse(text) is None

@@ -1,4 +1,4 @@
-"""How a victim that may go is ended, as a table of what holds then."""
+"""How a victim is ended, as a table of its circumstances."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -26,7 +26,7 @@ def a_job(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What holds `seconds` after the victim was requested."""
+    """The circumstances `seconds` after the victim was requested."""
 
     settings: PolicySettings = field(default_factory=PolicySettings)
     job: OwnerJobState | None = None
@@ -38,7 +38,7 @@ class Case:
 
 
 CASES = {
-    "without a word of the admin's it is deleted": Case(want=EvictionMethod.DELETE),
+    "by default it is deleted": Case(want=EvictionMethod.DELETE),
     "so is a Job's": Case(job=a_job(), want=EvictionMethod.DELETE),
     "it is evicted where the admin wants budgets honoured": Case(
         settings=EVICTS, want=EvictionMethod.EVICT
@@ -83,7 +83,7 @@ CASES = {
         ),
         want=EvictionMethod.WAIT,
     ),
-    "once all may go, each one's disruption is announced": Case(
+    "once all may be deleted, each one's condition is written": Case(
         settings=SUSPENDS,
         job=a_job(SuspensionReadiness.READY_WITH_CONDITION, SuspensionReadiness.READY),
         want=EvictionMethod.SET_DISRUPTION_CONDITION,
@@ -96,7 +96,7 @@ CASES = {
     "the job controller is waited for": Case(
         settings=SUSPENDS, job=a_job(is_suspended=True), want=EvictionMethod.WAIT
     ),
-    "on a lost node no budget is asked": Case(
+    "on a lost node it is deleted without the Eviction API": Case(
         settings=EVICTS, grace_seconds=0, want=EvictionMethod.DELETE
     ),
     "nor is its Job, or the Job's other pods": Case(
@@ -105,7 +105,7 @@ CASES = {
         grace_seconds=0,
         want=EvictionMethod.DELETE,
     ),
-    "what was asked for by an eviction is evicted, whatever the policy says": Case(
+    "a pod that an eviction asked for is evicted, whatever the policy": Case(
         must_evict=True, want=EvictionMethod.EVICT
     ),
     "also beyond the ceiling": Case(must_evict=True, seconds=6000, want=EvictionMethod.EVICT),
@@ -113,7 +113,7 @@ CASES = {
     "its Job is not suspended instead": Case(
         settings=SUSPENDS, job=a_job(), must_evict=True, want=EvictionMethod.EVICT
     ),
-    "nobody is waited for beyond the ceiling": Case(
+    "no pod is waited for beyond the ceiling": Case(
         settings=SUSPENDS,
         job=a_job(SuspensionReadiness.SAVING),
         seconds=600,
@@ -131,7 +131,7 @@ def test_a_victim_is_ended(case: Case) -> None:
     )
 
 
-def test_others_wait_for_what_a_budget_holds_until_the_ceiling_and_once_more_for_all_that_follow() -> (
+def test_others_wait_for_a_held_victim_until_the_ceiling_and_once_more_for_all_that_follow() -> (
     None
 ):
     asked = replace(an_eviction().build(), must_evict=True)
@@ -142,21 +142,23 @@ def test_others_wait_for_what_a_budget_holds_until_the_ceiling_and_once_more_for
 
 
 @pytest.mark.parametrize("must_evict", [True, False])
-def test_only_what_is_to_be_evicted_and_has_been_heard_is_held(*, must_evict: bool) -> None:
+def test_only_a_victim_that_waits_to_be_evicted_is_held(*, must_evict: bool) -> None:
     ended = replace(an_eviction().ended(CheckpointOutcome.SAVED).build(), must_evict=must_evict)
     assert termination.is_held_by_budget(ended) is must_evict
     assert not termination.is_held_by_budget(replace(an_eviction().build(), must_evict=must_evict))
 
 
 @pytest.mark.parametrize("must_evict", [True, False])
-def test_what_a_budget_held_before_may_be_held_again_while_it_saves(*, must_evict: bool) -> None:
+def test_a_victim_that_a_budget_held_before_may_be_held_again_while_it_saves(
+    *, must_evict: bool
+) -> None:
     again = replace(an_eviction().build(), must_evict=must_evict, held_since=NOW)
     assert termination.is_held_by_budget(again) is must_evict
     assert not termination.is_held_by_budget(replace(again, phase=Phase.CANCELLED))
 
 
 def stood_down(ago: float, since: float | None = None) -> Eviction:
-    """Return the last state of one that was asked for `ago` seconds ago, and that a budget held before that, or not."""
+    """Return the last state of a pod requested `ago` seconds ago, maybe held by a budget before."""
     held_since = None if since is None else after(-since)
     over = an_eviction().in_phase(Phase.CANCELLED).build()
     return replace(
@@ -177,13 +179,13 @@ FOLLOWED = {
         replace(stood_down(ago=5, since=600), phase=Phase.SPARED, outcome=CheckpointOutcome.SPARED),
         after(-600),
     ),
-    "until it was nobody's victim for as long": (stood_down(ago=1199), after(-599)),
+    "until it was no victim for as long": (stood_down(ago=1199), after(-599)),
     "and no longer": (stood_down(ago=1200), None),
 }
 
 
 @pytest.mark.parametrize(("before", "want"), FOLLOWED.values(), ids=FOLLOWED)
-def test_what_is_asked_anew_after_a_budget_held_it_is_not_waited_for_anew(
+def test_a_new_request_after_a_hold_does_not_begin_a_new_wait(
     before: Eviction | None, want: datetime | None
 ) -> None:
     begun = an_eviction().build()
@@ -198,19 +200,22 @@ INHERITED = {
         False,
         False,
     ),
-    "one that was told and failed leaves what a deleted one would": (
+    "one that was notified and failed leaves the same as a deleted one": (
         an_eviction().hinted(deadline=after(60)),
         True,
         True,
     ),
-    "one that failed before it was told has failed by itself": (an_eviction(), True, False),
+    "one that failed before it was notified failed by itself": (an_eviction(), True, False),
 }
 
 
 @pytest.mark.parametrize(("victim", "has_failed", "want"), INHERITED.values(), ids=INHERITED)
 def test_of_a_pod_that_ended_by_itself(
-    victim: EvictionBuilder, has_failed: bool, want: bool
-) -> None:  # noqa: FBT001 - a table's
+    victim: EvictionBuilder,
+    *,
+    has_failed: bool,
+    want: bool,
+) -> None:
     assert termination.counts_as_preempted(victim.build(), has_failed=has_failed) is want
 
 

@@ -1,4 +1,6 @@
-"""Whether a PodDisruptionBudget keeps a pod from being evicted, as the API server finds: its own cases, one by one."""
+"""Whether a PodDisruptionBudget keeps a pod from being evicted, as the API server finds: its own
+cases, one by one.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -15,11 +15,13 @@ from reprieve_policy.preemption.eviction_preview import EvictionPreview, Preview
 from reprieve_testing.builders import NOW, PodBuilder, a_pod
 
 DELETED = "it is deleted, with 30s between SIGTERM and SIGKILL"
-EVICTED = "it is evicted as soon as its PodDisruptionBudget lets it go, and deleted where that is not in time"
+EVICTED = (
+    "it is evicted as soon as its PodDisruptionBudget allows that, and deleted if that is too late"
+)
 ALONE = "nothing replaces it: it has no controller"
 ANEW = (
-    "where its Namespace lets Reprieve create pods, it is made anew; "
-    "the replacement is told of the preemption and of the checkpoint"
+    "if its Namespace lets Reprieve create pods, Reprieve creates it again; "
+    "the replacement is informed of the preemption and the checkpoint"
 )
 
 
@@ -66,7 +68,10 @@ class Story:
 
 HINTED = a_pod().with_hint()
 ASKED = 'it is asked to save a checkpoint: POST to port 8080 of its own address, path "/checkpoint"'
-TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks for that; never more than 30m in all"
+TIMES = (
+    "it has 10m, 15m if it answers and is slow, up to 5m more where it asks "
+    "for that; never more than 30m in all"
+)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
     [
         Story(
             want=(
-                "nobody is asked and nothing is waited for: it wants no checkpoint",
+                "it gets no notice: it wants no checkpoint",
                 DELETED,
                 ALONE,
             )
@@ -82,7 +87,7 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
         Story(
             pod=HINTED,
             has_started=False,
-            want=("nobody is asked and nothing is waited for: it has not started", DELETED, ALONE),
+            want=("it gets no notice: it has not started", DELETED, ALONE),
         ),
         Story(pod=HINTED, want=(ASKED, TIMES, DELETED, ALONE)),
         Story(
@@ -90,24 +95,39 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
             want=(
                 ASKED,
                 TIMES,
-                "what its replacement needs to know is written to its controller, or to what that is a part of",
+                (
+                    "what its replacement needs to know is written to its controller, or to "
+                    "that controller's owner"
+                ),
                 DELETED,
-                "Job/train replaces it; the replacement is told of the preemption and of the checkpoint",
+                (
+                    "Job/train replaces it; the replacement is informed of the preemption "
+                    "and the checkpoint"
+                ),
             ),
         ),
         Story(
             pod=HINTED.owned_by("Job", "train").annotated(keys.REQUEUE, "never"),
-            want=(ASKED, TIMES, DELETED, "Job/train replaces it; the replacement is told nothing"),
+            want=(ASKED, TIMES, DELETED, "Job/train replaces it; the replacement is not informed"),
         ),
         Story(
             pod=a_pod().owned_by("Job", "sweep"),
             settings=PolicySettings(suspend_jobs=True),
             want=(
-                "nobody is asked and nothing is waited for: it wants no checkpoint",
-                "what its replacement needs to know is written to its controller, or to what that is a part of",
+                "it gets no notice: it wants no checkpoint",
+                (
+                    "what its replacement needs to know is written to its controller, or to "
+                    "that controller's owner"
+                ),
                 DELETED,
-                "where all pods of its Job must go and none has failed to save, that is suspended instead, for 5m",
-                "Job/sweep replaces it; the replacement is told of the preemption and of the checkpoint",
+                (
+                    "if all pods of its Job are victims and none failed to save, the Job is "
+                    "suspended instead, for 5m"
+                ),
+                (
+                    "Job/sweep replaces it; the replacement is informed of the preemption "
+                    "and the checkpoint"
+                ),
             ),
         ),
         Story(
@@ -116,7 +136,7 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
                 ASKED,
                 TIMES,
                 DELETED,
-                "DaemonSet/agent replaces it; the replacement is told nothing",
+                "DaemonSet/agent replaces it; the replacement is not informed",
             ),
         ),
         Story(
@@ -125,7 +145,10 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
             want=(
                 ASKED,
                 TIMES,
-                'its gang "train" goes as a whole: none is deleted before the last has answered',
+                (
+                    'its gang "train" is evicted as a unit: no member is deleted before the '
+                    "last has answered"
+                ),
                 DELETED,
                 ALONE,
             ),
@@ -136,7 +159,10 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
             settings=PolicySettings(end_with="evict", grace_cap_seconds=5),
             want=(
                 ASKED,
-                "it has 28m, 30m if it answers and is slow, up to 5m more where it asks for that; never more than 30m in all",
+                (
+                    "it has 28m, 30m if it answers and is slow, up to 5m more where it asks "
+                    "for that; never more than 30m in all"
+                ),
                 f"{EVICTED}, with 5s between SIGTERM and SIGKILL",
                 ALONE,
             ),

@@ -78,22 +78,34 @@ CASES = {
     "so it is where it is drained": Case(seeker=EVICTED, want="told", until=after(600)),
     "one that wants no checkpoint goes at once, as if no guard were there": Case(pod=PLAIN),
     "drained as well": Case(pod=PLAIN, seeker=EVICTED),
-    "one of a gang that goes as a whole goes with all of it": Case(pod=PLAIN, goes_whole=True, want="joined"),
+    ("one of a gang that goes as a whole goes with all of it"): Case(
+        pod=PLAIN, goes_whole=True, want="joined"
+    ),
     "alone where it is drained": Case(pod=PLAIN, goes_whole=True, seeker=EVICTED),
     "one that has not started has nothing to save": Case(has_started=False),
     "but its gang may have": Case(has_started=False, goes_whole=True, want="joined"),
-    "one that is leaving is left alone": Case(is_leaving=True, state=in_phase(Phase.HINTED, left=600)),
+    "one that is leaving is left alone": Case(
+        is_leaving=True, state=in_phase(Phase.HINTED, left=600)
+    ),
     "where no operator leads nobody would save anything": Case(operator_is_there=False),
     "nor does a pod wait for one that has gone": Case(
         operator_is_there=False, state=in_phase(Phase.CHECKPOINTING, left=600)
     ),
-    "where nothing is enforced nothing is guarded": Case(namespace=NamespacePolicy(enforcement="off")),
-    "where it is only warned of the pod goes": Case(namespace=NamespacePolicy(enforcement="warn"), want="warned"),
-    "nothing is warned of a pod that may go": Case(pod=PLAIN, namespace=NamespacePolicy(enforcement="warn")),
+    ("where nothing is enforced nothing is guarded"): Case(
+        namespace=NamespacePolicy(enforcement="off")
+    ),
+    ("where it is only warned of the pod goes"): Case(
+        namespace=NamespacePolicy(enforcement="warn"), want="warned"
+    ),
+    "nothing is warned of a pod that may go": Case(
+        pod=PLAIN, namespace=NamespacePolicy(enforcement="warn")
+    ),
     # Under way.
     "one that was marked is waited for": Case(is_asked=True, want="waits"),
     "also where nobody's checkpoint is wanted": Case(pod=PLAIN, is_asked=True, want="waits"),
-    "for a while": Case(is_asked=True, seeker=replace(PREEMPTED, unprocessed_mark_seconds=59.9), want="waits"),
+    "for a while": Case(
+        is_asked=True, seeker=replace(PREEMPTED, unprocessed_mark_seconds=59.9), want="waits"
+    ),
     "not for ever where the operator takes no notice": Case(
         is_asked=True, seeker=replace(PREEMPTED, unprocessed_mark_seconds=60)
     ),
@@ -101,21 +113,32 @@ CASES = {
         state=in_phase(Phase.HINTED, ago=5, left=595), want="waits", until=after(595)
     ),
     "one that saves too": Case(
-        state=in_phase(Phase.CHECKPOINTING, ago=5, left=10), seeker=EVICTED, want="waits", until=after(10)
+        state=in_phase(Phase.CHECKPOINTING, ago=5, left=10),
+        seeker=EVICTED,
+        want="waits",
+        until=after(10),
     ),
     "one that has saved is deleted by the operator, with its ledger, and with its gang": Case(
         state=in_phase(Phase.SAVED, left=1700, outcome=CheckpointOutcome.SAVED), want="waits"
     ),
     "one that settled as well": Case(state=in_phase(Phase.SETTLED, left=1700), want="waits"),
-    "and one whose deletion a budget holds up": Case(state=in_phase(Phase.TERMINATING), want="waits"),
+    ("and one whose deletion a budget holds up"): Case(
+        state=in_phase(Phase.TERMINATING), want="waits"
+    ),
     "one that was only just taken up too": Case(state=in_phase(Phase.REQUESTED), want="waits"),
-    "a minute after the ceiling whoever asks may have it": Case(state=in_phase(Phase.TERMINATING, ago=1860)),
+    ("a minute after the ceiling whoever asks may have it"): Case(
+        state=in_phase(Phase.TERMINATING, ago=1860)
+    ),
     "not before": Case(state=in_phase(Phase.TERMINATING, ago=1859), want="waits"),
     "a budget that holds its eviction no longer than the ceiling": Case(
         state=in_phase(Phase.TERMINATING, ago=1800, must_evict=True)
     ),
-    "until then it holds": Case(state=in_phase(Phase.TERMINATING, ago=1799, must_evict=True), want="waits"),
-    "one that is asked anew after a budget held it is waited for no longer than another ceiling": Case(
+    "until then it holds": Case(
+        state=in_phase(Phase.TERMINATING, ago=1799, must_evict=True), want="waits"
+    ),
+    (
+        "one that is asked anew after a budget held it is waited for no longer than another ceiling"
+    ): Case(
         state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-1800))
     ),
     "until then it has its notice": Case(
@@ -136,7 +159,9 @@ CASES = {
         state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), seeker=HELD, want="held"
     ),
     "what protected it does so still": Case(
-        pod=HINTING.in_class(10), state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True), want="class"
+        pod=HINTING.in_class(10),
+        state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True),
+        want="class",
     ),
     "also against this preemptor": Case(
         state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True),
@@ -165,29 +190,41 @@ CASES = {
         pod=HINTING.in_class(10), seeker=EVICTED, want="told", until=after(600)
     ),
     "and at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EVICTED),
-    "one that is almost complete is let finish": Case(ends_in=120, want="walltime", until=after(120)),
+    ("one that is almost complete is let finish"): Case(
+        ends_in=120, want="walltime", until=after(120)
+    ),
     "one of a gang that goes as a whole is not complete by itself": Case(
         ends_in=120, goes_whole=True, want="told", until=after(600)
     ),
     "but not by a drain": Case(ends_in=120, seeker=EVICTED, want="told", until=after(600)),
     "one that the operator reprieved as well": Case(
-        state=in_phase(Phase.REPRIEVED, ago=5, left=100, refused_on=ProtectionReason.NEAR_COMPLETION),
+        state=in_phase(
+            Phase.REPRIEVED, ago=5, left=100, refused_on=ProtectionReason.NEAR_COMPLETION
+        ),
         want="walltime",
         until=after(100),
     ),
     "on whatever ground": Case(
-        state=in_phase(Phase.REPRIEVED, left=100, refused_on=ProtectionReason.NON_PREEMPTIBLE), want="class", until=after(100)
+        state=in_phase(Phase.REPRIEVED, left=100, refused_on=ProtectionReason.NON_PREEMPTIBLE),
+        want="class",
+        until=after(100),
     ),
     "a drain waits for it as well, and changes nothing of it": Case(
         state=in_phase(Phase.REPRIEVED, left=100), seeker=EVICTED, want="finishes", until=after(100)
     ),
     "whoever has marked it": Case(
-        state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EVICTED, want="finishes", until=after(100)
+        state=in_phase(Phase.REPRIEVED, left=100),
+        is_asked=True,
+        seeker=EVICTED,
+        want="finishes",
+        until=after(100),
     ),
     # A budget.
     "for what a budget does not allow now nobody is told": Case(seeker=HELD, want="held"),
     "one that wants no checkpoint is the API server's to refuse": Case(pod=PLAIN, seeker=HELD),
-    "one that was told before is waited for": Case(state=in_phase(Phase.HINTED, left=9), seeker=HELD, want="waits", until=after(9)),
+    "one that was told before is waited for": Case(
+        state=in_phase(Phase.HINTED, left=9), seeker=HELD, want="waits", until=after(9)
+    ),
     "where it is only warned of the API server decides": Case(
         seeker=HELD, namespace=NamespacePolicy(enforcement="warn"), want="warned"
     ),
@@ -197,19 +234,30 @@ CASES = {
     ),
     "at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EXEMPT),
     "with all of its gang": Case(pod=PLAIN, goes_whole=True, seeker=EXEMPT, want="joined"),
-    "one that is almost complete as well": Case(ends_in=120, seeker=EXEMPT, want="told", until=after(600)),
+    "one that is almost complete as well": Case(
+        ends_in=120, seeker=EXEMPT, want="told", until=after(600)
+    ),
     "and one that was reprieved": Case(
         state=in_phase(Phase.REPRIEVED, left=100), seeker=EXEMPT, want="told", until=after(600)
     ),
-    "and then it waits": Case(state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EXEMPT, want="waits"),
-    "until a minute after the ceiling": Case(state=in_phase(Phase.CHECKPOINTING, ago=1860, left=9), seeker=EXEMPT),
+    "and then it waits": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EXEMPT, want="waits"
+    ),
+    "until a minute after the ceiling": Case(
+        state=in_phase(Phase.CHECKPOINTING, ago=1860, left=9), seeker=EXEMPT
+    ),
     # The preemptor.
-    "one that its preemptor may not have stays": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
+    ("one that its preemptor may not have stays"): Case(
+        seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
+    ),
     "until what keeps it from him ends": Case(
-        seeker=replace(PREEMPTED, refusal=TOLERATED._replace(until=after(60))), want="until", until=after(60)
+        seeker=replace(PREEMPTED, refusal=TOLERATED._replace(until=after(60))),
+        want="until",
+        until=after(60),
     ),
     "whatever it is about": Case(
-        seeker=replace(PREEMPTED, refusal=Refusal(selection.RefusalReason.QUOTA, "of pod secret")), want="quota"
+        seeker=replace(PREEMPTED, refusal=Refusal(selection.RefusalReason.QUOTA, "of pod secret")),
+        want="quota",
     ),
     "also one that wants no checkpoint": Case(
         pod=PLAIN, seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
@@ -227,8 +275,12 @@ CASES = {
     "a scheduler that deletes a pod has it at once": Case(settings=DELETING),
     "so have Kubernetes' own": Case(pod=HINTING.in_class(10), seeker=EXEMPT, settings=DELETING),
     "not whoever evicts it": Case(seeker=EVICTED, settings=DELETING, want="told", until=after(600)),
-    "nor a pod that nobody may preempt": Case(pod=HINTING.in_class(10), settings=DELETING, want="class"),
-    "nor one that is almost complete": Case(ends_in=120, settings=DELETING, want="walltime", until=after(120)),
+    "nor a pod that nobody may preempt": Case(
+        pod=HINTING.in_class(10), settings=DELETING, want="class"
+    ),
+    "nor one that is almost complete": Case(
+        ends_in=120, settings=DELETING, want="walltime", until=after(120)
+    ),
     "nor one that its preemptor may not have": Case(
         seeker=replace(PREEMPTED, refusal=TOLERATED), settings=DELETING, want="priority"
     ),
@@ -236,21 +288,47 @@ CASES = {
     "nor one that was told before": Case(
         state=in_phase(Phase.HINTED, left=9), settings=DELETING, want="waits", until=after(9)
     ),
-    "nor a part of a gang that goes as a whole": Case(goes_whole=True, settings=DELETING, want="joined"),
-}  # fmt: skip
+    ("nor a part of a gang that goes as a whole"): Case(
+        goes_whole=True, settings=DELETING, want="joined"
+    ),
+}
 
 WORDS = {
-    "told": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to save a checkpoint first",
-    "joined": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: all of its gang is asked to go first",
+    "told": (
+        "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to "
+        "save a checkpoint first"
+    ),
+    "joined": (
+        "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its whole gang "
+        "is marked for eviction first"
+    ),
     "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
-    "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: nobody may preempt this pod",
-    "finishes": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:01:40Z",
-    "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
-    "priority": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority",
-    "until": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority, until 2026-11-21T12:01:00Z",
+    "class": (
+        "metadata.labels[reprieve.dev/preemption-class]: Forbidden: this pod is non-preemptible"
+    ),
+    "finishes": (
+        "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may "
+        "finish, until 12:01:40Z"
+    ),
+    "walltime": (
+        "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may finish, until 12:0"
+    ),
+    "priority": (
+        "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority"
+    ),
+    "until": (
+        "spec.priorityClassName: Forbidden: its PriorityClass tolerates the "
+        "preemptor's priority, until 2026-11-21T12:01:00Z"
+    ),
     "quota": "metadata: Forbidden: it uses another quota",
-    "held": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its PodDisruptionBudget allows no eviction now",
-    "busy": "metadata.annotations[reprieve.dev/eviction]: Forbidden: the preemptor's victims on another node are not gone",
+    "held": (
+        "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its "
+        "PodDisruptionBudget allows no eviction now"
+    ),
+    "busy": (
+        "metadata.annotations[reprieve.dev/eviction]: Forbidden: the "
+        "preemptor's victims on another node are not gone"
+    ),
 }
 
 
@@ -402,7 +480,8 @@ ANSWERS = [
 def calls_a_second(ruling: GuardDecision, *seen: int) -> float:
     """Return how often one preemptor's victims are asked for, of which each replica sees so many.
 
-    A client asks eleven times. The first that is through ends the others' pauses, and all are asked for anew at once.
+    A client asks eleven times. The first that is through ends the others' pauses, and all are asked
+    for anew at once.
     """
     pauses = [
         guard.retry_after(

@@ -63,9 +63,7 @@ def test_for_a_group_its_scheduler_preempts_once() -> None:
     assert a_grouped("one", 0).preemptor_key == a_grouped("two", 0).preemptor_key == "team/g"
 
 
-def test_where_a_native_group_goes_with_the_victim_it_may_be_nominated_to_any_node_but_preempts_by_priority() -> (
-    None
-):
+def test_a_preemptor_of_a_native_group_is_on_any_node_but_preempts_by_priority() -> None:
     anywhere = replace(HERE, spans_nodes=True)
     far, farther, near = (
         a_nominee("far", 300, "there"),

@@ -67,14 +67,16 @@ CASES = {
     ),
     "a DaemonSet's pod stays, because another would come in its place": Case(
         pod=lodger(a_pod().owned_by("DaemonSet", "logs")),
-        want=ReclaimResult(ReclaimAction.STAYS, "DaemonSet logs would make it anew right here"),
+        want=ReclaimResult(
+            ReclaimAction.STAYS, "DaemonSet logs would create it again on this node"
+        ),
     ),
     "a Job's does not": Case(
         pod=lodger(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)
     ),
     "a kubelet's own pod stays": Case(
         pod=lodger(a_pod().annotated("kubernetes.io/config.mirror", "x")),
-        want=ReclaimResult(ReclaimAction.STAYS, "it is the node's own"),
+        want=ReclaimResult(ReclaimAction.STAYS, "it is a static pod of the node"),
     ),
     "what is not preemptible stays": Case(
         pod=lodger(PROTECTED), want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible")
@@ -115,7 +117,7 @@ UNSAID = Violation(
     PATH,
     ViolationKind.REQUIRED,
     None,
-    "without it the node is home to all, and nothing on it is borrowed",
+    "without it the node belongs to all namespaces, and no pod on it is a borrower",
 )
 HOMES = {
     "by its label": ({KEY: "a"}, [], "a"),

@@ -109,7 +109,7 @@ BOUNDS = {
 
 @pytest.mark.parametrize("is_whole", [False, True], ids=["uids", "whole pods"])
 @pytest.mark.parametrize(("proposed", "says"), BOUNDS.values(), ids=BOUNDS)
-def test_a_call_about_more_than_a_cluster_has_is_none(
+def test_a_call_larger_than_any_cluster_is_malformed(
     monkeypatch: pytest.MonkeyPatch,
     proposed: dict[str, str],
     says: str,
@@ -123,7 +123,7 @@ def test_a_call_about_more_than_a_cluster_has_is_none(
     assert isinstance(found, Malformed) is bool(says)
 
 
-def test_a_native_gang_with_a_pod_on_each_node_of_the_largest_cluster_is_let_through() -> None:
+def test_a_native_gang_with_a_pod_on_each_node_of_the_largest_cluster_is_accepted() -> None:
     gang = meta(*(f"pod-{number}" for number in range(5_000)))
     assert isinstance(
         api.parse(args(NodeNameToMetaVictims={"one": gang, "two": gang})), PreemptionArgs
@@ -138,5 +138,5 @@ def test_the_answer_is_as_go_reads_it() -> None:
     }
 
 
-def test_no_node_is_an_answer() -> None:
+def test_a_result_without_nodes_is_valid() -> None:
     assert api.render(None) == b'{"NodeNameToMetaVictims":{}}'

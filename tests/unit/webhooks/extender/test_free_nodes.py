@@ -1,4 +1,4 @@
-"""Of which nodes a scheduler was told that they have room: for a while, and no more than so many."""
+"""The nodes that were reported as free to a scheduler: for a while, and a limited number."""
 
 from reprieve_webhooks.extender.free_nodes import TTL_SECONDS, ReportedFreeNodes
 
@@ -12,7 +12,7 @@ class Clock:
         return self.seconds
 
 
-def test_what_one_preemptor_was_told_is_of_no_other() -> None:
+def test_a_report_to_one_preemptor_does_not_count_for_another() -> None:
     rooms = ReportedFreeNodes()
     rooms.record("p", ["a", "b"])
 
@@ -21,7 +21,7 @@ def test_what_one_preemptor_was_told_is_of_no_other() -> None:
     assert rooms.filter("q", NODES) == frozenset()
 
 
-def test_what_it_was_told_before_holds_until_it_is_old() -> None:
+def test_a_report_holds_until_it_expires() -> None:
     clock = Clock()
     rooms = ReportedFreeNodes(monotonic=clock)
     rooms.record("p", ["a"])
@@ -33,7 +33,7 @@ def test_what_it_was_told_before_holds_until_it_is_old() -> None:
     assert rooms.filter("p", NODES) == {"b"}
 
 
-def test_what_it_is_told_again_is_new() -> None:
+def test_a_repeated_report_is_new() -> None:
     clock = Clock()
     rooms = ReportedFreeNodes(monotonic=clock)
     rooms.record("p", NODES)
@@ -44,7 +44,7 @@ def test_what_it_is_told_again_is_new() -> None:
     assert rooms.filter("p", NODES) == {"a"}
 
 
-def test_of_too_much_the_oldest_is_forgotten() -> None:
+def test_beyond_the_limit_the_oldest_reports_are_dropped() -> None:
     rooms = ReportedFreeNodes(max_entries=2)
     rooms.record("p", ["a", "b"])
     rooms.record("q", ["c"])
@@ -53,7 +53,7 @@ def test_of_too_much_the_oldest_is_forgotten() -> None:
 
 
 def test_of_many_nodes_the_same_are_remembered_each_time() -> None:
-    """Without this, a scheduler that is told of all nodes of a large cluster would never have asked again."""
+    """Without this, of a large cluster other nodes would be remembered each time."""
     rooms = ReportedFreeNodes()
     many = [f"n{index:04}" for index in range(5000)]
     rooms.record("p", many)

@@ -1,4 +1,4 @@
-"""Ledgers are anybody's to write on their own Jobs: what is kept of them is bounded, and belongs to one very owner."""
+"""Any user may write ledgers on their own Jobs: the memory is bounded, and each has one owner."""
 
 import dataclasses
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def of(ledgers: LedgerCache, name: str, uid: str = "uid-1", kind: str = "Job") -
     return ledgers.get(OwnerReference(kind=kind, name=name, uid=uid), "team-a")
 
 
-def test_an_owner_has_its_own_ledger_and_one_made_anew_has_none() -> None:
+def test_an_owner_has_its_own_ledger_and_one_created_again_has_none() -> None:
     ledgers = LedgerCache()
     ledgers.handler_for("Job")(an_owner("train"))
     assert of(ledgers, "train") == {"": ENTRY}
@@ -34,7 +34,7 @@ def test_an_owner_has_its_own_ledger_and_one_made_anew_has_none() -> None:
     assert ledgers.get(OwnerReference(kind="Job", name="train", uid="uid-1"), "team-b") == {}
 
 
-def test_the_newest_are_kept_where_there_is_no_room_for_all() -> None:
+def test_the_newest_ledgers_are_kept_beyond_the_limit() -> None:
     ledgers = LedgerCache(max_characters=3 * ROOM)
     keep = ledgers.handler_for("Job")
     for name in ("a", "b", "c", "a", "d"):
@@ -42,7 +42,7 @@ def test_the_newest_are_kept_where_there_is_no_room_for_all() -> None:
     assert [name for name in "abcd" if of(ledgers, name)] == ["a", "c", "d"]
 
 
-def test_what_is_written_again_and_again_takes_its_room_once() -> None:
+def test_a_ledger_that_is_written_repeatedly_counts_once() -> None:
     ledgers = LedgerCache(max_characters=2 * ROOM)
     keep = ledgers.handler_for("Job")
     keep(an_owner("other"))
@@ -52,7 +52,7 @@ def test_what_is_written_again_and_again_takes_its_room_once() -> None:
     assert of(ledgers, "train")
 
 
-def test_one_that_is_larger_than_all_the_room_is_not_kept() -> None:
+def test_a_ledger_larger_than_the_limit_is_not_kept() -> None:
     ledgers = LedgerCache(max_characters=ROOM)
     keep = ledgers.handler_for("Job")
     keep(an_owner("train", text=TEXT + " "))
@@ -61,7 +61,7 @@ def test_one_that_is_larger_than_all_the_room_is_not_kept() -> None:
     assert of(ledgers, "train")
 
 
-def test_a_namespace_has_a_whole_as_long_as_its_ledger_is_kept() -> None:
+def test_a_namespace_has_a_root_owner_as_long_as_its_ledger_is_kept() -> None:
     ledgers = LedgerCache(max_characters=ROOM)
     ledgers.handler_for("Job")(an_owner("train"))
     assert not ledgers.has_root_owners("team-a")

@@ -40,7 +40,7 @@ def test_they_are_the_nodes_and_the_preemptors_wherever_they_run(clock: Clock) -
     assert clock.memory.count_recent_victims("three", "new", "") == 1
 
 
-def test_who_was_refused_long_ago_is_none_and_who_is_refused_again_is_one(clock: Clock) -> None:
+def test_old_refusals_do_not_count_and_repeated_ones_count_once(clock: Clock) -> None:
     clock.refuse("a")
     clock.refuse("b", after=10)
     clock.refuse("a", after=55)
@@ -49,13 +49,13 @@ def test_who_was_refused_long_ago_is_none_and_who_is_refused_again_is_one(clock:
     assert clock.memory.count_recent_victims("one", "c", "p") == 2
 
 
-def test_who_was_let_go_is_none(clock: Clock) -> None:
+def test_a_pod_whose_deletion_was_allowed_does_not_count(clock: Clock) -> None:
     clock.refuse("ab")
     clock.memory.forget("a")
     assert clock.memory.count_recent_victims("one", "b", "p") == 1
 
 
-def test_whoever_asks_again_and_again_for_pods_that_pass_for_gone_is_to_sleep_over_them(
+def test_a_preemptor_that_retries_often_despite_404_has_to_wait(
     clock: Clock,
 ) -> None:
     clock.pass_for_gone("abc", times=5, every=1)
@@ -66,7 +66,7 @@ def test_whoever_asks_again_and_again_for_pods_that_pass_for_gone_is_to_sleep_ov
     assert not clock.is_pressed("a", by="q")
 
 
-def test_it_sleeps_over_them_until_it_has_not_asked_for_a_minute(clock: Clock) -> None:
+def test_it_has_to_wait_until_it_has_not_retried_for_a_minute(clock: Clock) -> None:
     clock.pass_for_gone("abc", times=6, every=1)
     clock.refuse("abc", after=30)
     clock.refuse("abc", after=30)
@@ -75,7 +75,7 @@ def test_it_sleeps_over_them_until_it_has_not_asked_for_a_minute(clock: Clock) -
     assert not clock.is_pressed("a")
 
 
-def test_what_one_was_told_counts_for_no_other(clock: Clock) -> None:
+def test_answers_to_one_preemptor_do_not_count_for_another(clock: Clock) -> None:
     clock.pass_for_gone("a", times=6, every=1)
     clock.refuse("a", by="q", after=1)
     assert not clock.is_pressed("a", by="q")
@@ -84,7 +84,7 @@ def test_what_one_was_told_counts_for_no_other(clock: Clock) -> None:
     assert not clock.is_pressed("b", by="q")
 
 
-def test_who_asks_rarely_is_told_so_as_often_as_it_asks(clock: Clock) -> None:
+def test_a_preemptor_that_retries_rarely_always_gets_404(clock: Clock) -> None:
     """Two seconds for each: of one call a second, each of two replicas sees a half."""
     clock.pass_for_gone("abc", times=20, every=6)
     assert not clock.is_pressed("a")
@@ -94,14 +94,14 @@ GANG = "abcdefgh"
 
 
 @pytest.mark.parametrize("size", [7, 8])
-def test_the_ends_of_the_gang_itself_do_not_count(clock: Clock, size: int) -> None:
-    """Each has its preemptor look again, and ask for all that are left: by a long sleep it would miss the last."""
+def test_deletions_of_the_gangs_own_pods_do_not_count(clock: Clock, size: int) -> None:
+    """After each deletion the preemptor retries those left: a long wait would miss the last."""
     for left in range(size, 0, -1):
         clock.pass_for_gone(GANG[:left], times=1, every=1)
         assert not clock.is_pressed("a")
 
 
-def test_of_a_large_gang_only_so_many_are_not_told_from_other_ends(clock: Clock) -> None:
+def test_of_a_large_gang_only_a_limited_number_of_deletions_is_left_out(clock: Clock) -> None:
     everybody = [str(number) for number in range(100)]
     for times in range(17):
         assert not clock.is_pressed("0"), times

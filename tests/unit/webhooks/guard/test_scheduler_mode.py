@@ -22,7 +22,7 @@ class Clock:
 ONE, OTHER = a_nominee("one"), a_nominee("other")
 
 
-def test_what_one_of_them_has_shown_holds_for_their_scheduler() -> None:
+def test_the_mode_shown_by_one_preemptor_holds_for_the_scheduler() -> None:
     paces = SchedulerModes()
     assert paces.mode_for([ONE], AUTO) is SchedulerMode.UNKNOWN
     paces.observe([ONE], SchedulerMode.ASYNCHRONOUS)
@@ -31,14 +31,14 @@ def test_what_one_of_them_has_shown_holds_for_their_scheduler() -> None:
     assert paces.mode_for([], AUTO) is SchedulerMode.UNKNOWN
 
 
-def test_what_an_admin_says_goes_before() -> None:
+def test_the_configured_mode_takes_precedence() -> None:
     paces = SchedulerModes()
     paces.observe([ONE], SchedulerMode.ASYNCHRONOUS)
     assert paces.mode_for([ONE], SYNCHRONOUS) is SchedulerMode.UNKNOWN
     assert paces.mode_for([], ASYNCHRONOUS) is SchedulerMode.ASYNCHRONOUS
 
 
-def test_what_was_only_concluded_has_to_show_again() -> None:
+def test_an_inferred_mode_expires() -> None:
     clock = Clock()
     paces = SchedulerModes(clock)
     paces.observe([ONE], SchedulerMode.PROBABLY_ASYNCHRONOUS)
@@ -48,7 +48,7 @@ def test_what_was_only_concluded_has_to_show_again() -> None:
     assert paces.mode_for([ONE], AUTO) is SchedulerMode.UNKNOWN
 
 
-def test_what_was_shown_is_not_made_less_by_what_is_only_concluded() -> None:
+def test_an_inferred_mode_does_not_weaken_an_observed_one() -> None:
     paces = SchedulerModes()
     paces.observe([ONE], SchedulerMode.ASYNCHRONOUS)
     paces.observe([ONE], SchedulerMode.PROBABLY_ASYNCHRONOUS)
@@ -67,7 +67,7 @@ def refused(memory: RefusalHistory, by: str, *, times: int = 1, was_timed: bool 
         memory.record_refusal("victim", "node", by=by, was_timed=was_timed)
 
 
-def test_one_preemptor_insists_once_it_has_come_again_and_again_without_a_pause() -> None:
+def test_a_preemptor_retries_at_once_after_enough_retries_without_a_pause() -> None:
     clock = Clock()
     memory = RefusalHistory(clock)
     assert not memory.retries_at_once("victim", "one")
@@ -80,7 +80,9 @@ def test_one_preemptor_insists_once_it_has_come_again_and_again_without_a_pause(
     assert not memory.retries_at_once("victim", "one")
 
 
-def test_neither_several_in_turn_nor_one_that_pauses_nor_one_that_was_told_a_time_insists() -> None:
+def test_several_in_turn_or_one_with_pauses_or_one_with_a_retry_time_does_not_retry_at_once() -> (
+    None
+):
     clock = Clock()
     memory = RefusalHistory(clock)
     for _ in range(5):
@@ -116,34 +118,32 @@ def test_the_victims_of_a_node_count_together_and_so_do_those_of_one_preemptor_f
     assert memory.count_recent_victims("node", "victim", "one") == 1
 
 
-def test_a_mark_is_unheeded_for_as_long_as_it_is_seen_and_not_taken_up() -> None:
+def test_a_mark_is_unhandled_for_as_long_as_it_is_observed() -> None:
     clock = Clock()
     memory = RefusalHistory(clock)
-    memory.observe_mark("victim", is_asked=True)
+    memory.observe_mark("victim", has_pending_mark=True)
     clock.now += 40
-    memory.observe_mark("victim", is_asked=True)
+    memory.observe_mark("victim", has_pending_mark=True)
     clock.now += 2
     assert (memory.unhandled_mark_seconds("victim"), memory.unhandled_mark_seconds("other")) == (
         42,
         0,
     )
-    memory.observe_mark("victim", is_asked=False)
+    memory.observe_mark("victim", has_pending_mark=False)
     assert memory.unhandled_mark_seconds("victim") == 0
 
 
-def test_whoever_waits_for_pods_without_being_a_scheduler_changes_nothing_of_what_is_known_of_one() -> (
-    None
-):
+def test_evictions_change_nothing_of_what_is_known_of_a_scheduler() -> None:
     memory = RefusalHistory(Clock())
     refused(memory, "one", times=5)
     for number in range(6000):
-        memory.observe_mark(f"evicted-{number}", is_asked=True)
-    memory.observe_mark("victim", is_asked=True)
+        memory.observe_mark(f"evicted-{number}", has_pending_mark=True)
+    memory.observe_mark("victim", has_pending_mark=True)
     assert memory.retries_at_once("victim", "one")
     assert memory.count_recent_victims("node", "victim", "one") == 1
 
 
-def test_of_too_many_that_were_refused_the_oldest_is_forgotten() -> None:
+def test_beyond_the_limit_the_oldest_refusal_is_forgotten() -> None:
     memory = RefusalHistory(Clock())
     refused(memory, "one", times=5)
     for number in range(5000):

@@ -1,4 +1,4 @@
-"""How often the API server may be asked in the middle of a review, in all and in one namespace."""
+"""How often reviews may call the API server, in total and in one namespace."""
 
 from reprieve_webhooks.lookups import rate_limit
 from reprieve_webhooks.lookups.rate_limit import Rate, RateLimiter, RateLimits
@@ -13,30 +13,30 @@ def take_all(left: RateLimiter, namespace: str, now: float = 0.0) -> int:
     return next(count for count in range(1000) if not left.try_accept(namespace, now))
 
 
-def test_a_namespace_has_its_share_and_no_more():
+def test_a_namespace_gets_its_share_and_no_more():
     left = RateLimiter(SHARED, 0.0)
     assert [take_all(left, name) for name in ("a", "a", "b")] == [4, 0, 4]
 
 
-def test_all_together_have_no_more_than_there_is():
+def test_all_namespaces_together_get_no_more_than_the_total():
     left = RateLimiter(SHARED, 0.0)
     assert [take_all(left, name) for name in "abcd"] == [4, 4, 2, 0]
 
 
-def test_what_is_refused_costs_the_others_nothing():
+def test_a_refused_call_costs_the_others_nothing():
     left = RateLimiter(SHARED, 0.0)
     assert [left.try_accept("a", 0.0) for _ in range(100)] == [True] * 4 + [False] * 96
     assert take_all(left, "b") == 4
     assert take_all(left, "c") == 2
 
 
-def test_with_time_there_is_more_up_to_what_there_was_at_first():
+def test_tokens_refill_with_time_up_to_the_burst():
     left = RateLimiter(SHARED, 0.0)
     take_all(left, "a")
     assert [take_all(left, "a", now) for now in (0.5, 1.0, 3.0, 1000.0)] == [0, 1, 2, 4]
 
 
-def test_without_shares_one_may_have_all():
+def test_without_shares_one_namespace_may_use_the_total():
     left = RateLimiter(RateLimits(Rate(2.0, 10)), 0.0)
     assert [take_all(left, name) for name in "ab"] == [10, 0]
 

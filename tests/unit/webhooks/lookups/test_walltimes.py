@@ -7,7 +7,7 @@ from reprieve_webhooks.lookups.walltimes import FirstSeenWalltimes
 SHORT, LONG = Walltime(NOW, 300), Walltime(NOW, 600)
 
 
-def test_whoever_lengthens_a_jobs_walltime_gains_nothing() -> None:
+def test_a_lengthened_walltime_of_a_job_does_not_count() -> None:
     seen = FirstSeenWalltimes()
     assert seen.observe("job", SHORT) == SHORT
     assert seen.observe("job", LONG) == SHORT
@@ -16,7 +16,7 @@ def test_whoever_lengthens_a_jobs_walltime_gains_nothing() -> None:
     assert seen.observe("another", LONG) == LONG
 
 
-def test_a_job_that_is_gone_is_forgotten() -> None:
+def test_a_deleted_job_is_forgotten() -> None:
     seen = FirstSeenWalltimes()
     seen.observe("job", SHORT)
     seen.forget("job")
@@ -24,7 +24,7 @@ def test_a_job_that_is_gone_is_forgotten() -> None:
     assert seen.observe("job", LONG) == LONG
 
 
-def test_of_too_many_those_that_were_asked_for_longest_ago_are_forgotten() -> None:
+def test_beyond_the_limit_the_jobs_seen_longest_ago_are_forgotten() -> None:
     seen = FirstSeenWalltimes(max_entries=2)
     for uid in ("a", "b", "a", "c"):
         seen.observe(uid, SHORT)

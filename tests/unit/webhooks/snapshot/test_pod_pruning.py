@@ -104,7 +104,7 @@ def kept(pod: Pod) -> ScheduledPod:
 
 
 @pytest.mark.parametrize("said", LARGE.values(), ids=LARGE)
-def test_no_pod_takes_more_memory_than_so_much(said: Mapping[str, Any]) -> None:
+def test_the_memory_of_each_pod_is_bounded(said: Mapping[str, Any]) -> None:
     trimmed, packed = pod_pruning.prune(a_pod(said))
 
     assert len(packed) <= pod_pruning.MAX_ENCODED_BYTES
@@ -112,7 +112,7 @@ def test_no_pod_takes_more_memory_than_so_much(said: Mapping[str, Any]) -> None:
     assert msgspec.msgpack.decode(packed, type=Pod) == trimmed
 
 
-def test_nor_does_one_of_which_all_is_large_and_all_is_read() -> None:
+def test_the_memory_of_a_pod_is_bounded_where_every_field_is_large_and_read() -> None:
     read = sorted(text for name, text in vars(keys).items() if name.isupper() and "/" in text)
     said = {"labels": dict.fromkeys(read, "a" * 63), "annotations": dict.fromkeys(read, "a" * 5000)}
     kept_whole = {
@@ -129,15 +129,16 @@ def test_nor_does_one_of_which_all_is_large_and_all_is_read() -> None:
         assert len(packed) <= 3 * pod_pruning.MAX_ENCODED_BYTES
 
 
-def test_of_one_that_is_large_it_is_known_what_a_policy_reads() -> None:
-    """Without this, a few more labels would keep a pod from being a victim, or have it be one twice."""
+def test_of_a_large_pod_what_a_policy_reads_is_kept() -> None:
+    """Without this, a few more labels would keep a pod from being a victim, or count it twice."""
     told = {
         "metadata": {"labels": {keys.PREEMPTION_CLASS: "2"}, "annotations": {keys.EVICTION: STATE}}
     }
     small, large = kept(a_pod(told)), kept(a_pod(LARGE["labels"], told))
 
     assert large.labels == {keys.PREEMPTION_CLASS: "2"}
-    assert (large.preemption_class, large.is_leaving, large.notified) == (2, True, True)
+    assert large.release is not None
+    assert (large.preemption_class, large.release.notified) == (2, True)
     assert (large.amounts, large.priority, large.progress) == (
         small.amounts,
         small.priority,
@@ -145,7 +146,7 @@ def test_of_one_that_is_large_it_is_known_what_a_policy_reads() -> None:
     )
 
 
-def test_of_one_with_many_containers_it_is_known_what_they_ask_for() -> None:
+def test_of_a_pod_with_many_containers_the_requests_are_kept() -> None:
     many = [an_asking(index, cpu="1m", memory="1Ki", **{"example.org/0": "1"}) for index in MANY]
     sidecar = an_asking(0, cpu="500m") | {"restartPolicy": "Always"}
     pod = a_pod(
@@ -155,7 +156,7 @@ def test_of_one_with_many_containers_it_is_known_what_they_ask_for() -> None:
     assert kept(pod).amounts == pod_requests.of_pod(pod.spec)
 
 
-def test_of_one_that_asks_for_many_things_the_usual_ones_and_devices_are_known() -> None:
+def test_of_many_requested_resources_the_usual_ones_and_devices_are_kept() -> None:
     unusual = [an_asking(index, **{f"a.org/{index}": "1"}) for index in MANY]
     usual = {
         "cpu": "4",
@@ -170,18 +171,18 @@ def test_of_one_that_asks_for_many_things_the_usual_ones_and_devices_are_known()
     assert found.cost_inputs.devices == 8
 
 
-def test_of_one_with_many_ports_of_the_node_the_first_are_known() -> None:
+def test_of_many_host_ports_the_first_are_kept() -> None:
     found = kept(a_pod(LARGE["ports of the node"]))
 
     assert sorted(port.number for port in found.ports) == list(range(1, 33))
 
 
-def test_one_that_is_usual_is_kept_with_all_its_labels() -> None:
+def test_a_usual_pod_keeps_all_its_labels() -> None:
     assert kept(a_pod({"metadata": {"labels": {"app": "web"}}})).labels == {"app": "web"}
 
 
 @pytest.mark.parametrize("what", ["tolerations", "selectors", "labels"])
-def test_one_that_waits_and_is_too_large_takes_nobody(what: str) -> None:
+def test_a_pending_pod_that_is_too_large_gets_no_victims(what: str) -> None:
     preemptor = snapshot_builder.preemptor_of(
         pod_pruning.prune(a_pod(LARGE[what], node=""))[0], Facts()
     )

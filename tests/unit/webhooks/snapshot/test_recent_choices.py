@@ -1,4 +1,4 @@
-"""What an extender returned is remembered for as long as a scheduler may come back with it, and within bounds."""
+"""A set of the extender is remembered as long as a scheduler may retry, and within limits."""
 
 from reprieve_webhooks.snapshot.recent_choices import (
     TTL_SECONDS,
@@ -20,7 +20,7 @@ class Memory:
         self.choices.record(VictimSet(named(preemptor), node, tuple(map(named, victims))))
 
     def found(self, node: str, victim: str, by: str = "p") -> str | None:
-        """Return who is in the set."""
+        """Return the uids in the set."""
         choice = self.choices.find(node, victim, by=by)
         return choice and "".join(victim.uid for victim in choice.victims)
 
@@ -37,7 +37,7 @@ def test_a_victim_is_found_with_its_whole_set() -> None:
     assert memory.found("two", "c", by="q") == "cd"
 
 
-def test_a_pod_that_no_answer_named_has_no_set() -> None:
+def test_a_pod_that_no_result_named_has_no_set() -> None:
     memory = Memory()
     assert memory.found("one", "a") is None
     memory.remember("p", "one", "ab")
@@ -45,7 +45,7 @@ def test_a_pod_that_no_answer_named_has_no_set() -> None:
     assert memory.found("two", "a") is None
 
 
-def test_nobody_is_given_what_another_preemptor_was_told() -> None:
+def test_a_preemptor_does_not_get_the_set_of_another() -> None:
     memory = Memory()
     memory.remember("p", "one", "ab")
     memory.remember("q", "one", "bc")
@@ -55,7 +55,7 @@ def test_nobody_is_given_what_another_preemptor_was_told() -> None:
     assert memory.found("one", "a", by="r") is None
 
 
-def test_it_is_known_for_whom_a_victim_was_chosen() -> None:
+def test_the_preemptors_of_a_victim_are_known() -> None:
     memory = Memory()
     memory.remember("p", "one", "ab")
     memory.remember("q", "one", "bc")
@@ -66,7 +66,7 @@ def test_it_is_known_for_whom_a_victim_was_chosen() -> None:
     assert not memory.choices.preemptor_uids("one", "a")
 
 
-def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
+def test_a_new_set_replaces_the_preemptors_earlier_one() -> None:
     memory = Memory()
     memory.remember("p", "one", "ab")
     memory.remember("p", "two", "c")
@@ -74,7 +74,7 @@ def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
     assert memory.found("two", "c") == "c"
 
 
-def test_an_answer_is_forgotten_once_no_scheduler_comes_back_with_it() -> None:
+def test_a_set_is_forgotten_once_no_scheduler_retries_with_it() -> None:
     memory = Memory()
     memory.remember("p", "one", "a")
     memory.now += TTL_SECONDS - 1
@@ -83,7 +83,7 @@ def test_an_answer_is_forgotten_once_no_scheduler_comes_back_with_it() -> None:
     assert memory.found("one", "a") is None
 
 
-def test_of_too_many_the_oldest_go() -> None:
+def test_beyond_the_limit_the_oldest_sets_are_dropped() -> None:
     memory = Memory(most=2)
     for preemptor, victim in ("pa", "qb", "rc"):
         memory.remember(preemptor, "one", victim)

@@ -1,4 +1,6 @@
-"""Where a workload that nobody may preempt asks to run, and what is said where that is on another Namespace's nodes."""
+"""Where a workload that nobody may preempt asks to run, and what is said where that is on another
+Namespace's nodes.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

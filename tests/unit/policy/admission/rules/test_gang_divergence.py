@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reprieve_policy import keys
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.kube import kinds
 from reprieve_policy.kube.objects import (
@@ -20,7 +20,6 @@ from reprieve_policy.kube.objects import (
     TemplatedResource,
     pod_views,
 )
-from reprieve_policy.traits import GangTraits
 from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
 
 CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
@@ -152,7 +151,9 @@ def test_a_pod_that_joins_a_gang_is_as_the_rest_of_it() -> None:
 
 
 def of_templates(**templates: PodBuilder) -> Resource:
-    """Return an object of another project that makes pods of several templates; `name__0__x` stands at `spec.name[0].x.`."""
+    """Return an object of another project that makes pods of several templates; `name__0__x` stands
+    at `spec.name[0].x.`.
+    """
     found = []
     for place, pod in templates.items():
         made = pod.in_template_of("Job").spec

@@ -65,7 +65,10 @@ IDENTITY = {
     "so are they in a template": Case(
         resource=BOTH.in_template_of("Deployment"),
         refused=(
-            f'spec.template.{GANG}: Invalid value: "b": must be "a", as in spec.template.{POD_GROUP}: {IN_ONE}',
+            (
+                f'spec.template.{GANG}: Invalid value: "b": must be "a", as in '
+                f"spec.template.{POD_GROUP}: {IN_ONE}"
+            ),
         ),
     ),
     "and on a pod that a controller made": Case(
@@ -92,7 +95,10 @@ IDENTITY = {
     "an annotation that is no name is refused": Case(
         resource=a_pod().in_koordinators_gang("a b").build(),
         refused=(
-            f"{GANG}: Invalid value: \"a b\": must be a name of at most 253 letters, digits, '-', '_' and '.'",
+            (
+                f'{GANG}: Invalid value: "a b": must be a name of at most 253 letters, '
+                f"digits, '-', '_' and '.'"
+            ),
         ),
     ),
     "the lightweight key is old": Case(resource=LIGHTWEIGHT.build(), warned=(OLD_NAME_WARNING,)),
@@ -112,13 +118,19 @@ SIZES = {
     "a smaller one is preempted as a whole nevertheless": Case(
         resource=a_pod().in_koordinators_gang("a", 2, 3).build(),
         warned=(
-            f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below 3, but the gang is preempted as a whole",
+            (
+                f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below 3, but the gang is "
+                f"preempted as a whole"
+            ),
         ),
     ),
     "a minimum above the gang's size is refused": Case(
         resource=a_pod().in_koordinators_gang("a", 4, 3).build(),
         refused=(
-            f'{MINIMUM}: Invalid value: "4": must be at most 3, as in {TOTAL}: the gang has no more pods',
+            (
+                f'{MINIMUM}: Invalid value: "4": must be at most 3, as in {TOTAL}: the '
+                f"gang has no more pods"
+            ),
         ),
     ),
     "a minimum that is a word is refused": Case(

@@ -1,4 +1,6 @@
-"""What a workload is defended with, beside what pods say (`test_admission`): bounds, native groups, names unknown."""
+"""What a workload is defended with, beside what pods say (`test_admission`): bounds, native groups,
+names unknown.
+"""
 
 from dataclasses import dataclass, field
 
@@ -35,7 +37,9 @@ LIFTING_BATCH = knowing(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """An object, what it was before, what is known of the cluster; what is refused and what is warned of."""
+    """An object, what it was before, what is known of the cluster; what is refused and what is
+    warned of.
+    """
 
     resource: Resource
     old: Resource | None = None
@@ -62,7 +66,10 @@ CASES = {
             liftable_priority_classes=frozenset({"low"}),
         ),
         refused=(
-            f"{DEFENCE}: Forbidden: its value 9500 is above 9000, the highest allowed for its PriorityClass",
+            (
+                f"{DEFENCE}: Forbidden: its value 9500 is above 9000, the highest "
+                f"allowed for its PriorityClass"
+            ),
         ),
     ),
     "what its PriorityClass gives is not a lift": Case(
@@ -73,7 +80,10 @@ CASES = {
         resource=a_pod().with_priority(0).defended_as("low").build(),
         facts=LIFTING_BATCH,
         refused=(
-            f"{DEFENCE}: Forbidden: its value 100 is above 0, the highest allowed for its PriorityClass",
+            (
+                f"{DEFENCE}: Forbidden: its value 100 is above 0, the highest allowed "
+                f"for its PriorityClass"
+            ),
         ),
     ),
     "a PriorityClass without a value is worth 0": Case(
@@ -82,7 +92,9 @@ CASES = {
         .defended_as("valueless")
         .in_template_of("Job")
     ),
-    "a template of an unknown PriorityClass is warned, and what it will be worth is not guessed": Case(
+    (
+        "a template of an unknown PriorityClass is warned, and what it will be worth is not guessed"
+    ): Case(
         resource=a_pod().in_priority_class("gold").defended_as("high").in_template_of("Job"),
         warned=(
             "spec.template.spec.priorityClassName: no such PriorityClass yet; pods are refused",
@@ -100,7 +112,10 @@ CASES = {
     "a group defended lower than it is scheduled is refused": Case(
         resource=a_pod_group().in_priority_class("high", 9000).defended_as("low").build(),
         refused=(
-            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',
+            (
+                f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority '
+                f"9000: must be 9000 or higher"
+            ),
         ),
     ),
     "a group defended higher is forbidden": Case(
@@ -111,7 +126,10 @@ CASES = {
         resource=a_pod_group().defended_as("low").build(),
         facts=knowing(FOR_ALL),
         refused=(
-            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 500: must be 500 or higher',
+            (
+                f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority '
+                f"500: must be 500 or higher"
+            ),
         ),
     ),
     "a group defended with what does not exist is refused: its pods need it now": Case(
@@ -129,13 +147,19 @@ CASES = {
     "a workload defended lower than one of its groups is refused": Case(
         resource=a_workload().with_templates("low", "high").defended_as("low").build(),
         refused=(
-            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',
+            (
+                f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority '
+                f"9000: must be 9000 or higher"
+            ),
         ),
     ),
     "a group inside a group counts too": Case(
         resource=a_workload().with_templates(inside=NESTED).defended_as("low").build(),
         refused=(
-            f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000: must be 9000 or higher',
+            (
+                f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority '
+                f"9000: must be 9000 or higher"
+            ),
         ),
     ),
     "what is wrong with several groups alike is said once": Case(

@@ -155,7 +155,8 @@ def test_a_refusal_says_what_is_asked_and_what_is_left() -> None:
     case = CASES["what other non-preemptible jobs use counts against the min"]
     verdict = decide_admission(case.job, None, facts(case, quota_fit="refuse"))
     assert verdict.message == (
-        'spec.template.spec: Forbidden: "cpu": asks for 5, 6 is taken, the min of ElasticQuota "gpu" is 10'
+        'spec.template.spec: Forbidden: "cpu": asks for 5, 6 is taken, the min '
+        'of ElasticQuota "gpu" is 10'
     )
     assert verdict.status == 403
 

@@ -10,20 +10,21 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
-    JobTemplate,
-    Resource,
-    Spec,
-)
-from reprieve_policy.kube.parts import (
     ExitCodes,
+    JobTemplate,
     PodConditionPattern,
     PodFailurePolicy,
     PodFailurePolicyRule,
+    Resource,
+    Spec,
 )
 from reprieve_testing.builders import a_pod
 
-POLICY = "spec.podFailurePolicy: preemptions are failures: ignore DisruptionTarget; on SIGTERM exit non-zero"
-TRAP = "spec.template.spec.containers[0]: exits with 0 on SIGTERM: to its Job it has finished"
+POLICY = (
+    "spec.podFailurePolicy: preemptions are failures: ignore "
+    "DisruptionTarget; on SIGTERM exit non-zero"
+)
+TRAP = "spec.template.spec.containers[0]: exits with 0 on SIGTERM: its Job counts it as finished"
 IGNORES = PodFailurePolicyRule(
     action="Ignore", onPodConditions=(PodConditionPattern(type="DisruptionTarget"),)
 )

@@ -1,4 +1,6 @@
-"""Class and cost, where anybody says anything of it; how many victims at most, and how dear (document 001)."""
+"""Class and cost, where anybody says anything of it; how many victims at most, and how dear
+(document 001).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which victims on which node, for one pod: kube-scheduler's own choice where nobody says anything."""
+"""Victims and nodes for one pod: kube-scheduler's own choice if no pod states preferences."""
 
 from dataclasses import dataclass
 

@@ -26,6 +26,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     NodeInfo,
     PodDemand,
     Preemptor,
+    Release,
     ScheduledPod,
     Snapshot,
 )
@@ -105,7 +106,7 @@ CASES = {
         until=100,
     ),
     "one that goes already is taken by nobody": Case(
-        tenant=replace(NORMAL, is_leaving=True), classes=(), ground=RefusalReason.ALREADY_LEAVING
+        tenant=replace(NORMAL, release=Release()), classes=(), ground=RefusalReason.ALREADY_LEAVING
     ),
     "a service at home stays": Case(
         tenant=replace(NORMAL, is_service=True), classes=(), ground=RefusalReason.NODE_NOT_LENT
@@ -121,7 +122,9 @@ CASES = {
         others=[replace(MATE, preemption_class=7)],
         classes=(8, 9, 10),
     ),
-    "of one that is nearly complete, the last to end is let finish, then it is like any other": Case(
+    (
+        "of one that is nearly complete, the last to end is let finish, then it is like any other"
+    ): Case(
         tenant=replace(
             NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)
         ),
@@ -195,7 +198,7 @@ TENANTS = st.builds(
     preemption_class=st.integers(0, 10),
     is_non_preemptible=st.sampled_from([False, False, False, True]),
     is_service=st.booleans(),
-    is_leaving=st.sampled_from([False, False, False, True]),
+    release=st.sampled_from([None, None, None, Release()]),
     lacks_priority_class=st.sampled_from([False, False, False, True]),
     toleration=TOLERATIONS,
     progress=st.builds(WorkProgress, walltime=WALLTIMES),

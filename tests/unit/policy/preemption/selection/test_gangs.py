@@ -198,7 +198,8 @@ CASES = {
         units=1,
     ),
     "who turns out not to be needed is let back": Case(
-        # Nothing but the large gang has room for the second mate, and it leaves room for the first, too.
+        # Nothing but the large gang has room for the second mate, and it leaves room for the first,
+        # too.
         preemptor=replace(a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=8),)),
         scene=a_snapshot(
             a_node_info("a", a_scheduled_pod("single"), of_gang("a1", priority=5), cpu=2),
@@ -380,7 +381,9 @@ def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():
 
 
 def test_a_gang_of_which_one_goes_makes_room_on_all_its_nodes():
-    """Also while the others have not been told: a second gang must not go for the mates of the first one's preemptor."""
+    """Also while the others have not been told: a second gang must not go for the mates of the
+    first one's preemptor.
+    """
     scene = a_snapshot(
         a_node_info("a", of_gang("a1"), cpu=1),
         a_node_info("b", of_gang("b1", is_leaving=True), cpu=1),
@@ -461,7 +464,10 @@ def test_what_protects_a_gang_is_told_of_the_pod_that_it_protects():
 
     assert selection.refusal_for(ONE, scene.nodes["a"].pods[0], scene) == (
         RefusalReason.GANG,
-        "its gang goes as a whole, and a2 of it may not: it is not preemptible: by its class and checkpoint, or by its label",
+        (
+            "its gang is evicted as a unit, and a2 may not be a victim: it is not "
+            "preemptible: by its class and checkpoint, or by its label"
+        ),
         None,
     )
 
@@ -489,7 +495,9 @@ def test_budgets_of_a_gangs_pods_elsewhere_count():
 
 @pytest.mark.parametrize("uid", ["", "stranger"])
 def test_those_who_go_for_nobody_of_the_gang_do_not_count(uid: str):
-    """Whoever deletes or marks small pods of his own where one of a gang is to run would have the rest of it take nobody."""
+    """Whoever deletes or marks small pods of his own where one of a gang is to run would have the
+    rest of it take nobody.
+    """
     scene = a_snapshot(full("a"), a_node_info("b", *going_for(uid), **FOR_A_MATE))
 
     preemptor = a_gang_of(
@@ -557,7 +565,7 @@ def test_they_are_not_let_back_for_a_gang_either():
 
 
 def test_a_native_gangs_pods_on_other_nodes_are_proposed_as_well_and_have_not_left():
-    """kube-scheduler 1.37 names all of a PodGroup that is disrupted as a whole, on whatever node."""
+    """kube-scheduler 1.37 names all pods of a PodGroup disrupted as a whole, on any node."""
     near, far = of_gang("near", anti_affinity=ALL_PODS), of_gang("far")
     built = (
         a_snapshot(a_node_info("a", near, cpu=1), a_node_info("b", far, cpu=1))
@@ -614,7 +622,7 @@ def of_many_kinds(kinds: int) -> Preemptor:
 
 @pytest.mark.parametrize(("kinds", "is_placed"), [(8, True), (9, False), (40, False)])
 def test_a_gang_of_too_many_kinds_takes_nobody(kinds: int, is_placed: bool):  # noqa: FBT001
-    """All nodes are looked at for each kind. Without this, one gang would hold up all preemption."""
+    """Each kind is evaluated on all nodes. Without this, one gang would hold up all preemption."""
     found = decided(of_many_kinds(kinds), a_snapshot(full("a"), full("b")), ["a"])
 
     assert (found.best is not None) == is_placed

@@ -1,4 +1,6 @@
-"""What holds of every decision, whatever the cluster: laws on random scenes, with gangs on both sides."""
+"""What holds of every decision, whatever the cluster: laws on random scenes, with gangs on both
+sides.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -159,7 +161,8 @@ def staying(
 
 
 def is_going(pod: ScheduledPod) -> bool:
-    return pod.is_leaving and not (pod.is_held_by_budget and pod.release_expected_at != NOW)
+    release = pod.release
+    return release is not None and not (release.is_held_by_budget and release.expected_at != NOW)
 
 
 def goes(
@@ -172,7 +175,10 @@ def goes(
         assert pod.gang is not None
         going = [member for member in members_of(scene.gangs[pod.gang]) if member.is_leaving]
     return any(
-        found.release_expected_at == NOW and (found.notified or not is_told) for found in going
+        found.release is not None
+        and found.release.expected_at == NOW
+        and (found.release.notified or not is_told)
+        for found in going
     )
 
 
@@ -228,7 +234,11 @@ def goes_whole(group: GangInfo) -> bool:
 
 
 def members_of(group: GangInfo) -> list[ScheduledPod]:
-    return [member for member in group.members if not member.is_only_deleted]
+    return [
+        member
+        for member in group.members
+        if member.release is None or not member.release.is_only_deleted
+    ]
 
 
 @given(preemptors(), scenes())

@@ -163,22 +163,43 @@ def test_ports_of_the_node(
 ONE = a_pod_demand(ports=port(80))
 ON_80 = a_scheduled_pod("web", priority=9, cpu=0, ports=port(80))
 GOES = {
-    "who has the port goes, whoever else might": (ONE, a_node_info("n", ON_80, a_scheduled_pod("low"), cpu=9), ["web"]),
-    "who makes a place among the pods": (a_pod_demand(cpu=0), a_node_info("n", a_scheduled_pod("low"), cpu=9, pods=1), ["low"]),
+    ("who has the port goes, whoever else might"): (
+        ONE,
+        a_node_info("n", ON_80, a_scheduled_pod("low"), cpu=9),
+        ["web"],
+    ),
+    "who makes a place among the pods": (
+        a_pod_demand(cpu=0),
+        a_node_info("n", a_scheduled_pod("low"), cpu=9, pods=1),
+        ["low"],
+    ),
     "what the preemptor does not ask for is not looked at": (
         a_pod_demand(amounts={"cpu": 0, "memory": 10**9}),
-        a_node_info("n", a_scheduled_pod("low", amounts={"memory": 10**9}), a_scheduled_pod("big", cpu=99), allocatable={
-            "cpu": 10**9, "memory": 10**9, "pods": 110 * 10**9,
-        }),
+        a_node_info(
+            "n",
+            a_scheduled_pod("low", amounts={"memory": 10**9}),
+            a_scheduled_pod("big", cpu=99),
+            allocatable={
+                "cpu": 10**9,
+                "memory": 10**9,
+                "pods": 110 * 10**9,
+            },
+        ),
         ["low"],
     ),
     "a nominated pod of lower priority is no bar": (
         a_pod_demand(),
-        a_node_info("n", a_scheduled_pod("low"), cpu=1, nominated_pods=(a_pod_demand("other", priority=1),)),
+        a_node_info(
+            "n", a_scheduled_pod("low"), cpu=1, nominated_pods=(a_pod_demand("other", priority=1),)
+        ),
         ["low"],
     ),
-    "nor is the preemptor itself": (a_pod_demand(), a_node_info("n", a_scheduled_pod("low"), cpu=1, nominated_pods=(a_pod_demand(),)), ["low"]),
-}  # fmt: skip
+    "nor is the preemptor itself": (
+        a_pod_demand(),
+        a_node_info("n", a_scheduled_pod("low"), cpu=1, nominated_pods=(a_pod_demand(),)),
+        ["low"],
+    ),
+}
 
 
 @pytest.mark.parametrize(("demand", "room", "want"), GOES.values(), ids=GOES.keys())

@@ -31,6 +31,7 @@ from reprieve_testing.scenes import (
     a_preemptor,
     a_scheduled_pod,
     a_snapshot,
+    with_fields,
 )
 
 ME = a_preemptor(priority=1000)
@@ -75,7 +76,7 @@ def of_class(preemption_class: int) -> Preemptor:
 
 
 def low(**fields: object) -> ScheduledPod:
-    return replace(LOW, **fields)  # type: ignore[arg-type]  # named by these tests
+    return with_fields(LOW, **fields)
 
 
 def tolerating(seconds: int, minimum: int = 5000, *, since: float | None = -60) -> ScheduledPod:
@@ -129,7 +130,7 @@ CASES = {
     "one that is nearly complete is let finish": Case(
         tenant=running(900),
         want=RefusalReason.NEAR_COMPLETION,
-        detail="its walltime ends at 2026-11-21T12:05:00Z: it is let finish",
+        detail="its walltime ends at 2026-11-21T12:05:00Z: it may finish",
     ),
     "a second before that it is not yet": Case(tenant=running(901), want=None),
     "what is over is not nearly complete": Case(tenant=running(600), want=None),
@@ -163,7 +164,10 @@ CASES = {
     "what it tolerates, it tolerates for its time": Case(
         tenant=tolerating(61),
         want=RefusalReason.TOLERATION,
-        detail="its PriorityClass tolerates priorities below 5000, and the preemptor's is 1000, until 2026-11-21T12:00:01Z",
+        detail=(
+            "its PriorityClass tolerates priorities below 5000, and the preemptor's "
+            "is 1000, until 2026-11-21T12:00:01Z"
+        ),
     ),
     "and no longer": Case(tenant=tolerating(60), want=None),
     "or for ever": Case(

@@ -18,6 +18,7 @@ from reprieve_testing.scenes import (
     a_preemptor,
     a_scheduled_pod,
     a_snapshot,
+    with_fields,
 )
 
 ONE = a_preemptor()
@@ -133,7 +134,9 @@ def test_a_gang_that_budgets_hold(ages: tuple[int, int], want: DryRunStatus | No
 
 
 def test_nobody_on_other_nodes_waits_for_a_gang_that_budgets_hold_because_one_of_it_is_deleted():
-    """The others stay. Without this, whoever deletes his own, one after another, would end preemption for each one's grace."""
+    """The others stay. Without this, whoever deletes his own, one after another, would end
+    preemption for each one's grace.
+    """
     deleted = a_scheduled_pod("deleted", gang=TEAM, **DELETED, release_expected_at=after(CEILING))
     stays = a_scheduled_pod("stays", gang=TEAM, **HELD, release_expected_at=after(-CEILING - 1))
     rooms = (
@@ -192,7 +195,9 @@ def test_what_goes_for_the_preemptors_gang_is_waited_for_on_all_nodes():
 
 
 def test_who_is_marked_for_the_preemptors_gang_is_waited_for_before_the_operator_has_told_it():
-    """And so is the rest of its own gang. Without this, a mate that comes before the operator would be given a second set."""
+    """And so is the rest of its own gang. Without this, a mate that comes before the operator would
+    be given a second set.
+    """
     marked = a_scheduled_pod(
         "marked", gang=TEAM, is_leaving=True, notified=False, release_expected_at=None
     )
@@ -301,11 +306,13 @@ def test_nor_of_one_that_goes_pod_by_pod_and_can_spare_none():
 
 
 def test_whoever_is_asked_to_go_from_a_gang_that_can_spare_none_takes_nobody_with_him():
-    """Whoever marks one of his pods after the other would have all others wait for the rest, which nobody takes."""
+    """Whoever marks one of his pods after the other would have all others wait for the rest, which
+    nobody takes.
+    """
     asked, *rest = (a_scheduled_pod(name, gang=TEAM) for name in ("m0", "m1", "m2"))
     rooms = [
         a_node_info(f"n{number}", one, cpu=1)
-        for number, one in enumerate((replace(asked, **TOLD), *rest))
+        for number, one in enumerate((with_fields(asked, **TOLD), *rest))
     ]
     built = (
         a_snapshot(*rooms, a_node_info("n9", a_scheduled_pod("low"), cpu=1))
@@ -381,18 +388,18 @@ def test_where_only_the_scheduler_knows_and(proposed: set[str], want: DryRunStat
     )
     built = a_snapshot(a_node_info("a", *pods, cpu=6)).build()
 
-    found = selection.decide(ONE, built, ["a"], {"a": proposed}, told_of_room={"a"})
+    found = selection.decide(ONE, built, ["a"], {"a": proposed}, reported_room={"a"})
 
     assert found.node_statuses == {"a": want}
 
 
 def test_where_it_was_told_of_room_and_wants_victims_again_a_scheduler_takes_its_own():
-    """It knows of limits that nobody judges here. Without this, its preemptor would wait for ever."""
+    """It knows limits not evaluated here. Without this, its preemptor would wait for ever."""
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("cheap"), a_scheduled_pod("mounts", priority=5), cpu=4)
     ).build()
 
-    best = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, told_of_room={"a"}).best
+    best = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, reported_room={"a"}).best
 
     assert best is not None
     assert [victim.name for victim in best.victims] == ["mounts"]
@@ -407,14 +414,14 @@ FIRST: dict[str, tuple[set[str], set[str]]] = {
 
 @pytest.mark.parametrize(("proposed", "told"), FIRST.values(), ids=FIRST)
 def test_where_there_is_room_nobody_goes_anywhere_if(proposed: set[str], told: set[str]):
-    """A pod may have ended since the scheduler looked. Without this, somebody would go for nothing."""
+    """A pod may have ended in between. Without this, a victim would be evicted for nothing."""
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("mounts"), cpu=4),
         a_node_info("b", a_scheduled_pod("low"), cpu=1),
     ).build()
 
     found = selection.decide(
-        ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, told_of_room=told
+        ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, reported_room=told
     )
 
     assert found.best is None
@@ -422,12 +429,14 @@ def test_where_there_is_room_nobody_goes_anywhere_if(proposed: set[str], told: s
 
 
 def test_but_not_while_a_mate_is_nominated_elsewhere():
-    """It may be the one that the scheduler has placed here a moment ago: then what goes elsewhere is this one's."""
+    """It may be the one that the scheduler has placed here a moment ago: then what goes elsewhere
+    is this one's.
+    """
     built = a_snapshot(a_node_info("a", a_scheduled_pod("low"), cpu=4)).build()
     preemptor = a_preemptor(gang=MINE, member_nominated_nodes=("b",))
 
     assert selection.decide(
-        preemptor, built, ["a"], {"a": {"low"}}, told_of_room={"a"}
+        preemptor, built, ["a"], {"a": {"low"}}, reported_room={"a"}
     ).node_statuses == {"a": DryRunStatus.HAS_ROOM}
 
 
@@ -441,7 +450,9 @@ def test_where_some_have_left_those_who_are_there_decide():
 
 
 def test_of_a_gang_the_last_waits_for_the_scheduler_to_see_who_has_left():
-    """Without this, its scheduler, which sees the last of the victims a moment longer, would be given a second set elsewhere."""
+    """Without this, its scheduler, which sees the last of the victims a moment longer, would be
+    given a second set elsewhere.
+    """
     built = a_snapshot(
         a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
     ).build()
@@ -462,7 +473,7 @@ def test_so_it_does_where_it_insists_on_another_node():
     proposed = {"a": {"gone"}, "b": {"low"}}
 
     found = selection.decide(
-        a_preemptor(gang=MINE), built, ["a", "b"], proposed, told_of_room={"a", "b"}
+        a_preemptor(gang=MINE), built, ["a", "b"], proposed, reported_room={"a", "b"}
     )
 
     assert found.best is None
@@ -476,7 +487,7 @@ def test_a_node_that_was_told_of_and_is_full_again_is_chosen_on_as_any_other():
     ).build()
 
     found = selection.decide(
-        ONE, built, ["a", "b"], {"a": {"low"}, "b": {"ended"}}, told_of_room={"a"}
+        ONE, built, ["a", "b"], {"a": {"low"}, "b": {"ended"}}, reported_room={"a"}
     )
 
     assert found.node_statuses == {"b": DryRunStatus.HAS_ROOM}
@@ -491,7 +502,7 @@ def test_where_one_nodes_room_is_none_anothers_holds_nobody_up():
         a_snapshot(*rooms).build(),
         ["a", "b"],
         {"a": {"on-a"}, "b": {"on-b"}},
-        told_of_room={"a"},
+        reported_room={"a"},
     )
 
     assert found.best is not None
@@ -503,7 +514,8 @@ def test_who_was_told_to_go_is_waited_for_all_the_same():
     built = a_snapshot(a_node_info("a", a_scheduled_pod("mounts"), cpu=4), going).build()
 
     assert (
-        selection.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, told_of_room={"a"}).best is None
+        selection.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, reported_room={"a"}).best
+        is None
     )
 
 
@@ -538,7 +550,9 @@ def test_nobody_waits_there_who(fields: Mapping[str, Any]):
 
 
 def test_where_one_has_left_and_another_took_its_place_others_go_elsewhere():
-    """A scheduler names many, of whom always some leave. Without this, nobody would go in a large cluster."""
+    """A scheduler names many, of whom always some leave. Without this, nobody would go in a large
+    cluster.
+    """
     full = a_node_info("a", a_scheduled_pod("new", anti_affinity=ALL_PODS), cpu=1)
     built = a_snapshot(full, a_node_info("b", a_scheduled_pod("low"), cpu=1)).build()
 
@@ -553,7 +567,7 @@ def test_such_victims_must_be_possible_ones():
         a_node_info("a", a_scheduled_pod("mounts", is_non_preemptible=True), cpu=4)
     ).build()
 
-    found = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, told_of_room={"a"})
+    found = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, reported_room={"a"})
 
     assert found.node_statuses == {"a": DryRunStatus.PROPOSAL_REJECTED}
 

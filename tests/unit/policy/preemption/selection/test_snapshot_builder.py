@@ -29,6 +29,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     HostPortInfo,
     NodeAffinityTerm,
     Preemptor,
+    Release,
     Requirement,
     ScheduledPod,
     Snapshot,
@@ -316,22 +317,22 @@ TENANTS = {
     ),
     "one being deleted is going, until its grace ends": Case(
         pod=a_pod(deletionTimestamp="2026-11-21T12:00:30Z"),
-        want={"is_leaving": True, "release_expected_at": after(30), "notified": False},
+        want={"is_leaving": True, "release.expected_at": after(30), "release.notified": False},
     ),
     "one that the operator deletes was told": Case(
         pod=a_pod(
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.TERMINATING).build())},
         ),
-        want={"release_expected_at": after(30), "notified": True},
+        want={"release.expected_at": after(30), "release.notified": True},
     ),
     "one that is to be evicted and has not gone is held": Case(
         pod=a_pod(annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))}),
         want={
             "is_leaving": True,
-            "notified": False,
-            "is_held_by_budget": True,
-            "release_expected_at": ENDING.requested_at,
+            "release.notified": False,
+            "release.is_held_by_budget": True,
+            "release.expected_at": ENDING.requested_at,
         },
     ),
     "once it is being deleted it is not, and goes as whatever somebody deletes": Case(
@@ -339,11 +340,15 @@ TENANTS = {
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
         ),
-        want={"release_expected_at": after(30), "notified": False, "is_held_by_budget": False},
+        want={
+            "release.expected_at": after(30),
+            "release.notified": False,
+            "release.is_held_by_budget": False,
+        },
     ),
     "while it saves it is not": Case(
         pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True))}),
-        want={"notified": True, "is_held_by_budget": False},
+        want={"release.notified": True, "release.is_held_by_budget": False},
     ),
     "unless a budget held it before: then since that": Case(
         pod=a_pod(
@@ -351,7 +356,11 @@ TENANTS = {
                 keys.EVICTION: render(replace(HINTED, must_evict=True, held_since=after(-60)))
             }
         ),
-        want={"notified": False, "is_held_by_budget": True, "release_expected_at": after(-60)},
+        want={
+            "release.notified": False,
+            "release.is_held_by_budget": True,
+            "release.expected_at": after(-60),
+        },
     ),
     "one that was taken back stays, whatever held it before": Case(
         pod=a_pod(
@@ -367,36 +376,36 @@ TENANTS = {
                 )
             }
         ),
-        want={"is_leaving": False, "is_held_by_budget": False},
+        want={"release": None},
     ),
     "what is to be deleted is told": Case(
         pod=a_pod(annotations={keys.EVICTION: render(ENDING)}),
-        want={"notified": True, "is_held_by_budget": False},
+        want={"release.notified": True, "release.is_held_by_budget": False},
     ),
     "a mark changes nothing of one that goes": Case(
         pod=a_pod(
             labels={keys.SOFT_EVICTION: "requested"},
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
         ),
-        want={"is_held_by_budget": True, "release_expected_at": ENDING.requested_at},
+        want={"release.is_held_by_budget": True, "release.expected_at": ENDING.requested_at},
     ),
     "one that was spared begins anew": Case(
         pod=a_pod(
             labels={keys.SOFT_EVICTION: "requested"},
             annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.SPARED).build())},
         ),
-        want={"is_leaving": True, "notified": False, "release_expected_at": None},
+        want={"is_leaving": True, "release.notified": False, "release.expected_at": None},
     ),
     "one with our mark is going, nobody knows when": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "requested"}),
-        want={"is_leaving": True, "release_expected_at": None, "notified": False},
+        want={"is_leaving": True, "release.expected_at": None, "release.notified": False},
     ),
     "an unreadable mark asks for nothing": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_leaving": False}
     ),
     "one that is to be evicted is going, nobody knows when": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}),
-        want={"is_leaving": True, "release_expected_at": None},
+        want={"is_leaving": True, "release.expected_at": None},
     ),
     "one with Koordinator's mark is going": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": True}
@@ -411,8 +420,9 @@ TENANTS = {
             ),
             want={
                 "is_leaving": going,
-                "notified": going,
-                "release_expected_at": IN_PHASE.build().requested_at if going else None,
+                "release": Release(expected_at=IN_PHASE.build().requested_at, notified=True)
+                if going
+                else None,
             },
         )
         for phase, going in {
@@ -498,7 +508,10 @@ PREEMPTORS = {
         want={"demand.priority": 9000},
     ),
     "and 0 where it names none": Case(pod=a_pod({"priority": None}), want={"demand.priority": 0}),
-    "in a native group too it preempts by its own: kube-scheduler places none whose pods have another": Case(
+    (
+        "in a native group too it preempts by its own: kube-scheduler places "
+        "none whose pods have another"
+    ): Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
         known={"native": PodGroupInfo(priority=99)},
         want={"demand.priority": 7},

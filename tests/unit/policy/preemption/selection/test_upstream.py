@@ -1,10 +1,13 @@
-"""Victims are chosen by upstream's rule, but for the differences that have a name; `tests/differential` asks upstream itself."""
+"""Victims are chosen by upstream's rule, but for the differences that have a name;
+`tests/differential` asks upstream itself.
+"""
 
 import pytest
 
 from reprieve_testing.builders import NOW
-from reprieve_testing.differential import core, flavours, generator, rule
+from reprieve_testing.differential import core, generator, rule, variations
 from reprieve_testing.differential.difference import WHY, Difference
+from reprieve_testing.differential.examples import EXAMPLES
 from reprieve_testing.differential.published import HIGH, UseCase, use_cases
 from reprieve_testing.differential.scenario import (
     MINIMUM,
@@ -15,10 +18,9 @@ from reprieve_testing.differential.scenario import (
     ScenarioPod,
     ScenarioPriorityClass,
 )
-from reprieve_testing.differential.shown import EXAMPLES
 
 SEED = 2026
-SCENES = [*generator.scenarios(120, SEED), *flavours.variants(12, SEED)]
+SCENES = [*generator.scenarios(120, SEED), *variations.variants(12, SEED)]
 
 
 @pytest.mark.parametrize("case", tuple(use_cases()), ids=lambda case: case.sentence)
@@ -37,7 +39,8 @@ def test_the_core_decides_by_upstreams_rule_and_the_named_differences(scenario: 
 
 @pytest.mark.parametrize(("seconds", "is_taken"), [(599, False), (600, True), (601, True)])
 def test_a_toleration_ends_at_the_very_second(seconds: int, is_taken: bool) -> None:  # noqa: FBT001 - a row of the table
-    # Too fine for schedulers that run, so only here: upstream's `After` is false where both are the same.
+    # Too fine for schedulers that run, so only here: upstream's `After` is false where both are the
+    # same.
     named = ScenarioPriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: "600"})
     node = ScenarioNode(
         name="n0", cpu=1, pods=(ScenarioPod(name="a", priority_class=named, scheduled_ago=seconds),)

@@ -1,4 +1,4 @@
-"""A mapping from a file as what rules judge: a `Resource`, and what is wrong with its form."""
+"""Turns a mapping from a file into the `Resource` that rules check; finds errors of its form."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _ERROR_TYPES = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`")
 _TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
-    "str": "a text",
+    "str": "a string",
     "bool": "true or false",
     "object": "a mapping",
     "array": "a list",
@@ -29,18 +29,18 @@ _TYPE_NAMES = {
 
 
 class ManifestObject(NamedTuple):
-    """One object. `resource` is `None` for a kind without rules, and where the form cannot be read."""
+    """One object. `resource` is `None` for a kind without rules, and if the form is unreadable."""
 
     name: ObjectName
     resource: Resource | None = None
     violations: tuple[Violation, ...] = ()
-    """Of its form."""
+    """Violations of its form."""
     custom_document: dict[str, Any] | None = None
-    """A kind that is not built in, as it was written: the policy, once it is known, may list it (`templateKinds`)."""
+    """The document of a kind that is not built in; the policy's `templateKinds` may list it."""
 
 
 def build(document: dict[str, Any], namespace: str = "") -> ManifestObject:
-    """Return the subject that an object is; `namespace` is where it goes if it names none."""
+    """Return the object of a document; `namespace` applies if the document names none."""
     name = _name_of(document, namespace)
     metadata = document.get("metadata")
     if name.namespace and isinstance(metadata, dict):
@@ -57,18 +57,21 @@ def build(document: dict[str, Any], namespace: str = "") -> ManifestObject:
         return ManifestObject(name, violations=(*violations, _violation(str(error))))
 
 
-def with_pod_templates(subject: ManifestObject, listed: TemplateKinds) -> ManifestObject:
-    """Return the subject; of a kind of another project that is listed, with its pod templates for rules to judge."""
-    document = subject.custom_document
-    paths = listed.paths_of(_group_of(document), subject.name.kind) if document is not None else ()
+def with_pod_templates(item: ManifestObject, listed: TemplateKinds) -> ManifestObject:
+    """Return the object; if the policy lists its kind, with its pod templates as the resource."""
+    document = item.custom_document
+    paths = listed.paths_of(_group_of(document), item.name.kind) if document is not None else ()
     if document is None or not paths:
-        return subject
+        return item
     violations = _repair_metadata(document, paths)
-    return ManifestObject(subject.name, templates.read(document, paths), violations)
+    return ManifestObject(item.name, templates.read(document, paths), violations)
 
 
 def _repair_metadata(document: dict[str, Any], paths: Sequence[str]) -> tuple[Violation, ...]:
-    """Make texts of what is none where a text must be, and return what was wrong: the rest is then judged too."""
+    """Turn labels and annotations that are not strings into strings, and return the violations.
+
+    Without this, one wrong value would hide the findings about the rest of the object.
+    """
     violations = manifest_form.check_form(document, paths)
     for _, metadata in manifest_form.metadata_in(document, paths):
         _stringify_values(metadata)
@@ -90,13 +93,13 @@ def _name_of(document: dict[str, Any], namespace: str) -> ObjectName:
 
 def _stringify_values(metadata: Any) -> None:
     for field in ("labels", "annotations"):
-        held = metadata.get(field)
-        if isinstance(held, dict):
-            # Go reads `null` as an empty text.
+        values = metadata.get(field)
+        if isinstance(values, dict):
+            # Go reads `null` as an empty string.
             metadata[field] = {
-                key: "" if text is None else show(text) for key, text in held.items()
+                key: "" if value is None else show(value) for key, value in values.items()
             }
-        elif held is not None:
+        elif values is not None:
             del metadata[field]
 
 
@@ -104,12 +107,13 @@ def _converted(document: dict[str, Any]) -> Resource:
     try:
         return msgspec.convert(document, Resource)
     except msgspec.ValidationError:
-        # Go reads `null` as absent, anywhere; looking for it in every object would cost more than all its rules.
+        # Go reads `null` as absent everywhere. To remove it from every object first would cost
+        # more than all rules.
         return msgspec.convert(without_nulls(document), Resource)
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a document as if nobody had written `null` anywhere."""
+    """Return a document without the fields that are `null`."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value

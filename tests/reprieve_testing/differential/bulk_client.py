@@ -1,4 +1,4 @@
-"""Thousands of objects made, and one watch read, over a few connections to the API server."""
+"""A client for the API server that creates thousands of objects, and reads one watch."""
 
 import asyncio
 import json
@@ -17,7 +17,9 @@ T = TypeVar("T")
 _AT_ONCE = 24
 _TRIES, _PAUSE_SECONDS = 40, 0.25
 _AGAIN = (403, 429, 500, 503, 504)
-"""403 too: admission learns of a new PriorityClass or ServiceAccount a moment after it was made."""
+"""403 too: admission learns of a new PriorityClass or ServiceAccount a moment after its
+creation.
+"""
 _LONGEST_LINE = 1 << 20
 
 
@@ -32,7 +34,8 @@ class BulkClient:
     async def connect(cls, cluster: Cluster) -> AsyncIterator[Self]:
         """Connect as the administrator."""
         trust = ssl.create_default_context(cafile=cluster.ca_file)
-        # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
+        # The API server's self-signed certificate lacks extensions that Python 3.13 began to
+        # require.
         trust.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
         headers = {"Authorization": f"Bearer {cluster.token(ADMIN)}"}
         connector = aiohttp.TCPConnector(limit=_AT_ONCE + 1, ssl=trust)
@@ -47,7 +50,7 @@ class BulkClient:
             yield cls(session)
 
     async def for_each(self, items: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
-        """Do something with each item, a number of them at once."""
+        """Call `do` with each item, several at once."""
         left = iter(items)
 
         async def work() -> None:
@@ -59,18 +62,18 @@ class BulkClient:
                 group.create_task(work())
 
     async def create(self, path: str, document: Json, *, with_status: bool = False) -> None:
-        """Create an object, and write its status, which a creation drops."""
+        """Create an object, and write its status, which a creation ignores."""
         await self._send("POST", path, document)
         if with_status:
             name = document["metadata"]["name"]
             await self._send("PATCH", f"{path}/{name}/status", {"status": document["status"]})
 
     async def delete(self, path: str) -> None:
-        """Delete an object, with the grace that it asks for itself."""
+        """Delete an object, with its own grace period."""
         await self._send("DELETE", path)
 
     async def watch(self, path: str) -> AsyncGenerator[Json, None]:
-        """Yield what is there, then what changes."""
+        """Yield the existing objects, then each change."""
         async with self._session.get(f"{path}&watch=1") as response:
             assert response.status == 200, await response.text()
             async for line in response.content:

@@ -1,4 +1,4 @@
-"""For each difference the smallest scenario that shows it: what upstream's plugin does there, and what Reprieve does."""
+"""For each difference the smallest scenario that shows it, with both outcomes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def _pod(name: str, age: int, **fields: object) -> ScenarioPod:
 def _scenario(
     difference: Difference, *nodes: tuple[ScenarioPod, ...], cpu: int = 1, **fields: object
 ) -> Scenario:
-    """Return full nodes, and a preemptor of higher priority than all on them."""
+    """Return full nodes, and a preemptor with a higher priority than all their pods."""
     preemptor = ScenarioPod(**{"name": "preemptor", "priority_class": HIGH, "cpu": cpu} | fields)  # type: ignore[arg-type]  # by their names
     full = (
         ScenarioNode(name=f"n{number}", cpu=sum(pod.cpu for pod in pods), pods=pods)
@@ -61,7 +61,8 @@ EXAMPLES: Mapping[Difference, DifferenceExample] = {
     Difference.MOST_VICTIMS: DifferenceExample(
         _scenario(Difference.MOST_VICTIMS, _FOUR, cpu=4), _outcome("a", "b", "c", "d"), NOTHING
     ),
-    # b goes: there will be room for one. Upstream takes whoever started last, who is not going.
+    # b is terminating and frees room for one pod. Upstream takes the pod that started last and is
+    # not terminating.
     Difference.GOING: DifferenceExample(
         _scenario(Difference.GOING, (_pod("a", 1000), _pod("b", 2000, is_terminating=True))),
         _outcome("a"),
@@ -101,7 +102,7 @@ EXAMPLES: Mapping[Difference, DifferenceExample] = {
         _outcome("a"),
         _outcome("b"),
     ),
-    # All of the gang would go for one pod; b goes alone.
+    # All of the gang would be evicted for one pod; b is a single victim.
     Difference.GANG: DifferenceExample(
         _scenario(
             Difference.GANG,

@@ -4,8 +4,8 @@ from http import HTTPStatus
 
 import pytest
 
-from reprieve_agent import exchange, mailbox, main
-from reprieve_agent.exchange import HttpRequest, HttpResponse
+from reprieve_agent import http_message, main, request_files
+from reprieve_agent.http_message import HttpRequest, HttpResponse
 from reprieve_policy.checkpointing import agent, checkpoint_plan, contract
 
 POST = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n"
@@ -13,7 +13,7 @@ POST = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n"
 REQUESTS = {
     "a GET": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", HttpRequest("GET", b"")),
     "a GET of an old client": (b"GET / HTTP/1.0\r\n\r\n", HttpRequest("GET", b"")),
-    "a GET with a body, which nobody reads": (
+    "a GET with a body, which is ignored": (
         b"GET / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx",
         HttpRequest("GET", b""),
     ),
@@ -69,17 +69,17 @@ REFUSED = {
 
 @pytest.mark.parametrize(("received", "want"), REQUESTS.values(), ids=REQUESTS)
 def test_a_valid_request_is_parsed(received: bytes, want: HttpRequest) -> None:
-    assert exchange.parse(received) == want
+    assert http_message.parse(received) == want
 
 
 @pytest.mark.parametrize("received", UNFINISHED)
 def test_an_incomplete_request_is_waited_for(received: bytes) -> None:
-    assert exchange.parse(received) is None
+    assert http_message.parse(received) is None
 
 
 @pytest.mark.parametrize(("received", "status"), REFUSED.values(), ids=REFUSED)
 def test_an_invalid_request_gets_an_error(received: bytes, status: HTTPStatus) -> None:
-    refusal = exchange.parse(received)
+    refusal = http_message.parse(received)
     assert isinstance(refusal, HttpResponse)
     assert refusal.status is status
 
@@ -101,5 +101,5 @@ def test_the_error_for_a_wrong_method_lists_the_allowed_ones() -> None:
 
 def test_the_agent_has_the_port_the_names_and_the_sizes_of_the_contract() -> None:
     assert main.PORT == agent.PORT
-    assert mailbox.MAX_ANSWER == contract.MAX_ANSWER
+    assert request_files.MAX_ANSWER == contract.MAX_ANSWER
     assert "|".join(main.SIGNALS) == checkpoint_plan._SIGNAL

@@ -1,7 +1,7 @@
-"""Whether an operator is there, by what is seen of its Lease: no clock is compared with another machine's."""
+"""Whether an operator is live, by its Lease: clocks of two machines are never compared."""
 
 from reprieve_runtime.lease import Lease, LeaseSpec
-from reprieve_webhooks.facts.operator_liveness import OperatorLiveness
+from reprieve_webhooks.facts.gate_facts import OperatorLiveness
 
 
 class Watched:
@@ -21,17 +21,19 @@ class Watched:
         return self.presence.has_leader
 
 
-def test_without_a_lease_nobody_is_there() -> None:
+def test_without_a_lease_no_operator_is_live() -> None:
     assert not Watched().is_fresh
 
 
-def test_a_lease_that_was_there_before_us_says_nothing_until_it_is_renewed() -> None:
+def test_a_lease_from_before_the_start_shows_nothing_until_it_is_renewed() -> None:
     watched = Watched().see("2026-11-21T12:00:00Z")
     assert not watched.is_fresh
     assert watched.see("2026-11-21T12:00:02Z").is_fresh
 
 
-def test_whatever_the_other_machines_clock_says_a_renewal_counts_from_when_it_is_seen() -> None:
+def test_a_renewal_counts_from_when_it_is_observed_whatever_the_other_machines_clock_shows() -> (
+    None
+):
     watched = Watched().see("1999-01-01T00:00:00Z").see("1999-01-01T00:00:02Z")
     assert watched.is_fresh
     watched.now += 14.9
@@ -40,21 +42,19 @@ def test_whatever_the_other_machines_clock_says_a_renewal_counts_from_when_it_is
     assert not watched.is_fresh
 
 
-def test_a_list_made_anew_brings_no_renewal() -> None:
+def test_a_new_list_is_no_renewal() -> None:
     watched = Watched().see("1").see("2")
     watched.now += 20
     assert not watched.see("2").is_fresh
     assert watched.see("3").is_fresh
 
 
-def test_one_that_is_given_back_is_over_at_once() -> None:
+def test_a_released_lease_expires_at_once() -> None:
     assert not Watched().see("1").see("2").see("3", holder="", seconds=1).is_fresh
     assert not Watched().see("1").see("2").see("3", holder=None).is_fresh
 
 
-def test_for_how_long_nobody_was_there_counts_from_when_the_last_one_was_or_from_our_start() -> (
-    None
-):
+def test_the_time_without_a_leader_counts_from_the_last_leader_or_from_the_start() -> None:
     watched = Watched()
     watched.now += 5
     assert watched.see("1").presence.seconds_without_leader == 5
@@ -66,13 +66,13 @@ def test_for_how_long_nobody_was_there_counts_from_when_the_last_one_was_or_from
     assert watched.see("4", holder="").presence.seconds_without_leader == 3
 
 
-def test_one_that_is_deleted_is_over_at_once() -> None:
+def test_a_deleted_lease_expires_at_once() -> None:
     watched = Watched().see("1").see("2")
     watched.presence.observe_deletion(("reprieve-system", "reprieve-operator"))
     assert not watched.is_fresh
 
 
-def test_a_lease_without_a_duration_is_none_and_a_long_one_ends_after_a_minute() -> None:
+def test_a_lease_without_a_duration_does_not_count_and_a_long_one_expires_after_a_minute() -> None:
     assert not Watched().see("1").see("2", seconds=None).is_fresh
     watched = Watched().see("1").see("2", seconds=2**31)
     watched.now += 61

@@ -1,7 +1,7 @@
-"""Victims that follow a script: what each workload says in which phase, and what somebody else does to its pod.
+"""Victims with a script: the workload's answer in each phase, and foreign changes of its pod.
 
-All workloads are one HTTP server on every address of this machine, told apart by their paths. What they heard and said
-is written down.
+All workloads are one HTTP server on every address of this machine, distinguished by their paths.
+The server records what they received and answered.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,10 +26,12 @@ Json = Any
 When = Literal["before", "after"]
 
 HELD = "example.com/held"
-"""A finalizer of somebody else's: what was deleted by others can still be written to."""
+"""A foreign finalizer: a pod that was deleted by others can still be written to."""
 
 _IMPRECISION = 2
-"""Seconds. An operator whose clock was stepped goes by the API server's `Date`, which has whole ones: it may be one behind."""
+"""Seconds. An operator whose clock was stepped uses the API server's `Date`, in whole seconds:
+it may be one second behind.
+"""
 
 
 def utc_now() -> datetime:
@@ -46,7 +48,7 @@ class KillPoint:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Just before, or just after, a write took effect."""
+    """A kill just before, or just after, a write takes effect."""
 
     point: KillPoint
     when: When
@@ -67,31 +69,35 @@ class ScriptedVictim:
     """For the operator's polls and a busy machine; the time without an operator counts extra."""
     has_hint: bool = True
     hint: str = ""
-    """Where its workload is no actor's."""
+    """The hint's address, if `WorkloadServer` does not serve this workload."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     has_owner: bool = False
     walltime: int | None = None
     partner: "ScriptedVictim | None" = None
-    """A pod of the same gang, reached when this one is marked."""
+    """A pod of the same gang; this pod's mark reaches it."""
     waits_for_partner: bool = False
-    """It says nothing before that one was reached: whether it is, is then not chance."""
+    """The workload answers nothing until the mark has reached the partner. Without this, chance
+    would decide whether it does.
+    """
     trigger_phase: Phase = Phase.REQUESTED
-    """Once it is there, what follows happens."""
+    """The trigger acts once the victim is in this phase."""
     trigger: Trigger = field(default_factory=Trigger)
     acts_before_first_state: bool = False
-    """What somebody does to its pod is done as its first state is about to be written, which is then refused."""
+    """The trigger's action happens as the first state is about to be written; that write is then
+    refused.
+    """
     uid: str = ""
     phase: Phase = Phase.REQUESTED
     heard_eviction_id: str | None = None
     attempt: int = 0
-    """What the operator has written down last."""
+    """The attempt in the last state that the operator wrote."""
     attempt_heard: int = 0
     marked_at: datetime | None = None
     ended_at: datetime | None = None
     is_over: bool = False
 
     def as_victim(self, pod: str) -> VictimExpectation:
-        """Return what it may expect."""
+        """Return the victim's expectations."""
         assert self.marked_at is not None, f"{self.name} was never marked"
         longest = 2 * self.seconds + edges.DEFERRAL + self.slack_seconds + (self.walltime or 0)
         return VictimExpectation(
@@ -110,12 +116,12 @@ class ScriptedVictim:
 
     @property
     def is_preempted(self) -> bool:
-        """True where a scheduler marks it."""
+        """True if a scheduler marks it."""
         return self.walltime is not None or not self.trigger.is_preemptible
 
     @property
     def answer(self) -> Json:
-        """What it says by now; `None`: nothing."""
+        """The workload's current answer; `None`: no answer."""
         is_early = (
             self.waits_for_partner
             and self.partner is not None
@@ -125,7 +131,7 @@ class ScriptedVictim:
 
     @property
     def is_about_to_be_hinted(self) -> bool:
-        """True between what is written of an attempt, and the hint."""
+        """True between the write of an attempt and its hint."""
         return (
             self.phase in AWAITING_WORKLOAD
             and self.attempt > self.attempt_heard
@@ -133,7 +139,7 @@ class ScriptedVictim:
         )
 
     def observe_state(self, state: Eviction) -> PodAction | None:
-        """Take in what the operator has written; return what somebody does now."""
+        """Record a state that the operator wrote; return the action on the pod that follows it."""
         is_new = state.phase is not self.phase
         self.phase, self.attempt = state.phase, state.attempt
         if state.phase is not self.trigger_phase:
@@ -146,14 +152,14 @@ class ScriptedVictim:
         return self.trigger.action
 
     def finish_soon(self) -> None:
-        """Say that it has saved: what the test wanted of it has happened."""
+        """Let the workload answer that it has saved: the test has seen what it wanted."""
         self.scripted_answer = edges.SAVED
         if self.partner is not None:
             self.partner.finish_soon()
 
 
 def victim_for_edge(edge: Edge, point: KillPoint, when: When, name: str) -> ScriptedVictim:
-    """Return the victim whose life goes through an edge, and loses its operator at a point of it."""
+    """Return a victim whose life includes an edge and whose operator is killed at a point of it."""
     way, event = edges.PHASE_SETUPS[edge.phase], edges.TRIGGERS[edge.observation]
     kills = [Kill(point, when)]
     if event.after_a_lost_hint:
@@ -177,13 +183,16 @@ def victim_for_edge(edge: Edge, point: KillPoint, when: When, name: str) -> Scri
 
 
 def partner_of(name: str, event: Trigger) -> ScriptedVictim:
-    """Return who goes with a pod of that name, and stays where that one's mark is taken back."""
+    """Return the partner of a pod; it stays if the pod's mark is removed."""
     taken_back = Trigger(action=PodAction.UNMARK) if event.action is PodAction.UNMARK else Trigger()
     return ScriptedVictim(f"{name}-partner", scripted_answer=edges.SAVING, trigger=taken_back)
 
 
 def mixed_victims(prefix: str, count: int) -> list[ScriptedVictim]:
-    """Return victims as they are met: some want no notice, some save at once, some need long, some never answer."""
+    """Return a usual mixture of victims.
+
+    Some want no notice, some save at once, some need long, some never answer.
+    """
     kinds: tuple[Callable[[str], ScriptedVictim], ...] = (
         lambda name: ScriptedVictim(name, has_hint=False),
         lambda name: ScriptedVictim(name, scripted_answer=edges.SAVED),
@@ -194,7 +203,10 @@ def mixed_victims(prefix: str, count: int) -> list[ScriptedVictim]:
 
 
 def lost_at(edge: Edge, name: str) -> ScriptedVictim:
-    """Return the victim whose object is gone at once when its phase is written, and its operator before it can see that."""
+    """Return a victim whose object disappears as soon as its phase is written.
+
+    Its operator is killed before it can see that.
+    """
     in_phase = KillPoint(
         str(edge),
         lambda _, call: (state := state_in(call)) is not None and state.phase is edge.phase,
@@ -203,7 +215,10 @@ def lost_at(edge: Edge, name: str) -> ScriptedVictim:
 
 
 def unseen_at(edge: Edge, when: When, name: str) -> ScriptedVictim:
-    """Return the victim that is none any more when its first state is written, and its operator before it can see that."""
+    """Return a pod that stops being a victim as its first state is written.
+
+    Its operator is killed before it can see that.
+    """
     first = KillPoint(
         str(edge), lambda actor, call: state_in(call) is not None and actor.phase is Phase.REQUESTED
     )
@@ -237,7 +252,7 @@ def is_deletion(call: ProxiedCall) -> bool:
 
 
 def state_in(call: ProxiedCall) -> Eviction | None:
-    """Return the state that a call writes."""
+    """Return the state that a call writes, or `None`."""
     if call.method != "PATCH" or "/pods/" not in call.path:
         return None
     text = (call.body["metadata"].get("annotations") or {}).get(keys.EVICTION)
@@ -251,13 +266,13 @@ def _removes_finalizer(call: ProxiedCall) -> bool:
 
 
 class WorkloadServer:
-    """The server behind all actors' hints."""
+    """The HTTP server of all scripted workloads."""
 
     def __init__(self) -> None:
         self.hints: list[Hint] = []
         self.answers: list[WorkloadAnswer] = []
         self.cancelled: list[str] = []
-        """Ids of requests that were taken back."""
+        """The ids of cancelled requests."""
         self.actors: dict[str, ScriptedVictim] = {}
         self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
 
@@ -274,7 +289,7 @@ class WorkloadServer:
         return f"http://:{self._runner.addresses[0][1]}/{name}"
 
     async def is_cancelled(self, actor: ScriptedVictim) -> bool:
-        """True where an actor was told that it may stay after all."""
+        """True if a workload was notified that its pod stays after all."""
         return actor.heard_eviction_id in self.cancelled
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -304,7 +319,8 @@ class WorkloadServer:
         if actor.answer is not None:
             return self._record_answer(actor)
         if request.transport is not None:
-            request.transport.abort()  # It has heard, and ends before it can say so.
+            # The workload has received the hint, and ends before it can answer.
+            request.transport.abort()
         return web.Response(status=500)
 
     def _record_answer(self, actor: ScriptedVictim) -> web.Response:

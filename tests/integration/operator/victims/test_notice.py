@@ -1,8 +1,7 @@
-"""That a workload saves is written down later in a burst, and not much later."""
+"""In a burst, the write that says that a workload saves is postponed, for a short time."""
 
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -10,10 +9,10 @@ from reprieve_operator.checkpointing import delivery
 from reprieve_operator.checkpointing.delivery import DeliveryState
 from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_operator.clock import Clock
-from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.context import Tools
-from reprieve_operator.victims.gang_registry import GangRegistry
-from reprieve_operator.victims.reconciler import VictimReconciler, VictimRef
+from reprieve_operator.cluster.event_recorder import EventRecorder
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.victims.checkpoint_session import CheckpointSession
+from reprieve_operator.victims.notice import Notice
 from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
@@ -30,52 +29,53 @@ SAVED = CheckpointAnswer(state=AnswerState.SAVED, eviction_id=HINTED.eviction_id
 
 @dataclass
 class World:
-    """How busy it is, and when."""
+    """Whether the API server is busy, and the time."""
 
-    are_many: bool = True
+    is_busy: bool = True
     seconds: float = 100.0
 
-    def keeper(self) -> VictimReconciler:
-        clock = Clock(monotonic=lambda: self.seconds)
-        tools: Any = SimpleNamespace(
-            clock=clock, effects=self, settings=OperatorSettings(identity="a"), lines=None
-        )
-        return VictimReconciler(
-            VictimRef("team", "train", "uid"), cast("Tools", tools), cast("GangRegistry", None)
+    def notice(self) -> Notice:
+        return Notice(
+            cast("CheckpointSession", None),
+            cast("Writes", self),
+            cast("EventRecorder", None),
+            Clock(monotonic=lambda: self.seconds),
+            holds_victims=False,
+            on_pod_update=lambda _: None,
         )
 
 
-def puts_off(keeper: VictimReconciler, answer: CheckpointAnswer) -> bool:
+def is_postponed(notice: Notice, answer: CheckpointAnswer) -> bool:
     decision = machine.decide(
         HINTED, machine.ObservedVictim(answer=answer), PLAN, PolicySettings(), after(10)
     )
-    return keeper._is_postponed(decision, answer)
+    return notice.is_postponed(decision, answer)
 
 
-def test_in_a_burst_it_is_put_off_until_the_burst_is_over() -> None:
+def test_the_write_is_postponed_until_the_burst_is_over() -> None:
     world = World()
-    keeper = world.keeper()
-    assert puts_off(keeper, SAVING)
-    world.are_many = False
-    assert not puts_off(keeper, SAVING)
+    notice = world.notice()
+    assert is_postponed(notice, SAVING)
+    world.is_busy = False
+    assert not is_postponed(notice, SAVING)
 
 
-def test_a_burst_that_does_not_end_puts_it_off_for_a_while_only() -> None:
+def test_the_write_is_postponed_for_a_short_time_only() -> None:
     world = World()
-    keeper = world.keeper()
-    assert puts_off(keeper, SAVING)
+    notice = world.notice()
+    assert is_postponed(notice, SAVING)
     world.seconds += 14.0
-    assert puts_off(keeper, SAVING)
+    assert is_postponed(notice, SAVING)
     world.seconds += 2.0
-    assert not puts_off(keeper, SAVING)
+    assert not is_postponed(notice, SAVING)
 
 
-def test_what_somebody_waits_for_is_never_put_off() -> None:
-    assert not puts_off(World().keeper(), SAVED)
+def test_a_write_that_ends_the_wait_is_never_postponed() -> None:
+    assert not is_postponed(World().notice(), SAVED)
 
 
 @pytest.mark.parametrize("heard", [ReplyKind.ANSWER, ReplyKind.OUTCOME_UNKNOWN])
-def test_who_finds_a_hint_that_is_not_written_down_as_answered_asks_and_does_not_tell_again(
+def test_the_next_operator_polls_and_does_not_repeat_a_hint_whose_answer_was_not_written(
     heard: ReplyKind,
 ) -> None:
     """The operator was killed between the answer and its write."""

@@ -1,4 +1,4 @@
-"""Workloads that do harm with what they answer, each under a path of its own; they take every connection there is."""
+"""Workloads with harmful answers, each under a path of its own; they accept every connection."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ async def _never_close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def _drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Send a header that never ends, byte by byte: each is a sign of life."""
+    """Send a header that never ends, byte by byte: each byte shows life."""
     writer.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
     while True:
         writer.write(b"x")
@@ -32,7 +32,7 @@ async def _stream(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
 
 
 async def _announce(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say for ever that there will be a response."""
+    """Announce a response without end."""
     while True:
         writer.write(b"HTTP/1.1 102 Processing\r\n\r\n" * 2500)
         await writer.drain()
@@ -65,7 +65,7 @@ def _say(writer: asyncio.StreamWriter, body: bytes) -> None:
 
 @contextlib.contextmanager
 def _aborting(writer: asyncio.StreamWriter) -> Iterator[None]:
-    """Leave nothing behind, however the block ends: nobody waits for the rest of a gibibyte."""
+    """Abort the connection at the end of the block: the rest of a gibibyte is not awaited."""
     try:
         yield
     finally:
@@ -88,7 +88,7 @@ REDIRECTS = "redirects"
 
 
 class HostileWorkloads:
-    """One server for all; `reached` counts who followed where it was led."""
+    """One server for all; `reached` counts the callers that followed a redirect."""
 
     def __init__(self) -> None:
         self.reached = 0
@@ -103,11 +103,11 @@ class HostileWorkloads:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # Transports close in the loop's next turn.
+        # Transports close in the loop's next iteration.
         await asyncio.sleep(0)
 
     def hint(self, behaviour: str) -> str:
-        """Return the annotation of a pod whose workload behaves like this."""
+        """Return the annotation of a pod with this behaviour of its workload."""
         return f"http://:{self._port}/{behaviour}"
 
     @property

@@ -1,4 +1,6 @@
-"""Scenarios whose pods say what upstream's plugin doesn't know: one key each, sprinkled over a scenario from the generator."""
+"""Scenarios whose pods use what upstream's plugin does not know: one key each, over generated
+scenarios.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,22 +25,22 @@ _Change = Callable[[Random, ScenarioPod, Scenario], ScenarioPod]
 
 
 def variants(each: int, seed: int) -> list[Scenario]:
-    """Return so many scenarios of each flavour."""
+    """Return `each` scenarios of every variation."""
     plain = iter(generator.scenarios(each * len(_VARIATIONS), seed))
     return [
-        flavour(
+        variation(
             Random(f"{seed}/{difference}/{number}"),
             replace(next(plain), name=f"{difference}-{number}"),
         )
-        for difference, flavour in _VARIATIONS.items()
+        for difference, variation in _VARIATIONS.items()
         for number in range(each)
     ]
 
 
 def _for_each_pod(change: _Change) -> Callable[[Random, Scenario], Scenario]:
-    """Return a flavour that changes each pod by itself, the preemptor too."""
+    """Return a variation that changes each pod by itself, the preemptor too."""
 
-    def flavour(random: Random, scenario: Scenario) -> Scenario:
+    def variation(random: Random, scenario: Scenario) -> Scenario:
         nodes = [
             replace(node, pods=tuple(change(random, pod, scenario) for pod in node.pods))
             for node in scenario.nodes
@@ -47,11 +49,11 @@ def _for_each_pod(change: _Change) -> Callable[[Random, Scenario], Scenario]:
             scenario, nodes=tuple(nodes), preemptor=change(random, scenario.preemptor, scenario)
         )
 
-    return flavour
+    return variation
 
 
 def _labelled(key: str, *values: str | None) -> _Change:
-    """Return a change that labels a pod with one of these, or not at all."""
+    """Return a change that labels a pod with one of these values, or not at all."""
 
     def change(random: Random, pod: ScenarioPod, _scene: Scenario) -> ScenarioPod:
         value = random.choice(values)
@@ -71,15 +73,20 @@ def _in_gangs(random: Random, pod: ScenarioPod, scenario: Scenario) -> ScenarioP
 
 
 def _defended(random: Random, pod: ScenarioPod, scenario: Scenario) -> ScenarioPod:
-    mine = scenario.preemptor.priority
+    priority = scenario.preemptor.priority
     if pod.name == scenario.preemptor.name or random.random() < 0.5:
         return pod
-    value = min(random.choice((mine - 1, mine, mine + 1, pod.priority, pod.priority - 5)), 10**9)
+    value = min(
+        random.choice((priority - 1, priority, priority + 1, pod.priority, pod.priority - 5)), 10**9
+    )
     return replace(pod, defended_as=ScenarioPriorityClass(value=value))
 
 
 def _alike(random: Random, scenario: Scenario) -> Scenario:
-    """Make nodes that differ in nothing but what it costs to make room, and since when: upstream finds them equal."""
+    """Make nodes that differ only in the cost of their pods, and in their start times.
+
+    Upstream finds such nodes equal.
+    """
     names, ages = count(), iter(random.sample(range(600, 100_000), 40))
     first = scenario.nodes[0]
 

@@ -1,4 +1,6 @@
-"""The cluster as the tests of chaos use it: many pods at once, as an administrator, through one quick connection."""
+"""The cluster of the chaos tests: many pods at once, as an administrator, over one fast
+connection.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -21,7 +23,7 @@ _SYNCED = "example.com/synced"
 _ENDED = ("Succeeded", "Failed")
 _LEASE = object_path("leases", OPERATOR_NAMESPACE, "reprieve-operator")
 BY_A_BUDGET = {"example.com/held": "by-a-budget"}
-"""Labels of pods that `Stage.hold` keeps from being evicted."""
+"""Labels of pods that `ChaosNamespace.hold` keeps from being evicted."""
 
 
 class ChaosNamespace:
@@ -35,7 +37,7 @@ class ChaosNamespace:
         self._calls = asyncio.Semaphore(_AT_ONCE)
 
     async def create_pods(self, pods: Iterable[Json]) -> dict[str, Json]:
-        """Create pods and return them by name, as they are once all run."""
+        """Create pods; return them by name once all run."""
         wanted = {pod["metadata"]["name"] for pod in pods}
         await all_of(self._create(pod) for pod in pods)
 
@@ -47,13 +49,13 @@ class ChaosNamespace:
         return await until(f"{len(wanted)} pods run", find, 120)
 
     async def create_owner(self, name: str) -> Json:
-        """Create a Job that no controller works for, and return a reference to it."""
+        """Create a Job that no controller works on; return a reference to it."""
         pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
         document = {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": name},
-            "spec": {"managedBy": "example.com/nobody", "template": {"spec": pod}},
+            "spec": {"managedBy": "example.com/no-controller", "template": {"spec": pod}},
         }
         job = await self._call(self._api.post(self._path("jobs"), document, dict))
         reference = {
@@ -65,7 +67,7 @@ class ChaosNamespace:
         return reference | {"controller": True}
 
     async def orphan(self, name: str) -> None:
-        """Delete a Job, and leave its pods."""
+        """Delete a Job, and keep its pods."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Orphan"}
         await self._call(self._api.delete(self._path("jobs", name), options))
 
@@ -81,7 +83,9 @@ class ChaosNamespace:
         await self.patch(name, {"metadata": {"labels": {keys.SOFT_EVICTION: "requested"}}})
 
     async def preempt(self, name: str) -> None:
-        """Mark a pod as Koordinator's scheduler does; the label is what a webhook would add."""
+        """Mark a pod as Koordinator's scheduler does; the label is the one that a webhook would
+        add.
+        """
         metadata = {
             "labels": {keys.SOFT_EVICTION: mark.MARKED},
             "annotations": {keys.KOORDINATOR_SOFT_EVICTION: "true"},
@@ -93,7 +97,7 @@ class ChaosNamespace:
         await self.patch(name, {"metadata": {"labels": {keys.SOFT_EVICTION: mark.EVICT}}})
 
     async def hold(self) -> None:
-        """Have a budget allow no eviction, ever."""
+        """Create a budget that never allows an eviction."""
         spec = {"minAvailable": 1000, "selector": {"matchLabels": BY_A_BUDGET}}
         document = {
             "apiVersion": "policy/v1",
@@ -104,7 +108,7 @@ class ChaosNamespace:
         await self._call(self._api.post(self._path("poddisruptionbudgets"), document, dict))
 
     async def unmark(self, name: str) -> None:
-        """Take back whatever asks for the pod."""
+        """Remove every mark of the pod."""
         metadata = {
             "labels": {keys.SOFT_EVICTION: None},
             "annotations": {keys.KOORDINATOR_SOFT_EVICTION: None},
@@ -117,14 +121,16 @@ class ChaosNamespace:
         )
 
     async def force_delete(self, name: str) -> None:
-        """Have the object gone at once, whoever holds it, as an administrator does who will not wait."""
+        """Remove the object at once, with all its finalizers, as an impatient administrator
+        does.
+        """
         await self.patch(name, {"metadata": {"finalizers": None}})
         await self._gone_is_fine(
             self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 0})
         )
 
     async def finish_containers(self, name: str) -> None:
-        """Let the pod's containers have ended, as a kubelet says it."""
+        """Report the pod's containers as ended, as a kubelet does."""
         ended = {"exitCode": 0, "reason": "Completed", "startedAt": None, "finishedAt": None}
         container = {
             "name": "main",
@@ -140,10 +146,12 @@ class ChaosNamespace:
         await self.patch(name, {"status": status}, "status")
 
     async def sync_kubelets(self) -> None:
-        """Have kwok look again at each deleted pod that it has yet to end, as a kubelet does all the time.
+        """Let kwok reconcile each deleted pod that it has yet to end, as a kubelet does all the
+        time.
 
-        Without this, a write of kwok's that fails as etcd or the API server is killed may be its last to that pod: it tries
-        none again that was answered with 500. What is the operator's to do is not touched: that must need no help.
+        Without this, a write of kwok's that fails as etcd or the API server is killed may be its
+        last to that pod: it does not retry a write that was answered with 500. The operator's part
+        is not touched: it must need no help.
         """
         owed = [name for name, pod in (await self.pods()).items() if _is_owed_by_kubelet(pod)]
         await all_of(
@@ -151,12 +159,12 @@ class ChaosNamespace:
         )
 
     async def patch(self, name: str, body: Json, subresource: str = "") -> None:
-        """Patch a pod; one that is gone is fine."""
+        """Patch a pod; ignore that it is gone."""
         path = self._path("pods", name, subresource)
         await self._gone_is_fine(self._api.patch(path, body, dict, content_type=MERGE_PATCH))
 
     async def release(self, names: Iterable[str], finalizer: str) -> None:
-        """Take a finalizer of somebody else's from pods, and leave all others."""
+        """Remove one foreign finalizer from pods, and keep all others."""
         there = await self.pods()
         for name in filter(there.__contains__, names):
             left = [
@@ -170,12 +178,16 @@ class ChaosNamespace:
         await self._gone_is_fine(self._api.delete(_LEASE, {}))
 
     async def steal_lease(self, for_seconds: int) -> None:
-        """Write another holder into the Lease, who does nothing with it."""
+        """Write another holder into the Lease; this holder does nothing."""
         spec = {"holderIdentity": "thief", "leaseDurationSeconds": for_seconds}
         await self._call(self._api.patch(_LEASE, {"spec": spec}, dict, content_type=MERGE_PATCH))
 
     def pod(self, name: str, annotations: Mapping[str, str], **metadata: Json) -> Json:
-        """Return a pod for a simulated node. As the ServiceAccount: nobody need be there to schedule or complete it."""
+        """Return a pod for a simulated node.
+
+        It is bound and without the ServiceAccount's token: no scheduler or controller needs to
+        complete it.
+        """
         self._count += 1
         return {
             "apiVersion": "v1",
@@ -208,24 +220,26 @@ class ChaosNamespace:
 
 
 async def all_of(work: Iterable[Awaitable[object]]) -> None:
-    """Do many things at once; the first that fails ends the others."""
+    """Do many things at once; the first failure ends the others."""
     async with asyncio.TaskGroup() as group:
         for one in work:
             group.create_task(_as_coroutine(one))
 
 
 async def until(what: str, find: Callable[[], Awaitable[T | None]], seconds: float) -> T:
-    """Return what `find` returns, as soon as that is true; raises with `what` once the time is over."""
+    """Return the first true result of `find`; raise an error with `what` once the time is over."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not (found := await find()):  # noqa: ASYNC110 - what is waited for is in the cluster
+            while not (found := await find()):  # noqa: ASYNC110 - it waits for the cluster
                 await asyncio.sleep(_PAUSE_SECONDS)
             return found
     raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
 def _is_owed_by_kubelet(pod: Json) -> bool:
-    """True where the pod's containers are to end, or its object, which nobody else holds, is to go."""
+    """True if kwok must end the pod's containers, or remove its object, which has no other
+    finalizer.
+    """
     metadata = pod["metadata"]
     is_next = pod["status"].get("phase") not in _ENDED or not metadata.get("finalizers")
     return "deletionTimestamp" in metadata and is_next

@@ -1,7 +1,8 @@
-"""Both schedulers on one API server: all scenarios are made first, then they start, and what each decides is watched.
+"""Both schedulers on one API server: all scenarios are created, then both start and are watched.
 
-Upstream's is scheduler-plugins v0.34.7 with PreemptionToleration in the place of DefaultPreemption; the other is the stock
-scheduler. They start when all is there: their first list shows the whole of each scenario, so no decision is made on half of one.
+Upstream's is scheduler-plugins v0.34.7 with PreemptionToleration in the place of DefaultPreemption;
+the other is the stock scheduler. They start when all objects exist: their first list shows the
+whole of each scenario, so they decide nothing on half of one.
 """
 
 import asyncio
@@ -20,15 +21,17 @@ from realcluster.progress import Progress
 from realcluster.state import Cluster, write_private
 
 from . import documents
+from .bulk_client import BulkClient
 from .documents import NAMESPACES, PREEMPTOR, REPRIEVE, SCENARIO_LABEL, SIDES, UPSTREAM, Side
-from .hands import BulkClient
 from .scenario import Scenario, ScenarioOutcome, ScenarioPriorityClass
 
 Json = Any
 
 _PROGRAMS = {UPSTREAM: "kube-scheduler-plugins", REPRIEVE: "kube-scheduler"}
 _NOT_NEEDED = ("kwok", "kube-scheduler", "kube-controller-manager")
-"""They would write what the scenarios say: a node's health, a pod's start, what a budget allows."""
+"""They would overwrite what the scenarios set: a node's health, a pod's start, a budget's
+status.
+"""
 _USER = "system:kube-scheduler"
 _UPSTREAM: Json = {
     "profiles": [
@@ -42,20 +45,22 @@ _UPSTREAM: Json = {
         }
     ]
 }
-"""Its configuration, as upstream documents it."""
+"""The configuration of upstream's scheduler, as upstream documents it."""
 _COUNT = re.compile(r"preempting (\d+) victims")
-"""In the condition that 1.37 gives a preemptor: its victims are deleted meanwhile. Before 1.37 they have been deleted by then."""
+"""In the condition that 1.37 sets on a preemptor, while its victims are deleted. Before 1.37
+they have been deleted by then.
+"""
 _QUIET_SECONDS = 1.0
 
 
 @dataclass
 class ObservedDecision:
-    """What a scheduler has done about one scenario so far."""
+    """The actions of a scheduler about one scenario so far."""
 
     is_decided: bool = False
     node: str | None = None
     count: int = 0
-    """Of victims, as it says."""
+    """The number of victims, as the scheduler reports it."""
     victims_in_deletion: set[str] = field(default_factory=set)
 
 
@@ -69,25 +74,25 @@ class SchedulerPair:
         }
 
     def clear(self) -> None:
-        """End what would take part."""
+        """Stop the components that would interfere."""
         for name in _NOT_NEEDED:
             lifecycle.stop_component(self._cluster, name, kill=False)
 
     async def fill(self) -> None:
-        """Make all of it, the preemptors last; nobody schedules them yet."""
+        """Create all objects, the preemptors last; no scheduler runs yet."""
         now = datetime.now(UTC)
         async with BulkClient.connect(self._cluster) as client:
-            await self._make_common(client)
+            await self._create_shared_objects(client)
             await client.for_each(
-                self._places.values(), lambda found: _make_room(client, *found, now)
+                self._places.values(), lambda found: _create_objects(client, *found, now)
             )
             gone = [name for name, named in self._priority_classes().items() if named.is_gone]
             await client.for_each(gone, lambda name: client.delete(f"{_PRIORITY_CLASSES}/{name}"))
 
     async def run(self, stock: Json, *, seconds: float) -> dict[tuple[str, str], ScenarioOutcome]:
-        """Start both schedulers and return what each makes of each scenario, by the scenario's and the side's name.
+        """Start both schedulers; return the outcome by the scenario's and the side's name.
 
-        `stock` is the configuration of the stock one.
+        `stock` is the configuration of the stock scheduler.
         """
         programs = build.ensure(list(_PROGRAMS.values()), Progress())
         async with asyncio.timeout(seconds), BulkClient.connect(self._cluster) as client:
@@ -103,10 +108,10 @@ class SchedulerPair:
         }
 
     def stop(self) -> None:
-        """End both schedulers."""
+        """Stop both schedulers."""
         self._cluster.processes.stop(side.scheduler_name for side in SIDES)
 
-    async def _make_common(self, client: BulkClient) -> None:
+    async def _create_shared_objects(self, client: BulkClient) -> None:
         for side in SIDES:
             for name in map(side.namespace, NAMESPACES):
                 await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
@@ -130,7 +135,8 @@ class SchedulerPair:
         complete = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            # Not 50 calls a second, the default: 500 preemptors at once would wait in line for them.
+            # The default of 50 calls a second would make 500 concurrent preemptors wait for each
+            # other.
             "clientConnection": {
                 "kubeconfig": str(self._cluster.write_kubeconfig(_USER)),
                 "qps": 2000,
@@ -151,10 +157,11 @@ class SchedulerPair:
     async def _watch(
         self, client: BulkClient, start: Callable[[], None]
     ) -> dict[str, ObservedDecision]:
-        """Return, by place, what has been decided once all is."""
+        """Return the decisions by place, once all are made."""
         observed: dict[str, ObservedDecision] = defaultdict(ObservedDecision)
         undone = set(self._places)
-        # Before the first is decided: of what a scheduler says of a pod, a later try would leave the last only.
+        # Watch before the first decision: a later attempt of a scheduler overwrites its earlier
+        # message.
         async with aclosing(
             client.watch(f"/api/v1/pods?labelSelector={SCENARIO_LABEL}&resourceVersion=0")
         ) as events:
@@ -174,7 +181,8 @@ class SchedulerPair:
 
     def _is_done(self, place: str, observed: ObservedDecision) -> bool:
         scenario, side = self._places[place]
-        # Of who goes already, nothing more is asked: those may be among the victims that it counts, and not be seen.
+        # Exclude pods that are terminating already: the scheduler may count them as victims, but
+        # need not delete them.
         there = {side.node(scenario, node.name): node for node in scenario.nodes}.get(
             observed.node or ""
         )
@@ -213,8 +221,10 @@ _RIGHTS: dict[str, Json] = {
 """The plugin reads PriorityClasses; the scheduler's own role has no such right."""
 
 
-async def _make_room(client: BulkClient, scenario: Scenario, side: Side, now: datetime) -> None:
-    """Make one side of a scenario."""
+async def _create_objects(
+    client: BulkClient, scenario: Scenario, side: Side, now: datetime
+) -> None:
+    """Create the objects of one side of a scenario."""
     for node in scenario.nodes:
         await client.create("/api/v1/nodes", documents.node(scenario, side, node))
     for number, budget in enumerate(scenario.budgets):
@@ -239,7 +249,7 @@ def _pods(document: Json) -> str:
 
 
 def _record(observed: ObservedDecision, pod: Json) -> None:
-    """Take in what a pod shows; of what is observed of a preemptor, the first."""
+    """Record a pod's state; for a preemptor, only the first decision counts."""
     if PREEMPTOR not in pod["metadata"]["labels"]:
         if "deletionTimestamp" in pod["metadata"]:
             observed.victims_in_deletion.add(pod["metadata"]["name"])

@@ -1,6 +1,7 @@
-"""Brings victims to life, shows what becomes of them, and kills the operator at the writes that they ask for.
+"""Creates victims, acts on their observed states, and kills the operator at the requested writes.
 
-One kill serves every actor whose write is under way: each of them has lost its operator at exactly that write.
+One kill serves every actor whose write is under way: each of them loses its operator at exactly
+that write.
 """
 
 import asyncio
@@ -19,31 +20,39 @@ from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing.cluster import Program
 
 from . import invariants, records
-from .actors import HELD, Kill, ScriptedVictim, WorkloadServer, is_deletion, state_in, utc_now
+from .chaos_namespace import BY_A_BUDGET, ChaosNamespace, all_of
 from .edges import PodAction
 from .invariants import History, Outage
 from .proxy import Dropped, ProxiedCall, ProxiedResponse
-from .stage import BY_A_BUDGET, ChaosNamespace, all_of
+from .scripted_victims import (
+    HELD,
+    Kill,
+    ScriptedVictim,
+    WorkloadServer,
+    is_deletion,
+    state_in,
+    utc_now,
+)
 
 Json = Any
 
 _PAUSE_SECONDS = 1.0
-"""Each look is a list of all pods."""
+"""Each check lists all pods."""
 _STANDSTILL_SECONDS = 150.0
-"""Above what a victim that lost too many hints waits for."""
+"""Longer than a victim waits that lost too many hints."""
 _TICK_SECONDS = 0.02
 _START_SECONDS = 60.0
 _QUIET_SECONDS = 0.4
 _TAKING_UP = timedelta(seconds=10)
 _ENOUGH = 26
-"""Of the calls that the operator makes at once: more would not come."""
+"""Of the operator's concurrent calls: more would not arrive."""
 _PATIENCE_SECONDS = 4.0
-"""Below the operator's own patience with one call, so that it ends by KILL."""
+"""Shorter than the operator's own timeout of a call, so that KILL ends it."""
 
 
 @dataclass
 class ChaosRunner:
-    """Acts on what the proxy shows."""
+    """Acts on the calls that the proxy shows."""
 
     namespace: ChaosNamespace
     workloads: WorkloadServer
@@ -54,7 +63,7 @@ class ChaosRunner:
     outages: list[Outage] = field(default_factory=list)
     kills: int = 0
     leader: str = ""
-    """Who wrote the Lease last."""
+    """The identity in the Lease's last write."""
 
     def __post_init__(self) -> None:
         self._held: list[tuple[ScriptedVictim, Kill]] = []
@@ -67,7 +76,7 @@ class ChaosRunner:
         self._gangs: dict[str, str] = {}
 
     async def before(self, call: ProxiedCall) -> None:
-        """Hold what is not to take effect."""
+        """Hold a call that must not take effect."""
         actor = self._actor_of(call)
         kill = self._due_kill(actor, call)
         if actor is None or kill is None:
@@ -79,7 +88,9 @@ class ChaosRunner:
             await self._hold(actor, kill)
 
     async def after(self, call: ProxiedCall, answer: ProxiedResponse) -> None:
-        """Note what took effect, play what follows, hold what the operator is not to know."""
+        """Record an effect, run the script, and hold an answer that the operator must not
+        receive.
+        """
         if "/leases" in call.path and call.is_write and answer.is_success:
             self.leader = call.body["spec"]["holderIdentity"]
             self._leads.set()
@@ -94,34 +105,34 @@ class ChaosRunner:
             await self._hold(actor, kill)
 
     async def start_leader(self, **settings: object) -> Program:
-        """Start an operator, and return once the Lease was written."""
+        """Start an operator; return once the Lease is written."""
         self._leads.clear()
         program = self.start(**settings)
         await self.wait_leading()
         return program
 
     async def wait_leading(self) -> None:
-        """Return once the Lease is written, by whomever."""
+        """Return once any operator has written the Lease."""
         self._leads.clear()
         async with asyncio.timeout(_START_SECONDS):
             await self._leads.wait()
 
     @contextlib.asynccontextmanager
     async def outage(self) -> AsyncIterator[None]:
-        """Note that nobody can act within the block, nor until somebody leads."""
+        """Record an outage: no operator acts within the block, nor until one leads."""
         since = utc_now()
         yield
         await self.wait_leading()
         self.add_outage(since)
 
     def add_outage(self, since: datetime) -> None:
-        """Note that nobody could act since then: until now, and until each victim was taken up again."""
+        """Record an outage since then: until now, and until each victim was taken up again."""
         began = max([since, *(one.until for one in self.outages[-1:])])
         self.outages.append(Outage(began, max(began, utc_now() + _TAKING_UP)))
 
     @contextlib.asynccontextmanager
     async def crashing(self) -> AsyncIterator[None]:
-        """Keep an operator alive for the block, between kills."""
+        """Keep an operator running for the block, between kills."""
         program = await self.start_leader()
         self._crashing = asyncio.create_task(self._crash(program))
         try:
@@ -132,7 +143,7 @@ class ChaosRunner:
                 await self._crashing
 
     async def create_victims(self, actors: Iterable[ScriptedVictim]) -> None:
-        """Bring actors to life, with their partners, in the place of those before."""
+        """Create the pods of actors and of their partners, instead of the earlier actors."""
         company = list(actors)
         company += [actor.partner for actor in company if actor.partner is not None]
         self.victims = {actor.name: actor for actor in company}
@@ -156,7 +167,10 @@ class ChaosRunner:
         await all_of(self._mark(actor) for actor in wanted if id(actor) not in partners)
 
     async def wait_over(self, actors: Iterable[ScriptedVictim] | None = None) -> None:
-        """Wait until these pods, or all, are gone or need no more keeping; raises once nothing has happened for a while."""
+        """Wait until these pods, or all, are gone or need no more attention.
+
+        Raise an error once nothing has happened for a while.
+        """
         names = {actor.name for actor in actors} if actors is not None else set(self.victims)
         seen, seen_at = -1, time.monotonic()
         while left := await self._left(names):
@@ -170,7 +184,7 @@ class ChaosRunner:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def finish(self) -> None:
-        """Let those that need long have saved, and assert that nothing was lost."""
+        """Let the workloads that need long save, and assert that nothing was lost."""
         for actor in self.victims.values():
             if actor.scripted_answer is not None:
                 actor.finish_soon()
@@ -178,7 +192,7 @@ class ChaosRunner:
         await self.check()
 
     async def check(self) -> None:
-        """Assert that every promise was kept to these actors, and clear the stage."""
+        """Assert that every promise was kept to these actors, and delete their pods."""
         uids, pods = (
             {actor.uid for actor in self.victims.values()},
             {self._pod_of(name) for name in self.victims},
@@ -188,7 +202,7 @@ class ChaosRunner:
             victims=[actor.as_victim(self._pod_of(name)) for name, actor in self.victims.items()],
             writes=[write for write in writes if write.pod in pods],
             hints=[hint for hint in self.workloads.hints if hint.uid in uids],
-            said=[said for said in self.workloads.answers if said.uid in uids],
+            answers=[answer for answer in self.workloads.answers if answer.uid in uids],
             outages=self.outages,
         )
         left = await self.namespace.pods()
@@ -248,17 +262,17 @@ class ChaosRunner:
             return
         if act is not PodAction.INSIST:
             actor.ended_at = utc_now()
-        deeds = {
+        actions = {
             PodAction.INSIST: self.namespace.mark,
             PodAction.UNMARK: self.namespace.unmark,
             PodAction.DELETE: self.namespace.delete,
             PodAction.END: self.namespace.finish_containers,
             PodAction.VANISH: self.namespace.force_delete,
         }
-        await deeds[act](actor.name)
+        await actions[act](actor.name)
 
     def _actor_of(self, call: ProxiedCall) -> ScriptedVictim | None:
-        """Return the actor whose pod, or whose owner of the same name, a write is about."""
+        """Return the actor whose pod, or whose owner of the same name, a write changes."""
         if not call.is_write or f"/namespaces/{self.namespace.namespace}/" not in call.path:
             return None
         return next(
@@ -290,13 +304,16 @@ class ChaosRunner:
                 await all_of(self._finish_soon(actor) for actor in done)
 
     async def _finish_soon(self, actor: ScriptedVictim) -> None:
-        """Let an actor end soon: what the test wanted of it has happened."""
+        """Let an actor end soon: the test has seen what it wanted."""
         actor.finish_soon()
         if actor.walltime is not None and actor.trigger.action is None:
             await self.namespace.mark(actor.name)
 
     def _drop_held_calls(self) -> list[ScriptedVictim]:
-        """Count what was killed at, give nobody an answer; return those that were killed often enough."""
+        """Drop the held calls without an answer and count the kill.
+
+        Return the actors that need no further kill.
+        """
         self.kills += 1
         self._arrived.clear()
         held, self._held = self._held, []
@@ -308,15 +325,16 @@ class ChaosRunner:
         return [actor for actor, _ in held if not actor.kills]
 
     async def _collect(self) -> None:
-        """Wait for more writes to hold, for as long as more come."""
+        """Wait for more writes to hold, for as long as more arrive."""
         latest = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < latest and not self._has_held_enough():  # noqa: ASYNC110 - it waits for silence
             await asyncio.sleep(_TICK_SECONDS)
 
     def _has_held_enough(self) -> bool:
-        """True where no more writes will come, and nobody else is about to be told.
+        """True if no more writes will arrive, and no other workload is about to be hinted.
 
-        Without the latter, many would lose as many operators as there are attempts between state and hint.
+        Without the second part, many actors would lose as many operators as there are attempts
+        between state and hint.
         """
         held = {actor.name for actor, _ in self._held}
         is_quiet = (
@@ -329,21 +347,22 @@ class ChaosRunner:
     async def _left(self, names: set[str]) -> list[str]:
         there = await self.namespace.pods()
         return [
-            f"{name} is {actor.phase}, to be killed at {list(map(str, actor.kills))}; {_found(there[name])}"
+            f"{name} is {actor.phase}, to be killed at {list(map(str, actor.kills))}; "
+            f"{_describe(there[name])}"
             for name, actor in self.victims.items()
             if name in names & there.keys() and not _needs_nothing(actor, there[name])
         ]
 
 
-def _found(pod: Json) -> str:
-    """Say whose turn it is: without finalizers, or while its containers run, it is kwok's."""
+def _describe(pod: Json) -> str:
+    """Describe a pod: without finalizers, or while its containers run, kwok must act."""
     metadata = pod["metadata"]
     deleted, held = metadata.get("deletionTimestamp", "never"), metadata.get("finalizers", [])
     return f"{pod['status'].get('phase')}, deleted {deleted}, held by {held}"
 
 
 def _needs_nothing(actor: ScriptedVictim, pod: Json) -> bool:
-    """True where what is left of a pod is somebody else's to end."""
+    """True if only others must still act on the pod."""
     metadata = pod["metadata"]
     finalizers = metadata.get("finalizers", [])
     only_kubelet = "deletionTimestamp" in metadata and not finalizers

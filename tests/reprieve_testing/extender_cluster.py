@@ -21,9 +21,9 @@ from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Place, Programs
 from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, OPERATOR_PACE, wait_for
+from reprieve_testing.corrupting_proxy import corrupting_proxy
 from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, own_cluster, succeed
 from reprieve_testing.manifests import MANIFESTS
-from reprieve_testing.spoiling import corrupting_proxy
 from reprieve_webhooks.extender.metrics import CallOutcome
 
 STANZA = MANIFESTS / "scheduler" / "stanza.yaml"

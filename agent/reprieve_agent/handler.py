@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable
 from http import HTTPStatus
 
-from .exchange import HttpRequest, HttpResponse
-from .mailbox import MAX_ANSWER, Document, RequestFiles
-from .signals import SignalSender, UndeliverableError
+from .http_message import HttpRequest, HttpResponse
+from .request_files import MAX_ANSWER, Document, RequestFiles
+from .signal_sender import SignalSender, UndeliverableError
 
 _MAX_ID = 256
 _IDLE: Document = {"state": "idle"}
@@ -24,7 +24,7 @@ class CheckpointHandler:
 
     def __init__(self, files: RequestFiles, sender: SignalSender | None, log: Log) -> None:
         self._files = files
-        self._signaller = sender
+        self._sender = sender
         self._log = log
         self._current_request = self._read_current_request()
         """The request in the file, unless it is cancelled.
@@ -50,7 +50,7 @@ class CheckpointHandler:
 
     def _was_delivered(self) -> bool:
         """True unless an earlier process was killed between the file and the signal."""
-        if self._current_request is None or self._signaller is None:
+        if self._current_request is None or self._sender is None:
             return self._current_request is not None
         return self._files.read_delivery() == _delivery_id(self._current_request)
 
@@ -76,8 +76,8 @@ class CheckpointHandler:
         self._files.write_request(document)
         self._current_request, self._is_delivered = document, False
         pid = None
-        if self._signaller is not None:
-            pid = self._signaller.send()
+        if self._sender is not None:
+            pid = self._sender.send()
             self._files.write_delivery(_delivery_id(document))
         self._is_delivered = True
         self._log("request delivered", id=document["id"], attempt=document["attempt"], pid=pid)

@@ -13,7 +13,7 @@ from typing import Any
 from reprieve_policy import keys
 
 from .cluster import wait_for
-from .guarded import HINT, GuardedCluster, RemovalCall, a_pod, a_priority_class, phase_of
+from .guarded_cluster import HINT, GuardedCluster, RemovalCall, a_pod, a_priority_class, phase_of
 
 HIGH, LOW = "guarded-high", "guarded-low"
 TOLERANT, TOLERANT_FOR_NOW = "guarded-tolerant", "guarded-tolerant-for-now"

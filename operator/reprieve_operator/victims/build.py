@@ -1,0 +1,105 @@
+"""Wires the reconcilers: the only place that knows all collaborators of a victim."""
+
+from reprieve_operator.checkpointing.client import CheckpointClient
+from reprieve_operator.checkpointing.poller import CheckpointPoller
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.event_recorder import EventRecorder
+from reprieve_operator.cluster.namespace_policies import NamespacePolicies
+from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.replacements.bare_pods import BarePodController
+from reprieve_operator.replacements.ledger_writer import LedgerWriter
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_operator.settings import OperatorSettings
+
+from .assessment import VictimAssessor
+from .checkpoint_session import CheckpointSession
+from .deletion_wait import DeletionWait
+from .eviction_retry import EvictionRetry
+from .gang_member import GangMember
+from .gang_registry import GangRegistry, OnMember
+from .handover import ReplacementHandover
+from .lost_nodes import LostNodeChecker
+from .notice import Notice
+from .pod_tracker import PodTracker
+from .progress import Progress
+from .reconciler import VictimReconciler
+from .registry import ReconcilerRegistry
+from .reporter import Reporter
+from .termination import Termination
+from .victim_ref import VictimRef
+
+
+def build_registry(
+    *,
+    writes: Writes,
+    client: CheckpointClient,
+    policy: PolicySource,
+    namespaces: NamespacePolicies,
+    ledger: LedgerWriter,
+    jobs: OwnerJobs,
+    bare_pods: BarePodController,
+    lost_nodes: LostNodeChecker,
+    recorder: EventRecorder,
+    reporter: Reporter,
+    settings: OperatorSettings,
+    clock: Clock,
+) -> ReconcilerRegistry:
+    """Return an empty registry that makes a reconciler for each victim."""
+    resync_seconds = settings.resync_interval_seconds
+
+    def make_assessor() -> VictimAssessor:
+        return VictimAssessor(writes, policy, namespaces, clock)
+
+    def make_gangs(on_member: OnMember) -> GangRegistry:
+        return GangRegistry(writes, recorder, clock, make_assessor, on_member)
+
+    def make_reconciler(ref: VictimRef, gangs: GangRegistry) -> VictimReconciler:
+        tracker = PodTracker(ref, writes, clock, resync_seconds=resync_seconds)
+        gang_member = GangMember(gangs, ref.uid, tracker.wake)
+        progress = Progress(gang_member, reporter, recorder, policy, clock)
+        poller = CheckpointPoller(client, settings, clock, tracker.wake)
+        session = CheckpointSession(
+            poller, client, policy, namespaces, recorder, settings=settings, clock=clock
+        )
+        notice = Notice(
+            session,
+            writes,
+            recorder,
+            clock,
+            holds_victims=settings.cleanup_finalizer,
+            on_pod_update=tracker.on_pod_update,
+        )
+        termination = Termination(
+            writes=writes,
+            policy=policy,
+            jobs=jobs,
+            handover=ReplacementHandover(ledger, bare_pods, policy, recorder, clock),
+            deletion_wait=DeletionWait(
+                recorder,
+                clock,
+                resync_seconds=resync_seconds,
+                cleanup_ceiling_seconds=settings.cleanup_ceiling_seconds,
+            ),
+            eviction_retry=EvictionRetry(writes, policy, recorder, clock),
+            reporter=reporter,
+            recorder=recorder,
+            clock=clock,
+            resync_seconds=resync_seconds,
+            on_pod_update=tracker.on_pod_update,
+            on_state_written=progress.on_state_written,
+        )
+        return VictimReconciler(
+            tracker=tracker,
+            progress=progress,
+            assessor=make_assessor(),
+            gang_member=gang_member,
+            notice=notice,
+            termination=termination,
+            lost_nodes=lost_nodes,
+            policy=policy,
+            clock=clock,
+            max_retry_after_seconds=resync_seconds,
+        )
+
+    return ReconcilerRegistry(make_reconciler, make_gangs)

@@ -1,0 +1,135 @@
+"""One victim before TERMINATING: the request to its workload, the answer, the states in between.
+
+What is decided is in `lifecycle.machine`; how the workload is reached is in `checkpoint_session`.
+"""
+
+from collections.abc import Callable
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.retries import is_object_too_large
+from reprieve_operator.cluster.writes import Writes
+from reprieve_policy.checkpointing.contract import CheckpointAnswer
+from reprieve_policy.lifecycle import machine
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
+from reprieve_runtime.client.api import ApiError
+
+from .checkpoint_session import CheckpointSession
+
+_MAX_POSTPONE_SECONDS = 15.0
+
+
+class Notice:
+    """Gives one workload its notice; what it knows beyond the pod may be lost at any time."""
+
+    def __init__(
+        self,
+        session: CheckpointSession,
+        writes: Writes,
+        recorder: EventRecorder,
+        clock: Clock,
+        *,
+        holds_victims: bool,
+        on_pod_update: Callable[[VictimPod], None],
+    ) -> None:
+        self.can_persist_state = True
+        """False if the pod's annotations leave no room for the state of an eviction."""
+        self._session = session
+        self._writes = writes
+        self._recorder = recorder
+        self._clock = clock
+        self._holds_victims = holds_victims
+        self._on_pod_update = on_pod_update
+        self._postponed_since: float | None = None
+
+    @property
+    def hint_lost(self) -> bool:
+        """True if the workload certainly lost the hint."""
+        return self._session.poller.hint_lost
+
+    @property
+    def request_forgotten(self) -> bool:
+        """True if the workload no longer knows the request that it once answered."""
+        return self._session.poller.request_forgotten
+
+    def current_answer(self, pod: VictimPod, state: Eviction) -> CheckpointAnswer | None:
+        """Return what the workload says now, by a call or in its annotation."""
+        return self._session.current_answer(pod, state)
+
+    def clear_answer(self, answer: CheckpointAnswer | None) -> None:
+        """Drop an answer that was taken into account."""
+        self._session.poller.clear_answer(answer)
+
+    def stop_lost_attempts(self) -> None:
+        """Send no further hint to a workload for which no attempt is left."""
+        if self.hint_lost or self.request_forgotten:
+            self._session.poller.stop_attempts()
+
+    def needs_final_poll(self, pod: VictimPod, state: Eviction, seen: ObservedVictim) -> bool:
+        """True if the deadline has come and the workload was not polled since."""
+        return self._session.needs_final_poll(pod, state, seen)
+
+    def is_postponed(self, decision: LifecycleDecision, answer: CheckpointAnswer | None) -> bool:
+        """True while the write that says that the workload saves is put off.
+
+        In a burst, such writes would hold up the ones that others wait for. They are put off for
+        a short time only, because users read them.
+        """
+        if not machine.may_postpone_write(decision, answer):
+            return False
+        now = self._clock.monotonic()
+        self._postponed_since = self._postponed_since or now
+        return self._writes.is_busy and now - self._postponed_since < _MAX_POSTPONE_SECONDS
+
+    def poll(self, pod: VictimPod, state: Eviction) -> float:
+        """Poll the workload if that is due; return the seconds until there is more to do."""
+        return self._session.poll(pod, state)
+
+    async def write(self, pod: VictimPod, decision: LifecycleDecision, *, begins: bool) -> bool:
+        """Write a phase in which the workload has time; raises `ApiError`.
+
+        Return `False` if the pod has no room for the first state: the eviction then goes on
+        without notice. Without this, such a pod would stay forever.
+        """
+        try:
+            await self._write_state(pod, decision.eviction, begins=begins)
+        except ApiError as error:
+            if not (begins and is_object_too_large(error)):
+                raise
+            self.can_persist_state = False
+            note = (
+                "the pod's annotations leave no room for the state of an eviction, "
+                "so the pod is evicted without notice"
+            )
+            self._recorder.event(
+                ObjectReference.for_pod(pod.metadata), "SoftEvictionWithoutNotice", note
+            )
+            return False
+        if any(move.to is Phase.HINTED or move.resends_hint for move in decision.transitions):
+            self._session.poller.begin_attempt()
+        return True
+
+    async def cancel(self, pod: VictimPod, state: Eviction) -> None:
+        """Tell a workload that got a hint that its pod stays."""
+        await self._session.cancel(pod, state)
+
+    async def close(self) -> None:
+        """End the call to the workload that is under way."""
+        await self._session.poller.close()
+
+    async def _write_state(self, pod: VictimPod, state: Eviction, *, begins: bool) -> None:
+        """Write the state, with the request if the annotation carries it."""
+        if state.phase is Phase.REPRIEVED:
+            self._on_pod_update(await self._writes.write_state(pod, state, None, begins=False))
+            return
+        endpoint = self._session.endpoint(pod)
+        request = self._session.annotation_request(pod, state)
+        self._on_pod_update(
+            await self._writes.write_state(
+                pod, state, request, begins=begins, hold=self._holds_victims
+            )
+        )
+        if begins and isinstance(endpoint, str):
+            self._session.report_annotation_fallback(pod, endpoint)

@@ -1,0 +1,93 @@
+"""What is known of one victim's object, and what wakes its reconciler. No decision is made here."""
+
+import asyncio
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_runtime.client.api import ApiError
+
+from .victim_ref import VictimRef
+
+
+class PodTracker:
+    """Keeps the newest version of one pod, from the watch, from reads and from the writes."""
+
+    def __init__(
+        self, ref: VictimRef, writes: Writes, clock: Clock, *, resync_seconds: float
+    ) -> None:
+        self.ref = ref
+        self.pod: VictimPod | None = None
+        """The victim as it was seen last."""
+        self._writes = writes
+        self._clock = clock
+        self._resync_seconds = resync_seconds
+        self._changed = asyncio.Event()
+        self._must_reread = False
+        self._read_at = clock.monotonic()
+
+    @property
+    def _is_read_needed(self) -> bool:
+        return self._must_reread or self.pod is None
+
+    def on_pod_update(self, pod: VictimPod) -> None:
+        """Store a pod that the watch or a write returned, unless a newer version is known.
+
+        A version that is known already, such as that of an own write, does not wake the reconciler.
+        """
+        known = -1 if self.pod is None else self.pod.metadata.version
+        version = pod.metadata.version
+        if version >= known:
+            self.pod = pod
+            self._read_at = self._clock.monotonic()
+        if version > known or not version:
+            self.wake()
+
+    def wake(self) -> None:
+        """End the wait of the reconciler."""
+        self._changed.set()
+
+    def invalidate(self) -> None:
+        """Have the pod read before it is used again: what is known of it may be old."""
+        self._must_reread = True
+
+    def request_reread(self) -> None:
+        """Have the pod read at once: it left the watch, or an event may have been missed."""
+        self.invalidate()
+        self.wake()
+
+    def begin_turn(self) -> None:
+        """Wait, from now on, for what changes after this."""
+        self._changed.clear()
+
+    async def wait_for_change(self, seconds: float) -> None:
+        """Wait until something changes, or for so many seconds."""
+        if seconds <= 0:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def refresh(self, priority: CallPriority) -> bool:
+        """Read the pod where what is known is missing, doubtful or old; true if it was read.
+
+        `pod` is `None` afterwards if the pod is gone. Raises `ApiError`.
+        """
+        is_due = self._clock.monotonic() - self._read_at >= self._resync_seconds
+        if not (self._is_read_needed or is_due):
+            return False
+        self._read_at = self._clock.monotonic()
+        try:
+            pod = await self._writes.read_pod(
+                self.ref.namespace, self.ref.name, self.ref.uid, priority
+            )
+        except ApiError:
+            if self._is_read_needed:
+                raise
+            # Only a periodic read. Polling the workload goes on while the API server is away.
+            return False
+        self.pod, self._must_reread = pod, False
+        return True

@@ -1,0 +1,108 @@
+"""What is known of a victim's object: its newest version, and when it is read again."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+import pytest
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import CallPriority
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.victims.pod_tracker import PodTracker
+from reprieve_operator.victims.victim_ref import VictimRef
+from reprieve_runtime.client.api import ApiError
+
+RESYNC_SECONDS = 30.0
+
+
+@dataclass
+class World:
+    """A clock that the test sets, and an API server with one pod."""
+
+    pod: VictimPod | None = None
+    error: ApiError | None = None
+    seconds: float = 0.0
+    reads: int = 0
+
+    async def read_pod(
+        self, namespace: str, name: str, uid: str, _: CallPriority
+    ) -> VictimPod | None:
+        assert (namespace, name, uid) == ("team", "train", "uid")
+        self.reads += 1
+        if self.error is not None:
+            raise self.error
+        return self.pod
+
+    def tracker(self) -> PodTracker:
+        clock = Clock(monotonic=lambda: self.seconds)
+        ref = VictimRef("team", "train", "uid")
+        return PodTracker(ref, cast("Writes", self), clock, resync_seconds=RESYNC_SECONDS)
+
+
+def a_pod(version: str) -> VictimPod:
+    metadata = {"namespace": "team", "name": "train", "uid": "uid", "resourceVersion": version}
+    return msgspec.convert({"metadata": metadata}, VictimPod)
+
+
+async def is_woken(tracker: PodTracker) -> bool:
+    """Return whether a wait ends at once."""
+    waiting = asyncio.create_task(tracker.wait_for_change(RESYNC_SECONDS))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    was_woken = waiting.done()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    return was_woken
+
+
+UPDATES = {
+    "a newer version is kept, and wakes": ("8", "8", True),
+    "an own write that the watch repeats does not wake": ("7", "7", False),
+    "an older version is dropped": ("6", "7", False),
+}
+
+
+@pytest.mark.parametrize(("version", "kept", "wakes"), UPDATES.values(), ids=UPDATES)
+async def test_the_newest_version_is_kept(version: str, kept: str, *, wakes: bool) -> None:
+    tracker = World().tracker()
+    tracker.on_pod_update(a_pod("7"))
+    tracker.begin_turn()
+    tracker.on_pod_update(a_pod(version))
+    assert tracker.pod is not None
+    assert tracker.pod.metadata.resourceVersion == kept
+    assert await is_woken(tracker) is wakes
+
+
+async def test_a_known_pod_is_read_again_only_once_an_interval() -> None:
+    world = World(pod=a_pod("8"))
+    tracker = world.tracker()
+    tracker.on_pod_update(a_pod("7"))
+    assert not await tracker.refresh(CallPriority.RECORD)
+    world.seconds = RESYNC_SECONDS
+    assert await tracker.refresh(CallPriority.RECORD)
+    assert not await tracker.refresh(CallPriority.RECORD)
+    assert (world.reads, tracker.pod) == (1, a_pod("8"))
+
+
+async def test_a_failed_periodic_read_does_not_stop_the_work_and_a_needed_one_does() -> None:
+    world = World(error=ApiError(503, "ServiceUnavailable", "busy"), seconds=0.0)
+    tracker = world.tracker()
+    with pytest.raises(ApiError):
+        await tracker.refresh(CallPriority.NOTIFY)
+    tracker.on_pod_update(a_pod("7"))
+    world.seconds = RESYNC_SECONDS
+    assert not await tracker.refresh(CallPriority.RECORD)
+    tracker.request_reread()
+    with pytest.raises(ApiError):
+        await tracker.refresh(CallPriority.RECORD)
+
+
+async def test_a_pod_that_is_gone_is_known_as_gone() -> None:
+    tracker = World().tracker()
+    tracker.on_pod_update(a_pod("7"))
+    tracker.request_reread()
+    assert await tracker.refresh(CallPriority.RECORD)
+    assert tracker.pod is None

@@ -1,0 +1,40 @@
+"""What the extender and the guard may ask of the watched cluster.
+
+`informers.ClusterInformers` implements it; tests implement it with a fixed snapshot. It stands
+here, so that the guard does not depend on the extender.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod, Snapshot
+
+
+class ClusterView(Protocol):
+    """The pods, nodes and budgets of the cluster, as the watches know them now."""
+
+    @property
+    def is_stale(self) -> bool:
+        """True before the first complete lists, and while a watch is silent for too long."""
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """True where every pod is classified by the policy that holds now."""
+
+    def preemptor(self, uid: str) -> Preemptor | None:
+        """Return a pod that waits for a node; `None` where no watch has it."""
+
+    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
+        """True where the watches know each of these pods as a possible victim of that node.
+
+        A pod counts that is on the node, belongs to a gang with a pod on the node, or has left.
+        """
+
+    def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
+        """Assume that a scheduler follows its answer, until the watches show what happened."""
+
+    def snapshot(self) -> Snapshot:
+        """Return all that is known now; no later event changes the snapshot."""
+
+    def observed_snapshot(self) -> Snapshot:
+        """Return the same, with the gangs as the watches observed them, without assumptions."""

@@ -1,0 +1,74 @@
+"""The facts by which the cached pods are classified, and which of them no longer hold."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.quota import NamespacesByQuota
+
+
+class _PolicyInputs(NamedTuple):
+    """What all pods are classified by, besides the policy of their Namespace."""
+
+    settings: PolicySettings
+    priority_classes: Mapping[str, Resource]
+    quotas: NamespacesByQuota
+
+
+class NamespaceFacts:
+    """The facts of each Namespace with pods, as of their classification."""
+
+    def __init__(self, facts_of: Callable[[str], Facts]) -> None:
+        self._facts_of = facts_of
+        self._policy_inputs: _PolicyInputs | None = None
+        self._facts: dict[str, Facts] = {}
+        self._pods_per_namespace: Counter[str] = Counter()
+        """Without it, the facts of deleted Namespaces would be kept, and compared, for ever."""
+
+    @property
+    def settings(self) -> PolicySettings:
+        """The cluster's policy now."""
+        return self._facts_of("").settings
+
+    def add_pod(self, namespace: str) -> None:
+        """Count a pod of a Namespace."""
+        self._pods_per_namespace[namespace] += 1
+
+    def remove_pod(self, namespace: str) -> None:
+        """Forget the facts of a Namespace with its last pod."""
+        self._pods_per_namespace[namespace] -= 1
+        if not self._pods_per_namespace[namespace]:
+            del self._pods_per_namespace[namespace]
+            self._facts.pop(namespace, None)
+
+    def get(self, namespace: str) -> Facts:
+        """Return the facts by which pods of a Namespace are classified."""
+        facts = self._facts.get(namespace)
+        if facts is None:
+            facts = self._facts[namespace] = self._facts_of(namespace)
+            self._policy_inputs = self._policy_inputs or _policy_inputs_of(facts)
+        return facts
+
+    def drop_changed(self) -> set[str]:
+        """Drop facts that no longer hold; return their Namespaces."""
+        inputs = _policy_inputs_of(self._facts_of(""))
+        changed = {
+            name
+            for name, facts in self._facts.items()
+            if self._facts_of(name).namespace != facts.namespace
+        }
+        if inputs != self._policy_inputs:
+            self._policy_inputs, changed = inputs, set(self._facts)
+        for name in changed:
+            del self._facts[name]
+        return changed
+
+
+def _policy_inputs_of(facts: Facts) -> _PolicyInputs:
+    # Copies, because the mappings of the facts change with the cluster.
+    return _PolicyInputs(
+        facts.settings, dict(facts.priority_classes), facts.quotas.namespaces_by_quota
+    )

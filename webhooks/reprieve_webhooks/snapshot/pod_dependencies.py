@@ -1,0 +1,77 @@
+"""Which pods depend on which Jobs and native groups, and what is known of those."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TypeVar
+
+from reprieve_policy.config.walltime import Walltime
+from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.objects import controller_of, pod_group_name_of
+from reprieve_policy.preemption.selection.api_objects import Pod
+from reprieve_runtime.client.reflector import Key
+
+V = TypeVar("V")
+Dependency = tuple[str, str]
+"""What a pod depends on: `Job` and a uid, or a native group's namespace and name.
+
+No namespace has a capital letter, so that the two cannot be confused.
+"""
+
+_JOB = "Job"
+
+
+class PodDependencies:
+    """The Jobs and native groups of the cached pods."""
+
+    def __init__(self) -> None:
+        self._dependents: dict[Dependency, set[Key]] = {}
+        self._jobs: dict[Dependency, Walltime] = {}
+        self._groups: dict[Dependency, PodGroupInfo] = {}
+
+    def put_job(self, uid: str, bound: Walltime | None) -> Collection[Key]:
+        """Record the walltime of a Job; return the pods that this concerns."""
+        return self._put(self._jobs, (_JOB, uid), bound)
+
+    def put_group(self, key: Key, group: PodGroupInfo | None) -> Collection[Key]:
+        """Record a native group; return the pods that this concerns."""
+        return self._put(self._groups, key, group)
+
+    def link(self, pod: Key, dependencies: Iterable[Dependency]) -> None:
+        """Record what a pod depends on."""
+        for dependency in dependencies:
+            self._dependents.setdefault(dependency, set()).add(pod)
+
+    def unlink(self, pod: Key, dependencies: Iterable[Dependency]) -> None:
+        """Forget what a pod depends on."""
+        for dependency in dependencies:
+            dependents = self._dependents[dependency]
+            dependents.discard(pod)
+            if not dependents:
+                del self._dependents[dependency]
+
+    def job_walltime(self, dependencies: Iterable[Dependency]) -> Walltime | None:
+        """Return the walltime of the Job among these; `None` if none is known."""
+        return next((self._jobs[key] for key in dependencies if key in self._jobs), None)
+
+    def group(self, dependencies: Iterable[Dependency]) -> PodGroupInfo | None:
+        """Return the native group among these; `None` if none is known."""
+        return next((self._groups[key] for key in dependencies if key in self._groups), None)
+
+    def _put(
+        self, known: dict[Dependency, V], dependency: Dependency, value: V | None
+    ) -> Collection[Key]:
+        if known.get(dependency) == value:
+            return ()
+        if value is None:
+            del known[dependency]
+        else:
+            known[dependency] = value
+        return self._dependents.get(dependency, ())
+
+
+def dependencies_of(pod: Pod) -> Iterator[Dependency]:
+    """Yield the Job and the native group of a pod, also if nothing is known of them."""
+    owner, group = controller_of(pod.metadata), pod_group_name_of(pod.spec.schedulingGroup)
+    if owner is not None and owner.kind == "Job":
+        yield _JOB, owner.uid
+    if group:
+        yield pod.metadata.namespace or "", group
