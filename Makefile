@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Cluster tests wait more than they compute, so there are more workers than processors. Each has a cluster of its own.
 WORKERS ?= $(shell expr $$(nproc) + 2)
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
-QUICK := --markexpr='not slow'
+QUICK := -m 'not slow'
 
 .PHONY: help
 help: ## list all targets
@@ -52,7 +52,7 @@ test: setup binaries check ## every check, and every test that is not slow (abou
 
 .PHONY: test-all
 test-all: test upstream ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers
-	@$(BIN)/pytest $(SIDE_BY_SIDE) --markexpr=slow tests
+	@$(BIN)/pytest $(SIDE_BY_SIDE) -m slow tests
 
 .PHONY: test-fast
 test-fast: setup ## the tests that need no cluster: unit, contract, integration (under a minute)
