@@ -1,4 +1,4 @@
-"""Each link of a page that is written by hand leads to a file and, if it names one, to a heading."""
+"""Each link of a page written by hand leads to a file and, if it names one, to a heading."""
 
 import re
 from pathlib import Path

@@ -24,8 +24,13 @@ from reprieve_policy.kube.objects import (
     labels_of,
 )
 from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
-from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, Source
-from reprieve_policy.preemption.protection import Protection
+from reprieve_policy.lifecycle.eviction import (
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    Protection,
+    Source,
+)
 from reprieve_policy.verdict import Violation, annotation_path
 
 from .pods import VersionedMeta, VictimPod

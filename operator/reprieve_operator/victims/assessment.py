@@ -22,10 +22,9 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import annotations_of, controller_of
 from reprieve_policy.lifecycle import cause
-from reprieve_policy.lifecycle.eviction import Eviction
+from reprieve_policy.lifecycle.eviction import Eviction, Protection
 from reprieve_policy.preemption import cost, protection
 from reprieve_policy.preemption.cost import WorkProgress
-from reprieve_policy.preemption.protection import Protection
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.gangs import disruption
 from reprieve_policy.gangs.disruption import GangDecision
-from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_policy.preemption.protection import Protection
+from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection
 
 
 class GangEviction:

@@ -21,9 +21,8 @@ from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.gangs.pod_group import PodGroup
 from reprieve_policy.kube.objects import controller_of
-from reprieve_policy.lifecycle.eviction import Eviction, Source
+from reprieve_policy.lifecycle.eviction import Eviction, Protection, Source
 from reprieve_policy.preemption import protection
-from reprieve_policy.preemption.protection import Protection
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 

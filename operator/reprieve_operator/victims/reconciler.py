@@ -14,10 +14,9 @@ from reprieve_operator.cluster.policy_source import PolicySource
 from reprieve_operator.cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import lost_node, machine, termination
-from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TERMINAL
-from reprieve_policy.preemption.protection import Protection
 from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from reprieve_policy.kube import json_document, timestamp
 from reprieve_policy.kube import text as texts
@@ -116,6 +117,13 @@ class ProtectionReason(StrEnum):
 
     NON_PREEMPTIBLE = "non-preemptible"
     NEAR_COMPLETION = "near-completion"
+
+
+class Protection(NamedTuple):
+    """A preemption is refused until then; `None`: for as long as the pod lives."""
+
+    reason: ProtectionReason
+    until: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.preemption.protection import Protection
 
 from . import mark, termination
 from .eviction import (
@@ -22,6 +21,7 @@ from .eviction import (
     Eviction,
     Phase,
     PreemptionCause,
+    Protection,
     Source,
 )
 from .transitions import TABLE, Observation, Transition

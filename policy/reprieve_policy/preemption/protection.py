@@ -8,20 +8,12 @@ selection checks them.
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from reprieve_policy import facts as known
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.lifecycle.eviction import ProtectionReason
-
-
-class Protection(NamedTuple):
-    """A preemption is refused until then; `None`: for as long as the pod lives."""
-
-    reason: ProtectionReason
-    until: datetime | None
+from reprieve_policy.lifecycle.eviction import Protection, ProtectionReason
 
 
 def decide_protection(

@@ -15,11 +15,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from reprieve_policy.kube.objects import ObjectMeta
-from reprieve_runtime.backoff import WatchBackoff
 
 from .api import Api, ApiError, Params
 from .stored import Key as Key  # noqa: PLC0414 - callers import it from here
 from .stored import WatchEvent, log_unreadable
+from .watch_backoff import WatchBackoff
 
 _log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from reprieve_policy.kube.objects import ResourceRequirements, annotations_of, l
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.selection import node_fit
 from reprieve_policy.preemption.selection.api_objects import (
-    Affinity,
     Choice,
-    Container,
     HostPort,
-    NodeAffinity,
     Pod,
     PodSpec,
+    SchedulingAffinity,
+    SchedulingContainer,
+    SchedulingNodeAffinity,
 )
 
 MAX_ENCODED_BYTES = 16 * 1024
@@ -41,7 +41,7 @@ _POLICY_KEYS = frozenset(
 """The labels and annotations that a policy reads."""
 _MARK_KEYS = frozenset({keys.EVICTION, keys.EVICTION_REQUEST, keys.KOORDINATOR_SOFT_EVICTION})
 """They show that a pod is leaving already, which must be known of every pod."""
-_MATCHES_NO_NODE = NodeAffinity(
+_MATCHES_NO_NODE = SchedulingNodeAffinity(
     requiredDuringSchedulingIgnoredDuringExecution=Choice(nodeSelectorTerms=[])
 )
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -99,7 +99,7 @@ def _merge_containers(spec: PodSpec) -> PodSpec:
         (name for name in amounts if len(name) <= _MAX_RESOURCE_NAME_LENGTH), key=_resource_rank
     )[:_MAX_RESOURCES]
     ports = sorted(node_fit.host_ports_of(spec))[:_MAX_PORTS]
-    merged = Container(
+    merged = SchedulingContainer(
         ports=[
             HostPort(hostIP=port.address, protocol=port.protocol, hostPort=port.number)
             for port in ports
@@ -119,7 +119,7 @@ def _resource_rank(name: str) -> tuple[bool, bool, str]:
 def _fits_no_node(spec: PodSpec) -> PodSpec:
     return replace(
         spec,
-        affinity=Affinity(nodeAffinity=_MATCHES_NO_NODE),
+        affinity=SchedulingAffinity(nodeAffinity=_MATCHES_NO_NODE),
         nodeSelector=None,
         tolerations=None,
         topologySpreadConstraints=None,
@@ -143,11 +143,13 @@ def _max_length_of(key: str) -> int:
     )
 
 
-def _prune_containers(containers: Sequence[Container] | None) -> Sequence[Container] | None:
+def _prune_containers(
+    containers: Sequence[SchedulingContainer] | None,
+) -> Sequence[SchedulingContainer] | None:
     if containers is None:
         return None
     return [
-        Container(
+        SchedulingContainer(
             name=container.name,
             ports=[port for port in container.ports or () if port.hostPort],
             resources=container.resources,

@@ -30,7 +30,7 @@ class HostPort(objects.ContainerPort):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Container(objects.Container):
+class SchedulingContainer(objects.Container):
     """A container with its host ports."""
 
     ports: Sequence[HostPort] | None = None
@@ -58,7 +58,7 @@ class Choice(objects.NodeSelector):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAffinity(objects.NodeAffinity):
+class SchedulingNodeAffinity(objects.NodeAffinity):
     """The node affinity of a pod."""
 
     requiredDuringSchedulingIgnoredDuringExecution: Choice | None = None
@@ -92,10 +92,10 @@ class PodAffinity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Affinity(objects.Affinity):
+class SchedulingAffinity(objects.Affinity):
     """The affinity of a pod."""
 
-    nodeAffinity: NodeAffinity | None = None
+    nodeAffinity: SchedulingNodeAffinity | None = None
     podAffinity: PodAffinity | None = None
     podAntiAffinity: PodAffinity | None = None
 
@@ -113,10 +113,10 @@ class PodSpec(objects.Spec):
 
     activeDeadlineSeconds: int | None = None
     schedulerName: str = ""
-    affinity: Affinity | None = None
+    affinity: SchedulingAffinity | None = None
     tolerations: Sequence[Tolerated] | None = None
-    containers: Sequence[Container] | None = None
-    initContainers: Sequence[Container] | None = None
+    containers: Sequence[SchedulingContainer] | None = None
+    initContainers: Sequence[SchedulingContainer] | None = None
     topologySpreadConstraints: Sequence[TopologySpreadConstraint] | None = None
     resourceClaims: Sequence[Mapping[str, object]] | None = None
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from reprieve_policy.kube import go_int
 from reprieve_policy.kube.objects import NodeSelectorRequirement
 
-from .api_objects import Container, LabelSelector, PodAffinity, PodAffinityTerm, PodSpec
+from .api_objects import LabelSelector, PodAffinity, PodAffinityTerm, PodSpec, SchedulingContainer
 from .snapshot import (
     AntiAffinity,
     HostPortInfo,
@@ -191,7 +191,7 @@ def _requirements(found: Sequence[NodeSelectorRequirement] | None) -> tuple[Requ
     return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in found or ())
 
 
-def _running(spec: PodSpec) -> Iterator[Container]:
+def _running(spec: PodSpec) -> Iterator[SchedulingContainer]:
     yield from spec.containers or ()
     yield from (found for found in spec.initContainers or () if found.restartPolicy == "Always")
 

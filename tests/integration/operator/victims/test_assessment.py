@@ -23,11 +23,11 @@ from reprieve_policy.lifecycle.eviction import (
     Eviction,
     Phase,
     PreemptionCause,
+    Protection,
     ProtectionReason,
     RecordedCost,
     Source,
 )
-from reprieve_policy.preemption.protection import Protection
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import NOW, a_pod, after, an_eviction
 

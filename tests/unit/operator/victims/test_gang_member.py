@@ -11,9 +11,8 @@ from reprieve_operator.victims.gang_eviction import GangEviction
 from reprieve_operator.victims.gang_member import GangMember
 from reprieve_operator.victims.gang_registry import GangRegistry
 from reprieve_policy.gangs import disruption
-from reprieve_policy.lifecycle.eviction import Eviction, Phase, ProtectionReason
+from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection, ProtectionReason
 from reprieve_policy.lifecycle.machine import ObservedVictim
-from reprieve_policy.preemption.protection import Protection
 from reprieve_testing.builders import after, an_eviction
 
 PREEMPTED = an_eviction().asked_by_scheduler().build()

@@ -16,12 +16,12 @@ from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
     Eviction,
     Phase,
+    Protection,
     ProtectionReason,
     Source,
 )
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TABLE, TERMINAL
-from reprieve_policy.preemption.protection import Protection
 from reprieve_testing.builders import NOW, an_eviction
 
 HOUR = timedelta(hours=1)

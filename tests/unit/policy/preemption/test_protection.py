@@ -10,9 +10,8 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import pod_views
-from reprieve_policy.lifecycle.eviction import ProtectionReason, Source
+from reprieve_policy.lifecycle.eviction import Protection, ProtectionReason, Source
 from reprieve_policy.preemption import protection
-from reprieve_policy.preemption.protection import Protection
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
 ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))

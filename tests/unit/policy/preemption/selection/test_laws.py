@@ -169,7 +169,7 @@ def goes(
     preemptor: Preemptor, scene: Snapshot, pod: ScheduledPod, *, is_told: bool = False
 ) -> bool:
     """Say whether the pod goes soon anyway, by itself or with its gang."""
-    going = [pod] if pod.is_leaving else []
+    going = [pod] if is_going(pod) else []
     refused = selection.refusal_for(preemptor, pod, scene)
     if not going and refused is not None and refused.reason is RefusalReason.ALREADY_LEAVING:
         assert pod.gang is not None
