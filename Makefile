@@ -11,7 +11,7 @@ export PYTHONPATH := hack:tests
 # Tests start our programs hundreds of times. Without bytecode on disk, each start compiles all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 # Cluster tests wait more than they compute, so there are more workers than processors. Each has a cluster of its own.
-WORKERS ?= $(shell expr $$(nproc) + 2)
+WORKERS ?= $(shell expr $$(nproc) + 1)
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 QUICK := -m 'not slow'
 
@@ -47,7 +47,7 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries check ## every check, and every test that is not slow (about ten minutes; WORKERS=4)
+test: setup binaries check ## every check, and every test that is not slow (about ten minutes; WORKERS=3)
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) --cov --cov-report=term-missing:skip-covered tests
 
 .PHONY: test-all

@@ -21,7 +21,7 @@ from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from .cluster import LEASE_SECONDS, make_namespace, new_cluster, wait_for
+from .cluster import LEASE_SECONDS, OPERATOR_NAMESPACE, make_namespace, new_cluster, wait_for
 
 Json = Any
 SCHEDULER = "system:kube-scheduler"
@@ -247,4 +247,20 @@ def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[
         install.install(kubectl, install.DEMO, cluster.port("webhooks"))
         for program in (WEBHOOKS, OPERATOR):
             world_here.start(program)
+        _wait_until_renewed(kubectl)
         yield GuardedCluster(cluster, world_here)
+
+
+def _wait_until_renewed(kubectl: Kubectl) -> None:
+    """Wait until the operator has renewed its Lease once.
+
+    The guard counts an operator as live from the first renewal that it sees. Without this, the
+    first test of a cluster would find a guard that allows every deletion.
+    """
+
+    def renewed_at() -> str:
+        lease = kubectl.get("lease", "reprieve-operator", "-n", OPERATOR_NAMESPACE)
+        return str(lease["spec"]["renewTime"])
+
+    first = renewed_at()
+    wait_for("the operator renews its Lease", lambda: renewed_at() != first)

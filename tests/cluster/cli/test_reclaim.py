@@ -103,7 +103,7 @@ def test_a_gang_goes_as_a_whole_or_stays_as_a_whole(
     on_node(cluster, guest, "b", node="kwok-1", labels=GANG)
     done = cluster.reprieve("reclaim", NODE, "--dry-run")
     assert plan(done.stdout, guest) == [
-        f'goes {guest}/a class 4, 0 CPU-hours, with all 2 of its gang "ddp"'
+        f'goes {guest}/a class 4, 0 CPU-hours, with all 2 pods of its gang "ddp"'
     ]
     on_node(cluster, guest, "c", node="kwok-1", labels=GANG | NON_PREEMPTIBLE)
     done = cluster.reprieve("reclaim", NODE, "--dry-run")

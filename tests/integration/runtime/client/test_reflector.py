@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy.kube.objects import ObjectMeta
-from reprieve_runtime import backoff
-from reprieve_runtime.client import reflector
+from reprieve_runtime.client import reflector, watch_backoff
 from reprieve_runtime.client.reflector import Key, Reflector
 from reprieve_testing.stub_api import StubApi, stub_api, until
 
@@ -163,7 +162,7 @@ async def test_an_invalid_version_causes_a_new_list(
 async def test_a_version_with_many_errors_in_a_row_causes_a_new_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "_LAST_SECONDS", 0.01)
+    monkeypatch.setattr(watch_backoff, "_LAST_SECONDS", 0.01)
     async with kept(tmp_path, thing("a", 1)) as made:
         made.stub.watches_refused = [(500, "")] * 12
         made.stub.end_watches()
@@ -175,7 +174,7 @@ async def test_a_watch_that_always_ends_at_once_is_restarted_with_back_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[float] = []
-    monkeypatch.setattr(backoff, "_LAST_SECONDS", 0.4)
+    monkeypatch.setattr(watch_backoff, "_LAST_SECONDS", 0.4)
     async with kept(tmp_path, thing("a", 1)) as made:
         pause = made.reflector._backoff.next_delay
         monkeypatch.setattr(
@@ -193,7 +192,7 @@ async def test_a_watch_that_ends_after_a_while_is_restarted_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reflector, "_MIN_WATCH_SECONDS", -1.0)
-    monkeypatch.setattr(backoff, "_FIRST_SECONDS", 1000.0)
+    monkeypatch.setattr(watch_backoff, "_FIRST_SECONDS", 1000.0)
     async with kept(tmp_path, thing("a", 1)) as made:
         made.stub.end_watches()
         await made.follows(2)
