@@ -58,15 +58,15 @@ def test_a_few_of_many_victims_are_asked_for_and_then_rarely(
         )
         wait_for("all run", lambda: running_in(ours, team) == VICTIMS)
         ours.create(team, a_pod("preemptor", slots=VICTIMS, priority_class=HIGH, node="kwok-0"))
-        first = wait_for("the scheduler is refused", lambda: ours.calls(team))[0].at
+        wait_for("the scheduler is refused", lambda: ours.calls(team))
         time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
         calls = ours.calls(team)
         assert {call.code for call in calls} == {429}
         assert 1 < len({call.name for call in calls}) <= AT_A_TIME
-        assert (
-            len([call for call in calls if call.at > first + timedelta(seconds=2)])
-            <= WATCHED_SECONDS
-        )
+        # How long the first round takes depends on the machine.
+        first = {call.name: call.at for call in reversed(calls)}
+        again = [call for call in calls if call.at > first[call.name] + timedelta(seconds=2)]
+        assert len(again) <= WATCHED_SECONDS
 
 
 def running_in(ours: GuardedCluster, team: str) -> int:

@@ -143,7 +143,7 @@ def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_make
         assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
         ours.acknowledge_checkpoint(team, "tolerant")
         ours.running(team, "preemptor")
-        assert ours.pod(team, "tolerant") is None
+        ours.wait_gone(team, "tolerant")
         assert {call.code for call in ours.calls(team)} <= {429, 404}
         assert guard_scenarios.rate(ours.calls(team)) <= 1
 

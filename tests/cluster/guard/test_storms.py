@@ -79,7 +79,9 @@ def test_whatever_is_answered_a_preemptor_asks_rarely_and_nobody_is_held_up(
     assert rate(played.calls[name]) <= 1
     assert played.outcomes[name] == {becomes}
     assert min(codes) >= 400
-    assert becomes == NOTIFIED or 429 in codes
+    # A gang is reprieved a moment after it passed for gone: the refusal may come with the churn.
+    later = {call.code for busy in played.busy for call in busy.calls[name]}
+    assert becomes == NOTIFIED or 429 in codes | later
     assert becomes != UNTOUCHED or codes == {429}
 
 

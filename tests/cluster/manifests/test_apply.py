@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from realcluster import install
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle
 from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = pytest.mark.cluster
@@ -34,6 +34,8 @@ def identities(text: str) -> set[tuple[str, str]]:
 def test_the_api_server_accepts_all_of_it(cluster: ClusterHandle, overlay: object) -> None:
     # On a dry run the Namespace is not really made, and everything else in it would be "not found".
     cluster.kubectl.read("apply", "-f", install.NAMESPACE_FILE)
+    # kubectl warns about an object that other tests created without it.
+    cluster.client.delete("configmap", "reprieve-policy", namespace=OPERATOR_NAMESPACE)
     done = cluster.kubectl.run("apply", "--dry-run=server", "-k", overlay)
     assert done.status == 0, done.output
     # Other tests of this cluster create objects without `kubectl apply`, which kubectl warns of.

@@ -23,7 +23,10 @@ from reprieve_webhooks.metrics import WebhookMetrics
 
 NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
 POLICY = "/api/v1/namespaces/reprieve-system/configmaps"
-PATIENCE_SECONDS = 0.3
+PATIENCE_SECONDS = 60.0
+"""With one lookup, where an answer comes. A busy machine needs a second for it."""
+IMPATIENCE_SECONDS = 0.3
+"""Where none comes."""
 
 
 class Cluster:
@@ -48,7 +51,11 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(
-    directory: Path, *, released: bool = True, **collections: Any
+    directory: Path,
+    *,
+    released: bool = True,
+    patience_seconds: float = PATIENCE_SECONDS,
+    **collections: Any,
 ) -> AsyncIterator[Cluster]:
     known = {NAMESPACES: {"team": a_namespace("team")}, CLASSES: {}, **collections}
     async with stub_api(directory, collections=known) as (stub, api):
@@ -57,7 +64,7 @@ async def cluster(
             api,
             "reprieve-system",
             "reprieve-policy",
-            lookup_timeout_seconds=PATIENCE_SECONDS,
+            lookup_timeout_seconds=patience_seconds,
             show_policy=metrics.observe_policy,
         )
         metrics.register_watches(facts.watches)
@@ -92,7 +99,8 @@ def a_policy(**data: str) -> Mapping[str, Any]:
 
 
 async def test_before_the_lists_are_complete_nothing_is_guessed(tmp_path: Path):
-    async with cluster(tmp_path, released=False) as waiting:
+    impatient = cluster(tmp_path, released=False, patience_seconds=IMPATIENCE_SECONDS)
+    async with impatient as waiting:
         with pytest.raises(ApiError, match="not listed yet: namespaces, priorityclasses, policy"):
             await waiting.facts_of("team")
 
