@@ -158,7 +158,7 @@ async def guard_fixture(
             api,
             facts,
             operator=OPERATOR,
-            timeout_seconds=5.0,
+            timeout_seconds=20.0,
             victim_sets=victim_sets,
             cluster_view=cluster_view,
         )
