@@ -106,11 +106,17 @@ class Session:
 
     @contextmanager
     def watching(self, *words: object) -> Iterator[Background]:
-        """Run a command in the background for the block; `show_watched` shows its output."""
+        """Run a command in the background for the block; `show_watched` shows its output.
+
+        A watch (`-w`) first lists what is there. The block begins once it has, so that it misses
+        nothing of what the block does.
+        """
         command = [str(word) for word in words]
         output = self._folder / f"watch-{len(list(self._folder.glob('watch-*')))}.txt"
         background = Background(shown(command), output, self.quiet.start(*command, output=output))
         try:
+            if "-w" in command:
+                self.wait("first line of the watch", lambda: background.text or None)
             yield background
         finally:
             background.stop()
