@@ -16,24 +16,24 @@ Json = Any
 PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
 
 
-async def is_in(actor: ScriptedVictim, phase: Phase) -> bool:
-    return actor.phase is phase
+async def is_in(victim: ScriptedVictim, phase: Phase) -> bool:
+    return victim.phase is phase
 
 
-async def told(director: ChaosRunner, *actors: ScriptedVictim) -> None:
-    """Mark actors, and return once each is saving."""
-    await director.create_victims(actors)
-    await director.mark()
-    for actor in actors:
+async def mark_and_wait_until_saving(chaos_runner: ChaosRunner, *victims: ScriptedVictim) -> None:
+    """Mark victims, and return once each is saving."""
+    await chaos_runner.create_victims(victims)
+    await chaos_runner.mark()
+    for victim in victims:
         await until(
-            f"{actor.name} saves", lambda actor=actor: is_in(actor, Phase.CHECKPOINTING), 30
+            f"{victim.name} saves", lambda victim=victim: is_in(victim, Phase.CHECKPOINTING), 30
         )
 
 
-async def spared(director: ChaosRunner, actor: ScriptedVictim) -> None:
-    """Return once an actor is no victim any more, and its workload is notified of that."""
-    await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
-    await until("it is told so", lambda: director.workloads.is_cancelled(actor), 30)
+async def wait_until_spared(chaos_runner: ChaosRunner, victim: ScriptedVictim) -> None:
+    """Return once a pod is no victim any more, and its workload is notified of that."""
+    await until("it is spared", lambda: is_in(victim, Phase.CANCELLED), 30)
+    await until("it is told so", lambda: chaos_runner.workloads.is_cancelled(victim), 30)
 
 
 def disruption(pod: Json) -> list[str]:
@@ -45,92 +45,96 @@ def disruption(pod: Json) -> list[str]:
 
 
 async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(
-    director: ChaosRunner, stage: ChaosNamespace
+    chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    first = await director.start_leader(identity="same")
-    actor = ScriptedVictim(
+    first = await chaos_runner.start_leader(identity="same")
+    victim = ScriptedVictim(
         "spared", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK)
     )
-    await told(director, actor)
+    await mark_and_wait_until_saving(chaos_runner, victim)
     first.kill(end_lease=False)
-    await stage.unmark(actor.name)
-    actor.ended_at = utc_now()
-    async with director.outage():
-        director.start(identity="same")
-    await spared(director, actor)
-    pod = (await stage.pods())[actor.name]
+    await namespace.unmark(victim.name)
+    victim.ended_at = utc_now()
+    async with chaos_runner.outage():
+        chaos_runner.start(identity="same")
+    await wait_until_spared(chaos_runner, victim)
+    pod = (await namespace.pods())[victim.name]
     assert "deletionTimestamp" not in pod["metadata"]
-    await director.check()
+    await chaos_runner.check()
 
 
 async def test_a_disruption_that_a_scheduler_announced_is_taken_back_with_the_mark(
-    director: ChaosRunner, stage: ChaosNamespace
+    chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    await director.start_leader()
-    actor = ScriptedVictim(
+    await chaos_runner.start_leader()
+    victim = ScriptedVictim(
         "announced", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK)
     )
-    await told(director, actor)
-    conditions = (await stage.pods())[actor.name]["status"]["conditions"]
-    await stage.patch(actor.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status")
-    actor.ended_at = utc_now()
-    await stage.unmark(actor.name)
-    await spared(director, actor)
-    assert disruption((await stage.pods())[actor.name]) == ["False"]
-    await director.check()
+    await mark_and_wait_until_saving(chaos_runner, victim)
+    conditions = (await namespace.pods())[victim.name]["status"]["conditions"]
+    await namespace.patch(
+        victim.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status"
+    )
+    victim.ended_at = utc_now()
+    await namespace.unmark(victim.name)
+    await wait_until_spared(chaos_runner, victim)
+    assert disruption((await namespace.pods())[victim.name]) == ["False"]
+    await chaos_runner.check()
 
 
 async def test_a_disruption_that_a_scheduler_announced_hastens_nothing(
-    director: ChaosRunner, stage: ChaosNamespace
+    chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    await director.start_leader()
-    actor = ScriptedVictim("announced", seconds=SHORT)
-    await director.create_victims([actor])
-    conditions = (await stage.pods())[actor.name]["status"]["conditions"]
-    await stage.patch(actor.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status")
-    await director.mark()
-    await director.wait_over()
-    await director.check()
+    await chaos_runner.start_leader()
+    victim = ScriptedVictim("announced", seconds=SHORT)
+    await chaos_runner.create_victims([victim])
+    conditions = (await namespace.pods())[victim.name]["status"]["conditions"]
+    await namespace.patch(
+        victim.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status"
+    )
+    await chaos_runner.mark()
+    await chaos_runner.wait_over()
+    await chaos_runner.check()
 
 
 async def test_a_ledger_for_an_owner_that_is_gone_holds_nobody_up(
-    director: ChaosRunner, stage: ChaosNamespace
+    chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    await director.start_leader()
-    actor = ScriptedVictim("orphan", scripted_answer=SAVING, has_owner=True)
-    await told(director, actor)
-    await stage.orphan(actor.name)
-    await director.finish()
+    await chaos_runner.start_leader()
+    victim = ScriptedVictim("orphan", scripted_answer=SAVING, has_owner=True)
+    await mark_and_wait_until_saving(chaos_runner, victim)
+    await namespace.orphan(victim.name)
+    await chaos_runner.finish()
 
 
 async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(
-    director: ChaosRunner, stage: ChaosNamespace
+    chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    first = await director.start_leader(identity="same")
-    actor = ScriptedVictim(
+    first = await chaos_runner.start_leader(identity="same")
+    victim = ScriptedVictim(
         "twin",
         scripted_answer=SAVED,
         trigger=Trigger(action=PodAction.DELETE),
         trigger_phase=Phase.EXTENDED,
     )
-    await director.create_victims([actor])
+    await chaos_runner.create_victims([victim])
     first.kill(end_lease=False)
-    await director.mark()
-    await stage.delete(actor.name)
-    await stage.release([actor.name], "example.com/held")
+    await chaos_runner.mark()
+    await namespace.delete(victim.name)
+    await namespace.release([victim.name], "example.com/held")
 
     async def is_gone() -> bool:
-        return actor.name not in await stage.pods()
+        return victim.name not in await namespace.pods()
 
     await until("the first is gone", is_gone, 30)
-    made = await stage.create_pods([stage.pod(actor.name, {})])
-    async with director.outage():
-        director.start(identity="same")
+    made = await namespace.create_pods([namespace.pod(victim.name, {})])
+    async with chaos_runner.outage():
+        chaos_runner.start(identity="same")
     witness = ScriptedVictim("witness", has_hint=False)
-    await director.create_victims([witness])
-    await director.mark()
-    await director.wait_over()
-    twin = (await stage.pods())[actor.name]
-    assert twin["metadata"]["uid"] == made[actor.name]["metadata"]["uid"]
+    await chaos_runner.create_victims([witness])
+    await chaos_runner.mark()
+    await chaos_runner.wait_over()
+    twin = (await namespace.pods())[victim.name]
+    assert twin["metadata"]["uid"] == made[victim.name]["metadata"]["uid"]
     assert "deletionTimestamp" not in twin["metadata"]
     assert "reprieve.dev/soft-eviction" not in twin["metadata"].get("labels", {})

@@ -7,7 +7,7 @@ from functools import partial
 from reprieve_policy.keys import PREEMPTED_COUNT
 
 from .cluster import wait_for
-from .day import SECONDS, Day, Json
+from .controllers_day import SECONDS, Day, Json
 from .day_objects import (
     BAD,
     CHECKPOINT,

@@ -10,7 +10,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.people import ImpersonatedUser, role, rule, until_answered
+from reprieve_testing.impersonated_users import ImpersonatedUser, role, rule, until_answered
 
 pytestmark = pytest.mark.cluster
 

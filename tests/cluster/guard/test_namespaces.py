@@ -8,7 +8,13 @@ import pytest
 from realcluster.install import BASE
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.people import RBAC, ImpersonatedUser, cluster_binding, rule, until_answered
+from reprieve_testing.impersonated_users import (
+    RBAC,
+    ImpersonatedUser,
+    cluster_binding,
+    rule,
+    until_answered,
+)
 
 pytestmark = pytest.mark.cluster
 

@@ -14,7 +14,13 @@ from realcluster.install import BASE
 from realcluster.kubectl import Done
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.people import ImpersonatedUser, cluster_binding, role, rule, until_answered
+from reprieve_testing.impersonated_users import (
+    ImpersonatedUser,
+    cluster_binding,
+    role,
+    rule,
+    until_answered,
+)
 
 pytestmark = pytest.mark.cluster
 

@@ -8,7 +8,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 

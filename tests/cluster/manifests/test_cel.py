@@ -14,10 +14,10 @@ import yaml
 from realcluster.install import MANIFESTS
 from realcluster.kubectl import Done, Kubectl
 from reprieve_policy import keys
-from reprieve_testing import narrowed
+from reprieve_testing import narrowed_webhooks
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.narrowed import CALL_FAILED
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
+from reprieve_testing.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 
@@ -33,9 +33,11 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
     kubectl = cluster.kubectl
     rendered = list(yaml.safe_load_all(kubectl.read("kustomize", MANIFESTS / "overlays" / "cel")))
     written = [*yaml.safe_load_all((MANIFESTS / "overlays" / "cel" / "policies.yaml").read_text())]
-    policies = [narrowed.policy(document, "test", [NAMESPACE], OURS) for document in written]
+    policies = [
+        narrowed_webhooks.policy(document, "test", [NAMESPACE], OURS) for document in written
+    ]
     configurations = [
-        narrowed.webhooks(document, "reprieve-test-cel", [NAMESPACE], OURS)
+        narrowed_webhooks.webhooks(document, "reprieve-test-cel", [NAMESPACE], OURS)
         for document in rendered
         if document["kind"].endswith("WebhookConfiguration")
     ]

@@ -15,10 +15,10 @@ import pytest
 from realcluster.kubectl import Done
 from reprieve_policy import keys
 from reprieve_policy.kube import controllers
-from reprieve_testing import manifests, narrowed
+from reprieve_testing import manifests, narrowed_webhooks
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.narrowed import CALL_FAILED
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
+from reprieve_testing.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +28,7 @@ TOLERATION = keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS
 
 
 CONFIGURATIONS = [
-    narrowed.webhooks(
+    narrowed_webhooks.webhooks(
         manifests.named(f"{what}WebhookConfiguration", "reprieve-webhooks"),
         "reprieve-test-matching",
         [NAMESPACE, EXEMPT],

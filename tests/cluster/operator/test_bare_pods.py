@@ -9,7 +9,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle, Program, wait_for
-from reprieve_testing.people import RBAC
+from reprieve_testing.impersonated_users import RBAC
 
 pytestmark = pytest.mark.cluster
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 import pytest
 
 from reprieve_policy.kube import timestamp
-from reprieve_testing.day import AuditedCall, Day, a_day
+from reprieve_testing.controllers_day import AuditedCall, Day, a_day
 from reprieve_testing.day_chapters import CHAPTERS, OLD, before
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -1,8 +1,8 @@
 """Reprieve as a responder to native EvictionRequests, which the API server begins to serve later.
 
 The API server begins to serve the types while everything runs. 1.37 ships no controller for them:
-`reprieve_testing.evictions` stands in for it, and the API server checks what it writes. Native
-PodGroups, which it begins to serve with them, count from then on too.
+`reprieve_testing.eviction_controller` stands in for it, and the API server checks what it writes.
+Native PodGroups, which it begins to serve with them, count from then on too.
 """
 
 import json
@@ -19,9 +19,9 @@ from reprieve_policy import keys
 from reprieve_policy.eviction_requests.objects import RESPONDER_NAME, RESPONDER_PRIORITY
 from reprieve_testing import manifests
 from reprieve_testing.cluster import Program, wait_for
-from reprieve_testing.evictions import IMPERATIVE, REQUESTER, FakeEvictionController
+from reprieve_testing.eviction_controller import IMPERATIVE, REQUESTER, FakeEvictionController
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 

@@ -15,10 +15,10 @@ from realcluster.kubectl import Done
 from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_policy import keys
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
-from reprieve_testing import people
+from reprieve_testing import impersonated_users
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.people import ImpersonatedUser, until_answered
+from reprieve_testing.impersonated_users import ImpersonatedUser, until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -72,7 +72,7 @@ def alice(ours: OwnCluster) -> ImpersonatedUser:
     """A tenant with every right in two namespaces, also on virtual resources there."""
     for namespace in (NAMESPACE, BOUNDED):
         anything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-        ours.kubectl.apply(*people.role("alice", namespace, [anything]))
+        ours.kubectl.apply(*impersonated_users.role("alice", namespace, [anything]))
     person = ImpersonatedUser(ours.kubectl, "alice", NAMESPACE)
     wait_for(
         "her Role is in force", lambda: person.run("auth", "can-i", "create", "pods").status == 0
@@ -174,8 +174,10 @@ def test_a_role_in_her_own_namespace_does_not_grant_it(alice: ImpersonatedUser) 
 
 def test_a_right_that_is_granted_counts_and_the_controller_needs_none(ours: OwnCluster) -> None:
     ours.kubectl.apply(
-        *people.role("bob", NAMESPACE, [people.rule("jobs", "create get", "batch")]),
-        people.cluster_binding("bob", "reprieve:claim-non-preemptible"),
+        *impersonated_users.role(
+            "bob", NAMESPACE, [impersonated_users.rule("jobs", "create get", "batch")]
+        ),
+        impersonated_users.cluster_binding("bob", "reprieve:claim-non-preemptible"),
     )
     bob = ImpersonatedUser(ours.kubectl, "bob", NAMESPACE)
     until_answered("created", lambda: as_person(bob, a_job("claimed", **NOT_PREEMPTIBLE)))

@@ -9,7 +9,7 @@ import pytest
 
 from reprieve_policy.config.namespace import EXEMPT
 from reprieve_testing import manifests
-from reprieve_testing.checking import run
+from reprieve_testing.check_command import run
 
 ROOT = Path(__file__).parents[3]
 TRIED = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")

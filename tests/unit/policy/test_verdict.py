@@ -15,7 +15,7 @@ from reprieve_policy.verdict import (
     label_path,
     quote,
 )
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 CLASS_PATH = "metadata.labels[reprieve.dev/preemption-class]"
 BAD = Violation(CLASS_PATH, ViolationKind.INVALID, "11", "must be between 0 and 10")

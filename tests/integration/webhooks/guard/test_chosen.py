@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_testing.guard_scene import (
+from reprieve_testing.cluster_views import an_extender_call
+from reprieve_testing.guard_fixture import (
     GANG,
     NODE,
     OPERATOR,
@@ -32,7 +33,6 @@ from reprieve_testing.guard_scene import (
     watching,
 )
 from reprieve_testing.reviews import running_server
-from reprieve_testing.stages import an_extender_call
 from reprieve_testing.stub_api import stub_api, until
 from reprieve_webhooks.extender.metrics import ExtenderMetrics
 from reprieve_webhooks.extender.service import Extender

@@ -12,7 +12,7 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
-from reprieve_testing.guard_scene import (
+from reprieve_testing.guard_fixture import (
     HINT,
     OPERATOR,
     SCHEDULER,

@@ -15,8 +15,9 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, Release
-from reprieve_testing import stages
-from reprieve_testing.guard_scene import (
+from reprieve_testing import cluster_views
+from reprieve_testing.cluster_views import FixedClusterView, a_scheduled_pod
+from reprieve_testing.guard_fixture import (
     GANG,
     HINT,
     HINTED,
@@ -31,7 +32,6 @@ from reprieve_testing.guard_scene import (
     guard_fixture,
     seconds_of,
 )
-from reprieve_testing.stages import FixedClusterView, a_scheduled_pod
 from reprieve_testing.stub_api import StubApi, until
 from reprieve_webhooks.guard import reader
 
@@ -372,12 +372,14 @@ async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 
-GOING = a_scheduled_pod("going", "node-2", release=Release(expected_at=stages.NOW, notified=True))
+GOING = a_scheduled_pod(
+    "going", "node-2", release=Release(expected_at=cluster_views.NOW, notified=True)
+)
 MINE = GangKey("team-b", "mine")
 
 
 def a_mate(**fields: Any) -> Preemptor:
-    return stages.a_preemptor("uid-of-high", gang=MINE, **fields)
+    return cluster_views.a_preemptor("uid-of-high", gang=MINE, **fields)
 
 
 COMING = {"on any node": a_mate(), "where it is nominated": a_mate(nominated_node="node-2")}
@@ -396,7 +398,7 @@ async def test_a_gang_gets_no_second_set_while_capacity_is_being_released(
 
 
 OTHERS = {
-    "has no gang": FixedClusterView([GOING], [stages.a_preemptor("uid-of-high")]),
+    "has no gang": FixedClusterView([GOING], [cluster_views.a_preemptor("uid-of-high")]),
     "asks for more room than is coming": FixedClusterView([GOING], [a_mate(cpu=9)]),
     "may not be beside everybody": FixedClusterView([GOING], [a_mate(depends_on_other_pods=True)]),
     "has victims that go on this very node": FixedClusterView(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy.admission.rules import RULES
-from reprieve_testing.checking import pod, run, write
+from reprieve_testing.check_command import pod, run, write
 
 BAD = pod(labels='{reprieve.dev/preemption-class: "11"}')
 WARNED = pod(

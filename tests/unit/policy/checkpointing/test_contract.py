@@ -11,7 +11,7 @@ from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.verdict import Violation
 from reprieve_testing.builders import after
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 REQUEST = CheckpointRequest(
     eviction_id="uid-1",

@@ -10,7 +10,7 @@ from reprieve_policy.config import settings
 from reprieve_policy.config.settings import FIELDS, PolicySettings
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKind, TemplateKinds
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 SWEEP = TemplateKind("example.com", "Sweep", ("spec.trials[*].template",))
 ALL = {

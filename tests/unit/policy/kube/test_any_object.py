@@ -53,7 +53,7 @@ from reprieve_policy.kube.objects import (
 )
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.lifecycle import eviction, ledger, mark
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 KEYS = [
     *(

@@ -13,7 +13,7 @@ from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.verdict import Violation
 from reprieve_testing.builders import NOW, PodBuilder, a_pod
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
 PATH = f"metadata.annotations[{KOORDINATOR}]"

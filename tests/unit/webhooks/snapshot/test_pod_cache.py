@@ -21,7 +21,7 @@ from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Node, Pod
 from reprieve_policy.preemption.selection.snapshot import DisruptionBudget, ScheduledPod, Snapshot
 from reprieve_testing.builders import NOW, a_priority_class, a_quota
-from reprieve_testing.scenes import a_budget
+from reprieve_testing.snapshots import a_budget
 from reprieve_webhooks.snapshot.pod_cache import PodCache
 from reprieve_webhooks.snapshot.snapshot_cache import SnapshotCache
 

@@ -25,7 +25,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Snapshot,
 )
 from reprieve_testing.builders import NOW
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     ALL_PODS,
     SnapshotFixture,
     a_budget,

@@ -35,7 +35,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Snapshot,
 )
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     a_budget,
     a_node_info,
     a_pod_demand,

@@ -25,7 +25,7 @@ from reprieve_policy.preemption.selection import (
 )
 from reprieve_policy.preemption.selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     a_node_info,
     a_pod_demand,
     a_preemptor,

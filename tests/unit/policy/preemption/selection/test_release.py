@@ -11,7 +11,7 @@ from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     ALL_PODS,
     a_node_info,
     a_pod_demand,
