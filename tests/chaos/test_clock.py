@@ -44,7 +44,7 @@ class Stepped:
 
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forwards", "backwards"])
-async def test_a_step_of_an_hour_moves_no_deadline_also_for_a_successor(
+async def test_a_clock_step_of_an_hour_moves_no_deadline_even_for_the_next_operator(
     cluster: ClusterHandle,
     chaos_runner: ChaosRunner,
     kubeconfig: Path,

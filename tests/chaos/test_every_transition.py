@@ -178,7 +178,7 @@ def crash(
     return crash
 
 
-async def test_killed_at_every_write_it_resumes_exactly(
+async def test_an_operator_that_is_killed_at_any_write_resumes_exactly(
     crash: Crash, say: Callable[[str], None]
 ) -> None:
     """This shows little about the time that a victim takes.
@@ -194,7 +194,7 @@ async def test_killed_at_every_write_it_resumes_exactly(
     say("each edge of the table")
 
 
-async def test_killed_around_each_eviction_it_evicts_each_once(
+async def test_an_operator_that_is_killed_around_each_eviction_evicts_each_pod_once(
     cluster: ClusterHandle, chaos_runner: ChaosRunner, namespace: ChaosNamespace, crash: Crash
 ) -> None:
     cluster.set_policy(extensionPercent="100", ceiling="10m", endWith="evict")
@@ -208,7 +208,7 @@ async def test_killed_around_each_eviction_it_evicts_each_once(
     assert ends == {"create eviction"}
 
 
-async def test_killed_as_it_stands_down_what_a_budget_holds_at_the_ceiling_it_deletes_none(
+async def test_an_operator_killed_as_it_cancels_held_evictions_at_the_ceiling_deletes_no_pod(
     cluster: ClusterHandle, chaos_runner: ChaosRunner, namespace: ChaosNamespace, crash: Crash
 ) -> None:
     cluster.set_policy(

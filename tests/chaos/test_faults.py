@@ -48,7 +48,7 @@ def leads(program: Program) -> bool:
 
 
 @pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
-async def test_a_part_of_the_control_plane_killed_under_victims(
+async def test_victims_survive_the_kill_of_a_control_plane_component(
     cluster: ClusterHandle, chaos_runner: ChaosRunner, component: str
 ) -> None:
     await chaos_runner.start_leader()
@@ -61,7 +61,7 @@ async def test_a_part_of_the_control_plane_killed_under_victims(
     await chaos_runner.finish()
 
 
-async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(
+async def test_two_operators_survive_a_lease_that_is_deleted_or_stolen(
     chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     operators = [await chaos_runner.start_leader(identity=name) for name in ("first", "second")]
@@ -75,7 +75,7 @@ async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(
     await until("one leads", lambda: one_leads(operators), 30)
 
 
-async def test_a_watch_that_is_cut_again_and_again(
+async def test_victims_survive_a_watch_that_is_cut_repeatedly(
     chaos_runner: ChaosRunner, proxy: ApiProxy
 ) -> None:
     await chaos_runner.start_leader()
@@ -87,7 +87,7 @@ async def test_a_watch_that_is_cut_again_and_again(
     await chaos_runner.finish()
 
 
-async def test_what_happened_while_no_watch_came_through_and_its_version_was_forgotten(
+async def test_changes_during_a_watch_outage_are_found_after_the_version_has_expired(
     cluster: ClusterHandle, chaos_runner: ChaosRunner, namespace: ChaosNamespace, proxy: ApiProxy
 ) -> None:
     # Without so long a lease, a slow start of the API server would end the term, and the next term
@@ -116,7 +116,9 @@ async def test_what_happened_while_no_watch_came_through_and_its_version_was_for
     assert operator.process.poll() is None
 
 
-async def test_a_leader_that_stands_still_for_half_a_minute(chaos_runner: ChaosRunner) -> None:
+async def test_victims_survive_a_leader_that_is_paused_for_half_a_minute(
+    chaos_runner: ChaosRunner,
+) -> None:
     usual = {
         "lease_duration_seconds": 15,
         "renew_deadline_seconds": 10.0,

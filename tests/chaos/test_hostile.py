@@ -46,7 +46,7 @@ def most_mib(program: Program) -> float:
     return int(fields["VmHWM"].split()[0]) / 1024
 
 
-async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else_and_fill_no_memory(
+async def test_hostile_answers_neither_delay_other_victims_nor_fill_memory(
     chaos_runner: ChaosRunner, say: Callable[[str], None]
 ) -> None:
     operator = await chaos_runner.start_leader(poll_interval_seconds=2)
@@ -73,7 +73,7 @@ async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else_and_fil
     assert operator.process.poll() is None
 
 
-async def test_a_pod_that_is_changed_all_the_time_and_marked_anew_each_time_still_goes(
+async def test_a_pod_that_is_constantly_changed_and_marked_again_is_still_evicted(
     chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     await chaos_runner.start_leader()
@@ -85,7 +85,7 @@ async def test_a_pod_that_is_changed_all_the_time_and_marked_anew_each_time_stil
     await chaos_runner.check()
 
 
-async def test_a_pod_that_marks_itself_again_after_it_was_spared_is_given_notice_again(
+async def test_a_pod_that_is_marked_again_after_a_cancellation_is_notified_again(
     chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     await chaos_runner.start_leader()

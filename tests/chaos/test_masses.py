@@ -21,7 +21,7 @@ SOON_SECONDS = 15.0
 """To set five hundred marks: 1.4 on two idle cores, ten where seven other processes compete."""
 
 
-async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
+async def test_a_namespace_that_is_deleted_under_a_hundred_victims_is_gone_soon(
     cluster: ClusterHandle, chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     operator = await chaos_runner.start_leader()
@@ -48,7 +48,7 @@ async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
     assert operator.process.poll() is None
 
 
-async def test_five_hundred_marked_in_one_second(
+async def test_five_hundred_victims_can_be_marked_in_one_second(
     chaos_runner: ChaosRunner, proxy: ApiProxy, say: Callable[[str], None]
 ) -> None:
     # The pace of a real cluster: the operator polls 125 workloads that never answer all the time.

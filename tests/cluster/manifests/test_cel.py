@@ -163,9 +163,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("what", COVERED)
-def test_what_the_policies_cover_is_admitted_and_filled_in_without_a_call(
-    kubectl: Kubectl, what: str
-) -> None:
+def test_policies_admit_and_fill_in_without_a_call(kubectl: Kubectl, what: str) -> None:
     document, key, value = COVERED[what]
     done = create(kubectl, document)
     assert done.status == 0, done.output
@@ -173,7 +171,7 @@ def test_what_the_policies_cover_is_admitted_and_filled_in_without_a_call(
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_the_policies_cover_is_refused_without_a_call(kubectl: Kubectl, what: str) -> None:
+def test_policies_refuse_without_a_call(kubectl: Kubectl, what: str) -> None:
     document, words = REFUSED[what]
     done = create(kubectl, document)
     assert done.status != 0
@@ -181,7 +179,7 @@ def test_what_the_policies_cover_is_refused_without_a_call(kubectl: Kubectl, wha
     assert CALL_FAILED not in done.output
 
 
-def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl: Kubectl) -> None:
+def test_violations_of_a_controllers_pods_are_warnings(kubectl: Kubectl) -> None:
     owner = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
@@ -209,5 +207,5 @@ def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl:
 
 
 @pytest.mark.parametrize("what", LEFT)
-def test_what_needs_more_than_the_object_is_called_for(kubectl: Kubectl, what: str) -> None:
+def test_objects_that_need_facts_are_reviewed_by_the_webhook(kubectl: Kubectl, what: str) -> None:
     assert CALL_FAILED in create(kubectl, LEFT[what]).output

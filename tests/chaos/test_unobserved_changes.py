@@ -44,7 +44,7 @@ def disruption(pod: Json) -> list[str]:
     ]
 
 
-async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(
+async def test_a_mark_that_is_removed_while_no_operator_runs_spares_the_pod(
     chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     first = await chaos_runner.start_leader(identity="same")
@@ -63,7 +63,7 @@ async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(
     await chaos_runner.check()
 
 
-async def test_a_disruption_that_a_scheduler_announced_is_taken_back_with_the_mark(
+async def test_the_disruption_condition_of_a_scheduler_is_reset_with_the_mark(
     chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     await chaos_runner.start_leader()
@@ -82,7 +82,7 @@ async def test_a_disruption_that_a_scheduler_announced_is_taken_back_with_the_ma
     await chaos_runner.check()
 
 
-async def test_a_disruption_that_a_scheduler_announced_hastens_nothing(
+async def test_the_disruption_condition_of_a_scheduler_does_not_shorten_the_notice(
     chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     await chaos_runner.start_leader()
@@ -97,7 +97,7 @@ async def test_a_disruption_that_a_scheduler_announced_hastens_nothing(
     await chaos_runner.check()
 
 
-async def test_a_ledger_for_an_owner_that_is_gone_holds_nobody_up(
+async def test_a_ledger_for_an_owner_that_is_gone_delays_no_victim(
     chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     await chaos_runner.start_leader()
@@ -107,7 +107,7 @@ async def test_a_ledger_for_an_owner_that_is_gone_holds_nobody_up(
     await chaos_runner.finish()
 
 
-async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(
+async def test_a_pod_recreated_under_the_same_name_is_not_a_victim(
     chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
     first = await chaos_runner.start_leader(identity="same")
