@@ -590,7 +590,7 @@ def decide(case: Case) -> Verdict:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_admission(case: Case) -> None:
+def test_the_verdict_on_an_object(case: Case) -> None:
     verdict = decide(case)
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
     assert verdict.warnings == case.warned
@@ -623,12 +623,12 @@ def in_mode(enforcement: str) -> Facts:
     return Facts(namespace=NamespacePolicy(enforcement=enforcement))
 
 
-def test_where_it_only_warns_the_same_is_said_as_warnings() -> None:
+def test_with_enforcement_warn_violations_become_warnings() -> None:
     verdict = decide_admission(a_pod().in_class(11).build(), None, in_mode("warn"))
     assert verdict == Verdict(warnings=(BAD_CLASS,))
 
 
-def test_where_it_is_off_nothing_is_said() -> None:
+def test_with_enforcement_off_nothing_is_reported() -> None:
     assert decide_admission(a_pod().in_class(11).build(), None, in_mode("off")) == Verdict()
 
 
@@ -637,16 +637,16 @@ def test_a_bad_value_is_a_bad_request_and_a_ratchet_is_forbidden() -> None:
     assert decide(PODS["a class that rises is forbidden"]).status is HTTPStatus.FORBIDDEN
 
 
-def test_every_rule_says_what_it_checks() -> None:
+def test_every_rule_has_a_docstring() -> None:
     assert all((rule.check.__doc__ or "").strip() for rule in RULES)
     assert all((sys.modules[rule.check.__module__].__doc__ or "").strip() for rule in RULES)
 
 
-def test_rules_have_ids_of_their_own() -> None:
+def test_the_ids_of_rules_are_unique() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
 
 
-def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out() -> None:
+def test_of_very_many_violations_the_first_are_shown_and_the_rest_is_counted() -> None:
     many = a_policy_map(**{f"unknown{number}": "x" for number in range(5000)})
     verdict = decide_admission(many, None, Facts())
     assert not verdict.is_allowed
@@ -654,7 +654,7 @@ def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out
     assert verdict.warnings == ("more findings than can be shown: 4900 are left out",)
 
 
-def test_what_is_left_out_still_refuses_nothing_where_it_is_only_warned_of() -> None:
+def test_very_many_violations_refuse_nothing_with_enforcement_warn() -> None:
     warned = Facts(namespace=NamespacePolicy(enforcement="warn"))
     many = a_policy_map(**{f"unknown{number}": "x" for number in range(200)})
     verdict = decide_admission(many, None, warned)

@@ -47,7 +47,7 @@ ALL = {
 }
 
 
-def test_an_absent_configmap_is_the_specifications_defaults() -> None:
+def test_without_a_configmap_the_specifications_defaults_apply() -> None:
     found = settings.parse({})
     assert found == PolicySettings(
         default_class=4,
@@ -129,7 +129,7 @@ def test_keys_that_the_configmap_lacks_come_from_the_base() -> None:
     )
 
 
-def test_space_around_a_value_is_a_configmaps_line_end() -> None:
+def test_space_around_a_value_is_ignored() -> None:
     assert settings.parse({"ceiling": "2m\n"}) == PolicySettings(ceiling_seconds=120)
 
 

@@ -49,7 +49,7 @@ def test_may_be_suspended(metadata: ObjectMeta, managed_by: str | None, *, want:
     assert suspension.may_suspend(metadata, managed_by, selects_by_hand=False) is want
 
 
-def test_one_whose_pods_its_author_selects_may_not_be_suspended() -> None:
+def test_a_job_with_a_manual_selector_may_not_be_suspended() -> None:
     assert not suspension.may_suspend(ObjectMeta(), None, selects_by_hand=True)
 
 
@@ -100,7 +100,7 @@ STANDINGS = {
 
 
 @pytest.mark.parametrize(("eviction", "is_announced", "want"), STANDINGS.values(), ids=STANDINGS)
-def test_how_far_a_pod_is(
+def test_the_progress_of_a_pod(
     eviction: Eviction | None,
     *,
     is_announced: bool,

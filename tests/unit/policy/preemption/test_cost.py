@@ -157,7 +157,7 @@ DEVICES = {
 
 
 @pytest.mark.parametrize(("requests", "device", "count"), DEVICES.values(), ids=DEVICES)
-def test_work_is_counted_in(requests: dict[str, str], device: Device, count: float) -> None:
+def test_devices_are_counted_in(requests: dict[str, str], device: Device, count: float) -> None:
     (view,) = pod_views(a_pod().asking(**requests).build())
     assert cost.devices_of(view.spec) == (device, count)
 
@@ -166,7 +166,7 @@ def test_every_workload_type_has_weights() -> None:
     assert set(WEIGHTS) == set(WORKLOAD_TYPE_CLASS)
 
 
-def test_what_a_workload_states_goes_before_what_is_estimated() -> None:
+def test_a_stated_cost_takes_precedence_over_an_estimate() -> None:
     cheap = cost_of(
         TRAINING.annotated(keys.EVICTION_COST, "-1"), WorkProgress(started_at=after(-HOUR))
     )
@@ -175,7 +175,7 @@ def test_what_a_workload_states_goes_before_what_is_estimated() -> None:
     assert cheap.sort_key < dear.sort_key
 
 
-def test_a_state_keeps_four_digits_of_it() -> None:
+def test_a_state_records_four_digits_of_the_cost() -> None:
     assert cost_of(TRAINING, WorkProgress(started_at=after(-12345))).recorded == RecordedCost(
         hours=27.43, device=Device.GPU
     )

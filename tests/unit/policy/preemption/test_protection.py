@@ -77,7 +77,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_protection(case: Case) -> None:
+def test_what_protects_a_pod(case: Case) -> None:
     (view,) = pod_views(case.pod.build())
     facts = Facts(settings=case.settings, namespace=case.namespace)
     assert protection.decide_protection(view, facts, case.walltime, NOW) == case.want

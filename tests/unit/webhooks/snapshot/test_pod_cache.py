@@ -98,7 +98,9 @@ def cluster() -> Cluster:
     return made
 
 
-def test_pods_are_where_they_run_and_those_that_wait_are_preemptors(cluster: Cluster) -> None:
+def test_scheduled_pods_are_on_their_nodes_and_pending_pods_are_preemptors(
+    cluster: Cluster,
+) -> None:
     cluster.put("a")
     cluster.put("b", "two")
     cluster.put("c", "")
@@ -111,7 +113,7 @@ def test_pods_are_where_they_run_and_those_that_wait_are_preemptors(cluster: Clu
 
 def test_a_scheduled_pod_is_no_longer_pending(cluster: Cluster) -> None:
     cluster.put("a", "", status={"nominatedNodeName": "two"})
-    assert [guest.uid for guest in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-a"]
+    assert [demand.uid for demand in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-a"]
     cluster.put("a", "two")
     assert cluster.snapshot_cache.preemptor("uid-a") is None
     assert cluster.snapshot().nodes["two"].nominated_pods == ()
@@ -223,7 +225,7 @@ def test_a_snapshot_does_not_change_with_later_events(cluster: Cluster) -> None:
     cluster.snapshot_cache.put_budget("x", a_budget("x"))
     cluster.snapshot_cache.remove_node("two")
     cluster.snapshot()
-    assert {tenant.name for tenant in before.nodes["one"].pods} == {"a"}
+    assert {pod.name for pod in before.nodes["one"].pods} == {"a"}
     assert set(before.nodes) == {"one", "two"}
     assert [len(group.members) for group in before.gangs.values()] == [1]
     assert before.budgets == {}
@@ -260,7 +262,7 @@ def test_a_gang_has_its_members_on_all_nodes_and_its_pending_members(cluster: Cl
     cluster.pod_cache.remove(("team", "a"))
     found = cluster.snapshot_cache.preemptor("uid-c")
     assert found is not None
-    assert [guest.uid for guest in found.pending_members] == ["uid-d"]
+    assert [demand.uid for demand in found.pending_members] == ["uid-d"]
 
 
 def test_budgets_come_change_and_go(cluster: Cluster) -> None:
@@ -311,7 +313,7 @@ def test_a_quota_shows_in_the_pods_that_use_it(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("a").quota == ("admin", "shared")
 
 
-def test_that_a_scheduler_follows_its_answer_is_assumed_for_a_while(
+def test_a_returned_choice_is_assumed_for_a_while(
     cluster: Cluster,
 ) -> None:
     cluster.put("victim", "two")
@@ -328,7 +330,7 @@ def test_that_a_scheduler_follows_its_answer_is_assumed_for_a_while(
     release = cluster.scheduled_pod("victim").release
     assert release is not None
     assert release.preemptor_uid == "uid-p"
-    assert [guest.uid for guest in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-p"]
+    assert [demand.uid for demand in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-p"]
     mate = cluster.snapshot_cache.preemptor("uid-mate")
     assert mate is not None
     assert mate.pending_members == ()

@@ -71,7 +71,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_save_has_its_time(case: Case) -> None:
+def test_a_checkpoint_fits_into_its_timeout(case: Case) -> None:
     facts = Facts(settings=PolicySettings(grace_cap_seconds=case.cap_seconds))
     said = [
         text for text in decide_admission(case.resource, None, facts).warnings if "save" in text
@@ -79,7 +79,7 @@ def test_a_save_has_its_time(case: Case) -> None:
     assert said == ([case.warned] if case.warned else [])
 
 
-def test_an_unreadable_plan_is_said_once() -> None:
+def test_an_unreadable_plan_is_reported_once() -> None:
     verdict = decide_admission(taking("soon").build(), None, Facts())
     assert [violation.rule for violation in verdict.violations] == ["checkpoint"]
     assert verdict.warnings == ()
