@@ -15,18 +15,18 @@ from reprieve_webhooks.facts.discovery import TTL_SECONDS
 PAGE = " ".join((manifests.ROOT / "docs" / "native.md").read_text(encoding="utf-8").split())
 
 
-def test_every_event_setting_and_key_that_it_names_exists() -> None:
+def test_every_event_setting_and_key_on_the_page_exists() -> None:
     assert set(re.findall(r"Event on the ConfigMap \(`([A-Za-z]+)`\)", PAGE)) <= REASONS.keys()
     assert "evictionResponder" in FIELDS
     assert keys.EVICTION_REQUEST in PAGE
     assert f"`source: {Source.EVICTION_REQUEST}`" in PAGE
 
 
-def test_what_pods_get_is_what_it_shows() -> None:
+def test_the_page_shows_the_responder_that_pods_get() -> None:
     assert f"{{name: {objects.RESPONDER_NAME}, priority: {objects.RESPONDER_PRIORITY}}}" in PAGE
 
 
-def test_its_times_are_those_of_the_code() -> None:
+def test_the_times_on_the_page_are_those_of_the_code() -> None:
     assert f"every {responder.MAX_HEARTBEAT_INTERVAL.seconds // 60} minutes" in PAGE
     assert f"{responder.MIN_HEARTBEAT_INTERVAL.seconds} seconds after the last" in PAGE
     assert duration.render(int(OperatorSettings().sweep_interval_seconds)) == "5m"

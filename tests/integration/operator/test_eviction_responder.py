@@ -56,14 +56,14 @@ class Leading:
 
 @asynccontextmanager
 async def responding(
-    directory: Path, *, is_wanted: bool = True, asked_for: Any = None
+    directory: Path, *, is_wanted: bool = True, marked_pod: Any = None
 ) -> AsyncIterator[tuple[StubApi, Policy]]:
     """Run a responder: with an Eviction of the pod `asked_for`, else without the types.
 
     Without an Eviction, it must write nothing.
     """
     pods, evictions = (
-        ({}, {}) if asked_for is None else ({"p": asked_for}, {"p": an_eviction_of(asked_for)})
+        ({}, {}) if marked_pod is None else ({"p": marked_pod}, {"p": an_eviction_of(marked_pod)})
     )
     async with stub_api(directory, collections={EVICTIONS: evictions, PODS: pods}) as (stub, api):
         stub.lists_released.set()
@@ -127,8 +127,8 @@ async def test_a_missing_permission_is_reported_once_if_the_responder_is_on(tmp_
     async with responding(tmp_path) as (stub, policy):
         stub.barred.add(EVICTIONS)
         await until(lambda: bool(policy.warnings))
-        asked = stub.calls[EVICTIONS]
-        await until(lambda: stub.calls[EVICTIONS] >= asked + 3)
+        calls_before = stub.calls[EVICTIONS]
+        await until(lambda: stub.calls[EVICTIONS] >= calls_before + 3)
         assert policy.warnings == ["EvictionsUnreadable"]
         stub.barred.clear()
         stub.absent.clear()
@@ -169,7 +169,7 @@ async def test_the_label_of_a_pod_that_was_marked_before_by(
         "metadata": identity,
         "spec": {"evictionResponders": [{"name": RESPONDER_NAME, "priority": 1}]},
     }
-    async with responding(tmp_path, asked_for=pod) as (stub, _):
+    async with responding(tmp_path, marked_pod=pod) as (stub, _):
         await until(lambda: bool(stub.patches))
         path, body = stub.patches[0]
     assert path == f"{PODS}/p"

@@ -106,7 +106,9 @@ def _free_port() -> int:
         (("--no-such-flag", "x"), "--no-such-flag"),
     ],
 )
-async def test_a_bad_setting_ends_it_with_2_and_a_sentence(flags: tuple[str, ...], says: str):
+async def test_an_invalid_setting_ends_the_program_with_2_and_a_sentence(
+    flags: tuple[str, ...], says: str
+):
     process = await start(*flags)
     async with asyncio.timeout(DEADLINE_SECONDS):
         _, told = await process.communicate()
@@ -116,7 +118,9 @@ async def test_a_bad_setting_ends_it_with_2_and_a_sentence(flags: tuple[str, ...
     assert "Traceback" not in told.decode()
 
 
-async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_path: Path):
+async def test_without_an_api_server_the_program_runs_and_readiness_names_what_is_missing(
+    tmp_path: Path,
+):
     async with running(tmp_path) as program:
         assert await program.get("/healthz") == (200, "ok\n")
         status, text = await program.get("/readyz")
@@ -140,13 +144,13 @@ async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: P
             assert f'reprieve_facts_age_seconds{{collection="{name}"}} +Inf' in metrics
 
 
-async def test_a_review_that_needs_what_cannot_be_read_is_not_guessed(tmp_path: Path):
+async def test_a_review_that_needs_unreadable_facts_is_not_guessed(tmp_path: Path):
     async with running(tmp_path) as program:
         async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
             assert reply.status == 503
-        said = await program.wait_for_log("review failed: a read of the API server failed")
+        response = await program.wait_for_log("review failed: a read of the API server failed")
 
-        assert said["uid"] == a_review(None)["request"]["uid"]
+        assert response["uid"] == a_review(None)["request"]["uid"]
 
 
 async def test_term_drains_and_ends_with_0(tmp_path: Path):
@@ -168,7 +172,7 @@ async def test_a_second_signal_does_not_wait_for_the_drain(tmp_path: Path):
             assert await program.process.wait() == 0
 
 
-async def test_it_reports_ready_once_its_first_answer_is_correct(tmp_path: Path):
+async def test_the_program_is_ready_once_its_first_answer_is_correct(tmp_path: Path):
     sensitive = {"metadata": {"name": "team-a", "annotations": {keys.WORKLOAD_TYPE: "sensitive"}}}
     ca = issue.issue_ca(NOW)
     pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)
@@ -190,8 +194,8 @@ async def test_it_reports_ready_once_its_first_answer_is_correct(tmp_path: Path)
 
         assert await program.get("/readyz") == (200, "ok\n")
         async with program.session.post(program.url + "/validate", json=review) as first:
-            said = (await first.json())["response"]
-    assert said["status"]["message"].endswith("classes allowed in this namespace: 10")
+            response = (await first.json())["response"]
+    assert response["status"]["message"].endswith("classes allowed in this namespace: 10")
 
 
 async def test_certificates_of_a_directory_are_served_and_need_no_secret(tmp_path: Path):

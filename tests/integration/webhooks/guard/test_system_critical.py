@@ -51,7 +51,7 @@ PROTECTED = {
 
 
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
-async def test_a_system_critical_pod_is_put_off_for_one(here: GuardFixture, metadata: Any) -> None:
+async def test_a_system_critical_pod_is_postponed_for(here: GuardFixture, metadata: Any) -> None:
     await here.nominate("mine")
     assert "asked to save" not in (await here.delete(a_victim(**metadata)))["status"]["message"]
     assert here.stub.patches == []
@@ -82,7 +82,7 @@ HIDDEN_BY = {
 
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
 @pytest.mark.parametrize(("ago", "is_chosen"), HIDDEN_BY.values(), ids=HIDDEN_BY)
-async def test_a_system_critical_pod_that_waits_there_is_not_hidden_by(
+async def test_a_nominated_system_critical_pod_is_not_hidden_by(
     here: GuardFixture, metadata: Any, ago: float, *, is_chosen: bool
 ) -> None:
     await here.nominate("critical", CRITICAL)
