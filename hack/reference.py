@@ -91,12 +91,10 @@ def _pages() -> Iterator[Page]:
 def _index(pages: list[Page]) -> Iterator[str]:
     yield "# Rules\n\n"
     yield (
-        "Written by `make docs` from the rules themselves. Each text that a rule says ends in an "
-        "answer of the webhook, in a line of\n"
-    )
-    yield (
-        "`reprieve check`, and in one of `reprieve audit`; the id in brackets behind it is that of "
-        "its page here.\n\n"
+        "With these pages you look up why an object was refused or warned of. A finding of\n"
+        "`reprieve check` or `reprieve audit` ends with the id of its rule in brackets: that is the "
+        'name of\nthe page. Each page has all messages of its rule. "Document 001" and the like are '
+        "explained in\n[sources](../sources.md). `make docs` writes the pages from the rules.\n\n"
     )
     yield "| rule | what holds | concerns |\n|---|---|---|\n"
     for page in pages:
