@@ -91,10 +91,10 @@ def _pages() -> Iterator[Page]:
 def _index(pages: list[Page]) -> Iterator[str]:
     yield "# Rules\n\n"
     yield (
-        "With these pages you look up why an object was refused or warned of. A finding of\n"
-        "`reprieve check` or `reprieve audit` ends with the id of its rule in brackets: that is the "
-        'name of\nthe page. Each page has all messages of its rule. "Document 001" and the like are '
-        "explained in\n[sources](../sources.md). `make docs` writes the pages from the rules.\n\n"
+        "With these pages you look up why an object was refused or warned of. `reprieve check` "
+        "writes the id\nof the rule, which is the name of its page, in brackets behind each "
+        'finding; `reprieve audit` has\nit in the column RULE. "Document 001" and the like are '
+        "explained in [sources](../sources.md).\n`make docs` writes these pages from the rules.\n\n"
     )
     yield "| rule | what holds | concerns |\n|---|---|---|\n"
     for page in pages:

@@ -316,7 +316,9 @@ CASES = {
     "class 7 without a checkpoint": Case(in_class("7"), facts=Facts(namespace=ALL_CLASSES)),
     "a mark that is no JSON": Case(a_pod(koordinator_soft_eviction="now")),
     "a mark of another form": Case(a_pod(koordinator_soft_eviction="[]")),
-    "a mark whose initiator is not a string": Case(a_pod(koordinator_soft_eviction='{"initiator":7}')),
+    "a mark whose initiator is not a string": Case(
+        a_pod(koordinator_soft_eviction='{"initiator":7}')
+    ),
     "a mark with options of another form": Case(
         a_pod(koordinator_soft_eviction='{"deleteOptions":"now"}')
     ),
