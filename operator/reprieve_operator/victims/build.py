@@ -14,20 +14,19 @@ from reprieve_operator.settings import OperatorSettings
 
 from .assessment import VictimAssessor
 from .checkpoint_session import CheckpointSession
-from .deletion_wait import DeletionWait
-from .eviction_retry import EvictionRetry
-from .gang_member import GangMember
-from .gang_registry import GangRegistry, OnMember
-from .handover import ReplacementHandover
+from .gang_eviction.member import GangMember
+from .gang_eviction.registry import GangRegistry, OnMember
 from .lost_nodes import LostNodeChecker
 from .notice import Notice
-from .pod_tracker import PodTracker
+from .pod_tracker import PodTracker, VictimRef
 from .progress import Progress
 from .reconciler import VictimReconciler
 from .registry import ReconcilerRegistry
 from .reporter import Reporter
-from .termination import Termination
-from .victim_ref import VictimRef
+from .termination.deletion_wait import DeletionWait
+from .termination.eviction_retry import EvictionRetry
+from .termination.handover import ReplacementHandover
+from .termination.termination import Termination
 
 
 def build_registry(

@@ -11,7 +11,7 @@ from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.machine import LifecycleDecision
 
-from .gang_member import GangMember
+from .gang_eviction.member import GangMember
 from .reporter import Reporter
 
 

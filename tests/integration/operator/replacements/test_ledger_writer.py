@@ -22,11 +22,11 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
-from reprieve_operator.victims.deletion_wait import DeletionWait
-from reprieve_operator.victims.eviction_retry import EvictionRetry
-from reprieve_operator.victims.handover import ReplacementHandover
 from reprieve_operator.victims.reporter import Reporter
-from reprieve_operator.victims.termination import Termination
+from reprieve_operator.victims.termination.deletion_wait import DeletionWait
+from reprieve_operator.victims.termination.eviction_retry import EvictionRetry
+from reprieve_operator.victims.termination.handover import ReplacementHandover
+from reprieve_operator.victims.termination.termination import Termination
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import ledger

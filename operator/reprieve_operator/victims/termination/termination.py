@@ -18,6 +18,7 @@ from reprieve_operator.cluster.policy_source import PolicySource
 from reprieve_operator.cluster.retries import GIVE_UP_AFTER, is_object_too_large
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.eviction import Eviction
@@ -28,7 +29,6 @@ from reprieve_runtime.client.api import ApiError
 from .deletion_wait import DeletionWait
 from .eviction_retry import EvictionRetry
 from .handover import ReplacementHandover
-from .reporter import Reporter
 
 _log = logging.getLogger(__name__)
 
