@@ -15,6 +15,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"kind": "Pod", "metadata": {"labels": None, "annotations": {}}},
         [],
     ),
+    "a field that is neither labels nor annotations": ({"metadata": {"name": "p"}}, []),
     "texts, and null, which is an empty one": (
         {"kind": "Pod", "metadata": {"labels": {"a": "4", "b": None}}},
         [],
