@@ -32,7 +32,7 @@ from .background import background
 from .clock import Clock
 from .cluster import pod_state
 from .cluster.pods import VersionedMeta, VictimPod
-from .cluster.policy_source import PolicySource
+from .cluster.policies import PolicySource
 from .cluster.retries import GONE_OR_CHANGED
 from .cluster.writes import Writes
 from .settings import OperatorSettings

@@ -15,9 +15,8 @@ from .clock import Clock
 from .cluster.call_limiter import CallLimiter
 from .cluster.event_recorder import EventRecorder
 from .cluster.leader_election import LeaderElection
-from .cluster.namespace_policies import NamespacePolicies
 from .cluster.pods import VictimPod
-from .cluster.policy_source import PolicySource
+from .cluster.policies import NamespacePolicies, PolicySource
 from .cluster.writes import Writes
 from .eviction_responder import EvictionResponder
 from .gangs.divergence import DivergenceMonitor

@@ -4,8 +4,7 @@ from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.poller import CheckpointPoller
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter

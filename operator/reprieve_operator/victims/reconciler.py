@@ -10,7 +10,7 @@ from dataclasses import replace
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import lost_node, machine, termination

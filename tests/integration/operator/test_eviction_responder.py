@@ -15,7 +15,7 @@ import pytest
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.leader_election import LeaderElection
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.eviction_responder import EvictionResponder
 from reprieve_operator.metrics import OperatorMetrics

@@ -16,7 +16,7 @@ from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements.bare_pods import BarePodController
