@@ -11,6 +11,7 @@ import contextlib
 import logging
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -29,9 +30,9 @@ from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import bare_pod, ledger, replacement_annotations
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.backoff import Backoff
-from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.single_flight import SingleFlight
 
 from .bare_pod_store import BarePodStore, NamespacedName, ReplacementRecord
 
@@ -84,7 +85,12 @@ class BarePodController:
         self._metrics = metrics
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._create_rights: BoundedDict[str, tuple[float, bool]] = BoundedDict(_MAX_GRANTS)
+        self._create_rights: SingleFlight[str, bool] = SingleFlight(
+            lambda granted: _GRANT_SECONDS if granted else _DENIAL_SECONDS,
+            limits=None,
+            max_results=_MAX_GRANTS,
+            monotonic=clock.monotonic,
+        )
         self._completed: set[str] = set()
         self._queue: set[str] = set()
         self._retries: dict[str, _Retry] = {}
@@ -276,10 +282,9 @@ class BarePodController:
 
     async def _is_create_allowed(self, namespace: str) -> bool:
         """Return whether the operator may create pods in the Namespace: it enables recreation."""
-        now = self._clock.monotonic()
-        until, granted = self._create_rights.get(namespace, (now, False))
-        if now < until:
-            return granted
+        return await self._create_rights.do(namespace, partial(self._review_access, namespace))
+
+    async def _review_access(self, namespace: str) -> bool:
         attributes = {"namespace": namespace, "verb": "create", "resource": "pods"}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -288,10 +293,6 @@ class BarePodController:
         }
         answer = await self._writes.create(object_path("selfsubjectaccessreviews"), review)
         granted = bool(answer["status"]["allowed"])
-        self._create_rights[namespace] = (
-            now + (_GRANT_SECONDS if granted else _DENIAL_SECONDS),
-            granted,
-        )
         if not granted:
             _log.info(
                 "bare pods are not recreated: the operator may not create pods in this namespace",

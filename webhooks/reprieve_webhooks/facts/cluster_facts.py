@@ -24,9 +24,9 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.policy_config_map import PolicyConfigMap
+from reprieve_runtime.single_flight import RateLimitedError
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.lookups.getter import CachedGetter
-from reprieve_webhooks.lookups.single_flight import RateLimitedError
 
 from .access_review import AccessReviewer
 from .discovery import EvictionDiscovery

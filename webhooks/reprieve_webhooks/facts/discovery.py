@@ -15,7 +15,8 @@ from reprieve_policy.eviction_requests import objects
 from reprieve_policy.kube.objects import Resource
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
-from reprieve_webhooks.lookups.single_flight import SingleFlight
+from reprieve_runtime.single_flight import SingleFlight
+from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
 
 TTL_SECONDS: Final = 30.0
 _RESOURCE = "evictions"
@@ -40,7 +41,9 @@ class EvictionDiscovery:
     ) -> None:
         self._api = api
         self._timeout_seconds = timeout_seconds
-        self._single_flight: SingleFlight[str, bool] = SingleFlight(ttl_seconds)
+        self._single_flight: SingleFlight[str, bool] = SingleFlight(
+            ttl_seconds, limits=DEFAULT_LIMITS
+        )
 
     async def are_served_for(self, pod: Resource, settings: PolicySettings) -> bool:
         """Return whether a new pod may name a responder; never raises.
