@@ -25,6 +25,8 @@ from .reporter import Reporter
 from .termination.deletion_wait import DeletionWait
 from .termination.eviction_retry import EvictionRetry
 from .termination.handover import ReplacementHandover
+from .termination.job_suspension import JobSuspension
+from .termination.state_writer import TerminationStateWriter
 from .termination.termination import Termination
 
 
@@ -70,8 +72,14 @@ def build_registry(
         )
         termination = Termination(
             writes=writes,
-            policy=policy,
-            jobs=jobs,
+            state_writer=TerminationStateWriter(
+                writes,
+                policy,
+                clock,
+                on_pod_update=tracker.on_pod_update,
+                on_state_written=progress.on_state_written,
+            ),
+            job_suspension=JobSuspension(jobs, policy, recorder, reporter, clock),
             handover=ReplacementHandover(ledger, bare_pods, policy, recorder, clock),
             deletion_wait=DeletionWait(
                 recorder,
@@ -81,11 +89,8 @@ def build_registry(
             ),
             eviction_retry=EvictionRetry(writes, policy, recorder, clock),
             reporter=reporter,
-            recorder=recorder,
-            clock=clock,
             resync_seconds=resync_seconds,
             on_pod_update=tracker.on_pod_update,
-            on_state_written=progress.on_state_written,
         )
         return VictimReconciler(
             tracker=tracker,
