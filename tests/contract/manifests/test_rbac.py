@@ -33,8 +33,8 @@ def at_home(resource: str, verbs: str, name: str = "") -> set[Right]:
 
 CALLS = {
     "reprieve-webhooks": {
-        # cluster_facts.py: two watches, and reads of what a watch has not seen yet; inheritance.py:
-        # ledgers as metadata.
+        # facts: namespace_policies.py, priority_classes.py: watches, reads of what is newer;
+        # inheritance.py: ledgers as metadata.
         *everywhere("namespaces", "get list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "get list watch"),
         # gate_facts.py reads one when the gang gate asks for the Job of a pod.
