@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_policy.kube.objects import (
-    NameOnly,
     ObjectMeta,
     Quantities,
     ResourceRequirements,
@@ -51,7 +50,7 @@ class VictimContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimPodSpec:
-    """The pod's grace period, node, resources and time limit, and its responders."""
+    """The pod's grace period, node, resources and time limit."""
 
     terminationGracePeriodSeconds: int | None = None
     hostNetwork: bool | None = None
@@ -65,7 +64,6 @@ class VictimPodSpec:
     resources: ResourceRequirements | None = None
     overhead: Quantities | None = None
     schedulingGroup: SchedulingGroup | None = None
-    evictionResponders: Sequence[NameOnly] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

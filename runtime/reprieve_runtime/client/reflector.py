@@ -88,7 +88,7 @@ class Reflector(Generic[K, V]):
         self._store = ReflectorStore(transform, on_delete)
         self._absent_retry_seconds = absent_retry_seconds
         self._absent_statuses = absent_statuses
-        self.absent_status: int | None = None
+        self._absent_status: int | None = None
         """The last answer that the collection is not served, `None` while it is served."""
         self._synced = asyncio.Event()
         self._version = ""
@@ -108,7 +108,7 @@ class Reflector(Generic[K, V]):
     @property
     def is_served(self) -> bool:
         """True after the first list, while the API server serves the collection."""
-        return self.is_synced and self.absent_status is None
+        return self.is_synced and self._absent_status is None
 
     @property
     def age_seconds(self) -> float:
@@ -161,7 +161,7 @@ class Reflector(Generic[K, V]):
         if self._backoff.must_relist(error):
             self._version = ""
         if error.status in self._absent_statuses and self._absent_retry_seconds is not None:
-            self.absent_status, self._version = error.status, ""
+            self._absent_status, self._version = error.status, ""
             self._store.clear()
             self._note_list()
             return self._absent_retry_seconds
@@ -182,7 +182,7 @@ class Reflector(Generic[K, V]):
         except (ApiError, msgspec.MsgspecError):
             self._store.abandon_list(listed)
             raise
-        self.absent_status = None
+        self._absent_status = None
         self._store.finish_list(listed)
         self._note_list()
         self._version = version

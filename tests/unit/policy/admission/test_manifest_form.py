@@ -15,9 +15,12 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"kind": "Pod", "metadata": {"labels": None, "annotations": {}}},
         [],
     ),
-    "a field that is neither labels nor annotations": ({"metadata": {"name": "p"}}, []),
     "texts, and null, which is an empty one": (
         {"kind": "Pod", "metadata": {"labels": {"a": "4", "b": None}}},
+        [],
+    ),
+    "other fields of the metadata are for the decoder": (
+        {"kind": "Pod", "metadata": {"name": "a", "generation": "1"}},
         [],
     ),
     "annotation for annotations": (
