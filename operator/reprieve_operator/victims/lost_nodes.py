@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from reprieve_operator.cluster.pods import Condition, VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.lifecycle import lost_node
 from reprieve_runtime.client.api import ApiError
