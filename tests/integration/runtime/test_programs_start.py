@@ -26,7 +26,7 @@ def run(program: str, *flags: str) -> tuple[int, str]:
     [
         (("--log-format", "xml"), "log format must be one of json, text"),
         (("--log-level", "loud"), "LOUD"),
-        (("--listen-port", "many"), "--listen-port: must be a whole number"),
+        (("--listen-port", "many"), "--listen-port: 'many' is not a valid integer."),
     ],
 )
 def test_a_bad_setting_ends_the_operator_with_2(flags: tuple[str, ...], says: str) -> None:
