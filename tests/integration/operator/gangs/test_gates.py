@@ -293,9 +293,10 @@ async def test_a_pod_that_changed_is_released_in_its_new_version(tmp_path: Path)
 
 
 async def test_a_replica_that_does_not_lead_releases_no_pods_and_keeps_running(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     caplog.set_level("DEBUG")
+    monkeypatch.setattr(gate_controller, "RETRY_SECONDS", 0.1)
     async with running_controller(tmp_path) as running:
         running.leadership.is_leading = False
         running.stub.collections[TEAM] |= {
