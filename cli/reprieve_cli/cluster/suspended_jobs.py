@@ -7,17 +7,9 @@ from datetime import datetime
 
 from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
-from reprieve_policy.kube.objects import ObjectMeta, annotations_of
+from reprieve_policy.kube.objects import VersionedMeta, annotations_of
 from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.suspension import SuspendedJobAction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspendedJobMeta(ObjectMeta):
-    """Metadata with the version that was read and the generation of the spec."""
-
-    resourceVersion: str = ""
-    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +33,7 @@ class _SuspendedJobStatus:
 class SuspendedJob:
     """A Job with our label."""
 
-    metadata: SuspendedJobMeta = field(default_factory=SuspendedJobMeta)
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: _SuspendedJobSpec = field(default_factory=_SuspendedJobSpec)
     status: _SuspendedJobStatus = field(default_factory=_SuspendedJobStatus)
 

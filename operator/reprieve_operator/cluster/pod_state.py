@@ -19,6 +19,7 @@ from reprieve_policy.kube.objects import (
     Container,
     PodView,
     Spec,
+    VersionedMeta,
     annotations_of,
     controller_of,
     labels_of,
@@ -33,7 +34,7 @@ from reprieve_policy.lifecycle.eviction import (
 )
 from reprieve_policy.verdict import Violation, annotation_path
 
-from .pods import VersionedMeta, VictimPod
+from .pods import VictimPod
 
 _DEFAULT_GRACE_SECONDS = 30
 """The default of Kubernetes; the API server fills it in."""

@@ -9,28 +9,13 @@ from dataclasses import dataclass, field
 
 from reprieve_policy.kube.objects import (
     NameOnly,
-    ObjectMeta,
     Quantities,
     ResourceRequirements,
     SchedulingGroup,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionedMeta(ObjectMeta):
-    """Metadata with the resourceVersion, which preconditions need."""
-
-    resourceVersion: str = ""
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`, for logs."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def version(self) -> int:
-        """The resourceVersion as the number that it is since Kubernetes 1.35; else 0."""
-        return int(self.resourceVersion) if self.resourceVersion.isdigit() else 0
+from reprieve_policy.kube.objects import (
+    VersionedMeta as VersionedMeta,  # noqa: PLC0414 - `eviction_responder` has it from here
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from typing import Any
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.pods import VersionedMeta
 from reprieve_operator.cluster.policy_source import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
@@ -22,7 +21,14 @@ from reprieve_policy.config.namespace import OFF
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import dialects, divergence, divergence_scan
 from reprieve_policy.gangs.divergence_scan import DivergenceRecord, DivergenceScan
-from reprieve_policy.kube.objects import PodView, Resource, Spec, annotations_of, labels_of
+from reprieve_policy.kube.objects import (
+    PodView,
+    Resource,
+    Spec,
+    VersionedMeta,
+    annotations_of,
+    labels_of,
+)
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.stored_pod import StoredPod

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from reprieve_operator.cluster.event_recorder import ObjectReference
-from reprieve_operator.cluster.pods import VersionedMeta, VictimPodStatus
+from reprieve_operator.cluster.pods import VictimPodStatus
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs import membership as gangs
 from reprieve_policy.gangs.gate import GatedPod
@@ -17,6 +17,7 @@ from reprieve_policy.kube.objects import (
     PodView,
     SchedulingGroup,
     Spec,
+    VersionedMeta,
     annotations_of,
     controller_of,
     labels_of,

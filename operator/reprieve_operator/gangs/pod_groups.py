@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import Any
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.pods import VersionedMeta
 from reprieve_operator.cluster.writes import Writes
+from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.kube.timestamp import render
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path

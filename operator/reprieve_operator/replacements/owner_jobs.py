@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
-from reprieve_operator.cluster.pods import VersionedMeta, VictimPod
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
-from reprieve_policy.kube.objects import controller_of
+from reprieve_policy.kube.objects import VersionedMeta, controller_of
 from reprieve_policy.lifecycle import suspension, termination
 from reprieve_policy.lifecycle.suspension import SuspensionReadiness, SuspensionRecord
 from reprieve_runtime.bounded_dict import BoundedDict
@@ -25,13 +25,6 @@ _SNAPSHOT_TTL_SECONDS = 1.0
 _MAX_SNAPSHOTS = 256
 """Jobs whose state is cached."""
 LABEL_VALUE = "true"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobMeta(VersionedMeta):
-    """A Job's metadata."""
-
-    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +56,7 @@ class JobStatus:
 class OwnerJob:
     """The few fields of a Job that its suspension depends on."""
 
-    metadata: JobMeta = field(default_factory=JobMeta)
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: JobSpec = field(default_factory=JobSpec)
     status: JobStatus = field(default_factory=JobStatus)
 

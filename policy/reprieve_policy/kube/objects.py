@@ -38,6 +38,27 @@ class ObjectMeta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedMeta(ObjectMeta):
+    """Metadata with the version of the object, for preconditions, and the generation of its spec.
+
+    A separate class: rules read neither, and the cache of pods compares pods without their version.
+    """
+
+    resourceVersion: str = ""
+    generation: int = 0
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for logs."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion as the number that it is since Kubernetes 1.35; else 0."""
+        return int(self.resourceVersion) if self.resourceVersion.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NameOnly:
     """An entry of which only the name is read, such as a scheduling gate."""
 

@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 
 from reprieve_policy import keys
-from reprieve_policy.kube.objects import ObjectMeta, SchedulingGroup, annotations_of, labels_of
+from reprieve_policy.kube.objects import SchedulingGroup, VersionedMeta, annotations_of, labels_of
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.preemption.selection.api_objects import Pod
@@ -28,17 +28,10 @@ class PlacedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuardedPodMeta(ObjectMeta):
-    """Metadata with the version that a precondition needs."""
-
-    resourceVersion: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedPod(Pod):
-    """A pod whose deletion or eviction is under review."""
+    """A pod whose deletion or eviction is under review, with the version for a precondition."""
 
-    metadata: GuardedPodMeta = field(default_factory=GuardedPodMeta)
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
 
     @property
     def uid(self) -> str:

@@ -13,6 +13,7 @@ from reprieve_policy.kube.objects import (
     NodeToleration,
     ObjectMeta,
     PodView,
+    VersionedMeta,
     annotations_of,
     labels_of,
 )
@@ -228,16 +229,9 @@ class PodDisruptionBudgetStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodDisruptionBudgetMeta(ObjectMeta):
-    """Metadata with the generation of the spec."""
-
-    generation: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudget:
     """A PodDisruptionBudget."""
 
-    metadata: PodDisruptionBudgetMeta = field(default_factory=PodDisruptionBudgetMeta)
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
     status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)

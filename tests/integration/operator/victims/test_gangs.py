@@ -13,7 +13,7 @@ import pytest
 
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.pods import VersionedMeta, VersionedObject
+from reprieve_operator.cluster.pods import VersionedObject
 from reprieve_operator.cluster.policy_source import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import pod_groups
@@ -21,6 +21,7 @@ from reprieve_operator.gangs.divergence import DivergenceMonitor
 from reprieve_operator.gangs.pod_groups import CONDITION, VersionedPodGroup
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import NOW, PodBuilder, a_pod
 from reprieve_testing.stub_api import StubApi, stub_api
