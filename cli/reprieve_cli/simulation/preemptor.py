@@ -17,7 +17,7 @@ from reprieve_policy.gangs.pod_group import PodGroupSpec
 from reprieve_policy.kube import kinds, pod_requests
 from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.preemption.selection.api_objects import Pod
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.selection.snapshot import Preemptor
 
 from .snapshot_builder import NamedPodGroup, SnapshotBuilder, WorkloadReference

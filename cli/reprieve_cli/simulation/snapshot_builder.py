@@ -12,6 +12,8 @@ from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
 from reprieve_policy.kube import quota
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import (
     ObjectMeta,
     Resource,
@@ -20,9 +22,9 @@ from reprieve_policy.kube.objects import (
     labels_of,
     pod_group_name_of,
 )
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
     Preemptor,

@@ -15,6 +15,7 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.disruption import GangMemberState
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube import owners, timestamp
+from reprieve_policy.kube.conditions import is_true
 from reprieve_policy.kube.objects import (
     Container,
     PodView,
@@ -24,6 +25,8 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
+from reprieve_policy.kube.pods import FAILED, is_terminating
+from reprieve_policy.kube.pods import has_ended as has_ended  # noqa: PLC0414 - `eviction_responder` has it from here
 from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
@@ -41,8 +44,6 @@ _DEFAULT_GRACE_SECONDS = 30
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition of a pod that ends because of a disruption, not because it failed."""
 
-_FAILED = "Failed"
-_ENDED = ("Succeeded", _FAILED)
 _IN_ANOTHER_DIALECT = (Source.KOORDINATOR, Source.EVICTION_REQUEST)
 _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
@@ -140,7 +141,7 @@ def member_of(pod: VictimPod) -> GangMemberState:
     return GangMemberState(
         uid=pod.metadata.uid or "",
         created_at=timestamp.parse(pod.metadata.creationTimestamp),
-        is_terminating=pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED,
+        is_terminating=is_terminating(pod),
         state=state_of(pod.metadata),
     )
 
@@ -241,14 +242,9 @@ def request_of(
     )
 
 
-def has_ended(pod: VictimPod) -> bool:
-    """True if the pod has succeeded or failed."""
-    return pod.status.phase in _ENDED
-
-
 def has_failed(pod: VictimPod) -> bool:
     """True if the pod has failed."""
-    return pod.status.phase == _FAILED
+    return pod.status.phase == FAILED
 
 
 def have_containers_ended(pod: VictimPod) -> bool:
@@ -311,10 +307,7 @@ def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
 
 def has_disruption_target(pod: VictimPod) -> bool:
     """True if the condition that announces a disruption is set, by us or by a scheduler."""
-    return any(
-        condition.type == DISRUPTION_TARGET and condition.status == "True"
-        for condition in pod.status.conditions or ()
-    )
+    return is_true(pod.status.conditions, DISRUPTION_TARGET)
 
 
 def grace_ends_at(pod: VictimPod) -> datetime | None:

@@ -1,7 +1,8 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
 """The few fields of a pod that its eviction depends on, decoded from the API server's JSON.
 
-A watch of thousands of victims must not keep thousands of whole pods.
+The watch keeps thousands of victims. So `VictimPod` is a root of its own, without the environment,
+volumes, ports and affinity that `Pod` (`reprieve_policy.kube.pods`) has; its parts are the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from reprieve_policy.kube.objects import (
 from reprieve_policy.kube.objects import (
     VersionedMeta as VersionedMeta,  # noqa: PLC0414 - `eviction_responder` has it from here
 )
+from reprieve_policy.kube.pods import PodStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,22 +78,11 @@ class ContainerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """One of the pod's conditions."""
+class VictimPodStatus(PodStatus):
+    """A pod's status with its addresses and the states of its containers."""
 
-    type: str = ""
-    status: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VictimPodStatus:
-    """What the kubelet reports."""
-
-    phase: str = ""
     podIP: str = ""
     hostIP: str = ""
-    startTime: str | None = None
-    conditions: Sequence[Condition] | None = None
     containerStatuses: Sequence[ContainerStatus] | None = None
 
 

@@ -29,9 +29,9 @@ from reprieve_policy.kube.objects import (
     annotations_of,
     labels_of,
 )
+from reprieve_policy.kube.pods import Pod, is_terminating
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
-from reprieve_runtime.stored_pod import StoredPod
 
 from .pod_groups import PodGroupConditions, VersionedPodGroup
 
@@ -169,9 +169,7 @@ class DivergenceMonitor:
                 if group.spec.priority is not None
             }
         )
-        async for pods, _ in self._api.list_pages(
-            object_path("pods", name), StoredPod, limit=_PAGE
-        ):
+        async for pods, _ in self._api.list_pages(object_path("pods", name), Pod, limit=_PAGE):
             for pod in pods:
                 _add_pod(scan, pod, facts)
         self._report(name, scan)
@@ -197,8 +195,8 @@ class DivergenceMonitor:
                 self._recorder.event(entry.first_differing_pod, "GangDiverges", text)
 
 
-def _add_pod(scan: DivergenceScan[ObjectReference], pod: StoredPod, facts: Facts) -> None:
-    if pod.is_terminating:
+def _add_pod(scan: DivergenceScan[ObjectReference], pod: Pod, facts: Facts) -> None:
+    if is_terminating(pod):
         return
     metadata = pod.metadata
     reference = ObjectReference(

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from reprieve_operator.cluster.event_recorder import ObjectReference
-from reprieve_operator.cluster.pods import VictimPodStatus
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs import membership as gangs
 from reprieve_policy.gangs.gate import GatedPod
@@ -22,6 +21,7 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
+from reprieve_policy.kube.pods import PodStatus
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 
@@ -41,7 +41,7 @@ class GangPod:
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: _GangPodSpec = field(default_factory=_GangPodSpec)
-    status: VictimPodStatus = field(default_factory=VictimPodStatus)
+    status: PodStatus = field(default_factory=PodStatus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

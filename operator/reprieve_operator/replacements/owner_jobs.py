@@ -16,6 +16,7 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import VersionedMeta, controller_of
+from reprieve_policy.kube.pods import is_terminating
 from reprieve_policy.lifecycle import suspension, termination
 from reprieve_policy.lifecycle.suspension import SuspensionReadiness, SuspensionRecord
 from reprieve_runtime.bounded_dict import BoundedDict
@@ -182,4 +183,4 @@ def _owner_uid(pod: VictimPod) -> str:
 
 
 def _is_active(pod: VictimPod) -> bool:
-    return pod.metadata.deletionTimestamp is None and not pod_state.has_ended(pod)
+    return not is_terminating(pod)

@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import SchedulingGroup, VersionedMeta, annotations_of, labels_of
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
-from reprieve_policy.preemption.selection.api_objects import Pod
-
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The node of a pod and its native group."""
+    """The node of a pod and its native group.
+
+    The pods of a node are read in a fraction of a second, so nothing else of them is decoded.
+    """
 
     nodeName: str | None = None
     schedulingGroup: SchedulingGroup | None = None
@@ -42,11 +43,6 @@ class GuardedPod(Pod):
     def node(self) -> str:
         """The node of the pod; empty if it has none."""
         return self.spec.nodeName or ""
-
-    @property
-    def is_terminating(self) -> bool:
-        """True if the pod has ended or is being deleted."""
-        return self.metadata.deletionTimestamp is not None or self.status.phase in _ENDED
 
     @property
     def state(self) -> Eviction | None:

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 from reprieve_policy.config.walltime import Job
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod, Snapshot
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path

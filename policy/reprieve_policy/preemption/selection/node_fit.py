@@ -8,9 +8,10 @@ are not evaluated.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from reprieve_policy.kube import go_int
+from reprieve_policy.kube.label_selector import LabelSelector
 from reprieve_policy.kube.objects import NodeSelectorRequirement
+from reprieve_policy.kube.pods import PodAffinity, PodAffinityTerm, PodSpec, SchedulingContainer
 
-from .api_objects import LabelSelector, PodAffinity, PodAffinityTerm, PodSpec, SchedulingContainer
 from .snapshot import (
     AntiAffinity,
     HostPortInfo,
