@@ -6,12 +6,13 @@ from typing import TypeVar
 
 from reprieve_policy import keys
 from reprieve_policy.config import walltime
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
 from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import annotations_of, controller_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.cost import WorkProgress
@@ -47,7 +48,7 @@ class PodContext:
         path = object_path("jobs", pod.metadata.namespace, owner.name)
         if path not in self._walltimes:
             job = await self.get(path, Job)
-            self._walltimes[path] = None if job is None else job.walltime
+            self._walltimes[path] = None if job is None else walltime.of_job(job)
         return walltime.tightest([own, self._walltimes[path]], now)
 
     async def native_group_of(self, pod: Pod, found: Gang | None) -> PodGroupInfo | None:

@@ -6,13 +6,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from reprieve_cli.cluster.cluster_policy import ClusterPolicy
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config import walltime
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import (
     ObjectMeta,
@@ -90,8 +92,9 @@ class SnapshotBuilder:
 
     def add_job(self, job: Job) -> None:
         """Add a Job."""
-        if job.walltime is not None:
-            self._jobs[_name(job.metadata)] = job.walltime
+        bound = walltime.of_job(job)
+        if bound is not None:
+            self._jobs[_name(job.metadata)] = bound
 
     def add_node(self, node: Node) -> None:
         """Add a node."""

@@ -17,9 +17,10 @@ from reprieve_operator.cluster.policy_source import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.config import walltime
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import annotations_of, controller_of
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import Eviction, Protection
@@ -109,4 +110,4 @@ class VictimAssessor:
             job = None
         self._has_read_job = True
         if job is not None and job.metadata.uid == owner.uid:
-            self._job_walltime = job.walltime
+            self._job_walltime = walltime.of_job(job)

@@ -5,12 +5,11 @@ Job, whatever Reprieve decides.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
 from reprieve_policy.kube import timestamp
-from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.jobs import Job
 
 
 class Walltime(NamedTuple):
@@ -28,34 +27,15 @@ class Walltime(NamedTuple):
         return max(0.0, (now - self.started_at).total_seconds())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobSpec:
-    activeDeadlineSeconds: int | None = None  # noqa: N815 - the API's own name, for the decoder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobStatus:
-    startTime: str | None = None  # noqa: N815 - the API's own name, for the decoder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A batch Job: the fields that bound how long its pods run."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: _JobSpec = field(default_factory=_JobSpec)
-    status: _JobStatus = field(default_factory=_JobStatus)
-
-    @property
-    def walltime(self) -> Walltime | None:
-        """How long its pods may run, all of them together; `None`: no bound, or not started."""
-        return read(self.status.startTime, self.spec.activeDeadlineSeconds)
-
-
 def read(started_at: str | None, seconds: int | None) -> Walltime | None:
     """Return a walltime, `None` if there is none or the run has not begun."""
     moment = timestamp.parse(started_at)
     return None if moment is None or seconds is None else Walltime(moment, seconds)
+
+
+def of_job(job: Job) -> Walltime | None:
+    """Return how long a Job's pods may run, all together; `None`: no bound, or not started."""
+    return read(job.status.startTime, job.spec.activeDeadlineSeconds)
 
 
 def as_known(first: Walltime | None, current: Walltime | None) -> Walltime | None:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from reprieve_policy.config.walltime import Job
+from reprieve_policy.config import walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.kube.pods import Pod
@@ -194,7 +195,7 @@ class ClusterInformers:
         key, uid = (job.metadata.namespace or "", job.metadata.name or ""), job.metadata.uid or ""
         if self._jobs.get(key, uid) != uid:
             self._forget_job(key)
-        bound = job.walltime
+        bound = walltime.of_job(job)
         if bound is not None:
             self._jobs[key] = uid
         self._pod_cache.put_job(uid, self._walltimes.observe(uid, bound))

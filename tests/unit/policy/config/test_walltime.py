@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from reprieve_policy.config import walltime
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config.walltime import Walltime
+from reprieve_policy.kube.jobs import Job
 from reprieve_testing.builders import NOW, after
 
 READ = {
@@ -24,8 +25,8 @@ def test_a_walltime_is_known_where(
 
 def test_a_jobs_walltime_is_all_its_pods() -> None:
     job = {"spec": {"activeDeadlineSeconds": 3600}, "status": {"startTime": "2026-11-21T11:00:00Z"}}
-    assert msgspec.convert(job, Job).walltime == Walltime(after(-3600), 3600)
-    assert Job().walltime is None
+    assert walltime.of_job(msgspec.convert(job, Job)) == Walltime(after(-3600), 3600)
+    assert walltime.of_job(Job()) is None
 
 
 def test_the_walltime_that_ends_first_counts() -> None:
