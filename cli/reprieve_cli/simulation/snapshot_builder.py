@@ -1,7 +1,7 @@
 """Builds the snapshot in which victims are chosen, from the objects of a cluster. No I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from reprieve_policy.kube.objects import (
     labels_of,
     pod_group_name_of,
 )
+from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
@@ -48,13 +49,6 @@ class WorkloadReference(NamedTuple):
     namespace: str
     kind: str
     name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedPodGroup(pod_group.PodGroup):
-    """A native PodGroup with its metadata."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
 class SnapshotBuilder:
@@ -86,7 +80,7 @@ class SnapshotBuilder:
         spec = found.spec or Spec()
         self._quotas.put(quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, {}))
 
-    def add_pod_group(self, group: NamedPodGroup) -> None:
+    def add_pod_group(self, group: PodGroup) -> None:
         """Add a native PodGroup."""
         self._pod_groups[_name(group.metadata)] = pod_group.read(group)
 
@@ -243,7 +237,7 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = (
     ObjectKind(
         "scheduling.k8s.io",
         "PodGroup",
-        NamedPodGroup,
+        PodGroup,
         SnapshotBuilder.add_pod_group,
         object_path("podgroups"),
     ),

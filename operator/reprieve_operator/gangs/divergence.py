@@ -29,11 +29,12 @@ from reprieve_policy.kube.objects import (
     annotations_of,
     labels_of,
 )
+from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod, is_terminating
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .pod_groups import PodGroupConditions, VersionedPodGroup
+from .pod_groups import PodGroupConditions
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class DivergenceMonitor:
                 self._checked_hashes[name] = value
 
     def _hash_namespace(
-        self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[VersionedPodGroup]
+        self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[PodGroup]
     ) -> int | None:
         """Return a value that changes if the namespace must be read again.
 
@@ -157,16 +158,14 @@ class DivergenceMonitor:
         pages = self._api.list_pages(object_path("priorityclasses"), Resource)
         return {found.metadata.name or "": found async for page, _ in pages for found in page}
 
-    async def _check_namespace(
-        self, name: str, groups: Sequence[VersionedPodGroup], facts: Facts
-    ) -> bool:
+    async def _check_namespace(self, name: str, groups: Sequence[PodGroup], facts: Facts) -> bool:
         """Report the gangs that differ; return whether all conditions were written."""
         facts = replace(facts, namespace=self._namespaces.get(name))
         scan: DivergenceScan[ObjectReference] = DivergenceScan(
             {
-                group.metadata.name or "": group.spec.priority
+                group.metadata.name or "": group.priority
                 for group in groups
-                if group.spec.priority is not None
+                if group.priority is not None
             }
         )
         async for pods, _ in self._api.list_pages(object_path("pods", name), Pod, limit=_PAGE):

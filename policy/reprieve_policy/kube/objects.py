@@ -1,9 +1,10 @@
-"""The few fields of Kubernetes objects that rules and the operator read. No other field is decoded.
+"""The few fields of Kubernetes objects that rules read. No other field is decoded in a review.
 
 Field names are the API's own, so that a decoder can fill these classes directly from JSON. One
 class serves every kind, so that a review is decoded in a single pass whatever it carries (a second
 pass costs 50 % more on a 30 KB pod). Each field added here costs time in every review: add only
-what a rule reads.
+what a rule reads. What the programs read of pods, Jobs, nodes and other kinds beyond that is in the
+module of the kind (`pods`, `jobs`, `nodes`, …), which no review of a rule decodes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -16,11 +16,12 @@ from reprieve_policy import keys
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs import pod_group
-from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
+from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import controller_of, pod_group_name_of
+from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption import eviction_pdb
 from reprieve_policy.preemption.guard import RequestKind
