@@ -37,7 +37,10 @@ class _GangPodSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPod:
-    """The fields of a pod that describe its gang and its gates."""
+    """A pod with its gang, its gates, and the version that removing a gate needs.
+
+    Narrower than `Pod`: all members of a gang are listed to count them.
+    """
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: _GangPodSpec = field(default_factory=_GangPodSpec)
