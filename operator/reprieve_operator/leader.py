@@ -19,7 +19,6 @@ from .cluster.namespace_policies import NamespacePolicies
 from .cluster.pods import VictimPod
 from .cluster.policy_source import PolicySource
 from .cluster.writes import Writes
-from .eviction_responder import EvictionResponder
 from .gangs.divergence import DivergenceMonitor
 from .gangs.gate_controller import GateController
 from .metrics import OperatorMetrics
@@ -143,9 +142,6 @@ class Leader:
         )
         resync = PodResync(self._api, writes, registry, self._recorder, divergence)
         gate_controller = self._make_gate_controller(writes)
-        responder = EvictionResponder(
-            self._api, writes, registry, self.policy, self._clock, self._settings
-        )
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)
         self._registry, self._gate_controller, self._divergence = (
@@ -164,7 +160,6 @@ class Leader:
                 gate_controller.run,
                 resumer.run,
                 bare_pods.run,
-                responder.run,
             )
             async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()

@@ -34,7 +34,7 @@ MOST_MIB = 200
 
 def bystanders() -> list[ScriptedVictim]:
     return [
-        ScriptedVictim(f"bystander-{index}", scripted_answer=SAVED, seconds=SHORT, slack_seconds=60)
+        ScriptedVictim(f"bystander-{index}", scripted_answer=SAVED, seconds=SHORT)
         for index in range(BYSTANDERS)
     ]
 

@@ -45,7 +45,6 @@ from reprieve_runtime.lease import Lease
 _LABELS = (keys.SOFT_EVICTION, keys.GANG_GATE_LABEL)
 _ANNOTATIONS = (
     keys.EVICTION,
-    keys.EVICTION_REQUEST,
     keys.PREEMPTOR,
     keys.CHECKPOINT_REQUEST,
     keys.CHECKPOINT_ANSWER,

@@ -71,7 +71,6 @@ REASONS: dict[str, tuple[str, str]] = {
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
     "LostNodesUnreadable": ("Read", _WARNING),
-    "EvictionsUnreadable": ("Read", _WARNING),
     "GangWaiting": ("Wait", _NORMAL),
     "GangReleased": ("Release", _NORMAL),
     "GangIncomplete": ("Release", _WARNING),

@@ -25,8 +25,7 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
-from reprieve_policy.kube.pods import FAILED, is_terminating
-from reprieve_policy.kube.pods import has_ended as has_ended  # noqa: PLC0414 - `eviction_responder` has it from here
+from reprieve_policy.kube.pods import FAILED, has_ended, is_terminating
 from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
@@ -44,7 +43,6 @@ _DEFAULT_GRACE_SECONDS = 30
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition of a pod that ends because of a disruption, not because it failed."""
 
-_IN_ANOTHER_DIALECT = (Source.KOORDINATOR, Source.EVICTION_REQUEST)
 _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
 
@@ -98,34 +96,21 @@ def initial_state(pod: VictimPod, now: datetime) -> Eviction | None:
     found = mark.read(labels_of(pod.metadata), annotations_of(pod.metadata))
     if not isinstance(found, mark.Mark):
         return None
-    source = Source.EVICTION_REQUEST if found.request_uid else Source.KOORDINATOR
-    if is_requested_by_label(pod.metadata):
-        source = Source.LABEL
+    source = Source.LABEL if is_requested_by_label(pod.metadata) else Source.KOORDINATOR
     before = state_of(pod.metadata)
     begun = machine.begin_eviction(
         found, source, pod.metadata.uid or "", now, must_evict=must_use_eviction_api(pod.metadata)
     )
-    if before is None:
-        return begun
-    # The checkpoint of an eviction that was cancelled before is kept, and so is the uid of the
-    # native Eviction that had requested it.
-    return replace(
-        begun, checkpoint=before.checkpoint, request_uid=begun.request_uid or before.request_uid
-    )
+    # The checkpoint of an eviction that was cancelled before is kept.
+    return begun if before is None else replace(begun, checkpoint=before.checkpoint)
 
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
     """True until the mark that requested the eviction is removed: our label, or another mark."""
     label = labels_of(metadata).get(keys.SOFT_EVICTION)
-    if source not in _IN_ANOTHER_DIALECT or label is None or label in mark.REQUESTING_VALUES:
+    if source is not Source.KOORDINATOR or label is None or label in mark.REQUESTING_VALUES:
         return label is not None
     return _has_mark_in_another_dialect(metadata)
-
-
-def eviction_request_uid(pod: VictimPod) -> str:
-    """Return the uid of the native Eviction that marked the pod; empty if none did."""
-    found = mark.read_request(annotations_of(pod.metadata))
-    return "" if found is None else found.request_uid
 
 
 def gang_of(pod: VictimPod) -> Gang | None:

@@ -9,13 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_policy.kube.objects import (
-    NameOnly,
     Quantities,
     ResourceRequirements,
     SchedulingGroup,
-)
-from reprieve_policy.kube.objects import (
-    VersionedMeta as VersionedMeta,  # noqa: PLC0414 - `eviction_responder` has it from here
+    VersionedMeta,
 )
 from reprieve_policy.kube.pods import PodStatus
 
@@ -38,7 +35,7 @@ class VictimContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimPodSpec:
-    """The pod's grace period, node, resources and time limit, and its responders."""
+    """The pod's grace period, node, resources and time limit."""
 
     terminationGracePeriodSeconds: int | None = None
     hostNetwork: bool | None = None
@@ -52,7 +49,6 @@ class VictimPodSpec:
     resources: ResourceRequirements | None = None
     overhead: Quantities | None = None
     schedulingGroup: SchedulingGroup | None = None
-    evictionResponders: Sequence[NameOnly] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

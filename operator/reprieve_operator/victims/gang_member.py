@@ -28,12 +28,12 @@ class GangMember:
         self._is_looked_up = False
         self._is_event_due = False
 
-    def initial_state(self, before: Eviction | None, now: datetime) -> Eviction | None:
+    def initial_state(self, now: datetime) -> Eviction | None:
         """Return the first state of a pod that is evicted with its gang; `None` if it is not."""
         return (
             None
             if self._gang_eviction is None
-            else machine.begin_as_gang_member(self._gang_eviction.origin, self._uid, now, before)
+            else machine.begin_as_gang_member(self._gang_eviction.origin, self._uid, now)
         )
 
     def join(self, gang_eviction: GangEviction) -> None:

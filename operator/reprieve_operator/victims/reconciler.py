@@ -133,7 +133,7 @@ class VictimReconciler:
             # The workload of a reprieved pod has not been notified yet.
             return state, state.phase is Phase.REPRIEVED
         now = self._clock.now()
-        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(state, now)
+        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(now)
         if begun is None:
             return state, False
         return termination.carry_over_budget_hold(begun, state, self._policy.current), True

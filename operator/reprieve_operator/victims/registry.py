@@ -34,16 +34,6 @@ class ReconcilerRegistry:
     def __contains__(self, uid: str | None) -> bool:
         return uid in self._reconcilers
 
-    def pod(self, uid: str) -> VictimPod | None:
-        """Return a victim as it was seen last, `None` for a pod that is not a victim."""
-        reconciler = self._reconcilers.get(uid)
-        return None if reconciler is None else reconciler.tracker.pod
-
-    def pods(self) -> list[VictimPod]:
-        """Return all victims as they were seen last."""
-        pods = (reconciler.tracker.pod for reconciler in self._reconcilers.values())
-        return [pod for pod in pods if pod is not None]
-
     def on_pod_update(self, pod: VictimPod) -> None:
         """Take over a pod from the watch."""
         if pod.metadata.uid in self._reconcilers or pod_state.is_victim(pod.metadata):

@@ -242,7 +242,6 @@ class Spec:
     initContainers: Sequence[Container] | None = None
     schedulingGates: Sequence[NameOnly] | None = None
     schedulingGroup: SchedulingGroup | None = None
-    evictionResponders: Sequence[NameOnly] | None = None
     resources: ResourceRequirements | None = None
     overhead: Quantities | None = None
     volumes: Sequence[Volume] | None = None

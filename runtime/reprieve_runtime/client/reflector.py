@@ -74,7 +74,7 @@ class Reflector(Generic[K, V]):
         self._absent_retry_seconds = absent_retry_seconds
         self._page = page
         self._absent_statuses = absent_statuses
-        self.absent_status: int | None = None
+        self._absent_status: int | None = None
         """The last answer that the collection is not served, `None` while it is served."""
         self._synced = asyncio.Event()
         self._items: dict[Key, V] = {}
@@ -101,7 +101,7 @@ class Reflector(Generic[K, V]):
     @property
     def is_served(self) -> bool:
         """True after the first list, while the API server serves the collection."""
-        return self.is_synced and self.absent_status is None
+        return self.is_synced and self._absent_status is None
 
     @property
     def age_seconds(self) -> float:
@@ -154,7 +154,7 @@ class Reflector(Generic[K, V]):
         if self._backoff.must_relist(error):
             self._version = ""
         if error.status in self._absent_statuses and self._absent_retry_seconds is not None:
-            self.absent_status, self._version = error.status, ""
+            self._absent_status, self._version = error.status, ""
             self._replace({}, {})
             return self._absent_retry_seconds
         if error.status != HTTPStatus.GONE:
@@ -181,7 +181,7 @@ class Reflector(Generic[K, V]):
             self._partially_listed |= fresh.keys()
             raise
         fresh.update((key, self._items[key]) for key in unreadable if key in self._items)
-        self.absent_status = None
+        self._absent_status = None
         self._replace(fresh, unreadable)
         self._version = version
         self._backoff.reset()

@@ -162,7 +162,6 @@ def test_the_roles_for_people_have_no_binding() -> None:
         "reprieve:claim-non-preemptible",
     }
     assert for_people == needed | {
-        "reprieve:answer-evictions",
         "reprieve:audit",
         "reprieve:claim-sensitive",
         "reprieve:read-nodes",
@@ -207,19 +206,6 @@ def test_the_role_for_lost_nodes_grants_only_to_read_a_node() -> None:
     }
     assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
     assert {right[:2] for right in _rights_in(binding)} == {("get", "nodes")}
-
-
-def test_the_role_for_evictions_grants_only_to_watch_them_and_to_write_their_status() -> None:
-    (binding,) = manifests.read(manifests.EXAMPLES / "eviction-requests.yaml")
-    operator = {
-        "kind": "ServiceAccount",
-        "name": "reprieve-operator",
-        "namespace": OPERATOR.namespace,
-    }
-    assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
-    evictions = "lifecycle.k8s.io/evictions"
-    granted = {("list", evictions), ("watch", evictions), ("patch", f"{evictions}/status")}
-    assert {right[:2] for right in _rights_in(binding)} == granted
 
 
 def test_controllers_may_claim_the_classes_in_checked_templates_and_nothing_else() -> None:

@@ -29,7 +29,6 @@ from reprieve_webhooks.lookups.getter import CachedGetter
 from reprieve_webhooks.lookups.single_flight import RateLimitedError
 
 from .access_review import AccessReviewer
-from .discovery import EvictionDiscovery
 from .gang_records import GangRecords
 from .gate_facts import SINGLE_POD, GateFacts
 from .inheritance import Inheritance
@@ -85,7 +84,6 @@ class ClusterFacts:
         self._policy = PolicyConfigMap(api, own_namespace, config_map, on_change=show_policy)
         self._access_reviewer = AccessReviewer(api, timeout_seconds=lookup_timeout_seconds)
         self._quotas = ElasticQuotas(api)
-        self._eviction_discovery = EvictionDiscovery(api, timeout_seconds=lookup_timeout_seconds)
         self._gang_records = GangRecords(
             api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup
         )
@@ -155,8 +153,6 @@ class ClusterFacts:
             if may_be_gated
             else SINGLE_POD,
             quotas=self._quotas.quotas,
-            eviction_api_served=is_new
-            and await self._eviction_discovery.are_served_for(resource, settings),
         )
         return await self._with_missing_rights(request, resource, facts)
 

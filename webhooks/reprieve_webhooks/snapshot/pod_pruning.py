@@ -39,7 +39,7 @@ _POLICY_KEYS = frozenset(
     if name.isupper() and isinstance(text, str) and "/" in text
 )
 """The labels and annotations that a policy reads."""
-_MARK_KEYS = frozenset({keys.EVICTION, keys.EVICTION_REQUEST, keys.KOORDINATOR_SOFT_EVICTION})
+_MARK_KEYS = frozenset({keys.EVICTION, keys.KOORDINATOR_SOFT_EVICTION})
 """They show that a pod is leaving already, which must be known of every pod."""
 _MATCHES_NO_NODE = SchedulingNodeAffinity(
     requiredDuringSchedulingIgnoredDuringExecution=SchedulingNodeSelector(nodeSelectorTerms=[])
@@ -125,7 +125,6 @@ def _fits_no_node(spec: PodSpec) -> PodSpec:
         topologySpreadConstraints=None,
         resourceClaims=None,
         schedulingGates=list(spec.schedulingGates or ())[:1],
-        evictionResponders=None,
     )
 
 

@@ -22,7 +22,6 @@ GUARDED = {
 }
 STATE = {
     keys.EVICTION: "{}",
-    keys.EVICTION_REQUEST: "{}",
     keys.CHECKPOINT_REQUEST: "{}",
     keys.CHECKPOINT_ANSWER: "{}",
 }
