@@ -43,13 +43,13 @@ class PodContext:
 
     async def walltime_of(self, pod: Pod, now: datetime) -> Walltime | None:
         """Return the walltime of the pod or of its Job, whichever ends first."""
-        own, owner = _own_walltime(pod), controller_of(pod.metadata)
+        own, owner = walltime.read(pod), controller_of(pod.metadata)
         if owner is None or owner.kind != "Job":
             return own
         path = object_path("jobs", pod.metadata.namespace, owner.name)
         if path not in self._walltimes:
             job = await self.get(path, Job)
-            self._walltimes[path] = None if job is None else walltime.of_job(job)
+            self._walltimes[path] = None if job is None else walltime.read(job)
         return walltime.tightest([own, self._walltimes[path]], now)
 
     async def native_group_of(self, pod: Pod, found: Gang | None) -> PodGroupInfo | None:
@@ -84,8 +84,3 @@ class PodContext:
             if not error.is_not_found:
                 self._report(f"{path}: {error.message}")
             return None
-
-
-def _own_walltime(pod: Pod) -> Walltime | None:
-    """Return the pod's own time limit, without its Job's."""
-    return walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)

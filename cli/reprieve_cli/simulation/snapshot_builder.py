@@ -86,7 +86,7 @@ class SnapshotBuilder:
 
     def add_job(self, job: Job) -> None:
         """Add a Job."""
-        bound = walltime.of_job(job)
+        bound = walltime.read(job)
         if bound is not None:
             self._jobs[_name(job.metadata)] = bound
 

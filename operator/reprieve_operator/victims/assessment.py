@@ -56,7 +56,7 @@ class VictimAssessor:
         facts = Facts(
             settings=self._policy.current, namespace=self._namespaces.get(pod.metadata.namespace)
         )
-        own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
+        own = walltime.read(pod)
         bound = walltime.tightest((own, self._job_walltime), now)
         assessed = self._with_cost_and_cause(pod, state, facts, bound, now)
         if not may_be_refused:
@@ -110,4 +110,4 @@ class VictimAssessor:
             job = None
         self._has_read_job = True
         if job is not None and job.metadata.uid == owner.uid:
-            self._job_walltime = walltime.of_job(job)
+            self._job_walltime = walltime.read(job)

@@ -6,10 +6,9 @@ Job, whatever Reprieve decides.
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from reprieve_policy.kube import timestamp
-from reprieve_policy.kube.jobs import Job
 
 
 class Walltime(NamedTuple):
@@ -27,15 +26,29 @@ class Walltime(NamedTuple):
         return max(0.0, (now - self.started_at).total_seconds())
 
 
-def read(started_at: str | None, seconds: int | None) -> Walltime | None:
-    """Return a walltime, `None` if there is none or the run has not begun."""
-    moment = timestamp.parse(started_at)
-    return None if moment is None or seconds is None else Walltime(moment, seconds)
+class _BoundedSpec(Protocol):
+    @property
+    def activeDeadlineSeconds(self) -> int | None: ...  # noqa: N802 - the API's own name
 
 
-def of_job(job: Job) -> Walltime | None:
-    """Return how long a Job's pods may run, all together; `None`: no bound, or not started."""
-    return read(job.status.startTime, job.spec.activeDeadlineSeconds)
+class _StartedStatus(Protocol):
+    @property
+    def startTime(self) -> str | None: ...  # noqa: N802 - the API's own name
+
+
+class BoundedRun(Protocol):
+    """A decoded pod, or a decoded Job, which bounds all its pods together."""
+
+    @property
+    def spec(self) -> _BoundedSpec: ...  # noqa: D102 - the API's own name
+    @property
+    def status(self) -> _StartedStatus: ...  # noqa: D102
+
+
+def read(run: BoundedRun) -> Walltime | None:
+    """Return how long a pod or the pods of a Job may run; `None`: no bound, or not started."""
+    started_at, seconds = timestamp.parse(run.status.startTime), run.spec.activeDeadlineSeconds
+    return None if started_at is None or seconds is None else Walltime(started_at, seconds)
 
 
 def as_known(first: Walltime | None, current: Walltime | None) -> Walltime | None:

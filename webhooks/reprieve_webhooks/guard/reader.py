@@ -139,7 +139,7 @@ class GuardReader:
         job = await self._job_getter.find("jobs", owner.name, namespace)
         if job is None or job.metadata.uid != owner.uid:
             return None
-        return self._walltimes.observe(owner.uid, walltime.of_job(job))
+        return self._walltimes.observe(owner.uid, walltime.read(job))
 
     async def find_pod_group(
         self, pod: Pod, namespace: str, request_kind: RequestKind = RequestKind.PREEMPTION

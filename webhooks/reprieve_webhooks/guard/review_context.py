@@ -76,7 +76,7 @@ class ReviewContext:
 
     def target_pod(self, now: datetime) -> TargetPod:
         """Return the pod as the policy decides on it."""
-        own = walltime.read(self.victim.status.startTime, self.victim.spec.activeDeadlineSeconds)
+        own = walltime.read(self.victim)
         bound = walltime.tightest((own, self.job_walltime), now)
         return replace(
             observed_target(self.victim),

@@ -190,7 +190,7 @@ class ClusterInformers:
         key, uid = (job.metadata.namespace or "", job.metadata.name or ""), job.metadata.uid or ""
         if self._jobs.get(key, uid) != uid:
             self._forget_job(key)
-        bound = walltime.of_job(job)
+        bound = walltime.read(job)
         if bound is not None:
             self._jobs[key] = uid
         self._pod_cache.put_job(uid, self._walltimes.observe(uid, bound))

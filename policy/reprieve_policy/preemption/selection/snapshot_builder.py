@@ -260,7 +260,7 @@ def _with_policy(
     """Return the pod with Reprieve's own policy; without it, it is as upstream knows it."""
     view, settings = pod.view, facts.settings
     plan = checkpoint_plan.read_leniently(view.annotations, settings)
-    own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
+    own = walltime.read(pod)
     bound = walltime.tightest((own, job), now)
     stake = cost.cost_inputs_of(view, plan, settings, facts.namespace.workload_type)
     own_class = known.effective_class(view, facts)
