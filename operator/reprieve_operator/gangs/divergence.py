@@ -13,8 +13,7 @@ from typing import Any
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import OFF

@@ -4,9 +4,9 @@ A Job is read at most once a second for all its victims. Without this, each of a
 would list a thousand pods.
 """
 
-import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
@@ -18,8 +18,8 @@ from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.kube.pods import is_terminating
 from reprieve_policy.lifecycle import suspension, termination
 from reprieve_policy.lifecycle.suspension import SuspensionReadiness, SuspensionRecord
-from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.single_flight import SingleFlight
 
 _SNAPSHOT_TTL_SECONDS = 1.0
 _MAX_SNAPSHOTS = 256
@@ -29,7 +29,6 @@ LABEL_VALUE = "true"
 
 @dataclass(frozen=True, slots=True)
 class _JobSnapshot:
-    read_at: float
     job: Job
     readiness: dict[str, SuspensionReadiness]
     """The readiness of its active pods, by uid."""
@@ -41,8 +40,8 @@ class OwnerJobs:
     def __init__(self, writes: Writes, clock: Clock) -> None:
         self._writes = writes
         self._clock = clock
-        self._snapshots: BoundedDict[str, asyncio.Task[_JobSnapshot | None]] = BoundedDict(
-            _MAX_SNAPSHOTS
+        self._snapshots: SingleFlight[str, _JobSnapshot | None] = SingleFlight(
+            _ttl_of, limits=None, max_results=_MAX_SNAPSHOTS, monotonic=clock.monotonic
         )
 
     async def get(self, pod: VictimPod) -> termination.OwnerJobState | None:
@@ -79,26 +78,11 @@ class OwnerJobs:
         path, uid = _path_of(pod), _owner_uid(pod)
         if path is None:
             return None
-        task = self._snapshots.get(uid)
-        if task is None or self._is_stale(task):
-            # Concurrent callers share this read, even if the first caller is cancelled.
-            task = self._snapshots[uid] = asyncio.create_task(
-                self._read_snapshot(path, pod.metadata.namespace or "", uid)
-            )
-        return await asyncio.shield(task)
-
-    def _is_stale(self, task: "asyncio.Task[_JobSnapshot | None]") -> bool:
-        if not task.done():
-            return False
-        if task.cancelled() or task.exception() is not None:
-            return True
-        snapshot = task.result()
-        if snapshot is None:
-            return True
-        return self._clock.monotonic() >= snapshot.read_at + _SNAPSHOT_TTL_SECONDS
+        read = partial(self._read_snapshot, path, pod.metadata.namespace or "", uid)
+        return await self._snapshots.do(uid, read)
 
     async def _read_snapshot(self, path: str, namespace: str, uid: str) -> _JobSnapshot | None:
-        read_at, job = self._clock.monotonic(), await self._read_job(path, uid)
+        job = await self._read_job(path, uid)
         if job is None:
             return None
         readiness: dict[str, SuspensionReadiness] = {}
@@ -109,7 +93,7 @@ class OwnerJobs:
             readiness |= {
                 pod.metadata.uid or "": self._readiness(pod) for pod in pods if _is_active(pod)
             }
-        return _JobSnapshot(read_at, job, readiness)
+        return _JobSnapshot(job, readiness)
 
     def _readiness(self, pod: VictimPod) -> SuspensionReadiness:
         state = pod_state.state_of(pod.metadata)
@@ -120,6 +104,11 @@ class OwnerJobs:
     async def _read_job(self, path: str, uid: str) -> Job | None:
         job = await self._writes.get(path, Job)
         return job if job is not None and job.metadata.uid == uid else None
+
+
+def _ttl_of(snapshot: _JobSnapshot | None) -> float:
+    """Return how long a snapshot is reused; a Job that does not exist is looked for each time."""
+    return 0.0 if snapshot is None else _SNAPSHOT_TTL_SECONDS
 
 
 def _path_of(pod: VictimPod) -> str | None:

@@ -6,7 +6,7 @@ The node is read when the grace period is chosen, if the policy wants that and R
 import logging
 
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.kube.conditions import is_true
 from reprieve_policy.kube.nodes import Node

@@ -30,8 +30,8 @@ def is_eviction_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> boo
 def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """Return whether the budget covers the pod.
 
-    Unlike for kube-scheduler (`selection.pdb_usage`), an empty selector selects all pods, and a pod
-    without labels may be selected.
+    Unlike for kube-scheduler (`selection.select_victims`), an empty selector selects all pods, and
+    a pod without labels may be selected.
     """
     selector, labels = budget.spec.selector, labels_of(pod.metadata)
     return selector is not None and all(

@@ -12,9 +12,9 @@ from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_runtime.client.api import Api
+from reprieve_runtime.single_flight import RateLimitedError
 from reprieve_webhooks.admission import response
 from reprieve_webhooks.admission.handlers import AdmissionResponse
-from reprieve_webhooks.lookups.single_flight import RateLimitedError
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import NoVictimSets, VictimSet, VictimSetLookup
 

@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
 from reprieve_operator.cluster.pods import VersionedObject
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import pod_groups
 from reprieve_operator.gangs.divergence import DivergenceMonitor

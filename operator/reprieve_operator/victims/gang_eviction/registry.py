@@ -16,6 +16,7 @@ from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
@@ -26,8 +27,7 @@ from reprieve_policy.preemption import protection
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .assessment import VictimAssessor
-from .gang_eviction import GangEviction
+from .eviction import GangEviction
 
 _log = logging.getLogger(__name__)
 
