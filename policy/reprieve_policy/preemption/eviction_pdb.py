@@ -7,10 +7,12 @@ pod that does not run.
 
 from collections.abc import Iterable
 
+from reprieve_policy.kube.conditions import is_true
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget, PodDisruptionBudgetStatus
 from reprieve_policy.kube.objects import labels_of
+from reprieve_policy.kube.pods import Pod
 
 from .selection import node_fit
-from .selection.api_objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 
 _ALWAYS_ALLOW = "AlwaysAllow"
 
@@ -51,6 +53,4 @@ def _is_met(status: PodDisruptionBudgetStatus) -> bool:
 
 
 def _is_ready(pod: Pod) -> bool:
-    return any(
-        (found.type, found.status) == ("Ready", "True") for found in pod.status.conditions or ()
-    )
+    return is_true(pod.status.conditions, "Ready")

@@ -13,13 +13,18 @@ from functools import partial
 import msgspec
 
 from reprieve_policy import keys
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config import walltime
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs import pod_group
-from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
+from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import controller_of, pod_group_name_of
+from reprieve_policy.kube.pod_groups import PodGroup
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption import eviction_pdb
 from reprieve_policy.preemption.guard import RequestKind
-from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.verdict import MetadataChange
 from reprieve_runtime import deep
 from reprieve_runtime.client.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
@@ -131,7 +136,7 @@ class GuardReader:
         job = await self._job_getter.find("jobs", owner.name, namespace)
         if job is None or job.metadata.uid != owner.uid:
             return None
-        return self._walltimes.observe(owner.uid, job.walltime)
+        return self._walltimes.observe(owner.uid, walltime.read(job))
 
     async def find_pod_group(
         self, pod: Pod, namespace: str, request_kind: RequestKind = RequestKind.PREEMPTION

@@ -20,8 +20,8 @@ from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
-from reprieve_policy.gangs.pod_group import PodGroup
 from reprieve_policy.kube.objects import controller_of
+from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.lifecycle.eviction import Eviction, Protection, Source
 from reprieve_policy.preemption import protection
 from reprieve_runtime.client.api import ApiError

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_policy.kube import go_int
+from reprieve_policy.kube.label_selector import LabelSelector
 from reprieve_policy.kube.objects import NodeSelectorRequirement
+from reprieve_policy.kube.pods import PodAffinity, PodAffinityTerm, PodSpec, SchedulingContainer
 from reprieve_policy.kube.quantity import NANOS
 
-from .api_objects import LabelSelector, PodAffinity, PodAffinityTerm, PodSpec, SchedulingContainer
 from .snapshot import (
     AntiAffinity,
     HostPortInfo,

@@ -9,7 +9,8 @@ import msgspec
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.replacements.owner_jobs import OwnerJob, OwnerJobs
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_policy.kube.jobs import Job
 from reprieve_testing.builders import NOW
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": True}
@@ -35,7 +36,7 @@ class Cluster:
         clock = SimpleNamespace(monotonic=lambda: self.now, now=lambda: NOW)
         self.jobs = OwnerJobs(cast("Writes", self), cast("Clock", clock))
 
-    async def get(self, _: str, kind: type[OwnerJob]) -> OwnerJob | None:
+    async def get(self, _: str, kind: type[Job]) -> Job | None:
         self.reads += 1
         return None if self.job is None else msgspec.convert(self.job, kind)
 

@@ -16,9 +16,10 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.nodes import Node
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Node, Pod
 from reprieve_policy.preemption.selection.snapshot import DisruptionBudget, ScheduledPod, Snapshot
 from reprieve_testing.builders import NOW, a_priority_class, a_quota
 from reprieve_testing.scenes import a_budget
