@@ -16,11 +16,12 @@ from typing import Any
 from reprieve_operator.clock import Clock
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
 from .call_limiter import CallLimiter, CallPriority
-from .pods import VersionedMeta, VersionedObject
+from .pods import VersionedObject
 
 _log = logging.getLogger(__name__)
 

@@ -15,14 +15,17 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.disruption import GangMemberState
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube import owners, timestamp
+from reprieve_policy.kube.conditions import is_true
 from reprieve_policy.kube.objects import (
     Container,
     PodView,
     Spec,
+    VersionedMeta,
     annotations_of,
     controller_of,
     labels_of,
 )
+from reprieve_policy.kube.pods import FAILED, has_ended, is_terminating
 from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
@@ -33,15 +36,13 @@ from reprieve_policy.lifecycle.eviction import (
 )
 from reprieve_policy.verdict import Violation, annotation_path
 
-from .pods import VersionedMeta, VictimPod
+from .pods import VictimPod
 
 _DEFAULT_GRACE_SECONDS = 30
 """The default of Kubernetes; the API server fills it in."""
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition of a pod that ends because of a disruption, not because it failed."""
 
-_FAILED = "Failed"
-_ENDED = ("Succeeded", _FAILED)
 _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
 
@@ -125,7 +126,7 @@ def member_of(pod: VictimPod) -> GangMemberState:
     return GangMemberState(
         uid=pod.metadata.uid or "",
         created_at=timestamp.parse(pod.metadata.creationTimestamp),
-        is_terminating=pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED,
+        is_terminating=is_terminating(pod),
         state=state_of(pod.metadata),
     )
 
@@ -226,14 +227,9 @@ def request_of(
     )
 
 
-def has_ended(pod: VictimPod) -> bool:
-    """True if the pod has succeeded or failed."""
-    return pod.status.phase in _ENDED
-
-
 def has_failed(pod: VictimPod) -> bool:
     """True if the pod has failed."""
-    return pod.status.phase == _FAILED
+    return pod.status.phase == FAILED
 
 
 def have_containers_ended(pod: VictimPod) -> bool:
@@ -296,10 +292,7 @@ def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
 
 def has_disruption_target(pod: VictimPod) -> bool:
     """True if the condition that announces a disruption is set, by us or by a scheduler."""
-    return any(
-        condition.type == DISRUPTION_TARGET and condition.status == "True"
-        for condition in pod.status.conditions or ()
-    )
+    return is_true(pod.status.conditions, DISRUPTION_TARGET)
 
 
 def grace_ends_at(pod: VictimPod) -> datetime | None:

@@ -15,7 +15,8 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import CheckpointRequest
-from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_policy.kube.conditions import Condition
+from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
 from reprieve_policy.kube.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
@@ -32,7 +33,7 @@ from reprieve_runtime.client.paths import object_path
 from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
 from .leader_election import LeaderElection
-from .pods import Condition, VersionedMeta, VersionedObject, VictimPod
+from .pods import VersionedObject, VictimPod
 
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.leader_election import NotLeading
-from reprieve_operator.cluster.pods import VersionedMeta, VictimPod
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_policy.kube.objects import VersionedMeta
 
-from .gang_eviction import GangEviction
-from .gang_registry import GangRegistry, OnMember
+from .gang_eviction.eviction import GangEviction
+from .gang_eviction.registry import GangRegistry, OnMember
+from .pod_tracker import VictimRef
 from .reconciler import VictimReconciler
-from .victim_ref import VictimRef
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.victims.assessment import VictimAssessor
-from reprieve_operator.victims.gang_eviction import GangEviction
-from reprieve_operator.victims.gang_registry import GangRegistry
+from reprieve_operator.victims.gang_eviction.eviction import GangEviction
+from reprieve_operator.victims.gang_eviction.registry import GangRegistry
 from reprieve_policy import keys
 from reprieve_policy.gangs import disruption
 from reprieve_policy.lifecycle.eviction import Eviction, Phase

@@ -1,9 +1,4 @@
-"""Shares one call to the API server between all reviews that need its result, and limits the rate.
-
-Any client that reaches the port can send reviews of Namespaces and users that do not exist. Without
-the limit, each such review would cost a call, and the webhook would be a way to load the API
-server.
-"""
+"""Shares one call between all callers that need its result, for a while, and limits the rate."""
 
 import asyncio
 import time
@@ -12,20 +7,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Generic, TypeVar
 
-from reprieve_runtime.bounded_dict import BoundedDict
-from reprieve_runtime.client.api import ApiError
-
-from .rate_limit import Rate, RateLimiter, RateLimits
+from .bounded_dict import BoundedDict
+from .client.api_error import ApiError
+from .rate_limit import RateLimiter, RateLimits
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-CALLS_PER_SECOND = 50.0
-BURST_CALLS = 100
-"""A hundred new Namespaces at once, whose first pods come before their watch events; normally one.
-"""
-DEFAULT_LIMITS = RateLimits(Rate(CALLS_PER_SECOND, BURST_CALLS))
-_MAX_ENTRIES = 1000
+_MAX_RESULTS = 1000
 
 
 class RateLimitedError(ApiError):
@@ -51,20 +40,23 @@ class _Call(Generic[V]):
 class SingleFlight(Generic[K, V]):
     """Calls of one kind and their latest results; a result is reused for `ttl_seconds`.
 
-    With 0, callers share a result only while the call is under way.
+    The age of a result counts from the start of its call. With 0, callers share a result only while
+    the call is under way. `ttl_seconds` may depend on the result. A failed call is never reused.
     """
 
     def __init__(
         self,
-        ttl_seconds: float,
+        ttl_seconds: float | Callable[[V], float],
         *,
-        limits: RateLimits = DEFAULT_LIMITS,
+        limits: RateLimits | None,
+        max_results: int = _MAX_RESULTS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`limits`: `None` where the number of calls is bounded otherwise."""
         self._ttl_seconds = ttl_seconds
         self._monotonic = monotonic
-        self._calls: BoundedDict[K, _Call[V]] = BoundedDict(_MAX_ENTRIES)
-        self._rate_limiter = RateLimiter(limits, monotonic())
+        self._calls: BoundedDict[K, _Call[V]] = BoundedDict(max_results)
+        self._rate_limiter = None if limits is None else RateLimiter(limits, monotonic())
 
     async def do(self, key: K, start: Callable[[], Awaitable[V]], *, namespace: str = "") -> V:
         """Return the result of `start`, or of a recent call for the same key.
@@ -74,8 +66,8 @@ class SingleFlight(Generic[K, V]):
         """
         now = self._monotonic()
         call = self._calls.get(key)
-        if call is None or self._is_expired(call, now) or _has_failed(call.result):
-            if not self._rate_limiter.try_accept(namespace, now):
+        if call is None or _has_failed(call.result) or self._is_expired(call, now):
+            if self._rate_limiter and not self._rate_limiter.try_accept(namespace, now):
                 raise RateLimitedError
             result = asyncio.ensure_future(start())
             # Retrieves the exception. Without this, asyncio complains of a failed call whose
@@ -87,7 +79,12 @@ class SingleFlight(Generic[K, V]):
         return await asyncio.shield(call.result)
 
     def _is_expired(self, call: _Call[V], now: float) -> bool:
-        return call.result.done() and now - call.started_at >= self._ttl_seconds
+        """True if the result is too old; a call that is under way is not."""
+        if not call.result.done():
+            return False
+        ttl = self._ttl_seconds
+        seconds = ttl(call.result.result()) if callable(ttl) else ttl
+        return now - call.started_at >= seconds
 
 
 def _has_failed(result: "asyncio.Future[V]") -> bool:

@@ -11,7 +11,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages, pod_state
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import OptionalWriteDeadline, is_permanent
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter

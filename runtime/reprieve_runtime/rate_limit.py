@@ -6,7 +6,7 @@ to the others.
 
 from typing import NamedTuple
 
-from reprieve_runtime.bounded_dict import BoundedDict
+from .bounded_dict import BoundedDict
 
 _MAX_NAMESPACES = 1000
 """Buckets kept. A namespace whose bucket was dropped, the one that called longest ago, starts with

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.victims.gang_eviction import GangEviction
-from reprieve_operator.victims.gang_member import GangMember
-from reprieve_operator.victims.gang_registry import GangRegistry
+from reprieve_operator.victims.gang_eviction.eviction import GangEviction
+from reprieve_operator.victims.gang_eviction.member import GangMember
+from reprieve_operator.victims.gang_eviction.registry import GangRegistry
 from reprieve_policy.gangs import disruption
 from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection, ProtectionReason
 from reprieve_policy.lifecycle.machine import ObservedVictim

@@ -7,7 +7,7 @@ import msgspec
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.victims.deletion_wait import DeletionWait
+from reprieve_operator.victims.termination.deletion_wait import DeletionWait
 
 HELD = msgspec.convert(
     {

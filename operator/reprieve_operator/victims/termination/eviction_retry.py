@@ -6,7 +6,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import GIVE_UP_AFTER
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.lifecycle import termination

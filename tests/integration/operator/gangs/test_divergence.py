@@ -12,15 +12,16 @@ import msgspec
 import pytest
 
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.pods import VersionedMeta, VersionedObject
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.pods import VersionedObject
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import pod_groups
 from reprieve_operator.gangs.divergence import DivergenceMonitor
-from reprieve_operator.gangs.pod_groups import CONDITION, VersionedPodGroup
+from reprieve_operator.gangs.pod_groups import CONDITION
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import NOW, PodBuilder, a_pod
 from reprieve_testing.stub_api import StubApi, stub_api
@@ -287,5 +288,5 @@ CONDITIONS: dict[str, tuple[Any, int, Any]] = {
 
 @pytest.mark.parametrize(("before", "misfits", "after"), CONDITIONS.values(), ids=CONDITIONS)
 def test_conditions(before: Any, misfits: int, after: Any) -> None:
-    group = msgspec.convert(a_group(conditions=before), VersionedPodGroup)
+    group = msgspec.convert(a_group(conditions=before), PodGroup)
     assert pod_groups._desired_conditions(group, misfits, NOW_TEXT) == after

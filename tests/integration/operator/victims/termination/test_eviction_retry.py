@@ -12,7 +12,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.victims.eviction_retry import EvictionRetry
+from reprieve_operator.victims.termination.eviction_retry import EvictionRetry
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import ApiError

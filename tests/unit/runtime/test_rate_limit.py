@@ -1,7 +1,7 @@
-"""How often reviews may call the API server, in total and in one namespace."""
+"""How often calls are allowed, in total and in one namespace."""
 
-from reprieve_webhooks.lookups import rate_limit
-from reprieve_webhooks.lookups.rate_limit import Rate, RateLimiter, RateLimits
+from reprieve_runtime import rate_limit
+from reprieve_runtime.rate_limit import Rate, RateLimiter, RateLimits
 
 SHARED = RateLimits(
     total=Rate(per_second=2.0, burst=10), per_namespace=Rate(per_second=1.0, burst=4)

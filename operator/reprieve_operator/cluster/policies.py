@@ -1,13 +1,14 @@
-"""The admin's policy, as the operator uses it.
-
-A metric and an Event on the ConfigMap show whether it can be read.
-"""
+"""The policies as the operator uses them: the admin's, in a ConfigMap, and those of Namespaces."""
 
 from collections.abc import Callable
 
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_policy.config import namespace
+from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_runtime.client.api import Api
+from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_runtime.client.api import Api, PartialObjectMetadata
+from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.policy_config_map import ConfigMap, PolicyConfigMap
 
@@ -17,7 +18,10 @@ CONFIG_MAP = "reprieve-policy"
 
 
 class PolicySource:
-    """Watches the ConfigMap on every replica; only the leader reports on it."""
+    """Watches the ConfigMap on every replica; only the leader reports on it.
+
+    A metric and an Event on the ConfigMap show whether it can be read.
+    """
 
     def __init__(
         self,
@@ -56,3 +60,28 @@ class PolicySource:
         """Report, by one Event on the ConfigMap, what of it has no effect."""
         about = ObjectReference("ConfigMap", self._map.namespace, self._map.name, self._map.uid)
         self._recorder.event(about, reason, note, once=True)
+
+
+class NamespacePolicies:
+    """Watches the metadata of Namespaces during one term.
+
+    Their policies also bound labels on pods that were admitted while no webhook ran.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self.reflector = Reflector(
+            api, object_path("namespaces"), PartialObjectMetadata, _read_policy
+        )
+
+    def get(self, name: str | None) -> NamespacePolicy:
+        """Return a Namespace's policy; the default for one that is not known."""
+        return self.reflector.items.get(("", name or ""), _DEFAULT_POLICY)
+
+
+_DEFAULT_POLICY = NamespacePolicy()
+
+
+def _read_policy(namespace_object: PartialObjectMetadata) -> NamespacePolicy:
+    return namespace.read_leniently(
+        labels_of(namespace_object.metadata), annotations_of(namespace_object.metadata)
+    )

@@ -16,18 +16,18 @@ from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
-from reprieve_policy.gangs.pod_group import PodGroup
 from reprieve_policy.kube.objects import controller_of
+from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.lifecycle.eviction import Eviction, Protection, Source
 from reprieve_policy.preemption import protection
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .assessment import VictimAssessor
-from .gang_eviction import GangEviction
+from .eviction import GangEviction
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from reprieve_policy.lifecycle.eviction import AWAITING_WORKLOAD, Eviction, Phas
 from reprieve_policy.lifecycle.machine import ObservedVictim
 from reprieve_policy.lifecycle.transitions import TERMINAL
 
-from .gang_eviction import GangEviction
-from .gang_registry import GangRegistry
+from .eviction import GangEviction
+from .registry import GangRegistry
 
 _NOTIFIED = (*AWAITING_WORKLOAD, Phase.SETTLED, Phase.SAVED)
 
