@@ -14,6 +14,8 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell expr $$(nproc) + 1)
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 QUICK := -m 'not slow'
+# Integration tests wait for about as long as they compute: for time-outs, retries and programs that start.
+FAST_WORKERS ?= $(shell expr 2 '*' $$(nproc))
 
 .PHONY: help
 help: ## list all targets
@@ -56,7 +58,7 @@ test-all: test upstream ## `make test`, and the slow proofs: chaos, gangs, the c
 
 .PHONY: test-fast
 test-fast: setup ## the tests that need no cluster: unit, contract, integration (under a minute)
-	@$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(QUICK) tests/unit tests/contract tests/integration
+	@$(BIN)/pytest --numprocesses=$(FAST_WORKERS) --dist=loadfile --no-loadscope-reorder $(QUICK) tests/unit tests/contract tests/integration
 
 .PHONY: test-cluster
 test-cluster: setup binaries ## of `make test`, what runs on a real control plane and, where it can run, a real node

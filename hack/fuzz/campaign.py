@@ -110,9 +110,9 @@ class Campaign:
                 _sent(exchange),
             ) from None
         except NoAnswer as error:
-            # On a busy machine, this program is a slow client. It still sends after the answer,
-            # which discards it.
-            if not exchange.is_patient or time.monotonic() - started < READ_TIMEOUT_SECONDS:
+            # On a busy machine, this program is a slow client: it still sends when the server gives
+            # up, and so loses the answer.
+            if time.monotonic() - started < READ_TIMEOUT_SECONDS:
                 raise Finding(
                     number, f"{exchange.description}: {error}", _sent(exchange)
                 ) from error

@@ -26,8 +26,6 @@ class Exchange:
     keeps_connection: bool = True
     pause_seconds: float = 0.0
     """Seconds between the pieces."""
-    is_patient: bool = False
-    """True if sending may take longer than the server waits."""
 
 
 Frame = Callable[[Random, str, list[Body], Oracle], Awaitable[Exchange]]
@@ -41,7 +39,7 @@ async def make(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exc
     exchange = await (_plain if is_large and frame is not _chunked else frame)(
         rng, path, bodies, judge
     )
-    return _patient(exchange) if is_large or exchange.pause_seconds else exchange
+    return _allowing_timeout(exchange) if is_large or exchange.pause_seconds else exchange
 
 
 def head(path: str, *lines: str, method: str = "POST", version: str = "HTTP/1.1") -> bytes:
@@ -225,12 +223,12 @@ def keeps(expected: Expected) -> bool:
     return oracle.TOO_LARGE not in expected.statuses
 
 
-def _patient(exchange: Exchange) -> Exchange:
+def _allowing_timeout(exchange: Exchange) -> Exchange:
     """Also accept a timeout: on a very busy machine, this program is a slow client."""
     expected = tuple(
         replace(each, statuses=each.statuses | {oracle.LATE}) for each in exchange.expected
     )
-    return replace(exchange, expected=expected, keeps_connection=False, is_patient=True)
+    return replace(exchange, expected=expected, keeps_connection=False)
 
 
 def _split(rng: Random, content: bytes) -> list[bytes]:

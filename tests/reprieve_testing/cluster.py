@@ -119,7 +119,7 @@ class Program:
         Its Lease ends at once, so that the Lease can be long and a successor need not wait for it.
         """
         self.process.kill()
-        self.process.wait()
+        self._wait()
         if end_lease:
             self.end_lease()
 
@@ -129,7 +129,7 @@ class Program:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
         try:
-            return self.process.wait(_STOP_SECONDS)
+            return self._wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(
@@ -139,6 +139,13 @@ class Program:
     def tail(self, lines: int = 30) -> str:
         """Return the end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _wait(self, seconds: float | None = None) -> int:
+        status = self.process.wait(seconds)
+        if self.process.stdin is not None:
+            # It is open where a prepared program was never released.
+            self.process.stdin.close()
+        return status
 
     def _is_ready(self) -> bool:
         if self.process.poll() is not None:

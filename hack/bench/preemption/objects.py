@@ -20,7 +20,7 @@ NAMESPACE = "bench-preemption"
 HINT_PATH = "/checkpoint"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
-_SIGKILL_DELAY = "pod-delete.contender_cluster.kwok.x-k8s.io/delay"
+_SIGKILL_DELAY = "pod-delete.stage.kwok.x-k8s.io/delay"
 _BACKOFF_LIMIT = 1000
 
 POLICY = {

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reprieve_policy.kube.pods import ENDED_PHASES
+
 from .objects import JOB_INDEX, JOB_NAME
 from .run import PodRun
 from .trace import Trace
-
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class PodRecords:
             )
         self._note(run, pod, now)
         phase = pod["status"].get("phase")
-        if event == "DELETED" or phase in _ENDED:
+        if event == "DELETED" or phase in ENDED_PHASES:
             self._close(run, now, succeeded=phase == "Succeeded")
         return run
 

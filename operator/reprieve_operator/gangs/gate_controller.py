@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import NotLeading
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.gangs import gate

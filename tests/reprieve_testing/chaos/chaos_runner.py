@@ -43,7 +43,7 @@ _STANDSTILL_SECONDS = 150.0
 _TICK_SECONDS = 0.02
 _START_SECONDS = 60.0
 _QUIET_SECONDS = 0.4
-_TAKING_UP = timedelta(seconds=10)
+_TAKING_UP = timedelta(seconds=30)
 _ENOUGH = 26
 """Of the operator's concurrent calls: more would not arrive."""
 _PATIENCE_SECONDS = 4.0

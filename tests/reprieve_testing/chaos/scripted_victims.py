@@ -65,7 +65,7 @@ class ScriptedVictim:
     kills: list[Kill] = field(default_factory=list)
     scripted_answer: Json = None
     seconds: int = edges.LONG
-    slack_seconds: int = 25
+    slack_seconds: int = 60
     """For the operator's polls and a busy machine; the time without an operator counts extra."""
     has_hint: bool = True
     hint: str = ""

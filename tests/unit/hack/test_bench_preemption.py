@@ -491,6 +491,7 @@ def test_a_curve_ends_below_one_where_preemptors_were_not_placed() -> None:
     assert plots.steps([0.0, 2.0], of=4) == ([0.01, 2.0], [0.25, 0.5])
 
 
+@pytest.mark.slow  # The import of matplotlib takes longer than all other tests of this file.
 def test_plots_are_png_also_where_nothing_was_preempted(tmp_path: Path) -> None:
     rows = figures.summarise([a_turn(a_victim()), a_turn(a_record(), contender="b")])
     drawn = plots.draw(rows, tmp_path)

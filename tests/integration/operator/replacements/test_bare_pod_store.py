@@ -13,7 +13,7 @@ import pytest
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import REASONS, EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements import bare_pod_store

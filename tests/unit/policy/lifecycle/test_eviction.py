@@ -218,6 +218,12 @@ def test_an_invalid_state_is_none(text: str) -> None:
     assert eviction.parse(text) is None
 
 
+def test_a_state_from_an_eviction_request_is_none_and_the_uid_of_one_is_ignored() -> None:
+    """Both were written before the responder to EvictionRequests was removed."""
+    assert eviction.parse(changed(source="eviction-request", request="uid")) is None
+    assert eviction.parse(changed(request="uid")) == FULL
+
+
 @pytest.mark.parametrize("phase", WITH_DEADLINE)
 def test_a_state_that_would_wait_for_ever_is_none(phase: Phase) -> None:
     assert eviction.parse(eviction.render(replace(FULL, phase=phase, deadline=None))) is None
