@@ -92,7 +92,7 @@ def table(found: Sequence[Figures], titles: Mapping[str, str]) -> str:
         own.setdefault(each.contender, []).append(each)
     columns = (
         *("wasted pod-h", "/ stock", "range", "device-h / stock", "start p50", "p90", "p99"),
-        *("urgent p99", "victims", "notices", "taken back", "DELETEs", "refused", "jobs finished"),
+        *("urgent p99", "victims", "notices", "taken back", "DELETEs", "jobs finished"),
     )
     stock = own.get(STOCK.key)
     rows = [(titles[key], *_cells(each, stock)) for key, each in own.items()]
@@ -142,7 +142,6 @@ def _cells(own: Sequence[Figures], stock: Sequence[Figures] | None) -> tuple[str
                 lambda each: each.notices,
                 lambda each: each.reprieves,
                 lambda each: each.deletions,
-                lambda each: each.refusals,
                 lambda each: each.finished_jobs,
             )
         ),
