@@ -14,6 +14,8 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell expr $$(nproc) + 1)
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 QUICK := -m 'not slow'
+# Integration tests wait for about as long as they compute: for time-outs, retries and programs that start.
+FAST_WORKERS ?= $(shell expr 2 '*' $$(nproc))
 
 .PHONY: help
 help: ## list all targets
@@ -56,7 +58,7 @@ test-all: test upstream ## `make test`, and the slow proofs: chaos, gangs, the c
 
 .PHONY: test-fast
 test-fast: setup ## the tests that need no cluster: unit, contract, integration (under a minute)
-	@$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(QUICK) tests/unit tests/contract tests/integration
+	@$(BIN)/pytest --numprocesses=$(FAST_WORKERS) --dist=loadfile --no-loadscope-reorder $(QUICK) tests/unit tests/contract tests/integration
 
 .PHONY: test-cluster
 test-cluster: setup binaries ## of `make test`, what runs on a real control plane and, where it can run, a real node
@@ -109,6 +111,10 @@ bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, b
 .PHONY: bench-preemption
 bench-preemption: setup binaries ## one trace of jobs against each way to preempt (JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender)
 	@$(BIN)/python -m bench.preemption $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(ARGS)
+
+.PHONY: bench-simulate
+bench-simulate: setup ## bench-preemption simulated, in about a minute (SEEDS=1,2,3,4 JOBS=2000 NODES=200 TRACE=synthetic|philly|openb)
+	@$(BIN)/python -m bench.preemption.simulator $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(TRACE),--trace $(TRACE)) $(ARGS)
 
 .PHONY: bench-extender
 bench-extender: setup ## one call of a scheduler about 5,000 nodes, with uids and with whole pods (NODES=5000 PODS=10 a node)

@@ -5,28 +5,10 @@ Configurations are accessed by name only, so that RBAC can be limited to those n
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.webhook_configurations import Webhook, WebhookConfiguration
 from reprieve_runtime.client.api import JSON_PATCH, Api
 from reprieve_runtime.client.paths import object_path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CaClientConfig:
-    caBundle: str | None = None  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CaWebhook:
-    name: str
-    clientConfig: _CaClientConfig = field(default_factory=_CaClientConfig)  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CaWebhookConfiguration:
-    metadata: ObjectMeta
-    webhooks: Sequence[_CaWebhook] | None = None
 
 
 class WebhookConfigurations:
@@ -39,9 +21,7 @@ class WebhookConfigurations:
 
     async def read(self) -> Sequence[bytes]:
         """Return the `caBundle` of every webhook."""
-        configurations = [
-            await self._api.get(path, _CaWebhookConfiguration) for path in self._paths
-        ]
+        configurations = [await self._api.get(path, WebhookConfiguration) for path in self._paths]
         return [
             base64.b64decode(webhook.clientConfig.caBundle or "")
             for configuration in configurations
@@ -52,13 +32,13 @@ class WebhookConfigurations:
         """Set `caBundle` of every webhook to `trusted_pem`; writes only if one differs."""
         wanted = base64.b64encode(trusted_pem).decode()
         for path in self._paths:
-            configuration = await self._api.get(path, _CaWebhookConfiguration)
+            configuration = await self._api.get(path, WebhookConfiguration)
             patch = _patch(configuration.webhooks or (), wanted)
             if patch:
-                await self._api.patch(path, patch, _CaWebhookConfiguration, content_type=JSON_PATCH)
+                await self._api.patch(path, patch, WebhookConfiguration, content_type=JSON_PATCH)
 
 
-def _patch(webhooks: Sequence[_CaWebhook], wanted: str) -> list[dict[str, str]]:
+def _patch(webhooks: Sequence[Webhook], wanted: str) -> list[dict[str, str]]:
     operations = []
     for index, webhook in enumerate(webhooks):
         if webhook.clientConfig.caBundle != wanted:

@@ -8,7 +8,7 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
@@ -17,13 +17,8 @@ from .rotator import StoredSecret, WriteConflict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _VersionedMeta(ObjectMeta):
-    resourceVersion: str = ""  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Secret:
-    metadata: _VersionedMeta
+    metadata: VersionedMeta
     data: Mapping[str, str] | None = None
 
 

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from reprieve_runtime.client.api import Api, ApiError
@@ -15,11 +17,9 @@ from .clock import Clock
 from .cluster.call_limiter import CallLimiter
 from .cluster.event_recorder import EventRecorder
 from .cluster.leader_election import LeaderElection
-from .cluster.namespace_policies import NamespacePolicies
 from .cluster.pods import VictimPod
-from .cluster.policy_source import PolicySource
+from .cluster.policies import NamespacePolicies, PolicySource
 from .cluster.writes import Writes
-from .eviction_responder import EvictionResponder
 from .gangs.divergence import DivergenceMonitor
 from .gangs.gate_controller import GateController
 from .metrics import OperatorMetrics
@@ -49,6 +49,22 @@ _MAX_CALLS = 32
 would time out while they wait for each other, and the buffers of each connection take 256 KiB."""
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What one term runs, as far as metrics and the health check read it."""
+
+    registry: ReconcilerRegistry
+    gate_controller: GateController
+    divergence: DivergenceMonitor
+    victim_watch: VictimWatch
+    namespaces: NamespacePolicies
+
+    @property
+    def watches(self) -> Mapping[str, WatchedCollection]:
+        """The watches of victims and of Namespaces, by collection."""
+        return {"pods": self.victim_watch.reflector, "namespaces": self.namespaces.reflector}
+
+
 class Leader:
     """Runs one term after another; holds what outlives a term."""
 
@@ -64,11 +80,7 @@ class Leader:
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
-        self._registry: ReconcilerRegistry | None = None
-        self._gate_controller: GateController | None = None
-        self._divergence: DivergenceMonitor | None = None
-        self._watches: dict[str, WatchedCollection] = {}
-        self._victim_watch: VictimWatch | None = None
+        self._term: Term | None = None
         self.election = LeaderElection(lease_api, settings, clock)
         self._call_limiter = CallLimiter(_MAX_CALLS)
         self._recorder = EventRecorder(
@@ -83,16 +95,21 @@ class Leader:
         )
         metrics.leader.set_function(lambda: self.election.is_leading)
         metrics.gated_pods.set_function(
-            lambda: self._gate_controller.count_gated() if self._gate_controller else 0
+            lambda: self._term.gate_controller.count_gated() if self._term else 0
         )
         metrics.diverging_gangs.set_function(
-            lambda: self._divergence.count_diverging() if self._divergence else 0
+            lambda: self._term.divergence.count_diverging() if self._term else 0
         )
-        metrics.register_watches(lambda: {"policy": self.policy.reflector, **self._watches})
+        metrics.register_watches(
+            lambda: {
+                "policy": self.policy.reflector,
+                **(self._term.watches if self._term else {}),
+            }
+        )
         metrics.register_victims(
-            lambda: self._registry.count_by_phase() if self._registry else {},
-            lambda: self._registry.count_stuck() if self._registry else 0,
-            lambda: self._registry.queue_age_seconds() if self._registry else 0.0,
+            lambda: self._term.registry.count_by_phase() if self._term else {},
+            lambda: self._term.registry.count_stuck() if self._term else 0,
+            lambda: self._term.registry.queue_age_seconds() if self._term else 0.0,
         )
 
     @property
@@ -103,9 +120,7 @@ class Leader:
         server that is down or refuses.
         """
         silent_seconds = (
-            0.0
-            if self._victim_watch is None
-            else self._victim_watch.reflector.seconds_since_response
+            0.0 if self._term is None else self._term.victim_watch.reflector.seconds_since_response
         )
         return silent_seconds < _MAX_WATCH_SILENCE_SECONDS or not self.election.is_leading
 
@@ -143,28 +158,19 @@ class Leader:
         )
         resync = PodResync(self._api, writes, registry, self._recorder, divergence)
         gate_controller = self._make_gate_controller(writes)
-        responder = EvictionResponder(
-            self._api, writes, registry, self.policy, self._clock, self._settings
-        )
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)
-        self._registry, self._gate_controller, self._divergence = (
-            registry,
-            gate_controller,
-            divergence,
+        watch = VictimWatch(
+            self._api, partial(self._on_pod_update, registry), registry.on_pod_delete
         )
+        self._term = Term(registry, gate_controller, divergence, watch, namespaces)
         try:
-            self._victim_watch = watch = VictimWatch(
-                self._api, partial(self._on_pod_update, registry), registry.on_pod_delete
-            )
-            self._watches = {"pods": watch.reflector, "namespaces": namespaces.reflector}
             background_tasks = (
                 self._recorder.run,
                 partial(self._resync_loop, resync),
                 gate_controller.run,
                 resumer.run,
                 bare_pods.run,
-                responder.run,
             )
             async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()
@@ -172,8 +178,7 @@ class Leader:
             await registry.close()
             await client.close()
             await self._recorder.drain(_DRAIN_SECONDS)
-            self._registry = self._gate_controller = self._divergence = self._victim_watch = None
-            self._watches = {}
+            self._term = None
 
     def _make_bare_pod_controller(self, writes: Writes) -> BarePodController:
         return BarePodController(

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import sys
 
@@ -25,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 def main() -> None:
     """Run until SIGTERM or SIGINT; exit with 0 then, with 1 if the operator cannot run."""
-    settings = options.read(sys.argv[1:], os.environ)
+    settings = options.read(sys.argv[1:])
     try:
         logs.configure(settings.log_format, settings.log_level)
     except ValueError as error:

@@ -8,7 +8,7 @@ import logging
 from http import HTTPStatus
 
 from reprieve_policy import keys
-from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.verdict import Violation
 from reprieve_runtime.client.api import Api, ApiError
@@ -16,7 +16,7 @@ from reprieve_runtime.client.paths import object_path
 
 from .cluster import pod_state
 from .cluster.event_recorder import EventRecorder, ObjectReference
-from .cluster.pods import VersionedMeta, VersionedObject
+from .cluster.pods import VersionedObject
 from .cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor

@@ -6,7 +6,7 @@ are in the ConfigMap `reprieve-policy`, so that webhooks and operator read the s
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,11 +72,9 @@ class OperatorSettings:
         return self.identity or f"{socket.gethostname()}_{os.getpid()}"
 
 
-def read(argv: Sequence[str], environ: Mapping[str, str]) -> OperatorSettings:
+def read(argv: Sequence[str]) -> OperatorSettings:
     """Return the settings; exit with 2 and all errors if any of them is invalid."""
-    settings = load(
-        OperatorSettings, program=PROGRAM, description=_DESCRIPTION, argv=argv, environ=environ
-    )
+    settings = load(OperatorSettings, program=PROGRAM, description=_DESCRIPTION, argv=argv)
     if errors := list(_validate(settings)):
         exit_with_errors(PROGRAM, errors)
     return settings

@@ -66,9 +66,6 @@ class Facts:
     needed."""
     operator_is_live: bool = False
     """True if an operator leads and has renewed its lease in time."""
-    eviction_api_served: bool = False
-    """True if the API server serves native EvictionRequests; looked up only if the object needs
-    it."""
     pods_created_together: int = 1
     """Number of pods that this pod's controller creates without waiting for one of them to run.
 

@@ -57,9 +57,6 @@ QUOTA_NAMESPACES = "quota.scheduling.koordinator.sh/namespaces"
 # is a phase.
 SOFT_EVICTION = PREFIX + "soft-eviction"
 EVICTION = PREFIX + "eviction"
-# The native EvictionRequest that asks for the pod to leave, written by the operator, which is its
-# responder; see `lifecycle.mark`.
-EVICTION_REQUEST = PREFIX + "eviction-request"
 # The uid of the pod for which a scheduler takes this one. The guard writes it beside its mark,
 # because a mark itself holds only what its author wrote.
 PREEMPTOR = PREFIX + "preemptor"

@@ -3,14 +3,7 @@
 
 from dataclasses import dataclass, field
 
-from reprieve_policy.kube.objects import ObjectMeta
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseMeta(ObjectMeta):
-    """Metadata with the resource version for preconditions."""
-
-    resourceVersion: str = ""
+from reprieve_policy.kube.objects import VersionedMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,5 +21,5 @@ class LeaseSpec:
 class Lease:
     """The Lease that the replicas compete for."""
 
-    metadata: LeaseMeta = field(default_factory=LeaseMeta)
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: LeaseSpec = field(default_factory=LeaseSpec)

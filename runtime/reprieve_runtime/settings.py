@@ -5,60 +5,59 @@ A program with unreadable settings reports all errors at once and exits with sta
 does anything else.
 """
 
-import argparse
 import json
+import os
 import sys
-import types
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields
-from importlib.metadata import version
+from dataclasses import Field, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+import click
+from click.core import ParameterSource
 
 S = TypeVar("S")
 
 ENVIRONMENT_PREFIX = "REPRIEVE_"
 _BAD_USAGE = 2
-_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def setting(default: Any, *, help: str) -> Any:  # noqa: A002 - what argparse calls it
+def setting(default: Any, *, help: str) -> Any:  # noqa: A002 - what click calls it
     """Declare a field with its default and one sentence for `--help`, units included."""
     return field(default=default, metadata={"help": help})
 
 
-def load(
-    settings_type: type[S],
-    *,
-    program: str,
-    description: str,
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-) -> S:
+def load(settings_type: type[S], *, program: str, description: str, argv: Sequence[str]) -> S:
     """Return the settings; `argv` is without the program's name.
 
     Exits with status 2 and all errors if a setting is unreadable.
     """
-    declared = {item.name: item for item in fields(settings_type)}  # type: ignore[arg-type]
-    readers = {
-        name: _reader(annotation)
-        for name, annotation in typing.get_type_hints(settings_type).items()
-    }
-    given = _parse_flags(declared, program, description, argv)
-    texts: dict[str, tuple[str, object]] = {}
     errors: list[str] = []
-    for name, value in _read_file(given.pop("config"), declared, errors).items():
-        texts[name] = (f"{name} in the file", value)
-    for name in declared:
-        variable = ENVIRONMENT_PREFIX + name.upper()
-        if variable in environ:
-            texts[name] = (variable, environ[variable])
-        if given[name] is not None:
-            texts[name] = (_flag(name), given[name])
-    values = {
-        name: _read(source, text, readers[name], errors) for name, (source, text) in texts.items()
-    }
+    command = click.Command(
+        program,
+        params=[
+            click.Option(
+                ["--config"],
+                metavar="FILE",
+                is_eager=True,
+                expose_value=False,
+                callback=_read_file,
+                help="a JSON object of settings; flags and environment take precedence",
+            ),
+            *map(_SettingOption, fields(settings_type)),  # type: ignore[arg-type]
+        ],
+        help=description,
+        epilog="Every flag is also read from the environment: "
+        f"--log-level as {ENVIRONMENT_PREFIX}LOG_LEVEL.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    click.version_option(package_name="reprieve", message=f"{program} %(version)s")(command)
+    try:
+        values = command.make_context(program, list(argv), obj=errors).params
+    except click.exceptions.Exit as end:  # --help and --version
+        raise SystemExit(end.exit_code) from None
+    except click.UsageError as error:
+        errors.append(error.format_message())
     if errors:
         exit_with_errors(program, errors)
     return settings_type(**values)
@@ -70,110 +69,68 @@ def exit_with_errors(program: str, errors: Iterable[str]) -> NoReturn:
     raise SystemExit(_BAD_USAGE)
 
 
-def _parse_flags(
-    declared: Mapping[str, "Field[Any]"], program: str, description: str, argv: Sequence[str]
-) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=description,
-        epilog=(
-            "Every flag is also read from the environment: "
-            f"--log-level as {ENVIRONMENT_PREFIX}LOG_LEVEL."
-        ),
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"{program} {version('reprieve')}")
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="a JSON object of settings; flags and environment take precedence",
-    )
-    for name, item in declared.items():
-        default_text = (
-            ""
-            if item.default in (None, MISSING)
-            else f" (default: {_format_default(item.default)})"
-        )
-        parser.add_argument(
-            _flag(name),
-            dest=name,
+def _split_list(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+_CONVERTERS: Mapping[Any, Callable[[Any], object]] = {
+    Path | None: Path,
+    tuple[str, ...]: _split_list,
+}
+"""How to read the types that are not click's own."""
+
+
+class _SettingOption(click.Option):
+    """The flag of one field; adds its error to the list `ctx.obj`, so that all are reported."""
+
+    def __init__(self, declared: "Field[Any]") -> None:
+        super().__init__(
+            ["--" + declared.name.replace("_", "-")],
+            type=_CONVERTERS.get(declared.type, declared.type),
+            default=declared.default,
+            show_default=True,
+            envvar=ENVIRONMENT_PREFIX + declared.name.upper(),
             metavar="VALUE",
-            help=item.metadata.get("help", "") + default_text,
+            help=declared.metadata["help"],
         )
-    return vars(parser.parse_args(argv))
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's signature
+        """Return the variable even if it is empty, which click would count as unset."""
+        return os.environ.get(str(self.envvar))
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Convert the value; without this, the first error would hide the others."""
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter as error:
+            match ctx.get_parameter_source(str(self.name)):
+                case ParameterSource.ENVIRONMENT:
+                    origin = str(self.envvar)
+                case ParameterSource.DEFAULT_MAP:
+                    origin = f"{self.name} in the file"
+                case _:
+                    origin = self.opts[0]
+            ctx.obj.append(f"{origin}: {error.message}")
 
 
-def _read_file(
-    path: str | None, declared: Mapping[str, object], errors: list[str]
-) -> dict[str, object]:
+def _read_file(ctx: click.Context, _config: click.Parameter, path: str | None) -> None:
+    """Take the file's settings as defaults; their values become texts, like those of flags."""
     if path is None:
-        return {}
+        return
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        errors.append(f"--config {path}: {error}")
-        return {}
+        ctx.obj.append(f"--config {path}: {error}")
+        return
     if not isinstance(document, dict):
-        errors.append(f"--config {path}: must be a JSON object")
-        return {}
-    errors.extend(
-        f"--config {path}: unknown setting {name!r}" for name in document if name not in declared
+        ctx.obj.append(f"--config {path}: must be a JSON object")
+        return
+    names = {option.name for option in ctx.command.params if isinstance(option, _SettingOption)}
+    ctx.obj.extend(
+        f"--config {path}: unknown setting {name!r}" for name in document if name not in names
     )
-    return {name: value for name, value in document.items() if name in declared}
-
-
-def _read(source: str, value: object, reader: Callable[[str], object], errors: list[str]) -> object:
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    try:
-        return reader(text)
-    except ValueError as error:
-        errors.append(f"{source}: {error}")
-        return None
-
-
-def _reader(annotation: Any) -> Callable[[str], object]:
-    """Return a parser for the type: str, int, float, bool, Path or tuple[str, ...], or `| None`."""
-    if isinstance(annotation, types.UnionType):
-        annotation = next(part for part in typing.get_args(annotation) if part is not type(None))
-    if typing.get_origin(annotation) is tuple:
-        return lambda text: tuple(part.strip() for part in text.split(",") if part.strip())
-    return _READERS[annotation]
-
-
-def _read_boolean(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise ValueError(f'must be "true" or "false", not {text!r}')
-    return _BOOLEANS[text.lower()]
-
-
-def _read_integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"must be a whole number, not {text!r}") from None
-
-
-def _read_number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"must be a number, not {text!r}") from None
-
-
-_READERS: Mapping[Any, Callable[[str], object]] = {
-    str: str,
-    int: _read_integer,
-    float: _read_number,
-    bool: _read_boolean,
-    Path: Path,
-}
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _format_default(default: object) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    ctx.default_map = {
+        name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in document.items()
+    }

@@ -22,9 +22,15 @@ _KEY = re.compile(
 )
 
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The C library's, ten times as fast, where PyYAML was built with it."""
+
+
 def read(path: Path) -> list[Object]:
     """Return the objects of one file."""
-    return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+    return [
+        document for document in yaml.load_all(path.read_text(), _LOADER) if document is not None
+    ]
 
 
 @cache

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import ipaddress
 import logging
-import os
 import signal
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -52,7 +51,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         program=_PROGRAM,
         description="Admission webhooks of Reprieve: preemption with notice for Kubernetes.",
         argv=sys.argv[1:] if argv is None else argv,
-        environ=os.environ,
     )
     try:
         logs.configure(settings.log_format, settings.log_level)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reprieve_policy.kube.label_selector import LabelSelector
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
@@ -22,21 +23,8 @@ class NotFound(Exception):  # noqa: N818 - named as the API server names it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SelectorRequirement:
-    key: str
-    operator: str
-    values: Sequence[str] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LabelSelector:
-    matchLabels: Mapping[str, str] | None = None  # noqa: N815 - the API's own name
-    matchExpressions: Sequence[_SelectorRequirement] | None = None  # noqa: N815
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _WorkloadSpec:
-    selector: _LabelSelector = field(default_factory=_LabelSelector)
+    selector: LabelSelector = field(default_factory=LabelSelector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +75,7 @@ async def _list(api: Api, namespace: str | None, selector: str) -> list[PartialO
     return pods
 
 
-def _render(selector: _LabelSelector) -> str:
+def _render(selector: LabelSelector) -> str:
     """Return a workload's selector in the syntax of the parameter labelSelector."""
     parts = [f"{key}={value}" for key, value in (selector.matchLabels or {}).items()]
     for expression in selector.matchExpressions or ():

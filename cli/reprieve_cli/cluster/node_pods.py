@@ -7,12 +7,13 @@ from datetime import datetime
 
 from reprieve_policy.gangs import disruption, membership
 from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.kube.pods import Pod, has_ended
 from reprieve_policy.preemption.reclaim import NodePod
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 from . import victims
-from .pods import PodContext, TimedPod
+from .pods import PodContext
 
 _Gang = tuple[str, str]
 """Namespace and identity."""
@@ -22,7 +23,7 @@ _Gang = tuple[str, str]
 class ReclaimCandidate:
     """A pod on the node; if its gang is evicted as a unit, also the other members."""
 
-    pod: TimedPod
+    pod: Pod
     node_pod: NodePod
     gang: str = ""
     other_members: Sequence[NodePod] = ()
@@ -73,15 +74,15 @@ async def _members(
 
 async def list_active_pods(
     api: Api, namespace: str | None, params: Mapping[str, str]
-) -> AsyncIterator[TimedPod]:
+) -> AsyncIterator[Pod]:
     """Yield the pods that have not ended; raises `ApiError`."""
-    async for page, _ in api.list_pages(object_path("pods", namespace), TimedPod, params=params):
+    async for page, _ in api.list_pages(object_path("pods", namespace), Pod, params=params):
         for pod in page:
-            if not pod.has_ended:
+            if not has_ended(pod):
                 yield pod
 
 
-async def _gang_of(context: PodContext, pod: TimedPod) -> _Gang | None:
+async def _gang_of(context: PodContext, pod: Pod) -> _Gang | None:
     """Return the pod's gang if it is evicted as a unit, else `None`."""
     found = membership.read(pod.view)
     if found is None or await context.mode_of(pod, found) is not DisruptionMode.ALL:
@@ -89,7 +90,7 @@ async def _gang_of(context: PodContext, pod: TimedPod) -> _Gang | None:
     return pod.metadata.namespace or "", disruption.identity_of(found)
 
 
-async def _node_pod(context: PodContext, pod: TimedPod, now: datetime) -> NodePod:
+async def _node_pod(context: PodContext, pod: Pod, now: datetime) -> NodePod:
     victim = victims.read(PartialObjectMetadata(metadata=pod.metadata))
     is_victim = victim.state is not None and not victim.is_finished
     return NodePod(

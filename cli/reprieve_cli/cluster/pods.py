@@ -1,47 +1,32 @@
 """Single pods, with the objects that decisions about them depend on: their Jobs and PodGroups."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from reprieve_policy import keys
 from reprieve_policy.config import walltime
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
-from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
-from reprieve_policy.kube import timestamp
+from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import annotations_of, controller_of
+from reprieve_policy.kube.pod_groups import PodGroup
+from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption.cost import WorkProgress
-from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
-_ENDED = ("Succeeded", "Failed")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedPod(Pod):
-    """A pod with its walltime and progress."""
-
-    @property
-    def walltime(self) -> Walltime | None:
-        """The pod's own time limit, without its Job's."""
-        return walltime.read(self.status.startTime, self.spec.activeDeadlineSeconds)
-
-    def work(self, tightest: Walltime | None) -> WorkProgress:
-        """Return the pod's progress; `tightest` is the walltime that ends first."""
-        saved_at = timestamp.parse(annotations_of(self.metadata).get(keys.LAST_CHECKPOINT_AT))
-        return WorkProgress(
-            started_at=timestamp.parse(self.status.startTime), saved_at=saved_at, walltime=tightest
-        )
-
-    @property
-    def has_ended(self) -> bool:
-        """True for a pod that has succeeded or failed: it no longer occupies its node."""
-        return self.status.phase in _ENDED
+def progress_of(pod: Pod, tightest: Walltime | None) -> WorkProgress:
+    """Return the pod's progress; `tightest` is the walltime that ends first."""
+    saved_at = timestamp.parse(annotations_of(pod.metadata).get(keys.LAST_CHECKPOINT_AT))
+    return WorkProgress(
+        started_at=timestamp.parse(pod.status.startTime), saved_at=saved_at, walltime=tightest
+    )
 
 
 T = TypeVar("T")
@@ -56,18 +41,18 @@ class PodContext:
         self._walltimes: dict[str, Walltime | None] = {}
         self._groups: dict[str, PodGroupInfo | None] = {}
 
-    async def walltime_of(self, pod: TimedPod, now: datetime) -> Walltime | None:
+    async def walltime_of(self, pod: Pod, now: datetime) -> Walltime | None:
         """Return the walltime of the pod or of its Job, whichever ends first."""
-        owner = controller_of(pod.metadata)
+        own, owner = walltime.read(pod), controller_of(pod.metadata)
         if owner is None or owner.kind != "Job":
-            return pod.walltime
+            return own
         path = object_path("jobs", pod.metadata.namespace, owner.name)
         if path not in self._walltimes:
             job = await self.get(path, Job)
-            self._walltimes[path] = None if job is None else job.walltime
-        return walltime.tightest([pod.walltime, self._walltimes[path]], now)
+            self._walltimes[path] = None if job is None else walltime.read(job)
+        return walltime.tightest([own, self._walltimes[path]], now)
 
-    async def native_group_of(self, pod: TimedPod, found: Gang | None) -> PodGroupInfo | None:
+    async def native_group_of(self, pod: Pod, found: Gang | None) -> PodGroupInfo | None:
         """Return the native PodGroup that the pod names; `None` if there is none."""
         if found is None or not found.is_native:
             return None
@@ -77,7 +62,7 @@ class PodContext:
             self._groups[path] = None if group is None else pod_group.read(group)
         return self._groups[path]
 
-    async def mode_of(self, pod: TimedPod, found: Gang | None) -> DisruptionMode:
+    async def mode_of(self, pod: Pod, found: Gang | None) -> DisruptionMode:
         """Return how the pod's gang is disrupted; a native PodGroup defines it itself."""
         mode = (
             DisruptionMode.SINGLE

@@ -24,13 +24,14 @@ from reprieve_cli.cluster.connection import (
     describe_error,
     run,
 )
-from reprieve_cli.cluster.suspended_jobs import SuspendedJob
 from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
 from reprieve_policy.kube.owners import LEDGER_KINDS
-from reprieve_policy.lifecycle import mark
+from reprieve_policy.kube.values import timestamp
+from reprieve_policy.lifecycle import mark, suspension
+from reprieve_policy.lifecycle.suspension import SuspendedJobAction
 from reprieve_runtime.client.api import (
     MERGE_PATCH,
     STRATEGIC_MERGE_PATCH,
@@ -44,7 +45,6 @@ from reprieve_runtime.lease import Lease
 _LABELS = (keys.SOFT_EVICTION, keys.GANG_GATE_LABEL)
 _ANNOTATIONS = (
     keys.EVICTION,
-    keys.EVICTION_REQUEST,
     keys.PREEMPTOR,
     keys.CHECKPOINT_REQUEST,
     keys.CHECKPOINT_ANSWER,
@@ -130,17 +130,22 @@ def build_owner_patch(metadata: ObjectMeta) -> Patch | None:
     return {"metadata": {"uid": metadata.uid, **changes}} if changes else None
 
 
-def build_job_patch(job: SuspendedJob, now: datetime) -> Patch | None:
+def build_job_patch(job: Job, now: datetime) -> Patch | None:
     """Return the merge patch for a Job with our label; it resumes the Job if Reprieve suspended it.
 
     The patch holds the resourceVersion that was read: without this, a Job that a user suspends at
     this moment would run.
     """
     patch = build_owner_patch(job.metadata)
-    if patch is not None and job.is_suspended_by_reprieve(now):
+    if patch is not None and _is_suspended_by_reprieve(job, now):
         patch["metadata"]["resourceVersion"] = job.metadata.resourceVersion
         patch["spec"] = {"suspend": False}
     return patch
+
+
+def _is_suspended_by_reprieve(job: Job, now: datetime) -> bool:
+    """True if no other client has resumed or suspended the Job since Reprieve suspended it."""
+    return suspension.decide(job, now) in (SuspendedJobAction.KEEP, SuspendedJobAction.RESUME)
 
 
 def _removals(metadata: ObjectMeta, labels: Iterable[str], annotations: Iterable[str]) -> Patch:
@@ -225,7 +230,7 @@ async def _cleanup_patches(api: Api, namespace: str | None) -> AsyncIterator[_Cl
 async def _read_job_patch(api: Api, metadata: ObjectMeta) -> Patch | None:
     """Return the patch for a Job with our label in its current state; `None` if it is deleted."""
     try:
-        job = await api.get(object_path("jobs", metadata.namespace, metadata.name), SuspendedJob)
+        job = await api.get(object_path("jobs", metadata.namespace, metadata.name), Job)
     except ApiError as error:
         if not error.is_not_found:
             raise

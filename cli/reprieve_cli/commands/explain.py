@@ -13,16 +13,17 @@ from reprieve_cli.cluster import victims
 from reprieve_cli.cluster.cluster import ClusterReader
 from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, cluster_options, run
 from reprieve_cli.cluster.node_pods import list_active_pods
-from reprieve_cli.cluster.pods import PodContext, TimedPod
+from reprieve_cli.cluster.pods import PodContext, progress_of
 from reprieve_cli.cluster.victim_table import build_line
 from reprieve_cli.output.explanation import build_document, build_text
 from reprieve_cli.output.finding import printable
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
+from reprieve_policy.kube.nodes import Node
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.eviction_preview import PreviewedPod, preview
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Node
 from reprieve_policy.preemption.selection.explain import VictimExplanation, explain_victim
 from reprieve_policy.preemption.selection.snapshot import ScheduledPod, Snapshot
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
@@ -57,7 +58,7 @@ def command(target: ClusterTarget, *, pod: str, output: str) -> None:
 async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int:
     path = object_path("pods", namespace, name)
     try:
-        pod = await api.get(path, TimedPod)
+        pod = await api.get(path, Pod)
     except ApiError as error:
         if not error.is_not_found:
             raise
@@ -82,20 +83,20 @@ async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int
     return 0
 
 
-async def _previewed_pod(context: PodContext, pod: TimedPod, now: datetime) -> PreviewedPod:
+async def _previewed_pod(context: PodContext, pod: Pod, now: datetime) -> PreviewedPod:
     found = membership.read(pod.view)
     return PreviewedPod(
         view=pod.view,
         metadata=pod.metadata,
         has_started=pod.status.phase != "Pending",
-        work=pod.work(await context.walltime_of(pod, now)),
+        work=progress_of(pod, await context.walltime_of(pod, now)),
         disruption_mode=await context.mode_of(pod, found),
         native_group=await context.native_group_of(pod, found),
     )
 
 
 async def _explain_victim(
-    api: Api, context: PodContext, pod: TimedPod, facts: Facts, now: datetime
+    api: Api, context: PodContext, pod: Pod, facts: Facts, now: datetime
 ) -> VictimExplanation:
     """Return which pods may preempt the pod: with its node, and with its gang on all nodes."""
     own = await _scheduled_pod(context, pod, facts, now)
@@ -117,7 +118,7 @@ async def _explain_victim(
 
 
 async def _scheduled_pod(
-    context: PodContext, pod: TimedPod, facts: Facts, now: datetime
+    context: PodContext, pod: Pod, facts: Facts, now: datetime
 ) -> ScheduledPod:
     native = await context.native_group_of(pod, membership.read(pod.view))
     return snapshot_builder.scheduled_pod_of(

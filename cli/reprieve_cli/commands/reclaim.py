@@ -43,6 +43,8 @@ class _TaintedNodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TaintedNode:
+    """A node. Its taints stay raw documents, because a patch replaces all of them."""
+
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: _TaintedNodeSpec = field(default_factory=_TaintedNodeSpec)
 

@@ -13,14 +13,14 @@ from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_policy import facts, keys
 from reprieve_policy.gangs import disruption
-from reprieve_policy.gangs.pod_group import PodGroupSpec
 from reprieve_policy.kube import kinds, pod_requests
 from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.preemption.selection.api_objects import Pod
+from reprieve_policy.kube.pod_groups import PodGroup, PodGroupSpec
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.selection.snapshot import Preemptor
 
-from .snapshot_builder import NamedPodGroup, SnapshotBuilder, WorkloadReference
+from .snapshot_builder import SnapshotBuilder, WorkloadReference
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class PreemptorRequest(NamedTuple):
     """The pods of a file that need room."""
 
     pods: Sequence[RequestedPod]
-    groups: Sequence[NamedPodGroup]
+    groups: Sequence[PodGroup]
     """The native PodGroups of the file."""
     origins: Sequence[str]
     """The names of the objects that make the pods, for messages."""
@@ -48,7 +48,7 @@ class PreemptorRequest(NamedTuple):
 def read(file: str, namespace: str) -> PreemptorRequest:
     """Return the pods of a file, in `namespace` if they name none; raises `Unreadable`."""
     pods: list[RequestedPod] = []
-    groups: list[NamedPodGroup] = []
+    groups: list[PodGroup] = []
     origins: list[str] = []
     others: list[str] = []
     for document in _documents(file):
@@ -65,7 +65,7 @@ def read(file: str, namespace: str) -> PreemptorRequest:
         if row is None or not is_known:
             others.append(name)
         elif row.kind == "PodGroup":
-            groups.append(_convert(document, NamedPodGroup, name))
+            groups.append(_convert(document, PodGroup, name))
         elif row.template is None:
             others.append(name)
         else:
@@ -145,7 +145,7 @@ def priority_mismatch(request: PreemptorRequest, builder: SnapshotBuilder) -> st
     return ""
 
 
-def _with_resolved_priority(group: NamedPodGroup, builder: SnapshotBuilder) -> NamedPodGroup:
+def _with_resolved_priority(group: PodGroup, builder: SnapshotBuilder) -> PodGroup:
     """Return a group with the priority that admission sets."""
     spec = group.spec or PodGroupSpec()
     named = facts.priority_class_named(spec.priorityClassName, builder.policy.facts_as_enforced(""))

@@ -8,10 +8,11 @@ import click
 
 from reprieve_cli.cluster.cluster_policy import ClusterPolicy
 from reprieve_cli.cluster.node_pods import ReclaimCandidate
+from reprieve_cli.cluster.pods import progress_of
 from reprieve_cli.output.finding import printable
 from reprieve_policy import facts as known_facts
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption import cost, reclaim
 from reprieve_policy.preemption.cost import Cost
 from reprieve_policy.preemption.reclaim import ReclaimAction, ReclaimResult
@@ -67,7 +68,7 @@ def _decide(
         candidate.pod.view,
     )
     plan = checkpoint_plan.read_leniently(view.annotations, facts.settings)
-    work = candidate.pod.work(candidate.node_pod.walltime)
+    work = progress_of(candidate.pod, candidate.node_pod.walltime)
     workload_type = facts.namespace.workload_type
     return PlanRow(
         candidate=candidate,

@@ -1,17 +1,21 @@
 """Builds the snapshot in which victims are chosen, from the objects of a cluster. No I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from reprieve_cli.cluster.cluster_policy import ClusterPolicy
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config import walltime
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
 from reprieve_policy.kube import quota
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import (
     ObjectMeta,
     Resource,
@@ -20,9 +24,10 @@ from reprieve_policy.kube.objects import (
     labels_of,
     pod_group_name_of,
 )
+from reprieve_policy.kube.pod_groups import PodGroup
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
     Preemptor,
@@ -44,13 +49,6 @@ class WorkloadReference(NamedTuple):
     namespace: str
     kind: str
     name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedPodGroup(pod_group.PodGroup):
-    """A native PodGroup with its metadata."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
 class SnapshotBuilder:
@@ -82,14 +80,15 @@ class SnapshotBuilder:
         spec = found.spec or Spec()
         self._quotas.put(quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, {}))
 
-    def add_pod_group(self, group: NamedPodGroup) -> None:
+    def add_pod_group(self, group: PodGroup) -> None:
         """Add a native PodGroup."""
         self._pod_groups[_name(group.metadata)] = pod_group.read(group)
 
     def add_job(self, job: Job) -> None:
         """Add a Job."""
-        if job.walltime is not None:
-            self._jobs[_name(job.metadata)] = job.walltime
+        bound = walltime.read(job)
+        if bound is not None:
+            self._jobs[_name(job.metadata)] = bound
 
     def add_node(self, node: Node) -> None:
         """Add a node."""
@@ -238,7 +237,7 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = (
     ObjectKind(
         "scheduling.k8s.io",
         "PodGroup",
-        NamedPodGroup,
+        PodGroup,
         SnapshotBuilder.add_pod_group,
         object_path("podgroups"),
     ),

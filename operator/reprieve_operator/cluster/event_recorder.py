@@ -15,12 +15,13 @@ from typing import Any
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
 from .call_limiter import CallLimiter, CallPriority
-from .pods import VersionedMeta, VersionedObject
+from .pods import VersionedObject
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,6 @@ REASONS: dict[str, tuple[str, str]] = {
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
     "LostNodesUnreadable": ("Read", _WARNING),
-    "EvictionsUnreadable": ("Read", _WARNING),
     "GangWaiting": ("Wait", _NORMAL),
     "GangReleased": ("Release", _NORMAL),
     "GangIncomplete": ("Release", _WARNING),

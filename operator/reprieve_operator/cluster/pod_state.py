@@ -14,15 +14,19 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.disruption import GangMemberState
 from reprieve_policy.gangs.membership import Gang
-from reprieve_policy.kube import owners, timestamp
+from reprieve_policy.kube import owners
+from reprieve_policy.kube.conditions import is_true
 from reprieve_policy.kube.objects import (
     Container,
     PodView,
     Spec,
+    VersionedMeta,
     annotations_of,
     controller_of,
     labels_of,
 )
+from reprieve_policy.kube.pods import FAILED, has_ended, is_terminating
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
@@ -33,16 +37,13 @@ from reprieve_policy.lifecycle.eviction import (
 )
 from reprieve_policy.verdict import Violation, annotation_path
 
-from .pods import VersionedMeta, VictimPod
+from .pods import VictimPod
 
 _DEFAULT_GRACE_SECONDS = 30
 """The default of Kubernetes; the API server fills it in."""
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition of a pod that ends because of a disruption, not because it failed."""
 
-_FAILED = "Failed"
-_ENDED = ("Succeeded", _FAILED)
-_IN_ANOTHER_DIALECT = (Source.KOORDINATOR, Source.EVICTION_REQUEST)
 _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
 
@@ -96,34 +97,21 @@ def initial_state(pod: VictimPod, now: datetime) -> Eviction | None:
     found = mark.read(labels_of(pod.metadata), annotations_of(pod.metadata))
     if not isinstance(found, mark.Mark):
         return None
-    source = Source.EVICTION_REQUEST if found.request_uid else Source.KOORDINATOR
-    if is_requested_by_label(pod.metadata):
-        source = Source.LABEL
+    source = Source.LABEL if is_requested_by_label(pod.metadata) else Source.KOORDINATOR
     before = state_of(pod.metadata)
     begun = machine.begin_eviction(
         found, source, pod.metadata.uid or "", now, must_evict=must_use_eviction_api(pod.metadata)
     )
-    if before is None:
-        return begun
-    # The checkpoint of an eviction that was cancelled before is kept, and so is the uid of the
-    # native Eviction that had requested it.
-    return replace(
-        begun, checkpoint=before.checkpoint, request_uid=begun.request_uid or before.request_uid
-    )
+    # The checkpoint of an eviction that was cancelled before is kept.
+    return begun if before is None else replace(begun, checkpoint=before.checkpoint)
 
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
     """True until the mark that requested the eviction is removed: our label, or another mark."""
     label = labels_of(metadata).get(keys.SOFT_EVICTION)
-    if source not in _IN_ANOTHER_DIALECT or label is None or label in mark.REQUESTING_VALUES:
+    if source is not Source.KOORDINATOR or label is None or label in mark.REQUESTING_VALUES:
         return label is not None
     return _has_mark_in_another_dialect(metadata)
-
-
-def eviction_request_uid(pod: VictimPod) -> str:
-    """Return the uid of the native Eviction that marked the pod; empty if none did."""
-    found = mark.read_request(annotations_of(pod.metadata))
-    return "" if found is None else found.request_uid
 
 
 def gang_of(pod: VictimPod) -> Gang | None:
@@ -139,7 +127,7 @@ def member_of(pod: VictimPod) -> GangMemberState:
     return GangMemberState(
         uid=pod.metadata.uid or "",
         created_at=timestamp.parse(pod.metadata.creationTimestamp),
-        is_terminating=pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED,
+        is_terminating=is_terminating(pod),
         state=state_of(pod.metadata),
     )
 
@@ -240,14 +228,9 @@ def request_of(
     )
 
 
-def has_ended(pod: VictimPod) -> bool:
-    """True if the pod has succeeded or failed."""
-    return pod.status.phase in _ENDED
-
-
 def has_failed(pod: VictimPod) -> bool:
     """True if the pod has failed."""
-    return pod.status.phase == _FAILED
+    return pod.status.phase == FAILED
 
 
 def have_containers_ended(pod: VictimPod) -> bool:
@@ -310,10 +293,7 @@ def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
 
 def has_disruption_target(pod: VictimPod) -> bool:
     """True if the condition that announces a disruption is set, by us or by a scheduler."""
-    return any(
-        condition.type == DISRUPTION_TARGET and condition.status == "True"
-        for condition in pod.status.conditions or ()
-    )
+    return is_true(pod.status.conditions, DISRUPTION_TARGET)
 
 
 def grace_ends_at(pod: VictimPod) -> datetime | None:

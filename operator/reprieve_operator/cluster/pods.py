@@ -1,36 +1,20 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
 """The few fields of a pod that its eviction depends on, decoded from the API server's JSON.
 
-A watch of thousands of victims must not keep thousands of whole pods.
+The watch keeps thousands of victims. So `VictimPod` is a root of its own, without the environment,
+volumes, ports and affinity that `Pod` (`reprieve_policy.kube.pods`) has; its parts are the same.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_policy.kube.objects import (
-    NameOnly,
-    ObjectMeta,
     Quantities,
     ResourceRequirements,
     SchedulingGroup,
+    VersionedMeta,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionedMeta(ObjectMeta):
-    """Metadata with the resourceVersion, which preconditions need."""
-
-    resourceVersion: str = ""
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`, for logs."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def version(self) -> int:
-        """The resourceVersion as the number that it is since Kubernetes 1.35; else 0."""
-        return int(self.resourceVersion) if self.resourceVersion.isdigit() else 0
+from reprieve_policy.kube.pods import PodStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +35,7 @@ class VictimContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimPodSpec:
-    """The pod's grace period, node, resources and time limit, and its responders."""
+    """The pod's grace period, node, resources and time limit."""
 
     terminationGracePeriodSeconds: int | None = None
     hostNetwork: bool | None = None
@@ -65,7 +49,6 @@ class VictimPodSpec:
     resources: ResourceRequirements | None = None
     overhead: Quantities | None = None
     schedulingGroup: SchedulingGroup | None = None
-    evictionResponders: Sequence[NameOnly] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +74,11 @@ class ContainerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """One of the pod's conditions."""
+class VictimPodStatus(PodStatus):
+    """A pod's status with its addresses and the states of its containers."""
 
-    type: str = ""
-    status: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VictimPodStatus:
-    """What the kubelet reports."""
-
-    phase: str = ""
     podIP: str = ""
     hostIP: str = ""
-    startTime: str | None = None
-    conditions: Sequence[Condition] | None = None
     containerStatuses: Sequence[ContainerStatus] | None = None
 
 

@@ -15,8 +15,9 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import CheckpointRequest
-from reprieve_policy.kube.objects import annotations_of, labels_of
-from reprieve_policy.kube.timestamp import render
+from reprieve_policy.kube.conditions import Condition
+from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
+from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.client.api import (
@@ -32,7 +33,7 @@ from reprieve_runtime.client.paths import object_path
 from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
 from .leader_election import LeaderElection
-from .pods import Condition, VersionedMeta, VersionedObject, VictimPod
+from .pods import VersionedObject, VictimPod
 
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
@@ -166,8 +167,6 @@ class Writes:
         if keys.PREEMPTOR in annotations_of(pod.metadata):
             # Without this, a mark that the owner sets later would be attributed to that preemptor.
             body["metadata"]["annotations"][keys.PREEMPTOR] = None
-        if keys.EVICTION_REQUEST in annotations_of(pod.metadata):
-            body["metadata"]["annotations"][keys.EVICTION_REQUEST] = None
         if keys.CHECKPOINT_REQUEST in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_cancelled(
                 state.eviction_id
@@ -220,23 +219,10 @@ class Writes:
         _drop_cleanup_finalizer(metadata, body)
         return await self._patch_pod(metadata, body)
 
-    async def add_label(
-        self, metadata: VersionedMeta, request: str | None = None, label: str = mark.MARKED
-    ) -> None:
-        """Add our label to a pod with a mark in another dialect; the watch then sees the pod.
-
-        `request` is written as the mark of a native Eviction.
-        """
-        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: label}}}
-        if request is not None:
-            body["metadata"]["annotations"] = {keys.EVICTION_REQUEST: request}
+    async def add_label(self, metadata: VersionedMeta) -> None:
+        """Add our label to a pod with a mark in another dialect; the watch then sees the pod."""
+        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}}
         await self._patch_pod(metadata, body, CallPriority.NOTIFY)
-
-    async def remove_eviction_request(self, metadata: VersionedMeta) -> None:
-        """Remove the mark of a native Eviction; the pod's reconciler then cancels."""
-        await self._patch_pod(
-            metadata, {"metadata": {"annotations": {keys.EVICTION_REQUEST: None}}}
-        )
 
     async def remove_label(self, metadata: VersionedMeta) -> None:
         """Remove our label, the preemptor's name, and a state that cannot be read."""
@@ -324,18 +310,6 @@ class Writes:
         await self._call(
             "patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH)
         )
-
-    async def write_responder_status(
-        self, path: str, metadata: VersionedMeta, responder_status: Body, kind: type[R]
-    ) -> R:
-        """Write our responder's status into a native Eviction; other responders' entries stay."""
-        precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
-        body = {"metadata": precondition, "status": {"responders": [responder_status]}}
-
-        async def patch() -> R:
-            return await self._api.patch(path, body, kind, content_type=STRATEGIC_MERGE_PATCH)
-
-        return await self._call("patch", path, patch, CallPriority.RECORD)
 
     async def _patch_pod(
         self,

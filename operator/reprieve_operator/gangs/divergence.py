@@ -13,21 +13,27 @@ from typing import Any
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.pods import VersionedMeta
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import OFF
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import dialects, divergence, divergence_scan
 from reprieve_policy.gangs.divergence_scan import DivergenceRecord, DivergenceScan
-from reprieve_policy.kube.objects import PodView, Resource, Spec, annotations_of, labels_of
+from reprieve_policy.kube.objects import (
+    PodView,
+    Resource,
+    Spec,
+    VersionedMeta,
+    annotations_of,
+    labels_of,
+)
+from reprieve_policy.kube.pod_groups import PodGroup
+from reprieve_policy.kube.pods import Pod, is_terminating
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
-from reprieve_runtime.stored_pod import StoredPod
 
-from .pod_groups import PodGroupConditions, VersionedPodGroup
+from .pod_groups import PodGroupConditions
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +140,7 @@ class DivergenceMonitor:
                 self._checked_hashes[name] = value
 
     def _hash_namespace(
-        self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[VersionedPodGroup]
+        self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[PodGroup]
     ) -> int | None:
         """Return a value that changes if the namespace must be read again.
 
@@ -151,21 +157,17 @@ class DivergenceMonitor:
         pages = self._api.list_pages(object_path("priorityclasses"), Resource)
         return {found.metadata.name or "": found async for page, _ in pages for found in page}
 
-    async def _check_namespace(
-        self, name: str, groups: Sequence[VersionedPodGroup], facts: Facts
-    ) -> bool:
+    async def _check_namespace(self, name: str, groups: Sequence[PodGroup], facts: Facts) -> bool:
         """Report the gangs that differ; return whether all conditions were written."""
         facts = replace(facts, namespace=self._namespaces.get(name))
         scan: DivergenceScan[ObjectReference] = DivergenceScan(
             {
-                group.metadata.name or "": group.spec.priority
+                group.metadata.name or "": group.priority
                 for group in groups
-                if group.spec.priority is not None
+                if group.priority is not None
             }
         )
-        async for pods, _ in self._api.list_pages(
-            object_path("pods", name), StoredPod, limit=_PAGE
-        ):
+        async for pods, _ in self._api.list_pages(object_path("pods", name), Pod, limit=_PAGE):
             for pod in pods:
                 _add_pod(scan, pod, facts)
         self._report(name, scan)
@@ -191,8 +193,8 @@ class DivergenceMonitor:
                 self._recorder.event(entry.first_differing_pod, "GangDiverges", text)
 
 
-def _add_pod(scan: DivergenceScan[ObjectReference], pod: StoredPod, facts: Facts) -> None:
-    if pod.is_terminating:
+def _add_pod(scan: DivergenceScan[ObjectReference], pod: Pod, facts: Facts) -> None:
+    if is_terminating(pod):
         return
     metadata = pod.metadata
     reference = ObjectReference(

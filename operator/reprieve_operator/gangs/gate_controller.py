@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import NotLeading
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs.gate import GateReleaseReason
 from reprieve_policy.keys import GANG_GATE_LABEL
-from reprieve_policy.kube import duration
+from reprieve_policy.kube.values import duration
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector

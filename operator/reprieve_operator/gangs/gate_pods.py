@@ -5,22 +5,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from reprieve_operator.cluster.event_recorder import ObjectReference
-from reprieve_operator.cluster.pods import VersionedMeta, VictimPodStatus
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs import membership as gangs
 from reprieve_policy.gangs.gate import GatedPod
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.keys import GANG_GATE
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import (
     NameOnly,
     PodView,
     SchedulingGroup,
     Spec,
+    VersionedMeta,
     annotations_of,
     controller_of,
     labels_of,
 )
+from reprieve_policy.kube.pods import PodStatus
+from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 
@@ -36,11 +37,14 @@ class _GangPodSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPod:
-    """The fields of a pod that describe its gang and its gates."""
+    """A pod with its gang, its gates, and the version that removing a gate needs.
+
+    Narrower than `Pod`: all members of a gang are listed to count them.
+    """
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: _GangPodSpec = field(default_factory=_GangPodSpec)
-    status: VictimPodStatus = field(default_factory=VictimPodStatus)
+    status: PodStatus = field(default_factory=PodStatus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

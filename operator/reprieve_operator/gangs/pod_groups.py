@@ -7,14 +7,13 @@ the priority.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.pods import VersionedMeta
 from reprieve_operator.cluster.writes import Writes
-from reprieve_policy.kube.timestamp import render
+from reprieve_policy.kube.pod_groups import PodGroup
+from reprieve_policy.kube.values.timestamp import render
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
@@ -22,28 +21,6 @@ CONDITION = "PodsNotMatchingPriority"
 _NOT_SERVED = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """The API is disabled, or was enabled after the operator's role was made: nothing to read."""
 _PAGE = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PodGroupSpec:
-    priority: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PodGroupStatus:
-    conditions: Sequence[dict[str, Any]] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionedPodGroup:
-    """The fields of a PodGroup that are read.
-
-    Conditions stay raw documents, because a patch replaces all of them.
-    """
-
-    metadata: VersionedMeta = field(default_factory=VersionedMeta)
-    spec: _PodGroupSpec = field(default_factory=_PodGroupSpec)
-    status: _PodGroupStatus = field(default_factory=_PodGroupStatus)
 
 
 class PodGroupConditions:
@@ -54,12 +31,12 @@ class PodGroupConditions:
         self._writes = writes
         self._clock = clock
 
-    async def list_by_namespace(self) -> Mapping[str, Sequence[VersionedPodGroup]]:
+    async def list_by_namespace(self) -> Mapping[str, Sequence[PodGroup]]:
         """Return all PodGroups; none if the API server does not serve them."""
-        by_namespace: dict[str, list[VersionedPodGroup]] = defaultdict(list)
+        by_namespace: dict[str, list[PodGroup]] = defaultdict(list)
         try:
             async for groups, _ in self._api.list_pages(
-                object_path("podgroups"), VersionedPodGroup, limit=_PAGE
+                object_path("podgroups"), PodGroup, limit=_PAGE
             ):
                 for group in groups:
                     by_namespace[group.metadata.namespace or ""].append(group)
@@ -69,7 +46,7 @@ class PodGroupConditions:
             return {}
         return by_namespace
 
-    async def write_condition(self, group: VersionedPodGroup, mismatches: int) -> bool:
+    async def write_condition(self, group: PodGroup, mismatches: int) -> bool:
         """Write the condition if it changes; return whether the group now has it."""
         conditions = _desired_conditions(
             group, mismatches, render(self._clock.now().replace(microsecond=0))
@@ -86,9 +63,7 @@ class PodGroupConditions:
         return True
 
 
-def _desired_conditions(
-    group: VersionedPodGroup, mismatches: int, now: str
-) -> list[dict[str, Any]] | None:
+def _desired_conditions(group: PodGroup, mismatches: int, now: str) -> list[dict[str, Any]] | None:
     """Return all conditions to write, `None` if nothing changes.
 
     A condition that was never true is never written.
@@ -108,7 +83,7 @@ def _desired_conditions(
     return list((all_before | {CONDITION: ours}).values())
 
 
-def _message(group: VersionedPodGroup, mismatches: int) -> str:
+def _message(group: PodGroup, mismatches: int) -> str:
     if not mismatches:
-        return f"all pods have the group's priority {group.spec.priority}"
-    return f"pods with another priority than the group's {group.spec.priority}: {mismatches}"
+        return f"all pods have the group's priority {group.priority}"
+    return f"pods with another priority than the group's {group.priority}: {mismatches}"

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from reprieve_operator.cluster.pods import VersionedMeta
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
-from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
 from reprieve_policy.lifecycle.bare_pod import MAX_BYTES, MAX_RECORDS, MAX_RECORDS_OF_NAMESPACE
 from reprieve_runtime.client.api import ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path

@@ -7,10 +7,10 @@ victim's uid, so that a record whose replacement exists is recognized as done.
 """
 
 import asyncio
-import contextlib
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -20,26 +20,25 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages, pod_state
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import annotations_of
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import bare_pod, ledger, replacement_annotations
 from reprieve_policy.lifecycle.eviction import Eviction
-from reprieve_runtime.backoff import Backoff
-from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.single_flight import SingleFlight
 
 from .bare_pod_store import BarePodStore, NamespacedName, ReplacementRecord
+from .replacement_queue import ReplacementQueue
 
 _log = logging.getLogger(__name__)
 
 _GIVE_UP_AFTER = timedelta(hours=24)
 """A replacement refused for this long (by a quota, a missing ServiceAccount) is given up."""
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 2.0, 300.0
 _PERMANENT_STATUSES = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 """The Namespace is gone; the API server rejects such a pod."""
 _TERMINATING = "NamespaceTerminating"
@@ -49,18 +48,6 @@ _GRANT_SECONDS, _DENIAL_SECONDS = 60.0, 2.0
 Denials expire quickly, so that a new RoleBinding takes effect soon.
 """
 _MAX_GRANTS = 1000
-
-
-def _new_backoff() -> Backoff:
-    return Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS, jitter=0.0)
-
-
-@dataclass(slots=True)
-class _Retry:
-    """When a replacement that was refused is tried again."""
-
-    retry_at: float = 0.0
-    backoff: Backoff = field(default_factory=_new_backoff)
 
 
 class BarePodController:
@@ -84,11 +71,14 @@ class BarePodController:
         self._metrics = metrics
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._create_rights: BoundedDict[str, tuple[float, bool]] = BoundedDict(_MAX_GRANTS)
+        self._create_rights: SingleFlight[str, bool] = SingleFlight(
+            lambda granted: _GRANT_SECONDS if granted else _DENIAL_SECONDS,
+            limits=None,
+            max_results=_MAX_GRANTS,
+            monotonic=clock.monotonic,
+        )
         self._completed: set[str] = set()
-        self._queue: set[str] = set()
-        self._retries: dict[str, _Retry] = {}
-        self._changed = asyncio.Event()
+        self._queue = ReplacementQueue(clock)
 
     async def store_replacement(self, pod: VictimPod, state: Eviction) -> None:
         """Store the replacement of a bare pod before its end, if its Namespace allows recreation.
@@ -131,7 +121,6 @@ class BarePodController:
         if has_finished:
             self._completed.add(uid)
         self._queue.add(uid)
-        self._changed.set()
 
     async def run(self) -> None:
         """Create replacements until cancelled."""
@@ -145,12 +134,9 @@ class BarePodController:
         """Reconcile the records of queued uids until the next reconciliation of all records."""
         until = self._clock.monotonic() + self._interval_seconds
         while (left := until - self._clock.monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._changed.wait()
-            self._changed.clear()
-            while self._queue:
-                await self._reconcile(self._queue.pop())
+            await self._queue.wait(left)
+            for uid in self._queue.take_all():
+                await self._reconcile(uid)
 
     async def _load(self) -> None:
         while True:
@@ -161,8 +147,8 @@ class BarePodController:
             await asyncio.sleep(self._interval_seconds)
 
     async def _reconcile(self, uid: str) -> None:
-        place, retry = self._store.pending.get(uid), self._retries.get(uid)
-        if place is None or (retry is not None and self._clock.monotonic() < retry.retry_at):
+        place = self._store.pending.get(uid)
+        if place is None or not self._queue.is_due(uid):
             return
         try:
             if uid in self._completed:
@@ -176,12 +162,10 @@ class BarePodController:
             self._back_off(uid, place, error)
         if uid not in self._store.pending:
             self._completed.discard(uid)
-            self._retries.pop(uid, None)
+            self._queue.forget_refusals(uid)
 
     def _back_off(self, uid: str, place: NamespacedName, error: ApiError) -> None:
-        is_first = uid not in self._retries
-        retry = self._retries.setdefault(uid, _Retry())
-        retry.retry_at = self._clock.monotonic() + retry.backoff.next_delay()
+        is_first = self._queue.back_off(uid)
         extra = {"pod": f"{place.namespace}/{place.name}", "error": str(error)}
         _log.warning("could not recreate bare pod yet", extra=extra)
         if is_first and not error.is_unreachable:
@@ -223,7 +207,6 @@ class BarePodController:
                 await self._store.remove(uid)
             return
         self._queue.add(uid)
-        self._changed.set()
 
     async def _create(self, record: ReplacementRecord, uid: str, place: NamespacedName) -> bool:
         """Create the replacement; return whether it is done: created, or refused for good."""
@@ -276,10 +259,9 @@ class BarePodController:
 
     async def _is_create_allowed(self, namespace: str) -> bool:
         """Return whether the operator may create pods in the Namespace: it enables recreation."""
-        now = self._clock.monotonic()
-        until, granted = self._create_rights.get(namespace, (now, False))
-        if now < until:
-            return granted
+        return await self._create_rights.do(namespace, partial(self._review_access, namespace))
+
+    async def _review_access(self, namespace: str) -> bool:
         attributes = {"namespace": namespace, "verb": "create", "resource": "pods"}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -288,10 +270,6 @@ class BarePodController:
         }
         answer = await self._writes.create(object_path("selfsubjectaccessreviews"), review)
         granted = bool(answer["status"]["allowed"])
-        self._create_rights[namespace] = (
-            now + (_GRANT_SECONDS if granted else _DENIAL_SECONDS),
-            granted,
-        )
         if not granted:
             _log.info(
                 "bare pods are not recreated: the operator may not create pods in this namespace",

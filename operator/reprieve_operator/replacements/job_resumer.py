@@ -11,14 +11,11 @@ from reprieve_operator.cluster import event_messages
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
-from reprieve_policy.kube.objects import annotations_of
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.suspension import SuspendedJobAction
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
-
-from .owner_jobs import OwnerJob
 
 _log = logging.getLogger(__name__)
 
@@ -50,13 +47,13 @@ class JobResumer:
 
     async def _reconcile_all(self) -> None:
         params = {"labelSelector": keys.SUSPENDED}
-        async for jobs in self._writes.list_pages(object_path("jobs"), OwnerJob, params=params):
+        async for jobs in self._writes.list_pages(object_path("jobs"), Job, params=params):
             for job in jobs:
                 await self._reconcile(job)
 
-    async def _reconcile(self, job: OwnerJob) -> None:
+    async def _reconcile(self, job: Job) -> None:
         try:
-            await self._apply(job, self._decide(job))
+            await self._apply(job, suspension.decide(job, self._clock.now()))
         except ApiError as error:
             if not error.is_gone_or_changed:
                 _log.warning(
@@ -64,23 +61,7 @@ class JobResumer:
                     extra={"job": job.metadata.key, "error": str(error)},
                 )
 
-    def _decide(self, job: OwnerJob) -> SuspendedJobAction:
-        hold = suspension.parse(annotations_of(job.metadata).get(keys.SUSPENDED, ""))
-        suspended = (
-            condition
-            for condition in job.status.conditions or ()
-            if (condition.type, condition.status) == ("Suspended", "True")
-        )
-        since = next((timestamp.parse(each.lastTransitionTime) for each in suspended), None)
-        return suspension.decide(
-            hold,
-            since=since,
-            generation=job.metadata.generation,
-            is_suspended=job.is_suspended,
-            now=self._clock.now(),
-        )
-
-    async def _apply(self, job: OwnerJob, action: SuspendedJobAction) -> None:
+    async def _apply(self, job: Job, action: SuspendedJobAction) -> None:
         if action is SuspendedJobAction.KEEP:
             return
         path = object_path("jobs", job.metadata.namespace, job.metadata.name)

@@ -6,15 +6,21 @@ ledger, or alone if there will be no replacement.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from reprieve_operator.cluster.pods import VersionedMeta, VictimPod
+from reprieve_operator.cluster.pods import VersionedObject, VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
-from reprieve_policy.kube import owners, timestamp
-from reprieve_policy.kube.objects import OwnerReference, annotations_of, controller_of, labels_of
+from reprieve_policy.kube import owners
+from reprieve_policy.kube.objects import (
+    OwnerReference,
+    VersionedMeta,
+    annotations_of,
+    controller_of,
+    labels_of,
+)
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime import lineage
@@ -24,11 +30,6 @@ from reprieve_runtime.client.paths import object_path
 _log = logging.getLogger(__name__)
 
 _LABEL = "true"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Owner:
-    metadata: VersionedMeta = field(default_factory=VersionedMeta)
 
 
 class _LedgerOwner(NamedTuple):
@@ -95,7 +96,7 @@ class LedgerWriter:
         row = owners.ledger_kind_of(root)
         assert row is not None
         path = object_path(row.resource, pod.metadata.namespace, root.name)
-        owner = await self._writes.get(path, _Owner)
+        owner = await self._writes.get(path, VersionedObject)
         if owner is None or owner.metadata.uid != root.uid:
             _log.info("owner is gone", extra={"pod": pod.metadata.key, "owner": root.name})
             return None
@@ -106,7 +107,7 @@ class LedgerWriter:
 
         async def get_metadata(resource: str, name: str) -> VersionedMeta | None:
             found = await self._writes.get(
-                object_path(resource, pod.metadata.namespace, name), _Owner
+                object_path(resource, pod.metadata.namespace, name), VersionedObject
             )
             return None if found is None else found.metadata
 

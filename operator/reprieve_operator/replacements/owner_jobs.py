@@ -1,25 +1,25 @@
-# ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
 """The Jobs that own victims: the readiness of their pods, and their suspension.
 
 A Job is read at most once a second for all its victims. Without this, each of a thousand victims
 would list a thousand pods.
 """
 
-import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
-from reprieve_operator.cluster.pods import VersionedMeta, VictimPod
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import controller_of
+from reprieve_policy.kube.pods import is_terminating
 from reprieve_policy.lifecycle import suspension, termination
 from reprieve_policy.lifecycle.suspension import SuspensionReadiness, SuspensionRecord
-from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.single_flight import SingleFlight
 
 _SNAPSHOT_TTL_SECONDS = 1.0
 _MAX_SNAPSHOTS = 256
@@ -27,64 +27,9 @@ _MAX_SNAPSHOTS = 256
 LABEL_VALUE = "true"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobMeta(VersionedMeta):
-    """A Job's metadata."""
-
-    generation: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """Whether the Job is suspended, and which controller manages it."""
-
-    suspend: bool | None = None
-    managedBy: str | None = None
-    manualSelector: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCondition:
-    """One of a Job's conditions."""
-
-    type: str = ""
-    status: str = ""
-    lastTransitionTime: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStatus:
-    """The Job's conditions, written by the job controller."""
-
-    conditions: Sequence[JobCondition] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerJob:
-    """The few fields of a Job that its suspension depends on."""
-
-    metadata: JobMeta = field(default_factory=JobMeta)
-    spec: JobSpec = field(default_factory=JobSpec)
-    status: JobStatus = field(default_factory=JobStatus)
-
-    @property
-    def is_suspended(self) -> bool:
-        """True if the Job is suspended, by Reprieve or by others."""
-        return bool(self.spec.suspend)
-
-    @property
-    def may_be_suspended(self) -> bool:
-        """True if no other controller decides about the Job's suspension."""
-        selects_by_hand = bool(self.spec.manualSelector)
-        return suspension.may_suspend(
-            self.metadata, self.spec.managedBy, selects_by_hand=selects_by_hand
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class _JobSnapshot:
-    read_at: float
-    job: OwnerJob
+    job: Job
     readiness: dict[str, SuspensionReadiness]
     """The readiness of its active pods, by uid."""
 
@@ -95,8 +40,8 @@ class OwnerJobs:
     def __init__(self, writes: Writes, clock: Clock) -> None:
         self._writes = writes
         self._clock = clock
-        self._snapshots: BoundedDict[str, asyncio.Task[_JobSnapshot | None]] = BoundedDict(
-            _MAX_SNAPSHOTS
+        self._snapshots: SingleFlight[str, _JobSnapshot | None] = SingleFlight(
+            _ttl_of, limits=None, max_results=_MAX_SNAPSHOTS, monotonic=clock.monotonic
         )
 
     async def get(self, pod: VictimPod) -> termination.OwnerJobState | None:
@@ -106,7 +51,7 @@ class OwnerJobs:
             return None
         job, readiness = snapshot.job, snapshot.readiness
         others = frozenset(each for uid, each in readiness.items() if uid != pod.metadata.uid)
-        return termination.OwnerJobState(job.may_be_suspended, job.is_suspended, others)
+        return termination.OwnerJobState(suspension.may_suspend(job), job.is_suspended, others)
 
     async def suspend(self, pod: VictimPod, backoff: timedelta) -> datetime | None:
         """Suspend the Job that owns the pod; return the end of its back-off, which the Job stores.
@@ -116,7 +61,7 @@ class OwnerJobs:
         """
         path = _path_of(pod)
         job = None if path is None else await self._read_job(path, _owner_uid(pod))
-        if path is None or job is None or job.is_suspended or not job.may_be_suspended:
+        if path is None or job is None or job.is_suspended or not suspension.may_suspend(job):
             return None
         now = self._clock.now().replace(microsecond=0)
         hold = SuspensionRecord(
@@ -133,26 +78,11 @@ class OwnerJobs:
         path, uid = _path_of(pod), _owner_uid(pod)
         if path is None:
             return None
-        task = self._snapshots.get(uid)
-        if task is None or self._is_stale(task):
-            # Concurrent callers share this read, even if the first caller is cancelled.
-            task = self._snapshots[uid] = asyncio.create_task(
-                self._read_snapshot(path, pod.metadata.namespace or "", uid)
-            )
-        return await asyncio.shield(task)
-
-    def _is_stale(self, task: "asyncio.Task[_JobSnapshot | None]") -> bool:
-        if not task.done():
-            return False
-        if task.cancelled() or task.exception() is not None:
-            return True
-        snapshot = task.result()
-        if snapshot is None:
-            return True
-        return self._clock.monotonic() >= snapshot.read_at + _SNAPSHOT_TTL_SECONDS
+        read = partial(self._read_snapshot, path, pod.metadata.namespace or "", uid)
+        return await self._snapshots.do(uid, read)
 
     async def _read_snapshot(self, path: str, namespace: str, uid: str) -> _JobSnapshot | None:
-        read_at, job = self._clock.monotonic(), await self._read_job(path, uid)
+        job = await self._read_job(path, uid)
         if job is None:
             return None
         readiness: dict[str, SuspensionReadiness] = {}
@@ -163,7 +93,7 @@ class OwnerJobs:
             readiness |= {
                 pod.metadata.uid or "": self._readiness(pod) for pod in pods if _is_active(pod)
             }
-        return _JobSnapshot(read_at, job, readiness)
+        return _JobSnapshot(job, readiness)
 
     def _readiness(self, pod: VictimPod) -> SuspensionReadiness:
         state = pod_state.state_of(pod.metadata)
@@ -171,9 +101,14 @@ class OwnerJobs:
             state = pod_state.initial_state(pod, self._clock.now())
         return suspension.readiness_of(state, is_announced=pod_state.has_disruption_target(pod))
 
-    async def _read_job(self, path: str, uid: str) -> OwnerJob | None:
-        job = await self._writes.get(path, OwnerJob)
+    async def _read_job(self, path: str, uid: str) -> Job | None:
+        job = await self._writes.get(path, Job)
         return job if job is not None and job.metadata.uid == uid else None
+
+
+def _ttl_of(snapshot: _JobSnapshot | None) -> float:
+    """Return how long a snapshot is reused; a Job that does not exist is looked for each time."""
+    return 0.0 if snapshot is None else _SNAPSHOT_TTL_SECONDS
 
 
 def _path_of(pod: VictimPod) -> str | None:
@@ -189,4 +124,4 @@ def _owner_uid(pod: VictimPod) -> str:
 
 
 def _is_active(pod: VictimPod) -> bool:
-    return pod.metadata.deletionTimestamp is None and not pod_state.has_ended(pod)
+    return not is_terminating(pod)

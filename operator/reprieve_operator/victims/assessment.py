@@ -11,16 +11,16 @@ from datetime import datetime
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.call_limiter import CallPriority
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.config import walltime
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import annotations_of, controller_of
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import Eviction, Protection
 from reprieve_policy.preemption import cost, protection
@@ -55,7 +55,7 @@ class VictimAssessor:
         facts = Facts(
             settings=self._policy.current, namespace=self._namespaces.get(pod.metadata.namespace)
         )
-        own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
+        own = walltime.read(pod)
         bound = walltime.tightest((own, self._job_walltime), now)
         assessed = self._with_cost_and_cause(pod, state, facts, bound, now)
         if not may_be_refused:
@@ -109,4 +109,4 @@ class VictimAssessor:
             job = None
         self._has_read_job = True
         if job is not None and job.metadata.uid == owner.uid:
-            self._job_walltime = job.walltime
+            self._job_walltime = walltime.read(job)

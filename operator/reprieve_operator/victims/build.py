@@ -4,8 +4,7 @@ from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.poller import CheckpointPoller
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
@@ -14,20 +13,21 @@ from reprieve_operator.settings import OperatorSettings
 
 from .assessment import VictimAssessor
 from .checkpoint_session import CheckpointSession
-from .deletion_wait import DeletionWait
-from .eviction_retry import EvictionRetry
-from .gang_member import GangMember
-from .gang_registry import GangRegistry, OnMember
-from .handover import ReplacementHandover
+from .gang_eviction.member import GangMember
+from .gang_eviction.registry import GangRegistry, OnMember
 from .lost_nodes import LostNodeChecker
 from .notice import Notice
-from .pod_tracker import PodTracker
+from .pod_tracker import PodTracker, VictimRef
 from .progress import Progress
 from .reconciler import VictimReconciler
 from .registry import ReconcilerRegistry
 from .reporter import Reporter
-from .termination import Termination
-from .victim_ref import VictimRef
+from .termination.deletion_wait import DeletionWait
+from .termination.eviction_retry import EvictionRetry
+from .termination.handover import ReplacementHandover
+from .termination.job_suspension import JobSuspension
+from .termination.state_writer import TerminationStateWriter
+from .termination.termination import Termination
 
 
 def build_registry(
@@ -72,8 +72,14 @@ def build_registry(
         )
         termination = Termination(
             writes=writes,
-            policy=policy,
-            jobs=jobs,
+            state_writer=TerminationStateWriter(
+                writes,
+                policy,
+                clock,
+                on_pod_update=tracker.on_pod_update,
+                on_state_written=progress.on_state_written,
+            ),
+            job_suspension=JobSuspension(jobs, policy, recorder, reporter, clock),
             handover=ReplacementHandover(ledger, bare_pods, policy, recorder, clock),
             deletion_wait=DeletionWait(
                 recorder,
@@ -83,11 +89,8 @@ def build_registry(
             ),
             eviction_retry=EvictionRetry(writes, policy, recorder, clock),
             reporter=reporter,
-            recorder=recorder,
-            clock=clock,
             resync_seconds=resync_seconds,
             on_pod_update=tracker.on_pod_update,
-            on_state_written=progress.on_state_written,
         )
         return VictimReconciler(
             tracker=tracker,

@@ -4,12 +4,12 @@ The node is read when the grace period is chosen, if the policy wants that and R
 """
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from reprieve_operator.cluster.pods import Condition, VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
+from reprieve_policy.kube.conditions import is_true
+from reprieve_policy.kube.nodes import Node
 from reprieve_policy.lifecycle import lost_node
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
@@ -20,27 +20,6 @@ _MISSING_RIGHT_NOTE = (
     "the operator may not read nodes (ClusterRole reprieve:read-nodes is not bound to it): "
     "no grace period is set to 0"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Taint:
-    key: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _VictimNodeSpec:
-    taints: Sequence[_Taint] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NodeStatus:
-    conditions: Sequence[Condition] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _VictimNode:
-    spec: _VictimNodeSpec = field(default_factory=_VictimNodeSpec)
-    status: _NodeStatus = field(default_factory=_NodeStatus)
 
 
 class LostNodeChecker:
@@ -57,7 +36,7 @@ class LostNodeChecker:
         if not lost_node.is_node_name(name):
             return False
         try:
-            node = await self._writes.get(object_path("nodes", name=name), _VictimNode)
+            node = await self._writes.get(object_path("nodes", name=name), Node)
         except ApiError as error:
             if not error.is_forbidden:
                 raise
@@ -72,11 +51,8 @@ class LostNodeChecker:
             self._policy.record_warning("LostNodesUnreadable", _MISSING_RIGHT_NOTE)
 
 
-def _to_lost_node(node: _VictimNode) -> lost_node.NodeHealth:
-    ready = any(
-        condition.type == "Ready" and condition.status == "True"
-        for condition in node.status.conditions or ()
-    )
+def _to_lost_node(node: Node) -> lost_node.NodeHealth:
     return lost_node.NodeHealth(
-        is_ready=ready, taints={taint.key for taint in node.spec.taints or ()}
+        is_ready=is_true(node.status.conditions, "Ready"),
+        taints={taint.key for taint in node.spec.taints or ()},
     )

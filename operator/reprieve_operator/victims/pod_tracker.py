@@ -1,6 +1,7 @@
 """What is known of one victim's object, and what wakes its reconciler. No decision is made here."""
 
 import asyncio
+from dataclasses import dataclass
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallPriority
@@ -8,7 +9,19 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_runtime.client.api import ApiError
 
-from .victim_ref import VictimRef
+
+@dataclass(frozen=True, slots=True)
+class VictimRef:
+    """Identifies one pod. The uid is needed: another pod of the same name may follow it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for logs."""
+        return f"{self.namespace}/{self.name}"
 
 
 class PodTracker:

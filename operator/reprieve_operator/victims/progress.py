@@ -5,13 +5,13 @@ from reprieve_operator.cluster import event_messages, pod_state
 from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.machine import LifecycleDecision
 
-from .gang_member import GangMember
+from .gang_eviction.member import GangMember
 from .reporter import Reporter
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import lost_node, machine, termination
@@ -21,13 +21,13 @@ from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError
 
 from .assessment import VictimAssessor
-from .gang_eviction import GangEviction
-from .gang_member import GangMember
+from .gang_eviction.eviction import GangEviction
+from .gang_eviction.member import GangMember
 from .lost_nodes import LostNodeChecker
 from .notice import Notice
 from .pod_tracker import PodTracker
 from .progress import Progress
-from .termination import Termination
+from .termination.termination import Termination
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class VictimReconciler:
             # The workload of a reprieved pod has not been notified yet.
             return state, state.phase is Phase.REPRIEVED
         now = self._clock.now()
-        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(state, now)
+        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(now)
         if begun is None:
             return state, False
         return termination.carry_over_budget_hold(begun, state, self._policy.current), True

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.leader_election import NotLeading
-from reprieve_operator.cluster.pods import VersionedMeta, VictimPod
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_policy.kube.objects import VersionedMeta
 
-from .gang_eviction import GangEviction
-from .gang_registry import GangRegistry, OnMember
+from .gang_eviction.eviction import GangEviction
+from .gang_eviction.registry import GangRegistry, OnMember
+from .pod_tracker import VictimRef
 from .reconciler import VictimReconciler
-from .victim_ref import VictimRef
 
 _log = logging.getLogger(__name__)
 
@@ -32,16 +33,6 @@ class ReconcilerRegistry:
 
     def __contains__(self, uid: str | None) -> bool:
         return uid in self._reconcilers
-
-    def pod(self, uid: str) -> VictimPod | None:
-        """Return a victim as it was seen last, `None` for a pod that is not a victim."""
-        reconciler = self._reconcilers.get(uid)
-        return None if reconciler is None else reconciler.tracker.pod
-
-    def pods(self) -> list[VictimPod]:
-        """Return all victims as they were seen last."""
-        pods = (reconciler.tracker.pod for reconciler in self._reconcilers.values())
-        return [pod for pod in pods if pod is not None]
 
     def on_pod_update(self, pod: VictimPod) -> None:
         """Take over a pod from the watch."""

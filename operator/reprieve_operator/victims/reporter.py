@@ -2,8 +2,8 @@
 
 from reprieve_operator.cluster import event_messages
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policies import NamespacePolicies
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import machine

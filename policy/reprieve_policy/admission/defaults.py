@@ -1,9 +1,9 @@
 """Defaults: never over a value that is set, never in a template.
 
 In a template a default would cause rollouts, GitOps drift and changes of immutable Jobs. Pods get
-their class, the admin's defaults for Koordinator's labels, their predecessor's data, the agent if
-they ask for it, and a responder to native evictions if the policy says so. PriorityClasses get the
-other half of a toleration. Marked pods get the label that the operator's watch selects.
+their class, the admin's defaults for Koordinator's labels, their predecessor's data, and the agent
+if they ask for it. PriorityClasses get the other half of a toleration. Marked pods get the label
+that the operator's watch selects.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,6 @@ from reprieve_policy import keys
 from reprieve_policy.config import toleration
 from reprieve_policy.config.namespace import OFF
 from reprieve_policy.config.toleration import PreemptionToleration
-from reprieve_policy.eviction_requests import objects
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import gate
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of, pod_views
@@ -58,7 +57,6 @@ def _default_pod(
         yield from replacement_annotations.decide_changes(facts.ledger_entry, view, facts.settings)
     yield from gate.decide_gate(pod, facts)
     yield from sidecar.decide_sidecar(pod, facts)
-    yield from objects.decide_responder(pod, facts)
 
 
 def _default_toleration(priority_class: Resource) -> Iterator[MetadataChange]:

@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from reprieve_policy.kube import duration, template_kinds
+from reprieve_policy.kube import template_kinds
 from reprieve_policy.kube.template_kinds import TemplateKinds
+from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 from . import koordinator, preemption_class
@@ -90,9 +91,6 @@ class PolicySettings:
     suspend_jobs: bool = False
     """A Job of which all pods must leave is suspended instead, and resumed after the back-off."""
     suspended_job_backoff_seconds: int = 300
-    eviction_responder: bool = False
-    """New pods that want a checkpoint name Reprieve as a responder to EvictionRequests, if the API
-    server serves them."""
     recreate_bare_pods: bool = False
     """Victims without a controller are created again, in namespaces that gave the operator the
     permission."""
@@ -245,7 +243,6 @@ FIELDS: Mapping[str, SettingReader] = {
     ),
     "suspendJobs": SettingReader("suspend_jobs", koordinator.parse_boolean),
     "suspendedJobBackoff": SettingReader("suspended_job_backoff_seconds", _DURATION.parse),
-    "evictionResponder": SettingReader("eviction_responder", koordinator.parse_boolean),
     "recreateBarePods": SettingReader("recreate_bare_pods", koordinator.parse_boolean),
     "unreachableMinAvailable": SettingReader(
         "unreachable_min_available", OneOf((WARN, REFUSE)).parse

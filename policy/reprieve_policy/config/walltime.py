@@ -5,12 +5,10 @@ Job, whatever Reprieve decides.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from reprieve_policy.kube import timestamp
-from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.values import timestamp
 
 
 class Walltime(NamedTuple):
@@ -28,34 +26,29 @@ class Walltime(NamedTuple):
         return max(0.0, (now - self.started_at).total_seconds())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobSpec:
-    activeDeadlineSeconds: int | None = None  # noqa: N815 - the API's own name, for the decoder
+class _BoundedSpec(Protocol):
+    @property
+    def activeDeadlineSeconds(self) -> int | None: ...  # noqa: N802 - the API's own name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobStatus:
-    startTime: str | None = None  # noqa: N815 - the API's own name, for the decoder
+class _StartedStatus(Protocol):
+    @property
+    def startTime(self) -> str | None: ...  # noqa: N802 - the API's own name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A batch Job: the fields that bound how long its pods run."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: _JobSpec = field(default_factory=_JobSpec)
-    status: _JobStatus = field(default_factory=_JobStatus)
+class BoundedRun(Protocol):
+    """A decoded pod, or a decoded Job, which bounds all its pods together."""
 
     @property
-    def walltime(self) -> Walltime | None:
-        """How long its pods may run, all of them together; `None`: no bound, or not started."""
-        return read(self.status.startTime, self.spec.activeDeadlineSeconds)
+    def spec(self) -> _BoundedSpec: ...  # noqa: D102 - the API's own name
+    @property
+    def status(self) -> _StartedStatus: ...  # noqa: D102
 
 
-def read(started_at: str | None, seconds: int | None) -> Walltime | None:
-    """Return a walltime, `None` if there is none or the run has not begun."""
-    moment = timestamp.parse(started_at)
-    return None if moment is None or seconds is None else Walltime(moment, seconds)
+def read(run: BoundedRun) -> Walltime | None:
+    """Return how long a pod or the pods of a Job may run; `None`: no bound, or not started."""
+    started_at, seconds = timestamp.parse(run.status.startTime), run.spec.activeDeadlineSeconds
+    return None if started_at is None or seconds is None else Walltime(started_at, seconds)
 
 
 def as_known(first: Walltime | None, current: Walltime | None) -> Walltime | None:

@@ -22,6 +22,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.keys import GANG_GATE, GANG_GATE_LABEL
 from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, labels_of, pod_views
+from reprieve_policy.kube.pods import FAILED
 from reprieve_policy.verdict import GateAddition, MetadataChange
 
 from . import membership
@@ -31,7 +32,6 @@ WAITING = "waiting"
 MIN_GANG_SIZE = 2
 """A gang of one does not wait."""
 
-_FAILED = "Failed"
 _PARALLEL = "Parallel"
 
 
@@ -108,7 +108,7 @@ def counts_towards_minimum(metadata: ObjectMeta, phase: str) -> bool:
     for pods that never come. A pod that failed is replaced by its owner, and the replacement
     counts.
     """
-    return metadata.deletionTimestamp is None and phase != _FAILED
+    return metadata.deletionTimestamp is None and phase != FAILED
 
 
 class GateReleaseReason(StrEnum):

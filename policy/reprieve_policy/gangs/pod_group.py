@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
 """The preemption fields of a native PodGroup (`scheduling.k8s.io/v1beta1`, GenericWorkload).
 
 A pod names its group in `spec.schedulingGroup` (read in `membership`). The group's priority
@@ -7,43 +6,11 @@ Controllers make groups from a Workload by copying its templates, so for running
 counts. A parent of groups (CompositePodGroup) is not read.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reprieve_policy.kube.pod_groups import PodGroup, PodGroupSpec
+
 from .disruption import DisruptionMode, read_disruption_mode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangPolicy:
-    """`spec.schedulingPolicy.gang`."""
-
-    minCount: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulingPolicy:
-    """`spec.schedulingPolicy`: a gang's, or `basic`, where pods are placed one by one."""
-
-    gang: GangPolicy | None = None
-    """`spec.schedulingPolicy`: a gang's, or `basic`, which places pods one by one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroupSpec:
-    """The part of a PodGroup's spec that is read."""
-
-    priority: int | None = None
-    priorityClassName: str | None = None
-    """The PriorityClass from which admission sets the priority."""
-    disruptionMode: Mapping[str, object] | None = None
-    schedulingPolicy: SchedulingPolicy | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroup:
-    """A PodGroup as the API server serves it, without metadata: its reader knows the name."""
-
-    spec: PodGroupSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,10 @@
-"""The few fields of Kubernetes objects that rules and the operator read. No other field is decoded.
+"""The few fields of Kubernetes objects that rules read. No other field is decoded in a review.
 
 Field names are the API's own, so that a decoder can fill these classes directly from JSON. One
 class serves every kind, so that a review is decoded in a single pass whatever it carries (a second
 pass costs 50 % more on a 30 KB pod). Each field added here costs time in every review: add only
-what a rule reads.
+what a rule reads. What the programs read of pods, Jobs, nodes and other kinds beyond that is in the
+module of the kind (`pods`, `jobs`, `nodes`, …), which no review of a rule decodes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,27 @@ class ObjectMeta:
     creationTimestamp: str | None = None
     deletionTimestamp: str | None = None
     ownerReferences: Sequence[OwnerReference] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedMeta(ObjectMeta):
+    """Metadata with the version of the object, for preconditions, and the generation of its spec.
+
+    A separate class: rules read neither, and the cache of pods compares pods without their version.
+    """
+
+    resourceVersion: str = ""
+    generation: int = 0
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for logs."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion as the number that it is since Kubernetes 1.35; else 0."""
+        return int(self.resourceVersion) if self.resourceVersion.isdigit() else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +242,6 @@ class Spec:
     initContainers: Sequence[Container] | None = None
     schedulingGates: Sequence[NameOnly] | None = None
     schedulingGroup: SchedulingGroup | None = None
-    evictionResponders: Sequence[NameOnly] | None = None
     resources: ResourceRequirements | None = None
     overhead: Quantities | None = None
     volumes: Sequence[Volume] | None = None

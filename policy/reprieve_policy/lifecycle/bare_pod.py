@@ -31,7 +31,6 @@ _OWN_LABELS = frozenset({keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION, key
 _OWN_ANNOTATIONS = frozenset(
     {
         keys.EVICTION,
-        keys.EVICTION_REQUEST,
         keys.PREEMPTOR,
         keys.CHECKPOINT_REQUEST,
         keys.CHECKPOINT_ANSWER,

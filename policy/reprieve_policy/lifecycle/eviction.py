@@ -14,8 +14,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from reprieve_policy.kube import json_document, timestamp
-from reprieve_policy.kube import text as texts
+from reprieve_policy.kube.values import json_document, timestamp
+from reprieve_policy.kube.values import text as texts
 
 MAX_ANNOTATION = 4096
 """Bytes. `render` stays well below, because every text is bounded when it enters the state."""
@@ -81,9 +81,6 @@ class Source(StrEnum):
 
     LABEL = "label"
     KOORDINATOR = "koordinator"
-    EVICTION_REQUEST = "eviction-request"
-    """A native EvictionRequest, of which Reprieve is a responder (`eviction_requests`). Like a
-    drain's, the request evicts and never deletes."""
     GANG = "gang"
     """Another pod of the gang was asked to leave, and the gang is evicted as a unit."""
 
@@ -169,11 +166,8 @@ class Eviction:
     """The gang that is evicted as a unit with this pod (`disruption.identity_of`); empty: none."""
     decision_id: str = ""
     """The id of the eviction with which the gang's began."""
-    request_uid: str = ""
-    """The uid of the native Eviction that asked for this eviction, or for an earlier one that was
-    taken back; empty if none ever did."""
     must_evict: bool = False
-    """The Eviction API or an EvictionRequest asked for it: the pod is evicted, never deleted."""
+    """The Eviction API asked for it: the pod is evicted, never deleted."""
     held_since: datetime | None = None
     """When a budget had held an earlier eviction until its ceiling, if this one follows it closely
     (`termination.carry_over_budget_hold`)."""
@@ -289,7 +283,6 @@ _JSON_NAMES = {
     "refused_on": "refusedOn",
     "gang": "gang",
     "decision_id": "decision",
-    "request_uid": "request",
     "must_evict": "mustEvict",
     "held_since": "heldSince",
 }
@@ -314,7 +307,6 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "refused_on": lambda value: ProtectionReason(_read_text(value)),
     "gang": _read_text,
     "decision_id": _read_text,
-    "request_uid": _read_text,
     "must_evict": _read_flag,
     "held_since": _read_moment,
 }

@@ -104,7 +104,7 @@ def begin_eviction(
 ) -> Eviction:
     """Return the first state of a pod that was just marked.
 
-    `must_evict`: the request came as an eviction, as a native one always does.
+    `must_evict`: the request came as an eviction.
 
     The id has milliseconds. With whole seconds, a mark that is removed and set again within one
     second would have the id of an eviction that the workload knows as cancelled.
@@ -117,18 +117,12 @@ def begin_eviction(
         initiator=request.initiator,
         reason=request.reason,
         mark_grace_seconds=request.grace_seconds,
-        request_uid=request.request_uid,
-        must_evict=must_evict or source is Source.EVICTION_REQUEST,
+        must_evict=must_evict,
     )
 
 
-def begin_as_gang_member(
-    origin: Eviction, pod_uid: str, now: datetime, before: Eviction | None = None
-) -> Eviction:
+def begin_as_gang_member(origin: Eviction, pod_uid: str, now: datetime) -> Eviction:
     """Return the first state of a pod that leaves because `origin` does, with the same request.
-
-    `before`: the state that it has from an earlier eviction. If a native Eviction asked for that,
-    the new state keeps its uid.
 
     Notice counts from now, as for every pod. The others wait for it no longer than until their own
     ceiling.
@@ -137,9 +131,7 @@ def begin_as_gang_member(
         initiator=origin.initiator, reason=origin.reason, grace_seconds=origin.mark_grace_seconds
     )
     joined = begin_eviction(request, Source.GANG, pod_uid, now, must_evict=origin.must_evict)
-    return replace(
-        joined, cause=origin.cause, request_uid="" if before is None else before.request_uid
-    )
+    return replace(joined, cause=origin.cause)
 
 
 def decide(

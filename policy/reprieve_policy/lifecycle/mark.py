@@ -1,22 +1,21 @@
 """A soft-eviction mark: the request that a pod leaves. A mark alone deletes nothing.
 
-There are four dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our
+There are three dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our
 label, `requested` or `evict`; Koordinator's annotation, JSON `{timestamp, deleteOptions, initiator,
-reason}` or the bare `true` that its comment allows; the label of the same key in its proposal; and
-the annotation by which the operator records that a native Eviction asks. Timestamps are information
-only. Notice always counts from when Reprieve sees the mark, so that a date in the past shortens no
-notice.
+reason}` or the bare `true` that its comment allows; and the label of the same key in its proposal.
+Timestamps are information only. Notice always counts from when Reprieve sees the mark, so that a
+date in the past shortens no notice.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from reprieve_policy.keys import EVICTION_REQUEST, KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
-from reprieve_policy.kube import json_document, timestamp
-from reprieve_policy.kube import text as texts
-from reprieve_policy.kube.json_document import is_optional_text, is_whole_number
+from reprieve_policy.keys import KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
+from reprieve_policy.kube.values import json_document, timestamp
+from reprieve_policy.kube.values import text as texts
+from reprieve_policy.kube.values.json_document import is_optional_text, is_whole_number
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 REQUESTED = "requested"
@@ -50,8 +49,6 @@ _EXPECTED = (
     'like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
 )
 _NOT_A_MARK = ("", "false")
-_REQUESTED = "eviction requested"
-"""The reason in the message that the workload gets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +61,13 @@ class Mark:
     grace_seconds: int | None = None
     """`deleteOptions.gracePeriodSeconds`: may shorten the pod's own grace period, never lengthen
     it."""
-    request_uid: str = ""
-    """The uid of the native Eviction that asks."""
 
 
 def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Violation | None:
-    """Return the pod's mark: a native Eviction's, else the most detailed one.
+    """Return the pod's mark, the most detailed one if there are several.
 
     A violation if that one is unreadable; `None` if there is no mark.
     """
-    request = read_request(annotations)
-    if request is not None:
-        return request
     if annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK:
         parsed = parse_annotation(
             annotations[KOORDINATOR_SOFT_EVICTION], annotation_path("", KOORDINATOR_SOFT_EVICTION)
@@ -89,28 +81,7 @@ def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Vi
 def is_marked(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     """True if any dialect asks for an eviction, readable or not."""
     is_annotated = annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
-    return _is_labelled(labels) or is_annotated or read_request(annotations) is not None
-
-
-def read_request(annotations: Mapping[str, str]) -> Mark | None:
-    """Return the mark by which a native Eviction asks, `None` if the operator wrote none."""
-    text = annotations.get(EVICTION_REQUEST, "")
-    if not text:
-        return None
-    document = json_document.read(text, MAX_ANNOTATION)
-    if not isinstance(document, dict):
-        return None
-    uid = _text(document.get("uid"))
-    if not uid:
-        return None
-    return Mark(initiator=_text(document.get("requesters")), reason=_REQUESTED, request_uid=uid)
-
-
-def render_request(uid: str, requesters: Iterable[str]) -> str:
-    """Return the annotation by which the native Eviction `uid` asks."""
-    return json.dumps(
-        {"uid": uid, "requesters": _text(", ".join(requesters))}, separators=(",", ":")
-    )
+    return _is_labelled(labels) or is_annotated
 
 
 def parse_annotation(text: str, path: str) -> Mark | Violation:

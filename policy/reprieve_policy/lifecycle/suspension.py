@@ -10,8 +10,10 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from reprieve_policy import keys
-from reprieve_policy.kube import json_document, timestamp
-from reprieve_policy.kube.objects import ObjectMeta, controller_of, labels_of
+from reprieve_policy.kube import conditions
+from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.objects import annotations_of, controller_of, labels_of
+from reprieve_policy.kube.values import json_document, timestamp
 
 from .eviction import CheckpointOutcome, Eviction, Phase
 
@@ -59,19 +61,19 @@ class SuspendedJobAction(Enum):
     it."""
 
 
-def may_suspend(metadata: ObjectMeta, managed_by: str | None, *, selects_by_hand: bool) -> bool:
+def may_suspend(job: Job) -> bool:
     """True for a Job whose suspension no other controller, queue or owner decides on.
 
     With a selector of its author's own (`manualSelector`), its pods lack the label by which we find
     all of them. Without this, a Job would be suspended of which only one pod is a victim, and the
     others would lose their work.
     """
-    owner = controller_of(metadata)
+    owner = controller_of(job.metadata)
     return (
-        metadata.deletionTimestamp is None
-        and not selects_by_hand
-        and managed_by in (None, "", _OWN_CONTROLLER)
-        and keys.KUEUE_QUEUE not in labels_of(metadata)
+        job.metadata.deletionTimestamp is None
+        and not job.spec.manualSelector
+        and job.spec.managedBy in (None, "", _OWN_CONTROLLER)
+        and keys.KUEUE_QUEUE not in labels_of(job.metadata)
         and (owner is None or owner.kind == "CronJob")
     )
 
@@ -94,25 +96,24 @@ def readiness_of(eviction: Eviction | None, *, is_announced: bool) -> Suspension
     return SuspensionReadiness.READY_WITH_CONDITION if is_announced else SuspensionReadiness.READY
 
 
-def decide(
-    record: SuspensionRecord | None,
-    *,
-    since: datetime | None,
-    generation: int,
-    is_suspended: bool,
-    now: datetime,
-) -> SuspendedJobAction:
-    """Return what to do with a Job that has our label.
-
-    `since`: when the job controller noticed the suspension, by its own account.
-    """
-    if not is_suspended:
+def decide(job: Job, now: datetime) -> SuspendedJobAction:
+    """Return what to do with a Job that has our label."""
+    if not job.is_suspended:
         return SuspendedJobAction.DROP_RECORD
+    record = parse(annotations_of(job.metadata).get(keys.SUSPENDED, ""))
     if record is None:
         return SuspendedJobAction.RELEASE_OWNERSHIP
-    if generation != record.generation and (since is None or since > record.since + _LAG):
+    since = _noticed_at(job)
+    is_changed = job.metadata.generation != record.generation
+    if is_changed and (since is None or since > record.since + _LAG):
         return SuspendedJobAction.RELEASE_OWNERSHIP
     return SuspendedJobAction.RESUME if now >= record.until else SuspendedJobAction.KEEP
+
+
+def _noticed_at(job: Job) -> datetime | None:
+    """Return when the job controller noticed the suspension, by its own account."""
+    suspended = conditions.find_true(job.status.conditions, "Suspended")
+    return None if suspended is None else timestamp.parse(suspended.lastTransitionTime)
 
 
 def render(record: SuspensionRecord) -> str:

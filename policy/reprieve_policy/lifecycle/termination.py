@@ -5,12 +5,11 @@ the victim's ceiling (the setting `ceiling`, counted from the request). Then the
 whatever stands in the way. On a lost node it is deleted at once: no budget counts a pod there as
 healthy, and the node may return during the wait.
 
-There is one exception. A victim that the Eviction API or an EvictionRequest asked for is evicted.
-If a budget still holds it at its ceiling, its eviction is cancelled (`transitions`), because a
-client with the right to evict a pod, or to ask for that, must not thereby delete it. Without this,
-a drain would end, after a short notice, what a PodDisruptionBudget holds. The exception protects
-the pod from no other client: for a preemptor it is then a pod like any other, also if an eviction
-asks for it again.
+There is one exception. A victim that the Eviction API asked for is evicted. If a budget still holds
+it at its ceiling, its eviction is cancelled (`transitions`), because a client with the right to
+evict a pod must not thereby delete it. Without this, a drain would end, after a short notice, what
+a PodDisruptionBudget holds. The exception protects the pod from no other client: for a preemptor it
+is then a pod like any other, also if an eviction asks for it again.
 """
 
 from collections.abc import Callable

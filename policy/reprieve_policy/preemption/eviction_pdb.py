@@ -7,10 +7,12 @@ pod that does not run.
 
 from collections.abc import Iterable
 
+from reprieve_policy.kube.conditions import is_true
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget, PodDisruptionBudgetStatus
 from reprieve_policy.kube.objects import labels_of
+from reprieve_policy.kube.pods import Pod
 
 from .selection import node_fit
-from .selection.api_objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 
 _ALWAYS_ALLOW = "AlwaysAllow"
 
@@ -28,8 +30,8 @@ def is_eviction_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> boo
 def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """Return whether the budget covers the pod.
 
-    Unlike for kube-scheduler (`selection.pdb_usage`), an empty selector selects all pods, and a pod
-    without labels may be selected.
+    Unlike for kube-scheduler (`selection.select_victims`), an empty selector selects all pods, and
+    a pod without labels may be selected.
     """
     selector, labels = budget.spec.selector, labels_of(pod.metadata)
     return selector is not None and all(
@@ -51,6 +53,4 @@ def _is_met(status: PodDisruptionBudgetStatus) -> bool:
 
 
 def _is_ready(pod: Pod) -> bool:
-    return any(
-        (found.type, found.status) == ("Ready", "True") for found in pod.status.conditions or ()
-    )
+    return is_true(pod.status.conditions, "Ready")

@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reprieve_policy.kube.objects import pod_group_name_of
+from reprieve_policy.kube.pods import Pod
 
 from .selection import snapshot_builder
-from .selection.api_objects import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,17 +8,17 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from reprieve_policy.kube.objects import ObjectMeta
-
 from .api import Api, ApiError, Params
+from .reflector_store import HasMetadata, ReflectorStore
 from .stored import Key as Key  # noqa: PLC0414 - callers import it from here
-from .stored import WatchEvent, log_unreadable
+from .stored import OnUnreadable, WatchEvent
 from .watch_backoff import WatchBackoff
 
 _log = logging.getLogger(__name__)
@@ -29,16 +29,35 @@ _PAGE = 20
 """Objects in one page by default: each may have 1.5 MB, and a page is in memory as a whole."""
 
 
-class HasMetadata(Protocol):
-    """Any stored object."""
-
-    @property
-    def metadata(self) -> ObjectMeta:
-        """The object's name and namespace."""
-
-
 K = TypeVar("K", bound=HasMetadata)
 V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class _ListWatch(Generic[K]):
+    """The two calls for one collection."""
+
+    api: Api
+    path: str
+    decode_as: type[K]
+    params: Params | None
+    page: int
+
+    def list_pages(self, on_unreadable: OnUnreadable) -> AsyncIterator[tuple[list[K], str]]:
+        """Yield the pages of the collection, each with the list's version."""
+        return self.api.list_pages(
+            self.path,
+            self.decode_as,
+            params=self.params,
+            limit=self.page,
+            on_unreadable=on_unreadable,
+        )
+
+    def watch(self, version: str) -> AsyncIterator[WatchEvent[K]]:
+        """Yield what has changed since the version."""
+        return self.api.watch(
+            self.path, self.decode_as, resource_version=version, params=self.params
+        )
 
 
 class Reflector(Generic[K, V]):
@@ -65,25 +84,13 @@ class Reflector(Generic[K, V]):
         It is then requested again at this interval. `absent_statuses` are the answers for a
         collection that is not served; 403 is one of them if the permission to read is optional.
         """
-        self._api = api
-        self._path = path
-        self._decode_as = decode_as
-        self._transform = transform
-        self._on_delete = on_delete
-        self._params = params
+        self._list_watch = _ListWatch(api, path, decode_as, params, page)
+        self._store = ReflectorStore(transform, on_delete)
         self._absent_retry_seconds = absent_retry_seconds
-        self._page = page
         self._absent_statuses = absent_statuses
-        self.absent_status: int | None = None
+        self._absent_status: int | None = None
         """The last answer that the collection is not served, `None` while it is served."""
         self._synced = asyncio.Event()
-        self._items: dict[Key, V] = {}
-        self._unreadable: dict[Key, str] = {}
-        self._partially_listed: set[Key] = set()
-        """Transformed from lists that failed before their end.
-
-        Without this, `on_delete` would not be called for objects that are gone in the next list.
-        """
         self._version = ""
         self._backoff = WatchBackoff()
         self._last_event_at, self._last_response_at = -math.inf, time.monotonic()
@@ -91,7 +98,7 @@ class Reflector(Generic[K, V]):
     @property
     def items(self) -> Mapping[Key, V]:
         """The current items. A new list replaces the mapping itself, so read it anew each time."""
-        return self._items
+        return self._store.items
 
     @property
     def is_synced(self) -> bool:
@@ -101,7 +108,7 @@ class Reflector(Generic[K, V]):
     @property
     def is_served(self) -> bool:
         """True after the first list, while the API server serves the collection."""
-        return self.is_synced and self.absent_status is None
+        return self.is_synced and self._absent_status is None
 
     @property
     def age_seconds(self) -> float:
@@ -123,7 +130,7 @@ class Reflector(Generic[K, V]):
     @property
     def unreadable(self) -> int:
         """The number of currently unreadable objects: their last readable versions stay in use."""
-        return len(self._unreadable)
+        return self._store.unreadable
 
     async def wait_synced(self, timeout_seconds: float) -> None:
         """Wait for the first complete list; raises `TimeoutError`."""
@@ -154,55 +161,42 @@ class Reflector(Generic[K, V]):
         if self._backoff.must_relist(error):
             self._version = ""
         if error.status in self._absent_statuses and self._absent_retry_seconds is not None:
-            self.absent_status, self._version = error.status, ""
-            self._replace({}, {})
+            self._absent_status, self._version = error.status, ""
+            self._store.clear()
+            self._note_list()
             return self._absent_retry_seconds
         if error.status != HTTPStatus.GONE:
-            _log.warning("watch interrupted", extra={"path": self._path, "error": str(error)})
+            _log.warning(
+                "watch interrupted", extra={"path": self._list_watch.path, "error": str(error)}
+            )
         return self._backoff.next_delay(error.retry_after_seconds or 0)
 
     async def _list(self) -> None:
-        fresh: dict[Key, V] = {}
-        unreadable: dict[Key, str] = {}
+        listed = self._store.begin_list()
         version = ""
-        pages = self._api.list_pages(
-            self._path,
-            self._decode_as,
-            params=self._params,
-            limit=self._page,
-            on_unreadable=lambda key, error: self._note_unreadable(key, error, unreadable),
-        )
         try:
-            async for items, page_version in pages:
+            async for page, page_version in self._list_watch.list_pages(listed.on_unreadable):
                 version = page_version
                 self._last_response_at = time.monotonic()
-                fresh.update((_key(item), self._transform(item)) for item in items)
+                listed.add_page(page)
         except (ApiError, msgspec.MsgspecError):
-            self._partially_listed |= fresh.keys()
+            self._store.abandon_list(listed)
             raise
-        fresh.update((key, self._items[key]) for key in unreadable if key in self._items)
-        self.absent_status = None
-        self._replace(fresh, unreadable)
+        self._absent_status = None
+        self._store.finish_list(listed)
+        self._note_list()
         self._version = version
         self._backoff.reset()
 
-    def _replace(self, fresh: dict[Key, V], unreadable: dict[Key, str]) -> None:
-        gone = (self._items.keys() | self._partially_listed) - fresh.keys()
-        self._items, self._unreadable = fresh, unreadable
-        self._partially_listed.clear()
-        for key in gone:
-            self._on_delete(key)
+    def _note_list(self) -> None:
         self._note_event()
         self._synced.set()
 
     async def _watch(self) -> float:
         """Follow changes until the watch ends; return the seconds until the next may begin."""
         began_at = time.monotonic()
-        events = self._api.watch(
-            self._path, self._decode_as, resource_version=self._version, params=self._params
-        )
-        async for event in events:
-            self._handle_event(event)
+        async for event in self._list_watch.watch(self._version):
+            self._store.handle_event(event)
             self._version = event.identity.metadata.resourceVersion or self._version
             self._note_event()
             self._backoff.reset()
@@ -212,36 +206,5 @@ class Reflector(Generic[K, V]):
             0.0 if time.monotonic() - began_at > _MIN_WATCH_SECONDS else self._backoff.next_delay()
         )
 
-    def _handle_event(self, event: WatchEvent[K]) -> None:
-        if event.type == "BOOKMARK":
-            return
-        key = event.identity.key
-        if event.type == "DELETED":
-            self._unreadable.pop(key, None)
-            if key in self._items:
-                del self._items[key]
-                self._on_delete(key)
-            return
-        try:
-            item = event.object
-        except msgspec.MsgspecError as error:
-            self._note_unreadable(key, error, self._unreadable)
-            return
-        self._unreadable.pop(key, None)
-        self._items[key] = self._transform(item)
-
-    def _note_unreadable(
-        self, key: Key, error: msgspec.MsgspecError, unreadable: dict[Key, str]
-    ) -> None:
-        """Note an unreadable object and log it once; its last readable version stays in use."""
-        unreadable[key] = str(error)
-        if self._unreadable.get(key) != str(error):
-            log_unreadable(key, error)
-
     def _note_event(self) -> None:
         self._last_event_at = self._last_response_at = time.monotonic()
-
-
-def _key(item: HasMetadata) -> Key:
-    metadata: Any = item.metadata
-    return metadata.namespace or "", metadata.name or ""

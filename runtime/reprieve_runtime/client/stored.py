@@ -22,7 +22,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectIdentityMeta:
-    """The metadata of every object."""
+    """The metadata by which every object is identified.
+
+    Narrower than `VersionedMeta`: an object must be identified whatever else of it is unreadable.
+    """
 
     name: str = ""
     namespace: str = ""

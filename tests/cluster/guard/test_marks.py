@@ -38,7 +38,6 @@ MARKS = {
 STATE = {
     "a phase": ("labels", keys.SOFT_EVICTION, "saved"),
     "the state": ("annotations", keys.EVICTION, '{"v":1}'),
-    "a native Eviction's mark": ("annotations", keys.EVICTION_REQUEST, '{"uid":"x"}'),
     "a request": ("annotations", keys.CHECKPOINT_REQUEST, '{"version":1}'),
 }
 NEEDS_DELETE = "Forbidden: setting a soft-eviction mark needs the right to delete the pod"

@@ -85,7 +85,6 @@ def test_a_mark_in_a_template_is_refused(cluster: ClusterHandle, namespace: str,
 def test_state_in_a_template_is_refused(cluster: ClusterHandle, namespace: str, kind: str) -> None:
     for part, forged in (
         ("annotations", {keys.EVICTION: "{}"}),
-        ("annotations", {keys.EVICTION_REQUEST: "{}"}),
         ("annotations", {keys.PREEMPTOR: "uid"}),
         ("finalizers", [keys.CLEANUP_FINALIZER]),
     ):

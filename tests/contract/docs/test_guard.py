@@ -15,7 +15,7 @@ from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_testing import guard_scenarios, manifests
 from reprieve_webhooks.guard import nominated_pods, reader, refusal_history, scheduler_mode
-from reprieve_webhooks.lookups import single_flight
+from reprieve_webhooks.lookups import limits
 
 DOCS = manifests.ROOT / "docs"
 PAGES = {
@@ -78,9 +78,9 @@ FIGURES: dict[str, tuple[str, object]] = {
     "how often a client comes back": (r"(\w+) times in all", IN_WORDS[TRIES]),
     "evictions a second": (
         r"more than (\d+) evictions a second",
-        int(single_flight.CALLS_PER_SECOND),
+        int(limits.CALLS_PER_SECOND),
     ),
-    "evictions before that": (r"after the first (\w+)\)", IN_WORDS[single_flight.BURST_CALLS]),
+    "evictions before that": (r"after the first (\w+)\)", IN_WORDS[limits.BURST_CALLS]),
     "evictions in all": (
         r"or (\w+) times as many in all",
         IN_WORDS[reader._NAMESPACES_AT_FULL_RATE],

@@ -88,8 +88,6 @@ def test_a_created_pod_is_reviewed_for_rules_that_need_facts() -> None:
         keys.PREEMPTION_CLASS,
         keys.KOORDINATOR_SOFT_EVICTION,
         keys.AGENT,
-        keys.CHECKPOINT,
-        keys.CHECKPOINT_HINT,
     }
     assert set(manifests.keys_in(condition["expression"])) == read_keys
     assert "owner.?controller" in condition["expression"]

@@ -33,8 +33,8 @@ def at_home(resource: str, verbs: str, name: str = "") -> set[Right]:
 
 CALLS = {
     "reprieve-webhooks": {
-        # cluster_facts.py: two watches, and reads of what a watch has not seen yet; inheritance.py:
-        # ledgers as metadata.
+        # facts: namespace_policies.py, priority_classes.py: watches, reads of what is newer;
+        # inheritance.py: ledgers as metadata.
         *everywhere("namespaces", "get list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "get list watch"),
         # gate_facts.py reads one when the gang gate asks for the Job of a pod.
@@ -44,13 +44,13 @@ CALLS = {
         *everywhere("jobset.x-k8s.io/jobsets", "list watch"),
         *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "list watch"),
         *at_home("coordination.k8s.io/leases", "list watch", WEBHOOKS.operator_lease),
-        # quotas.py, rights.py
+        # facts: quotas.py, access_review.py
         *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),
         *everywhere("authorization.k8s.io/subjectaccessreviews", "create"),
         *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
-        # members.py
+        # facts/gang_members.py
         *everywhere("pods", "get list"),
-        # guard: nominees.py, pods.py
+        # guard: nominated_pods.py, reader.py
         *everywhere("pods", "watch patch"),
         *everywhere("nodes", "get"),
         *everywhere("scheduling.k8s.io/podgroups", "get"),
@@ -70,30 +70,30 @@ CALLS = {
         ),
     },
     "reprieve-operator": {
-        # The watch, the sweep, effects.py.
+        # victims/watch.py, resync.py, cluster/writes.py
         *everywhere("pods", "get list watch patch delete"),
         *everywhere("pods/status", "patch"),
         *everywhere("pods/eviction", "create"),
         *everywhere("reprieve.dev/softevictions", "report"),
-        # namespace_policies.py
+        # cluster/policies.py
         *everywhere("namespaces", "list watch"),
-        # ledgerkeeper.py, owner_jobs.py, resumer.py
+        # replacements: ledger_writer.py, owner_jobs.py, job_resumer.py
         *everywhere("batch/jobs", "get list patch"),
         *everywhere("apps/statefulsets", "get patch"),
         *everywhere("apps/replicasets", "get patch"),
         *everywhere("jobset.x-k8s.io/jobsets", "get patch"),
         *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "get patch"),
-        # gang_census.py, pod_groups.py, gangs.py
+        # gangs: divergence.py, pod_groups.py; victims/gang_eviction/registry.py
         *everywhere("scheduling.k8s.io/priorityclasses", "list"),
         *everywhere("scheduling.k8s.io/podgroups", "get list"),
         *everywhere("scheduling.k8s.io/podgroups/status", "patch"),
-        # announce.py
+        # cluster/event_recorder.py
         *everywhere("events.k8s.io/events", "create"),
         *at_home("configmaps", "list watch", "reprieve-policy"),
-        # election.py
+        # cluster/leader_election.py
         *at_home("coordination.k8s.io/leases", "create"),
         *at_home("coordination.k8s.io/leases", "get update", OPERATOR.lease_name),
-        # bare_store.py
+        # replacements/bare_pod_store.py
         *at_home("apps/controllerrevisions", "create get list delete"),
     },
 }
@@ -162,7 +162,6 @@ def test_the_roles_for_users_have_no_binding() -> None:
         "reprieve:claim-non-preemptible",
     }
     assert for_users == needed | {
-        "reprieve:answer-evictions",
         "reprieve:audit",
         "reprieve:claim-sensitive",
         "reprieve:read-nodes",
@@ -207,19 +206,6 @@ def test_the_role_for_lost_nodes_grants_only_to_read_a_node() -> None:
     }
     assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
     assert {right[:2] for right in _rights_in(binding)} == {("get", "nodes")}
-
-
-def test_the_role_for_evictions_grants_only_to_watch_them_and_to_write_their_status() -> None:
-    (binding,) = manifests.read(manifests.EXAMPLES / "eviction-requests.yaml")
-    operator = {
-        "kind": "ServiceAccount",
-        "name": "reprieve-operator",
-        "namespace": OPERATOR.namespace,
-    }
-    assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
-    evictions = "lifecycle.k8s.io/evictions"
-    granted = {("list", evictions), ("watch", evictions), ("patch", f"{evictions}/status")}
-    assert {right[:2] for right in _rights_in(binding)} == granted
 
 
 def test_controllers_may_claim_the_classes_in_checked_templates_and_nothing_else() -> None:

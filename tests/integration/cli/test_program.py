@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reprieve_cli.main import main
 from reprieve_testing.check_command import pod, write
 
 PROGRAM = Path(sys.executable).with_name("reprieve")
@@ -58,17 +59,24 @@ def test_both_programs_check_standard_input(program: Path) -> None:
 
 
 def test_the_usage_of_the_plugin_names_kubectl() -> None:
-    assert run("check", program=PLUGIN).stderr.startswith("Usage: kubectl reprieve check ")
+    done = run("check", program=PLUGIN)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: kubectl reprieve check ")
 
 
 @pytest.mark.parametrize(
     "words", [("check",), ("check", "-o", "xml", "-"), ("chek",), ("check", "--nonsense")]
 )
-def test_bad_usage_prints_the_usage_and_exits_with_2(words: tuple[str, ...]) -> None:
-    done = run(*words)
-    assert done.returncode == 2
-    assert "Usage: reprieve" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_usage_prints_the_usage_and_exits_with_2(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["reprieve", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    errors = capsys.readouterr().err
+    assert end.value.code == 2
+    assert "Usage: reprieve" in errors
+    assert "Traceback" not in errors
 
 
 def test_colours_appear_on_a_terminal_unless_no_color_is_set(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policies import NamespacePolicies
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.leader import Leader
+from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
@@ -24,11 +25,12 @@ from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
+from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
-from reprieve_policy.kube.timestamp import render
+from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import Api
@@ -79,6 +81,16 @@ class World:
             clock=clock,
         )
         self.leader = Leader(cast("Api", None), cast("Api", None), SETTINGS, clock, self.metrics)
+
+    def lead(self) -> None:
+        """Begin a term, in which no watch runs."""
+        gate_controller: Any = SimpleNamespace(count_gated=lambda: 0)
+        divergence: Any = SimpleNamespace(count_diverging=lambda: 0)
+        api = cast("Api", None)
+        watch = VictimWatch(api, self.registry.on_pod_update, self.registry.on_pod_delete)
+        self.leader._term = Term(
+            self.registry, gate_controller, divergence, watch, NamespacePolicies(api)
+        )
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds)
@@ -149,7 +161,7 @@ async def test_a_replica_without_victims_shows_none(world: World) -> None:
 async def test_the_queue_age_is_that_of_the_oldest_victim_until_its_first_write(
     world: World,
 ) -> None:
-    world.leader._registry = world.registry
+    world.lead()
     world.registry.on_pod_update(a_victim("first"))
     world.seconds = 7.0
     world.registry.on_pod_update(a_victim("second"))
@@ -168,7 +180,7 @@ async def test_the_queue_age_is_that_of_the_oldest_victim_until_its_first_write(
 async def test_a_victim_is_stuck_from_a_minute_after_its_grace_period_until_it_is_gone(
     world: World,
 ) -> None:
-    world.leader._registry = world.registry
+    world.lead()
     world.registry.on_pod_update(one_on_its_way_out("owned", ownerReferences=[JOB]))
     world.registry.on_pod_update(one_on_its_way_out("bare"))
     await until(lambda: world.victims == {"terminating": 2})

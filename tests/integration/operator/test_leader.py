@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from reprieve_operator import leader as terms
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.leader_election import LeaderElection
-from reprieve_operator.leader import Leader
+from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.resync import PodResync
 from reprieve_operator.settings import OperatorSettings
@@ -80,7 +81,8 @@ async def test_only_a_silent_watch_with_a_renewed_lease_is_unhealthy(
         assert term.is_healthy
         term.election = cast("LeaderElection", Leadership(leads))
         assert term.is_healthy
-        watch = term._victim_watch = VictimWatch(api, lambda _: None, lambda _: None)
+        watch = VictimWatch(api, lambda _: None, lambda _: None)
+        term._term = cast("Term", SimpleNamespace(victim_watch=watch))
         assert term.is_healthy
         watch.reflector._last_response_at -= silent_seconds
         assert term.is_healthy is is_healthy

@@ -1,17 +1,32 @@
 """Both programs say in one sentence why they cannot start, and never with a traceback.
 
-What `reprieve-webhooks` says of bad settings is in `test_webhooks_program.py`.
+A start as a process takes half a second of a processor, most of it for imports. One test for each
+exit status starts processes; the others call `main` in this process.
 """
 
 import json
+import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import reprieve_operator.main
+import reprieve_webhooks.main
+
 SECONDS = 60
-PROGRAMS = ("reprieve-webhooks", "reprieve-operator")
+MAINS: dict[str, Callable[[], None]] = {
+    "reprieve-webhooks": reprieve_webhooks.main.main,
+    "reprieve-operator": reprieve_operator.main.main,
+}
+BAD_SETTINGS = {
+    "log format must be one of json, text": ("--log-format", "xml"),
+    "LOUD": ("--log-level", "loud"),
+    "--listen-port: 'many' is not a valid integer.": ("--listen-port", "many"),
+    "--no-such-flag": ("--no-such-flag", "x"),
+}
 
 
 def run(program: str, *flags: str) -> tuple[int, str]:
@@ -21,22 +36,54 @@ def run(program: str, *flags: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (("--log-format", "xml"), "log format must be one of json, text"),
-        (("--log-level", "loud"), "LOUD"),
-        (("--listen-port", "many"), "--listen-port: must be a whole number"),
-    ],
-)
-def test_a_bad_setting_ends_the_operator_with_2(flags: tuple[str, ...], says: str) -> None:
-    status, output = run("reprieve-operator", *flags)
+Main = Callable[..., tuple[object, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Main:
+    """Call `main` of a program in this process; return its exit status and standard error."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+
+    def called(program: str, *flags: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", [program, *flags])
+        with pytest.raises(SystemExit) as end:
+            MAINS[program]()
+        errors = capsys.readouterr().err
+        assert "Traceback" not in errors
+        return end.value.code, errors
+
+    return called
+
+
+@pytest.mark.parametrize("program", MAINS)
+@pytest.mark.parametrize(("says", "flags"), BAD_SETTINGS.items(), ids=BAD_SETTINGS)
+def test_a_bad_setting_ends_the_program_with_2(
+    program: str, says: str, flags: tuple[str, ...], call: Main
+) -> None:
+    status, output = call(program, *flags)
     assert status == 2
-    assert output.startswith("reprieve-operator: ")
+    assert output.startswith(f"{program}: ")
     assert says in output
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_bad_address_ends_the_webhooks_with_2(call: Main) -> None:
+    status, output = call("reprieve-webhooks", "--serving-ips", "nonsense")
+    assert status == 2
+    assert "nonsense" in output
+
+
+@pytest.mark.parametrize(
+    "program", ["reprieve-operator", pytest.param("reprieve-webhooks", marks=pytest.mark.slow)]
+)
+def test_a_process_with_a_bad_setting_ends_with_2(program: str) -> None:
+    status, output = run(program, "--listen-port", "many")
+    assert status == 2
+    assert output == f"{program}: --listen-port: 'many' is not a valid integer.\n"
+
+
+@pytest.mark.parametrize("program", MAINS)
 def test_a_missing_kubeconfig_is_named_and_the_exit_status_is_1(
     program: str, tmp_path: Path
 ) -> None:
@@ -46,13 +93,13 @@ def test_a_missing_kubeconfig_is_named_and_the_exit_status_is_1(
     assert str(missing) in output
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", MAINS)
 def test_a_kubeconfig_without_a_cluster_leads_to_exit_status_1(
-    program: str, tmp_path: Path
+    program: str, tmp_path: Path, call: Main
 ) -> None:
     empty = tmp_path / "kubeconfig"
     empty.write_text("apiVersion: v1\nkind: Config\n")
-    status, output = run(program, "--kubeconfig", str(empty))
+    status, output = call(program, "--kubeconfig", str(empty))
     assert status == 1
     assert "cannot run" in output
 
@@ -73,8 +120,8 @@ def test_the_agent_rejects_missing_and_invalid_flags(tmp_path: Path) -> None:
     assert (status, json.loads(output)["message"]) == (1, "cannot start")
 
 
-def test_the_error_for_contradicting_settings_names_both() -> None:
-    status, output = run(
+def test_the_error_for_contradicting_settings_names_both(call: Main) -> None:
+    status, output = call(
         "reprieve-operator", "--lease-duration-seconds", "5", "--poll-interval-seconds", "0"
     )
     assert status == 2

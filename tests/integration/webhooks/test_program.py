@@ -1,4 +1,4 @@
-"""`reprieve-webhooks` as a process without an API server: bad settings, probes, shutdown."""
+"""`reprieve-webhooks` as a process without an API server: probes, shutdown."""
 
 import asyncio
 import json
@@ -96,29 +96,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (("--serving-ips", "nonsense"), "nonsense"),
-        (("--log-format", "xml"), "log format must be one of json, text"),
-        (("--log-level", "loud"), "LOUD"),
-        (("--listen-port", "many"), "--listen-port"),
-        (("--no-such-flag", "x"), "--no-such-flag"),
-    ],
-)
-async def test_an_invalid_setting_ends_the_program_with_2_and_a_sentence(
-    flags: tuple[str, ...], says: str
-):
-    process = await start(*flags)
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        _, told = await process.communicate()
-
-    assert process.returncode == 2
-    assert says in told.decode()
-    assert "Traceback" not in told.decode()
-
-
-async def test_without_an_api_server_the_program_runs_and_readiness_names_what_is_missing(
+async def test_without_an_api_server_it_lives_says_what_it_waits_for_and_guesses_nothing(
     tmp_path: Path,
 ):
     async with running(tmp_path) as program:
@@ -131,6 +109,12 @@ async def test_without_an_api_server_the_program_runs_and_readiness_names_what_i
         assert text == f"not ready: certificates, {known}, {owners}, nominees\n"
         failure = await program.wait_for_log("could not renew or inject certificates")
         assert failure["level"] == "warning"
+
+        async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
+            assert reply.status == 503
+        response = await program.wait_for_log("review failed: a read of the API server failed")
+
+        assert response["uid"] == a_review(None)["request"]["uid"]
         assert "not-for-logs" not in json.dumps(program.log)
 
 
@@ -142,15 +126,6 @@ async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: P
         _, metrics = await program.get("/metrics")
         for name in ("nominees", "pods", "nodes", "poddisruptionbudgets"):
             assert f'reprieve_facts_age_seconds{{collection="{name}"}} +Inf' in metrics
-
-
-async def test_a_review_that_needs_unreadable_facts_is_not_guessed(tmp_path: Path):
-    async with running(tmp_path) as program:
-        async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
-            assert reply.status == 503
-        response = await program.wait_for_log("review failed: a read of the API server failed")
-
-        assert response["uid"] == a_review(None)["request"]["uid"]
 
 
 async def test_term_drains_and_ends_with_0(tmp_path: Path):
@@ -198,6 +173,7 @@ async def test_the_program_is_ready_once_its_first_answer_is_correct(tmp_path: P
     assert response["status"]["message"].endswith("classes allowed in this namespace: 10")
 
 
+@pytest.mark.slow  # test_it_reports_ready_once_its_first_answer_is_correct has a directory too.
 async def test_certificates_of_a_directory_are_served_and_need_no_secret(tmp_path: Path):
     ca = issue.issue_ca(NOW)
     pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from reprieve_policy import keys
+from reprieve_policy.kube.pods import ENDED_PHASES
 from reprieve_policy.lifecycle import mark
 from reprieve_runtime.client.api import MERGE_PATCH, Api, ApiError
 from reprieve_runtime.client.paths import object_path
@@ -20,7 +21,6 @@ _AT_ONCE = 24
 _PAUSE_SECONDS = 0.1
 _NOT_FOUND = 404
 _SYNCED = "example.com/synced"
-_ENDED = ("Succeeded", "Failed")
 _LEASE = object_path("leases", OPERATOR_NAMESPACE, "reprieve-operator")
 BY_A_BUDGET = {"example.com/held": "by-a-budget"}
 """Labels of pods that `ChaosNamespace.hold` keeps from being evicted."""
@@ -241,7 +241,7 @@ def _is_owed_by_kubelet(pod: Json) -> bool:
     finalizer.
     """
     metadata = pod["metadata"]
-    is_next = pod["status"].get("phase") not in _ENDED or not metadata.get("finalizers")
+    is_next = pod["status"].get("phase") not in ENDED_PHASES or not metadata.get("finalizers")
     return "deletionTimestamp" in metadata and is_next
 
 

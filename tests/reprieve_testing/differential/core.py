@@ -7,9 +7,12 @@ from datetime import datetime, timedelta
 import msgspec
 
 from reprieve_policy.facts import Facts
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import api_objects, snapshot_builder
+from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.evaluator import PreemptionCandidate
 
 from . import documents
@@ -39,14 +42,13 @@ def _decision(scenario: Scenario, now: datetime, facts: Facts) -> PreemptionCand
         for pod in node.pods
     ]
     nodes = [
-        msgspec.convert(documents.node(scenario, REPRIEVE, node), api_objects.Node)
-        for node in scenario.nodes
+        msgspec.convert(documents.node(scenario, REPRIEVE, node), Node) for node in scenario.nodes
     ]
     budgets = [
         snapshot_builder.disruption_budget_of(
             msgspec.convert(
                 documents.budget(scenario, REPRIEVE, number, wanted, now),
-                api_objects.PodDisruptionBudget,
+                PodDisruptionBudget,
             )
         )
         for number, wanted in enumerate(scenario.budgets)
@@ -60,7 +62,7 @@ def _decision(scenario: Scenario, now: datetime, facts: Facts) -> PreemptionCand
     return selection.decide(preemptor, cluster, list(cluster.nodes)).best
 
 
-def _pod(wanted: ScenarioPod, document: Json, now: datetime) -> api_objects.Pod:
+def _pod(wanted: ScenarioPod, document: Json, now: datetime) -> Pod:
     """Return a pod with the fields that the API server's admission and deletion set."""
     document["metadata"]["uid"] = wanted.name
     if wanted.is_terminating:
@@ -70,7 +72,7 @@ def _pod(wanted: ScenarioPod, document: Json, now: datetime) -> api_objects.Pod:
         "priority": wanted.priority,
         "preemptionPolicy": "Never" if named and named.never_preempts else "PreemptLowerPriority",
     }
-    return msgspec.convert(document, api_objects.Pod)
+    return msgspec.convert(document, Pod)
 
 
 def _outcome(scenario: Scenario, choice: PreemptionCandidate) -> ScenarioOutcome:

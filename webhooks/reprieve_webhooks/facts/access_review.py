@@ -16,8 +16,9 @@ from reprieve_policy.facts import Permission
 from reprieve_policy.keys import PREFIX
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
 from reprieve_webhooks.admission.review import UserInfo
-from reprieve_webhooks.lookups.single_flight import RateLimitedError, SingleFlight
+from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
 
 TTL_SECONDS = 10.0
 """A permission that is granted or revoked takes effect after at most this time."""
@@ -41,7 +42,7 @@ class AccessReviewer:
         self._api = api
         self._timeout_seconds = timeout_seconds
         self._single_flight: SingleFlight[tuple[bytes, Permission], bool] = SingleFlight(
-            TTL_SECONDS
+            TTL_SECONDS, limits=DEFAULT_LIMITS
         )
 
     async def missing_rights(

@@ -8,52 +8,29 @@ and the `failurePolicy` decides.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from reprieve_policy.admission import permissions, preemption_priority
-from reprieve_policy.config import namespace
+from reprieve_policy.admission import permissions
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
 from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import gate, membership
 from reprieve_policy.kube import controllers
-from reprieve_policy.kube.objects import Resource, annotations_of, labels_of, pod_views
+from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.policy_config_map import PolicyConfigMap
 from reprieve_webhooks.admission.review import AdmissionRequest
-from reprieve_webhooks.lookups.getter import CachedGetter
-from reprieve_webhooks.lookups.single_flight import RateLimitedError
 
 from .access_review import AccessReviewer
-from .discovery import EvictionDiscovery
 from .gang_records import GangRecords
 from .gate_facts import SINGLE_POD, GateFacts
 from .inheritance import Inheritance
+from .namespace_policies import DEFAULT_POLICY, NamespacePolicyReader
+from .priority_classes import PriorityClassReader
 from .quotas import ElasticQuotas
-
-_MAX_PRIORITY_CLASS_READS = 8
-"""PriorityClasses read for one object: its own, the one for its preemption priority, and some more
-that were created together with them."""
-
-
-class PriorityClasses(Mapping[str, Resource]):
-    """The PriorityClasses by name, a live view of the watch."""
-
-    def __init__(self, reflector: Reflector[Resource, Resource]) -> None:
-        self._reflector = reflector
-
-    def __getitem__(self, name: str) -> Resource:
-        return self._reflector.items["", name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for _, name in self._reflector.items)
-
-    def __len__(self) -> int:
-        return len(self._reflector.items)
 
 
 class ClusterFacts:
@@ -71,21 +48,14 @@ class ClusterFacts:
         count_gang_lookup: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._sync_timeout_seconds = lookup_timeout_seconds
-        # Two, so that a user who names missing PriorityClasses does not use up the rate of lookups
-        # for new Namespaces.
-        self._namespace_getter, self._priority_class_getter = (
-            CachedGetter(api, Resource, timeout_seconds=lookup_timeout_seconds) for _ in range(2)
+        self._namespaces = NamespacePolicyReader(api, lookup_timeout_seconds=lookup_timeout_seconds)
+        self._priority_classes = PriorityClassReader(
+            api, lookup_timeout_seconds=lookup_timeout_seconds
         )
-        self._namespaces = Reflector(api, object_path("namespaces"), Resource, _namespace_policy)
-        self._priority_classes = Reflector(
-            api, object_path("priorityclasses"), Resource, _unchanged
-        )
-        self._priority_classes_by_name = PriorityClasses(self._priority_classes)
         self._policy_config_map = (own_namespace, config_map)
         self._policy = PolicyConfigMap(api, own_namespace, config_map, on_change=show_policy)
         self._access_reviewer = AccessReviewer(api, timeout_seconds=lookup_timeout_seconds)
         self._quotas = ElasticQuotas(api)
-        self._eviction_discovery = EvictionDiscovery(api, timeout_seconds=lookup_timeout_seconds)
         self._gang_records = GangRecords(
             api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup
         )
@@ -123,8 +93,8 @@ class ClusterFacts:
         """
         return Facts(
             settings=self._policy.current,
-            namespace=self._namespaces.items.get(("", namespace), _DEFAULT_POLICY),
-            priority_classes=self._priority_classes_by_name,
+            namespace=self._namespaces.watched(namespace) or DEFAULT_POLICY,
+            priority_classes=self._priority_classes.by_name,
             operator_is_live=not self._gate.has_lost_leader,
             quotas=self._quotas.quotas,
         )
@@ -135,17 +105,19 @@ class ClusterFacts:
         if not self._has_synced:
             await self._wait_synced()
         policy = self._watched_policy(request, resource)
-        unknown = self._unknown_priority_classes(resource)
+        unknown = self._priority_classes.unknown_names(resource)
         settings = self._policy.current
         operator_is_live = self._gate.has_leader
         is_new = request.operation == "CREATE"
         may_be_gated = operator_is_live and gate.may_be_gated(resource, settings)
         facts = Facts(
             settings=settings,
-            namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
-            priority_classes=await self._look_up_priority_classes(unknown)
+            namespace=await self._namespaces.look_up(request.namespace)
+            if policy is None
+            else policy,
+            priority_classes=await self._priority_classes.look_up(unknown)
             if unknown
-            else self._priority_classes_by_name,
+            else self._priority_classes.by_name,
             ledger_entry=await self._inheritance.find_entry(resource, request.namespace)
             if is_new
             else None,
@@ -155,8 +127,6 @@ class ClusterFacts:
             if may_be_gated
             else SINGLE_POD,
             quotas=self._quotas.quotas,
-            eviction_api_served=is_new
-            and await self._eviction_discovery.are_served_for(resource, settings),
         )
         return await self._with_missing_rights(request, resource, facts)
 
@@ -195,8 +165,8 @@ class ClusterFacts:
             # The API server names a Namespace as its own namespace. Its policy is checked whatever
             # its enforcement is: an admin who enables that again relies on a valid policy. The same
             # holds for the cluster's policy.
-            return _DEFAULT_POLICY
-        return self._namespaces.items.get(("", request.namespace))
+            return DEFAULT_POLICY
+        return self._namespaces.watched(request.namespace)
 
     async def _wait_synced(self) -> None:
         """Wait a little for the first complete lists.
@@ -211,67 +181,11 @@ class ClusterFacts:
             raise ApiError(0, "NotListed", f"not listed yet: {', '.join(self.unsynced)}") from None
         self._has_synced = True
 
-    async def _look_up_policy(self, name: str) -> NamespacePolicy:
-        found = await self._namespace_getter.find("namespaces", name)
-        return _DEFAULT_POLICY if found is None else _namespace_policy(found)
-
-    def _unknown_priority_classes(self, resource: Resource) -> list[str]:
-        """Return the PriorityClasses that the object needs and no watch has seen.
-
-        These are the classes that it names and, of the known ones, those that they name for their
-        preemption priority.
-        """
-        known, unknown = self._priority_classes.items, []
-        for name in preemption_priority.priority_class_names(resource):
-            found = known.get(("", name))
-            needed = (
-                name if found is None else preemption_priority.preemption_priority_class_of(found)
-            )
-            if needed is not None and ("", needed) not in known:
-                unknown.append(needed)
-        return unknown
-
-    async def _look_up_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
-        read = await self._read_priority_classes(names)
-        referenced = {
-            name
-            for found in read.values()
-            if (name := preemption_priority.preemption_priority_class_of(found)) is not None
-        }
-        missing = [
-            name
-            for name in referenced - read.keys()
-            if ("", name) not in self._priority_classes.items
-        ]
-        return {
-            **self._priority_classes_by_name,
-            **read,
-            **await self._read_priority_classes(missing),
-        }
-
-    async def _read_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
-        """Read the first few; return those that exist. The others are left to the watch.
-
-        Users write these names. Without the limits, an object with hundreds of them, or many such
-        objects, would make the review fail or take too long, and be admitted unchecked.
-        """
-        unique = list(dict.fromkeys(names))[:_MAX_PRIORITY_CLASS_READS]
-        read = zip(
-            unique, await asyncio.gather(*map(self._read_priority_class, unique)), strict=True
-        )
-        return {name: found for name, found in read if found is not None}
-
-    async def _read_priority_class(self, name: str) -> Resource | None:
-        try:
-            return await self._priority_class_getter.find("priorityclasses", name)
-        except RateLimitedError:
-            return None
-
     def watches(self) -> Mapping[str, Reflector[Any, Any]]:
         """Return the watches by collection."""
         return {
-            "namespaces": self._namespaces,
-            "priorityclasses": self._priority_classes,
+            "namespaces": self._namespaces.reflector,
+            "priorityclasses": self._priority_classes.reflector,
             "policy": self._policy.reflector,
             "lease": self._gate.reflector,
             "elasticquotas": self._quotas.reflector,
@@ -279,18 +193,9 @@ class ClusterFacts:
         }
 
 
-_DEFAULT_POLICY = NamespacePolicy()
 _ADMIN_KINDS = frozenset({"Namespace", "ConfigMap"})
 
 
 def _gang_key(pod: Resource) -> tuple[str, str] | None:
     found = membership.read(next(pod_views(pod)))
     return None if found is None else found.key
-
-
-def _unchanged(resource: Resource) -> Resource:
-    return resource
-
-
-def _namespace_policy(resource: Resource) -> NamespacePolicy:
-    return namespace.read_leniently(labels_of(resource.metadata), annotations_of(resource.metadata))

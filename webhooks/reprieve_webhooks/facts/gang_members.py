@@ -8,9 +8,9 @@ import msgspec
 from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import PodView, Resource
+from reprieve_policy.kube.pods import Pod, is_terminating
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
-from reprieve_runtime.stored_pod import StoredPod
 from reprieve_webhooks.lookups.getter import is_valid_name
 
 _LIST_LIMIT = 8
@@ -25,8 +25,8 @@ class AdmittedMember(NamedTuple):
     uid: str
 
 
-class _StoredPodList(msgspec.Struct, gc=False):
-    items: list[StoredPod]
+class _PodList(msgspec.Struct, gc=False):
+    items: list[Pod]
 
 
 class GangMemberReader:
@@ -48,20 +48,20 @@ class GangMemberReader:
         async for pod in pods:
             view = pod.view
             member = membership.read(view)
-            if member is not None and member.key == found.key and not pod.is_terminating:
+            if member is not None and member.key == found.key and not is_terminating(pod):
                 return view, member
         return None
 
-    async def _list_by_label(self, namespace: str, selector: str) -> AsyncIterator[StoredPod]:
+    async def _list_by_label(self, namespace: str, selector: str) -> AsyncIterator[Pod]:
         params = {"labelSelector": selector, "fieldSelector": _NOT_ENDED, "limit": str(_LIST_LIMIT)}
         for pod in msgspec.json.decode(
-            await self._read(object_path("pods", namespace), params), type=_StoredPodList
+            await self._read(object_path("pods", namespace), params), type=_PodList
         ).items:
             yield pod
 
     async def _get_by_name(
         self, namespace: str, admitted: Iterable[AdmittedMember]
-    ) -> AsyncIterator[StoredPod]:
+    ) -> AsyncIterator[Pod]:
         for member in admitted:
             try:
                 text = await self._read(object_path("pods", namespace, member.name), {})
@@ -69,7 +69,7 @@ class GangMemberReader:
                 if error.is_not_found:
                     continue
                 raise
-            pod = msgspec.json.decode(text, type=StoredPod)
+            pod = msgspec.json.decode(text, type=Pod)
             if pod.metadata.uid == member.uid:
                 yield pod
 

@@ -24,7 +24,8 @@ from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_webhooks.lookups.single_flight import SingleFlight
+from reprieve_runtime.single_flight import SingleFlight
+from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
 
 from . import gang_members
 from .gang_members import AdmittedMember, GangMemberReader
@@ -65,7 +66,7 @@ class GangRecords:
         self._count_lookup = count
         self._monotonic = monotonic
         self._single_flight: SingleFlight[_Key, GangTraits | None] = SingleFlight(
-            0.0, monotonic=monotonic
+            0.0, limits=DEFAULT_LIMITS, monotonic=monotonic
         )
         self._records: BoundedDict[_Key, _GangRecord] = BoundedDict(max_gangs)
 

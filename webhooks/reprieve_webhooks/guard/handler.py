@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from reprieve_policy.config.settings import AUTO, SYNCHRONOUS
+from reprieve_policy.kube.pods import is_terminating
 from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_runtime.client.api import Api
+from reprieve_runtime.single_flight import RateLimitedError
 from reprieve_webhooks.admission import response
 from reprieve_webhooks.admission.handlers import AdmissionResponse
-from reprieve_webhooks.lookups.single_flight import RateLimitedError
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import NoVictimSets, VictimSet, VictimSetLookup
 
@@ -110,7 +111,7 @@ class Guard:
         decision = self._evaluator.evaluate(context)
         if context.request_kind is RequestKind.EVICTION:
             return await self._evaluator.evaluate_budget(context, decision), (), None
-        if context.victim.is_terminating or not context.facts.operator_is_live:
+        if is_terminating(context.victim) or not context.facts.operator_is_live:
             return decision, (), None
         nominees = await self._find_possible_preemptors(context, decision)
         candidates = _relevant_preemptors(decision, nominees)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption import nominated_pods
 from reprieve_policy.preemption.nominated_pods import FreedCapacity, NominatedPod
-from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path

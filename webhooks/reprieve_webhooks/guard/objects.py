@@ -4,17 +4,18 @@
 from dataclasses import dataclass, field
 
 from reprieve_policy import keys
-from reprieve_policy.kube.objects import ObjectMeta, SchedulingGroup, annotations_of, labels_of
+from reprieve_policy.kube.objects import SchedulingGroup, VersionedMeta, annotations_of, labels_of
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
-from reprieve_policy.preemption.selection.api_objects import Pod
-
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The node of a pod and its native group."""
+    """The node of a pod and its native group.
+
+    The pods of a node are read in a fraction of a second, so nothing else of them is decoded.
+    """
 
     nodeName: str | None = None
     schedulingGroup: SchedulingGroup | None = None
@@ -28,17 +29,10 @@ class PlacedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuardedPodMeta(ObjectMeta):
-    """Metadata with the version that a precondition needs."""
-
-    resourceVersion: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedPod(Pod):
-    """A pod whose deletion or eviction is under review."""
+    """A pod whose deletion or eviction is under review, with the version for a precondition."""
 
-    metadata: GuardedPodMeta = field(default_factory=GuardedPodMeta)
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
 
     @property
     def uid(self) -> str:
@@ -49,11 +43,6 @@ class GuardedPod(Pod):
     def node(self) -> str:
         """The node of the pod; empty if it has none."""
         return self.spec.nodeName or ""
-
-    @property
-    def is_terminating(self) -> bool:
-        """True if the pod has ended or is being deleted."""
-        return self.metadata.deletionTimestamp is not None or self.status.phase in _ENDED
 
     @property
     def state(self) -> Eviction | None:

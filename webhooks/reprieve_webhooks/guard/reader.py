@@ -13,26 +13,26 @@ from functools import partial
 import msgspec
 
 from reprieve_policy import keys
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config import walltime
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs import pod_group
-from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
+from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import controller_of, pod_group_name_of
+from reprieve_policy.kube.pod_groups import PodGroup
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption import eviction_pdb
 from reprieve_policy.preemption.guard import RequestKind
-from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.verdict import MetadataChange
 from reprieve_runtime import deep
 from reprieve_runtime.client.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.rate_limit import Rate, RateLimits
+from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
 from reprieve_webhooks.lookups.getter import TTL_SECONDS, CachedGetter
-from reprieve_webhooks.lookups.rate_limit import Rate, RateLimits
-from reprieve_webhooks.lookups.single_flight import (
-    BURST_CALLS,
-    CALLS_PER_SECOND,
-    DEFAULT_LIMITS,
-    RateLimitedError,
-    SingleFlight,
-)
+from reprieve_webhooks.lookups.limits import BURST_CALLS, CALLS_PER_SECOND, DEFAULT_LIMITS
 from reprieve_webhooks.lookups.walltimes import FirstSeenWalltimes
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
@@ -107,14 +107,16 @@ class GuardReader:
         }
         self._node_getter = CachedGetter(api, Node, timeout_seconds=timeout_seconds)
         self._budget_lists: SingleFlight[str, Sequence[PodDisruptionBudget]] = SingleFlight(
-            TTL_SECONDS
+            TTL_SECONDS, limits=DEFAULT_LIMITS
         )
         self._logged_at: dict[str, float] = {}
         # Not cached after the call: a cached list would lack a mark that was written a moment ago.
         # The preemptor may retry within 20 ms, and would get a second set of victims.
-        self._victim_lists: SingleFlight[str, Sequence[GuardedPod]] = SingleFlight(0.0)
+        self._victim_lists: SingleFlight[str, Sequence[GuardedPod]] = SingleFlight(
+            0.0, limits=DEFAULT_LIMITS
+        )
         self._groups_on_nodes: SingleFlight[tuple[str, str], frozenset[str]] = SingleFlight(
-            TTL_SECONDS
+            TTL_SECONDS, limits=DEFAULT_LIMITS
         )
 
     async def find_pod(
@@ -134,7 +136,7 @@ class GuardReader:
         job = await self._job_getter.find("jobs", owner.name, namespace)
         if job is None or job.metadata.uid != owner.uid:
             return None
-        return self._walltimes.observe(owner.uid, job.walltime)
+        return self._walltimes.observe(owner.uid, walltime.read(job))
 
     async def find_pod_group(
         self, pod: Pod, namespace: str, request_kind: RequestKind = RequestKind.PREEMPTION

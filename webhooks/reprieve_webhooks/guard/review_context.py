@@ -11,10 +11,10 @@ from reprieve_policy.gangs import disruption, membership, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.pods import Pod, is_terminating
 from reprieve_policy.preemption.guard import RequestKind, TargetPod
 from reprieve_policy.preemption.nominated_pods import FreedCapacity
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_webhooks.admission import review
 
@@ -76,7 +76,7 @@ class ReviewContext:
 
     def target_pod(self, now: datetime) -> TargetPod:
         """Return the pod as the policy decides on it."""
-        own = walltime.read(self.victim.status.startTime, self.victim.spec.activeDeadlineSeconds)
+        own = walltime.read(self.victim)
         bound = walltime.tightest((own, self.job_walltime), now)
         return replace(
             observed_target(self.victim),
@@ -131,6 +131,6 @@ def observed_target(victim: GuardedPod) -> TargetPod:
         view=victim.view,
         state=victim.state,
         is_marked=victim.has_pending_mark,
-        is_terminating=victim.is_terminating,
+        is_terminating=is_terminating(victim),
         has_started=victim.status.phase != "Pending",
     )

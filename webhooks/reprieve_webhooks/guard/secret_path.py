@@ -11,11 +11,10 @@ restores the path of the manifests, the guard gets no reviews.
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from reprieve_certs.bundle import CA_KEY, NEXT_CA_KEY
 from reprieve_certs.rotator import SecretStore, TrustAnchors
-from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.webhook_configurations import Webhook, WebhookConfiguration
 from reprieve_runtime.client.api import JSON_PATCH, Api
 from reprieve_runtime.client.paths import object_path
 
@@ -25,29 +24,6 @@ the port."""
 _MAX_PATHS = 4
 """Paths served at once: of this CA, of the next one, and of earlier ones, which an API server may
 still use."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Service:
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GuardClientConfig:
-    url: str = ""
-    service: _Service | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GuardWebhook:
-    name: str
-    clientConfig: _GuardClientConfig = field(default_factory=_GuardClientConfig)  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GuardConfiguration:
-    metadata: ObjectMeta
-    webhooks: Sequence[_GuardWebhook] | None = None
 
 
 class GuardPathAnchors:
@@ -80,7 +56,7 @@ class GuardPathAnchors:
         await self._anchors.inject(trusted_pem)
 
     async def _patch_configuration(self, path: str) -> None:
-        configuration = await self._api.get(self._configuration, _GuardConfiguration)
+        configuration = await self._api.get(self._configuration, WebhookConfiguration)
         patch = [
             operation
             for index, webhook in enumerate(configuration.webhooks or ())
@@ -88,7 +64,7 @@ class GuardPathAnchors:
         ]
         if patch:
             await self._api.patch(
-                self._configuration, patch, _GuardConfiguration, content_type=JSON_PATCH
+                self._configuration, patch, WebhookConfiguration, content_type=JSON_PATCH
             )
 
 
@@ -97,7 +73,7 @@ def path_of(key_pem: bytes) -> str:
     return f"{PATH}/{hmac.digest(key_pem, b'reprieve guard', hashlib.sha256).hex()[:32]}"
 
 
-def _patch_operations(index: int, webhook: _GuardWebhook, path: str) -> list[dict[str, str]]:
+def _patch_operations(index: int, webhook: Webhook, path: str) -> list[dict[str, str]]:
     """Return the operations that make one webhook call the guard at `path`.
 
     None if it does already, or if the webhook is not the guard.

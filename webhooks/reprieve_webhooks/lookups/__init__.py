@@ -1,1 +1,1 @@
-"""Reads of the API server during a review: shared while they are under way, limited in rate."""
+"""Reads of the API server during a review, of what no watch has: shared, and limited in rate."""

@@ -8,9 +8,10 @@ import msgspec
 
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.rate_limit import RateLimits
+from reprieve_runtime.single_flight import SingleFlight
 
-from .rate_limit import RateLimits
-from .single_flight import DEFAULT_LIMITS, SingleFlight
+from .limits import DEFAULT_LIMITS
 
 TTL_SECONDS = 1.0
 """A result is reused for this long, also that the object does not exist; callers prefer what a

@@ -8,15 +8,18 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
-from reprieve_policy.config.walltime import Job
+from reprieve_policy.config import walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
-from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.nodes import Node
+from reprieve_policy.kube.pod_groups import PodGroup
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod, Snapshot
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
@@ -37,11 +40,6 @@ _POLICY_CHECK_SECONDS = 1.0
 """Between two checks whether a policy has changed; each call of a scheduler checks too."""
 _BATCH_SIZE = 100
 """Pods that are classified again before other tasks of the event loop run: some 10 ms."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WatchedPodGroup(pod_group.PodGroup):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
 class WatchedFacts(Protocol):
@@ -95,7 +93,7 @@ class ClusterInformers:
         groups = Reflector(
             api,
             object_path("podgroups"),
-            _WatchedPodGroup,
+            PodGroup,
             self._keep_group,
             on_delete=lambda key: self._pod_cache.put_group(key, None),
             absent_retry_seconds=_ABSENT_RETRY_SECONDS,
@@ -192,7 +190,7 @@ class ClusterInformers:
         key, uid = (job.metadata.namespace or "", job.metadata.name or ""), job.metadata.uid or ""
         if self._jobs.get(key, uid) != uid:
             self._forget_job(key)
-        bound = job.walltime
+        bound = walltime.read(job)
         if bound is not None:
             self._jobs[key] = uid
         self._pod_cache.put_job(uid, self._walltimes.observe(uid, bound))
@@ -203,6 +201,6 @@ class ClusterInformers:
             self._walltimes.forget(uid)
             self._pod_cache.put_job(uid, None)
 
-    def _keep_group(self, group: _WatchedPodGroup) -> None:
+    def _keep_group(self, group: PodGroup) -> None:
         key = (group.metadata.namespace or "", group.metadata.name or "")
         self._pod_cache.put_group(key, pod_group.read(group))

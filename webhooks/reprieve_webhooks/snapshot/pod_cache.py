@@ -17,8 +17,8 @@ import msgspec
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_policy.preemption.selection.snapshot import (
     GangInfo,
     GangKey,

@@ -6,7 +6,7 @@ from typing import TypeVar
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.objects import controller_of, pod_group_name_of
-from reprieve_policy.preemption.selection.api_objects import Pod
+from reprieve_policy.kube.pods import Pod
 from reprieve_runtime.client.reflector import Key
 
 V = TypeVar("V")

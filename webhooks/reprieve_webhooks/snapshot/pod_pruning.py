@@ -10,19 +10,20 @@ from dataclasses import replace
 import msgspec
 
 from reprieve_policy import keys
-from reprieve_policy.kube import pod_requests, quantity
+from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.objects import ResourceRequirements, annotations_of, labels_of
-from reprieve_policy.preemption import cost
-from reprieve_policy.preemption.selection import node_fit
-from reprieve_policy.preemption.selection.api_objects import (
-    Choice,
+from reprieve_policy.kube.pods import (
     HostPort,
     Pod,
     PodSpec,
     SchedulingAffinity,
     SchedulingContainer,
     SchedulingNodeAffinity,
+    SchedulingNodeSelector,
 )
+from reprieve_policy.kube.values import quantity
+from reprieve_policy.preemption import cost
+from reprieve_policy.preemption.selection import node_fit
 
 MAX_ENCODED_BYTES = 16 * 1024
 """Bytes of a pod as it is kept; a usual one has less than one thousand. A pod that is larger is
@@ -39,10 +40,10 @@ _POLICY_KEYS = frozenset(
     if name.isupper() and isinstance(text, str) and "/" in text
 )
 """The labels and annotations that a policy reads."""
-_MARK_KEYS = frozenset({keys.EVICTION, keys.EVICTION_REQUEST, keys.KOORDINATOR_SOFT_EVICTION})
+_MARK_KEYS = frozenset({keys.EVICTION, keys.KOORDINATOR_SOFT_EVICTION})
 """They show that a pod is leaving already, which must be known of every pod."""
 _MATCHES_NO_NODE = SchedulingNodeAffinity(
-    requiredDuringSchedulingIgnoredDuringExecution=Choice(nodeSelectorTerms=[])
+    requiredDuringSchedulingIgnoredDuringExecution=SchedulingNodeSelector(nodeSelectorTerms=[])
 )
 _ENCODE = msgspec.msgpack.Encoder().encode
 
@@ -125,7 +126,6 @@ def _fits_no_node(spec: PodSpec) -> PodSpec:
         topologySpreadConstraints=None,
         resourceClaims=None,
         schedulingGates=list(spec.schedulingGates or ())[:1],
-        evictionResponders=None,
     )
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from . import select_victims, victim_units
 from .eligibility import Eligibility
-from .node_capacity import CombinedDemand
 from .node_dry_run import NO_VICTIMS, NodeDryRun, VictimRanking, is_feasible, ranking_for
+from .node_fit import CombinedDemand
 from .node_status import DryRunStatus
 from .select_victims import AlreadySelected, Selection
 from .snapshot import GangKey, PodDemand, ScheduledPod

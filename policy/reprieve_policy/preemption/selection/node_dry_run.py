@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from . import node_fit, select_victims, victim_units
 from .eligibility import Eligibility
-from .node_capacity import CombinedDemand
+from .node_fit import CombinedDemand
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
 from .select_victims import Selection
 from .snapshot import PodDemand, ScheduledPod

@@ -6,18 +6,17 @@ important first. Linear in the node's pods.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from . import node_fit, victim_units
 from .eligibility import Eligibility
-from .node_capacity import CombinedDemand, RemainingCapacity
+from .node_fit import CombinedDemand, RemainingCapacity
 from .node_status import DryRunStatus
-from .pdb_usage import PdbUsage
 from .reasons import RefusalReason
 from .release import ReleaseCertainty
-from .snapshot import GangKey, NodeInfo, ScheduledPod, Snapshot
+from .snapshot import DisruptionBudget, GangKey, NodeInfo, ScheduledPod, Snapshot
 from .victim_units import SortKey, VictimUnit
 
 
@@ -110,7 +109,7 @@ def select_proposed(
         victim_units.units_of(proposed, eligibility),
         key=lambda unit: victim_units.scheduler_order(unit, now),
     )
-    usage = PdbUsage(eligibility.snapshot)
+    usage = _PdbUsage(eligibility.snapshot)
     return Selection(tuple(found), sum(usage.count_violations(unit.members) for unit in found))
 
 
@@ -198,10 +197,47 @@ def _pdb_violations(ranked: list[tuple[SortKey, VictimUnit]], snapshot: Snapshot
     """Return, by the unit's id, how many of its pods violate a budget."""
     if not snapshot.budgets:
         return {}
-    usage = PdbUsage(snapshot)
+    usage = _PdbUsage(snapshot)
     return {
         id(unit): count for _, unit in ranked if (count := usage.count_violations(unit.members))
     }
+
+
+class _PdbUsage:
+    """What is left of the budgets during the dry run of one node.
+
+    A budget is a preference, not a veto: pods that violate none are taken first. Mirrors
+    `filterPodsWithPDBViolation` of kube-scheduler and of the shipped plugin: budgets are spent in
+    the order of the pods, the most important first.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._budgets = snapshot.budgets
+        self._left: dict[int, int] = {}
+
+    def count_violations(self, pods: Iterable[ScheduledPod]) -> int:
+        """Count the pods whose eviction a budget does not allow, and spend the budgets."""
+        return sum(self._breaks_one(pod) for pod in pods)
+
+    def _breaks_one(self, pod: ScheduledPod) -> bool:
+        is_broken = False
+        for budget in self._budgets.get(pod.namespace, ()):
+            if not _covers(budget, pod):
+                continue
+            left = self._left.get(id(budget), budget.disruptions_allowed) - 1
+            self._left[id(budget)] = left
+            is_broken = is_broken or left < 0
+        return is_broken
+
+
+def _covers(budget: DisruptionBudget, pod: ScheduledPod) -> bool:
+    """True if evicting the pod uses the budget."""
+    return (
+        bool(pod.labels)
+        and bool(budget.requirements)
+        and pod.name not in budget.disrupted_pods
+        and all(node_fit.satisfies(requirement, pod.labels) for requirement in budget.requirements)
+    )
 
 
 def _needed_by_gangs(

@@ -20,13 +20,16 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import disruption, membership, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube import pod_requests, quota, timestamp
+from reprieve_policy.kube import conditions, pod_requests, quota
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.cost import WorkProgress
 
 from . import node_fit, release
-from .api_objects import Node, Pod, PodDisruptionBudget
 from .snapshot import (
     DisruptionBudget,
     GangInfo,
@@ -258,7 +261,7 @@ def _with_policy(
     """Return the pod with Reprieve's own policy; without it, it is as upstream knows it."""
     view, settings = pod.view, facts.settings
     plan = checkpoint_plan.read_leniently(view.annotations, settings)
-    own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
+    own = walltime.read(pod)
     bound = walltime.tightest((own, job), now)
     stake = cost.cost_inputs_of(view, plan, settings, facts.namespace.workload_type)
     own_class = known.effective_class(view, facts)
@@ -295,15 +298,11 @@ def _victim_toleration(pod: Pod, facts: Facts) -> VictimToleration:
         if named is None
         else toleration.parse(annotations_of(named.metadata), named.value or 0)
     )
-    conditions = pod.status.conditions or ()
-    scheduled = (
-        found for found in conditions if (found.type, found.status) == ("PodScheduled", "True")
-    )
-    since = next((found.lastTransitionTime for found in scheduled), None)
+    scheduled = conditions.find_true(pod.status.conditions, "PodScheduled")
     return VictimToleration(
         has_priority_class=bool(pod.spec.priorityClassName),
         policy=policy if isinstance(policy, PreemptionToleration) else None,
-        scheduled_at=timestamp.parse(since),
+        scheduled_at=timestamp.parse(None if scheduled is None else scheduled.lastTransitionTime),
     )
 
 

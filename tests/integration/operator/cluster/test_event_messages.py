@@ -1,5 +1,6 @@
 """The operator's parts without I/O: endpoints, delivery states, pod states, Event notes."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -20,7 +21,7 @@ from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import ClassSet
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.lifecycle import eviction, mark
+from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import (
     Checkpoint,
     CheckpointOutcome,
@@ -349,14 +350,18 @@ def test_an_eviction_begins_if_a_mark_requests_it(
     assert (begun is not None and begun.must_evict) is (label == "evict")
 
 
-def test_a_native_eviction_stays_an_eviction_unless_another_mark_requests_more() -> None:
-    asked = {keys.EVICTION_REQUEST: mark.render_request("uid", ["acme.io/drainer"])}
-    for label, want in (("marked", True), ("evict", True), ("requested", False)):
-        begun = pod_state.initial_state(
-            pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": asked}), NOW
-        )
-        assert begun is not None
-        assert (begun.request_uid, begun.must_evict) == ("uid", want)
+@pytest.mark.parametrize("label", ["marked", "hinted", "terminating"])
+def test_the_label_of_an_eviction_by_an_eviction_request_is_stale(label: str) -> None:
+    """Written before the responder to EvictionRequests was removed; the resync removes it."""
+    state = {**json.loads(eviction.render(an_eviction(deadline=NOW))), "source": "eviction-request"}
+    annotations = {
+        keys.EVICTION: json.dumps({**state, "request": "uid", "mustEvict": True}),
+        "reprieve.dev/eviction-request": '{"uid":"uid","requesters":"acme.io/drainer"}',
+    }
+    victim = pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": annotations})
+    assert not pod_state.is_victim(victim.metadata)
+    assert pod_state.initial_state(victim, NOW) is None
+    assert pod_state.has_stale_label(victim.metadata)
 
 
 def test_the_checkpoint_of_a_cancelled_eviction_is_kept_in_the_next() -> None:
@@ -369,29 +374,6 @@ def test_the_checkpoint_of_a_cancelled_eviction_is_kept_in_the_next() -> None:
     begun = pod_state.initial_state(marked, NOW)
     assert begun is not None
     assert (begun.phase, begun.outcome, begun.checkpoint) == (Phase.REQUESTED, None, saved)
-
-
-ASKED_BEFORE = {
-    "by a scheduler": ({keys.KOORDINATOR_SOFT_EVICTION: "true"}, "first"),
-    "by another native one": ({keys.EVICTION_REQUEST: mark.render_request("second", [])}, "second"),
-}
-
-
-@pytest.mark.parametrize(("annotations", "want"), ASKED_BEFORE.values(), ids=ASKED_BEFORE)
-def test_the_uid_of_a_native_eviction_is_kept_in_the_next_eviction(
-    annotations: dict[str, str], want: str
-) -> None:
-    """Without this, the uid would be lost after a mark that is refused in between."""
-    before = an_eviction(
-        phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, request_uid="first"
-    )
-    state = {keys.EVICTION: eviction.render(before)}
-    marked = pod(
-        metadata={"labels": {keys.SOFT_EVICTION: "marked"}, "annotations": {**state, **annotations}}
-    )
-    begun = pod_state.initial_state(marked, NOW)
-    assert begun is not None
-    assert begun.request_uid == want
 
 
 ENDED = {

@@ -15,7 +15,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import gate_controller
 from reprieve_operator.gangs.gate_controller import GateController
@@ -293,9 +293,10 @@ async def test_a_pod_that_changed_is_released_in_its_new_version(tmp_path: Path)
 
 
 async def test_a_replica_that_does_not_lead_releases_no_pods_and_keeps_running(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     caplog.set_level("DEBUG")
+    monkeypatch.setattr(gate_controller, "RETRY_SECONDS", 0.1)
     async with running_controller(tmp_path) as running:
         running.leadership.is_leading = False
         running.stub.collections[TEAM] |= {

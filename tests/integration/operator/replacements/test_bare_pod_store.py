@@ -13,7 +13,7 @@ import pytest
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import REASONS, EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements import bare_pod_store
@@ -21,7 +21,7 @@ from reprieve_operator.replacements.bare_pod_store import BarePodStore
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Checkpoint, CheckpointOutcome, Eviction, Phase
 from reprieve_runtime.client.api import ApiError

@@ -16,17 +16,19 @@ from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
-from reprieve_operator.victims.deletion_wait import DeletionWait
-from reprieve_operator.victims.eviction_retry import EvictionRetry
-from reprieve_operator.victims.handover import ReplacementHandover
 from reprieve_operator.victims.reporter import Reporter
-from reprieve_operator.victims.termination import Termination
+from reprieve_operator.victims.termination.deletion_wait import DeletionWait
+from reprieve_operator.victims.termination.eviction_retry import EvictionRetry
+from reprieve_operator.victims.termination.handover import ReplacementHandover
+from reprieve_operator.victims.termination.job_suspension import JobSuspension
+from reprieve_operator.victims.termination.state_writer import TerminationStateWriter
+from reprieve_operator.victims.termination.termination import Termination
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import ledger
@@ -171,7 +173,7 @@ class World:
     def departure(self) -> Termination:
         clock = Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds)
         writes, recorder = cast("Writes", self), cast("EventRecorder", self)
-        policy = cast("PolicySource", self)
+        policy, reporter = cast("PolicySource", self), cast("Reporter", self)
         handover = ReplacementHandover(
             cast("LedgerWriter", self), cast("BarePodController", self), policy, recorder, clock
         )
@@ -180,17 +182,22 @@ class World:
         )
         return Termination(
             writes=writes,
-            policy=policy,
-            jobs=cast("OwnerJobs", None),
+            state_writer=TerminationStateWriter(
+                writes,
+                policy,
+                clock,
+                on_pod_update=lambda _: None,
+                on_state_written=lambda *_: None,
+            ),
+            job_suspension=JobSuspension(
+                cast("OwnerJobs", None), policy, recorder, reporter, clock
+            ),
             handover=handover,
             deletion_wait=deletion_wait,
             eviction_retry=EvictionRetry(writes, policy, recorder, clock),
-            reporter=cast("Reporter", self),
-            recorder=recorder,
-            clock=clock,
+            reporter=reporter,
             resync_seconds=30.0,
             on_pod_update=lambda _: None,
-            on_state_written=lambda *_: None,
         )
 
     async def record(self, pod: VictimPod, state: Eviction, now: datetime) -> None:  # noqa: ARG002 - the ledger's interface

@@ -10,9 +10,8 @@ import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallPriority
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_policy import keys

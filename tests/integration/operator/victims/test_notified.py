@@ -118,7 +118,8 @@ class Cluster:
 
     async def read_pod(self, *_: object) -> VictimPod | None:
         assert self.registry is not None
-        return self.registry.pod("uid")
+        reconciler = self.registry._reconcilers.get("uid")
+        return None if reconciler is None else reconciler.tracker.pod
 
     async def write_state(
         self, pod: VictimPod, state: Eviction, *_: object, **__: bool

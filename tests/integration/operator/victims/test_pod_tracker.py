@@ -11,8 +11,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.victims.pod_tracker import PodTracker
-from reprieve_operator.victims.victim_ref import VictimRef
+from reprieve_operator.victims.pod_tracker import PodTracker, VictimRef
 from reprieve_runtime.client.api import ApiError
 
 RESYNC_SECONDS = 30.0

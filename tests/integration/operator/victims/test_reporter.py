@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
-from reprieve_operator.cluster.namespace_policies import NamespacePolicies
 from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policies import NamespacePolicies
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy

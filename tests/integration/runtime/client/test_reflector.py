@@ -127,8 +127,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
 async def test_after_an_error_the_watch_resumes_from_its_last_version(
-    tmp_path: Path, refusal: tuple[int, str]
+    tmp_path: Path, refusal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watch_backoff, "_FIRST_SECONDS", 0.01)
     async with kept(tmp_path, thing("a", 1)) as made:
         made.stub.send("ADDED", thing("b", 2, "5"))
         await until(lambda: made.sizes == {"a": 1, "b": 2})

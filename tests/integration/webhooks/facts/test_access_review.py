@@ -12,12 +12,13 @@ from reprieve_policy import keys
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
+from reprieve_runtime import single_flight
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.stub_api import ACCESS_REVIEWS, StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind, UserInfo
 from reprieve_webhooks.facts import access_review, quotas
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
-from reprieve_webhooks.lookups import single_flight
+from reprieve_webhooks.lookups import limits
 
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
 NAMESPACES = "/api/v1/namespaces"
@@ -201,9 +202,9 @@ async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_grants_nothing
         seconds = asyncio.get_running_loop().time() - started
 
         calls = fixture.stub.calls[ACCESS_REVIEWS]
-        assert calls <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
+        assert calls <= limits.BURST_CALLS + seconds * limits.CALLS_PER_SECOND + 1
         kept: Any = fixture.facts._access_reviewer._single_flight
-        assert len(kept._calls) <= single_flight._MAX_ENTRIES
+        assert len(kept._calls) <= single_flight._MAX_RESULTS
 
 
 async def test_a_user_of_any_size_is_refused_without_a_call(tmp_path: Path):

@@ -16,9 +16,9 @@ from reprieve_testing import builders
 from reprieve_testing.builders import a_pod, a_pod_group, a_workload
 from reprieve_testing.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
-from reprieve_webhooks.facts import cluster_facts
+from reprieve_webhooks.facts import priority_classes
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
-from reprieve_webhooks.lookups import single_flight
+from reprieve_webhooks.lookups import limits
 from reprieve_webhooks.metrics import WebhookMetrics
 
 NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -187,7 +187,7 @@ async def test_a_flood_of_new_names_is_not_passed_on_to_the_api_server(tmp_path:
             if path.startswith(f"{NAMESPACES}/new-")
         )
 
-        assert asked <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
+        assert asked <= limits.BURST_CALLS + seconds * limits.CALLS_PER_SECOND + 1
         refused = [answer for answer in answers if isinstance(answer, ApiError)]
         assert len(answers) - len(refused) <= asked
         assert {refusal.reason for refusal in refused} >= {"TooManyLookups"}
@@ -243,12 +243,12 @@ async def test_an_object_with_many_unknown_priority_classes_is_decided_after_a_f
         asked = sum(
             count for path, count in ready.stub.calls.items() if path.startswith(f"{CLASSES}/new-")
         )
-        assert asked <= cluster_facts._MAX_PRIORITY_CLASS_READS
+        assert asked <= priority_classes._MAX_PRIORITY_CLASS_READS
 
 
 async def test_a_flood_of_unknown_priority_classes_leaves_no_object_undecided(tmp_path: Path):
     async with cluster(tmp_path) as ready:
-        for number in range(3 * single_flight.BURST_CALLS):
+        for number in range(3 * limits.BURST_CALLS):
             assert not (
                 await ready.facts_for(a_pod().defended_as(f"new-{number}").build())
             ).priority_classes
@@ -282,7 +282,7 @@ async def test_a_watch_takes_precedence_over_a_read(tmp_path: Path):
         assert not (await ready.facts_of("late")).namespace.is_sensitive
         ready.stub.send("ADDED", a_namespace("late", workload_type="sensitive"))
 
-        await ready.until(lambda: ("", "late") in ready.facts._namespaces.items)
+        await ready.until(lambda: ("", "late") in ready.facts._namespaces.reflector.items)
         assert (await ready.facts_of("late")).namespace.is_sensitive
 
 

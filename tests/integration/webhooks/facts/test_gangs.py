@@ -22,7 +22,7 @@ from reprieve_testing.builders import PodBuilder, a_pod
 from reprieve_testing.stub_api import StubApi, stub_api
 from reprieve_webhooks.facts import gang_records
 from reprieve_webhooks.facts.gang_records import GangRecords
-from reprieve_webhooks.lookups import single_flight
+from reprieve_webhooks.lookups import limits
 
 PODS = "/api/v1/namespaces/team/pods"
 FACTS = Facts()
@@ -230,8 +230,8 @@ async def test_a_flood_of_new_gangs_is_not_passed_on_to_the_api_server(tmp_path:
     async with replica(tmp_path) as one:
         flood = (one.is_admitted(member("a", f"gang-{number}")) for number in range(3000))
         assert all(await asyncio.gather(*flood))
-        assert one.calls == single_flight.BURST_CALLS
-        assert len(one.gangs) == single_flight.BURST_CALLS
+        assert one.calls == limits.BURST_CALLS
+        assert len(one.gangs) == limits.BURST_CALLS
 
 
 async def test_the_number_of_records_is_bounded_and_the_longest_unused_is_dropped(tmp_path: Path):

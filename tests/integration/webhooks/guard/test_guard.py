@@ -23,7 +23,7 @@ from reprieve_testing.guard_fixture import (
     guard_fixture,
 )
 from reprieve_testing.reviews import a_review
-from reprieve_webhooks.lookups.single_flight import BURST_CALLS
+from reprieve_webhooks.lookups.limits import BURST_CALLS
 
 
 @pytest_asyncio.fixture

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from reprieve_cli.cluster.suspended_jobs import SuspendedJob
 from reprieve_cli.commands.cleanup import build_job_patch, build_owner_patch, build_pod_patch
 from reprieve_policy import keys
+from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.suspension import SuspensionRecord
@@ -22,7 +22,6 @@ GUARDED = {
 }
 STATE = {
     keys.EVICTION: "{}",
-    keys.EVICTION_REQUEST: "{}",
     keys.CHECKPOINT_REQUEST: "{}",
     keys.CHECKPOINT_ANSWER: "{}",
 }
@@ -165,7 +164,7 @@ def a_job(
     hold: str = HOLD,
     is_suspended: bool = True,
     since: str = "2026-11-21T12:00:01Z",
-) -> SuspendedJob:
+) -> Job:
     named = {
         "name": "n",
         "namespace": "team",
@@ -184,4 +183,4 @@ def a_job(
         "spec": {"suspend": is_suspended},
         "status": {"conditions": [condition]},
     }
-    return msgspec.convert(document, SuspendedJob)
+    return msgspec.convert(document, Job)

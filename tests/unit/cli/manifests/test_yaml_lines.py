@@ -106,7 +106,13 @@ def test_an_unreadable_text_has_a_reason_and_a_line(sentence: str) -> None:
     assert (error.value.reason, error.value.line) == (reason, line)
 
 
-def test_aliases_that_would_fill_all_memory_are_refused() -> None:
+@pytest.mark.parametrize(
+    "limit", [10_000, pytest.param(yaml_lines.MAX_VALUES, marks=pytest.mark.slow)]
+)
+def test_aliases_that_would_fill_all_memory_are_refused(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yaml_lines, "MAX_VALUES", limit)
     with pytest.raises(Unreadable, match="its aliases would fill all memory"):
         yaml_lines.read(BOMB)
 

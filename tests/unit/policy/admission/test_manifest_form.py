@@ -19,6 +19,10 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"kind": "Pod", "metadata": {"labels": {"a": "4", "b": None}}},
         [],
     ),
+    "other fields of the metadata are for the decoder": (
+        {"kind": "Pod", "metadata": {"name": "a", "generation": "1"}},
+        [],
+    ),
     "annotation for annotations": (
         {"kind": "Pod", "metadata": {"annotation": {"a": "b"}}},
         ["metadata.annotation: " + DROPPED.format("annotations")],

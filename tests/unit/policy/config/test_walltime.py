@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from reprieve_policy.config import walltime
-from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_policy.config.walltime import Walltime
+from reprieve_policy.kube.jobs import Job, JobSpec, JobStatus
 from reprieve_testing.builders import NOW, after
 
 READ = {
@@ -19,13 +20,14 @@ READ = {
 def test_a_walltime_is_known_if(
     started_at: str | None, seconds: int | None, want: Walltime | None
 ) -> None:
-    assert walltime.read(started_at, seconds) == want
+    job = Job(spec=JobSpec(activeDeadlineSeconds=seconds), status=JobStatus(startTime=started_at))
+    assert walltime.read(job) == want
 
 
 def test_the_walltime_of_a_job_bounds_all_its_pods() -> None:
     job = {"spec": {"activeDeadlineSeconds": 3600}, "status": {"startTime": "2026-11-21T11:00:00Z"}}
-    assert msgspec.convert(job, Job).walltime == Walltime(after(-3600), 3600)
-    assert Job().walltime is None
+    assert walltime.read(msgspec.convert(job, Job)) == Walltime(after(-3600), 3600)
+    assert walltime.read(Job()) is None
 
 
 def test_the_walltime_that_ends_first_counts() -> None:

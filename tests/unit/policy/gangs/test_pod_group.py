@@ -8,7 +8,8 @@ import pytest
 
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
+from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.pod_groups import PodGroup
 
 SAYS = {
     "nothing": ({}, PodGroupInfo()),

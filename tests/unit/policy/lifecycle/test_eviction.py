@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
-from reprieve_policy.kube import text as texts
+from reprieve_policy.kube.values import text as texts
 from reprieve_policy.lifecycle import eviction, machine, mark
 from reprieve_policy.lifecycle.eviction import (
     MAX_ANNOTATION,
@@ -216,6 +216,12 @@ GARBAGE = {
 @pytest.mark.parametrize("text", GARBAGE.values(), ids=GARBAGE)
 def test_an_invalid_state_is_none(text: str) -> None:
     assert eviction.parse(text) is None
+
+
+def test_a_state_from_an_eviction_request_is_none_and_the_uid_of_one_is_ignored() -> None:
+    """Both were written before the responder to EvictionRequests was removed."""
+    assert eviction.parse(changed(source="eviction-request", request="uid")) is None
+    assert eviction.parse(changed(request="uid")) == FULL
 
 
 @pytest.mark.parametrize("phase", WITH_DEADLINE)

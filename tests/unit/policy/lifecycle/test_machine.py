@@ -678,34 +678,9 @@ def test_an_eviction_of_a_protected_pod_waits_and_changes_nothing() -> None:
     )
 
 
-def test_only_an_eviction_request_requires_an_eviction() -> None:
-    """A user who may only write an EvictionRequest must not delete a pod that a budget holds."""
-    assert [
-        source for source in Source if machine.begin_eviction(Mark(), source, "uid", NOW).must_evict
-    ] == [Source.EVICTION_REQUEST]
-
-
 def test_a_gang_member_of_an_evicted_pod_is_evicted() -> None:
     origin = replace(an_eviction().build(), must_evict=True)
     assert machine.begin_as_gang_member(origin, "second", after(7)).must_evict
-
-
-def test_a_gang_member_keeps_the_uid_of_its_own_native_eviction_only() -> None:
-    """Without the first, two members could be cancelled in turn for ever.
-
-    With the second's uid, a member that is asked for as well would be cancelled for good.
-    """
-    origin, own = (
-        machine.begin_eviction(Mark(request_uid=uid), Source.EVICTION_REQUEST, uid, NOW)
-        for uid in ("first", "second")
-    )
-    assert [
-        machine.begin_as_gang_member(origin, "second", after(7), before).request_uid
-        for before in (own, None)
-    ] == [
-        "second",
-        "",
-    ]
 
 
 def test_lowering_the_ceiling_takes_no_time_from_a_notified_victim() -> None:

@@ -34,6 +34,7 @@ class Life:
     """All observations of one victim, and their clock."""
 
     source: Source
+    must_evict: bool
     plan: CheckpointPlan
     settings: PolicySettings
     steps: tuple[tuple[timedelta, ObservedVictim], ...]
@@ -53,8 +54,7 @@ class Turn(NamedTuple):
 
 
 def turns_of(victim: Life) -> Iterator[Turn]:
-    must_evict = victim.source is Source.EVICTION_REQUEST
-    eviction, now = replace(REQUESTED, source=victim.source, must_evict=must_evict), NOW
+    eviction, now = replace(REQUESTED, source=victim.source, must_evict=victim.must_evict), NOW
     for elapsed, seen in victim.steps:
         now += elapsed
         decision = victim.decide(eviction, seen, now)
@@ -104,8 +104,11 @@ def seen_by(chance: Random) -> ObservedVictim:
 def a_life(chance: Random) -> Life:
     """Return one of ten turns, with a clock that now and then jumps an hour, forward or back."""
     clock = [*range(0, 900, 50), HOUR.total_seconds(), -HOUR.total_seconds()]
+    source = chance.choice(list(Source))
     return Life(
-        source=chance.choice(list(Source)),
+        source=source,
+        # The mark of a scheduler asks for a deletion.
+        must_evict=not source.is_preemption and chance.random() < 0.5,
         plan=CheckpointPlan(
             strategy=chance.choice([Strategy.AUTO, Strategy.AUTO, Strategy.AUTO, Strategy.NONE]),
             hint=AnnotationHint(),

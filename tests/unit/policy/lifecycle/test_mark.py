@@ -96,30 +96,6 @@ READ = {
         Mark(reason="two lines"),
     ),
     "a lone surrogate cannot be kept": (annotated(r'{"reason":"a\ud800b"}'), Mark(reason="a b")),
-    "a native Eviction's": (
-        a_pod().annotated(keys.EVICTION_REQUEST, mark.render_request("uid", ["a.io/x", "b.io/y"])),
-        Mark(initiator="a.io/x, b.io/y", reason="eviction requested", request_uid="uid"),
-    ),
-    "a native Eviction's takes precedence": (
-        annotated("{}").marked().annotated(keys.EVICTION_REQUEST, mark.render_request("uid", [])),
-        Mark(reason="eviction requested", request_uid="uid"),
-    ),
-    **{
-        f"of a native Eviction, {text[:20]!r} is no mark": (
-            a_pod().annotated(keys.EVICTION_REQUEST, text),
-            None,
-        )
-        for text in (
-            "",
-            "{",
-            "[]",
-            "{}",
-            '{"uid":7}',
-            '{"uid":""}',
-            "[" * 16000,
-            f'{{"uid":"{"u" * 17000}"}}',
-        )
-    },
     "a long text is cut at 256 bytes": (
         annotated(json.dumps({"reason": "再" * 200})),
         Mark(reason="再" * 85),

@@ -4,7 +4,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from reprieve_policy.kube.objects import ObjectMeta, OwnerReference
+from reprieve_policy.kube.conditions import Condition
+from reprieve_policy.kube.jobs import Job, JobSpec, JobStatus
+from reprieve_policy.kube.objects import OwnerReference, VersionedMeta
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.suspension import (
@@ -15,29 +18,29 @@ from reprieve_policy.lifecycle.suspension import (
 from reprieve_testing.builders import after, an_eviction
 
 
-def owned_by(kind: str) -> ObjectMeta:
-    return ObjectMeta(
+def owned_by(kind: str) -> VersionedMeta:
+    return VersionedMeta(
         ownerReferences=[OwnerReference(kind=kind, name="o", uid="u", controller=True)]
     )
 
 
 JOBS = {
-    "one without an owner": (ObjectMeta(), None, True),
+    "one without an owner": (VersionedMeta(), None, True),
     "one whose author names the usual controller": (
-        ObjectMeta(),
+        VersionedMeta(),
         "kubernetes.io/job-controller",
         True,
     ),
     "one of a CronJob's": (owned_by("CronJob"), None, True),
-    "one that another controller manages": (ObjectMeta(), "kueue.x-k8s.io/multikueue", False),
+    "one that another controller manages": (VersionedMeta(), "kueue.x-k8s.io/multikueue", False),
     "one in a queue of Kueue's": (
-        ObjectMeta(labels={"kueue.x-k8s.io/queue-name": "team"}),
+        VersionedMeta(labels={"kueue.x-k8s.io/queue-name": "team"}),
         None,
         False,
     ),
     "one of a JobSet's, which would resume it": (owned_by("JobSet"), None, False),
     "one that is being deleted": (
-        ObjectMeta(deletionTimestamp="2026-11-21T12:00:00Z"),
+        VersionedMeta(deletionTimestamp="2026-11-21T12:00:00Z"),
         None,
         False,
     ),
@@ -45,12 +48,13 @@ JOBS = {
 
 
 @pytest.mark.parametrize(("metadata", "managed_by", "want"), JOBS.values(), ids=JOBS)
-def test_may_be_suspended(metadata: ObjectMeta, managed_by: str | None, *, want: bool) -> None:
-    assert suspension.may_suspend(metadata, managed_by, selects_by_hand=False) is want
+def test_may_be_suspended(metadata: VersionedMeta, managed_by: str | None, *, want: bool) -> None:
+    job = Job(metadata=metadata, spec=JobSpec(managedBy=managed_by))
+    assert suspension.may_suspend(job) is want
 
 
 def test_a_job_with_a_manual_selector_may_not_be_suspended() -> None:
-    assert not suspension.may_suspend(ObjectMeta(), None, selects_by_hand=True)
+    assert not suspension.may_suspend(Job(spec=JobSpec(manualSelector=True)))
 
 
 def ended(outcome: CheckpointOutcome) -> Eviction:
@@ -147,15 +151,21 @@ FATES = {
 
 @pytest.mark.parametrize("case", FATES.values(), ids=FATES)
 def test_what_happens_to_a_suspended_job(case: Case) -> None:
-    since = None if case.transition is None else after(case.transition)
-    fate = suspension.decide(
-        case.hold,
-        since=since,
-        generation=case.generation,
-        is_suspended=case.is_suspended,
-        now=after(case.seconds),
+    text = "" if case.hold is None else suspension.render(case.hold)
+    metadata = VersionedMeta(
+        generation=case.generation, annotations={"reprieve.dev/suspended": text}
     )
-    assert fate is case.want
+    transitions = () if case.transition is None else (after(case.transition),)
+    conditions = [
+        Condition(type="Suspended", status="True", lastTransitionTime=timestamp.render(moment))
+        for moment in transitions
+    ]
+    job = Job(
+        metadata=metadata,
+        spec=JobSpec(suspend=case.is_suspended),
+        status=JobStatus(conditions=conditions),
+    )
+    assert suspension.decide(job, after(case.seconds)) is case.want
 
 
 def test_a_rendered_record_is_read_back() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption import eviction_pdb
-from reprieve_policy.preemption.selection.api_objects import Pod, PodDisruptionBudget
 
 WEB = {"matchLabels": {"app": "web"}}
 READY = [{"type": "Ready", "status": "True"}]

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from reprieve_policy.kube.conditions import Condition
 from reprieve_policy.kube.objects import ObjectMeta, SchedulingGroup
+from reprieve_policy.kube.pods import Pod, PodSpec, PodStatus
 from reprieve_policy.preemption import nominated_pods
 from reprieve_policy.preemption.nominated_pods import FreedCapacity, NominatedPod
-from reprieve_policy.preemption.selection.api_objects import Pod, PodCondition, PodSpec, PodStatus
 
 HERE = FreedCapacity(node="here", priority=100)
 
@@ -26,7 +27,7 @@ def a_nominee(
 def a_pod_with_condition(uid: str, priority: int, **condition: str) -> NominatedPod:
     pod = a_nominee(uid, priority).pod
     return NominatedPod(
-        pod=replace(pod, status=replace(pod.status, conditions=[PodCondition(**condition)]))
+        pod=replace(pod, status=replace(pod.status, conditions=[Condition(**condition)]))
     )
 
 

@@ -2,8 +2,8 @@
 
 from reprieve_policy.config.settings import ASYNCHRONOUS, AUTO, SYNCHRONOUS
 from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.nominated_pods import NominatedPod
-from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_webhooks.guard.refusal_history import RefusalHistory
 from reprieve_webhooks.guard.scheduler_mode import SchedulerMode, SchedulerModes
 

@@ -16,9 +16,10 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.nodes import Node
+from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Node, Pod
 from reprieve_policy.preemption.selection.snapshot import DisruptionBudget, ScheduledPod, Snapshot
 from reprieve_testing.builders import NOW, a_priority_class, a_quota
 from reprieve_testing.snapshots import a_budget
@@ -138,9 +139,9 @@ def test_a_deleted_pod_leaves_nothing_behind(cluster: Cluster) -> None:
     assert cluster.snapshot().gangs == {}
     assert cluster.pod_cache._dependencies._dependents == cluster.pod_cache._pods == {}
     assert (
-        cluster.snapshot_cache._pending_by_gang._values
-        == cluster.snapshot_cache._nominated_by_node._values
-        == cluster.snapshot_cache._pods_by_node._values
+        cluster.snapshot_cache._gangs._pending._values
+        == cluster.snapshot_cache._nodes._nominated._values
+        == cluster.snapshot_cache._nodes._pods._values
         == {}
     )
 
@@ -571,7 +572,7 @@ def test_a_gang_that_has_left_is_known_on_no_node(cluster: Cluster) -> None:
     assert not cluster.snapshot_cache.has_seen("one", ["uid-b"])
     cluster.pod_cache.remove(("team", "a"))
     cluster.pod_cache.remove(("team", "b"))
-    assert cluster.snapshot_cache._gang_by_pod_uid == {}
+    assert cluster.snapshot_cache._gangs._gang_by_pod_uid == {}
 
 
 def test_nothing_is_kept_of_a_namespace_without_pods(cluster: Cluster) -> None:

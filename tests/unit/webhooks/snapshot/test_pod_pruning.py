@@ -8,11 +8,12 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube import pod_requests, quantity
+from reprieve_policy.kube import pod_requests
+from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.values import quantity
 from reprieve_policy.lifecycle.eviction import Phase, render
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, snapshot_builder
-from reprieve_policy.preemption.selection.api_objects import Pod
 from reprieve_policy.preemption.selection.snapshot import ScheduledPod
 from reprieve_testing.builders import NOW, after, an_eviction
 from reprieve_testing.snapshots import a_node_info, a_scheduled_pod, a_snapshot

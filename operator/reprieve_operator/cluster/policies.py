@@ -1,0 +1,87 @@
+"""The policies as the operator uses them: the admin's, in a ConfigMap, and those of Namespaces."""
+
+from collections.abc import Callable
+
+from reprieve_operator.metrics import OperatorMetrics
+from reprieve_policy.config import namespace
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_runtime.client.api import Api, PartialObjectMetadata
+from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.client.reflector import Reflector
+from reprieve_runtime.policy_config_map import ConfigMap, PolicyConfigMap
+
+from .event_recorder import EventRecorder, ObjectReference
+
+CONFIG_MAP = "reprieve-policy"
+
+
+class PolicySource:
+    """Watches the ConfigMap on every replica; only the leader reports on it.
+
+    A metric and an Event on the ConfigMap show whether it can be read.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        recorder: EventRecorder,
+        metrics: OperatorMetrics,
+        is_leading: Callable[[], bool],
+    ) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._is_leading = is_leading
+        self._map = PolicyConfigMap(api, namespace, CONFIG_MAP, on_change=lambda _: self.report())
+
+    @property
+    def reflector(self) -> Reflector[ConfigMap, None]:
+        """The watch, which the caller runs."""
+        return self._map.reflector
+
+    @property
+    def current(self) -> PolicySettings:
+        """Return the policy in force; the defaults if there is no ConfigMap."""
+        return self._map.current
+
+    def report(self) -> None:
+        """Report whether the policy can be read: at each change, and at the start of a term."""
+        effective = self._map.effective
+        self._metrics.policy_is_good.set(effective.is_config_map_valid)
+        if not effective.is_config_map_valid and self._is_leading():
+            self.record_warning(
+                "PolicyUnreadable",
+                f"the last valid policy stays in force: {effective.error_message}",
+            )
+
+    def record_warning(self, reason: str, note: str) -> None:
+        """Report, by one Event on the ConfigMap, what of it has no effect."""
+        about = ObjectReference("ConfigMap", self._map.namespace, self._map.name, self._map.uid)
+        self._recorder.event(about, reason, note, once=True)
+
+
+class NamespacePolicies:
+    """Watches the metadata of Namespaces during one term.
+
+    Their policies also bound labels on pods that were admitted while no webhook ran.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self.reflector = Reflector(
+            api, object_path("namespaces"), PartialObjectMetadata, _read_policy
+        )
+
+    def get(self, name: str | None) -> NamespacePolicy:
+        """Return a Namespace's policy; the default for one that is not known."""
+        return self.reflector.items.get(("", name or ""), _DEFAULT_POLICY)
+
+
+_DEFAULT_POLICY = NamespacePolicy()
+
+
+def _read_policy(namespace_object: PartialObjectMetadata) -> NamespacePolicy:
+    return namespace.read_leniently(
+        labels_of(namespace_object.metadata), annotations_of(namespace_object.metadata)
+    )

@@ -1,0 +1,1 @@
+"""Gangs that are evicted as a unit: one eviction for all pods, joined by each pod's reconciler."""

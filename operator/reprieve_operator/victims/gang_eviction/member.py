@@ -1,0 +1,114 @@
+"""One victim as a member of its gang: what the gang's eviction means for it, and for the others."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_policy.gangs import disruption
+from reprieve_policy.lifecycle import machine
+from reprieve_policy.lifecycle.eviction import AWAITING_WORKLOAD, Eviction, Phase
+from reprieve_policy.lifecycle.machine import ObservedVictim
+from reprieve_policy.lifecycle.transitions import TERMINAL
+
+from .eviction import GangEviction
+from .registry import GangRegistry
+
+_NOTIFIED = (*AWAITING_WORKLOAD, Phase.SETTLED, Phase.SAVED)
+
+
+class GangMember:
+    """One victim's part in the eviction of its gang; does nothing for a pod evicted alone."""
+
+    def __init__(self, gangs: GangRegistry, uid: str, wake: Callable[[], None]) -> None:
+        self._gangs = gangs
+        self._uid = uid
+        self._wake = wake
+        self._gang_eviction: GangEviction | None = None
+        self._is_looked_up = False
+        self._is_event_due = False
+
+    def initial_state(self, now: datetime) -> Eviction | None:
+        """Return the first state of a pod that is evicted with its gang; `None` if it is not."""
+        return (
+            None
+            if self._gang_eviction is None
+            else machine.begin_as_gang_member(self._gang_eviction.origin, self._uid, now)
+        )
+
+    def join(self, gang_eviction: GangEviction) -> None:
+        """Make the pod a part of its gang's eviction."""
+        if self._gang_eviction is None:
+            self._gang_eviction, self._is_looked_up = gang_eviction, True
+            gang_eviction.add_member(self._uid, self._wake)
+
+    async def look_up_gang(self, pod: VictimPod, state: Eviction, *, begins: bool) -> Eviction:
+        """Find, once, the eviction of the pod's gang; return the pod's state as a part of it.
+
+        Raises `ApiError`.
+        """
+        is_needed = begins or (state.gang and state.phase is not Phase.TERMINATING)
+        if is_needed and not self._is_looked_up:
+            found = await self._gangs.find_eviction(pod, state)
+            self._is_looked_up = True
+            if found is not None:
+                self.join(found)
+        gang_eviction = self._gang_eviction
+        if gang_eviction is None:
+            return state
+        if gang_eviction.is_in_progress:
+            # The operator that started it may have been killed before it reached all pods.
+            self._gangs.start(gang_eviction)
+        elif begins and state.source.is_preemption:
+            await self._gangs.assess_protection(gang_eviction, state)
+        elif begins and state.must_evict and gang_eviction.protection is not None:
+            # A gang whose preemption was refused is evicted now for another reason: its other
+            # pods are evicted, too, and not preempted.
+            gang_eviction.origin = replace(gang_eviction.origin, must_evict=True)
+        self._is_event_due |= begins
+        return (
+            disruption.as_gang_member(state, gang_eviction.identity, gang_eviction.origin)
+            if begins
+            else state
+        )
+
+    def observe(self, seen: ObservedVictim, *, has_room: bool) -> ObservedVictim:
+        """Return what is seen of the pod, with what is known of the gang's other pods."""
+        gang_eviction = self._gang_eviction
+        if gang_eviction is None:
+            return seen
+        # A pod without room for a state cannot carry that it waits with the others.
+        protection = gang_eviction.protection if has_room else seen.protection
+        is_requested_again = seen.is_requested_again or gang_eviction.is_in_progress
+        gang_may_be_deleted = gang_eviction.is_in_progress and not gang_eviction.origin.must_evict
+        return replace(
+            seen,
+            protection=None if is_requested_again else protection,
+            is_marked=seen.is_marked and not gang_eviction.is_cancelled,
+            is_requested_again=is_requested_again,
+            must_evict=not (gang_may_be_deleted or seen.is_requested_by_deleter),
+            may_terminate=gang_eviction.may_terminate(self._uid) or not has_room,
+        )
+
+    def on_state_written(self, pod: VictimPod, state: Eviction) -> None:
+        """Pass a written state on to the gang's eviction."""
+        gang_eviction = self._gang_eviction
+        if gang_eviction is None:
+            return
+        gang_eviction.on_state_written(self._uid, state)
+        if state.phase in _NOTIFIED:
+            self._gangs.start(gang_eviction)
+            if self._is_event_due:
+                self._is_event_due = False
+                self._gangs.record_gang_event(gang_eviction, pod, state)
+        elif state.phase in TERMINAL:
+            self.leave()
+
+    def leave(self) -> None:
+        """Leave the gang's eviction: the pod's reconciler ends, or its eviction does."""
+        gang_eviction, self._gang_eviction = self._gang_eviction, None
+        self._is_looked_up = self._is_event_due = False
+        if gang_eviction is not None:
+            gang_eviction.remove_member(self._uid)
+            if gang_eviction.is_empty:
+                self._gangs.remove(gang_eviction)

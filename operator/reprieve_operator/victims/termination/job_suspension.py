@@ -1,0 +1,71 @@
+"""A victim whose Job decides how it ends: the Job is suspended once all of its pods must go."""
+
+import random
+from datetime import timedelta
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster import event_messages
+from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.policies import PolicySource
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_operator.victims.reporter import Reporter
+from reprieve_policy.kube.objects import controller_of
+from reprieve_policy.lifecycle import termination
+from reprieve_policy.lifecycle.eviction import Eviction
+from reprieve_policy.lifecycle.termination import EvictionMethod
+
+_JOB_POLL_SECONDS = 2.0
+"""Between two reads of the other pods of a Job."""
+
+
+class JobSuspension:
+    """Suspends the Job of one victim, or waits until its other pods are as far."""
+
+    def __init__(
+        self,
+        jobs: OwnerJobs,
+        policy: PolicySource,
+        recorder: EventRecorder,
+        reporter: Reporter,
+        clock: Clock,
+    ) -> None:
+        self._jobs = jobs
+        self._policy = policy
+        self._recorder = recorder
+        self._reporter = reporter
+        self._clock = clock
+        self._waits_for_job = False
+
+    async def decide_method(self, pod: VictimPod, state: Eviction) -> EvictionMethod:
+        """Return how the victim is evicted now; reads its Job only where that matters."""
+        settings = self._policy.current
+        job = await self._jobs.get(pod) if termination.depends_on_job(state, settings) else None
+        return termination.decide_method(state, job, settings, self._clock.now())
+
+    async def suspend(self, pod: VictimPod) -> float:
+        """Suspend the Job; its controller deletes the pods. Return the seconds until the next try.
+
+        Raises `ApiError`.
+        """
+        backoff = timedelta(seconds=self._policy.current.suspended_job_backoff_seconds)
+        until = await self._jobs.suspend(pod, backoff)
+        if until is not None:
+            owner = controller_of(pod.metadata)
+            assert owner is not None
+            job = ObjectReference(
+                "Job", pod.metadata.namespace or "", owner.name, owner.uid, "batch/v1"
+            )
+            self._recorder.event(job, *event_messages.job_suspended(until))
+        return self.wait()
+
+    def wait(self) -> float:
+        """Wait for the Job's other pods; return the seconds until the next look at them."""
+        self._waits_for_job = True
+        return _JOB_POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+
+    def report_deletion(self, pod: VictimPod, state: Eviction) -> None:
+        """Report, once, that the Job's suspension has deleted the pod."""
+        if self._waits_for_job:
+            self._waits_for_job = False
+            self._reporter.report_suspended(pod, state)

@@ -1,0 +1,31 @@
+"""The conditions in the status of pods, nodes and Jobs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One of an object's conditions."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    lastTransitionTime: str | None = None
+
+
+def find_true(conditions: Sequence[Condition] | None, condition_type: str) -> Condition | None:
+    """Return the first condition of that type whose status is `True`; `None` if there is none."""
+    return next(
+        (
+            condition
+            for condition in conditions or ()
+            if (condition.type, condition.status) == (condition_type, "True")
+        ),
+        None,
+    )
+
+
+def is_true(conditions: Sequence[Condition] | None, condition_type: str) -> bool:
+    """True if a condition of that type has the status `True`."""
+    return find_true(conditions, condition_type) is not None

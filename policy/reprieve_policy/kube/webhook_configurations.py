@@ -1,0 +1,38 @@
+"""Mutating and validating webhook configurations: how the API server calls each webhook."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .objects import ObjectMeta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookService:
+    """The path below the Service of a webhook."""
+
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookClientConfig:
+    """The address of a webhook, and the CA that signed its certificate."""
+
+    url: str = ""
+    service: WebhookService | None = None
+    caBundle: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """One webhook of a configuration."""
+
+    name: str
+    clientConfig: WebhookClientConfig = field(default_factory=WebhookClientConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookConfiguration:
+    """A mutating or a validating configuration."""
+
+    metadata: ObjectMeta
+    webhooks: Sequence[Webhook] | None = None

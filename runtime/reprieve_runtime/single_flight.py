@@ -1,0 +1,91 @@
+"""Shares one call between all callers that need its result, for a while, and limits the rate."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Generic, TypeVar
+
+from .bounded_dict import BoundedDict
+from .client.api_error import ApiError
+from .rate_limit import RateLimiter, RateLimits
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_MAX_RESULTS = 1000
+
+
+class RateLimitedError(ApiError):
+    """The rate limit refused the call.
+
+    The API server is not at fault, and the user under review may have caused it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "TooManyLookups",
+            "too many lookups of objects that no watch has",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Call(Generic[V]):
+    started_at: float
+    result: "asyncio.Future[V]"
+
+
+class SingleFlight(Generic[K, V]):
+    """Calls of one kind and their latest results; a result is reused for `ttl_seconds`.
+
+    The age of a result counts from the start of its call. With 0, callers share a result only while
+    the call is under way. `ttl_seconds` may depend on the result. A failed call is never reused.
+    """
+
+    def __init__(
+        self,
+        ttl_seconds: float | Callable[[V], float],
+        *,
+        limits: RateLimits | None,
+        max_results: int = _MAX_RESULTS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`limits`: `None` where the number of calls is bounded otherwise."""
+        self._ttl_seconds = ttl_seconds
+        self._monotonic = monotonic
+        self._calls: BoundedDict[K, _Call[V]] = BoundedDict(max_results)
+        self._rate_limiter = None if limits is None else RateLimiter(limits, monotonic())
+
+    async def do(self, key: K, start: Callable[[], Awaitable[V]], *, namespace: str = "") -> V:
+        """Return the result of `start`, or of a recent call for the same key.
+
+        Raises `RateLimitedError` where no call may be made. `namespace`: whose share of the rate
+        the call takes, where there are shares.
+        """
+        now = self._monotonic()
+        call = self._calls.get(key)
+        if call is None or _has_failed(call.result) or self._is_expired(call, now):
+            if self._rate_limiter and not self._rate_limiter.try_accept(namespace, now):
+                raise RateLimitedError
+            result = asyncio.ensure_future(start())
+            # Retrieves the exception. Without this, asyncio complains of a failed call whose
+            # callers have all gone away.
+            result.add_done_callback(_has_failed)
+            call = self._calls[key] = _Call(now, result)
+        # Several callers may wait for one call: the cancellation of one, whose client went away,
+        # must not cancel the others.
+        return await asyncio.shield(call.result)
+
+    def _is_expired(self, call: _Call[V], now: float) -> bool:
+        """True if the result is too old; a call that is under way is not."""
+        if not call.result.done():
+            return False
+        ttl = self._ttl_seconds
+        seconds = ttl(call.result.result()) if callable(ttl) else ttl
+        return now - call.started_at >= seconds
+
+
+def _has_failed(result: "asyncio.Future[V]") -> bool:
+    return result.done() and (result.cancelled() or result.exception() is not None)

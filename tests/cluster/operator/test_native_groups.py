@@ -1,0 +1,161 @@
+"""Native PodGroups, which the API server begins to serve while everything runs.
+
+They count from then on, also for an operator and webhooks that were started before.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from realcluster import install
+from realcluster.kubectl import Done
+from realcluster.programs import WEBHOOKS, Place, Programs
+from reprieve_policy import keys
+from reprieve_testing.cluster import wait_for
+from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
+from reprieve_testing.impersonated_users import until_answered
+
+pytestmark = pytest.mark.cluster
+
+GATES, SERVED = "GenericWorkload=true", "scheduling.k8s.io/v1beta1=true"
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
+POLLS = {keys.CHECKPOINT_HINT: "annotation:", keys.CHECKPOINT_TIMEOUT: "60s"}
+
+
+@dataclass
+class World:
+    """A cluster with all of Reprieve, and its state before its API server served the type."""
+
+    cluster: OwnCluster
+    groups_before: str
+    """The API server's answer about PodGroups at that time."""
+    log_before: str
+    """The operator's log until then."""
+
+    def save(self, pod: Any) -> None:
+        """Answer in the place of the workload."""
+        request = json.loads(pod["metadata"]["annotations"][keys.CHECKPOINT_REQUEST])
+        answer = json.dumps({"state": "saved", "id": request["id"], "step": 7})
+        self.cluster.annotate(
+            NAMESPACE, pod["metadata"]["name"], f"{keys.CHECKPOINT_ANSWER}={answer}"
+        )
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with own_cluster("test-native-groups", "--kwok-nodes", 2) as cluster:
+        port = cluster.cluster.port("webhooks")
+        install.install(cluster.kubectl, install.LOCAL, port)
+        flags = [
+            "--listen-address",
+            "127.0.0.1",
+            "--listen-port",
+            port,
+            "--serving-ips",
+            "127.0.0.1",
+        ]
+        place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
+        programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
+        programs.start(WEBHOOKS)
+        operator = cluster.start_operator()
+        try:
+            programs.wait_until_ready(WEBHOOKS)
+            until_answered("denied", lambda: refused(cluster))
+            operator.wait_leading()
+            groups_before = cluster.kubectl.run("get", "--raw", GROUPS).stderr
+            log_before = operator.log.read_text()
+            serve_groups(cluster)
+            yield World(cluster, groups_before, log_before)
+            assert cluster.programs[-1].stop() == 0
+        finally:
+            programs.stop(WEBHOOKS)
+            cluster.stop_programs()
+
+
+def refused(cluster: OwnCluster) -> Done:
+    metadata = {"name": "refused", "labels": {keys.PREEMPTION_CLASS: "x"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }
+    return cluster.kubectl.run("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(pod))
+
+
+def serve_groups(cluster: OwnCluster) -> None:
+    """Upgrade the API server under all that runs; return once it serves PodGroups and calls the
+    webhooks.
+    """
+    settings = replace(cluster.cluster.settings, feature_gates=GATES, runtime_config=SERVED)
+    cluster.cluster = replace(cluster.cluster, settings=settings)
+    cluster.kill_component("kube-apiserver")
+    cluster.start_component("kube-apiserver")
+    wait_for(
+        "PodGroups are served", lambda: cluster.kubectl.run("get", "--raw", GROUPS).status == 0
+    )
+    until_answered("denied", lambda: refused(cluster))
+
+
+def test_before_they_are_served_nothing_complains(world: World) -> None:
+    assert "could not find the requested resource" in world.groups_before
+    assert "podgroups" not in world.log_before
+
+
+def a_group(world: World, name: str, *members: str, **metadata: Any) -> None:
+    """Create a native PodGroup whose pods go together, and its pods; return once they run."""
+    spec = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}}
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    world.cluster.kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(group))
+    for member in members:
+        in_group = {"schedulingGroup": {"podGroupName": name}}
+        world.cluster.create_pod(
+            NAMESPACE, member, spec=in_group, **{"annotations": POLLS, **metadata}
+        )
+
+
+def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> None:
+    """By programs that were started before there were such groups."""
+    a_group(world, "together", "together-0", "together-1")
+    world.cluster.mark(NAMESPACE, "together-0")
+    told = [
+        world.cluster.wait_phase(NAMESPACE, name, "hinted") for name in ("together-0", "together-1")
+    ]
+    states = [json.loads(pod["metadata"]["annotations"][keys.EVICTION]) for pod in told]
+    assert [(state.get("source", "label"), state["gang"]) for state in states] == [
+        ("label", "together"),
+        ("gang", "together"),
+    ]
+    for pod in told:
+        world.save(pod)
+    for name in ("together-0", "together-1"):
+        world.cluster.wait_gone(NAMESPACE, name)
+
+
+def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(
+    world: World,
+) -> None:
+    a_group(world, "torn", "torn-0", "torn-1", annotations={})
+    tried = (
+        "delete",
+        "pod",
+        "torn-0",
+        "-n",
+        NAMESPACE,
+        "--dry-run=server",
+        "--as=system:kube-scheduler",
+    )
+    done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)))
+    assert "its whole gang is marked for eviction first" in done.stderr
+
+
+def is_refused(done: Done) -> Done | None:
+    return done if done.status else None

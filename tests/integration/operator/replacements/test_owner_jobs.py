@@ -1,0 +1,66 @@
+"""A Job is read once for all its victims, and again after a second; a missing Job each time."""
+
+from collections.abc import AsyncIterator, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_policy.kube.jobs import Job
+from reprieve_testing.builders import NOW
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": True}
+JOB = {"metadata": {"name": "j", "namespace": "team", "uid": "job"}, "spec": {}}
+
+
+def a_pod_of_the_job(uid: str) -> VictimPod:
+    return msgspec.convert(
+        {
+            "metadata": {"name": uid, "namespace": "team", "uid": uid, "ownerReferences": [OWNER]},
+            "spec": {},
+        },
+        VictimPod,
+    )
+
+
+class Cluster:
+    """Answers with one Job and two pods, and counts the reads."""
+
+    def __init__(self) -> None:
+        self.job: Mapping[str, Any] | None = JOB
+        self.now, self.reads, self.lists = 0.0, 0, 0
+        clock = SimpleNamespace(monotonic=lambda: self.now, now=lambda: NOW)
+        self.jobs = OwnerJobs(cast("Writes", self), cast("Clock", clock))
+
+    async def get(self, _: str, kind: type[Job]) -> Job | None:
+        self.reads += 1
+        return None if self.job is None else msgspec.convert(self.job, kind)
+
+    async def list_pages(self, *_: object, **__: object) -> AsyncIterator[list[VictimPod]]:
+        self.lists += 1
+        yield [a_pod_of_the_job("a"), a_pod_of_the_job("b")]
+
+
+async def test_victims_of_one_job_share_what_was_read_for_a_second():
+    cluster, reads = Cluster(), []
+    for now, uid in ((0.0, "a"), (0.9, "b"), (1.0, "a")):
+        cluster.now = now
+        found = await cluster.jobs.get(a_pod_of_the_job(uid))
+        assert found is not None
+        assert len(found.other_pods) == 1
+        reads.append((cluster.reads, cluster.lists))
+    assert reads == [(1, 1), (1, 1), (2, 2)]
+
+
+async def test_a_job_that_does_not_exist_is_read_each_time():
+    cluster = Cluster()
+    cluster.job = None
+    for _ in range(2):
+        assert await cluster.jobs.get(a_pod_of_the_job("a")) is None
+    cluster.job = {**JOB, "metadata": {**JOB["metadata"], "uid": "another"}}
+    assert await cluster.jobs.get(a_pod_of_the_job("a")) is None
+    assert (cluster.reads, cluster.lists) == (3, 0)

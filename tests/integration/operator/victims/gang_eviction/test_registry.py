@@ -1,0 +1,308 @@
+"""Gangs on an API server that counts calls: one list for a decision, none without a gang."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster import pod_state
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.event_recorder import EventRecorder
+from reprieve_operator.cluster.leader_election import LeaderElection
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.victims.assessment import VictimAssessor
+from reprieve_operator.victims.gang_eviction.eviction import GangEviction
+from reprieve_operator.victims.gang_eviction.registry import GangRegistry
+from reprieve_policy import keys
+from reprieve_policy.gangs import disruption
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_runtime.client.api import ApiError
+from reprieve_testing.builders import NOW, an_eviction
+from reprieve_testing.stub_api import StubApi, stub_api, until
+
+TEAM, GROUPS = (
+    "/api/v1/namespaces/team/pods",
+    "/apis/scheduling.k8s.io/v1beta1/namespaces/team/podgroups",
+)
+BEGUN = an_eviction().build()
+
+
+@dataclass
+class Said:
+    """Records the reasons of Events."""
+
+    reasons: list[str] = field(default_factory=list)
+
+    def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the recorder's interface
+        self.reasons.append(reason)
+
+
+@dataclass
+class Running:
+    """The gang registry of a term, and its collaborators."""
+
+    stub: StubApi
+    said: Said
+    gangs: GangRegistry
+    reached: list[str]
+    seconds: float = 0.0
+    metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
+
+    def calls(self, verb: str) -> float:
+        """Return how many successful calls were counted."""
+        found = self.metrics.registry.get_sample_value(
+            "reprieve_api_calls_total", {"verb": verb, "outcome": "ok"}
+        )
+        return found or 0
+
+    async def find(self, document: Any, state: Eviction = BEGUN) -> GangEviction | None:
+        return await self.gangs.find_eviction(a_pod_of(document), state)
+
+
+@asynccontextmanager
+async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> AsyncIterator[Running]:
+    pods = {document["metadata"]["name"]: document for document in documents}
+    async with stub_api(directory, collections={TEAM: pods, GROUPS: groups or {}}) as (stub, api):
+        stub.lists_released.set()
+        said, reached = Said(), cast("list[str]", [])
+        running = Running(stub, said, cast("GangRegistry", None), reached)
+        clock = Clock(
+            now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds
+        )
+        writes = Writes(api, CallLimiter(32), cast("LeaderElection", None), running.metrics, clock)
+        running.gangs = GangRegistry(
+            writes,
+            cast("EventRecorder", said),
+            clock,
+            cast("Callable[[], VictimAssessor]", None),
+            lambda pod, _: reached.append(pod.metadata.name or ""),
+        )
+        yield running
+
+
+def a_document(name: str, gang: str = "train", *, native: bool = False, **metadata: Any) -> Any:
+    labels = {} if native or not gang else {keys.POD_GROUP: gang}
+    identity = {
+        "name": name,
+        "namespace": "team",
+        "uid": name,
+        "creationTimestamp": "2026-11-21T09:00:00Z",
+    }
+    spec = {"schedulingGroup": {"podGroupName": gang}} if native else {}
+    return {
+        "metadata": identity | {"labels": labels} | metadata,
+        "spec": spec,
+        "status": {"phase": "Running"},
+    }
+
+
+def a_pod_of(document: Any) -> VictimPod:
+    return msgspec.convert(document, VictimPod)
+
+
+@pytest.mark.parametrize("labels", [{}, {keys.JOB: "train"}])
+def test_a_pod_without_a_gang_costs_no_call(tmp_path: Path, labels: dict[str, str]) -> None:
+    async def run() -> None:
+        async with gangs_of(tmp_path) as running:
+            assert await running.find(a_document("a", labels=labels)) is None
+            assert not running.stub.calls
+
+    asyncio.run(run())
+
+
+def test_a_gang_is_listed_once_however_many_of_its_pods_are_marked(tmp_path: Path) -> None:
+    async def run() -> None:
+        documents = [a_document(name) for name in "abc"] + [
+            a_document("d", "other"),
+            a_document("e", ""),
+        ]
+        async with gangs_of(tmp_path, *documents) as running:
+            found = await asyncio.gather(*(running.find(document) for document in documents[:3]))
+            (gang_eviction,) = {id(one): one for one in found}.values()
+            assert gang_eviction is not None
+            assert running.stub.calls[TEAM] == 1
+            assert (gang_eviction.pod_count, gang_eviction.is_in_progress) == (3, False)
+            assert running.calls("list") == 1
+            assert running.reached == []
+            running.gangs.start(gang_eviction)
+            running.gangs.start(gang_eviction)
+            assert running.reached == ["a", "b", "c"]
+
+    asyncio.run(run())
+
+
+def test_a_gang_that_is_too_large_is_listed_once_a_minute_and_its_pods_are_evicted_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disruption, "MAX_MEMBERS", 2)
+
+    async def run() -> None:
+        documents = [a_document(name) for name in "abc"]
+        async with gangs_of(tmp_path, *documents) as running:
+            assert [await running.find(document) for document in documents] == [None, None, None]
+            assert (running.stub.calls[TEAM], running.said.reasons) == (1, ["GangTooLarge"])
+            running.seconds = 60.0
+            assert await running.find(documents[0]) is None
+            assert running.stub.calls[TEAM] == 2
+
+    asyncio.run(run())
+
+
+def test_the_gangs_of_one_namespace_do_not_delay_those_of_another(tmp_path: Path) -> None:
+    other = TEAM.replace("team", "other")
+
+    async def run() -> None:
+        async with gangs_of(tmp_path) as running:
+            running.stub.lists_released.clear()
+            documents = [a_document(f"pod-{number}", f"gang-{number}") for number in range(8)]
+            tasks = [asyncio.create_task(running.find(document)) for document in documents]
+            tasks.append(asyncio.create_task(running.find(a_document("pod", namespace="other"))))
+            await until(lambda: running.stub.calls[other] > 0)
+            running.stub.lists_released.set()
+            await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+
+
+NATIVE = {
+    "all": ({"spec": {"disruptionMode": {"all": {}}}}, True),
+    "single": ({"spec": {"disruptionMode": {"single": {}}}}, False),
+    "nothing said": ({"spec": {}}, False),
+    "no such group": (None, False),
+}
+
+
+@pytest.mark.parametrize(("group", "is_whole"), NATIVE.values(), ids=NATIVE)
+def test_a_native_group_decides_whether_it_is_evicted_as_a_unit(
+    tmp_path: Path, group: Any, *, is_whole: bool
+) -> None:
+    async def run() -> None:
+        documents = [a_document(name, native=True) for name in "ab"]
+        async with gangs_of(
+            tmp_path, *documents, groups={"train": group} if group else {}
+        ) as running:
+            found = await running.find(documents[0])
+            assert (found is not None) is is_whole
+            assert running.stub.calls[f"{GROUPS}/train"] == 1
+
+    asyncio.run(run())
+
+
+def test_a_native_group_counts_once_its_type_is_served(tmp_path: Path) -> None:
+    async def run() -> None:
+        group = {"train": {"spec": {"disruptionMode": {"all": {}}}}}
+        documents = [a_document(name, native=True) for name in "ab"]
+        async with gangs_of(tmp_path, *documents, groups=group) as running:
+            running.stub.absent.add(f"{GROUPS}/train")
+            assert await running.find(documents[0]) is None
+            # One question for a decision, and no look at who else there is.
+            assert running.stub.calls == {f"{GROUPS}/train": 1}
+            running.stub.absent.clear()
+            found = await running.find(documents[0])
+            assert found is not None
+            assert found.pod_count == 2
+
+    asyncio.run(run())
+
+
+def test_the_mode_of_a_native_group_is_not_read_again_for_a_written_decision(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
+        async with gangs_of(tmp_path, a_document("a", native=True)) as running:
+            assert await running.find(a_document("a", native=True), resumed) is not None
+            assert running.stub.calls[f"{GROUPS}/train"] == 0
+
+    asyncio.run(run())
+
+
+def test_a_failed_list_is_not_taken_for_an_empty_gang(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with gangs_of(tmp_path, a_document("a")) as running:
+            running.stub.is_failing = True
+            with pytest.raises(ApiError):
+                await running.find(a_document("a"))
+            with pytest.raises(ApiError):
+                await running.find(a_document("b", native=True))
+            running.stub.is_failing = False
+            assert await running.find(a_document("a")) is not None
+
+    asyncio.run(run())
+
+
+def told(phase: Phase) -> Eviction:
+    return an_eviction().in_phase(phase).build()
+
+
+def test_a_new_mark_waits_until_the_cancellation_of_its_gang_is_done(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        documents = [a_document(name) for name in "ab"]
+        async with gangs_of(tmp_path, *documents) as running:
+            first = await running.find(documents[0])
+            assert first is not None
+            for uid in "ab":
+                first.add_member(uid, lambda: None)
+            first.on_state_written("a", told(Phase.CANCELLED))
+            first.remove_member("a")
+            again = asyncio.create_task(running.find(documents[0]))
+            await asyncio.sleep(0)
+            resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
+            first.remove_member("b")
+            running.gangs.remove(first)
+            second = await again
+            assert second is not None
+            assert second is not first
+            assert await running.find(documents[1], resumed) is second
+
+    asyncio.run(run())
+
+
+def a_gang_eviction(*uids: str) -> tuple[GangEviction, list[str]]:
+    pods = {uid: a_pod_of(a_document(uid)) for uid in uids}
+    decision = disruption.decide_gang("train", BEGUN, map(pod_state.member_of, pods.values()))
+    gang_eviction, woken = GangEviction("train", decision, pods), cast("list[str]", [])
+    for uid in uids:
+        gang_eviction.add_member(uid, lambda uid=uid: woken.append(uid))
+    return gang_eviction, woken
+
+
+def test_all_members_are_woken_when_the_last_has_answered() -> None:
+    gang_eviction, woken = a_gang_eviction("a", "b", "c")
+    gang_eviction.on_state_written("a", told(Phase.SETTLED))
+    gang_eviction.on_state_written("b", told(Phase.CHECKPOINTING))
+    gang_eviction.remove_member("b")
+    assert (woken, gang_eviction.may_terminate("a"), gang_eviction.may_terminate("c")) == (
+        [],
+        False,
+        True,
+    )
+    gang_eviction.on_state_written("c", told(Phase.SAVED))
+    assert sorted(woken) == ["a", "c"]
+    assert gang_eviction.may_terminate("a")
+    assert not gang_eviction.accepts_members
+
+
+def test_a_cancellation_after_all_have_answered_cancels_no_other_pod() -> None:
+    gang_eviction, _ = a_gang_eviction("a", "b")
+    gang_eviction.on_state_written("a", told(Phase.SETTLED))
+    gang_eviction.on_state_written("b", told(Phase.TERMINATING))
+    gang_eviction.on_state_written("a", told(Phase.CANCELLED))
+    assert not gang_eviction.is_cancelled
+
+
+def test_a_cancellation_wakes_all_members() -> None:
+    gang_eviction, woken = a_gang_eviction("a", "b")
+    gang_eviction.on_state_written("b", told(Phase.CANCELLED))
+    assert gang_eviction.is_cancelled
+    assert sorted(woken) == ["a", "b"]

@@ -1,0 +1,14 @@
+"""How often reviews may call the API server for what no watch has.
+
+Any client that reaches the port can send reviews of Namespaces and users that do not exist. Without
+the limit, each such review would cost a call, and the webhook would be a way to load the API
+server.
+"""
+
+from reprieve_runtime.rate_limit import Rate, RateLimits
+
+CALLS_PER_SECOND = 50.0
+BURST_CALLS = 100
+"""A hundred new Namespaces at once, whose first pods come before their watch events; normally one.
+"""
+DEFAULT_LIMITS = RateLimits(Rate(CALLS_PER_SECOND, BURST_CALLS))

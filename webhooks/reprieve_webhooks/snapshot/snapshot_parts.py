@@ -1,0 +1,194 @@
+"""The parts of a snapshot: nodes with their pods, gangs with their pods, and budgets.
+
+Each part notes which of its values an event concerns, and builds only those again for the next
+snapshot.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from reprieve_policy.preemption.selection import snapshot_builder
+from reprieve_policy.preemption.selection.snapshot import (
+    DisruptionBudget,
+    GangInfo,
+    GangKey,
+    NodeInfo,
+    Preemptor,
+    ScheduledPod,
+)
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class _Index(Generic[K, V]):
+    """Groups of values by key, each value under a name of its own."""
+
+    def __init__(self) -> None:
+        self._values: dict[K, dict[str, V]] = {}
+
+    def put(self, key: K, name: str, value: V) -> None:
+        self._values.setdefault(key, {})[name] = value
+
+    def remove(self, key: K, name: str) -> None:
+        same = self._values.get(key, {})
+        same.pop(name, None)
+        if not same:
+            self._values.pop(key, None)
+
+    def get(self, key: K) -> Mapping[str, V]:
+        return self._values.get(key, {})
+
+
+class _BuiltValues(Generic[K, V]):
+    """Values that are built again only where something changed since the last snapshot."""
+
+    def __init__(self, build: Callable[[K], V | None]) -> None:
+        """`build` returns `None` for a key that has no value any more."""
+        self._build = build
+        self._values: dict[K, V] = {}
+        self.changed: set[K] = set()
+        """The keys of the values to build again; an event causes no other work."""
+
+    def current(self) -> dict[K, V]:
+        """Return a copy of all values, brought up to date where something changed."""
+        for key in self.changed:
+            value = self._build(key)
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = value
+        self.changed.clear()
+        return self._values.copy()
+
+
+class NodeParts:
+    """Nodes with the pods that run on them and those that are nominated to them."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeInfo] = {}
+        self._pods: _Index[str, ScheduledPod] = _Index()
+        self._nominated: _Index[str, Preemptor] = _Index()
+        self._infos: _BuiltValues[str, NodeInfo] = _BuiltValues(self._build)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    def put(self, node_info: NodeInfo) -> None:
+        """Add a node or its new state; its pods stay."""
+        self._nodes[node_info.name] = node_info
+        self._infos.changed.add(node_info.name)
+
+    def remove(self, name: str) -> None:
+        """Remove a node; its pods stay until each is removed."""
+        self._nodes.pop(name, None)
+        self._infos.changed.add(name)
+
+    def add_pod(self, pod: ScheduledPod) -> None:
+        """Add a pod to its node, which may still be unknown."""
+        self._pods.put(pod.node, pod.uid, pod)
+        self._infos.changed.add(pod.node)
+
+    def remove_pod(self, pod: ScheduledPod) -> None:
+        """Remove a pod from its node."""
+        self._pods.remove(pod.node, pod.uid)
+        self._infos.changed.add(pod.node)
+
+    def add_nominated(self, node: str, preemptor: Preemptor) -> None:
+        """Add a pod that is nominated to the node."""
+        self._nominated.put(node, preemptor.demand.uid, preemptor)
+        self._infos.changed.add(node)
+
+    def remove_nominated(self, node: str, preemptor: Preemptor) -> None:
+        """Remove a pod that was nominated to the node."""
+        self._nominated.remove(node, preemptor.demand.uid)
+        self._infos.changed.add(node)
+
+    def pods_on(self, node: str) -> Mapping[str, ScheduledPod]:
+        """Return the pods on the node, by uid."""
+        return self._pods.get(node)
+
+    def current(self) -> dict[str, NodeInfo]:
+        """Return all nodes by name."""
+        return self._infos.current()
+
+    def _build(self, name: str) -> NodeInfo | None:
+        node = self._nodes.get(name)
+        if node is None:
+            return None
+        nominated = tuple(preemptor.demand for preemptor in self._nominated.get(name).values())
+        return replace(node, pods=tuple(self._pods.get(name).values()), nominated_pods=nominated)
+
+
+class GangParts:
+    """The pods of gangs: those that run on a node, and those that wait for one."""
+
+    def __init__(self) -> None:
+        self._placed: _Index[GangKey, ScheduledPod] = _Index()
+        self._pending: _Index[GangKey, Preemptor] = _Index()
+        self._gang_by_pod_uid: dict[str, GangKey] = {}
+        """Of the pods that run on a node, by uid."""
+        self._infos: _BuiltValues[GangKey, GangInfo] = _BuiltValues(self._build)
+
+    def add_pod(self, gang: GangKey, pod: ScheduledPod) -> None:
+        """Add a pod that runs on a node."""
+        self._placed.put(gang, pod.uid, pod)
+        self._gang_by_pod_uid[pod.uid] = gang
+        self._infos.changed.add(gang)
+
+    def remove_pod(self, gang: GangKey, pod: ScheduledPod) -> None:
+        """Remove a pod that was added with `add_pod`."""
+        self._placed.remove(gang, pod.uid)
+        self._gang_by_pod_uid.pop(pod.uid, None)
+        self._infos.changed.add(gang)
+
+    def add_pending_pod(self, gang: GangKey, preemptor: Preemptor) -> None:
+        """Add a pod that waits for a node."""
+        self._pending.put(gang, preemptor.demand.uid, preemptor)
+
+    def remove_pending_pod(self, gang: GangKey, preemptor: Preemptor) -> None:
+        """Remove a pod that was added with `add_pending_pod`."""
+        self._pending.remove(gang, preemptor.demand.uid)
+
+    def gang_of(self, uid: str) -> GangKey | None:
+        """Return the gang of a pod that runs on a node; `None` if it is in none."""
+        return self._gang_by_pod_uid.get(uid)
+
+    def with_members(self, gang: GangKey, preemptor: Preemptor) -> Preemptor:
+        """Return a pod of the gang with the rest of the gang."""
+        pending, placed = self._pending.get(gang), self._placed.get(gang)
+        return snapshot_builder.with_gang(preemptor, pending.values(), placed.values())
+
+    def current(self) -> dict[GangKey, GangInfo]:
+        """Return all gangs that have a pod on a node."""
+        return self._infos.current()
+
+    def _build(self, key: GangKey) -> GangInfo | None:
+        members = self._placed.get(key)
+        return snapshot_builder.gang_info_of(key, members.values()) if members else None
+
+
+class BudgetParts:
+    """Disruption budgets by namespace."""
+
+    def __init__(self) -> None:
+        self._budgets: _Index[str, DisruptionBudget] = _Index()
+        self._lists: _BuiltValues[str, tuple[DisruptionBudget, ...]] = _BuiltValues(self._build)
+
+    def put(self, name: str, budget: DisruptionBudget) -> None:
+        """Add a budget or its new state."""
+        self._budgets.put(budget.namespace, name, budget)
+        self._lists.changed.add(budget.namespace)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove a budget."""
+        self._budgets.remove(namespace, name)
+        self._lists.changed.add(namespace)
+
+    def current(self) -> dict[str, tuple[DisruptionBudget, ...]]:
+        """Return the budgets of each namespace that has any."""
+        return self._lists.current()
+
+    def _build(self, namespace: str) -> tuple[DisruptionBudget, ...] | None:
+        return tuple(self._budgets.get(namespace).values()) or None
