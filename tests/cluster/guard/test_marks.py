@@ -56,7 +56,7 @@ NEEDS_CANCEL = (
 
 
 @dataclass(frozen=True)
-class TestUsers:
+class UsersByRight:
     """The users of these tests."""
 
     admin: ImpersonatedUser
@@ -72,7 +72,7 @@ class TestUsers:
 
 
 @pytest.fixture(scope="module")
-def users(cluster: ClusterHandle) -> Iterator[TestUsers]:
+def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
     kubectl = cluster.kubectl
     kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
     pods = "pods pods/status pods/binding bindings"
@@ -97,7 +97,7 @@ def users(cluster: ClusterHandle) -> Iterator[TestUsers]:
     creating = ("create", "--dry-run=server", "-f", "-")
     until_answered(NEEDS_DELETE, lambda: who["writer"].run(*creating, stdin=marked))
     until_answered("created", lambda: who["owner"].run(*creating, stdin=marked))
-    yield TestUsers(**who, operator=ImpersonatedUser(kubectl, OPERATOR, NAMESPACE))
+    yield UsersByRight(**who, operator=ImpersonatedUser(kubectl, OPERATOR, NAMESPACE))
     kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
     kubectl.run("delete", "clusterrolebinding", "test:canceller")
 
@@ -108,7 +108,7 @@ class _Admin(ImpersonatedUser):
 
 
 @pytest.fixture
-def pod(users: TestUsers, request: pytest.FixtureRequest) -> Iterator[str]:
+def pod(users: UsersByRight, request: pytest.FixtureRequest) -> Iterator[str]:
     """Create a pod that stays unscheduled; return its name."""
     name = f"pod-{abs(hash(request.node.name)):x}"
     created = users.admin.run("create", "-f", "-", stdin=a_pod(name))
@@ -137,7 +137,7 @@ def refused(done: Done, words: str) -> bool:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_user_who_may_not_delete_a_pod_may_not_mark_it(
-    users: TestUsers, pod: str, mark: str, way: str
+    users: UsersByRight, pod: str, mark: str, way: str
 ) -> None:
     part, key, value = MARKS[mark]
     done = users.writer.patch(pod, metadata(part, key, value), way)
@@ -147,7 +147,7 @@ def test_a_user_who_may_not_delete_a_pod_may_not_mark_it(
 @pytest.mark.parametrize("name", ["named", ""], ids=["with a name", "with a generated name"])
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_user_who_may_not_delete_a_pod_may_not_create_it_marked(
-    users: TestUsers, mark: str, name: str
+    users: UsersByRight, mark: str, name: str
 ) -> None:
     part, key, value = MARKS[mark]
     done = users.writer.run("create", "-f", "-", stdin=a_pod(name, **{part: {key: value}}))
@@ -157,7 +157,7 @@ def test_a_user_who_may_not_delete_a_pod_may_not_create_it_marked(
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_user_who_may_delete_a_pod_may_mark_it(
-    users: TestUsers, pod: str, mark: str, way: str
+    users: UsersByRight, pod: str, mark: str, way: str
 ) -> None:
     part, key, value = MARKS[mark]
     done = users.deleter.patch(pod, metadata(part, key, value), way)
@@ -165,7 +165,9 @@ def test_a_user_who_may_delete_a_pod_may_mark_it(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_pod_owner_may_name_the_preemptor_of_a_pod(users: TestUsers, pod: str, way: str) -> None:
+def test_no_pod_owner_may_name_the_preemptor_of_a_pod(
+    users: UsersByRight, pod: str, way: str
+) -> None:
     forged = metadata("annotations", keys.PREEMPTOR, "uid-of-anybody")
     done = users.owner.patch(pod, forged, way)
     assert refused(done, f"metadata.annotations[{keys.PREEMPTOR}]: {NEEDS_MARK}"), done.output
@@ -175,7 +177,7 @@ def test_no_pod_owner_may_name_the_preemptor_of_a_pod(users: TestUsers, pod: str
     assert refused(created, NEEDS_MARK), created.output
 
 
-def test_only_the_operator_may_remove_the_preemptor_of_a_pod(users: TestUsers, pod: str) -> None:
+def test_only_the_operator_may_remove_the_preemptor_of_a_pod(users: UsersByRight, pod: str) -> None:
     assert (
         users.admin.patch(pod, metadata("annotations", keys.PREEMPTOR, "uid-of-high")).status == 0
     )
@@ -189,7 +191,7 @@ def test_only_the_operator_may_remove_the_preemptor_of_a_pod(users: TestUsers, p
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("what", STATE)
 def test_a_user_with_every_verb_on_everything_may_not_write_state(
-    users: TestUsers, pod: str, what: str, way: str
+    users: UsersByRight, pod: str, what: str, way: str
 ) -> None:
     part, key, value = STATE[what]
     done = users.owner.patch(pod, metadata(part, key, value), way)
@@ -206,7 +208,7 @@ GANGS = {
 @pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("gang", GANGS)
 def test_a_user_may_not_move_a_marked_pod_into_a_gang_whose_pods_they_may_not_delete(
-    users: TestUsers, pod: str, gang: str, mark: str, way: str
+    users: UsersByRight, pod: str, gang: str, mark: str, way: str
 ) -> None:
     """The operator may not have looked yet: the mark would reach that gang."""
     part, key = GANGS[gang]
@@ -224,7 +226,7 @@ def test_a_user_may_not_move_a_marked_pod_into_a_gang_whose_pods_they_may_not_de
 
 
 def test_a_user_who_may_delete_one_pod_only_may_not_mark_it_as_a_gang_member(
-    users: TestUsers, pod: str
+    users: UsersByRight, pod: str
 ) -> None:
     """A gang is evicted as a whole. Any pod may join it, so the mark would reach pods that the user
     may not delete.
@@ -249,13 +251,13 @@ def test_a_user_who_may_delete_one_pod_only_may_not_mark_it_as_a_gang_member(
 
 
 @pytest.mark.parametrize("what", STATE)
-def test_no_user_may_create_a_pod_with_state(users: TestUsers, what: str) -> None:
+def test_no_user_may_create_a_pod_with_state(users: UsersByRight, what: str) -> None:
     part, key, value = STATE[what]
     done = users.owner.run("create", "-f", "-", stdin=a_pod("forged", **{part: {key: value}}))
     assert refused(done, NEEDS_REPORT), done.output
 
 
-def test_no_user_may_add_or_remove_the_finalizer(users: TestUsers, pod: str) -> None:
+def test_no_user_may_add_or_remove_the_finalizer(users: UsersByRight, pod: str) -> None:
     hold, release = (
         '{"metadata":{"finalizers":["reprieve.dev/cleanup"]}}',
         '{"metadata":{"finalizers":null}}',
@@ -270,7 +272,7 @@ def test_no_user_may_add_or_remove_the_finalizer(users: TestUsers, pod: str) -> 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_user_with_every_verb_on_everything_may_not_cancel_an_eviction(
-    users: TestUsers, pod: str, way: str
+    users: UsersByRight, pod: str, way: str
 ) -> None:
     users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
     done = users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, None), way)
@@ -278,7 +280,7 @@ def test_a_user_with_every_verb_on_everything_may_not_cancel_an_eviction(
 
 
 def test_a_user_who_may_cancel_removes_marks_and_may_not_set_one(
-    users: TestUsers, pod: str
+    users: UsersByRight, pod: str
 ) -> None:
     assert refused(
         users.canceller.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested")),
@@ -290,7 +292,7 @@ def test_a_user_who_may_cancel_removes_marks_and_may_not_set_one(
 
 
 def test_koordinators_mark_may_be_removed_by_those_who_may_set_it_until_the_eviction_begins(
-    users: TestUsers, pod: str
+    users: UsersByRight, pod: str
 ) -> None:
     set_it = metadata(
         "annotations", keys.KOORDINATOR_SOFT_EVICTION, '{"initiator":"koord-descheduler"}'
@@ -309,7 +311,7 @@ def test_koordinators_mark_may_be_removed_by_those_who_may_set_it_until_the_evic
     assert users.canceller.patch(pod, take_it).status == 0
 
 
-def test_a_pod_may_be_marked_again_after_a_cancellation(users: TestUsers, pod: str) -> None:
+def test_a_pod_may_be_marked_again_after_a_cancellation(users: UsersByRight, pod: str) -> None:
     cancelled = {
         "labels": {keys.SOFT_EVICTION: None},
         "annotations": {keys.EVICTION: '{"v":1,"phase":"cancelled"}'},
@@ -319,7 +321,7 @@ def test_a_pod_may_be_marked_again_after_a_cancellation(users: TestUsers, pod: s
     assert users.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested")).status == 0
 
 
-def test_the_operator_may_write_every_phase(users: TestUsers, pod: str) -> None:
+def test_the_operator_may_write_every_phase(users: UsersByRight, pod: str) -> None:
     users.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
     for phase in ("hinted", "checkpointing", "extended", "saved", "terminating"):
         state = {
@@ -330,14 +332,16 @@ def test_the_operator_may_write_every_phase(users: TestUsers, pod: str) -> None:
         assert done.status == 0, done.output
 
 
-def test_no_user_may_set_an_earlier_phase(users: TestUsers, pod: str) -> None:
+def test_no_user_may_set_an_earlier_phase(users: UsersByRight, pod: str) -> None:
     users.operator.patch(pod, metadata("labels", keys.SOFT_EVICTION, "terminating"))
     done = users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
     assert refused(done, NEEDS_REPORT), done.output
 
 
 @pytest.mark.parametrize("marked", [False, True], ids=["ordinary", "marked"])
-def test_updates_that_change_no_mark_are_admitted(users: TestUsers, pod: str, marked: bool) -> None:  # noqa: FBT001
+def test_updates_that_change_no_mark_are_admitted(
+    users: UsersByRight, pod: str, marked: bool
+) -> None:
     if marked:
         users.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
         users.operator.patch(
@@ -367,7 +371,7 @@ def test_updates_that_change_no_mark_are_admitted(users: TestUsers, pod: str, ma
 
 @pytest.mark.parametrize("mark", MARKS | STATE)
 def test_a_binding_copies_neither_mark_nor_state_to_the_pod(
-    users: TestUsers, pod: str, mark: str
+    users: UsersByRight, pod: str, mark: str
 ) -> None:
     part, key, value = (MARKS | STATE)[mark]
     target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}

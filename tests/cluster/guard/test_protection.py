@@ -42,7 +42,7 @@ CHANGED = (
 
 
 @dataclass(frozen=True)
-class TestUsers:
+class UsersByRight:
     """The users of these tests."""
 
     owner: ImpersonatedUser
@@ -54,7 +54,7 @@ class TestUsers:
 
 
 @pytest.fixture(scope="module")
-def users(cluster: ClusterHandle) -> Iterator[TestUsers]:
+def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
     kubectl = cluster.kubectl
     kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
     everything = [rule("*", "*", group="*")]
@@ -77,7 +77,7 @@ def users(cluster: ClusterHandle) -> Iterator[TestUsers]:
         *role("claimer", NAMESPACE, everything),
         cluster_binding("claimer", "reprieve:claim-sensitive"),
     )
-    found = TestUsers(
+    found = UsersByRight(
         ImpersonatedUser(kubectl, "tenant", NAMESPACE),
         ImpersonatedUser(kubectl, "claimer", NAMESPACE),
         kubectl,
@@ -99,7 +99,7 @@ def users(cluster: ClusterHandle) -> Iterator[TestUsers]:
 
 
 @pytest.fixture
-def pod(users: TestUsers, request: pytest.FixtureRequest) -> str:
+def pod(users: UsersByRight, request: pytest.FixtureRequest) -> str:
     """A pod with the metadata of the test's parameter, created by the cluster's administrator."""
     name = f"pod-{abs(hash(request.node.nodeid))}"
     metadata = getattr(request, "param", {})
@@ -150,19 +150,21 @@ def refused(done: Done, words: str) -> bool:
     return done.status != 0 and "(Forbidden)" in done.output and words in done.output
 
 
-def test_a_user_without_the_right_may_not_claim_class_10(users: TestUsers) -> None:
+def test_a_user_without_the_right_may_not_claim_class_10(users: UsersByRight) -> None:
     done = users.owner.run("create", "-f", "-", stdin=a_pod("ten", **in_class("10")))
     assert refused(done, f"metadata.labels[{keys.PREEMPTION_CLASS}]: {NEEDS_CLAIM}"), done.output
 
 
-def test_a_user_without_the_right_may_not_claim_class_10_in_a_template(users: TestUsers) -> None:
+def test_a_user_without_the_right_may_not_claim_class_10_in_a_template(users: UsersByRight) -> None:
     done = users.owner.run("create", "-f", "-", stdin=a_job("ten", "10"))
     assert refused(
         done, f"spec.template.metadata.labels[{keys.PREEMPTION_CLASS}]: {NEEDS_CLAIM}"
     ), done.output
 
 
-def test_a_user_without_the_right_may_not_change_a_template_to_class_10(users: TestUsers) -> None:
+def test_a_user_without_the_right_may_not_change_a_template_to_class_10(
+    users: UsersByRight,
+) -> None:
     cronjob = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
@@ -210,7 +212,7 @@ def a_stateful_set(name: str, **template: Any) -> Any:
     ids=json.dumps,
 )
 def test_class_10_cannot_be_claimed_by_a_forged_revision_of_a_stateful_set(
-    users: TestUsers, metadata: dict[str, Any]
+    users: UsersByRight, metadata: dict[str, Any]
 ) -> None:
     name = f"revised-{abs(hash(json.dumps(metadata)))}"
     made = users.owner.run("create", "-f", "-", stdin=json.dumps(a_stateful_set(name)))
@@ -230,7 +232,7 @@ def test_class_10_cannot_be_claimed_by_a_forged_revision_of_a_stateful_set(
 
 
 def test_class_10_is_admitted_in_an_authorized_stateful_set_and_in_its_revision(
-    users: TestUsers,
+    users: UsersByRight,
 ) -> None:
     done = users.claimer.run(
         "create", "-f", "-", stdin=json.dumps(a_stateful_set("claimed", **in_class("10")))
@@ -239,7 +241,7 @@ def test_class_10_is_admitted_in_an_authorized_stateful_set_and_in_its_revision(
     wait_for("its pod", lambda: users.admin.find("pod", "claimed-0", "-n", NAMESPACE))
 
 
-def test_class_10_is_admitted_in_an_authorized_template_and_its_pods(users: TestUsers) -> None:
+def test_class_10_is_admitted_in_an_authorized_template_and_its_pods(users: UsersByRight) -> None:
     done = users.claimer.run("create", "-f", "-", stdin=a_job("claimed", "10"))
     assert done.status == 0, done.output
     selected = ("pods", "-n", NAMESPACE, "-l", "batch.kubernetes.io/job-name=claimed")
@@ -248,7 +250,7 @@ def test_class_10_is_admitted_in_an_authorized_template_and_its_pods(users: Test
 
 @pytest.mark.parametrize("namespace", [SENSITIVE, GIVEN])
 def test_if_the_namespace_allows_class_10_no_right_is_needed(
-    users: TestUsers, namespace: str
+    users: UsersByRight, namespace: str
 ) -> None:
     tenant = ImpersonatedUser(users.admin, "tenant", namespace)
     for document in (a_pod("ten", **in_class("10")), a_job("ten", "10")):
@@ -272,7 +274,7 @@ def test_if_the_namespace_allows_class_10_no_right_is_needed(
     indirect=["pod"],
 )
 def test_the_class_of_a_pod_may_not_rise(
-    users: TestUsers, pod: str, to: str | None, way: str
+    users: UsersByRight, pod: str, to: str | None, way: str
 ) -> None:
     done = patch(users.claimer, pod, in_class(to), way)
     assert refused(done, RISES), done.output
@@ -291,13 +293,15 @@ def test_the_class_of_a_pod_may_not_rise(
     ],
     indirect=["pod"],
 )
-def test_the_class_of_a_pod_may_fall(users: TestUsers, pod: str, to: str | None, way: str) -> None:
+def test_the_class_of_a_pod_may_fall(
+    users: UsersByRight, pod: str, to: str | None, way: str
+) -> None:
     done = patch(users.owner, pod, in_class(to), way)
     assert done.status == 0, done.output
 
 
 def test_a_class_may_not_rise_through_an_ephemeral_container_or_a_resize(
-    users: TestUsers, pod: str
+    users: UsersByRight, pod: str
 ) -> None:
     for way in ("ephemeralcontainers", "resize"):
         raised = json.loads(a_pod(pod, **in_class("9")))
@@ -321,7 +325,7 @@ def test_a_class_may_not_rise_through_an_ephemeral_container_or_a_resize(
     indirect=["pod"],
 )
 def test_a_preemptible_pod_stays_preemptible(
-    users: TestUsers, pod: str, to: str | None, way: str
+    users: UsersByRight, pod: str, to: str | None, way: str
 ) -> None:
     done = patch(users.owner, pod, preemptible(to), way)
     assert refused(done, TAKEN_BACK), done.output
@@ -332,7 +336,7 @@ def test_a_preemptible_pod_stays_preemptible(
     [(preemptible("false"), "true"), (preemptible("false"), None), ({}, "true")],
     indirect=["pod"],
 )
-def test_a_pod_may_become_preemptible(users: TestUsers, pod: str, to: str | None) -> None:
+def test_a_pod_may_become_preemptible(users: UsersByRight, pod: str, to: str | None) -> None:
     done = patch(users.owner, pod, preemptible(to))
     assert done.status == 0, done.output
 
@@ -344,14 +348,14 @@ def test_a_pod_may_become_preemptible(users: TestUsers, pod: str, to: str | None
     indirect=["pod"],
 )
 def test_the_preemption_priority_of_a_pod_does_not_change(
-    users: TestUsers, pod: str, to: str | None, way: str
+    users: UsersByRight, pod: str, to: str | None, way: str
 ) -> None:
     done = patch(users.owner, pod, defended_as(to), way)
     assert refused(done, CHANGED), done.output
 
 
 @pytest.mark.parametrize("pod", [{**in_class("10"), **defended_as("gold")}], indirect=True)
-def test_updates_that_change_no_protection_are_admitted(users: TestUsers, pod: str) -> None:
+def test_updates_that_change_no_protection_are_admitted(users: UsersByRight, pod: str) -> None:
     for metadata in ({"labels": {"team": "research"}}, {"annotations": {"team": "research"}}):
         done = patch(users.owner, pod, metadata)
         assert done.status == 0, done.output
@@ -363,7 +367,7 @@ def test_updates_that_change_no_protection_are_admitted(users: TestUsers, pod: s
     ids=json.dumps,
 )
 def test_a_binding_changes_no_protection(
-    users: TestUsers, pod: str, metadata: dict[str, Any]
+    users: UsersByRight, pod: str, metadata: dict[str, Any]
 ) -> None:
     target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}
     binding = {
