@@ -114,7 +114,7 @@ def an_owner(kind: str, namespace: str, metadata: Json) -> Json:
     }
 
 
-@pytest.mark.parametrize("is_ours", [True, False], ids=["by us", "by somebody else since"])
+@pytest.mark.parametrize("is_ours", [True, False], ids=["by us", "by another client since"])
 def test_a_suspended_job_is_resumed(
     cluster: ClusterHandle, namespace: str, *, is_ours: bool
 ) -> None:

@@ -340,7 +340,7 @@ def test_no_user_may_set_an_earlier_phase(users: UsersByRight, pod: str) -> None
 
 @pytest.mark.parametrize("marked", [False, True], ids=["ordinary", "marked"])
 def test_updates_that_change_no_mark_are_admitted(
-    users: UsersByRight, pod: str, marked: bool
+    users: UsersByRight, pod: str, *, marked: bool
 ) -> None:
     if marked:
         users.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))

@@ -89,7 +89,7 @@ def test_a_refused_victim_is_retried_after_another_pod_leaves(
     results: ScenarioResults, pace: str
 ) -> None:
     refused = {
-        name for name, scene in SCENARIOS.items() if scene.expected_outcome(pace) != NOTIFIED
+        name for name, scenario in SCENARIOS.items() if scenario.expected_outcome(pace) != NOTIFIED
     }
     assert {name for name in refused if len(results.calls[name]) > 1} == refused
 

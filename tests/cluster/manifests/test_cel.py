@@ -147,7 +147,7 @@ REFUSED = {
 }
 LEFT = {
     "a class that a PriorityClass may give": a_pod(priorityClassName="cel-high"),
-    "a pod that somebody will replace": a_pod(owner=OWNER),
+    "a pod that a controller will replace": a_pod(owner=OWNER),
     "a mark in Koordinator's dialect": a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}),
     "a hint, and what it needs": a_pod(annotations={keys.CHECKPOINT_HINT: "annotation:"}),
     "a claim to be non-preemptible": a_pod({keys.PREEMPTIBLE: "false"}),

@@ -1,6 +1,6 @@
 """ElasticQuotas on a real API server, and the right to be non-preemptible without one.
 
-The tests check what kubectl users and tenants see. They need a cluster of their own: Koordinator's
+The tests check what kubectl users see. They need a cluster of their own: Koordinator's
 ElasticQuota is installed as a definition, and the tests write its figures as Koordinator does.
 """
 
@@ -69,7 +69,7 @@ def ours() -> Iterator[OwnCluster]:
 
 @pytest.fixture(scope="module")
 def alice(ours: OwnCluster) -> ImpersonatedUser:
-    """A tenant with every right in two namespaces, also on virtual resources there."""
+    """A user with every right in two namespaces, also on virtual resources there."""
     for namespace in (NAMESPACE, BOUNDED):
         anything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
         ours.kubectl.apply(*impersonated_users.role("alice", namespace, [anything]))

@@ -1,4 +1,4 @@
-"""What the guard says, text by text: to a scheduler's log, and to whoever drains a node.
+"""The guard's messages, one by one: for a scheduler's log, and for a user who drains a node.
 
 To change a text, delete `golden/guard.txt`, run this test twice, and read the difference.
 """
@@ -92,7 +92,7 @@ def test_every_text_is_short_enough_to_be_a_warning() -> None:
     assert too_long == []
 
 
-def message(pod: TargetPod, seeker: Requester) -> str:
-    ruling = guard.decide(pod, seeker, FACTS, NOW)
+def message(pod: TargetPod, requester: Requester) -> str:
+    ruling = guard.decide(pod, requester, FACTS, NOW)
     assert ruling.violation is not None
     return str(ruling.violation)

@@ -443,7 +443,7 @@ async def test_slow_calls_are_disconnected_and_block_no_other_scheduler() -> Non
         slow = [asyncio.create_task(_send_half(called.server)) for _ in range(8)]
         await until(lambda: len(called.extender._body_reads) == 8)
         assert await called.call({"one": "a"}) == {"one": victims("a")}
-        # Whoever had sent for longest made way for it.
+        # The connection that had been sending for longest was closed for it.
         assert sorted(await asyncio.gather(*slow)) == [408] * 7 + [503]
         assert called.counted(CallOutcome.BUSY) == 1
         assert called.extender._body_reads == []

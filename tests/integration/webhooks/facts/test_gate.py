@@ -142,7 +142,7 @@ NOT_READ = {
     "the gate is switched off": ({"gate": "false"}, {}),
     "the pod is in no gang": ({}, {"labels": {}}),
     "another group has a kind of that name": ({}, {"apiVersion": "batch.volcano.sh/v1alpha1"}),
-    "the owner is of a kind that nobody knows": ({}, {"kind": "Trainer"}),
+    "the owner is of an unknown kind": ({}, {"kind": "Trainer"}),
     "the name is a path": ({}, {"name": "../../../v1/secrets"}),
     "the name goes up": ({}, {"name": ".."}),
 }

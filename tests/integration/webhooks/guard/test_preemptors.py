@@ -402,7 +402,7 @@ async def test_a_gang_gets_no_second_set_while_capacity_is_being_released(
 OTHERS = {
     "has no gang": FixedClusterView([GOING], [cluster_views.a_preemptor("uid-of-high")]),
     "asks for more room than is coming": FixedClusterView([GOING], [a_mate(cpu=9)]),
-    "may not be beside everybody": FixedClusterView([GOING], [a_mate(depends_on_other_pods=True)]),
+    "has inter-pod constraints": FixedClusterView([GOING], [a_mate(depends_on_other_pods=True)]),
     "has victims that go on this very node": FixedClusterView(
         [replace(GOING, node=NODE)], [a_mate(nominated_node=NODE)]
     ),

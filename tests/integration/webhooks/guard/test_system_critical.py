@@ -45,7 +45,7 @@ async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
 
 CRITICAL = 2_000_001_000
 PROTECTED = {
-    "that nobody may preempt": {"labels": {keys.PREEMPTIBLE: "false"}},
+    "that is not preemptible": {"labels": {keys.PREEMPTIBLE: "false"}},
     "that the operator reprieved": {"annotations": HINT | {keys.EVICTION: REPRIEVED}},
 }
 
@@ -143,7 +143,7 @@ async def test_a_pod_that_is_being_bound_is_not_the_preemptor(
 ) -> None:
     await here.nominate("mine")
     await here.nominate("binds", 2000, is_binding=True, ago=ago)
-    # Nor does its nomination show that somebody goes on while the deletion is under review.
+    # Nor does its nomination show that a scheduler continues while the deletion is under review.
     assert seconds_of(await here.delete(a_victim())) is None
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 

@@ -1,4 +1,4 @@
-"""What is filled in, and where nothing is."""
+"""Which fields are filled in, and in which cases none."""
 
 from dataclasses import dataclass, field
 

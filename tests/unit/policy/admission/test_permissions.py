@@ -1,4 +1,4 @@
-"""Which rights an object needs, and what is said where they are lacking."""
+"""Which permissions an object needs, and the refusal without them."""
 
 from dataclasses import dataclass, field, replace
 
@@ -68,11 +68,11 @@ CASES = {
         ),
         needs=True,
     ),
-    "where the admin made it the default nobody needs it": Case(
+    "a default of the admin needs no permission": Case(
         resource=CLAIMING.build(), facts=Facts(settings=PolicySettings(default_preemptible=False))
     ),
     "a pod that is being deleted needs none": Case(resource=CLAIMING.being_deleted().build()),
-    "where nothing is enforced nobody is asked": Case(
+    "without enforcement no permission is needed": Case(
         resource=CLAIMING.build(), facts=Facts(namespace=NamespacePolicy(enforcement="off"))
     ),
 }

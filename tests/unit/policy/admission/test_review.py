@@ -98,7 +98,7 @@ PODS = {
     "a pod of class 11 is refused": Case(
         resource=a_pod().in_class(11).build(), refused=(BAD_CLASS,)
     ),
-    "a pod of class 7 is refused where nobody allowed it": Case(
+    "a pod of class 7 is refused unless the Namespace allows it": Case(
         resource=a_pod().in_class(7).with_hint().build(),
         refused=(f'{CLASS}: Unsupported value: "7": classes allowed in this namespace: 0-6',),
     ),
@@ -110,7 +110,7 @@ PODS = {
         facts=ANY_CLASS,
         warned=(f"{CLASS}: class 7 without a checkpoint is non-preemptible",),
     ),
-    "a pod of class 10 where nobody listed classes is the guard's to judge": Case(
+    "a pod of class 10 in a Namespace without a list of classes is left to the guard": Case(
         resource=a_pod().in_class(10).build()
     ),
     "a pod of class 10 is refused where the list lacks it": Case(
@@ -129,12 +129,12 @@ PODS = {
     "a pod of class 10 needs no right where workloads are sensitive": Case(
         resource=a_pod().in_class(10).build(), facts=replace(SENSITIVE, is_offline=True)
     ),
-    "a class that nobody allowed is not made right by falling from another": Case(
+    "a class that is not allowed is refused even if it falls": Case(
         resource=a_pod().in_class(8).with_hint().build(),
         old=a_pod().in_class(9).with_hint().build(),
         refused=(f'{CLASS}: Unsupported value: "8": classes allowed in this namespace: 0-6',),
     ),
-    "a class that nobody allowed, and that is there, does not block an update": Case(
+    "an existing class that is not allowed does not block an update": Case(
         resource=a_pod().in_class(8).with_hint().annotated("colour", "red").build(),
         old=a_pod().in_class(8).with_hint().build(),
     ),
@@ -482,7 +482,7 @@ NAMESPACES = {
 
 REFUSING_LOANS = Facts(settings=PolicySettings(non_preemptible_on_borrowed_nodes="refuse"))
 PLACES = {
-    "a pod that nobody may preempt is warned of where it selects another Namespace's nodes": Case(
+    "a non-preemptible pod that selects another Namespace's nodes causes a warning": Case(
         resource=a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build(),
         warned=(
             "spec.nodeSelector[reprieve.dev/home-namespace]: non-preemptible on borrowed nodes",
@@ -531,9 +531,7 @@ POLICIES = {
     ),
 }
 
-OTHERS = {
-    "an object of another kind is nobody's business": Case(resource=Resource(kind="ConfigMap"))
-}
+OTHERS = {"an object of another kind is not checked": Case(resource=Resource(kind="ConfigMap"))}
 
 RATCHET = {
     "an old violation does not block an update": Case(

@@ -1,4 +1,4 @@
-"""What `reprieve explain` says would happen to a pod: put together from what decides it then."""
+"""What `reprieve explain` says would happen to a pod: from the same functions that decide it."""
 
 from dataclasses import dataclass, field
 

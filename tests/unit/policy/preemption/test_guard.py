@@ -1,4 +1,4 @@
-"""What the guard answers to whoever wants a pod gone."""
+"""The guard's decisions about requests to delete or evict a pod."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -87,7 +87,7 @@ CASES = {
     "one that is leaving is left alone": Case(
         is_leaving=True, state=in_phase(Phase.HINTED, left=600)
     ),
-    "where no operator leads nobody would save anything": Case(operator_is_there=False),
+    "without a leading operator it is allowed": Case(operator_is_there=False),
     "nor does a pod wait for one that has gone": Case(
         operator_is_there=False, state=in_phase(Phase.CHECKPOINTING, left=600)
     ),
@@ -102,7 +102,7 @@ CASES = {
     ),
     # Under way.
     "one that was marked is waited for": Case(is_marked=True, want="waits"),
-    "also where nobody's checkpoint is wanted": Case(pod=PLAIN, is_marked=True, want="waits"),
+    "also without a checkpoint": Case(pod=PLAIN, is_marked=True, want="waits"),
     "for a while": Case(
         is_marked=True, requester=replace(PREEMPTED, unprocessed_mark_seconds=59.9), want="waits"
     ),
@@ -126,7 +126,7 @@ CASES = {
         state=in_phase(Phase.TERMINATING), want="waits"
     ),
     "one that was only just taken up too": Case(state=in_phase(Phase.REQUESTED), want="waits"),
-    ("a minute after the ceiling whoever asks may have it"): Case(
+    ("a minute after the ceiling every requester may delete it"): Case(
         state=in_phase(Phase.TERMINATING, ago=1860)
     ),
     "not before": Case(state=in_phase(Phase.TERMINATING, ago=1859), want="waits"),
@@ -155,7 +155,7 @@ CASES = {
     "what a budget had stood down is a pod like any other": Case(
         state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), want="told", until=after(600)
     ),
-    "nobody is told while the budget holds it": Case(
+    "it is not notified while the budget holds it": Case(
         state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), requester=HELD, want="held"
     ),
     "what protected it does so still": Case(
@@ -215,7 +215,7 @@ CASES = {
         want="finishes",
         until=after(100),
     ),
-    "whoever has marked it": Case(
+    "whichever requester marked it": Case(
         state=in_phase(Phase.REPRIEVED, left=100),
         is_marked=True,
         requester=EVICTED,
@@ -223,7 +223,7 @@ CASES = {
         until=after(100),
     ),
     # A budget.
-    "for what a budget does not allow now nobody is told": Case(requester=HELD, want="held"),
+    "a pod that a budget holds now is not notified": Case(requester=HELD, want="held"),
     "one that wants no checkpoint is the API server's to refuse": Case(pod=PLAIN, requester=HELD),
     "one that was told before is waited for": Case(
         state=in_phase(Phase.HINTED, left=9), requester=HELD, want="waits", until=after(9)
@@ -232,7 +232,7 @@ CASES = {
         requester=HELD, namespace=NamespacePolicy(enforcement="warn"), want="warned"
     ),
     # Kubernetes' own.
-    "what a node needs takes whom nobody may preempt, after notice": Case(
+    "a system-critical pod preempts a non-preemptible pod after notice": Case(
         pod=HINTING.in_class(10), requester=EXEMPT, want="told", until=after(600)
     ),
     "at once where it wants none": Case(pod=a_pod().in_class(7), requester=EXEMPT),
@@ -269,22 +269,20 @@ CASES = {
     "also one that wants no checkpoint": Case(
         pod=PLAIN, requester=replace(PREEMPTED, refusal=TOLERATED), want="priority"
     ),
-    "what was begun is finished, whoever comes for it": Case(
+    "an eviction that has begun is finished for every requester": Case(
         state=in_phase(Phase.HINTED, left=9),
         requester=replace(PREEMPTED, refusal=TOLERATED),
         want="waits",
         until=after(9),
     ),
-    "nobody gets a second set of victims while the first is unfinished": Case(
+    "no preemptor gets a second victim set while the first is unfinished": Case(
         requester=replace(PREEMPTED, has_victims_elsewhere=True), want="busy"
     ),
     # Where preempted pods should be deleted.
     "a scheduler that deletes a pod has it at once": Case(settings=DELETING),
     "so have Kubernetes' own": Case(pod=HINTING.in_class(10), requester=EXEMPT, settings=DELETING),
-    "not whoever evicts it": Case(
-        requester=EVICTED, settings=DELETING, want="told", until=after(600)
-    ),
-    "nor a pod that nobody may preempt": Case(
+    "not an eviction": Case(requester=EVICTED, settings=DELETING, want="told", until=after(600)),
+    "nor a pod that is not preemptible": Case(
         pod=HINTING.in_class(10), settings=DELETING, want="class"
     ),
     "nor one that is almost complete": Case(
@@ -293,7 +291,7 @@ CASES = {
     "nor one that its preemptor may not have": Case(
         requester=replace(PREEMPTED, refusal=TOLERATED), settings=DELETING, want="priority"
     ),
-    "nor one that somebody has marked": Case(is_marked=True, settings=DELETING, want="waits"),
+    "nor a marked pod": Case(is_marked=True, settings=DELETING, want="waits"),
     "nor one that was told before": Case(
         state=in_phase(Phase.HINTED, left=9), settings=DELETING, want="waits", until=after(9)
     ),
@@ -392,7 +390,7 @@ RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
     "for half a minute at most": (put_off(600), 1, 30),
     "for four seconds at least": (put_off(0.1), 1, 4),
     "also where the time is over": (put_off(-5), 1, 4),
-    "and where nobody knows": (put_off(None), 1, 4),
+    "and without a known time": (put_off(None), 1, 4),
     "several of a node have each their own client": (put_off(600), 3, 12),
     "however many": (put_off(1), 40, 30),
     "where a preemption is refused its preemptor may look elsewhere soon": (refused(600), 1, 5),
@@ -400,7 +398,7 @@ RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
     "but no sooner than others": (refused(1), 1, 4),
     "for good too": (refused(None), 1, 5),
     "and with others": (refused(None), 4, 16),
-    "nobody refused": (put_off(2), 0, 4),
+    "no refused victim": (put_off(2), 0, 4),
 }
 
 
@@ -617,7 +615,7 @@ def going(phase: Phase = Phase.HINTED, source: Source = Source.KOORDINATOR) -> E
 
 FOR_HIGH = "preempted by pod uid-of-high"
 BUSY = {
-    "nobody": ([], False),
+    "no pod": ([], False),
     "a victim that saves elsewhere": ([(a_victim(state=going()), "there")], True),
     "one on the same node is of the same set": ([(a_victim(state=going()), "here")], False),
     "one that goes because its gang does": (

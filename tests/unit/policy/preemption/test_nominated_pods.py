@@ -1,4 +1,4 @@
-"""Whom a victim makes room for."""
+"""For which nominated pod a victim is preempted."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A lent node that is wanted back: whose it is, and which of the pods on it begin to go."""
+"""A lent node is reclaimed: its home Namespace, and which of its pods are evicted."""
 
 import json
 from collections.abc import Sequence
@@ -127,9 +127,9 @@ HOMES = {
     "by both": ({KEY: "a"}, [(KEY, "a"), (KEY, "a")], "a"),
     "another taint says nothing": ({KEY: "a"}, [("dedicated", "b")], "a"),
     "an empty taint says nothing": ({KEY: "a"}, [(KEY, "")], "a"),
-    "nobody's without either": ({}, [], NOT_DECLARED),
-    "nobody's where they are empty": ({KEY: ""}, [(KEY, "")], NOT_DECLARED),
-    "nobody can tell where they differ": (
+    "unknown without either": ({}, [], NOT_DECLARED),
+    "unknown if they are empty": ({KEY: ""}, [(KEY, "")], NOT_DECLARED),
+    "unknown if they differ": (
         {KEY: "a"},
         [(KEY, "b"), (KEY, "a")],
         Violation(PATH, ViolationKind.INVALID, "a", 'the node\'s taint of that name says "b"'),

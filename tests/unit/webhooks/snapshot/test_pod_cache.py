@@ -258,7 +258,7 @@ def test_a_gang_has_its_members_on_all_nodes_and_its_pending_members(cluster: Cl
     )
     found = cluster.snapshot_cache.preemptor("uid-c")
     assert found is not None
-    # Three are needed, two have room: nobody else has to be placed with this one.
+    # Three are needed, two are placed: no other pod has to be placed with this one.
     assert (found.gang_minimum, found.pending_members) == (3, ())
     cluster.pod_cache.remove(("team", "a"))
     found = cluster.snapshot_cache.preemptor("uid-c")
@@ -358,7 +358,7 @@ def test_the_assumptions_about_a_gang_can_be_left_out(cluster: Cluster) -> None:
     cluster.put("p", "")
     preemptor = cluster.snapshot_cache.preemptor("uid-p")
     assert preemptor is not None
-    # Twice: the second time nobody is as it was seen any more.
+    # Twice: the second time, no pod has the version that was seen any more.
     for _ in range(2):
         cluster.pod_cache.assume(preemptor, "one", [cluster.scheduled_pod(name) for name in "abc"])
         assert all(cluster.scheduled_pod(name).is_leaving for name in "abc")

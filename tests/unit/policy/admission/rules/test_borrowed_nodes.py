@@ -51,12 +51,12 @@ ASKS = {
         CRITICAL.on_nodes_where(requiring("In", "team", "lender")),
         (AFFINITY,),
     ),
-    "nodes of anybody": (CRITICAL.on_nodes_where(requiring("Exists")), (AFFINITY,)),
+    "nodes of any Namespace": (CRITICAL.on_nodes_where(requiring("Exists")), (AFFINITY,)),
     "nodes of its own, or else another's": (
         CRITICAL.on_nodes_where(requiring("In", "team"), requiring("In", "lender")),
         (AFFINITY,),
     ),
-    "nodes of nobody": (CRITICAL.on_nodes_where(requiring("DoesNotExist")), ()),
+    "nodes of no Namespace": (CRITICAL.on_nodes_where(requiring("DoesNotExist")), ()),
     "nodes with another label": (
         CRITICAL.on_nodes_where(requiring("In", "lender", key="zone")),
         (),
@@ -76,7 +76,7 @@ ASKS = {
     ),
     "to tolerate another's taint": (CRITICAL.tolerating(taint("lender")), ("spec.tolerations[0]",)),
     "to tolerate its own taint": (CRITICAL.tolerating(taint("team", operator="Equal")), ()),
-    "to tolerate anybody's taint": (
+    "to tolerate the taint of any Namespace": (
         CRITICAL.tolerating(taint("x", key="gpu"), taint(operator="Exists")),
         ("spec.tolerations[1]",),
     ),

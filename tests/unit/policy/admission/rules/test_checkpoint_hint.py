@@ -1,4 +1,4 @@
-"""A hint's other half: what in the pod it reaches."""
+"""Whether the pod has the port, container or volume that its hint names."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Whether a save has the time that it is said to take."""
+"""Whether a checkpoint fits into the time that it has."""
 
 from dataclasses import dataclass, replace
 
@@ -60,13 +60,13 @@ CASES = {
         taking("1m", a_pod().with_hint("annotation:").with_checkpoint("none")).build(),
         f"{GRACE}: 30s, cannot hold a 1m save; use a hint",
     ),
-    "whoever is asked has its timeout": Case(taking("10m", ASKED).build()),
+    "a hinted workload has its timeout": Case(taking("10m", ASKED).build()),
     "and no more": Case(taking("11m", ASKED).build(), f"{TIMEOUT}: 10m cannot hold a 11m save"),
     "a timeout of its own": Case(
         taking("90s", ASKED).annotated(keys.CHECKPOINT_TIMEOUT, "1m").build(),
         f"{TIMEOUT}: 1m cannot hold a 1m30s save",
     ),
-    "a grace period does not matter to whoever is asked": Case(with_grace(taking("5m", ASKED), 1)),
+    "a grace period does not matter to a hinted workload": Case(with_grace(taking("5m", ASKED), 1)),
 }
 
 

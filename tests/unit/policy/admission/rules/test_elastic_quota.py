@@ -1,4 +1,4 @@
-"""What an ElasticQuota promises and allows."""
+"""The min of an ElasticQuota against its max."""
 
 from dataclasses import dataclass
 

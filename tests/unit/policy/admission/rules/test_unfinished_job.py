@@ -1,4 +1,4 @@
-"""A preempted Job is neither failed nor finished: what says otherwise is warned of."""
+"""A preempted Job has neither failed nor finished: a spec that counts it so causes a warning."""
 
 from dataclasses import replace
 from typing import Any

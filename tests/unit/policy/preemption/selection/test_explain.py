@@ -88,7 +88,7 @@ class Case:
 MATE = replace(NORMAL, uid="v", name="mate", gang=GANG, disruption_mode=DisruptionMode.ALL)
 CASES = {
     "strictly higher classes may preempt it": Case(),
-    "of the default's pods, those of the default too: nobody has said anything": Case(
+    "of pods without preferences, those of the default class too": Case(
         pod=replace(NORMAL, preemption_class=4), classes=(4, 5, 6, 7, 8, 9, 10)
     ),
     "or those of the bands above": Case(settings=PolicySettings(class_rule="banded")),
@@ -107,7 +107,7 @@ CASES = {
         ground=RefusalReason.NEAR_COMPLETION,
         until=100,
     ),
-    "one that goes already is taken by nobody": Case(
+    "a leaving pod is preempted by no other": Case(
         pod=replace(NORMAL, release=Release()), classes=(), ground=RefusalReason.ALREADY_LEAVING
     ),
     "a service at home stays": Case(
@@ -119,7 +119,7 @@ CASES = {
         classes=(),
         ground=RefusalReason.GANG,
     ),
-    "and may be preempted by whoever may preempt all of it": Case(
+    "and may be preempted by preemptors of all its pods": Case(
         pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL),
         others=[replace(MATE, preemption_class=7)],
         classes=(8, 9, 10),
@@ -133,7 +133,7 @@ CASES = {
         ground=RefusalReason.GANG,
         until=120,
     ),
-    "of one that is not, nobody is let finish": Case(
+    "a gang that is not near completion is not reprieved": Case(
         pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)),
         others=[MATE],
     ),

@@ -121,7 +121,7 @@ CASES = {
         victims=["a2"],
         units=1,
     ),
-    "a gang that nobody has heard of goes pod by pod": Case(
+    "an unknown gang is evicted pod by pod": Case(
         preemptor=ONE,
         snapshot_fixture=a_snapshot(a_node_info("a", of_gang("a1"), cpu=1)),
         victims=["a1"],
@@ -391,8 +391,8 @@ def test_a_gang_whose_victims_leave_other_nodes_may_continue_to_preempt():
 
 
 def test_a_gang_with_a_leaving_pod_releases_capacity_on_all_its_nodes():
-    """Also while the others have not been told: a second gang must not go for the mates of the
-    first one's preemptor.
+    """Also before the others are notified: a second gang must not be preempted for the members of
+    the first preemptor's gang.
     """
     snapshot_fixture = a_snapshot(
         a_node_info("a", of_gang("a1"), cpu=1),
@@ -512,8 +512,8 @@ def test_budgets_of_gang_pods_on_other_nodes_count():
 
 @pytest.mark.parametrize("uid", ["", "stranger"])
 def test_pods_that_leave_for_no_pod_of_the_preemptors_gang_do_not_count(uid: str):
-    """Whoever deletes or marks small pods of his own where one of a gang is to run would have the
-    rest of it take nobody.
+    """Without this, a user who deletes or marks small pods of their own on the node of one member
+    would keep the rest of the gang from preempting.
     """
     snapshot_fixture = a_snapshot(full("a"), a_node_info("b", *going_for(uid), **FOR_A_MATE))
 
@@ -545,7 +545,7 @@ def test_with_inter_pod_constraints_the_schedulers_victims_are_preempted():
 
 DB = (Requirement("app", "In", ("db",)),)
 REPULSIONS = {
-    "everybody, wherever": (AntiAffinity(None, ()), True),
+    "every pod, in every topology": (AntiAffinity(None, ()), True),
     "all of its Namespace": (AntiAffinity(frozenset({"team"}), ()), True),
     "those with a label of the preemptor's": (AntiAffinity(frozenset({"team", "other"}), DB), True),
     "those with another one": (AntiAffinity(None, (Requirement("app", "In", ("web",)),)), False),
@@ -561,7 +561,7 @@ REPULSIONS = {
 def test_only_anti_affinity_that_may_match_the_preemptor_counts(
     anti_affinity_term: AntiAffinity, *, is_meant: bool
 ):
-    """Without this, anybody's small pod that keeps nobody away would end all choice on its node."""
+    """Without this, any small pod with anti-affinity would end all choice on its node."""
     near = a_scheduled_pod("near", anti_affinity=(anti_affinity_term,), priority=5)
     built = a_snapshot(a_node_info("a", near, a_scheduled_pod("low"), cpu=2)).build()
 

@@ -1,4 +1,4 @@
-"""What holds of every decision, whatever the cluster: laws on random scenes, with gangs on both
+"""What holds of every decision, whatever the cluster: laws on random snapshots, with gangs on both
 sides.
 """
 
@@ -150,7 +150,7 @@ def all_of(choice: PreemptionCandidate) -> list[ScheduledPod]:
 def fits(
     node_info: NodeInfo, staying: Iterable[ScheduledPod], demands: Iterable[PodDemand]
 ) -> bool:
-    """Say whether all have room; nominees of these scenes are above every preemptor."""
+    """Say whether all have room; nominees of these snapshots have a higher priority than every preemptor."""
     if node_info.is_unschedulable:
         return False
     used = sum(pod.amounts.get("cpu", 0) for pod in (*staying, *node_info.nominated_pods, *demands))
@@ -193,7 +193,7 @@ def leaves(
 def placements(
     demands: tuple[PodDemand, ...], names: list[str]
 ) -> Iterator[dict[str, list[PodDemand]]]:
-    """Yield every way to spread the guests over the nodes."""
+    """Yield every way to spread the demands over the nodes."""
     if not demands:
         yield {}
         return

@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on at all, and whom else it has room beside."""
+"""Which nodes a pod may run on, and beside which pods."""
 
 from dataclasses import dataclass
 
@@ -117,10 +117,10 @@ NODES = {
         node_info=a_node_info("n", labels={"gpu": "1_0"}),
         want=False,
     ),
-    "what nobody knows how to compare is met by none": Case(
+    "an unknown operator matches no node": Case(
         constraints=needing(Requirement("gpu", "About", ("8",))), node_info=LABELLED, want=False
     ),
-    "a cordoned node takes nobody": Case(node_info=CORDONED, want=False),
+    "a cordoned node is unsuitable": Case(node_info=CORDONED, want=False),
     "but who tolerates everything": Case(
         constraints=tolerating(operator="Exists"), node_info=CORDONED, want=True
     ),
@@ -140,10 +140,10 @@ NODES = {
     "nor another effect": Case(
         constraints=tolerating("lent", "Exists", effect="NoExecute"), node_info=LENT, want=False
     ),
-    "nor an operator that nobody knows": Case(
+    "nor an unknown operator": Case(
         constraints=tolerating("lent", "Like", "yes"), node_info=LENT, want=False
     ),
-    "a taint that only prefers keeps nobody out": Case(
+    "a taint with PreferNoSchedule excludes no pod": Case(
         node_info=a_node_info("n", taints=(Taint("slow", "", "PreferNoSchedule"),)), want=True
     ),
 }
@@ -177,7 +177,7 @@ def test_whether_host_ports_are_free(
 ONE = a_pod_demand(ports=port(80))
 ON_80 = a_scheduled_pod("web", priority=9, cpu=0, ports=port(80))
 PREEMPTED = {
-    ("who has the port goes, whoever else might"): (
+    ("the pod with the port is preempted, whichever others could be"): (
         ONE,
         a_node_info("n", ON_80, a_scheduled_pod("low"), cpu=9),
         ["web"],
@@ -227,7 +227,7 @@ def test_which_pods_are_preempted_for_host_ports(
 
 
 HELPLESS = {
-    "a node that nobody sees": (a_node_info("other"), DryRunStatus.UNKNOWN_NODE),
+    "an unknown node": (a_node_info("other"), DryRunStatus.UNKNOWN_NODE),
     "a node that keeps it out": (a_node_info("n", is_unschedulable=True), DryRunStatus.UNSUITABLE),
     "a node that is too small however empty": (
         a_node_info("n", a_scheduled_pod("low"), cpu=0.5),
@@ -242,7 +242,7 @@ HELPLESS = {
         a_node_info("n", a_scheduled_pod("low"), a_scheduled_pod("gone", is_leaving=True), cpu=2),
         DryRunStatus.ROOM_BEING_RELEASED,
     ),
-    "a node with a pod of which nobody knows what it tolerates": (
+    "a node with a pod of unknown toleration": (
         a_node_info(
             "n",
             a_scheduled_pod("low"),

@@ -1,4 +1,4 @@
-"""Who may be a victim of whom, and why not."""
+"""Which pods may be victims of which preemptors, and the reasons for refusals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -121,7 +121,7 @@ CASES = {
     "who goes already is no victim again": Case(
         pod=low(is_leaving=True), want=RefusalReason.ALREADY_LEAVING
     ),
-    "without its PriorityClass nobody knows what it tolerates": Case(
+    "without its PriorityClass its toleration is unknown": Case(
         pod=low(lacks_priority_class=True), want=RefusalReason.NO_PRIORITY_CLASS
     ),
     "a non-preemptible pod is none": Case(
@@ -137,7 +137,7 @@ CASES = {
     "who has no walltime is never complete": Case(
         pod=low(progress=WorkProgress(started_at=after(-600))), want=None
     ),
-    "both of the default class: nobody has said anything": Case(want=None),
+    "both of the default class, without preferences": Case(want=None),
     "of another class, equals are not taken": Case(
         preemptor=of_class(5),
         pod=low(preemption_class=5),
@@ -178,8 +178,8 @@ CASES = {
     "as one that is not known to be scheduled": Case(
         pod=tolerating(1, since=None), want=RefusalReason.TOLERATION
     ),
-    "but nobody of the priority that it names": Case(pod=tolerating(-1, minimum=1000), want=None),
-    "a service on a node that nobody labelled is at home": Case(
+    "but no pod of the priority that it names": Case(pod=tolerating(-1, minimum=1000), want=None),
+    "a service on a node without a label is at home": Case(
         pod=low(is_service=True), want=RefusalReason.NODE_NOT_LENT
     ),
     "a service on its own node is": Case(
@@ -337,7 +337,7 @@ def test_a_refusal_has_the_time_when_it_ends(pod: ScheduledPod, until: datetime 
 
 
 def test_for_system_critical_preemptors_nothing_is_chosen_and_no_victim_is_refused():
-    """Without this, what a node needs would wait for what its users have said."""
+    """Without this, a system-critical pod would wait because of the settings of users."""
     own, protected = replace(ME, is_exempt=True), low(is_non_preemptible=True, preemption_class=10)
     built = a_snapshot(a_node_info("n", protected, cpu=1)).build()
 

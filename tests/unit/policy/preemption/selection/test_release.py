@@ -1,4 +1,4 @@
-"""Who is waited for: not for ever, and on all nodes only for those whom the operator told to go."""
+"""Which leaving pods are waited for: never for ever, and on all nodes only if they are notified."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,8 +32,8 @@ MINE = GangKey("team", "mine")
 
 SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
     "the operator told it": ({"is_leaving": True}, DryRunStatus.ROOM_BEING_RELEASED),
-    "somebody deletes it": (DELETED, DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "its grace is as long as anybody waits": (
+    "another client deletes it": (DELETED, DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "its grace period is the longest wait": (
         {**DELETED, "release_expected_at": after(CEILING)},
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
@@ -49,13 +49,13 @@ SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
         {"is_leaving": True, "release_expected_at": after(-CEILING)},
         DryRunStatus.ROOM_BEING_RELEASED,
     ),
-    "it is overdue by more than anybody waits": (
+    "it is overdue by more than the longest wait": (
         {"is_leaving": True, "release_expected_at": after(-CEILING - 1)},
         DryRunStatus.NO_VICTIMS,
     ),
-    "it is marked, and nobody has told it": (MARKED, DryRunStatus.NO_VICTIMS),
+    "it is marked and not notified": (MARKED, DryRunStatus.NO_VICTIMS),
     "a budget holds it": (HELD, DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "a budget has held it for as long as anybody waits": (
+    "a budget has held it for the longest wait": (
         {**HELD, "release_expected_at": after(-CEILING)},
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
@@ -64,7 +64,7 @@ SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
 
 @pytest.mark.parametrize(("fields", "want"), SEEN.values(), ids=SEEN)
 def test_a_leaving_pod_is_waited_for(fields: Mapping[str, Any], want: DryRunStatus):
-    """On its node; on others somebody else goes, but where the operator told it."""
+    """On its node. On other nodes another pod is preempted, unless this one was notified."""
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("going", **fields), cpu=1),
         a_node_info("b", a_scheduled_pod("low"), cpu=1),
@@ -136,8 +136,8 @@ def test_whether_a_gang_that_budgets_hold_is_waited_for(
 
 
 def test_a_deleted_pod_of_a_gang_that_budgets_hold_delays_no_preemption_on_other_nodes():
-    """The others stay. Without this, whoever deletes his own, one after another, would end
-    preemption for each one's grace.
+    """The others stay. Without this, a user who deletes their own pods one after another would stop
+    preemption for the grace period of each.
     """
     deleted = a_scheduled_pod("deleted", gang=TEAM, **DELETED, release_expected_at=after(CEILING))
     stays = a_scheduled_pod("stays", gang=TEAM, **HELD, release_expected_at=after(-CEILING - 1))
@@ -199,8 +199,8 @@ def test_pods_that_leave_for_the_preemptors_gang_are_waited_for_on_all_nodes():
 
 
 def test_pods_marked_for_the_preemptors_gang_are_waited_for_before_they_are_notified():
-    """And so is the rest of its own gang. Without this, a mate that comes before the operator would
-    be given a second set.
+    """The rest of its gang is waited for, too. Without this, a member that is scheduled before the
+    operator notifies would get a second victim set.
     """
     marked = a_scheduled_pod(
         "marked", gang=TEAM, is_leaving=True, notified=False, release_expected_at=None
@@ -262,12 +262,12 @@ def test_members_of_a_pod_that_leaves_in_years_are_not_waited_for():
 FAR_OFF = {**DELETED, "release_expected_at": after(10**9)}
 SHIELDS = {
     "it is deleted, and goes in years": (FAR_OFF, True),
-    "it is overdue by more than anybody waits": (
+    "it is overdue by more than the longest wait": (
         {**DELETED, "release_expected_at": after(-CEILING - 1)},
         True,
     ),
     "it is deleted, and goes soon": ({**DELETED, "release_expected_at": after(30)}, True),
-    "it is marked, and nobody has told it": (MARKED, False),
+    "it is marked and not notified": (MARKED, False),
     "the operator told it": (
         {**DELETED, "release_expected_at": after(30), "notified": True},
         False,
@@ -312,8 +312,8 @@ def test_a_leaving_pod_of_a_gang_evicted_pod_by_pod_protects_no_other_pod_of_the
 
 
 def test_a_marked_pod_of_a_gang_that_can_spare_none_makes_no_other_pod_leave():
-    """Whoever marks one of his pods after the other would have all others wait for the rest, which
-    nobody takes.
+    """Without this, a user who marks their pods one after another would make all preemptors wait for
+    the rest, which is not preempted.
     """
     marked, *rest = (a_scheduled_pod(name, gang=TEAM) for name in ("m0", "m1", "m2"))
     node_infos = [
@@ -344,7 +344,7 @@ WITHOUT_OPERATOR = {
 def test_without_an_operator_only_deleted_pods_are_waited_for(
     fields: Mapping[str, Any], *, is_free: bool
 ):
-    """Whoever waits for one would wait for ever."""
+    """Without this, a preemptor would wait for ever for a pod that is only marked."""
     built = a_snapshot(a_node_info("a", a_scheduled_pod("one", **fields), cpu=1)).build()
     nominated = a_preemptor(nominated_node="a")
 
@@ -414,7 +414,7 @@ def test_a_scheduler_that_retries_after_a_report_of_free_room_gets_its_own_victi
 FIRST: dict[str, tuple[set[str], set[str]]] = {
     "it was told nothing": ({"mounts"}, set()),
     "it was told of another node": ({"mounts"}, {"b", "gone"}),
-    "it wants nobody": (set(), {"a"}),
+    "it proposes no victims": (set(), {"a"}),
 }
 
 
@@ -437,8 +437,8 @@ def test_if_a_node_has_room_no_pod_is_preempted_anywhere(
 
 
 def test_a_gang_pod_gets_no_victims_on_a_reported_node_while_a_member_is_nominated_elsewhere():
-    """It may be the one that the scheduler has placed here a moment ago: then what goes elsewhere
-    is this one's.
+    """The scheduler may have placed that member here a moment ago; then the victims on the other
+    node leave for this one.
     """
     built = a_snapshot(a_node_info("a", a_scheduled_pod("low"), cpu=4)).build()
     preemptor = a_preemptor(gang=MINE, member_nominated_nodes=("b",))
@@ -458,8 +458,8 @@ def test_proposed_victims_that_have_left_are_ignored():
 
 
 def test_the_last_pod_of_a_gang_waits_until_the_scheduler_has_seen_the_victims_leave():
-    """Without this, its scheduler, which sees the last of the victims a moment longer, would be
-    given a second set elsewhere.
+    """Without this, its scheduler, which sees the last victim a moment longer, would get a second
+    victim set on another node.
     """
     built = a_snapshot(
         a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
@@ -474,7 +474,7 @@ def test_the_last_pod_of_a_gang_waits_until_the_scheduler_has_seen_the_victims_l
 
 
 def test_the_last_pod_of_a_gang_waits_even_if_the_scheduler_insists_on_another_node():
-    """There somebody may have been placed a moment ago, which nobody has seen here."""
+    """A pod may have been placed there a moment ago that no watch has shown yet."""
     built = a_snapshot(
         a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=4)
     ).build()
@@ -502,7 +502,7 @@ def test_a_reported_node_that_is_full_again_is_evaluated_like_any_other():
 
 
 def test_the_free_room_of_an_unreported_node_delays_no_preemption():
-    """Without this, a scheduler would have to be told of every node of a large cluster first."""
+    """Without this, every node of a large cluster would have to be reported to a scheduler first."""
     node_infos = (a_node_info(node, a_scheduled_pod(f"on-{node}"), cpu=4) for node in "ab")
 
     found = selection.decide(
@@ -558,8 +558,8 @@ def test_no_pod_waits_for_other_nodes_if_it(fields: Mapping[str, Any]):
 
 
 def test_victims_on_another_node_are_chosen_if_a_new_pod_took_the_freed_room():
-    """A scheduler names many, of whom always some leave. Without this, nobody would go in a large
-    cluster.
+    """A scheduler names many victims, some of which always leave. Without this, no pod would be
+    preempted in a large cluster.
     """
     full = a_node_info("a", a_scheduled_pod("new", anti_affinity=ALL_PODS), cpu=1)
     built = a_snapshot(full, a_node_info("b", a_scheduled_pod("low"), cpu=1)).build()

@@ -1,4 +1,4 @@
-"""What a scene is made from: objects of the API, as they are decoded, and `Facts`."""
+"""A snapshot is built from decoded API objects and `Facts`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -226,7 +226,7 @@ SCHEDULED_PODS = {
             "gang_minimum": 3,
         },
     ),
-    "a PodGroup that nobody could read goes pod by pod": Case(
+    "an unreadable PodGroup is evicted pod by pod": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
         want={"gang": TEAM, "disruption_mode": DisruptionMode.SINGLE},
     ),
@@ -290,11 +290,11 @@ SCHEDULED_PODS = {
         pod=a_pod(repelling({"labelSelector": {}, "namespaces": ["a"], "namespaceSelector": {}})),
         want={"anti_affinity": (AntiAffinity(None, ()),)},
     ),
-    "everybody where it has more terms than can be looked at": Case(
+    "every pod if it has too many terms": Case(
         pod=a_pod(repelling(*[{"labelSelector": {"matchLabels": {"app": "db"}}}] * 17)),
         want={"anti_affinity": (AntiAffinity(None, ()),)},
     ),
-    "nobody where it selects no pods": Case(pod=a_pod(repelling({})), want={"anti_affinity": ()}),
+    "no pod if it selects none": Case(pod=a_pod(repelling({})), want={"anti_affinity": ()}),
     "the guard is not asked in Kubernetes' own Namespaces": Case(
         pod=a_pod({}, labels=in_class(4), namespace="kube-system"), want={"is_guarded": False}
     ),
@@ -339,7 +339,7 @@ SCHEDULED_PODS = {
             "release.expected_at": ENDING.requested_at,
         },
     ),
-    "once it is being deleted it is not, and goes as whatever somebody deletes": Case(
+    "a terminating pod is not, and leaves like any deleted pod": Case(
         pod=a_pod(
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
@@ -400,14 +400,14 @@ SCHEDULED_PODS = {
         ),
         want={"is_leaving": True, "release.notified": False, "release.expected_at": None},
     ),
-    "one with our mark is going, nobody knows when": Case(
+    "a pod with our mark is leaving at an unknown time": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "requested"}),
         want={"is_leaving": True, "release.expected_at": None, "release.notified": False},
     ),
     "an unreadable mark asks for nothing": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_leaving": False}
     ),
-    "one that is to be evicted is going, nobody knows when": Case(
+    "a pod to be evicted is leaving at an unknown time": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}),
         want={"is_leaving": True, "release.expected_at": None},
     ),
@@ -627,7 +627,7 @@ def test_no_more_gang_pods_than_the_minimum_must_be_placed():
 
 
 def test_leaving_pods_of_a_gang_do_not_count_as_members():
-    """After each preemption of a gang, those that replace its pods would be placed one by one."""
+    """Without this, the replacements of a preempted gang would be placed one by one."""
     me = waiting("a", gang_minimum=2)
 
     assert (
@@ -702,7 +702,7 @@ BUDGETS = {
         },
         (Requirement("app", "In", ("web",)), Requirement("tier", "Exists")),
     ),
-    "without a selector nobody is": ({}, ()),
+    "without a selector no pod is selected": ({}, ()),
     "with an empty one neither, as in kube-scheduler": ({"selector": {}}, ()),
 }
 
@@ -745,7 +745,7 @@ def test_a_gang_is_evicted_as_a_unit_if_one_of_its_pods_declares_it():
     ("minimum", "is_whole"), [(0, False), (1, False), (2, True), (2**31 - 1, True)]
 )
 def test_a_gang_that_can_spare_no_pod_is_evicted_as_a_unit(minimum: int, *, is_whole: bool):
-    """Without this, whoever says that all are needed would have none of them preempted."""
+    """Without this, a gang that declares all its pods as needed would never be preempted."""
     members = [a_scheduled_pod(name, gang=TEAM, gang_minimum=minimum) for name in ("a", "b")]
     snapshot = Snapshot(now=NOW, gangs={TEAM: snapshot_builder.gang_info_of(TEAM, members)})
 
