@@ -112,6 +112,10 @@ bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, b
 bench-preemption: setup binaries ## one trace of jobs against each way to preempt (JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender)
 	@$(BIN)/python -m bench.preemption $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(ARGS)
 
+.PHONY: bench-simulate
+bench-simulate: setup ## bench-preemption simulated, in about a minute (SEEDS=1,2,3,4 JOBS=2000 NODES=200 TRACE=synthetic|philly|openb)
+	@$(BIN)/python -m bench.preemption.simulator $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(TRACE),--trace $(TRACE)) $(ARGS)
+
 .PHONY: bench-extender
 bench-extender: setup ## one call of a scheduler about 5,000 nodes, with uids and with whole pods (NODES=5000 PODS=10 a node)
 	@$(BIN)/python -m bench.extender $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(ARGS)

@@ -99,24 +99,7 @@ class PodRecords:
     def records(self, began_at: float, now: float) -> Iterator[Record]:
         """Yield the record of each pod."""
         for run in self._runs.values():
-            times = {
-                name: None if (at := getattr(run, name)) is None else at - began_at
-                for name in ("nominated_at", "started_at", "hinted_at", "terminated_at", "ended_at")
-            }
-            yield Record(
-                job=run.job.name,
-                index=run.index,
-                tier=run.job.tier.name,
-                kind=run.job.kind,
-                cpus=run.job.cpus,
-                is_urgent=run.job.tier.is_urgent,
-                created_at=run.created_at - began_at,
-                **times,
-                end=run.end.value if run.end else None,
-                occupied=run.occupied(now),
-                kept=run.kept(now),
-                wasted=run.wasted(now),
-            )
+            yield record_of(run, began_at, now)
 
     def _note(self, run: PodRun, pod: Mapping[str, Any], now: float) -> None:
         status = pod["status"]
@@ -136,3 +119,25 @@ class PodRecords:
         self._left[place] -= run.kept(now)
         if succeeded:
             self._finished.add(place)
+
+
+def record_of(run: PodRun, began_at: float, now: float) -> Record:
+    """Return the record of one pod."""
+    times = {
+        name: None if (at := getattr(run, name)) is None else at - began_at
+        for name in ("nominated_at", "started_at", "hinted_at", "terminated_at", "ended_at")
+    }
+    return Record(
+        job=run.job.name,
+        index=run.index,
+        tier=run.job.tier.name,
+        kind=run.job.kind,
+        cpus=run.job.cpus,
+        is_urgent=run.job.tier.is_urgent,
+        created_at=run.created_at - began_at,
+        **times,
+        end=run.end.value if run.end else None,
+        occupied=run.occupied(now),
+        kept=run.kept(now),
+        wasted=run.wasted(now),
+    )

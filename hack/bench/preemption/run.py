@@ -1,8 +1,8 @@
 """One pod from its workload's side: work, saves, signals, the end. No I/O, no clock.
 
 A checkpoint keeps the work that was done when its save began. All other time on a node is wasted
-when the pod is preempted: the work since the last checkpoint, and the time spent on saving instead
-of working.
+when the pod is preempted: the work since the last checkpoint, the time spent on saving instead of
+working, and the time spent on restoring what a predecessor had saved.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class PodRun:
     uid: str
     created_at: float
     left: float  # seconds of work that no earlier pod in its place kept
+    restart_seconds: float = 0.0
+    """Time after its start in which it restores its predecessor's work, and does not work."""
+    grace_seconds: float = GRACE_SECONDS
+    """Time from SIGTERM to SIGKILL."""
     nominated_at: float | None = None
     started_at: float | None = None
     hinted_at: float | None = None
@@ -56,7 +60,7 @@ class PodRun:
     def start(self, now: float) -> None:
         """Begin to work."""
         if self.started_at is None:
-            self.started_at = self._working_since = now
+            self.started_at, self._working_since = now, now + self.restart_seconds
 
     def hint(self, request: str, now: float) -> None:
         """Begin a requested save; a repeated request changes nothing."""
@@ -95,7 +99,9 @@ class PodRun:
             assert self.job.checkpoints is not None
             saved_at = self._saving_since + self.job.checkpoints.save_seconds
             # The kubelet's SIGKILL ends a save that takes longer than the grace period.
-            in_time = self.terminated_at is None or saved_at <= self.terminated_at + GRACE_SECONDS
+            in_time = (
+                self.terminated_at is None or saved_at <= self.terminated_at + self.grace_seconds
+            )
             return (saved_at, Action.SAVED) if in_time else None
         if self.terminated_at is not None:
             return self.terminated_at, Action.EXIT
@@ -105,7 +111,9 @@ class PodRun:
     def save(self, now: float) -> None:
         """Finish a save: keep the work that was done when it began, and continue."""
         if self._saving_since is not None:
-            self._noticed, self._saving_since, self._working_since = self._worked, None, now
+            assert self.started_at is not None
+            self._noticed, self._saving_since = self._worked, None
+            self._working_since = max(now, self.started_at + self.restart_seconds)
 
     def exit(self) -> int:
         """Exit, with 0 if all its work is done; return the code."""
@@ -115,7 +123,7 @@ class PodRun:
     def close(self, now: float, *, succeeded: bool) -> None:
         """End the pod."""
         if self.ended_at is None:
-            self._worked, self._working_since, self._saving_since = self._work_by(now), None, None
+            self._worked, self._working_since, self._saving_since = self.work_by(now), None, None
             self.ended_at = now
             unsuccessful = End.FAILED if self.terminated_at is None else End.PREEMPTED
             self.end = End.FINISHED if succeeded else unsuccessful
@@ -136,18 +144,20 @@ class PodRun:
         if checkpoints is None:
             return 0.0
         in_time = (
-            math.floor(self._work_by(now) / checkpoints.interval_seconds)
+            math.floor(self.work_by(now) / checkpoints.interval_seconds)
             * checkpoints.interval_seconds
         )
         return max(in_time, self._noticed)
 
     def wasted(self, now: float) -> float:
-        """Return the seconds on a node that were wasted."""
+        """Return the seconds on a node that were wasted, or would be if it were killed now."""
         return max(0.0, self.occupied(now) - self.kept(now))
+
+    def work_by(self, now: float) -> float:
+        """Return the seconds that it has worked."""
+        since = now if self._working_since is None else self._working_since
+        return self._worked + max(0.0, now - since)
 
     def _begin_to_save(self, now: float) -> None:
         if self._saving_since is None:
-            self._worked, self._working_since, self._saving_since = self._work_by(now), None, now
-
-    def _work_by(self, now: float) -> float:
-        return self._worked + (0.0 if self._working_since is None else now - self._working_since)
+            self._worked, self._working_since, self._saving_since = self.work_by(now), None, now

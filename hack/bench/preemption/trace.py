@@ -146,7 +146,7 @@ def _draw(random: Random, number: int, window: float) -> Job:
         name=f"job-{number:04}",
         tier=tier,
         preemption_class=random.choice(tier.classes),
-        arrives_at=_draw_arrival(random, tier) * window,
+        arrives_at=draw_arrival(random, tier) * window,
         pods=random.choice(PODS),
         cpus=random.choice(tier.cpus),
         seconds=_draw_lognormal(random, 1.0, _SPREAD, (_SHORTEST, _LONGEST)),
@@ -154,7 +154,7 @@ def _draw(random: Random, number: int, window: float) -> Job:
     )
 
 
-def _draw_arrival(random: Random, tier: Tier) -> float:
+def draw_arrival(random: Random, tier: Tier) -> float:
     """Return when a job arrives, as a share of the window.
 
     Given their number, arrivals are uniform.

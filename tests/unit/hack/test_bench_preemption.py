@@ -265,6 +265,28 @@ def test_a_save_on_sigterm_counts_if_the_grace_is_long_enough(
     assert run.kept(200.0) == kept
 
 
+def test_a_longer_grace_period_is_enough_for_a_longer_save() -> None:
+    run = a_run(Checkpoints(10.0, 1.2, takes_hints=False, on_sigterm=True))
+    run.grace_seconds = 2.0
+    run.terminate(125.0)
+
+    assert run.next() == (126.2, Action.SAVED)
+
+
+def test_a_replacement_restores_its_work_before_it_works() -> None:
+    run = PodRun(a_job(), 0, "n", "uid-1", created_at=99.0, left=60.0, restart_seconds=5.0)
+    run.start(100.0)
+
+    assert run.next() == (165.0, Action.EXIT)
+    assert [run.work_by(at) for at in (102.0, 105.0, 107.0)] == [0.0, 0.0, 2.0]
+    run.hint("request-1", 101.0)
+    run.save(103.0)
+    assert run.next() == (165.0, Action.EXIT)
+    run.terminate(125.0)
+    run.close(125.0, succeeded=False)
+    assert (run.kept(200.0), run.wasted(200.0)) == (20.0, 5.0)
+
+
 def test_a_save_that_a_hint_began_continues_under_sigterm() -> None:
     run = a_run()
     run.hint("request-1", 125.0)

@@ -1,0 +1,1 @@
+"""`make bench-simulate`: what `make bench-preemption` measures, simulated in about a minute."""

@@ -1,0 +1,156 @@
+"""The scheduler: it places pods by priority, nominates preemptors and has victims chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from random import Random
+
+from .choices import VictimSelector
+from .contenders import Contender, Mechanism, Order, Waiting
+from .model import SEEN_SECONDS, Clock, Node, Pod, nominate, withdraw_nomination
+from .notice import VictimHandler
+from .workloads import Kubelets
+
+
+class _Preemption(Enum):
+    """What a try to preempt came to."""
+
+    BEGUN = "victims were chosen"
+    WAITS = "room is coming"
+    IMPOSSIBLE = "no node has victims"
+
+
+class Scheduler:
+    """Tries all pending pods each time when something changed.
+
+    It needs no time for a decision. kube-scheduler tries one pod after another and backs off; a run
+    on a real cluster shows what that costs.
+    """
+
+    def __init__(
+        self,
+        contender: Contender,
+        nodes: Sequence[Node],
+        clock: Clock,
+        random: Random,
+        selector: VictimSelector,
+    ) -> None:
+        self._contender = contender
+        self._nodes = nodes
+        self._clock = clock
+        self._random = random
+        self._selector = selector
+        self._pending: list[Pod] = []
+        self._is_woken = False
+
+    def connect(self, kubelets: Kubelets, victims: VictimHandler) -> None:
+        """Set what the scheduler gives orders to."""
+        self._kubelets = kubelets
+        self._victims = victims
+
+    def created(self, pod: Pod) -> None:
+        """Queue a pod that was just created."""
+        self._clock.after(SEEN_SECONDS, self._enqueue, pod)
+
+    def wake(self) -> None:
+        """Try all pending pods, after everything else that happens now."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._clock.after(0.0, self._schedule)
+
+    def _enqueue(self, pod: Pod) -> None:
+        self._pending.append(pod)
+        self.wake()
+
+    def _schedule(self) -> None:
+        self._is_woken = False
+        self._pending.sort(key=lambda pod: (-pod.priority, pod.run.created_at))
+        still: list[Pod] = []
+        # Pods that are alike share an answer within one round.
+        without_room: set[tuple[int, int]] = set()
+        without_victims: set[tuple[int, int, int]] = set()
+        for pod in self._pending:
+            if self._victims.is_asleep(pod):
+                still.append(pod)
+                continue
+            shape = pod.priority, pod.cpus
+            is_worth_a_try = shape not in without_room or pod.nominated_to is not None
+            node = self._place(pod) if is_worth_a_try else None
+            if node is not None:
+                self._bind(pod, node)
+                continue
+            still.append(pod)
+            if pod.nominated_to is None:
+                without_room.add(shape)
+            kind = *shape, pod.preemption_class
+            if kind not in without_victims and self._preempt(pod) is _Preemption.IMPOSSIBLE:
+                without_victims.add(kind)
+        self._pending = still
+
+    def _place(self, pod: Pod) -> Node | None:
+        """Return the nominated node if it has room, else the node with the most free CPUs."""
+        nominated = pod.nominated_to
+        if nominated is not None and nominated.free_for(pod) >= pod.cpus:
+            return nominated
+        best, most, cpus = None, -1.0, pod.cpus
+        for node in self._nodes:
+            free = node.cpus - node.used
+            if free < cpus or (node.nominated and node.free_for(pod) < cpus):
+                continue
+            score = free + self._random.random()
+            if score > most:
+                best, most = node, score
+        return best
+
+    def _bind(self, pod: Pod, node: Node) -> None:
+        withdraw_nomination(pod)
+        node.bind(pod, self._clock.now)
+        self._victims.placed(pod)
+        self._kubelets.start(pod)
+
+    def _preempt(self, pod: Pod) -> _Preemption:
+        if self._waits(pod):
+            return _Preemption.WAITS
+        chosen = self._selector.choose(pod, self._nodes, self._clock.now)
+        if chosen is None:
+            if self._contender.order is Order.STOCK:
+                withdraw_nomination(pod)
+            return _Preemption.IMPOSSIBLE
+        node, victims = chosen
+        if not all(victim.is_leaving for victim in victims):
+            for other in [other for other in node.nominated if other.priority < pod.priority]:
+                withdraw_nomination(other)
+        nominate(pod, node, self._clock.now)
+        self._victims.preempt(pod, victims)
+        return _Preemption.BEGUN
+
+    def _waits(self, pod: Pod) -> bool:
+        """True if the pod takes no victims now because room is coming."""
+        return self._waits_for_its_victims(pod) or self._waits_for_other_room(pod)
+
+    def _waits_for_its_victims(self, pod: Pod) -> bool:
+        if pod.nominated_to is None:
+            return False
+        # kube-scheduler sees only pods that are terminating (`PodEligibleToPreemptOthers`); the
+        # extender, and a mechanism that holds room, also see those that have notice.
+        sees_notices = (
+            self._contender.mechanism is Mechanism.HELD
+            or self._contender.waiting is not Waiting.FOR_ITS_OWN
+        )
+        return any(
+            other.priority < pod.priority
+            and (other.is_terminating or (sees_notices and other.is_leaving))
+            for other in pod.nominated_to.pods
+        )
+
+    def _waits_for_other_room(self, pod: Pod) -> bool:
+        if self._contender.waiting is Waiting.FOR_ITS_OWN:
+            return False
+        is_claimable = self._contender.waiting is Waiting.FOR_ANY
+        for node in self._nodes:
+            if not node.leaving or (node.nominated and not is_claimable):
+                continue
+            if node.free_for(pod) + node.leaving >= pod.cpus:
+                return True
+        return False

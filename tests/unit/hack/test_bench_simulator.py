@@ -1,0 +1,470 @@
+"""The simulator of the preemption benchmark counts rightly, and its ratios stay what they are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from bench.preemption import trace
+from bench.preemption.figures import is_victim
+from bench.preemption.records import Record
+from bench.preemption.run import End, PodRun
+from bench.preemption.simulator import __main__ as command
+from bench.preemption.simulator import choices, contenders, figures, losses, model, published, rules
+from bench.preemption.simulator.contenders import CONTENDERS, Contender, Rules
+from bench.preemption.simulator.figures import Figures
+from bench.preemption.simulator.simulation import Result, Simulation
+from bench.preemption.trace import Checkpoints, Job, Tier, Trace
+
+BATCH, GUARANTEED, TRAINING, URGENT, CRITICAL = trace.TIERS
+HINTED = Checkpoints(interval_seconds=100.0, save_seconds=2.0, takes_hints=True, on_sigterm=False)
+ON_SIGTERM = replace(HINTED, takes_hints=False, on_sigterm=True)
+REDESIGN = contenders.REDESIGN
+OVERHEAD_SECONDS = (
+    model.MARK_SECONDS + model.POLL_SECONDS + model.DELETE_SECONDS + model.GONE_SECONDS
+)
+"""The most that a requested save costs beside the save itself."""
+
+
+def a_job(name: str, tier: Tier, *, arrives_at: float = 0.0, **fields: Any) -> Job:
+    told: dict[str, Any] = {
+        "preemption_class": tier.classes[0],
+        "pods": 1,
+        "cpus": 8,
+        "seconds": 60.0,
+        "checkpoints": None,
+    }
+    return Job(name=name, tier=tier, arrives_at=arrives_at, **{**told, **fields})
+
+
+def simulated(*jobs: Job, contender: Contender = REDESIGN, nodes: int = 1, **more: Any) -> Result:
+    return Simulation(Trace(1, nodes, 200.0, jobs), contender, **more).run()
+
+
+def records_of(result: Result, job: str) -> list[Record]:
+    return [record for record in result.records if record.job == job]
+
+
+def a_pod(job: Job, *, started_at: float | None = 0.0) -> model.Pod:
+    run = PodRun(job, 0, job.name, job.name, created_at=0.0, left=job.seconds)
+    if started_at is not None:
+        run.start(started_at)
+    return model.Pod(run)
+
+
+# --- the gate
+
+
+def wasted(
+    generate: Any, contender: Contender, *, jobs: int, nodes: int, seeds: int, **more: Any
+) -> float:
+    """Return the pod-seconds that are wasted on several traces together: one alone is noise."""
+    return sum(
+        figures.figures_of(
+            Simulation(generate(seed, jobs, nodes), contender, **more).run()
+        ).wasted_pod_seconds
+        for seed in range(1, seeds + 1)
+    )
+
+
+def test_the_redesign_wastes_about_half_of_what_stock_wastes_on_the_synthetic_trace() -> None:
+    at = {"jobs": 400, "nodes": 40, "seeds": 8}
+    stock = wasted(trace.generate, contenders.STOCK, **at)
+    today = wasted(trace.generate, contenders.EXTENDER, **at)
+    redesign = wasted(trace.generate, REDESIGN, **at)
+    bound = wasted(trace.generate, contenders.BOUND, **at)
+
+    assert redesign <= 0.55 * stock
+    assert redesign <= 0.65 * today
+    assert bound <= redesign <= 2 * bound
+
+
+def test_the_redesign_wastes_a_third_of_what_stock_wastes_with_philly_runtimes() -> None:
+    at = {"jobs": 1000, "nodes": 60, "seeds": 4, "restart_seconds": published.RESTART_SECONDS}
+    stock = wasted(published.philly, contenders.STOCK, **at)
+
+    assert wasted(published.philly, REDESIGN, **at) <= 0.35 * stock
+    assert wasted(published.philly, contenders.POLICY_ONLY, **at) >= 0.75 * stock
+
+
+# --- nothing is lost or counted twice
+
+
+@pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.key)
+def test_all_time_on_nodes_is_kept_or_wasted_and_no_work_is_done_twice(
+    contender: Contender,
+) -> None:
+    drawn = trace.generate(5, 150, 15)
+    simulation = Simulation(drawn, contender, restart_seconds=1.0)
+    result = simulation.run()
+    kept: dict[tuple[str, int], float] = {}
+    for record in result.records:
+        kept[record.job, record.index] = kept.get((record.job, record.index), 0.0) + record.kept
+        assert record.occupied == pytest.approx(record.kept + record.wasted)
+
+    finished = {(each.job, each.index) for each in result.records if each.end == "finished"}
+    for job in drawn.jobs:
+        for index in range(job.pods):
+            done = kept.get((job.name, index), 0.0)
+            if (job.name, index) in finished:
+                assert done == pytest.approx(job.seconds)
+            else:
+                assert done <= job.seconds
+    for node in simulation.nodes:
+        assert node.used == sum(pod.cpus for pod in node.pods) <= node.cpus
+        assert node.leaving == sum(pod.cpus for pod in node.pods if pod.is_leaving)
+
+
+@pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.key)
+def test_the_same_seed_gives_the_same_figures(contender: Contender) -> None:
+    def once() -> Figures:
+        return figures.figures_of(Simulation(trace.generate(6, 80, 8), contender).run())
+
+    assert once() == once()
+
+
+def test_a_restart_is_counted_once() -> None:
+    result = simulated(
+        a_job("victim", BATCH, seconds=30.0),
+        a_job("preemptor", CRITICAL, arrives_at=5.0, seconds=10.0),
+        contender=contenders.STOCK,
+        restart_seconds=3.0,
+    )
+    victim, replacement = records_of(result, "victim")
+
+    assert (victim.end, victim.kept) == (End.PREEMPTED.value, 0.0)
+    assert (replacement.end, replacement.kept) == (End.FINISHED.value, 30.0)
+    assert replacement.wasted == pytest.approx(3.0 + model.GONE_SECONDS)
+    assert figures.figures_of(result).wasted_pod_seconds == pytest.approx(victim.wasted + 3.0)
+    assert figures.figures_of(result).wasted_device_seconds == pytest.approx(
+        8 * (victim.wasted + 3.0)
+    )
+
+
+def test_every_preempted_pod_is_replaced_after_a_back_off() -> None:
+    result = simulated(
+        a_job("victim", BATCH, seconds=30.0),
+        a_job("preemptor", CRITICAL, arrives_at=5.0, seconds=1.0),
+        contender=contenders.STOCK,
+    )
+    victim, replacement = records_of(result, "victim")
+
+    assert victim.ended_at is not None
+    assert replacement.created_at == pytest.approx(victim.ended_at + 10.0)
+    assert figures.figures_of(result).finished_jobs == 2
+
+
+# --- room is held
+
+
+def test_a_nomination_holds_room_against_pods_that_are_not_more_important() -> None:
+    node = model.Node(8)
+    holder = a_pod(a_job("holder", URGENT, cpus=6))
+    model.nominate(holder, node, now=0.0)
+
+    assert node.free_for(holder) == 8
+    assert node.free_for(a_pod(a_job("equal", URGENT))) == 2
+    assert node.free_for(a_pod(a_job("lower", BATCH))) == 2
+    assert node.free_for(a_pod(a_job("higher", CRITICAL))) == 8
+
+
+@pytest.mark.parametrize("rival", [BATCH, TRAINING, URGENT], ids=lambda tier: tier.name)
+def test_room_that_is_held_is_taken_by_no_pod_of_lower_or_equal_priority(rival: Tier) -> None:
+    result = simulated(
+        a_job("victim", BATCH, checkpoints=HINTED),
+        a_job("preemptor", URGENT, arrives_at=20.0, seconds=5.0),
+        a_job("rival", rival, arrives_at=21.0, seconds=5.0),
+    )
+    (preemptor,) = records_of(result, "preemptor")
+    first_rival = records_of(result, "rival")[0]
+
+    assert preemptor.started_at is not None
+    assert 22.0 < preemptor.started_at < 20.0 + HINTED.save_seconds + 2 * OVERHEAD_SECONDS
+    assert first_rival.started_at is not None
+    assert preemptor.ended_at is not None
+    assert first_rival.started_at > preemptor.ended_at
+
+
+def test_a_preemptor_whose_delete_was_refused_sleeps_until_its_victim_goes() -> None:
+    jobs = [
+        a_job("victim", BATCH, checkpoints=HINTED),
+        a_job("other", CRITICAL, seconds=20.5),
+        a_job("preemptor", URGENT, arrives_at=20.0, seconds=5.0),
+    ]
+    refused = simulated(*jobs, contender=contenders.EXTENDER, nodes=2)
+    held = simulated(*jobs, contender=REDESIGN, nodes=2)
+
+    # Room on the other node is free half a second later.
+    assert records_of(refused, "preemptor")[0].started_at == pytest.approx(22.4, abs=0.5)
+    assert records_of(held, "preemptor")[0].started_at == pytest.approx(20.7, abs=0.3)
+    assert refused.counts.refusals == 1
+    assert held.counts.refusals == 0
+
+
+def test_a_notice_is_taken_back_when_the_preemptor_is_placed_elsewhere() -> None:
+    result = simulated(
+        a_job("victim", BATCH, checkpoints=HINTED),
+        a_job("other", CRITICAL, seconds=20.5),
+        a_job("preemptor", URGENT, arrives_at=20.0, seconds=5.0),
+        nodes=2,
+    )
+    (victim,) = records_of(result, "victim")
+
+    assert result.counts.reprieves == 1
+    assert victim.end == End.FINISHED.value
+    assert victim.hinted_at is not None
+
+
+def test_a_preemptor_waits_for_room_to_which_no_other_pod_is_nominated() -> None:
+    selects = Simulation(Trace(1, 1, 10.0, []), REDESIGN)
+    (node,) = selects.nodes
+    victim, waiting = a_pod(a_job("victim", BATCH)), a_pod(a_job("waiting", URGENT))
+    node.bind(victim, 0.0)
+    model.give_notice(victim, waiting, 0.0, is_asked=True)
+    scheduler = selects._scheduler
+
+    assert scheduler._waits_for_other_room(waiting)
+    model.nominate(a_pod(a_job("nominee", TRAINING)), node, 0.0)
+    assert not scheduler._waits_for_other_room(waiting)
+
+
+# --- notice
+
+
+def test_a_victim_that_saves_loses_the_save_and_its_overhead_at_most() -> None:
+    result = simulated(
+        a_job("victim", BATCH, checkpoints=HINTED),
+        a_job("preemptor", URGENT, arrives_at=30.0, seconds=5.0),
+    )
+    victim = records_of(result, "victim")[0]
+
+    assert victim.kept == pytest.approx(30.2, abs=0.3)
+    assert HINTED.save_seconds < victim.wasted <= HINTED.save_seconds + OVERHEAD_SECONDS
+
+
+def test_no_victim_that_saved_lost_more_than_its_save_and_the_wait_for_its_end() -> None:
+    drawn = trace.generate(7, 300, 30)
+    saves = {job.name: job.checkpoints.save_seconds for job in drawn.jobs if job.checkpoints}
+    saved = [
+        record
+        for record in Simulation(drawn, contenders.BOUND).run().records
+        if is_victim(record) and record.hinted_at is not None
+    ]
+
+    assert saved
+    for record in saved:
+        assert record.wasted <= 2 * saves[record.job] + OVERHEAD_SECONDS
+
+
+def test_a_victim_that_has_hardly_begun_goes_at_once() -> None:
+    result = simulated(
+        a_job("victim", BATCH, checkpoints=HINTED),
+        a_job("preemptor", URGENT, arrives_at=1.0, seconds=5.0),
+    )
+    victim = records_of(result, "victim")[0]
+
+    assert (victim.hinted_at, result.counts.notices) == (None, 0)
+    assert victim.wasted < HINTED.save_seconds
+
+
+@pytest.mark.parametrize(
+    ("contender", "kept"), [(REDESIGN, 30.0), (contenders.BY_KEY["hints-only"], 0.0)]
+)
+def test_a_victim_that_saves_on_sigterm_needs_a_grace_period_that_is_long_enough(
+    contender: Contender, kept: float
+) -> None:
+    result = simulated(
+        a_job("victim", BATCH, checkpoints=ON_SIGTERM),
+        a_job("preemptor", URGENT, arrives_at=30.0, seconds=5.0),
+        contender=contender,
+    )
+
+    assert records_of(result, "victim")[0].kept == pytest.approx(kept, abs=0.3)
+
+
+def test_victims_go_together_when_the_slowest_has_saved() -> None:
+    jobs = [
+        a_job("saves", BATCH, cpus=4, checkpoints=HINTED),
+        a_job("saves-not", BATCH, cpus=4),
+        a_job("preemptor", URGENT, arrives_at=20.0, seconds=5.0),
+    ]
+    apart = simulated(*jobs, contender=replace(REDESIGN, goes_together=False))
+    together = simulated(*jobs)
+
+    def ends(result: Result) -> list[float]:
+        return [records_of(result, name)[0].terminated_at or 0.0 for name in ("saves", "saves-not")]
+
+    assert ends(apart)[0] - ends(apart)[1] > HINTED.save_seconds
+    assert ends(together)[0] == ends(together)[1] == ends(apart)[0]
+
+
+# --- the choice
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cheapest_set_is_found(seed: int) -> None:
+    random = Random(seed)
+    pods = [a_pod(a_job(f"job-{i}", BATCH, cpus=random.choice([1, 2, 4]))) for i in range(7)]
+    costs = {pod: float(random.randrange(10)) for pod in pods}
+    need, most = random.randrange(1, 9), random.choice([2, 3, None])
+
+    sets = [
+        each
+        for size in range(1, (most or len(pods)) + 1)
+        for each in itertools.combinations(pods, size)
+        if sum(pod.cpus for pod in each) >= need
+    ]
+    best = min(
+        ((sum(costs[pod] for pod in each), len(each)) for each in sets),
+        default=None,
+    )
+    found = choices.cheapest(pods, need, costs.__getitem__, most)
+
+    assert (found and (sum(costs[pod] for pod in found), len(found))) == best
+
+
+def test_stock_takes_the_least_important_and_least_loss_takes_the_youngest() -> None:
+    jobs = [
+        a_job("old-batch", BATCH, seconds=100.0),
+        a_job("young-training", TRAINING, arrives_at=29.0, seconds=100.0),
+        a_job("preemptor", CRITICAL, arrives_at=30.0, seconds=5.0),
+    ]
+
+    def victim(contender: Contender) -> str:
+        result = simulated(*jobs, contender=contender, nodes=2)
+        return next(record.job for record in result.records if is_victim(record))
+
+    assert victim(contenders.STOCK) == "old-batch"
+    assert victim(contenders.BY_KEY["priority-first"]) == "old-batch"
+    assert victim(REDESIGN) == "young-training"
+
+
+def test_what_is_only_declared_counts_from_the_start() -> None:
+    saves = replace(HINTED, interval_seconds=10.0, save_seconds=2.5)
+    pod = a_pod(a_job("periodic", BATCH, checkpoints=replace(saves, takes_hints=False)))
+    reported = losses.Losses(REDESIGN)
+    declared = losses.Losses(contenders.BY_KEY["declared-only"])
+
+    assert reported.expected(pod, 25.0) == pytest.approx(5.0 + model.GONE_SECONDS)
+    assert declared.expected(pod, 25.0) == pytest.approx(25.0)
+    hinted = a_pod(a_job("hinted", BATCH, checkpoints=saves))
+    assert declared.save_seconds(hinted) == 3
+    assert reported.save_seconds(hinted) == 2.5
+
+
+def test_classes_and_tolerations_protect() -> None:
+    def allows(preemptor: Job, victim: Job, now: float) -> bool:
+        pod = a_pod(victim)
+        return rules.may_preempt(Rules.CLASSES, a_pod(preemptor), pod, now)
+
+    urgent, critical = a_job("urgent", URGENT), a_job("critical", CRITICAL)
+    guaranteed = a_job("guaranteed", GUARANTEED)
+    assert not allows(urgent, guaranteed, 19.0)
+    assert allows(urgent, guaranteed, 21.0)
+    assert allows(critical, guaranteed, 19.0)
+    assert not allows(urgent, urgent, 0.0)
+    assert not allows(a_job("training", TRAINING, preemption_class=1), a_job("b", BATCH), 0.0)
+    assert not allows(critical, a_job("training", TRAINING, preemption_class=7), 0.0)
+    assert allows(
+        critical, a_job("training", TRAINING, preemption_class=7, checkpoints=HINTED), 0.0
+    )
+
+
+# --- published traces
+
+
+@pytest.mark.parametrize("generate", [published.philly, published.openb])
+def test_a_published_trace_is_drawn_from_its_seed_and_loads_the_nodes(generate: Any) -> None:
+    drawn = generate(3, 300, 8)
+    requested = sum(job.pods * job.cpus * job.seconds for job in drawn.jobs)
+
+    assert drawn == generate(3, 300, 8)
+    assert drawn != generate(4, 300, 8)
+    assert requested == pytest.approx(trace.LOAD * 8 * trace.NODE_CPUS * drawn.window_seconds)
+    for job in drawn.jobs:
+        assert 1.0 <= job.seconds <= published.LONGEST_SECONDS
+        assert 0.0 <= job.arrives_at <= drawn.window_seconds
+        if job.checkpoints:
+            assert 30.0 <= job.checkpoints.interval_seconds <= 120.0
+            assert 1.0 <= job.checkpoints.save_seconds <= 10.0
+
+
+def test_philly_jobs_are_longer_than_synthetic_ones() -> None:
+    jobs = published.philly(1, 2000, 40).jobs
+    long = [job.seconds for job in jobs if job.seconds > 130.0]
+
+    assert 0.10 < len(long) / len(jobs) < 0.20
+    assert sum(long) > 0.8 * sum(job.seconds for job in jobs)
+
+
+def test_openb_pods_have_the_sizes_and_the_qos_of_the_publication() -> None:
+    jobs = published.openb(1, 4000, 16).jobs
+    urgent = sum(job.tier.is_urgent for job in jobs) / len(jobs)
+
+    # Of 7,064 pods with GPUs, 4,011 are latency-sensitive, and 6,989 have one GPU.
+    assert urgent == pytest.approx(4011 / 7064, abs=0.03)
+    assert sum(job.cpus == 1 for job in jobs) / len(jobs) == pytest.approx(0.989, abs=0.01)
+    assert {job.cpus for job in jobs} <= {1, 2, 4, 8}
+
+
+@pytest.mark.parametrize("name", ["philly", "openb"])
+def test_the_data_names_its_source_its_licence_and_how_it_was_sampled(name: str) -> None:
+    document = json.loads((Path(published.__file__).parent / "traces" / f"{name}.json").read_text())
+
+    assert all(document[key] for key in ("source", "publication", "file", "licence", "sampling"))
+    assert document["unit"] == "seconds"
+
+
+# --- the command
+
+
+def test_the_command_prints_a_row_for_each_contender(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    written = tmp_path / "figures.json"
+    size = ["--jobs", "60", "--nodes", "6", "--seeds", "1,2", "--workers", "1"]
+    assert command.main([*size, "--only", "stock,redesign", "--json", str(written)]) == 0
+    printed = capsys.readouterr()
+    header, stock, redesign = printed.out.splitlines()[:3]
+
+    assert "start p50" in header
+    assert stock.startswith("stock scheduler")
+    assert redesign.startswith("redesign")
+    assert "4 of 4: redesign, seed 2" in printed.err
+    document = json.loads(written.read_text())
+    assert [each["seed"] for each in document["figures"]] == [1, 2, 1, 2]
+    assert document["conditions"]["nodes"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "stok"], "--only: stok: must be some of stock"),
+        (["--seeds", "1,x"], "--seeds: 1,x: must be whole numbers, like 1,2"),
+    ],
+)
+def test_what_cannot_be_read_is_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_a_pod_that_never_starts_is_counted_as_one_that_waits_for_ever() -> None:
+    result = simulated(
+        a_job("first", CRITICAL, seconds=1000.0),
+        a_job("never", URGENT, arrives_at=1.0),
+    )
+    found = figures.figures_of(result)
+
+    assert found.start_p50 < 1.0
+    assert math.isinf(found.start_p99)
+    assert "never" in figures.table([found], {REDESIGN.key: REDESIGN.title})
