@@ -91,12 +91,10 @@ def _pages() -> Iterator[Page]:
 def _index(pages: list[Page]) -> Iterator[str]:
     yield "# Rules\n\n"
     yield (
-        "Written by `make docs` from the rules themselves. Each text that a rule says ends in an "
-        "answer of the webhook, in a line of\n"
-    )
-    yield (
-        "`reprieve check`, and in one of `reprieve audit`; the id in brackets behind it is that of "
-        "its page here.\n\n"
+        "With these pages you look up why an object was refused or warned of. `reprieve check` "
+        "writes the id\nof the rule, which is the name of its page, in brackets behind each "
+        'finding; `reprieve audit` has\nit in the column RULE. "Document 001" and the like are '
+        "explained in [sources](../sources.md).\n`make docs` writes these pages from the rules.\n\n"
     )
     yield "| rule | what holds | concerns |\n|---|---|---|\n"
     for page in pages:

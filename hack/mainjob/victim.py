@@ -10,7 +10,7 @@ from typing import Any
 
 from realcluster.programs import NAMESPACE, OPERATOR
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 

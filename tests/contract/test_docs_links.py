@@ -7,17 +7,10 @@ import pytest
 
 from reprieve_testing import manifests
 
-PAGES = (
-    *sorted((manifests.ROOT / "docs").glob("*.md")),
-    *(
-        manifests.ROOT / path
-        for path in (
-            "manifests/README.md",
-            "hack/README.md",
-            "hack/bench/README.md",
-            "CHANGELOG.md",
-        )
-    ),
+PAGES = tuple(
+    page
+    for folder in (".", ".github", "docs", "manifests", "hack", "tests")
+    for page in sorted((manifests.ROOT / folder).glob("*.md" if folder == "." else "**/*.md"))
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 

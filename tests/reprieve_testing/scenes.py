@@ -10,7 +10,7 @@ from typing import Self
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption.cost import CostInputs, WorkProgress
 from reprieve_policy.preemption.selection.snapshot import (
     AntiAffinity,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import (
     NodeInfo,

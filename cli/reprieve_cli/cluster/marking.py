@@ -10,8 +10,8 @@ import click
 
 from reprieve_policy.gangs import disruption, membership
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.kube import duration
 from reprieve_policy.kube.objects import PodView, Spec, annotations_of, labels_of
+from reprieve_policy.kube.values import duration
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path

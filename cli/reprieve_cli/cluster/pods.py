@@ -11,11 +11,11 @@ from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import annotations_of, controller_of
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path

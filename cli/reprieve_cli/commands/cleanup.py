@@ -26,10 +26,10 @@ from reprieve_cli.cluster.connection import (
 )
 from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
 from reprieve_policy.kube.owners import LEDGER_KINDS
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import mark, suspension
 from reprieve_policy.lifecycle.suspension import SuspendedJobAction
 from reprieve_runtime.client.api import (

@@ -28,7 +28,7 @@ from reprieve_cli.simulation import dump, preemptor
 from reprieve_cli.simulation.preemptor import PreemptorRequest
 from reprieve_cli.simulation.result import Simulation, build_document, build_text
 from reprieve_cli.simulation.snapshot_builder import OBJECT_KINDS, ObjectKind, SnapshotBuilder
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption import selection
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.login import namespace_of_context

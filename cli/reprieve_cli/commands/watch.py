@@ -14,7 +14,7 @@ from reprieve_cli.cluster import victims
 from reprieve_cli.cluster.connection import ClusterTarget, cluster_options, run
 from reprieve_cli.cluster.victim_table import VictimRow, build_line, build_table
 from reprieve_cli.cluster.victims import VictimStatus
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.client.api import Api
 

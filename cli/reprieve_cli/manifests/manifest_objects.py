@@ -11,7 +11,7 @@ from reprieve_policy.admission import manifest_form
 from reprieve_policy.kube import kinds
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.kube.text import show
+from reprieve_policy.kube.values.text import show
 from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_runtime import templates
 

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from reprieve_policy import keys
 from reprieve_policy.config.preemption_class import ClassSet
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption.eviction_preview import EvictionPreview
 from reprieve_policy.preemption.selection import RefusalReason
 from reprieve_policy.preemption.selection.explain import VictimExplanation

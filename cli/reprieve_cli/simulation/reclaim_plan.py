@@ -12,7 +12,7 @@ from reprieve_cli.cluster.pods import progress_of
 from reprieve_cli.output.finding import printable
 from reprieve_policy import facts as known_facts
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption import cost, reclaim
 from reprieve_policy.preemption.cost import Cost
 from reprieve_policy.preemption.reclaim import ReclaimAction, ReclaimResult

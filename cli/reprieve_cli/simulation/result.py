@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from reprieve_cli.output.finding import counted, printable
-from reprieve_policy.kube import quantity, timestamp
+from reprieve_policy.kube.values import quantity, timestamp
 from reprieve_policy.preemption.selection import (
     REASON_MESSAGES,
     STATUS_MESSAGES,

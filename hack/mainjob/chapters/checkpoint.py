@@ -8,7 +8,7 @@ from mainjob.narrator import Narrator
 from mainjob.session import Background, Session
 from mainjob.world import World
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.verdict import quote
 

@@ -9,7 +9,7 @@ from mainjob.session import Background, Session
 from mainjob.world import World
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 
 TITLE = "A silent victim goes at its deadline; a slow one gets one extension"

@@ -15,8 +15,8 @@ from typing import Any
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 

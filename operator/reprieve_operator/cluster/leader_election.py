@@ -16,7 +16,7 @@ import msgspec
 
 from reprieve_operator.clock import Clock, Instant
 from reprieve_operator.settings import OperatorSettings
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.lease import Lease

@@ -14,7 +14,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.disruption import GangMemberState
 from reprieve_policy.gangs.membership import Gang
-from reprieve_policy.kube import owners, timestamp
+from reprieve_policy.kube import owners
 from reprieve_policy.kube.conditions import is_true
 from reprieve_policy.kube.objects import (
     Container,
@@ -26,6 +26,7 @@ from reprieve_policy.kube.objects import (
     labels_of,
 )
 from reprieve_policy.kube.pods import FAILED, has_ended, is_terminating
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,

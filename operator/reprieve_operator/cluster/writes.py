@@ -17,7 +17,7 @@ from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import CheckpointRequest
 from reprieve_policy.kube.conditions import Condition
 from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
-from reprieve_policy.kube.timestamp import render
+from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.client.api import (

@@ -22,7 +22,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs.gate import GateReleaseReason
 from reprieve_policy.keys import GANG_GATE_LABEL
-from reprieve_policy.kube import duration
+from reprieve_policy.kube.values import duration
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector

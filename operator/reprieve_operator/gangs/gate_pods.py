@@ -10,7 +10,6 @@ from reprieve_policy.gangs import membership as gangs
 from reprieve_policy.gangs.gate import GatedPod
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.keys import GANG_GATE
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import (
     NameOnly,
     PodView,
@@ -22,6 +21,7 @@ from reprieve_policy.kube.objects import (
     labels_of,
 )
 from reprieve_policy.kube.pods import PodStatus
+from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 

@@ -13,7 +13,7 @@ from typing import Any
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.kube.pod_groups import PodGroup
-from reprieve_policy.kube.timestamp import render
+from reprieve_policy.kube.values.timestamp import render
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 

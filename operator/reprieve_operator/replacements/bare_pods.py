@@ -24,8 +24,8 @@ from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import annotations_of
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import bare_pod, ledger, replacement_annotations
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.client.api import ApiError

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from reprieve_operator.cluster.pods import VersionedObject, VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
-from reprieve_policy.kube import owners, timestamp
+from reprieve_policy.kube import owners
 from reprieve_policy.kube.objects import (
     OwnerReference,
     VersionedMeta,
@@ -20,6 +20,7 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime import lineage

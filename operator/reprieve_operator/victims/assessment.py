@@ -18,9 +18,9 @@ from reprieve_policy import keys
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import annotations_of, controller_of
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import Eviction, Protection
 from reprieve_policy.preemption import cost, protection

@@ -9,7 +9,7 @@ they are read, with the same messages.
 from collections.abc import Iterator, Mapping, Sequence
 
 from reprieve_policy.kube.template_kinds import find_templates
-from reprieve_policy.kube.text import show
+from reprieve_policy.kube.values.text import show
 from reprieve_policy.verdict import Violation, ViolationKind, quote
 
 RULE = "form"

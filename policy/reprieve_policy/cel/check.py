@@ -16,7 +16,7 @@ from reprieve_policy.config.annotation_values import (
     Value,
     WholeNumber,
 )
-from reprieve_policy.kube import duration
+from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import ViolationKind, unsupported
 
 from . import term

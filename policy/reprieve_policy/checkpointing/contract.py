@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from reprieve_policy.kube import json_document, timestamp
-from reprieve_policy.kube import text as texts
-from reprieve_policy.kube.json_document import is_optional_text, is_whole_number
+from reprieve_policy.kube.values import json_document, timestamp
+from reprieve_policy.kube.values import text as texts
+from reprieve_policy.kube.values.json_document import is_optional_text, is_whole_number
 from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 VERSION = 1

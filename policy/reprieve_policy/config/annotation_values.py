@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Generic, TypeVar
 
-from reprieve_policy.kube import duration, go_int
+from reprieve_policy.kube.values import duration, go_int
 from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 T_co = TypeVar("T_co", covariant=True)

@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from reprieve_policy.kube import duration, template_kinds
+from reprieve_policy.kube import template_kinds
 from reprieve_policy.kube.template_kinds import TemplateKinds
+from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 from . import koordinator, preemption_class

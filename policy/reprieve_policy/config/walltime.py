@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 
 
 class Walltime(NamedTuple):

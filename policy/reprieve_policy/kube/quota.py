@@ -15,8 +15,8 @@ from reprieve_policy.keys import (
     QUOTA_NAMESPACES,
 )
 
-from . import json_document, quantity
 from .objects import ObjectMeta, Quantities, annotations_of
+from .values import json_document, quantity
 
 DEFAULT = "koordinator-default-quota"
 """The quota of pods that name none, or one that does not exist."""

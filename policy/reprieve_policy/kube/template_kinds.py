@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from reprieve_policy.verdict import Violation, ViolationKind
 
-from . import kinds, text
+from . import kinds
+from .values import text
 
 MAX_TEMPLATES = 256
 """Templates read of one object. The pods of any others are checked when they are created."""

@@ -14,8 +14,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from reprieve_policy.kube import json_document, timestamp
-from reprieve_policy.kube import text as texts
+from reprieve_policy.kube.values import json_document, timestamp
+from reprieve_policy.kube.values import text as texts
 
 MAX_ANNOTATION = 4096
 """Bytes. `render` stays well below, because every text is bounded when it enters the state."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reprieve_policy import keys
-from reprieve_policy.kube import json_document, timestamp
-from reprieve_policy.kube import text as texts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, annotations_of, labels_of
+from reprieve_policy.kube.values import json_document, timestamp
+from reprieve_policy.kube.values import text as texts
 
 from .eviction import Checkpoint, Eviction
 

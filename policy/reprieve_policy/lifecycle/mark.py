@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reprieve_policy.keys import KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
-from reprieve_policy.kube import json_document, timestamp
-from reprieve_policy.kube import text as texts
-from reprieve_policy.kube.json_document import is_optional_text, is_whole_number
+from reprieve_policy.kube.values import json_document, timestamp
+from reprieve_policy.kube.values import text as texts
+from reprieve_policy.kube.values.json_document import is_optional_text, is_whole_number
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 REQUESTED = "requested"

@@ -12,8 +12,8 @@ from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config.annotation_values import WholeNumber
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube import text, timestamp
 from reprieve_policy.kube.objects import PodView
+from reprieve_policy.kube.values import text, timestamp
 from reprieve_policy.verdict import ListAddition, MetadataChange
 
 from . import ledger

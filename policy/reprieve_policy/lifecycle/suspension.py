@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from reprieve_policy import keys
-from reprieve_policy.kube import conditions, json_document, timestamp
+from reprieve_policy.kube import conditions
 from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import annotations_of, controller_of, labels_of
+from reprieve_policy.kube.values import json_document, timestamp
 
 from .eviction import CheckpointOutcome, Eviction, Phase
 

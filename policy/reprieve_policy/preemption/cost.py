@@ -27,7 +27,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.objects import PodView, Spec
-from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.lifecycle.eviction import Device, RecordedCost
 
 _HOUR = 3600.0

@@ -25,8 +25,9 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube import duration, owners
+from reprieve_policy.kube import owners
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, PodView, controller_of
+from reprieve_policy.kube.values import duration
 from reprieve_policy.lifecycle.machine import MIN_GRACE_SECONDS
 from reprieve_policy.verdict import quote
 

@@ -22,8 +22,8 @@ from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config.namespace import OFF, WARN
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import PodView
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import mark, termination
 from reprieve_policy.lifecycle.eviction import (
     WITH_DEADLINE,

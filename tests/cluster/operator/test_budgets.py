@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_testing.cluster import ClusterHandle, Program, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]

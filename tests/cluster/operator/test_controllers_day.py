@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_testing.day import AuditedCall, Day, a_day
 from reprieve_testing.day_chapters import CHAPTERS, OLD, before
 

@@ -11,7 +11,13 @@ import pytest
 from reprieve_cli.main import reprieve
 from reprieve_testing import manifests
 
-PAGES = [manifests.ROOT / "README.md", *sorted((manifests.ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(
+        manifests.ROOT / page
+        for page in ("README.md", "CONTRIBUTING.md", "manifests/README.md", "tests/README.md")
+    ),
+    *sorted((manifests.ROOT / "docs").glob("**/*.md")),
+]
 MAKEFILE = (manifests.ROOT / "Makefile").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^ *```[a-z]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(

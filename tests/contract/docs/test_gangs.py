@@ -5,7 +5,7 @@ import re
 from reprieve_operator.cluster.event_recorder import REASONS
 from reprieve_policy.config.settings import FIELDS, PolicySettings
 from reprieve_policy.gangs import disruption
-from reprieve_policy.kube import duration
+from reprieve_policy.kube.values import duration
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing import manifests
 

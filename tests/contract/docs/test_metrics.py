@@ -1,4 +1,6 @@
-"""docs/metrics.md agrees with the operator's registry, and docs/preemption.md with the policy's."""
+"""docs/metrics.md agrees with both programs' registries and with the operator's Events, and
+docs/preemption.md with the policy's weights.
+"""
 
 import re
 from pathlib import Path
@@ -12,6 +14,7 @@ from reprieve_policy.lifecycle.eviction import CheckpointOutcome, PreemptionCaus
 from reprieve_policy.preemption.cost import WEIGHTS
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
 from reprieve_runtime.client.reflector import Reflector
+from reprieve_webhooks.metrics import WebhookMetrics
 
 DOCS = Path(__file__).parents[3] / "docs"
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -25,8 +28,15 @@ class Row(NamedTuple):
     labels: frozenset[str]
 
 
-def documented() -> dict[str, Row]:
-    rows = re.findall(r"^\| `(reprieve_[a-z_]+)` \| ([a-z]+) \|([^|]*)\|", METRICS, re.MULTILINE)
+def section(heading: str) -> str:
+    """Return the text below a heading of the page."""
+    return METRICS.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def documented(heading: str = "Metrics of the operator") -> dict[str, Row]:
+    rows = re.findall(
+        r"^\| `(reprieve_[a-z_]+)` \| ([a-z]+) \|([^|]*)\|", section(heading), re.MULTILINE
+    )
     return {
         name: Row(kind, frozenset(re.findall(r"`([a-z_]+)`", labels)))
         for name, kind, labels in rows
@@ -54,6 +64,31 @@ def registered() -> dict[str, Row]:
 
 def test_every_metric_stands_in_the_table_with_its_type_and_labels() -> None:
     assert documented() == registered()
+
+
+def test_every_metric_of_the_webhooks_is_in_their_table_with_its_type_and_labels() -> None:
+    metrics = WebhookMetrics()
+    metrics.register_watches(
+        lambda: {"pods": Reflector(cast("Api", None), "/pods", PartialObjectMetadata, id)}
+    )
+    for certificate in ("ca", "serving"):
+        metrics.register_certificate_expiry(certificate, lambda: None)
+    metrics.count_gang_lookup("unknown")
+    metrics.review_counter("guard", "Pod", "allowed").inc()
+    metrics.duration_of("guard").observe(0.001)
+    rows = {}
+    for family in metrics.registry.collect():
+        if family.name.startswith("reprieve_"):
+            shown = family.name + ("_total" if family.type == "counter" else "")
+            labels = {label for sample in family.samples for label in sample.labels}
+            rows[shown] = Row(family.type, frozenset(labels - {"le"}))
+    assert documented("Metrics of the webhooks") == rows
+
+
+def test_every_event_is_in_the_table() -> None:
+    rows = re.findall(r"^\| ((?:`[A-Za-z]+`(?:, )?)+) \|", section("Events"), re.MULTILINE)
+    shown = [reason for row in rows for reason in re.findall(r"`([A-Za-z]+)`", row)]
+    assert sorted(shown) == sorted(event_recorder.REASONS)
 
 
 def test_no_metric_names_a_pod() -> None:

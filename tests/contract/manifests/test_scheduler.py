@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from reprieve_policy.kube import quantity
+from reprieve_policy.kube.values import quantity
 from reprieve_testing import manifests
 from reprieve_webhooks.extender import service
 from reprieve_webhooks.extender.route import PATH

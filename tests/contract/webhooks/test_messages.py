@@ -219,7 +219,7 @@ CASES = {
     "a class that the namespace does not allow": Case(in_class("8")),
     "class 10 where the list lacks it": Case(in_class("10"), facts=Facts(namespace=LISTED)),
     "class 10, offline": Case(in_class("10"), facts=Facts(is_offline=True)),
-    "class 10 in a template that the guard does not find": Case(
+    "class 10 in a template that the rights policies do not find": Case(
         builders.a_pod().in_class(10).with_hint().in_listed_kind(),
         facts=Facts(missing_permissions=frozenset({CLAIM_SENSITIVE})),
     ),
@@ -284,7 +284,7 @@ CASES = {
     "an agent that cannot write where the file is": Case(
         with_agent("file:///data/x", mount="/data")
     ),
-    "an agent that can signal nobody": Case(
+    "an agent that can signal no process": Case(
         with_agent("signal://USR1?container=main", mount="/run/reprieve")
     ),
     "an agent that would have to signal root": Case(
@@ -316,7 +316,9 @@ CASES = {
     "class 7 without a checkpoint": Case(in_class("7"), facts=Facts(namespace=ALL_CLASSES)),
     "a mark that is no JSON": Case(a_pod(koordinator_soft_eviction="now")),
     "a mark of another form": Case(a_pod(koordinator_soft_eviction="[]")),
-    "a mark by nobody who has a name": Case(a_pod(koordinator_soft_eviction='{"initiator":7}')),
+    "a mark whose initiator is not a string": Case(
+        a_pod(koordinator_soft_eviction='{"initiator":7}')
+    ),
     "a mark with options of another form": Case(
         a_pod(koordinator_soft_eviction='{"deleteOptions":"now"}')
     ),
@@ -339,7 +341,7 @@ CASES = {
     "a toleration that overflows upstream": Case(a_priority_class(seconds="9223372037")),
     "a minimum that is no number": Case(a_priority_class(minimum="1e3", seconds="60")),
     "a minimum below the value": Case(a_priority_class(minimum="10", seconds="60")),
-    "a minimum that tolerates nobody": Case(a_priority_class(minimum="1001", seconds="60")),
+    "a minimum that tolerates no preemptor": Case(a_priority_class(minimum="1001", seconds="60")),
     "both prefixes, differing": Case(a_priority_class(seconds="60", old_seconds="30")),
     "the older prefix, unreadable": Case(a_priority_class(old_seconds="soon")),
     "a toleration on a pod": Case(a_pod(seconds="60")),
@@ -376,7 +378,7 @@ CASES = {
     "a gang's minimum that is no number": Case(
         a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "all"})
     ),
-    "a minimum of nobody": Case(a_pod(koordinator_gang="a", koordinator_min_available="0")),
+    "a minimum of 0": Case(a_pod(koordinator_gang="a", koordinator_min_available="0")),
     "a minimum of no gang": Case(a_pod({keys.DRAFT_MIN_AVAILABLE: "2"})),
     "a minimum above the total": Case(
         a_pod(koordinator_gang="a", koordinator_min_available="3", koordinator_total="2")

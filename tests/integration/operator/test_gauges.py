@@ -30,7 +30,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
-from reprieve_policy.kube.timestamp import render
+from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import Api

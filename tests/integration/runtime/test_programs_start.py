@@ -74,7 +74,9 @@ def test_a_bad_address_ends_the_webhooks_with_2(call: Main) -> None:
     assert "nonsense" in output
 
 
-@pytest.mark.parametrize("program", MAINS)
+@pytest.mark.parametrize(
+    "program", ["reprieve-operator", pytest.param("reprieve-webhooks", marks=pytest.mark.slow)]
+)
 def test_a_process_with_a_bad_setting_ends_with_2(program: str) -> None:
     status, output = run(program, "--listen-port", "many")
     assert status == 2

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from reprieve_certs import issue
 from reprieve_policy import keys
@@ -95,7 +96,9 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_path: Path):
+async def test_without_an_api_server_it_lives_says_what_it_waits_for_and_guesses_nothing(
+    tmp_path: Path,
+):
     async with running(tmp_path) as program:
         assert await program.get("/healthz") == (200, "ok\n")
         status, text = await program.get("/readyz")
@@ -106,6 +109,12 @@ async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_pat
         assert text == f"not ready: certificates, {known}, {owners}, nominees\n"
         failure = await program.wait_for_log("could not renew or inject certificates")
         assert failure["level"] == "warning"
+
+        async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
+            assert reply.status == 503
+        said = await program.wait_for_log("review failed: a read of the API server failed")
+
+        assert said["uid"] == a_review(None)["request"]["uid"]
         assert "not-for-logs" not in json.dumps(program.log)
 
 
@@ -117,15 +126,6 @@ async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: P
         _, metrics = await program.get("/metrics")
         for name in ("nominees", "pods", "nodes", "poddisruptionbudgets"):
             assert f'reprieve_facts_age_seconds{{collection="{name}"}} +Inf' in metrics
-
-
-async def test_a_review_that_needs_what_cannot_be_read_is_not_guessed(tmp_path: Path):
-    async with running(tmp_path) as program:
-        async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
-            assert reply.status == 503
-        said = await program.wait_for_log("review failed: a read of the API server failed")
-
-        assert said["uid"] == a_review(None)["request"]["uid"]
 
 
 async def test_term_drains_and_ends_with_0(tmp_path: Path):
@@ -173,6 +173,7 @@ async def test_it_reports_ready_once_its_first_answer_is_correct(tmp_path: Path)
     assert said["status"]["message"].endswith("classes allowed in this namespace: 10")
 
 
+@pytest.mark.slow  # test_it_reports_ready_once_its_first_answer_is_correct has a directory too.
 async def test_certificates_of_a_directory_are_served_and_need_no_secret(tmp_path: Path):
     ca = issue.issue_ca(NOW)
     pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)

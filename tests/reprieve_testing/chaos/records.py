@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import Observation

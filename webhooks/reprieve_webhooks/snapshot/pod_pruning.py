@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from reprieve_policy import keys
-from reprieve_policy.kube import pod_requests, quantity
+from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.objects import ResourceRequirements, annotations_of, labels_of
 from reprieve_policy.kube.pods import (
     HostPort,
@@ -21,6 +21,7 @@ from reprieve_policy.kube.pods import (
     SchedulingNodeAffinity,
     SchedulingNodeSelector,
 )
+from reprieve_policy.kube.values import quantity
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.selection import node_fit
 

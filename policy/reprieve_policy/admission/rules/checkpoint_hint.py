@@ -11,7 +11,7 @@ Why: a hint that reaches no container is a checkpoint that fails when the pod is
 before. Kubernetes does not need ports to be declared; here a declared port shows that the workload
 knows of the hint.
 
-Source: document 001, "Preemption Sequence"; the keys' table in the README.
+Source: document 001, "Preemption Sequence"; the table of keys in docs/keys.md.
 
 Setting: none.
 """

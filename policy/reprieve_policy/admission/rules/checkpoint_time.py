@@ -19,8 +19,8 @@ from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_TIMEOUT, ESTIMATED_CHECKPOINT_TIME
-from reprieve_policy.kube import duration
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
+from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, annotation_path
 
 _GRACE_SECONDS = 30

@@ -15,8 +15,8 @@ Setting: none.
 from collections.abc import Iterator
 
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube import quantity
 from reprieve_policy.kube.objects import Quantities, Resource, Spec
+from reprieve_policy.kube.values import quantity
 from reprieve_policy.verdict import (
     MAX_VALUE_SHOWN,
     NO_FINDINGS,

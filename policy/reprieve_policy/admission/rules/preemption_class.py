@@ -3,9 +3,9 @@
 Checked: the label of a pod or of a template is a whole number from 0 to 10 and one of the classes
 that the Namespace allows: what `allowed-preemption-classes` lists, 0–6 if it lists nothing, only 10
 if workloads are `sensitive`. Class 10 in a Namespace that lists nothing needs a permission (verb
-`claim-sensitive` on `preemptionclasses.reprieve.dev`). The guard in the API server checks it, so
-that an outage does not open it; for the kinds of `templateKinds`, whose templates the guard does
-not find, this rule does. Offline it is warned of. A pod's class may only fall after its creation.
+`claim-sensitive` on `preemptionclasses.reprieve.dev`). The rights policies in the API server check
+it, also while the webhooks are away; for the kinds of `templateKinds`, whose templates they do not
+find, this rule does. Offline it is warned of. A pod's class may only fall after its creation.
 
 Why: class 10 is never preempted, and a class that rises after creation would be a protection that
 no admin granted.

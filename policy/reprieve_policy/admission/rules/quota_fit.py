@@ -22,9 +22,10 @@ from reprieve_policy.config import koordinator
 from reprieve_policy.config.settings import REFUSE
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTIBLE, QUOTA_NAME
-from reprieve_policy.kube import pod_requests, quantity
+from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
 from reprieve_policy.kube.quota import Quota
+from reprieve_policy.kube.values import quantity
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, quote
 
 

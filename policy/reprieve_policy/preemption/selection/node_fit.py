@@ -9,11 +9,11 @@ and volumes are not evaluated.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprieve_policy.kube import go_int
 from reprieve_policy.kube.label_selector import LabelSelector
 from reprieve_policy.kube.objects import NodeSelectorRequirement
 from reprieve_policy.kube.pods import PodAffinity, PodAffinityTerm, PodSpec, SchedulingContainer
-from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.kube.values import go_int
+from reprieve_policy.kube.values.quantity import NANOS
 
 from .snapshot import (
     AntiAffinity,

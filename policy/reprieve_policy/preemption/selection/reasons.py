@@ -22,7 +22,7 @@ from typing import NamedTuple
 from reprieve_policy.config import preemption_class, toleration
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.keys import CAN_PREEMPT, HOME_NAMESPACE
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 
 from . import release
 from .release import ReleaseCertainty

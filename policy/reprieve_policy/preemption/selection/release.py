@@ -16,9 +16,9 @@ from datetime import datetime
 from enum import IntEnum
 
 from reprieve_policy import keys
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark, termination
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.transitions import TERMINAL

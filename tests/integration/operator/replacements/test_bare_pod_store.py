@@ -21,7 +21,7 @@ from reprieve_operator.replacements.bare_pod_store import BarePodStore
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Checkpoint, CheckpointOutcome, Eviction, Phase
 from reprieve_runtime.client.api import ApiError

@@ -14,7 +14,7 @@ from reprieve_policy.config import toleration
 from reprieve_policy.config.annotation_values import Duration, Matches, OneOf, Value, WholeNumber
 from reprieve_policy.config.preemption_class import CLASSES
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube import duration
+from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import Violation, ViolationKind
 
 FIELDS = (*fields.pod_fields(PolicySettings()), *fields.PRIORITY_CLASS_FIELDS)

@@ -11,7 +11,7 @@ from reprieve_policy.kube.objects import (
     ResourceRequirements,
     Spec,
 )
-from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.kube.values.quantity import NANOS
 
 
 def a_container(

@@ -8,8 +8,8 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.objects import ObjectMeta
-from reprieve_policy.kube.quantity import NANOS
 from reprieve_policy.kube.quota import Quota, Quotas
+from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_testing.builders import a_quota
 
 GPU = {keys.QUOTA_NAME: "gpu"}

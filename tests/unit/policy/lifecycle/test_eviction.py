@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
-from reprieve_policy.kube import text as texts
+from reprieve_policy.kube.values import text as texts
 from reprieve_policy.lifecycle import eviction, machine, mark
 from reprieve_policy.lifecycle.eviction import (
     MAX_ANNOTATION,

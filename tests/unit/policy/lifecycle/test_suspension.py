@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.conditions import Condition
 from reprieve_policy.kube.jobs import Job, JobSpec, JobStatus
 from reprieve_policy.kube.objects import OwnerReference, VersionedMeta
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.suspension import (

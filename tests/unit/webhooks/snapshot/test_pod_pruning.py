@@ -8,8 +8,9 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube import pod_requests, quantity
+from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.values import quantity
 from reprieve_policy.lifecycle.eviction import Phase, render
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, snapshot_builder

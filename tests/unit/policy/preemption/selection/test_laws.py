@@ -15,7 +15,7 @@ from hypothesis.errors import NoSuchExample
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.cost import CostInputs
 from reprieve_policy.preemption.selection import (

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve_policy.kube import quantity
-from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.kube.values import quantity
+from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.verdict import Violation, ViolationKind
 
 READ = {

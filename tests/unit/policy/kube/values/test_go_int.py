@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve_policy.kube import go_int
+from reprieve_policy.kube.values import go_int
 
 READ = {
     "a number is read": ("5", 64, 5),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.values import timestamp
 
 MOMENT = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

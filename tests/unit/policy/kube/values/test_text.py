@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve_policy.kube import text
+from reprieve_policy.kube.values import text
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve_policy.kube import duration
+from reprieve_policy.kube.values import duration
 
 READ = {
     "minutes": ("10m", 600),

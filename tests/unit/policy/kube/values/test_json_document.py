@@ -2,7 +2,7 @@
 
 import pytest
 
-from reprieve_policy.kube import json_document
+from reprieve_policy.kube.values import json_document
 
 UNREADABLE = {
     "not JSON": "{",

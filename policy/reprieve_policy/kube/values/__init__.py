@@ -1,0 +1,1 @@
+"""What Kubernetes writes as text: quantities, durations, timestamps, integers, JSON."""
