@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["reprieve_testing.one_run", "reprieve_testing.progress"]
+pytest_plugins = ["reprieve_testing.run_lock", "reprieve_testing.progress"]
 
 _ORDER = ("chaos", "cluster", "differential", "integration", "contract", "unit")
 """Folders, those with the longest files first: else a run ends with one worker that is busy."""

@@ -30,7 +30,7 @@ def cluster() -> Iterator[ClusterHandle]:
 
 
 @pytest.fixture
-async def stage(cluster: ClusterHandle) -> AsyncIterator[ChaosNamespace]:
+async def namespace(cluster: ClusterHandle) -> AsyncIterator[ChaosNamespace]:
     """A namespace for one test, which no operator outlives."""
     cluster.set_policy(extensionPercent="100", ceiling="10m")
     api = await Api.connect(cluster.cluster.kubeconfig, user_agent="chaos")
@@ -56,8 +56,8 @@ def kubeconfig(cluster: ClusterHandle, proxy: ApiProxy, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def director(
-    cluster: ClusterHandle, stage: ChaosNamespace, proxy: ApiProxy, kubeconfig: Path
+async def chaos_runner(
+    cluster: ClusterHandle, namespace: ChaosNamespace, proxy: ApiProxy, kubeconfig: Path
 ) -> AsyncIterator[ChaosRunner]:
     """Creates victims, with operators that reach the API server through the proxy."""
 
@@ -72,9 +72,9 @@ async def director(
         return cluster.start_operator(**usual | settings)
 
     async with WorkloadServer() as workloads:
-        director = ChaosRunner(stage, workloads, start, cluster.cluster.audit_log)
-        proxy.before, proxy.after = director.before, director.after
-        yield director
+        chaos_runner = ChaosRunner(namespace, workloads, start, cluster.cluster.audit_log)
+        proxy.before, proxy.after = chaos_runner.before, chaos_runner.after
+        yield chaos_runner
         # In a thread, because the proxy answers meanwhile. Without this, no operator gives its
         # Lease back, and a Lease of two minutes outlasts the timeouts of each test after it: each
         # new operator waits for all of it again.

@@ -44,24 +44,28 @@ class Stepped:
 
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forwards", "backwards"])
-async def test_a_step_of_an_hour_moves_no_deadline_also_for_a_successor(
-    cluster: ClusterHandle, director: ChaosRunner, kubeconfig: Path, tmp_path: Path, seconds: int
+async def test_a_clock_step_of_an_hour_moves_no_deadline_even_for_the_next_operator(
+    cluster: ClusterHandle,
+    chaos_runner: ChaosRunner,
+    kubeconfig: Path,
+    tmp_path: Path,
+    seconds: int,
 ) -> None:
-    director.start = stepped = Stepped(cluster, kubeconfig, tmp_path / "offset")
-    first = await director.start_leader()
-    actors = mixed_victims("v", VICTIMS)
-    await director.create_victims(actors)
-    await director.mark(actors[: VICTIMS // 2])
-    notified = [actor for actor in actors[: VICTIMS // 2] if actor.has_hint]
+    chaos_runner.start = stepped = Stepped(cluster, kubeconfig, tmp_path / "offset")
+    first = await chaos_runner.start_leader()
+    victims = mixed_victims("v", VICTIMS)
+    await chaos_runner.create_victims(victims)
+    await chaos_runner.mark(victims[: VICTIMS // 2])
+    notified = [victim for victim in victims[: VICTIMS // 2] if victim.has_hint]
 
     async def all_told() -> bool:
-        return all(actor.heard_eviction_id for actor in notified)
+        return all(victim.heard_eviction_id for victim in notified)
 
     await until("all were told", all_told, 60)
     stepped.step(seconds)
-    await director.mark(actors[VICTIMS // 2 :])
-    await director.wait_over(actor for actor in actors if actor.scripted_answer != SAVING)
+    await chaos_runner.mark(victims[VICTIMS // 2 :])
+    await chaos_runner.wait_over(victim for victim in victims if victim.scripted_answer != SAVING)
     first.kill(end_lease=False)
-    async with director.outage():
-        director.start()
-    await director.finish()
+    async with chaos_runner.outage():
+        chaos_runner.start()
+    await chaos_runner.finish()

@@ -89,7 +89,7 @@ def unseen_roles() -> Roles:
 
 
 def company(roles: Roles, hits: Counter[str], number: int, at_once: int) -> list[ScriptedVictim]:
-    """Return the actors of one round: some for each kill that has not happened often enough."""
+    """Return the victims of one round: some for each kill that has not happened often enough."""
     return [
         make(f"r{number}-{index}-{copy}")
         for index, (kill, make) in enumerate(roles.items())
@@ -142,33 +142,35 @@ def prepare(cluster: ClusterHandle, kubeconfig: Path) -> Callable[[], Program]:
 
 @pytest.fixture
 def crash(
-    director: ChaosRunner,
-    stage: ChaosNamespace,
+    chaos_runner: ChaosRunner,
+    namespace: ChaosNamespace,
     prepare: Callable[[], Program],
     say: Callable[[str], None],
 ) -> Crash:
     """Kill operators until each kill has happened often enough, and check every victim of it."""
 
     async def crash(roles: Roles, at_once: int) -> None:
-        director.start = successors = Successors(prepare)
+        chaos_runner.start = successors = Successors(prepare)
         began = time.monotonic()
-        async with director.crashing():
+        async with chaos_runner.crashing():
             for number in itertools.count(1):
-                actors = company(roles, director.hits, number, at_once)
-                if not actors:
+                victims = company(roles, chaos_runner.hits, number, at_once)
+                if not victims:
                     break
                 lacking = {
-                    kill: director.hits[kill] for kill in roles if director.hits[kill] < TIMES
+                    kill: chaos_runner.hits[kill]
+                    for kill in roles
+                    if chaos_runner.hits[kill] < TIMES
                 }
                 assert number <= MOST_ROUNDS, f"too rare: {lacking}"
-                await director.create_victims(actors)
-                await director.mark()
-                await director.wait_over()
-                await check_ledgers(stage, actors)
-                await director.check()
-                done = sum(director.hits[kill] >= TIMES for kill in roles)
+                await chaos_runner.create_victims(victims)
+                await chaos_runner.mark()
+                await chaos_runner.wait_over()
+                await check_ledgers(namespace, victims)
+                await chaos_runner.check()
+                done = sum(chaos_runner.hits[kill] >= TIMES for kill in roles)
                 say(
-                    f"round {number}: {len(actors)} victims, {director.kills} kills, "
+                    f"round {number}: {len(victims)} victims, {chaos_runner.kills} kills, "
                     f"{done} of {len(roles)} writes done, {time.monotonic() - began:.0f} s"
                 )
         successors.close()
@@ -176,7 +178,7 @@ def crash(
     return crash
 
 
-async def test_killed_at_every_write_it_resumes_exactly(
+async def test_an_operator_that_is_killed_at_any_write_resumes_exactly(
     crash: Crash, say: Callable[[str], None]
 ) -> None:
     """This shows little about the time that a victim takes.
@@ -192,45 +194,45 @@ async def test_killed_at_every_write_it_resumes_exactly(
     say("each edge of the table")
 
 
-async def test_killed_around_each_eviction_it_evicts_each_once(
-    cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace, crash: Crash
+async def test_an_operator_that_is_killed_around_each_eviction_evicts_each_pod_once(
+    cluster: ClusterHandle, chaos_runner: ChaosRunner, namespace: ChaosNamespace, crash: Crash
 ) -> None:
     cluster.set_policy(extensionPercent="100", ceiling="10m", endWith="evict")
     await crash(roles_at(edges.ending_edges()), AT_ONCE["evict"])
     # That it is once for each was checked with everything else; no DELETE is among them.
     ends = {
         write.what
-        for write in records.read_writes(director.audit_log, stage.namespace)
+        for write in records.read_writes(chaos_runner.audit_log, namespace.namespace)
         if write.is_deletion
     }
     assert ends == {"create eviction"}
 
 
-async def test_killed_as_it_stands_down_what_a_budget_holds_at_the_ceiling_it_deletes_none(
-    cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace, crash: Crash
+async def test_an_operator_killed_as_it_cancels_held_evictions_at_the_ceiling_deletes_no_pod(
+    cluster: ClusterHandle, chaos_runner: ChaosRunner, namespace: ChaosNamespace, crash: Crash
 ) -> None:
     cluster.set_policy(
         ceiling="20s", checkpointTimeout="10s", maxDeferral="5s", nearCompletion="0s"
     )
-    await stage.hold()
+    await namespace.hold()
     await crash(roles_at([edges.AT_THE_CEILING], beside=()), AT_ONCE["hold"])
     ends = [
         write
-        for write in records.read_writes(director.audit_log, stage.namespace)
+        for write in records.read_writes(chaos_runner.audit_log, namespace.namespace)
         if write.is_deletion
     ]
     assert {write.what for write in ends} == {"create eviction"}
     assert not any(write.has_succeeded for write in ends)
 
 
-async def check_ledgers(stage: ChaosNamespace, actors: list[ScriptedVictim]) -> None:
+async def check_ledgers(namespace: ChaosNamespace, victims: list[ScriptedVictim]) -> None:
     """Assert that the owner counted each eviction once, and none of a victim that stayed after
     all.
     """
-    for actor in filter(lambda actor: actor.has_owner, actors):
-        owner = await stage.owner(actor.name)
-        assert counted(owner) == (0 if actor.trigger.is_held else 1), (
-            f"{actor.name}: {owner['metadata']}"
+    for victim in filter(lambda victim: victim.has_owner, victims):
+        owner = await namespace.owner(victim.name)
+        assert counted(owner) == (0 if victim.trigger.is_held else 1), (
+            f"{victim.name}: {owner['metadata']}"
         )
 
 

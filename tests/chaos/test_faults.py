@@ -21,20 +21,20 @@ VICTIMS = 40
 PAUSE_SECONDS = 30.0
 
 
-async def in_flight(director: ChaosRunner, count: int = VICTIMS) -> list[ScriptedVictim]:
+async def in_flight(chaos_runner: ChaosRunner, count: int = VICTIMS) -> list[ScriptedVictim]:
     """Mark many pods; return them once all that want notice are notified.
 
     None of those that need long is over by then.
     """
-    actors = mixed_victims("v", count)
-    await director.create_victims(actors)
-    await director.mark()
+    victims = mixed_victims("v", count)
+    await chaos_runner.create_victims(victims)
+    await chaos_runner.mark()
 
     async def told() -> bool:
-        return all(actor.heard_eviction_id for actor in actors if actor.has_hint)
+        return all(victim.heard_eviction_id for victim in victims if victim.has_hint)
 
     await until("all were told", told, 60)
-    return actors
+    return victims
 
 
 async def deadlines_pass() -> None:
@@ -48,95 +48,99 @@ def leads(program: Program) -> bool:
 
 
 @pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
-async def test_a_part_of_the_control_plane_killed_under_victims(
-    cluster: ClusterHandle, director: ChaosRunner, component: str
+async def test_victims_survive_the_kill_of_a_control_plane_component(
+    cluster: ClusterHandle, chaos_runner: ChaosRunner, component: str
 ) -> None:
-    await director.start_leader()
-    await in_flight(director)
-    async with director.outage():
+    await chaos_runner.start_leader()
+    await in_flight(chaos_runner)
+    async with chaos_runner.outage():
         await asyncio.to_thread(cluster.kill_component, component)
         await deadlines_pass()
         await asyncio.to_thread(cluster.start_component, component)
-    await director.namespace.sync_kubelets()
-    await director.finish()
+    await chaos_runner.namespace.sync_kubelets()
+    await chaos_runner.finish()
 
 
-async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(
-    director: ChaosRunner, stage: ChaosNamespace
+async def test_two_operators_survive_a_lease_that_is_deleted_or_stolen(
+    chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    operators = [await director.start_leader(identity=name) for name in ("first", "second")]
-    actors = mixed_victims("v", VICTIMS)
-    await director.create_victims(actors)
+    operators = [await chaos_runner.start_leader(identity=name) for name in ("first", "second")]
+    victims = mixed_victims("v", VICTIMS)
+    await chaos_runner.create_victims(victims)
     for index in range(4):
-        await director.mark(actors[index::4])
-        async with director.outage():
-            await (stage.steal_lease(for_seconds=2) if index % 2 else stage.delete_lease())
-    await director.finish()
+        await chaos_runner.mark(victims[index::4])
+        async with chaos_runner.outage():
+            await (namespace.steal_lease(for_seconds=2) if index % 2 else namespace.delete_lease())
+    await chaos_runner.finish()
     await until("one leads", lambda: one_leads(operators), 30)
 
 
-async def test_a_watch_that_is_cut_again_and_again(director: ChaosRunner, proxy: ApiProxy) -> None:
-    await director.start_leader()
-    actors = mixed_victims("v", VICTIMS)
-    await director.create_victims(actors)
+async def test_victims_survive_a_watch_that_is_cut_repeatedly(
+    chaos_runner: ChaosRunner, proxy: ApiProxy
+) -> None:
+    await chaos_runner.start_leader()
+    victims = mixed_victims("v", VICTIMS)
+    await chaos_runner.create_victims(victims)
     for index in range(8):
-        await director.mark(actors[index::8])
+        await chaos_runner.mark(victims[index::8])
         await until("there are watches to cut", partial(cut, proxy), 30)
-    await director.finish()
+    await chaos_runner.finish()
 
 
-async def test_what_happened_while_no_watch_came_through_and_its_version_was_forgotten(
-    cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace, proxy: ApiProxy
+async def test_changes_during_a_watch_outage_are_found_after_the_version_has_expired(
+    cluster: ClusterHandle, chaos_runner: ChaosRunner, namespace: ChaosNamespace, proxy: ApiProxy
 ) -> None:
     # Without so long a lease, a slow start of the API server would end the term, and the next term
     # lists all objects again.
     long = {"lease_duration_seconds": 120, "renew_deadline_seconds": 100.0}
-    operator = await director.start_leader(
+    operator = await chaos_runner.start_leader(
         sweep_interval_seconds=300, resync_interval_seconds=300, **long
     )
-    before = await in_flight(director)
+    before = await in_flight(chaos_runner)
     proxy.watches_allowed.clear()
     proxy.cut_watches()
-    spared = [actor for actor in before if actor.scripted_answer == SAVING][:3]
-    for actor in spared:
-        actor.trigger = Trigger(action=PodAction.UNMARK)
-        actor.ended_at = utc_now()
-        await stage.unmark(actor.name)
+    spared = [victim for victim in before if victim.scripted_answer == SAVING][:3]
+    for victim in spared:
+        victim.trigger = Trigger(action=PodAction.UNMARK)
+        victim.ended_at = utc_now()
+        await namespace.unmark(victim.name)
     await asyncio.to_thread(cluster.compact_etcd)
-    async with director.outage():
+    async with chaos_runner.outage():
         # Without this, the API server would remember older versions than etcd does.
         await asyncio.to_thread(cluster.kill_component, "kube-apiserver")
         await asyncio.to_thread(cluster.start_component, "kube-apiserver")
     proxy.watches_allowed.set()
-    await director.finish()
+    await chaos_runner.finish()
     assert proxy.gone > 0, "no watch was answered with 410"
-    assert [actor.name for actor in spared if actor.phase is not Phase.CANCELLED] == []
+    assert [victim.name for victim in spared if victim.phase is not Phase.CANCELLED] == []
     assert operator.process.poll() is None
 
 
-async def test_a_leader_that_stands_still_for_half_a_minute(director: ChaosRunner) -> None:
+async def test_victims_survive_a_leader_that_is_paused_for_half_a_minute(
+    chaos_runner: ChaosRunner,
+) -> None:
     usual = {
         "lease_duration_seconds": 15,
         "renew_deadline_seconds": 10.0,
         "retry_period_seconds": 2.0,
     }
-    first = await director.start_leader(identity="first", **usual)
-    actors = await in_flight(director)
-    second = director.start(identity="second", **usual)
+    first = await chaos_runner.start_leader(identity="first", **usual)
+    victims = await in_flight(chaos_runner)
+    second = chaos_runner.start(identity="second", **usual)
     since, stopped_at = utc_now(), time.monotonic()
     first.signal(signal.SIGSTOP)
-    await until("the other leads", lambda: led_by(director, "second"), 60)
-    director.add_outage(since)
-    for actor in actors[: VICTIMS // 2]:
-        actor.finish_soon()
+    await until("the other leads", lambda: led_by(chaos_runner, "second"), 60)
+    chaos_runner.add_outage(since)
+    for victim in victims[: VICTIMS // 2]:
+        victim.finish_soon()
     await until("half a minute", lambda: is_past(stopped_at + PAUSE_SECONDS), PAUSE_SECONDS + 5)
     first.signal(signal.SIGCONT)
-    await director.finish()
+    await chaos_runner.finish()
     await until("one leads", lambda: one_leads([first, second]), 30)
 
 
-async def led_by(director: ChaosRunner, name: str) -> bool:
-    return director.leader == name
+async def led_by(chaos_runner: ChaosRunner, name: str) -> bool:
+    return chaos_runner.leader == name
 
 
 async def is_past(moment: float) -> bool:

@@ -51,10 +51,10 @@ def most_mib(program: Program) -> float:
     return int(fields["VmHWM"].split()[0]) / 1024
 
 
-async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else_and_fill_no_memory(
-    director: ChaosRunner, say: Callable[[str], None]
+async def test_hostile_answers_neither_delay_other_victims_nor_fill_memory(
+    chaos_runner: ChaosRunner, say: Callable[[str], None]
 ) -> None:
-    operator = await director.start_leader(poll_interval_seconds=2)
+    operator = await chaos_runner.start_leader(poll_interval_seconds=2)
     async with HostileWorkloads() as villains:
         hostile = [
             ScriptedVictim(
@@ -67,65 +67,65 @@ async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else_and_fil
             for behaviour in (*BEHAVIOURS, REDIRECTS)
             for index in range(OF_EACH)
         ]
-        await director.create_victims([*hostile, *bystanders()])
-        await director.mark()
-        await director.wait_over()
+        await chaos_runner.create_victims([*hostile, *bystanders()])
+        await chaos_runner.mark()
+        await chaos_runner.wait_over()
     assert villains.reached == 0, "a redirect was followed"
     held = most_mib(operator)
     say(f"the operator held {held:.0f} MiB at most")
     assert held < MOST_MIB
-    await director.check()
+    await chaos_runner.check()
     assert operator.process.poll() is None
 
 
-async def test_a_pod_that_is_changed_all_the_time_and_marked_anew_each_time_still_goes(
-    director: ChaosRunner, stage: ChaosNamespace
+async def test_a_pod_that_is_constantly_changed_and_marked_again_is_still_evicted(
+    chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    await director.start_leader()
+    await chaos_runner.start_leader()
     restless = [
         ScriptedVictim(f"restless-{index}", seconds=SHORT, slack_seconds=RESTLESS_SECONDS)
         for index in range(3)
     ]
-    await director.create_victims([*restless, *bystanders()])
-    async with changing(stage, restless):
-        await director.mark()
-        await director.wait_over()
-    await director.check()
+    await chaos_runner.create_victims([*restless, *bystanders()])
+    async with changing(namespace, restless):
+        await chaos_runner.mark()
+        await chaos_runner.wait_over()
+    await chaos_runner.check()
 
 
-async def test_a_pod_that_marks_itself_again_after_it_was_spared_is_given_notice_again(
-    director: ChaosRunner, stage: ChaosNamespace
+async def test_a_pod_that_is_marked_again_after_a_cancellation_is_notified_again(
+    chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    await director.start_leader()
-    actor = ScriptedVictim("again", scripted_answer=SAVING)
-    await director.create_victims([actor])
-    await director.mark()
-    await until("it saves", lambda: is_in(actor, Phase.CHECKPOINTING), 30)
-    await stage.unmark(actor.name)
-    await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
-    actor.is_over = False
-    await director.mark()
-    await until("it saves again", lambda: is_in(actor, Phase.CHECKPOINTING), 30)
-    await director.finish()
-    hints = director.workloads.hints
+    await chaos_runner.start_leader()
+    victim = ScriptedVictim("again", scripted_answer=SAVING)
+    await chaos_runner.create_victims([victim])
+    await chaos_runner.mark()
+    await until("it saves", lambda: is_in(victim, Phase.CHECKPOINTING), 30)
+    await namespace.unmark(victim.name)
+    await until("it is spared", lambda: is_in(victim, Phase.CANCELLED), 30)
+    victim.is_over = False
+    await chaos_runner.mark()
+    await until("it saves again", lambda: is_in(victim, Phase.CHECKPOINTING), 30)
+    await chaos_runner.finish()
+    hints = chaos_runner.workloads.hints
     assert [hint.attempt for hint in hints] == [1, 1]
     assert len({hint.eviction_id for hint in hints}) == 2
-    assert director.workloads.cancelled == [hints[0].eviction_id]
+    assert chaos_runner.workloads.cancelled == [hints[0].eviction_id]
 
 
 @contextlib.asynccontextmanager
-async def changing(stage: ChaosNamespace, actors: list[ScriptedVictim]) -> AsyncIterator[None]:
+async def changing(namespace: ChaosNamespace, victims: list[ScriptedVictim]) -> AsyncIterator[None]:
     """Have pods changed, and marked, as quickly as the API server answers."""
 
-    async def change(actor: ScriptedVictim) -> None:
+    async def change(victim: ScriptedVictim) -> None:
         for count in range(1_000_000):
             metadata = {
                 "labels": {keys.SOFT_EVICTION: "requested"},
                 "annotations": {"example.com/tick": str(count)},
             }
-            await stage.patch(actor.name, {"metadata": metadata})
+            await namespace.patch(victim.name, {"metadata": metadata})
 
-    work = [asyncio.create_task(change(actor)) for actor in actors]
+    work = [asyncio.create_task(change(victim)) for victim in victims]
     try:
         yield
     finally:
@@ -134,5 +134,5 @@ async def changing(stage: ChaosNamespace, actors: list[ScriptedVictim]) -> Async
         await asyncio.gather(*work, return_exceptions=True)
 
 
-async def is_in(actor: ScriptedVictim, phase: Phase) -> bool:
-    return actor.phase is phase
+async def is_in(victim: ScriptedVictim, phase: Phase) -> bool:
+    return victim.phase is phase

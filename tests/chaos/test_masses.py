@@ -21,52 +21,52 @@ SOON_SECONDS = 15.0
 """To set five hundred marks: 1.4 on two idle cores, ten where seven other processes compete."""
 
 
-async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
-    cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace
+async def test_a_namespace_that_is_deleted_under_a_hundred_victims_is_gone_soon(
+    cluster: ClusterHandle, chaos_runner: ChaosRunner, namespace: ChaosNamespace
 ) -> None:
-    operator = await director.start_leader()
-    await director.create_victims(
+    operator = await chaos_runner.start_leader()
+    await chaos_runner.create_victims(
         ScriptedVictim(f"v-{index}", scripted_answer=SAVING) for index in range(100)
     )
-    await director.mark()
+    await chaos_runner.mark()
 
     async def held() -> bool:
-        return all(pod["metadata"].get("finalizers") for pod in (await stage.pods()).values())
+        return all(pod["metadata"].get("finalizers") for pod in (await namespace.pods()).values())
 
     await until("all are held", held, 90)
-    for actor in director.victims.values():
+    for victim in chaos_runner.victims.values():
         # The namespace controller deletes them: a deletion by the operator of a pod that still
         # saves would break a promise.
-        actor.trigger, actor.ended_at = Trigger(action=PodAction.DELETE), utc_now()
-    cluster.kubectl.read("delete", "namespace", stage.namespace, "--wait=false")
+        victim.trigger, victim.ended_at = Trigger(action=PodAction.DELETE), utc_now()
+    cluster.kubectl.read("delete", "namespace", namespace.namespace, "--wait=false")
 
     async def gone() -> bool:
-        return cluster.kubectl.find("namespace", stage.namespace) is None
+        return cluster.kubectl.find("namespace", namespace.namespace) is None
 
     await until("the namespace is gone", gone, 90)
-    await director.check()
+    await chaos_runner.check()
     assert operator.process.poll() is None
 
 
-async def test_five_hundred_marked_in_one_second(
-    director: ChaosRunner, proxy: ApiProxy, say: Callable[[str], None]
+async def test_five_hundred_victims_can_be_marked_in_one_second(
+    chaos_runner: ChaosRunner, proxy: ApiProxy, say: Callable[[str], None]
 ) -> None:
     # The pace of a real cluster: the operator polls 125 workloads that never answer all the time.
-    await director.start_leader(poll_interval_seconds=5)
-    await director.create_victims(
-        replace(actor, slack_seconds=MASS_SECONDS) for actor in mixed_victims("v", 500)
+    await chaos_runner.start_leader(poll_interval_seconds=5)
+    await chaos_runner.create_victims(
+        replace(victim, slack_seconds=MASS_SECONDS) for victim in mixed_victims("v", 500)
     )
     # They reach the operator together, however long this machine takes to write five hundred marks.
     proxy.watches_allowed.clear()
     proxy.cut_watches()
     began = time.monotonic()
-    await director.mark()
+    await chaos_runner.mark()
     took = time.monotonic() - began
     proxy.watches_allowed.set()
-    for actor in director.victims.values():
-        if actor.scripted_answer == SAVING:
-            actor.finish_soon()
-    await director.wait_over()
+    for victim in chaos_runner.victims.values():
+        if victim.scripted_answer == SAVING:
+            victim.finish_soon()
+    await chaos_runner.wait_over()
     say(f"500 victims: marked in {took:.1f} s, all gone after {time.monotonic() - began:.1f} s")
     assert took < SOON_SECONDS
-    await director.check()
+    await chaos_runner.check()

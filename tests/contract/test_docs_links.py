@@ -22,7 +22,7 @@ def anchors(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(manifests.ROOT)))
-def test_each_link_leads_somewhere(page: Path) -> None:
+def test_the_target_of_each_link_exists(page: Path) -> None:
     for path, heading in LINK.findall(page.read_text(encoding="utf-8")):
         target = page.parent / path if path else page
         assert target.exists(), path

@@ -436,7 +436,9 @@ def engines(cluster: ClusterHandle) -> Engines:
     suppress_health_check=list(HealthCheck),
 )
 @given(st.lists(pod_cases(), min_size=BATCH, max_size=BATCH))
-def test_pods_and_templates_are_judged_alike(engines: Engines, cases: list[Case]) -> None:
+def test_both_engines_decide_alike_about_pods_and_templates(
+    engines: Engines, cases: list[Case]
+) -> None:
     assert asyncio.run(engines.differing(cases)) == []
 
 
@@ -447,5 +449,7 @@ def test_pods_and_templates_are_judged_alike(engines: Engines, cases: list[Case]
     suppress_health_check=list(HealthCheck),
 )
 @given(st.lists(priority_class_cases(), min_size=BATCH, max_size=BATCH))
-def test_priority_classes_are_judged_alike(engines: Engines, cases: list[Case]) -> None:
+def test_both_engines_decide_alike_about_priority_classes(
+    engines: Engines, cases: list[Case]
+) -> None:
     assert asyncio.run(engines.differing(cases)) == []

@@ -12,7 +12,7 @@ from reprieve_testing.differential.scenario import Scenario, ScenarioOutcome
 PLAIN, FLAVOURED, SEED = 2000, 100, 7
 
 
-def test_the_core_decides_thousands_of_scenes_by_upstreams_rule_and_the_named_differences() -> None:
+def test_thousands_of_scenarios_follow_upstreams_rule_and_the_named_differences() -> None:
     scenarios = chain(generator.scenarios(PLAIN, SEED), variations.variants(FLAVOURED, SEED))
     assert [found for scenario in scenarios if (found := differing(scenario))] == []
 

@@ -27,11 +27,11 @@ from reprieve_testing.differential.scheduler_pair import SchedulerPair
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NAME = "reprieve-victims"
-SCENES = population.all_scenarios(
+SCENARIOS = population.all_scenarios(
     int(os.environ.get("REPRIEVE_SCENES", population.GENERATED)),
     int(os.environ.get("REPRIEVE_SEED", population.SEED)),
 )
-SECONDS = 120.0 + len(SCENES)
+SECONDS = 120.0 + len(SCENARIOS)
 """A busy machine has needed a third of it."""
 USE_CASES = tuple(use_cases())
 
@@ -51,17 +51,17 @@ class Run:
 def run() -> Iterator[Run]:
     with new_cluster(NAME, kwok_nodes=0) as cluster:
         handle = ClusterHandle.of(cluster)
-        arena = SchedulerPair(handle.cluster, SCENES)
+        arena = SchedulerPair(handle.cluster, SCENARIOS)
         arena.clear()
         asyncio.run(arena.fill())
         with extender.running(handle) as ours:
             before = ours.calls()
             found = asyncio.run(arena.run(ours.configuration, seconds=SECONDS))
             yield Run(
-                {scenario.name: found[scenario.name, UPSTREAM.name] for scenario in SCENES},
+                {scenario.name: found[scenario.name, UPSTREAM.name] for scenario in SCENARIOS},
                 {
                     scenario.name: rule.with_gangs(scenario, found[scenario.name, REPRIEVE.name])
-                    for scenario in SCENES
+                    for scenario in SCENARIOS
                 },
                 ours.calls() - before,
             )
@@ -75,30 +75,28 @@ def test_published_use_cases_have_the_published_outcome_on_both_schedulers(run: 
     assert outcomes == {case.sentence: (case.outcome, case.outcome) for case in USE_CASES}
 
 
-def test_upstreams_scheduler_follows_the_rule_as_we_read_it_in_its_sources(run: Run) -> None:
+def test_upstreams_scheduler_follows_the_rule_from_its_sources(run: Run) -> None:
     assert breaking(run.upstream, rule.decide) == []
 
 
-def test_ours_takes_the_same_victims_but_for_the_named_differences(run: Run) -> None:
+def test_our_extender_takes_the_same_victims_except_for_the_named_differences(run: Run) -> None:
     assert breaking(run.reprieve, lambda scenario: rule.decide(scenario, rule.REPRIEVE)) == []
     unnamed = [
         scenario
-        for scenario in SCENES
+        for scenario in SCENARIOS
         if rule.explain(scenario, run.reprieve[scenario.name]) is None
     ]
     assert unnamed == []
 
 
-def test_the_scheduler_asked_and_was_never_left_to_its_own_choice(run: Run) -> None:
+def test_the_scheduler_always_used_the_answer_of_the_extender(run: Run) -> None:
     # Any other outcome of a call is one after which the scheduler has kept to its own choice.
     assert set(run.calls) == {"chosen", "nothing"}
     assert run.calls["chosen"] >= sum(outcome.node is not None for outcome in run.reprieve.values())
 
 
 @pytest.mark.parametrize("difference", Difference)
-def test_each_named_difference_shows_and_explains_its_scene_alone(
-    run: Run, difference: Difference
-) -> None:
+def test_each_named_difference_explains_its_example_alone(run: Run, difference: Difference) -> None:
     shown = EXAMPLES[difference]
     assert run.upstream[shown.scenario.name] == shown.upstream
     assert run.reprieve[shown.scenario.name] == shown.reprieve != shown.upstream
@@ -109,7 +107,7 @@ def breaking(
     found: dict[str, ScenarioOutcome], wanted: Callable[[Scenario], ScenarioOutcome]
 ) -> list[str]:
     """Return what was found otherwise than wanted, in words."""
-    pairs = ((scenario, found[scenario.name], wanted(scenario)) for scenario in SCENES)
+    pairs = ((scenario, found[scenario.name], wanted(scenario)) for scenario in SCENARIOS)
     return [
         f"{outcome}, not {want}: {scenario}" for scenario, outcome, want in pairs if outcome != want
     ]

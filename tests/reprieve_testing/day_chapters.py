@@ -7,7 +7,7 @@ from functools import partial
 from reprieve_policy.keys import PREEMPTED_COUNT
 
 from .cluster import wait_for
-from .day import SECONDS, Day, Json
+from .controllers_day import SECONDS, Day, Json
 from .day_objects import (
     BAD,
     CHECKPOINT,
@@ -108,7 +108,7 @@ def old_workloads_go_on(day: Day) -> None:
     day.wait_gone(OLD, "pod/bare")
 
 
-def jobs_end_as_they_should(day: Day) -> None:
+def jobs_complete(day: Day) -> None:
     """Jobs succeed with tracking finalizers, Indexed, suspended and resumed, or removed by their
     TTL.
     """
@@ -145,7 +145,7 @@ def jobs_end_as_they_should(day: Day) -> None:
     day.wait_gone(team, "job/short")
 
 
-def jobs_fail_as_they_should(day: Day) -> None:
+def jobs_fail(day: Day) -> None:
     """Jobs fail at the back-off limit, and at once by a podFailurePolicy."""
     team = day.make_namespace("failing-jobs", workload_type="ml-training")
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}
@@ -261,7 +261,7 @@ def daemonsets_and_cronjobs_run(day: Day) -> None:
     wait_for("the old CronJob's Job", lambda: _succeeded(day, OLD, "nightly-"), SECONDS)
 
 
-def a_namespace_goes_with_everything_in_it(day: Day) -> None:
+def a_namespace_is_deleted_with_its_objects(day: Day) -> None:
     """A good namespace, and one whose policy cannot even be read, are deleted.
 
     Their pods are on a node that stays. On a lost node, no kubelet would end a pod for a minute;
@@ -352,7 +352,7 @@ def the_scheduler_preempts(day: Day) -> None:
     day.wait_until(team, "job/urgent", ".status.ready", "1")
 
 
-def people_are_refused(day: Day) -> None:
+def invalid_requests_are_refused(day: Day) -> None:
     """The webhooks and the guard refuse what breaks a rule all the time."""
     team = day.make_namespace("people", allowed_preemption_classes="0-3")
     bad = [
@@ -418,13 +418,13 @@ CHAPTERS: Mapping[str, Callable[[Day], None]] = {
         nodes_are_drained_tainted_and_lost,
         daemonsets_and_cronjobs_run,
         deployments_roll_and_scale,
-        jobs_end_as_they_should,
-        jobs_fail_as_they_should,
+        jobs_complete,
+        jobs_fail,
         a_marked_pod_of_a_job_is_replaced,
         old_workloads_go_on,
         statefulsets_roll_in_order,
-        a_namespace_goes_with_everything_in_it,
+        a_namespace_is_deleted_with_its_objects,
         the_scheduler_preempts,
-        people_are_refused,
+        invalid_requests_are_refused,
     )
 }

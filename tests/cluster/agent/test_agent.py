@@ -113,7 +113,7 @@ def mounts(container: Any) -> dict[str, str]:
     return {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
 
 
-def test_a_pod_that_asks_gets_the_agent_without_credentials_and_is_still_restricted(
+def test_a_pod_that_requests_the_agent_gets_it_without_credentials_and_stays_restricted(
     here: World, namespace: str
 ) -> None:
     labelled = {
@@ -139,13 +139,13 @@ def test_a_pod_that_has_the_agent_gets_no_second_one(here: World, namespace: str
     assert sidecar_of(create(here, namespace, again)) == sidecar_of(made)
 
 
-def test_a_template_stays_as_it_is(here: World, namespace: str) -> None:
+def test_a_template_is_not_changed(here: World, namespace: str) -> None:
     here.kubectl.read("apply", "-n", namespace, "-k", EXAMPLES / "shell")
     (job,) = here.kubectl.get("jobs", "-n", namespace)["items"]
     assert "initContainers" not in job["spec"]["template"]["spec"]
 
 
-def test_what_cannot_work_is_refused_with_all_its_reasons(here: World, namespace: str) -> None:
+def test_an_agent_that_cannot_work_is_refused_with_all_reasons(here: World, namespace: str) -> None:
     pod = a_pod("no", "signal://USR1?container=main", hostNetwork=True)
     done = here.kubectl.run("create", "-n", namespace, "-f", "-", stdin=json.dumps(pod))
     assert 'spec.hostNetwork: Invalid value: "true"' in done.stderr
@@ -157,7 +157,7 @@ def test_what_cannot_work_is_refused_with_all_its_reasons(here: World, namespace
     "example",
     ["shell", *(pytest.param(name, marks=pytest.mark.slow) for name in ("launcher", "signal"))],
 )
-def test_an_example_is_asked_by_the_agent_saves_goes_and_its_replacement_resumes(
+def test_an_example_with_the_agent_saves_is_deleted_and_its_replacement_resumes(
     real: World, namespace: str, example: str
 ) -> None:
     real.kubectl.read("apply", "-n", namespace, "-k", EXAMPLES / example)
@@ -165,7 +165,7 @@ def test_an_example_is_asked_by_the_agent_saves_goes_and_its_replacement_resumes
 
 
 @pytest.mark.real_node
-def test_an_example_that_polls_answers_by_its_own_right_saves_goes_and_its_replacement_resumes(
+def test_an_example_that_polls_answers_with_its_own_rights_and_its_replacement_resumes(
     real: World, namespace: str, tmp_path: Path
 ) -> None:
     real.kubectl.read("apply", "-f", EXAMPLES / "annotation" / "own-pod-only.yaml")
@@ -177,7 +177,7 @@ def test_an_example_that_polls_answers_by_its_own_right_saves_goes_and_its_repla
 
 @pytest.mark.slow
 @pytest.mark.real_node
-def test_an_example_that_speaks_grpc_is_asked_saves_goes_and_its_replacement_resumes(
+def test_an_example_with_grpc_saves_is_deleted_and_its_replacement_resumes(
     real: World, namespace: str, tmp_path: Path
 ) -> None:
     real.kubectl.read("apply", "-k", overlays.with_grpc(namespace, tmp_path))
@@ -239,7 +239,7 @@ def test_a_signal_reaches_the_declared_container_and_no_other(real: World, names
 
 
 @pytest.mark.real_node
-def test_the_agent_is_small_and_cannot_ask_the_api_server(real: World, namespace: str) -> None:
+def test_the_agent_is_small_and_cannot_call_the_api_server(real: World, namespace: str) -> None:
     create(real, namespace, a_pod("small", "file:///run/app/request"))
     wait_for(
         "the agent", lambda: "listening" in log(real, namespace, "small", agent.NAME), PATIENCE
@@ -254,7 +254,9 @@ def test_the_agent_is_small_and_cannot_ask_the_api_server(real: World, namespace
 
 
 @pytest.mark.real_node
-def test_a_request_that_is_taken_back_says_so_in_its_file(real: World, namespace: str) -> None:
+def test_a_cancelled_request_is_marked_as_cancelled_in_its_file(
+    real: World, namespace: str
+) -> None:
     create(real, namespace, a_pod("spared", "file:///run/app/request"))
     wait_for(
         "the agent", lambda: "listening" in log(real, namespace, "spared", agent.NAME), PATIENCE

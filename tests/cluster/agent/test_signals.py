@@ -129,7 +129,7 @@ def test_a_declared_signal_arrives_once_and_its_answer_is_honoured(
 
 
 @pytest.mark.usefixtures("operator")
-def test_where_the_namespace_does_not_grant_it_the_annotation_asks(
+def test_without_the_permission_in_the_namespace_the_annotation_carries_the_request(
     ours: OwnCluster, ungranted: str
 ) -> None:
     start(ours, ungranted, a_container("main", "python3", "-c", COUNTS))
@@ -147,7 +147,9 @@ def test_where_the_namespace_does_not_grant_it_the_annotation_asks(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_container_without_any_program_to_send_it_is_said(ours: OwnCluster, granted: str) -> None:
+def test_a_container_without_a_program_that_can_send_the_signal_is_reported(
+    ours: OwnCluster, granted: str
+) -> None:
     start(ours, granted, a_container("main", "/pause", image=PAUSE_IMAGE))
     ours.mark(granted, "victim")
     (event,) = wait_for(
@@ -178,7 +180,7 @@ def test_the_pods_own_first_process_is_never_signalled(ours: OwnCluster, granted
     assert request_of(ours.wait_phase(granted, "victim", "hinted"))["attempt"] == 1
 
 
-def test_a_signal_is_repeated_by_no_operator_but_as_another_attempt(
+def test_a_signal_is_sent_again_only_as_another_attempt(
     ours: OwnCluster, operator: Program, granted: str
 ) -> None:
     start(ours, granted, a_container("main", "python3", "-c", COUNTS))

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.people import RBAC, cluster_binding
+from reprieve_testing.impersonated_users import RBAC, cluster_binding
 
 pytestmark = pytest.mark.cluster
 
 CLASS = "reprieve.dev/preemption-class"
 LABEL = f"metadata.labels[{CLASS}]"
-PEOPLE = Path(__file__).parents[3] / "manifests" / "base" / "people-rbac.yaml"
+USER_ROLES = Path(__file__).parents[3] / "manifests" / "base" / "people-rbac.yaml"
 
 
 def audit(kubeconfig: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -93,7 +93,7 @@ def broken(cluster: ClusterHandle, team: str) -> str:
     return team
 
 
-def test_every_kind_that_breaks_a_rule_is_listed_and_nothing_else(
+def test_every_violation_of_every_kind_is_listed_and_nothing_else(
     cluster: ClusterHandle, broken: str
 ) -> None:
     found = findings(cluster.cluster.kubeconfig, "-n", broken)
@@ -111,7 +111,7 @@ def test_every_kind_that_breaks_a_rule_is_listed_and_nothing_else(
     assert paths["CronJob"] == f"spec.jobTemplate.spec.template.{LABEL}"
 
 
-def test_of_owned_replicasets_only_those_of_deployments_are_left_to_their_owners(
+def test_only_replicasets_of_deployments_are_left_out_for_their_owners(
     cluster: ClusterHandle, team: str
 ) -> None:
     bad = {CLASS: "11"}
@@ -138,7 +138,7 @@ def test_of_owned_replicasets_only_those_of_deployments_are_left_to_their_owners
     assert named(found) == rows
 
 
-def test_it_ends_with_1_where_a_rule_is_broken_and_with_0_where_none_is(
+def test_the_exit_status_is_1_with_violations_and_0_without(
     cluster: ClusterHandle, broken: str
 ) -> None:
     assert audit(cluster.cluster.kubeconfig, "-n", broken).returncode == 1
@@ -148,7 +148,7 @@ def test_it_ends_with_1_where_a_rule_is_broken_and_with_0_where_none_is(
     assert done.stdout == "0 objects checked: 0 violations, 0 warnings\n"
 
 
-def test_what_is_in_no_namespace_is_judged_with_all_of_them(
+def test_cluster_scoped_objects_are_checked_with_all_namespaces(
     cluster: ClusterHandle, broken: str
 ) -> None:
     slip = {"preemption-toleration.scheduling.x-k8s.io/toleration-seconds": "1h"}
@@ -170,7 +170,7 @@ def test_what_is_in_no_namespace_is_judged_with_all_of_them(
 
 
 @pytest.mark.parametrize("enforcement", ["warn", "off"])
-def test_a_namespace_that_is_not_held_to_rules_is_shown_as_such(
+def test_a_namespace_without_enforcement_is_shown_as_such(
     cluster: ClusterHandle, team: str, enforcement: str
 ) -> None:
     cluster.kubectl.read("label", "namespace", team, f"reprieve.dev/enforcement={enforcement}")
@@ -180,7 +180,9 @@ def test_a_namespace_that_is_not_held_to_rules_is_shown_as_such(
     assert found["level"] == "violation"
 
 
-def test_what_the_namespace_allows_is_allowed(cluster: ClusterHandle, team: str) -> None:
+def test_values_that_the_namespace_allows_are_no_violations(
+    cluster: ClusterHandle, team: str
+) -> None:
     cluster.create_pod(
         team,
         "pod",
@@ -194,7 +196,7 @@ def test_what_the_namespace_allows_is_allowed(cluster: ClusterHandle, team: str)
     assert findings(cluster.cluster.kubeconfig, "-n", team) == []
 
 
-def test_warnings_are_listed_and_count_where_asked_for(cluster: ClusterHandle, team: str) -> None:
+def test_warnings_are_listed_and_count_if_requested(cluster: ClusterHandle, team: str) -> None:
     annotations = {"reprieve.dev/checkpoint": "none", "reprieve.dev/checkpoint-hint": "annotation:"}
     cluster.create_pod(team, "pod", annotations=annotations)
     assert audit(cluster.cluster.kubeconfig, "-n", team).returncode == 0
@@ -206,14 +208,14 @@ def test_warnings_are_listed_and_count_where_asked_for(cluster: ClusterHandle, t
     )
 
 
-def test_more_objects_than_a_page_has_are_all_judged(cluster: ClusterHandle, team: str) -> None:
+def test_objects_on_all_pages_of_a_list_are_checked(cluster: ClusterHandle, team: str) -> None:
     jobs = [job(f"job-{number}", **{CLASS: "11"}) for number in range(260)]
     listed = {"apiVersion": "v1", "kind": "List", "items": jobs}
     cluster.kubectl.read("create", "-n", team, "-f", "-", stdin=json.dumps(listed))
     assert len(findings(cluster.cluster.kubeconfig, "-n", team)) == 260
 
 
-def test_gauges_count_and_name_no_object(cluster: ClusterHandle, broken: str) -> None:
+def test_gauges_have_counts_and_no_names_of_objects(cluster: ClusterHandle, broken: str) -> None:
     done = audit(cluster.cluster.kubeconfig, "-n", broken, "-o", "prometheus")
     samples = dict(
         line.rsplit(" ", 1) for line in done.stdout.splitlines() if not line.startswith("#")
@@ -239,7 +241,7 @@ def test_gauges_count_and_name_no_object(cluster: ClusterHandle, broken: str) ->
     )
 
 
-def test_the_rights_that_are_documented_are_enough_and_less_is_said(
+def test_the_documented_rights_suffice_and_missing_ones_are_reported(
     cluster: ClusterHandle, broken: str
 ) -> None:
     account = "auditor"
@@ -252,7 +254,7 @@ def test_the_rights_that_are_documented_are_enough_and_less_is_said(
         f"/apis/apps/v1/namespaces/{broken}/deployments: not allowed to read it: " in refused.stderr
     )
     assert "Traceback" not in refused.stderr
-    cluster.kubectl.read("apply", "-f", PEOPLE)
+    cluster.kubectl.read("apply", "-f", USER_ROLES)
     binding = cluster_binding(f"audit-{broken}", "reprieve:audit")
     binding["subjects"] = [{"kind": "ServiceAccount", "name": account, "namespace": broken}]
     assert binding["roleRef"]["apiGroup"] == RBAC
@@ -261,7 +263,7 @@ def test_the_rights_that_are_documented_are_enough_and_less_is_said(
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_cluster_that_is_not_there_is_one_sentence_and_2(
+def test_an_unreachable_cluster_prints_one_sentence_and_exits_with_2(
     cluster: ClusterHandle, tmp_path: Path
 ) -> None:
     config = json.loads(cluster.cluster.kubeconfig.read_text())
@@ -276,7 +278,7 @@ def test_a_cluster_that_is_not_there_is_one_sentence_and_2(
 
 
 @pytest.mark.parametrize("namespace", ["none", "../pods", "a/b", "%2e%2e"])
-def test_a_namespace_that_is_not_there_is_one_sentence_and_2(
+def test_a_missing_namespace_prints_one_sentence_and_exits_with_2(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     done = audit(cluster.cluster.kubeconfig, "-n", namespace)
@@ -311,7 +313,7 @@ CRD = {
 }
 
 
-def test_kinds_of_other_projects_are_judged_where_they_are_served(
+def test_kinds_of_other_projects_are_checked_if_they_are_served(
     cluster: ClusterHandle, team: str
 ) -> None:
     name = str(CRD["metadata"]["name"])  # type: ignore[index]  # a dict of dicts
@@ -348,7 +350,7 @@ def test_kinds_of_other_projects_are_judged_where_they_are_served(
     )
 
 
-def test_a_context_of_the_kubeconfig_is_taken(
+def test_a_context_of_the_kubeconfig_can_be_chosen(
     cluster: ClusterHandle, team: str, tmp_path: Path
 ) -> None:
     config = json.loads(cluster.cluster.kubeconfig.read_text())

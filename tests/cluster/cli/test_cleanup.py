@@ -20,7 +20,9 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
         yield name
 
 
-def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace: str) -> None:
+def test_every_trace_on_pods_is_removed_before_an_uninstall(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     traces = {
         "reprieve.dev/eviction": '{"v":1}',
         "reprieve.dev/checkpoint-request": "{}",
@@ -73,7 +75,7 @@ def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace:
     assert cluster.reprieve("cleanup", "-n", namespace, "--force").stdout == ""
 
 
-def test_nothing_is_left_on_owners(cluster: ClusterHandle, namespace: str) -> None:
+def test_owners_keep_no_annotation_of_reprieve(cluster: ClusterHandle, namespace: str) -> None:
     saved = {"reprieve.dev/last-checkpoint-at": "2026-11-21T12:00:00Z", "example.com/own": "x"}
     ledger = {
         "labels": {"reprieve.dev/ledger": "true"},
@@ -112,8 +114,8 @@ def an_owner(kind: str, namespace: str, metadata: Json) -> Json:
     }
 
 
-@pytest.mark.parametrize("is_ours", [True, False], ids=["by us", "by somebody else since"])
-def test_a_job_that_was_suspended_runs_again(
+@pytest.mark.parametrize("is_ours", [True, False], ids=["by us", "by another client since"])
+def test_a_suspended_job_is_resumed(
     cluster: ClusterHandle, namespace: str, *, is_ours: bool
 ) -> None:
     template = {
@@ -140,7 +142,7 @@ def test_a_job_that_was_suspended_runs_again(
     assert "reprieve.dev/suspended" not in resumed["metadata"].get("labels", {})
 
 
-def test_a_pod_that_waits_to_be_made_anew_is_named_and_kept(
+def test_a_pending_replacement_of_a_bare_pod_is_reported_and_kept(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     name = f"bare-pod-uid-of-train-{namespace}"
@@ -170,7 +172,7 @@ def test_a_pod_that_waits_to_be_made_anew_is_named_and_kept(
         cluster.kubectl.read("delete", *where)
 
 
-def test_nothing_is_taken_from_a_running_operator(cluster: ClusterHandle, namespace: str) -> None:
+def test_nothing_is_removed_while_an_operator_runs(cluster: ClusterHandle, namespace: str) -> None:
     cluster.set_policy()
     operator = cluster.start_operator()
     operator.wait_leading()

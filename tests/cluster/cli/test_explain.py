@@ -52,7 +52,7 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
         yield name
 
 
-def test_a_person_reads_who_may_preempt_a_pod_from_when_at_what_cost_and_what_would_happen(
+def test_explain_shows_possible_preemptors_times_cost_and_the_steps_of_an_eviction(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.kubectl.apply(TOLERATING)
@@ -93,7 +93,7 @@ def test_a_person_reads_who_may_preempt_a_pod_from_when_at_what_cost_and_what_wo
     assert explanation["cost"]["device"] == "cpu"
 
 
-def test_what_a_person_may_not_read_is_said_and_the_rest_is_explained(
+def test_objects_that_the_user_may_not_read_are_named_and_the_rest_is_explained(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "plain")
@@ -115,7 +115,7 @@ def test_what_a_person_may_not_read_is_said_and_the_rest_is_explained(
     assert "1. it gets no notice: it wants no checkpoint" in done.stdout
 
 
-def test_a_pod_that_is_not_there_is_an_error(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_missing_pod_is_an_error(cluster: ClusterHandle, namespace: str) -> None:
     done = cluster.reprieve("explain", "nobody", "-n", namespace)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"reprieve: pod/nobody: not found in namespace {namespace}\n"
@@ -124,7 +124,7 @@ def test_a_pod_that_is_not_there_is_an_error(cluster: ClusterHandle, namespace: 
     assert "a pod is in one namespace" in done.stderr
 
 
-def test_a_victim_is_said_to_be_one(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_victim_is_explained_as_a_victim(cluster: ClusterHandle, namespace: str) -> None:
     cluster.create_pod(
         namespace, "going", annotations={"reprieve.dev/checkpoint-hint": "annotation:"}
     )

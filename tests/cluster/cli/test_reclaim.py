@@ -35,7 +35,7 @@ def home(cluster: ClusterHandle) -> Iterator[str]:
 
 
 @pytest.fixture
-def guest(cluster: ClusterHandle, home: str) -> Iterator[str]:
+def borrower(cluster: ClusterHandle, home: str) -> Iterator[str]:
     """A namespace that borrows it."""
     assert home
     with cluster.namespace("guest") as name:
@@ -63,15 +63,15 @@ def plan(output: str, *namespaces: str) -> list[str]:
     return [line for line in lines if line.split()[1].partition("/")[0] in namespaces]
 
 
-def test_who_borrowed_the_node_saves_and_goes_and_its_home_stays(
-    cluster: ClusterHandle, home: str, guest: str
+def test_pods_that_borrow_the_node_are_evicted_and_those_of_the_home_namespace_stay(
+    cluster: ClusterHandle, home: str, borrower: str
 ) -> None:
     hint = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
     pod = on_node(
-        cluster, guest, "train", annotations=hint, labels={"reprieve.dev/preemption-class": "3"}
+        cluster, borrower, "train", annotations=hint, labels={"reprieve.dev/preemption-class": "3"}
     )
-    on_node(cluster, guest, "kept", labels=NON_PREEMPTIBLE)
-    on_node(cluster, guest, "elsewhere", node="kwok-1")
+    on_node(cluster, borrower, "kept", labels=NON_PREEMPTIBLE)
+    on_node(cluster, borrower, "elsewhere", node="kwok-1")
     on_node(cluster, home, "own")
     operator = cluster.start_operator()
     operator.wait_leading()
@@ -81,46 +81,46 @@ def test_who_borrowed_the_node_saves_and_goes_and_its_home_stays(
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == f"node/{NODE} belongs to namespace {home}"
-    assert plan(done.stdout, home, guest) == [
-        f"goes {guest}/train class 3, 0 CPU-hours",
-        f"stays {guest}/kept non-preemptible",
+    assert plan(done.stdout, home, borrower) == [
+        f"goes {borrower}/train class 3, 0 CPU-hours",
+        f"stays {borrower}/kept non-preemptible",
         f"stays {home}/own it is at home",
     ]
-    assert f"pod/train in namespace {guest} soft eviction requested" in lines
-    assert lines[-1].endswith(f"{guest}/train  gone  by reprieve-reclaim  saved at step 7")
-    metric = f'reprieve_preemptions_total{{namespace="{guest}",reason="reclaim"}}'
+    assert f"pod/train in namespace {borrower} soft eviction requested" in lines
+    assert lines[-1].endswith(f"{borrower}/train  gone  by reprieve-reclaim  saved at step 7")
+    metric = f'reprieve_preemptions_total{{namespace="{borrower}",reason="reclaim"}}'
     assert operator.metric(metric) == 1
     assert operator.stop() == 0
-    assert cluster.pod(guest, "kept") is not None
-    assert cluster.pod(guest, "elsewhere") is not None
+    assert cluster.pod(borrower, "kept") is not None
+    assert cluster.pod(borrower, "elsewhere") is not None
 
 
-def test_a_gang_goes_as_a_whole_or_stays_as_a_whole(
-    cluster: ClusterHandle, home: str, guest: str
+def test_a_gang_is_evicted_or_kept_as_a_unit(
+    cluster: ClusterHandle, home: str, borrower: str
 ) -> None:
     assert home
-    on_node(cluster, guest, "a", labels=GANG)
-    on_node(cluster, guest, "b", node="kwok-1", labels=GANG)
+    on_node(cluster, borrower, "a", labels=GANG)
+    on_node(cluster, borrower, "b", node="kwok-1", labels=GANG)
     done = cluster.reprieve("reclaim", NODE, "--dry-run")
-    assert plan(done.stdout, guest) == [
-        f'goes {guest}/a class 4, 0 CPU-hours, with all 2 pods of its gang "ddp"'
+    assert plan(done.stdout, borrower) == [
+        f'goes {borrower}/a class 4, 0 CPU-hours, with all 2 pods of its gang "ddp"'
     ]
-    on_node(cluster, guest, "c", node="kwok-1", labels=GANG | NON_PREEMPTIBLE)
+    on_node(cluster, borrower, "c", node="kwok-1", labels=GANG | NON_PREEMPTIBLE)
     done = cluster.reprieve("reclaim", NODE, "--dry-run")
-    assert plan(done.stdout, guest) == [f"stays {guest}/a c of its gang is non-preemptible"]
+    assert plan(done.stdout, borrower) == [f"stays {borrower}/a c of its gang is non-preemptible"]
 
 
-def test_a_dry_run_changes_nothing(cluster: ClusterHandle, home: str, guest: str) -> None:
-    on_node(cluster, guest, "train")
+def test_a_dry_run_changes_nothing(cluster: ClusterHandle, home: str, borrower: str) -> None:
+    on_node(cluster, borrower, "train")
     done = cluster.reprieve("reclaim", f"node/{NODE}", "--dry-run", "--close")
     assert done.returncode == 0
     assert f"node/{NODE} tainted {KEY}={home}:NoSchedule (dry run)" in done.stdout
-    assert f"pod/train in namespace {guest} soft eviction requested (dry run)" in done.stdout
-    assert "soft-eviction" not in str(cluster.pod(guest, "train"))
+    assert f"pod/train in namespace {borrower} soft eviction requested (dry run)" in done.stdout
+    assert "soft-eviction" not in str(cluster.pod(borrower, "train"))
     assert KEY not in str(cluster.kubectl.get("node", NODE)["spec"].get("taints"))
 
 
-def test_a_node_that_is_closed_keeps_its_other_taints(cluster: ClusterHandle, home: str) -> None:
+def test_a_node_that_is_tainted_keeps_its_other_taints(cluster: ClusterHandle, home: str) -> None:
     cluster.kubectl.read("taint", "node", NODE, "other=x:PreferNoSchedule", "--overwrite")
     try:
         done = cluster.reprieve("reclaim", NODE, "--yes", "--close")
@@ -132,7 +132,7 @@ def test_a_node_that_is_closed_keeps_its_other_taints(cluster: ClusterHandle, ho
     assert {taint["key"] for taint in taints} >= {"other", KEY}
 
 
-def test_a_node_that_nobody_lent_is_refused(cluster: ClusterHandle, home: str) -> None:
+def test_a_node_that_is_not_lent_is_refused(cluster: ClusterHandle, home: str) -> None:
     words = ("kwok-1", "--yes")
     done = cluster.reprieve("reclaim", *words)
     assert (done.returncode, done.stdout) == (2, "")
@@ -150,26 +150,24 @@ def test_a_node_that_nobody_lent_is_refused(cluster: ClusterHandle, home: str) -
     assert f'its home namespace "{home}-slip" does not exist' in done.stderr
 
 
-def test_where_nobody_can_be_asked_it_does_nothing(cluster: ClusterHandle) -> None:
+def test_without_a_terminal_or_an_option_nothing_is_changed(cluster: ClusterHandle) -> None:
     done = cluster.reprieve("reclaim", NODE)
     assert done.returncode == 2
     assert "stdin is not a terminal: pass --yes or --dry-run" in done.stderr
 
 
-def test_who_gives_a_time_waits_no_longer_than_that(
-    cluster: ClusterHandle, home: str, guest: str
-) -> None:
+def test_a_wait_ends_at_the_given_timeout(cluster: ClusterHandle, home: str, borrower: str) -> None:
     assert home
-    on_node(cluster, guest, "train")
+    on_node(cluster, borrower, "train")
     # No operator runs: the mark is there, and nothing comes of it.
     done = cluster.reprieve("reclaim", NODE, "--yes", "--timeout", "1s")
     assert (done.returncode, done.stderr) == (1, "reprieve: timed out: 1 of 1 pods remain\n")
 
 
-def test_who_may_not_read_what_decides_marks_nobody(
-    cluster: ClusterHandle, home: str, guest: str
+def test_a_user_who_may_not_read_the_facts_marks_no_pod(
+    cluster: ClusterHandle, home: str, borrower: str
 ) -> None:
-    on_node(cluster, guest, "train")
+    on_node(cluster, borrower, "train")
     role = f"reclaim-{home}"
     words = ("--verb=get,list,patch,delete", "--resource=nodes,pods")
     cluster.kubectl.read("create", "clusterrole", role, *words)
@@ -178,27 +176,27 @@ def test_who_may_not_read_what_decides_marks_nobody(
         "clusterrolebinding",
         role,
         f"--clusterrole={role}",
-        f"--serviceaccount={guest}:default",
+        f"--serviceaccount={borrower}:default",
     )
     try:
-        kubeconfig = cluster.account_kubeconfig("default", guest)
+        kubeconfig = cluster.account_kubeconfig("default", borrower)
         done = cluster.reprieve("reclaim", NODE, "--yes", kubeconfig=kubeconfig)
     finally:
         cluster.kubectl.read("delete", "clusterrolebinding,clusterrole", role)
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot decide which pods may be evicted: " in done.stderr
     assert "/api/v1/namespaces: not allowed to read it" in done.stderr
-    assert "soft-eviction" not in str(cluster.pod(guest, "train"))
+    assert "soft-eviction" not in str(cluster.pod(borrower, "train"))
 
 
 @pytest.mark.parametrize(
     ("answer", "status"), [pytest.param("n", 1, marks=pytest.mark.slow), ("y", 0)]
 )
-def test_on_a_terminal_it_shows_what_would_happen_and_asks(
-    cluster: ClusterHandle, home: str, guest: str, answer: str, status: int
+def test_on_a_terminal_the_plan_is_shown_before_a_confirmation(
+    cluster: ClusterHandle, home: str, borrower: str, answer: str, status: int
 ) -> None:
     assert home
-    on_node(cluster, guest, "train")
+    on_node(cluster, borrower, "train")
     ours, theirs = pty.openpty()
     environ = os.environ | {"TERM": "xterm"}
     asking = subprocess.Popen(
@@ -218,8 +216,8 @@ def test_on_a_terminal_it_shows_what_would_happen_and_asks(
         os.close(ours)
     assert f"{YELLOW}goes " in shown
     assert "Evict " in shown
-    assert f"{guest}/train" in shown
-    is_marked = "reprieve-reclaim" in str(cluster.pod(guest, "train"))
+    assert f"{borrower}/train" in shown
+    is_marked = "reprieve-reclaim" in str(cluster.pod(borrower, "train"))
     assert is_marked == (answer == "y")
 
 
@@ -232,22 +230,24 @@ def read_until(terminal: int, wanted: str, seconds: float = 30.0) -> str:
     return shown.decode()
 
 
-def test_what_was_reclaimed_is_taken_back_as_any_soft_eviction_is(
-    cluster: ClusterHandle, home: str, guest: str
+def test_a_reclamation_is_cancelled_like_any_soft_eviction(
+    cluster: ClusterHandle, home: str, borrower: str
 ) -> None:
     assert home
     hint = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
-    pod = on_node(cluster, guest, "train", annotations=hint)
+    pod = on_node(cluster, borrower, "train", annotations=hint)
     operator = cluster.start_operator()
     operator.wait_leading()
     with Workload(str(pod["status"]["podIP"])):
         assert cluster.reprieve("reclaim", NODE, "--yes").returncode == 0
-        cluster.wait_phase(guest, "train", "checkpointing")
+        cluster.wait_phase(borrower, "train", "checkpointing")
         again = cluster.reprieve("reclaim", NODE, "--yes")
-        assert plan(again.stdout, guest) == [f"going {guest}/train it is already being evicted"]
-        cluster.kubectl.read("label", "pod", "train", "-n", guest, "reprieve.dev/soft-eviction-")
-        wait_for("it is cancelled", lambda: '"phase":"cancelled"' in state_of(cluster, guest))
-    kept = cluster.pod(guest, "train")
+        assert plan(again.stdout, borrower) == [
+            f"going {borrower}/train it is already being evicted"
+        ]
+        cluster.kubectl.read("label", "pod", "train", "-n", borrower, "reprieve.dev/soft-eviction-")
+        wait_for("it is cancelled", lambda: '"phase":"cancelled"' in state_of(cluster, borrower))
+    kept = cluster.pod(borrower, "train")
     assert kept is not None
     assert "scheduling.koordinator.sh/soft-eviction" not in kept["metadata"]["annotations"]
     assert operator.stop() == 0

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.people import cluster_binding
+from reprieve_testing.impersonated_users import cluster_binding
 
 pytestmark = pytest.mark.cluster
 
-PEOPLE = Path(__file__).parents[3] / "manifests" / "base" / "people-rbac.yaml"
+USER_ROLES = Path(__file__).parents[3] / "manifests" / "base" / "people-rbac.yaml"
 NODE = "kwok-0"
 CLASS = "reprieve.dev/preemption-class"
 DUMPED = "nodes,pods,poddisruptionbudgets,jobs,namespaces,priorityclasses,configmaps"
@@ -83,7 +83,7 @@ def slots(cluster: ClusterHandle) -> Iterator[None]:
     cluster.kubectl.read(*words, json.dumps(removal))
 
 
-def tenant(
+def create_scheduled_pod(
     cluster: ClusterHandle, namespace: str, name: str, preemption_class: int, **metadata: Any
 ) -> Any:
     container = {
@@ -102,11 +102,11 @@ def tenant(
 
 
 @pytest.mark.usefixtures("slots")
-def test_live_and_from_a_dump_it_finds_the_same_and_explain_agrees(
+def test_a_live_run_a_dump_and_explain_agree(
     cluster: ClusterHandle, team: str, tmp_path: Path
 ) -> None:
-    tenant(cluster, team, "low", 2)
-    tenant(
+    create_scheduled_pod(cluster, team, "low", 2)
+    create_scheduled_pod(
         cluster, team, "kept", 6, labels={"quota.scheduling.koordinator.sh/preemptible": "false"}
     )
     urgent = preemptor(tmp_path, team, 1000, 5)
@@ -149,10 +149,10 @@ def test_live_and_from_a_dump_it_finds_the_same_and_explain_agrees(
 
 
 @pytest.mark.usefixtures("slots")
-def test_a_gang_is_not_taken_for_half_a_gang(
+def test_a_gang_is_simulated_with_all_its_pods(
     cluster: ClusterHandle, team: str, tmp_path: Path
 ) -> None:
-    tenant(cluster, team, "low", 2)
+    create_scheduled_pod(cluster, team, "low", 2)
     containers = [
         {"name": "main", "image": "none", "resources": {"requests": {"example.com/slot": "2"}}}
     ]
@@ -171,7 +171,7 @@ def test_a_gang_is_not_taken_for_half_a_gang(
         assert bool(found["choices"]) == is_found, (parallelism, found)
 
 
-def test_the_rights_that_are_documented_are_enough_and_less_is_said(
+def test_the_documented_rights_suffice_and_missing_ones_are_reported(
     cluster: ClusterHandle, team: str, tmp_path: Path
 ) -> None:
     kubeconfig = cluster.account_kubeconfig("default", team)
@@ -182,7 +182,7 @@ def test_the_rights_that_are_documented_are_enough_and_less_is_said(
     assert refused.stderr.splitlines()[-1] == (
         "reprieve: no nodes: the cluster or the dump has none, or they could not be read"
     )
-    cluster.kubectl.read("apply", "-f", PEOPLE)
+    cluster.kubectl.read("apply", "-f", USER_ROLES)
     binding = cluster_binding(f"simulate-{team}", "reprieve:audit")
     binding["subjects"] = [{"kind": "ServiceAccount", "name": "default", "namespace": team}]
     cluster.kubectl.apply(binding)
@@ -193,8 +193,10 @@ def test_the_rights_that_are_documented_are_enough_and_less_is_said(
 
 
 @pytest.mark.usefixtures("slots")
-def test_colours_are_on_a_terminal_only(cluster: ClusterHandle, team: str, tmp_path: Path) -> None:
-    tenant(
+def test_colours_appear_on_a_terminal_only(
+    cluster: ClusterHandle, team: str, tmp_path: Path
+) -> None:
+    create_scheduled_pod(
         cluster, team, "kept", 6, labels={"quota.scheduling.koordinator.sh/preemptible": "false"}
     )
     words = ("simulate", "--preemptor", str(preemptor(tmp_path, team, 1000, 5)))

@@ -19,7 +19,7 @@ from reprieve_testing.workload import HINT, Workload
 pytestmark = pytest.mark.cluster
 
 HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
-BY_SOMEBODY = {
+WITH_INITIATOR = {
     "scheduling.koordinator.sh/soft-eviction": (
         '{"initiator":"koord-descheduler","reason":"the node is hot"}'
     ),
@@ -43,7 +43,7 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_person_evicts_a_pod_and_sees_it_saved_and_gone(
+def test_a_user_evicts_a_pod_and_sees_that_it_saved_and_is_gone(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "train", annotations=HTTP)
@@ -56,7 +56,9 @@ def test_a_person_evicts_a_pod_and_sees_it_saved_and_gone(
 
 
 @pytest.mark.usefixtures("operator")
-def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespace: str) -> None:
+def test_all_pods_of_a_workload_are_evicted_and_no_others(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pods = two_pods_of(cluster, namespace, "ReplicaSet")
     cluster.create_pod(namespace, "other", labels={"app": "three"})
     done = cluster.reprieve("evict", "rs/two", "-n", namespace)
@@ -117,7 +119,7 @@ def two_pods_of(cluster: ClusterHandle, namespace: str, kind: str) -> list[Any]:
     return list(wait_for("two pods", lambda: len(pods := found()) == 2 and pods))
 
 
-def test_a_selector_finds_pods_of_all_namespaces_where_that_is_said(
+def test_a_selector_finds_pods_of_all_namespaces_if_requested(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     with cluster.namespace("cli") as other:
@@ -133,7 +135,9 @@ def test_a_selector_finds_pods_of_all_namespaces_where_that_is_said(
 
 
 @pytest.mark.usefixtures("operator")
-def test_all_pods_of_a_job_go_and_no_others(cluster: ClusterHandle, namespace: str) -> None:
+def test_all_pods_of_a_job_are_evicted_and_no_others(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = {
         "restartPolicy": "Never",
         "containers": [{"name": "main", "image": "none"}],
@@ -172,7 +176,7 @@ def test_all_pods_of_a_job_go_and_no_others(cluster: ClusterHandle, namespace: s
     "words",
     [("--timeout", "2s"), pytest.param(("--timeout", "2s", "--wait"), marks=pytest.mark.slow)],
 )
-def test_who_waits_no_longer_than_so_long_is_told_how_many_are_still_there(
+def test_a_wait_that_times_out_reports_how_many_pods_are_left(
     cluster: ClusterHandle, namespace: str, words: tuple[str, ...]
 ) -> None:
     pod = cluster.create_pod(namespace, "slow", annotations=HTTP)
@@ -190,7 +194,7 @@ def test_who_waits_no_longer_than_so_long_is_told_how_many_are_still_there(
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(
+def test_a_spared_pod_is_reported_as_a_failure_to_evict(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
@@ -209,7 +213,9 @@ def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(
     assert "spared  cancelled" in out.splitlines()[-1]
 
 
-def test_who_may_not_delete_a_pod_may_not_evict_it(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_user_who_may_not_delete_a_pod_may_not_evict_it(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.create_pod(namespace, "kept")
     cluster.kubectl.read(
         "create", "role", "label", "-n", namespace, "--verb=get,list,patch", "--resource=pods"
@@ -230,7 +236,7 @@ def test_who_may_not_delete_a_pod_may_not_evict_it(cluster: ClusterHandle, names
 
 
 @pytest.mark.usefixtures("operator")
-def test_each_change_is_a_line_of_json_where_nobody_watches(
+def test_each_change_is_a_line_of_json_without_a_terminal(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "told", annotations=HTTP)
@@ -274,12 +280,12 @@ def test_on_a_terminal_there_is_a_table_with_a_bar(cluster: ClusterHandle, names
 
 
 @pytest.mark.usefixtures("operator")
-def test_who_asked_stands_in_the_table_in_each_line_and_in_json(
+def test_the_initiator_is_in_the_table_in_each_line_and_in_json(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     # A scheduler's mark lets the pod finish: this phase is shown in colour.
     cluster.create_pod(
-        namespace, "asked", annotations=HTTP | BY_SOMEBODY, spec={"activeDeadlineSeconds": 200}
+        namespace, "asked", annotations=HTTP | WITH_INITIATOR, spec={"activeDeadlineSeconds": 200}
     )
     cluster.wait_phase(namespace, "asked", "reprieved")
     watch_on_a_terminal(

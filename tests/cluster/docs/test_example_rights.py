@@ -98,7 +98,7 @@ def a_pod(name: str, namespace: str) -> Any:
 
 
 @pytest.mark.parametrize("token", ["mine", "loose"])
-def test_nobody_but_reprieve_writes_what_asks_though_the_role_lets_it(
+def test_only_reprieve_writes_requests_even_if_a_role_allows_more(
     workloads: Workloads, token: str
 ) -> None:
     body = {"metadata": {"annotations": {keys.CHECKPOINT_REQUEST: '{"version":1}'}}}
@@ -115,7 +115,7 @@ def test_with_the_policy_a_pod_does_not_answer_for_another(held: Workloads) -> N
     assert NOT_ITS_OWN in held.patch("other", ANSWER)
 
 
-def test_with_the_policy_a_token_that_is_no_pods_answers_for_none(held: Workloads) -> None:
+def test_with_the_policy_a_token_without_a_pod_answers_for_no_pod(held: Workloads) -> None:
     assert NOT_ITS_OWN in held.patch("mine", ANSWER, held.loose)
 
 

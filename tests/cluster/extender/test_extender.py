@@ -56,11 +56,11 @@ def of_class(value: int) -> Any:
     return {keys.PREEMPTION_CLASS: str(value)}
 
 
-def run_as_foretold(ours: ExtenderCluster, preemptor: Any) -> None:
+def assert_expected_preemption(ours: ExtenderCluster, preemptor: Any) -> None:
     """Create a preemptor; the scheduler's node and victims must be those that `reprieve simulate`
     names.
     """
-    best, *_ = foretold(ours, preemptor)
+    best, *_ = expected_victims(ours, preemptor)
     before = ours.names()
     ours.run(preemptor)
     pod = ours.cluster.pod(NAMESPACE, preemptor["metadata"]["name"])
@@ -73,7 +73,7 @@ def run_as_foretold(ours: ExtenderCluster, preemptor: Any) -> None:
     )
 
 
-def foretold(ours: ExtenderCluster, preemptor: Any) -> list[Any]:
+def expected_victims(ours: ExtenderCluster, preemptor: Any) -> list[Any]:
     """Return the nodes and victims that `reprieve simulate` finds in the cluster, best first."""
     file = ours.config.with_name("preemptor.json")
     file.write_text(json.dumps(preemptor))
@@ -83,40 +83,42 @@ def foretold(ours: ExtenderCluster, preemptor: Any) -> list[Any]:
     return choices
 
 
-def test_a_tolerating_pod_is_spared_and_another_of_its_node_taken(ours: ExtenderCluster) -> None:
+def test_a_tolerating_pod_is_spared_and_another_pod_of_its_node_is_preempted(
+    ours: ExtenderCluster,
+) -> None:
     ours.run(a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0"))
-    run_as_foretold(ours, a_pod("preemptor", URGENT, 4, node="kwok-0"))
+    assert_expected_preemption(ours, a_pod("preemptor", URGENT, 4, node="kwok-0"))
     assert ours.names() == {"spared", "preemptor"}
 
 
-def test_where_a_node_has_only_protected_pods_another_nodes_are_taken(
+def test_if_a_node_has_only_protected_pods_those_of_another_node_are_preempted(
     ours: ExtenderCluster,
 ) -> None:
     ours.run(a_pod("spared", TOLERANT, 8, node="kwok-0"), a_pod("taken", MIDDLE, 8, node="kwok-1"))
-    run_as_foretold(ours, a_pod("preemptor", URGENT, 8))
+    assert_expected_preemption(ours, a_pod("preemptor", URGENT, 8))
     assert ours.names() == {"spared", "preemptor"}
 
 
-def test_a_preemptor_takes_lower_classes_only(ours: ExtenderCluster) -> None:
+def test_a_preemptor_preempts_lower_classes_only(ours: ExtenderCluster) -> None:
     ours.run(
         a_pod("higher", LOW, 8, node="kwok-0", labels=of_class(6)),
         a_pod("lower", MIDDLE, 8, node="kwok-1", labels=of_class(3)),
     )
-    run_as_foretold(ours, a_pod("preemptor", URGENT, 8, labels=of_class(5)))
+    assert_expected_preemption(ours, a_pod("preemptor", URGENT, 8, labels=of_class(5)))
     assert ours.names() == {"higher", "preemptor"}
 
 
-def test_where_everybody_is_protected_nobody_is_taken(ours: ExtenderCluster) -> None:
+def test_if_all_pods_are_protected_none_is_preempted(ours: ExtenderCluster) -> None:
     before = ours.calls("nothing")
     ours.run(a_pod("a", TOLERANT, 8, node="kwok-0"), a_pod("b", TOLERANT, 8, node="kwok-1"))
     preemptor = a_pod("preemptor", URGENT, 8)
-    assert foretold(ours, preemptor) == []
+    assert expected_victims(ours, preemptor) == []
     ours.cluster.create(preemptor)
     ours.wait_calls("nothing", before)
     assert ours.names() == {"a", "b", "preemptor"}
 
 
-def test_whole_pods_are_understood_as_well_as_uids(ours: ExtenderCluster) -> None:
+def test_calls_with_whole_pods_are_read_as_well_as_uids(ours: ExtenderCluster) -> None:
     ours.configure_extender(nodeCacheCapable=False)
     try:
         ours.run(
@@ -128,7 +130,7 @@ def test_whole_pods_are_understood_as_well_as_uids(ours: ExtenderCluster) -> Non
         ours.configure_extender()
 
 
-def test_a_changed_toleration_counts_at_the_next_call(ours: ExtenderCluster) -> None:
+def test_a_changed_toleration_applies_to_the_next_call(ours: ExtenderCluster) -> None:
     ours.cluster.kubectl.apply(a_priority_class("changing", 500))
     ours.run(a_pod("a", "changing", 4, node="kwok-0"), a_pod("b", MIDDLE, 4, node="kwok-0"))
     policy = {"minimum_preemptable_priority": "10000", "toleration_seconds": "-1"}
@@ -160,7 +162,7 @@ def recover(ours: ExtenderCluster) -> None:
 @pytest.mark.parametrize(
     "break_it", [stop_webhooks, hang_webhooks, pytest.param(ask_elsewhere, marks=pytest.mark.slow)]
 )
-def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
+def test_without_an_answer_in_time_the_scheduler_uses_its_own_choice(
     ours: ExtenderCluster, break_it: Callable[[ExtenderCluster], None]
 ) -> None:
     ours.run(a_pod("taken", TOLERANT, 4, node="kwok-0"), a_pod("spared", MIDDLE, 4, node="kwok-0"))
@@ -172,7 +174,7 @@ def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
         recover(ours)
 
 
-def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late(
+def test_a_call_that_is_read_after_the_schedulers_timeout_is_counted_as_late(
     ours: ExtenderCluster,
 ) -> None:
     # The scheduler keeps the connection of its last call. Without this call, nothing of the next
@@ -200,7 +202,7 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
-def test_a_broken_answer_leaves_the_scheduler_to_its_own_choice_and_the_call_is_counted(
+def test_after_a_broken_answer_the_scheduler_uses_its_own_choice_and_the_call_is_counted(
     ours: ExtenderCluster, spoil: Callable[[bytes], bytes]
 ) -> None:
     ours.run(a_pod("taken", TOLERANT, 4, node="kwok-0"), a_pod("spared", MIDDLE, 4, node="kwok-0"))

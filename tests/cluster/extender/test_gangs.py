@@ -156,7 +156,7 @@ class Gangs:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
+def test_no_partial_gang_survives_and_no_pod_is_preempted_for_a_gang_that_is_not_placed(
     ours: ExtenderCluster, kind: Kind
 ) -> None:
     gangs = Gangs(ours, kind)
@@ -179,7 +179,9 @@ def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
         gangs.start(f"victim-{VICTIMS + number}", VICTIM_SIZE, 1, LOW)
 
 
-def test_for_a_gang_that_could_not_be_placed_whole_nobody_goes(ours: ExtenderCluster) -> None:
+def test_no_pod_is_preempted_for_a_gang_that_cannot_be_placed_completely(
+    ours: ExtenderCluster,
+) -> None:
     gangs = Gangs(ours, ONE_JOB)
     gangs.fill()
     before, answered = gangs.running(), ours.calls("nothing")

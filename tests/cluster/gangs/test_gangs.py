@@ -18,7 +18,7 @@ from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_policy import keys
 from reprieve_testing.cluster import Program, wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -130,7 +130,9 @@ def refused(done: Done, value: str, theirs: str, gang: str) -> bool:
     return done.status != 0 and message in done.stderr
 
 
-def test_the_second_pod_of_a_gang_is_as_the_first_also_after_a_restart(ours: Ours) -> None:
+def test_the_second_pod_of_a_gang_must_agree_with_the_first_even_after_a_restart(
+    ours: Ours,
+) -> None:
     assert ours.create(a_pod("first", "train")).status == 0
     assert refused(ours.create(a_pod("other", "train", preemption_class="5")), "5", "4", "train")
     ours.restart_webhooks()
@@ -141,7 +143,7 @@ def test_the_second_pod_of_a_gang_is_as_the_first_also_after_a_restart(ours: Our
     assert ours.create(a_pod("second", "train")).status == 0
 
 
-def test_a_gang_that_only_an_annotation_names_is_known_by_the_pods_that_were_admitted(
+def test_a_gang_named_by_an_annotation_only_is_known_from_its_admitted_pods(
     ours: Ours,
 ) -> None:
     key = keys.KOORDINATOR_GANG
@@ -153,7 +155,7 @@ def test_a_gang_that_only_an_annotation_names_is_known_by_the_pods_that_were_adm
     assert refused(ours.create(a_pod("k-first", "k", key=key)), "4", "5", "k")
 
 
-def test_a_priority_is_compared_too(ours: Ours) -> None:
+def test_priorities_of_a_gang_are_compared(ours: Ours) -> None:
     assert ours.create(a_pod("p-first", "p", priorityClassName="low")).status == 0
     done = ours.create(a_pod("p-other", "p", priorityClassName="high"))
     assert (
@@ -162,7 +164,7 @@ def test_a_priority_is_compared_too(ours: Ours) -> None:
     )
 
 
-def test_a_gang_of_which_much_is_in_flight_keeps_one_call(ours: Ours) -> None:
+def test_many_concurrent_pods_of_a_gang_cost_one_call(ours: Ours) -> None:
     pods = {
         "apiVersion": "v1",
         "kind": "List",
@@ -182,12 +184,14 @@ def lookups(ours: Ours) -> float:
     )
 
 
-def test_where_it_is_only_warned_of_the_operator_tells_of_it(ours: Ours, operator: Program) -> None:
+def test_if_divergence_is_only_a_warning_the_operator_reports_it(
+    ours: Ours, operator: Program
+) -> None:
     assert ours.create(a_pod("first", "w"), WARNED).status == 0
     done = ours.create(a_pod("other", "w", preemption_class="5"), WARNED)
     assert done.status == 0
     assert 'must be "4", as in the rest of gang "w"' in done.stderr
-    event = wait_for("the Event", lambda: told(ours, "GangDiverges"))
+    event = wait_for("the Event", lambda: find_event(ours, "GangDiverges"))
     assert event["regarding"]["name"] in ("first", "other")
     assert event["note"].startswith('differs from other pods of gang "w" in class')
     wait_for("the metric", lambda: operator.metric("reprieve_diverging_gangs") == 1)
@@ -195,12 +199,12 @@ def test_where_it_is_only_warned_of_the_operator_tells_of_it(ours: Ours, operato
     wait_for("agreement", lambda: operator.metric("reprieve_diverging_gangs") == 0, 60.0)
 
 
-def told(ours: Ours, reason: str) -> Any:
+def find_event(ours: Ours, reason: str) -> Any:
     events = ours.cluster.kubectl.get("events.v1.events.k8s.io", "-n", WARNED)["items"]
     return next((event for event in events if event["reason"] == reason), None)
 
 
-def test_a_native_group_says_whether_its_pods_have_its_priority(
+def test_the_condition_of_a_native_group_shows_whether_its_pods_have_its_priority(
     ours: Ours, operator: Program
 ) -> None:
     spec = {"schedulingPolicy": {"basic": {}}, "priorityClassName": "low"}
@@ -224,7 +228,7 @@ MODES = {"all": {"all": {}}, "single": {"single": {}}, "unsaid": None}
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_native_group_goes_as_its_disruption_mode_says(
+def test_a_native_group_is_evicted_as_its_disruption_mode_demands(
     ours: Ours, operator: Program, mode: str
 ) -> None:
     spec = {"schedulingPolicy": {"basic": {}}} | (
@@ -266,7 +270,7 @@ def the_condition(ours: Ours, status: str) -> Any:
     )
 
 
-def test_explain_says_what_the_native_group_of_a_pod_says(ours: Ours) -> None:
+def test_explain_shows_the_fields_of_a_pods_native_group(ours: Ours) -> None:
     spec = {
         "schedulingPolicy": {"gang": {"minCount": 2}},
         "priorityClassName": "high",

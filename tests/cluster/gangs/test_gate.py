@@ -194,7 +194,7 @@ def holds_new_pods(gated: Gated) -> bool:
 
 
 @contextmanager
-def nobody_changes(gated: Gated, pod: str) -> Iterator[None]:
+def pod_cannot_be_changed(gated: Gated, pod: str) -> Iterator[None]:
     """Add a foreign policy that refuses every change of a pod, for the block."""
     constraints = {
         "apiGroups": [""],
@@ -276,7 +276,7 @@ def test_a_gang_of_four_waits_at_three_and_is_scheduled_together_at_four(gated: 
     wait_for("Event", lambda: "GangReleased" in gated.events(), SECONDS)
 
 
-def test_a_gang_that_says_so_by_annotations_is_counted_without_a_label(gated: Gated) -> None:
+def test_a_gang_that_is_declared_by_annotations_is_counted_without_a_label(gated: Gated) -> None:
     annotations = {KOORDINATOR_GANG: "train", KOORDINATOR_MIN_AVAILABLE: "4"}
     gated.allow_pods(3)
     gated.create(a_job(annotations=annotations, app="train"))
@@ -299,7 +299,7 @@ def test_gangs_of_one_name_in_two_namespaces_do_not_count_for_each_other(gated: 
         other.wait_pods("held", 2, is_held)
 
 
-def test_a_member_that_is_made_anew_later_does_not_wait_for_four_more(gated: Gated) -> None:
+def test_a_member_that_is_recreated_later_does_not_wait_for_four_more(gated: Gated) -> None:
     gated.create(a_job())
     first = gated.wait_pods("running", 4, runs)[0]["metadata"]["name"]
     gated.cluster.kubectl.read("delete", "pod", first, "-n", gated.namespace, "--grace-period=1")
@@ -307,7 +307,7 @@ def test_a_member_that_is_made_anew_later_does_not_wait_for_four_more(gated: Gat
     assert first not in {pod["metadata"]["name"] for pod in pods}
 
 
-def test_when_its_time_is_over_an_incomplete_gang_is_released(gated: Gated) -> None:
+def test_an_incomplete_gang_is_released_at_its_timeout(gated: Gated) -> None:
     gated.cluster.set_policy(gangGate="true", gangGateTimeout="3s")
     gated.allow_pods(3)
     gated.create(a_job())
@@ -318,7 +318,7 @@ def test_when_its_time_is_over_an_incomplete_gang_is_released(gated: Gated) -> N
     assert "\nreprieve_gang_gated_pods 0.0\n" in metrics
 
 
-def test_switched_off_it_holds_nothing_any_more(gated: Gated) -> None:
+def test_a_gate_that_is_switched_off_holds_no_pod(gated: Gated) -> None:
     gated.allow_pods(3)
     gated.create(a_job())
     gated.wait_pods("held", 3, is_held)
@@ -326,7 +326,7 @@ def test_switched_off_it_holds_nothing_any_more(gated: Gated) -> None:
     gated.wait_pods("running", 3, runs)
 
 
-def test_without_an_operator_no_new_pod_waits_and_those_that_wait_are_released_on_its_return(
+def test_without_an_operator_no_new_pod_waits_and_the_next_operator_releases_waiting_ones(
     gated: Gated,
 ) -> None:
     gated.allow_pods(3)
@@ -347,7 +347,7 @@ def test_without_an_operator_no_new_pod_waits_and_those_that_wait_are_released_o
     gated.wait_pods("running", 4, runs, f"{POD_GROUP}=train")
 
 
-def test_a_killed_operators_successor_releases_the_rest(gated: Gated) -> None:
+def test_after_a_kill_the_next_operator_releases_the_rest(gated: Gated) -> None:
     gated.allow_pods(3)
     gated.create(a_job())
     gated.wait_pods("held", 3, is_held)
@@ -358,13 +358,13 @@ def test_a_killed_operators_successor_releases_the_rest(gated: Gated) -> None:
     gated.wait_pods("running", 4, runs)
 
 
-def test_a_stateful_set_that_makes_its_pods_one_by_one_is_left_alone(gated: Gated) -> None:
+def test_pods_of_an_ordered_stateful_set_do_not_wait(gated: Gated) -> None:
     gated.create(a_stateful_set("OrderedReady"))
     gated.wait_pods("running", 3, runs)
     assert "GangReleased" not in gated.events()
 
 
-def test_a_stateful_set_that_makes_its_pods_at_once_waits_for_all(gated: Gated) -> None:
+def test_pods_of_a_parallel_stateful_set_wait_for_all(gated: Gated) -> None:
     gated.allow_pods(2)
     gated.create(a_stateful_set("Parallel"))
     gated.wait_pods("held", 2, is_held)
@@ -373,7 +373,7 @@ def test_a_stateful_set_that_makes_its_pods_at_once_waits_for_all(gated: Gated) 
 
 
 @pytest.mark.slow
-def test_a_rollout_that_makes_another_gang_of_the_pods_goes_on_one_by_one(gated: Gated) -> None:
+def test_a_rollout_that_changes_the_gang_of_the_pods_continues_one_by_one(gated: Gated) -> None:
     gated.create(a_stateful_set("Parallel"))
     gated.wait_pods("running", 3, runs)
     renamed = {"spec": {"template": {"metadata": {"labels": {POD_GROUP: "renamed"}}}}}
@@ -390,13 +390,13 @@ def test_a_rollout_that_makes_another_gang_of_the_pods_goes_on_one_by_one(gated:
     gated.wait_pods("running", 3, runs, f"{POD_GROUP}=renamed")
 
 
-def test_one_pod_that_cannot_be_changed_does_not_keep_the_others_and_is_tried_again(
+def test_a_pod_that_cannot_be_changed_delays_no_other_and_is_retried(
     gated: Gated,
 ) -> None:
     gated.allow_pods(2)
     gated.create(a_stateful_set("Parallel"))
     gated.wait_pods("held", 2, is_held)
-    with nobody_changes(gated, "set-0"):
+    with pod_cannot_be_changed(gated, "set-0"):
         gated.allow_pods(3)
         gated.wait_pods(
             "running, but for the one",
@@ -408,7 +408,7 @@ def test_one_pod_that_cannot_be_changed_does_not_keep_the_others_and_is_tried_ag
     gated.wait_pods("running", 3, runs)
 
 
-def test_gates_of_others_are_left_alone(gated: Gated) -> None:
+def test_foreign_scheduling_gates_are_not_removed(gated: Gated) -> None:
     gated.create(a_job(gates=[FOREIGN]))
     pods = gated.wait_pods(
         "held by the other gate", 4, lambda pod: pod["spec"]["schedulingGates"] == [FOREIGN]
@@ -416,12 +416,12 @@ def test_gates_of_others_are_left_alone(gated: Gated) -> None:
     assert all(GANG_GATE_LABEL not in pod["metadata"]["labels"] for pod in pods)
 
 
-def test_our_gate_on_a_pod_that_waits_for_nobody_is_taken_away(gated: Gated) -> None:
+def test_the_gate_of_a_pod_without_a_gang_is_removed(gated: Gated) -> None:
     gated.create(a_pod("alone", gates=[OURS], app="alone"))
     gated.wait_pods("running", 1, runs)
 
 
-def test_no_pod_is_held_without_the_label_by_which_it_is_found(gated: Gated) -> None:
+def test_no_pod_has_the_gate_without_the_label_that_the_operator_selects(gated: Gated) -> None:
     gated.allow_pods(3)
     gated.create(a_job())
     name = gated.wait_pods("held", 3, is_held)[0]["metadata"]["name"]

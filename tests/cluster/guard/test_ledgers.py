@@ -10,7 +10,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.people import ImpersonatedUser, role, rule, until_answered
+from reprieve_testing.impersonated_users import ImpersonatedUser, role, rule, until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -69,7 +69,7 @@ def annotate(person: ImpersonatedUser, kind: str, key: str, *words: str) -> Any:
 @pytest.mark.parametrize("part", ["labels", "annotations"])
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("kind", ["job", "statefulset", "replicaset"])
-def test_its_author_does_not_write_it(
+def test_the_author_of_an_owner_may_not_write_its_ledger(
     owner: ImpersonatedUser, kind: str, key: str, part: str, way: str
 ) -> None:
     value = "true" if part == "labels" else LEDGER
@@ -80,14 +80,14 @@ def test_its_author_does_not_write_it(
     assert f"metadata.{part}[{key}]: {NEEDS_REPORT}" in done.output
 
 
-def test_nobody_creates_an_owner_with_a_ledger_of_their_own(owner: ImpersonatedUser) -> None:
+def test_no_user_creates_an_owner_with_a_forged_ledger(owner: ImpersonatedUser) -> None:
     forged = job("forged", annotations={keys.LEDGER: LEDGER}, labels={keys.LEDGER: "true"})
     done = owner.run("create", "-f", "-", stdin=json.dumps(forged))
     assert done.status != 0
     assert NEEDS_REPORT in done.output
 
 
-def test_nobody_has_a_deployment_give_its_replicasets_a_ledger_of_their_own(
+def test_no_user_gives_replicasets_a_forged_ledger_by_way_of_a_deployment(
     owner: ImpersonatedUser,
 ) -> None:
     """Its ReplicaSets are labelled like its template, and annotated like itself."""
@@ -101,7 +101,7 @@ def test_nobody_has_a_deployment_give_its_replicasets_a_ledger_of_their_own(
     )
 
 
-def test_the_operator_writes_it_others_keep_it_and_whoever_replaces_the_object_may_lose_it(
+def test_the_operator_writes_the_ledger_others_keep_it_and_a_replace_may_drop_it(
     cluster: ClusterHandle, owner: ImpersonatedUser
 ) -> None:
     operator = ImpersonatedUser(cluster.kubectl, OPERATOR, NAMESPACE)
@@ -118,7 +118,7 @@ def test_the_operator_writes_it_others_keep_it_and_whoever_replaces_the_object_m
         assert owner.run("annotate", kind, "owner", f"{keys.LEDGER}-").status == 0
 
 
-def test_a_rollout_that_brings_an_earlier_replicasets_ledger_along_is_not_held_up(
+def test_a_rollback_that_copies_an_earlier_replicasets_ledger_is_admitted(
     cluster: ClusterHandle, owner: ImpersonatedUser
 ) -> None:
     """`kubectl rollout undo` copies a ReplicaSet's annotations to its Deployment, which passes them

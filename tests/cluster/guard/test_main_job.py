@@ -73,7 +73,7 @@ def session(place: Place) -> Iterator[Session]:
     place.world.remove_namespaces(found.namespace)
 
 
-def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacement_resumes(
+def test_a_preemptor_gets_the_node_after_the_training_saved_and_its_replacement_resumes(
     place: Place, session: Session
 ) -> None:
     first = start_training(place, session)
@@ -97,7 +97,7 @@ def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacem
     assert ("system:kube-scheduler", 429) in requests
 
 
-def test_a_drained_node_is_left_once_the_training_has_saved_and_its_replacement_resumes(
+def test_a_drain_ends_after_the_training_saved_and_its_replacement_resumes(
     place: Place, session: Session
 ) -> None:
     first = start_training(place, session)

@@ -14,7 +14,13 @@ from realcluster.client.kubectl import Done
 from realcluster.install import BASE
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.people import ImpersonatedUser, cluster_binding, role, rule, until_answered
+from reprieve_testing.impersonated_users import (
+    ImpersonatedUser,
+    cluster_binding,
+    role,
+    rule,
+    until_answered,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -50,7 +56,7 @@ NEEDS_CANCEL = (
 
 
 @dataclass(frozen=True)
-class People:
+class UsersByRight:
     """The users of these tests."""
 
     admin: ImpersonatedUser
@@ -66,7 +72,7 @@ class People:
 
 
 @pytest.fixture(scope="module")
-def people(cluster: ClusterHandle) -> Iterator[People]:
+def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
     kubectl = cluster.kubectl
     kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
     pods = "pods pods/status pods/binding bindings"
@@ -91,7 +97,7 @@ def people(cluster: ClusterHandle) -> Iterator[People]:
     creating = ("create", "--dry-run=server", "-f", "-")
     until_answered(NEEDS_DELETE, lambda: who["writer"].run(*creating, stdin=marked))
     until_answered("created", lambda: who["owner"].run(*creating, stdin=marked))
-    yield People(**who, operator=ImpersonatedUser(kubectl, OPERATOR, NAMESPACE))
+    yield UsersByRight(**who, operator=ImpersonatedUser(kubectl, OPERATOR, NAMESPACE))
     kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
     kubectl.run("delete", "clusterrolebinding", "test:canceller")
 
@@ -102,13 +108,13 @@ class _Admin(ImpersonatedUser):
 
 
 @pytest.fixture
-def pod(people: People, request: pytest.FixtureRequest) -> Iterator[str]:
+def pod(users: UsersByRight, request: pytest.FixtureRequest) -> Iterator[str]:
     """Create a pod that stays unscheduled; return its name."""
     name = f"pod-{abs(hash(request.node.name)):x}"
-    created = people.admin.run("create", "-f", "-", stdin=a_pod(name))
+    created = users.admin.run("create", "-f", "-", stdin=a_pod(name))
     assert created.status == 0, created.output
     yield name
-    people.admin.run("delete", "pod", name, "--grace-period=0", "--force")
+    users.admin.run("delete", "pod", name, "--grace-period=0", "--force")
 
 
 def a_pod(name: str, **metadata: object) -> str:
@@ -130,63 +136,65 @@ def refused(done: Done, words: str) -> bool:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mark", MARKS)
-def test_who_may_not_delete_a_pod_may_not_mark_it(
-    people: People, pod: str, mark: str, way: str
+def test_a_user_who_may_not_delete_a_pod_may_not_mark_it(
+    users: UsersByRight, pod: str, mark: str, way: str
 ) -> None:
     part, key, value = MARKS[mark]
-    done = people.writer.patch(pod, metadata(part, key, value), way)
+    done = users.writer.patch(pod, metadata(part, key, value), way)
     assert refused(done, f"metadata.{part}[{key}]: {NEEDS_DELETE}"), done.output
 
 
 @pytest.mark.parametrize("name", ["named", ""], ids=["with a name", "with a generated name"])
 @pytest.mark.parametrize("mark", MARKS)
-def test_who_may_not_delete_a_pod_may_not_create_it_marked(
-    people: People, mark: str, name: str
+def test_a_user_who_may_not_delete_a_pod_may_not_create_it_marked(
+    users: UsersByRight, mark: str, name: str
 ) -> None:
     part, key, value = MARKS[mark]
-    done = people.writer.run("create", "-f", "-", stdin=a_pod(name, **{part: {key: value}}))
+    done = users.writer.run("create", "-f", "-", stdin=a_pod(name, **{part: {key: value}}))
     assert refused(done, NEEDS_DELETE), done.output
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mark", MARKS)
-def test_who_may_delete_a_pod_may_mark_it(people: People, pod: str, mark: str, way: str) -> None:
+def test_a_user_who_may_delete_a_pod_may_mark_it(
+    users: UsersByRight, pod: str, mark: str, way: str
+) -> None:
     part, key, value = MARKS[mark]
-    done = people.deleter.patch(pod, metadata(part, key, value), way)
+    done = users.deleter.patch(pod, metadata(part, key, value), way)
     assert done.status == 0, done.output
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_owner_says_for_whom_a_pod_goes(people: People, pod: str, way: str) -> None:
+def test_no_pod_owner_may_name_the_preemptor_of_a_pod(
+    users: UsersByRight, pod: str, way: str
+) -> None:
     forged = metadata("annotations", keys.PREEMPTOR, "uid-of-anybody")
-    done = people.owner.patch(pod, forged, way)
+    done = users.owner.patch(pod, forged, way)
     assert refused(done, f"metadata.annotations[{keys.PREEMPTOR}]: {NEEDS_MARK}"), done.output
-    created = people.owner.run(
+    created = users.owner.run(
         "create", "-f", "-", stdin=a_pod("forged", **json.loads(forged)["metadata"])
     )
     assert refused(created, NEEDS_MARK), created.output
 
 
-def test_no_owner_takes_away_for_whom_a_pod_goes_and_the_operator_does(
-    people: People, pod: str
-) -> None:
+def test_only_the_operator_may_remove_the_preemptor_of_a_pod(users: UsersByRight, pod: str) -> None:
     assert (
-        people.admin.patch(pod, metadata("annotations", keys.PREEMPTOR, "uid-of-high")).status == 0
+        users.admin.patch(pod, metadata("annotations", keys.PREEMPTOR, "uid-of-high")).status == 0
     )
     gone = metadata("annotations", keys.PREEMPTOR, None)
-    done = people.owner.patch(pod, gone)
+    done = users.owner.patch(pod, gone)
     assert refused(done, NEEDS_MARK), done.output
-    done = people.operator.patch(pod, gone)
+    done = users.operator.patch(pod, gone)
     assert done.status == 0, done.output
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("what", STATE)
-def test_a_tenant_with_every_verb_on_everything_writes_no_state(
-    people: People, pod: str, what: str, way: str
+def test_a_user_with_every_verb_on_everything_may_not_write_state(
+    users: UsersByRight, pod: str, what: str, way: str
 ) -> None:
     part, key, value = STATE[what]
-    done = people.owner.patch(pod, metadata(part, key, value), way)
+    done = users.owner.patch(pod, metadata(part, key, value), way)
     assert refused(done, f"metadata.{part}[{key}]: {NEEDS_REPORT}"), done.output
 
 
@@ -199,33 +207,33 @@ GANGS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("gang", GANGS)
-def test_a_marked_pod_joins_no_gang_whose_pods_one_may_not_delete(
-    people: People, pod: str, gang: str, mark: str, way: str
+def test_a_user_may_not_move_a_marked_pod_into_a_gang_whose_pods_they_may_not_delete(
+    users: UsersByRight, pod: str, gang: str, mark: str, way: str
 ) -> None:
     """The operator may not have looked yet: the mark would reach that gang."""
     part, key = GANGS[gang]
     joining = metadata(part, key, "theirs")
-    assert people.writer.run("patch", "pod", pod, "--dry-run=server", "-p", joining).status == 0
-    assert people.admin.patch(pod, metadata(*MARKS[mark])).status == 0
-    done = people.writer.patch(pod, joining, way)
+    assert users.writer.run("patch", "pod", pod, "--dry-run=server", "-p", joining).status == 0
+    assert users.admin.patch(pod, metadata(*MARKS[mark])).status == 0
+    done = users.writer.patch(pod, joining, way)
     assert refused(
         done, f"metadata.{part}[{key}]: Forbidden: having a marked pod join a gang needs"
     ), done.output
-    assert people.writer.patch(pod, metadata(part, "example.com/note", "x"), way).status == 0
-    done = people.deleter.patch(pod, joining, way)
+    assert users.writer.patch(pod, metadata(part, "example.com/note", "x"), way).status == 0
+    done = users.deleter.patch(pod, joining, way)
     assert done.status == 0, done.output
-    assert people.writer.patch(pod, metadata(part, key, None), way).status == 0
+    assert users.writer.patch(pod, metadata(part, key, None), way).status == 0
 
 
-def test_who_may_delete_one_pod_only_may_not_mark_it_as_one_of_a_gang(
-    people: People, pod: str
+def test_a_user_who_may_delete_one_pod_only_may_not_mark_it_as_a_gang_member(
+    users: UsersByRight, pod: str
 ) -> None:
     """A gang is evicted as a whole. Any pod may join it, so the mark would reach pods that the user
     may not delete.
     """
     only = rule("pods", "get patch delete") | {"resourceNames": [pod]}
-    people.admin.kubectl.apply(*role("deleter-of-one", NAMESPACE, [only]))
-    person = ImpersonatedUser(people.admin.kubectl, "deleter-of-one", NAMESPACE)
+    users.admin.kubectl.apply(*role("deleter-of-one", NAMESPACE, [only]))
+    person = ImpersonatedUser(users.admin.kubectl, "deleter-of-one", NAMESPACE)
     until_answered("deleted", lambda: person.run("delete", "pod", pod, "--dry-run=server"))
     mark = {keys.SOFT_EVICTION: "requested"}
     alone, joined = (
@@ -235,7 +243,7 @@ def test_who_may_delete_one_pod_only_may_not_mark_it_as_one_of_a_gang(
     assert done.status != 0
     assert f"{NEEDS_DELETE}, and all of its namespace: its gang goes as a whole" in done.output
     assert (
-        people.deleter.run("patch", "pod", pod, "--dry-run=server", "-p", json.dumps(joined)).status
+        users.deleter.run("patch", "pod", pod, "--dry-run=server", "-p", json.dumps(joined)).status
         == 0
     )
     done = person.patch(pod, json.dumps(alone))
@@ -243,98 +251,100 @@ def test_who_may_delete_one_pod_only_may_not_mark_it_as_one_of_a_gang(
 
 
 @pytest.mark.parametrize("what", STATE)
-def test_no_tenant_creates_a_pod_with_state(people: People, what: str) -> None:
+def test_no_user_may_create_a_pod_with_state(users: UsersByRight, what: str) -> None:
     part, key, value = STATE[what]
-    done = people.owner.run("create", "-f", "-", stdin=a_pod("forged", **{part: {key: value}}))
+    done = users.owner.run("create", "-f", "-", stdin=a_pod("forged", **{part: {key: value}}))
     assert refused(done, NEEDS_REPORT), done.output
 
 
-def test_no_tenant_sets_the_finalizer_nor_takes_it_away(people: People, pod: str) -> None:
+def test_no_user_may_add_or_remove_the_finalizer(users: UsersByRight, pod: str) -> None:
     hold, release = (
         '{"metadata":{"finalizers":["reprieve.dev/cleanup"]}}',
         '{"metadata":{"finalizers":null}}',
     )
-    assert refused(people.owner.patch(pod, hold), NEEDS_REPORT)
-    assert people.operator.patch(pod, hold).status == 0
+    assert refused(users.owner.patch(pod, hold), NEEDS_REPORT)
+    assert users.operator.patch(pod, hold).status == 0
     assert refused(
-        people.owner.patch(pod, release), "metadata.finalizers[reprieve.dev/cleanup]: Forbidden"
+        users.owner.patch(pod, release), "metadata.finalizers[reprieve.dev/cleanup]: Forbidden"
     )
-    assert people.canceller.patch(pod, release).status == 0
+    assert users.canceller.patch(pod, release).status == 0
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_tenant_with_every_verb_on_everything_cancels_nothing(
-    people: People, pod: str, way: str
+def test_a_user_with_every_verb_on_everything_may_not_cancel_an_eviction(
+    users: UsersByRight, pod: str, way: str
 ) -> None:
-    people.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
-    done = people.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, None), way)
+    users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
+    done = users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, None), way)
     assert refused(done, f"metadata.labels[{keys.SOFT_EVICTION}]: {NEEDS_CANCEL}"), done.output
 
 
-def test_who_may_cancel_takes_the_mark_away_and_may_not_set_one(people: People, pod: str) -> None:
+def test_a_user_who_may_cancel_removes_marks_and_may_not_set_one(
+    users: UsersByRight, pod: str
+) -> None:
     assert refused(
-        people.canceller.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested")),
+        users.canceller.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested")),
         NEEDS_DELETE,
     )
-    people.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
-    done = people.canceller.patch(pod, metadata("labels", keys.SOFT_EVICTION, None))
+    users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
+    done = users.canceller.patch(pod, metadata("labels", keys.SOFT_EVICTION, None))
     assert done.status == 0, done.output
 
 
-def test_koordinators_mark_is_taken_back_by_who_may_set_it_until_reprieve_has_begun(
-    people: People, pod: str
+def test_koordinators_mark_may_be_removed_by_those_who_may_set_it_until_the_eviction_begins(
+    users: UsersByRight, pod: str
 ) -> None:
     set_it = metadata(
         "annotations", keys.KOORDINATOR_SOFT_EVICTION, '{"initiator":"koord-descheduler"}'
     )
     take_it = metadata("annotations", keys.KOORDINATOR_SOFT_EVICTION, None)
-    assert people.deleter.patch(pod, set_it).status == 0
+    assert users.deleter.patch(pod, set_it).status == 0
     assert refused(
-        people.writer.patch(pod, take_it),
+        users.writer.patch(pod, take_it),
         "removing a soft-eviction mark needs the right to delete the pod",
     )
-    assert people.deleter.patch(pod, take_it).status == 0
-    assert people.deleter.patch(pod, set_it).status == 0
+    assert users.deleter.patch(pod, take_it).status == 0
+    assert users.deleter.patch(pod, set_it).status == 0
     under_way = metadata("annotations", keys.EVICTION, '{"v":1,"id":"x","phase":"hinted"}')
-    assert people.operator.patch(pod, under_way).status == 0
-    assert refused(people.deleter.patch(pod, take_it), NEEDS_CANCEL)
-    assert people.canceller.patch(pod, take_it).status == 0
+    assert users.operator.patch(pod, under_way).status == 0
+    assert refused(users.deleter.patch(pod, take_it), NEEDS_CANCEL)
+    assert users.canceller.patch(pod, take_it).status == 0
 
 
-def test_after_a_cancellation_the_pod_may_be_marked_again(people: People, pod: str) -> None:
+def test_a_pod_may_be_marked_again_after_a_cancellation(users: UsersByRight, pod: str) -> None:
     cancelled = {
         "labels": {keys.SOFT_EVICTION: None},
         "annotations": {keys.EVICTION: '{"v":1,"phase":"cancelled"}'},
     }
-    people.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
-    assert people.operator.patch(pod, json.dumps({"metadata": cancelled})).status == 0
-    assert (
-        people.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested")).status == 0
-    )
+    users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
+    assert users.operator.patch(pod, json.dumps({"metadata": cancelled})).status == 0
+    assert users.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested")).status == 0
 
 
-def test_the_operator_writes_a_whole_life(people: People, pod: str) -> None:
-    people.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
+def test_the_operator_may_write_every_phase(users: UsersByRight, pod: str) -> None:
+    users.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
     for phase in ("hinted", "checkpointing", "extended", "saved", "terminating"):
         state = {
             "labels": {keys.SOFT_EVICTION: phase},
             "annotations": {keys.EVICTION: f'{{"v":1,"phase":"{phase}"}}'},
         }
-        done = people.operator.patch(pod, json.dumps({"metadata": state}))
+        done = users.operator.patch(pod, json.dumps({"metadata": state}))
         assert done.status == 0, done.output
 
 
-def test_no_tenant_sets_a_phase_back(people: People, pod: str) -> None:
-    people.operator.patch(pod, metadata("labels", keys.SOFT_EVICTION, "terminating"))
-    done = people.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
+def test_no_user_may_set_an_earlier_phase(users: UsersByRight, pod: str) -> None:
+    users.operator.patch(pod, metadata("labels", keys.SOFT_EVICTION, "terminating"))
+    done = users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
     assert refused(done, NEEDS_REPORT), done.output
 
 
 @pytest.mark.parametrize("marked", [False, True], ids=["ordinary", "marked"])
-def test_updates_that_leave_marks_alone_pass(people: People, pod: str, marked: bool) -> None:  # noqa: FBT001
+def test_updates_that_change_no_mark_are_admitted(
+    users: UsersByRight, pod: str, *, marked: bool
+) -> None:
     if marked:
-        people.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
-        people.operator.patch(
+        users.deleter.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
+        users.operator.patch(
             pod, metadata("annotations", keys.EVICTION, '{"v":1,"phase":"hinted"}')
         )
     condition = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-21T12:00:00Z"}
@@ -355,13 +365,13 @@ def test_updates_that_leave_marks_alone_pass(people: People, pod: str, marked: b
         (metadata("annotations", keys.CHECKPOINT_ANSWER, '{"state":"saving"}'), ""),
         (metadata("annotations", keys.PREEMPTED_COUNT, "1"), ""),
     ):
-        done = people.writer.patch(pod, patch, way)
+        done = users.writer.patch(pod, patch, way)
         assert done.status == 0, done.output
 
 
 @pytest.mark.parametrize("mark", MARKS | STATE)
-def test_a_binding_carries_neither_mark_nor_state_to_the_pod(
-    people: People, pod: str, mark: str
+def test_a_binding_copies_neither_mark_nor_state_to_the_pod(
+    users: UsersByRight, pod: str, mark: str
 ) -> None:
     part, key, value = (MARKS | STATE)[mark]
     target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}
@@ -372,5 +382,5 @@ def test_a_binding_carries_neither_mark_nor_state_to_the_pod(
         "target": target,
     }
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding"
-    done = people.owner.run("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+    done = users.owner.run("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
     assert refused(done, "a binding may not carry a soft-eviction mark or its state"), done.output

@@ -8,7 +8,13 @@ import pytest
 from realcluster.install import BASE
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.people import RBAC, ImpersonatedUser, cluster_binding, rule, until_answered
+from reprieve_testing.impersonated_users import (
+    RBAC,
+    ImpersonatedUser,
+    cluster_binding,
+    rule,
+    until_answered,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -23,7 +29,7 @@ NEEDS_EDIT = 'Forbidden: changing it needs verb "edit" on policies.reprieve.dev,
 
 
 @pytest.fixture(scope="module")
-def tenant(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
+def namespace_editor(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
     """A user who may do everything to Namespaces, except change their policy."""
     bound = {
         "apiVersion": f"{RBAC}/v1",
@@ -67,44 +73,59 @@ def tenant(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
 
 @pytest.mark.parametrize("way", ["", "status"])
 @pytest.mark.parametrize("key", POLICY)
-def test_a_tenant_does_not_change_the_policy(tenant: ImpersonatedUser, key: str, way: str) -> None:
+def test_a_namespace_editor_may_not_change_the_policy(
+    namespace_editor: ImpersonatedUser, key: str, way: str
+) -> None:
     part, value = POLICY[key]
     through = (f"--subresource={way}",) if way else ()
     patch = json.dumps({"metadata": {part: {key: value}}})
-    done = tenant.run("patch", "namespace", NAMESPACE, *through, "--type=merge", "-p", patch)
+    done = namespace_editor.run(
+        "patch", "namespace", NAMESPACE, *through, "--type=merge", "-p", patch
+    )
     assert done.status != 0
     assert f"metadata.{part}[{key}]: {NEEDS_EDIT}" in done.output
 
 
-def test_a_tenant_does_not_switch_enforcement_off_by_label(tenant: ImpersonatedUser) -> None:
-    done = tenant.run("label", "namespace", NAMESPACE, f"{keys.ENFORCEMENT}=off")
+def test_a_namespace_editor_may_not_switch_enforcement_off_by_label(
+    namespace_editor: ImpersonatedUser,
+) -> None:
+    done = namespace_editor.run("label", "namespace", NAMESPACE, f"{keys.ENFORCEMENT}=off")
     assert done.status != 0
     assert f"metadata.labels[{keys.ENFORCEMENT}]: {NEEDS_EDIT}" in done.output
 
 
-def test_a_tenant_does_not_create_a_namespace_with_a_policy(tenant: ImpersonatedUser) -> None:
+def test_a_namespace_editor_may_not_create_a_namespace_with_a_policy(
+    namespace_editor: ImpersonatedUser,
+) -> None:
     metadata = {"name": "guard-created", "annotations": {keys.ALLOWED_PREEMPTION_CLASSES: "0-10"}}
     created = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    done = tenant.run("create", "-f", "-", stdin=created)
+    done = namespace_editor.run("create", "-f", "-", stdin=created)
     assert done.status != 0
     assert NEEDS_EDIT in done.output
 
 
-def test_whatever_else_a_namespace_says_is_the_tenants(tenant: ImpersonatedUser) -> None:
-    done = tenant.run("label", "namespace", NAMESPACE, "team=research", "--overwrite")
+def test_a_namespace_editor_may_change_every_other_field(
+    namespace_editor: ImpersonatedUser,
+) -> None:
+    done = namespace_editor.run("label", "namespace", NAMESPACE, "team=research", "--overwrite")
     assert done.status == 0, done.output
 
 
-def test_who_may_edit_policies_changes_one_and_tenants_keep_it(
-    cluster: ClusterHandle, tenant: ImpersonatedUser
+def test_a_policy_admin_may_change_the_policy_and_other_edits_keep_it(
+    cluster: ClusterHandle, namespace_editor: ImpersonatedUser
 ) -> None:
     editor = ImpersonatedUser(cluster.kubectl, "policy-editor", NAMESPACE)
     done = editor.run("annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}=2")
     assert done.status == 0, done.output
     assert (
         NEEDS_EDIT
-        in tenant.run(
+        in namespace_editor.run(
             "annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}-"
         ).output
     )
-    assert tenant.run("label", "namespace", NAMESPACE, "team=simulation", "--overwrite").status == 0
+    assert (
+        namespace_editor.run(
+            "label", "namespace", NAMESPACE, "team=simulation", "--overwrite"
+        ).status
+        == 0
+    )

@@ -14,7 +14,13 @@ from realcluster.client.kubectl import Done
 from realcluster.install import BASE
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.people import ImpersonatedUser, cluster_binding, role, rule, until_answered
+from reprieve_testing.impersonated_users import (
+    ImpersonatedUser,
+    cluster_binding,
+    role,
+    rule,
+    until_answered,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -36,7 +42,7 @@ CHANGED = (
 
 
 @dataclass(frozen=True)
-class People:
+class UsersByRight:
     """The users of these tests."""
 
     owner: ImpersonatedUser
@@ -48,7 +54,7 @@ class People:
 
 
 @pytest.fixture(scope="module")
-def people(cluster: ClusterHandle) -> Iterator[People]:
+def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
     kubectl = cluster.kubectl
     kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
     everything = [rule("*", "*", group="*")]
@@ -71,7 +77,7 @@ def people(cluster: ClusterHandle) -> Iterator[People]:
         *role("claimer", NAMESPACE, everything),
         cluster_binding("claimer", "reprieve:claim-sensitive"),
     )
-    found = People(
+    found = UsersByRight(
         ImpersonatedUser(kubectl, "tenant", NAMESPACE),
         ImpersonatedUser(kubectl, "claimer", NAMESPACE),
         kubectl,
@@ -93,11 +99,11 @@ def people(cluster: ClusterHandle) -> Iterator[People]:
 
 
 @pytest.fixture
-def pod(people: People, request: pytest.FixtureRequest) -> str:
+def pod(users: UsersByRight, request: pytest.FixtureRequest) -> str:
     """A pod with the metadata of the test's parameter, created by the cluster's administrator."""
     name = f"pod-{abs(hash(request.node.nodeid))}"
     metadata = getattr(request, "param", {})
-    people.admin.read("create", "-n", NAMESPACE, "-f", "-", stdin=a_pod(name, **metadata))
+    users.admin.read("create", "-n", NAMESPACE, "-f", "-", stdin=a_pod(name, **metadata))
     return name
 
 
@@ -144,19 +150,21 @@ def refused(done: Done, words: str) -> bool:
     return done.status != 0 and "(Forbidden)" in done.output and words in done.output
 
 
-def test_class_10_is_not_a_tenants_to_claim(people: People) -> None:
-    done = people.owner.run("create", "-f", "-", stdin=a_pod("ten", **in_class("10")))
+def test_a_user_without_the_right_may_not_claim_class_10(users: UsersByRight) -> None:
+    done = users.owner.run("create", "-f", "-", stdin=a_pod("ten", **in_class("10")))
     assert refused(done, f"metadata.labels[{keys.PREEMPTION_CLASS}]: {NEEDS_CLAIM}"), done.output
 
 
-def test_nor_in_a_template(people: People) -> None:
-    done = people.owner.run("create", "-f", "-", stdin=a_job("ten", "10"))
+def test_a_user_without_the_right_may_not_claim_class_10_in_a_template(users: UsersByRight) -> None:
+    done = users.owner.run("create", "-f", "-", stdin=a_job("ten", "10"))
     assert refused(
         done, f"spec.template.metadata.labels[{keys.PREEMPTION_CLASS}]: {NEEDS_CLAIM}"
     ), done.output
 
 
-def test_nor_in_a_template_that_was_of_another_class(people: People) -> None:
+def test_a_user_without_the_right_may_not_change_a_template_to_class_10(
+    users: UsersByRight,
+) -> None:
     cronjob = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
@@ -166,9 +174,9 @@ def test_nor_in_a_template_that_was_of_another_class(people: People) -> None:
             "jobTemplate": {"spec": json.loads(a_job("x", "4"))["spec"]},
         },
     }
-    assert people.owner.run("create", "-f", "-", stdin=json.dumps(cronjob)).status == 0
+    assert users.owner.run("create", "-f", "-", stdin=json.dumps(cronjob)).status == 0
     cronjob["spec"]["jobTemplate"]["spec"] = json.loads(a_job("x", "10"))["spec"]
-    done = people.owner.run("replace", "-f", "-", stdin=json.dumps(cronjob))
+    done = users.owner.run("replace", "-f", "-", stdin=json.dumps(cronjob))
     path = f"spec.jobTemplate.spec.template.metadata.labels[{keys.PREEMPTION_CLASS}]"
     assert refused(done, f"{path}: {NEEDS_CLAIM}"), done.output
 
@@ -203,50 +211,48 @@ def a_stateful_set(name: str, **template: Any) -> Any:
     ],
     ids=json.dumps,
 )
-def test_nor_by_a_revision_in_the_place_of_a_stateful_sets_own(
-    people: People, metadata: dict[str, Any]
+def test_class_10_cannot_be_claimed_by_a_forged_revision_of_a_stateful_set(
+    users: UsersByRight, metadata: dict[str, Any]
 ) -> None:
     name = f"revised-{abs(hash(json.dumps(metadata)))}"
-    made = people.owner.run("create", "-f", "-", stdin=json.dumps(a_stateful_set(name)))
+    made = users.owner.run("create", "-f", "-", stdin=json.dumps(a_stateful_set(name)))
     assert made.status == 0, made.output
     of_it = ("controllerrevisions", "-n", NAMESPACE, "-l", f"app={name}")
-    (revision,) = wait_for("its revision", lambda: people.admin.get(*of_it)["items"])
-    assert (
-        people.owner.run("delete", "controllerrevision", revision["metadata"]["name"]).status == 0
-    )
+    (revision,) = wait_for("its revision", lambda: users.admin.get(*of_it)["items"])
+    assert users.owner.run("delete", "controllerrevision", revision["metadata"]["name"]).status == 0
     template = revision["data"]["spec"]["template"]["metadata"]
     for part, entries in metadata.items():
         template[part] = {**template.get(part, {}), **entries}
     for key in ("resourceVersion", "uid"):
         del revision["metadata"][key]
-    done = people.owner.run("create", "-f", "-", stdin=json.dumps(revision))
+    done = users.owner.run("create", "-f", "-", stdin=json.dumps(revision))
     assert refused(done, "data.spec.template.metadata: Forbidden: what protects pods is written"), (
         done.output
     )
 
 
-def test_who_may_claims_it_in_a_stateful_set_whose_controller_writes_the_revision(
-    people: People,
+def test_class_10_is_admitted_in_an_authorized_stateful_set_and_in_its_revision(
+    users: UsersByRight,
 ) -> None:
-    done = people.claimer.run(
+    done = users.claimer.run(
         "create", "-f", "-", stdin=json.dumps(a_stateful_set("claimed", **in_class("10")))
     )
     assert done.status == 0, done.output
-    wait_for("its pod", lambda: people.admin.find("pod", "claimed-0", "-n", NAMESPACE))
+    wait_for("its pod", lambda: users.admin.find("pod", "claimed-0", "-n", NAMESPACE))
 
 
-def test_who_may_claims_it_and_a_controller_makes_the_pods(people: People) -> None:
-    done = people.claimer.run("create", "-f", "-", stdin=a_job("claimed", "10"))
+def test_class_10_is_admitted_in_an_authorized_template_and_its_pods(users: UsersByRight) -> None:
+    done = users.claimer.run("create", "-f", "-", stdin=a_job("claimed", "10"))
     assert done.status == 0, done.output
     selected = ("pods", "-n", NAMESPACE, "-l", "batch.kubernetes.io/job-name=claimed")
-    wait_for("the Job's pod", lambda: people.admin.get(*selected)["items"])
+    wait_for("the Job's pod", lambda: users.admin.get(*selected)["items"])
 
 
 @pytest.mark.parametrize("namespace", [SENSITIVE, GIVEN])
-def test_where_the_admin_gives_class_10_to_all_nobody_needs_a_right(
-    people: People, namespace: str
+def test_if_the_namespace_allows_class_10_no_right_is_needed(
+    users: UsersByRight, namespace: str
 ) -> None:
-    tenant = ImpersonatedUser(people.admin, "tenant", namespace)
+    tenant = ImpersonatedUser(users.admin, "tenant", namespace)
     for document in (a_pod("ten", **in_class("10")), a_job("ten", "10")):
         done = tenant.run("create", "-f", "-", stdin=document)
         assert done.status == 0, done.output
@@ -267,8 +273,10 @@ def test_where_the_admin_gives_class_10_to_all_nobody_needs_a_right(
     ],
     indirect=["pod"],
 )
-def test_a_class_never_rises(people: People, pod: str, to: str | None, way: str) -> None:
-    done = patch(people.claimer, pod, in_class(to), way)
+def test_the_class_of_a_pod_may_not_rise(
+    users: UsersByRight, pod: str, to: str | None, way: str
+) -> None:
+    done = patch(users.claimer, pod, in_class(to), way)
     assert refused(done, RISES), done.output
 
 
@@ -285,21 +293,23 @@ def test_a_class_never_rises(people: People, pod: str, to: str | None, way: str)
     ],
     indirect=["pod"],
 )
-def test_a_class_may_fall(people: People, pod: str, to: str | None, way: str) -> None:
-    done = patch(people.owner, pod, in_class(to), way)
+def test_the_class_of_a_pod_may_fall(
+    users: UsersByRight, pod: str, to: str | None, way: str
+) -> None:
+    done = patch(users.owner, pod, in_class(to), way)
     assert done.status == 0, done.output
 
 
-def test_a_class_does_not_rise_by_way_of_an_ephemeral_container_or_a_resize(
-    people: People, pod: str
+def test_a_class_may_not_rise_through_an_ephemeral_container_or_a_resize(
+    users: UsersByRight, pod: str
 ) -> None:
     for way in ("ephemeralcontainers", "resize"):
         raised = json.loads(a_pod(pod, **in_class("9")))
-        current = people.admin.get("pod", pod, "-n", NAMESPACE)
+        current = users.admin.get("pod", pod, "-n", NAMESPACE)
         current["metadata"]["labels"] = raised["metadata"]["labels"]
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/{way}"
-        done = people.owner.run("replace", "--raw", path, "-f", "-", stdin=json.dumps(current))
-        after = people.admin.get("pod", pod, "-n", NAMESPACE)["metadata"].get("labels", {})
+        done = users.owner.run("replace", "--raw", path, "-f", "-", stdin=json.dumps(current))
+        after = users.admin.get("pod", pod, "-n", NAMESPACE)["metadata"].get("labels", {})
         assert RISES in done.output or keys.PREEMPTION_CLASS not in after, done.output
 
 
@@ -315,9 +325,9 @@ def test_a_class_does_not_rise_by_way_of_an_ephemeral_container_or_a_resize(
     indirect=["pod"],
 )
 def test_a_preemptible_pod_stays_preemptible(
-    people: People, pod: str, to: str | None, way: str
+    users: UsersByRight, pod: str, to: str | None, way: str
 ) -> None:
-    done = patch(people.owner, pod, preemptible(to), way)
+    done = patch(users.owner, pod, preemptible(to), way)
     assert refused(done, TAKEN_BACK), done.output
 
 
@@ -326,8 +336,8 @@ def test_a_preemptible_pod_stays_preemptible(
     [(preemptible("false"), "true"), (preemptible("false"), None), ({}, "true")],
     indirect=["pod"],
 )
-def test_a_pod_may_become_preemptible(people: People, pod: str, to: str | None) -> None:
-    done = patch(people.owner, pod, preemptible(to))
+def test_a_pod_may_become_preemptible(users: UsersByRight, pod: str, to: str | None) -> None:
+    done = patch(users.owner, pod, preemptible(to))
     assert done.status == 0, done.output
 
 
@@ -337,17 +347,17 @@ def test_a_pod_may_become_preemptible(people: People, pod: str, to: str | None) 
     [({}, "gold"), (defended_as("gold"), "silver"), (defended_as("gold"), None)],
     indirect=["pod"],
 )
-def test_what_defends_a_pod_does_not_change(
-    people: People, pod: str, to: str | None, way: str
+def test_the_preemption_priority_of_a_pod_does_not_change(
+    users: UsersByRight, pod: str, to: str | None, way: str
 ) -> None:
-    done = patch(people.owner, pod, defended_as(to), way)
+    done = patch(users.owner, pod, defended_as(to), way)
     assert refused(done, CHANGED), done.output
 
 
 @pytest.mark.parametrize("pod", [{**in_class("10"), **defended_as("gold")}], indirect=True)
-def test_updates_that_leave_the_protection_alone_pass(people: People, pod: str) -> None:
+def test_updates_that_change_no_protection_are_admitted(users: UsersByRight, pod: str) -> None:
     for metadata in ({"labels": {"team": "research"}}, {"annotations": {"team": "research"}}):
-        done = patch(people.owner, pod, metadata)
+        done = patch(users.owner, pod, metadata)
         assert done.status == 0, done.output
 
 
@@ -357,7 +367,7 @@ def test_updates_that_leave_the_protection_alone_pass(people: People, pod: str) 
     ids=json.dumps,
 )
 def test_a_binding_changes_no_protection(
-    people: People, pod: str, metadata: dict[str, Any]
+    users: UsersByRight, pod: str, metadata: dict[str, Any]
 ) -> None:
     target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}
     binding = {
@@ -367,5 +377,5 @@ def test_a_binding_changes_no_protection(
         "target": target,
     }
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding"
-    done = people.owner.run("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+    done = users.owner.run("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
     assert refused(done, "a binding may not change what protects its pod"), done.output

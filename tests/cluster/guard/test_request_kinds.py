@@ -39,7 +39,7 @@ TOLERATION_SECONDS = 20
 ADMIN = "admin"
 WAITED_FOR_SECONDS = 3.0
 """By the API server, for the guard: `timeoutSeconds` of its webhooks."""
-A_VOLUME_THAT_NOBODY_MAKES: Any = (
+A_VOLUME_THAT_DOES_NOT_EXIST: Any = (
     {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -102,7 +102,7 @@ def a_tolerant_class(name: str, seconds: int) -> Any:
     ],
     ids=["it tolerates", "and wants no checkpoint", "its class is higher"],
 )
-def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
+def test_a_victim_that_is_protected_from_its_preemptor_is_refused_and_never_marked(
     ours: GuardedCluster, said: Any, why: str
 ) -> None:
     with ours.namespace("refused") as team:
@@ -116,7 +116,7 @@ def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
-def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_makes_room(
+def test_a_toleration_protects_until_it_ends_and_then_the_pod_is_notified_and_deleted(
     ours: GuardedCluster,
 ) -> None:
     # Use a node with no recent refusals: each refusal lengthens the times that follow.
@@ -148,7 +148,7 @@ def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_make
         assert guard_scenarios.rate(ours.calls(team)) <= 1
 
 
-def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: GuardedCluster) -> None:
+def test_a_system_critical_pod_preempts_a_protected_pod_after_notice(ours: GuardedCluster) -> None:
     with ours.namespace("critical") as team:
         kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
         ours.create(
@@ -172,7 +172,9 @@ def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guar
         assert {call.code for call in ours.calls(team)} <= {429, 404}
 
 
-def test_nor_does_what_a_node_needs_while_it_is_only_being_bound(ours: GuardedCluster) -> None:
+def test_a_system_critical_pod_that_is_being_bound_preempts_no_protected_pod(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("binding") as team:
         kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
         ours.create(
@@ -182,7 +184,7 @@ def test_nor_does_what_a_node_needs_while_it_is_only_being_bound(ours: GuardedCl
             ),
         )
         ours.running(team, "kept")
-        ours.create(team, *A_VOLUME_THAT_NOBODY_MAKES)
+        ours.create(team, *A_VOLUME_THAT_DOES_NOT_EXIST)
         binds = a_pod("binds", priority_class="system-node-critical", node="kwok-0")
         binds["spec"]["volumes"] = [
             {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
@@ -196,7 +198,9 @@ def test_nor_does_what_a_node_needs_while_it_is_only_being_bound(ours: GuardedCl
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
-def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: GuardedCluster) -> None:
+def test_a_preemptor_gets_no_second_victim_set_while_its_first_is_unfinished(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("second") as team:
         for node in ("kwok-0", "kwok-1"):
             ours.create(
@@ -227,7 +231,7 @@ def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: Guar
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, other)["labels"]
 
 
-def test_where_no_operator_leads_a_victim_goes_as_ever(ours: GuardedCluster) -> None:
+def test_without_a_leading_operator_a_victim_is_deleted_at_once(ours: GuardedCluster) -> None:
     with ours.namespace("nobody") as team, ours.world.without(OPERATOR):
         ours.create(
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
@@ -240,7 +244,7 @@ def test_where_no_operator_leads_a_victim_goes_as_ever(ours: GuardedCluster) -> 
         assert {call.code for call in ours.calls(team)} == {200}
 
 
-def test_where_the_webhooks_are_away_a_victim_goes_as_ever(ours: GuardedCluster) -> None:
+def test_without_webhooks_a_victim_is_deleted_at_once(ours: GuardedCluster) -> None:
     with ours.namespace("away") as team:
         ours.create(
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
@@ -252,7 +256,7 @@ def test_where_the_webhooks_are_away_a_victim_goes_as_ever(ours: GuardedCluster)
         assert {call.code for call in ours.calls(team)} == {200}
 
 
-def test_where_the_webhooks_hang_whoever_they_would_keep_goes_once_the_api_server_waits_no_more(
+def test_if_the_webhooks_hang_a_victim_is_deleted_at_the_api_servers_timeout(
     ours: GuardedCluster,
 ) -> None:
     with ours.namespace("hanging") as team:
@@ -307,7 +311,7 @@ def deleting(ours: GuardedCluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("deleting")
-def test_where_preempted_pods_should_be_deleted_only_an_eviction_gives_notice(
+def test_if_the_policy_lets_preempted_pods_be_deleted_only_an_eviction_gives_notice(
     ours: GuardedCluster,
 ) -> None:
     with ours.namespace("deleted") as team:
@@ -368,7 +372,7 @@ def test_a_drain_waits_until_the_pod_has_saved(ours: GuardedCluster) -> None:
         assert evictions[0].code == 429
 
 
-def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: GuardedCluster) -> None:
+def test_a_drain_as_a_dry_run_marks_no_pod_and_ends(ours: GuardedCluster) -> None:
     with ours.namespace("tried") as team:
         ours.create(
             team, a_pod("trains", slots=1, priority_class=LOW, node="kwok-0", annotations=HINT)
@@ -389,7 +393,7 @@ def low_ceiling(ours: GuardedCluster) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("low_ceiling")
-def test_a_drain_does_not_end_what_a_budget_holds(ours: GuardedCluster) -> None:
+def test_a_drain_does_not_delete_a_pod_that_a_budget_holds(ours: GuardedCluster) -> None:
     with ours.namespace("held") as team:
         ours.create(
             team,
@@ -443,7 +447,9 @@ def test_a_drain_does_not_end_what_a_budget_holds(ours: GuardedCluster) -> None:
         assert ours.calls(team, OPERATORS) == []
 
 
-def test_while_a_budget_allows_none_a_drain_waits_and_nobody_is_told(ours: GuardedCluster) -> None:
+def test_while_a_budget_allows_no_disruption_a_drain_waits_and_no_pod_is_notified(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("unasked") as team:
         ours.create(
             team,
@@ -479,7 +485,7 @@ def test_while_a_budget_allows_none_a_drain_waits_and_nobody_is_told(ours: Guard
         ours.wait_gone(team, "held")
 
 
-def test_an_eviction_is_honoured_after_notice_whatever_the_class(ours: GuardedCluster) -> None:
+def test_an_eviction_is_performed_after_notice_for_every_class(ours: GuardedCluster) -> None:
     with ours.namespace("evicted") as team:
         kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
         ours.create(team, a_pod("kept", slots=1, node="kwok-0", labels=kept, annotations=HINT))
@@ -490,7 +496,7 @@ def test_an_eviction_is_honoured_after_notice_whatever_the_class(ours: GuardedCl
         assert ours.evict(team, "kept") == 404
 
 
-def test_a_person_who_deletes_his_own_pod_is_not_asked_and_nor_is_a_namespace(
+def test_deletions_by_users_and_by_the_namespace_controller_are_not_delayed(
     ours: GuardedCluster,
 ) -> None:
     with ours.namespace("own") as team:
@@ -508,7 +514,7 @@ def test_a_person_who_deletes_his_own_pod_is_not_asked_and_nor_is_a_namespace(
 # Rights.
 
 
-def test_the_webhooks_may_change_the_mark_of_a_pod_and_nothing_else(ours: GuardedCluster) -> None:
+def test_the_webhooks_may_write_the_mark_of_a_pod_and_nothing_else(ours: GuardedCluster) -> None:
     with ours.namespace("rights") as team:
         ours.create(team, a_pod("pod", node="kwok-0", labels={"a": "b"}))
         ours.running(team, "pod")

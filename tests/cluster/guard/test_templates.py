@@ -8,7 +8,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -109,7 +109,9 @@ def test_a_template_without_a_mark_is_accepted_and_its_status_is_written(
     cluster.kubectl.read("-n", namespace, "delete", kind, "templated", "--wait=false")
 
 
-def test_a_mark_is_refused_in_an_update_too(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_mark_is_refused_in_an_update_of_a_template(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     deployment = an_object("Deployment")
     deployment["metadata"]["name"] = "updated"
     cluster.kubectl.read("-n", namespace, "create", "-f", "-", stdin=json.dumps(deployment))

@@ -69,7 +69,7 @@ def prepared(cluster: ClusterHandle) -> Iterator[ClusterHandle]:
         )
 
 
-async def test_victims_lose_what_they_had_not_saved_and_their_replacements_do_what_is_left(
+async def test_victims_lose_unsaved_work_and_their_replacements_do_the_rest(
     prepared: ClusterHandle,
 ) -> None:
     def of_job(job: str) -> list[str]:

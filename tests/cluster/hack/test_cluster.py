@@ -75,7 +75,7 @@ def test_up_with_other_arguments_is_refused_in_one_sentence_and_changes_nothing(
     assert "2 of 2 nodes ready" in succeed(ours.hack("status")).stdout
 
 
-def test_the_printed_kubeconfig_is_all_that_kubectl_needs(ours: OwnCluster) -> None:
+def test_kubectl_works_with_the_printed_kubeconfig_alone(ours: OwnCluster) -> None:
     path = Path(succeed(ours.hack("kubeconfig")).stdout.removesuffix("\n"))
     kubectl = Path(succeed(hack_cluster("bin")).stdout.removesuffix("\n"), "kubectl")
     names = {node["metadata"]["name"] for node in Kubectl(kubectl, path).get("nodes")["items"]}
@@ -133,8 +133,11 @@ def test_the_scheduler_gets_the_configuration_that_was_asked_for(tmp_path: Path)
         cluster.wait_running("mine")
 
 
-def test_down_ends_what_up_started_and_no_stranger() -> None:
-    with own_cluster("test-hack-down", "--kwok-nodes", 0) as doomed, strangers(doomed) as others:
+def test_down_ends_the_processes_that_up_started_and_no_others() -> None:
+    with (
+        own_cluster("test-hack-down", "--kwok-nodes", 0) as doomed,
+        foreign_processes(doomed) as others,
+    ):
         ended = doomed.processes()
         assert ended.keys() == {*lifecycle.COMPONENTS} - {"kwok"}
         succeed(doomed.hack("down"))
@@ -208,7 +211,7 @@ def demanding(name: str, **spec: Any) -> Any:
 
 
 @contextmanager
-def strangers(cluster: OwnCluster) -> Iterator[list[subprocess.Popen[bytes]]]:
+def foreign_processes(cluster: OwnCluster) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run two decoys.
 
     One process has almost etcd's command line; the other got the pid that is on record for kwok,

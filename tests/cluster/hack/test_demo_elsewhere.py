@@ -51,7 +51,7 @@ def tell(cluster: Cluster) -> tuple[int, str]:
     return foreign.tell(cluster.kubeconfig, Narrator(output), Progress()), output.getvalue()
 
 
-def test_nothing_is_done_where_nobody_agrees(
+def test_without_a_confirmation_nothing_is_changed(
     elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(foreign.CONSENT, raising=False)
@@ -77,7 +77,7 @@ def test_the_admission_chapters_are_shown_and_nothing_is_left_behind(
 
 
 @pytest.mark.usefixtures("consent")
-def test_an_installation_that_is_there_is_left_alone(elsewhere: Cluster, kubectl: Kubectl) -> None:
+def test_an_existing_installation_is_left_alone(elsewhere: Cluster, kubectl: Kubectl) -> None:
     kubectl.read("apply", "-f", install.NAMESPACE_FILE)
     with pytest.raises(ClusterError, match="would overwrite an installation"):
         tell(elsewhere)
@@ -87,7 +87,7 @@ def test_an_installation_that_is_there_is_left_alone(elsewhere: Cluster, kubectl
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("consent")
-def test_a_cluster_that_cannot_reach_this_machine_is_told_what_to_do_instead(
+def test_a_cluster_that_cannot_reach_this_machine_gets_instructions(
     elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainjob.world.EFFECTIVE_SECONDS", 3.0)

@@ -58,7 +58,7 @@ def ours() -> Iterator[OwnCluster]:
         yield cluster
 
 
-def test_a_process_that_obeys_term_ends_with_its_own_exit_code_before_its_grace_is_over(
+def test_a_process_that_handles_term_ends_with_its_own_exit_code_within_its_grace_period(
     ours: OwnCluster,
 ) -> None:
     ours.create(local("polite", "python3", "-c", POLITE, finalizers=[HOLD]))
@@ -67,7 +67,7 @@ def test_a_process_that_obeys_term_ends_with_its_own_exit_code_before_its_grace_
     assert code == 3
 
 
-def test_a_process_that_ignores_term_is_killed_when_its_grace_is_over(ours: OwnCluster) -> None:
+def test_a_process_that_ignores_term_is_killed_after_its_grace_period(ours: OwnCluster) -> None:
     ours.create(local("stubborn", "python3", "-c", STUBBORN, finalizers=[HOLD]))
     ours.wait_output("stubborn", "ready")
     deletion = delete(ours, "stubborn", GRACE_SECONDS)
@@ -78,13 +78,13 @@ def test_a_process_that_ignores_term_is_killed_when_its_grace_is_over(ours: OwnC
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (7, "Failed")])
-def test_the_end_of_a_process_is_the_pods(ours: OwnCluster, code: int, phase: str) -> None:
+def test_a_pod_ends_with_its_process(ours: OwnCluster, code: int, phase: str) -> None:
     ours.create(local(f"exits-{code}", "sh", "-c", f"exit {code}", **ONCE))
     ended = ours.pod_once(f"exits-{code}", phase, lambda pod: pod["status"]["phase"] == phase)
     assert exit_code(ended) == code
 
 
-def test_a_pod_without_the_annotation_is_left_to_its_simulated_life(ours: OwnCluster) -> None:
+def test_a_pod_without_the_annotation_is_simulated(ours: OwnCluster) -> None:
     ours.create(a_pod("simulated", "sh", "-c", "exit 7", **ONCE))
     ours.wait_running("simulated")
     ours.create(local("marker", "sh", "-c", "exit 0", **ONCE))

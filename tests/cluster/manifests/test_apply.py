@@ -31,7 +31,7 @@ def identities(text: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_api_server_accepts_all_of_it(cluster: ClusterHandle, overlay: object) -> None:
+def test_the_api_server_accepts_every_manifest(cluster: ClusterHandle, overlay: object) -> None:
     # On a dry run the Namespace is not really made, and everything else in it would be "not found".
     cluster.kubectl.read("apply", "-f", install.NAMESPACE_FILE)
     # kubectl warns about an object that other tests created without it.
@@ -44,13 +44,15 @@ def test_the_api_server_accepts_all_of_it(cluster: ClusterHandle, overlay: objec
 
 
 @pytest.mark.parametrize("overlay", [install.LOCAL, install.DEMO])
-def test_local_programs_get_all_but_pods(cluster: ClusterHandle, overlay: Any) -> None:
+def test_an_installation_for_local_programs_has_everything_but_pods(
+    cluster: ClusterHandle, overlay: Any
+) -> None:
     base = identities(cluster.kubectl.read("kustomize", install.BASE))
     local = identities(install.render(cluster.kubectl, overlay, PORT))
     assert local == {identity for identity in base if identity[0] not in NOT_LOCAL}
 
 
-def test_every_webhook_is_called_on_the_port_that_is_asked_for(cluster: ClusterHandle) -> None:
+def test_every_webhook_is_called_on_the_configured_port(cluster: ClusterHandle) -> None:
     def called(text: str) -> dict[tuple[str, str], Any]:
         return {
             (found["kind"], webhook["name"]): webhook["clientConfig"]

@@ -14,10 +14,10 @@ import yaml
 from realcluster.client.kubectl import Done, Kubectl
 from realcluster.install import MANIFESTS
 from reprieve_policy import keys
-from reprieve_testing import narrowed
+from reprieve_testing import narrowed_webhooks
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.narrowed import CALL_FAILED
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
+from reprieve_testing.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 
@@ -33,9 +33,11 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
     kubectl = cluster.kubectl
     rendered = list(yaml.safe_load_all(kubectl.read("kustomize", MANIFESTS / "overlays" / "cel")))
     written = [*yaml.safe_load_all((MANIFESTS / "overlays" / "cel" / "policies.yaml").read_text())]
-    policies = [narrowed.policy(document, "test", [NAMESPACE], OURS) for document in written]
+    policies = [
+        narrowed_webhooks.policy(document, "test", [NAMESPACE], OURS) for document in written
+    ]
     configurations = [
-        narrowed.webhooks(document, "reprieve-test-cel", [NAMESPACE], OURS)
+        narrowed_webhooks.webhooks(document, "reprieve-test-cel", [NAMESPACE], OURS)
         for document in rendered
         if document["kind"].endswith("WebhookConfiguration")
     ]
@@ -145,7 +147,7 @@ REFUSED = {
 }
 LEFT = {
     "a class that a PriorityClass may give": a_pod(priorityClassName="cel-high"),
-    "a pod that somebody will replace": a_pod(owner=OWNER),
+    "a pod that a controller will replace": a_pod(owner=OWNER),
     "a mark in Koordinator's dialect": a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}),
     "a hint, and what it needs": a_pod(annotations={keys.CHECKPOINT_HINT: "annotation:"}),
     "a claim to be non-preemptible": a_pod({keys.PREEMPTIBLE: "false"}),
@@ -161,9 +163,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("what", COVERED)
-def test_what_the_policies_cover_is_admitted_and_filled_in_without_a_call(
-    kubectl: Kubectl, what: str
-) -> None:
+def test_policies_admit_and_fill_in_without_a_call(kubectl: Kubectl, what: str) -> None:
     document, key, value = COVERED[what]
     done = create(kubectl, document)
     assert done.status == 0, done.output
@@ -171,7 +171,7 @@ def test_what_the_policies_cover_is_admitted_and_filled_in_without_a_call(
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_the_policies_cover_is_refused_without_a_call(kubectl: Kubectl, what: str) -> None:
+def test_policies_refuse_without_a_call(kubectl: Kubectl, what: str) -> None:
     document, words = REFUSED[what]
     done = create(kubectl, document)
     assert done.status != 0
@@ -179,7 +179,7 @@ def test_what_the_policies_cover_is_refused_without_a_call(kubectl: Kubectl, wha
     assert CALL_FAILED not in done.output
 
 
-def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl: Kubectl) -> None:
+def test_violations_of_a_controllers_pods_are_warnings(kubectl: Kubectl) -> None:
     owner = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
@@ -207,5 +207,5 @@ def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl:
 
 
 @pytest.mark.parametrize("what", LEFT)
-def test_what_needs_more_than_the_object_is_called_for(kubectl: Kubectl, what: str) -> None:
+def test_objects_that_need_facts_are_reviewed_by_the_webhook(kubectl: Kubectl, what: str) -> None:
     assert CALL_FAILED in create(kubectl, LEFT[what]).output

@@ -15,10 +15,10 @@ import pytest
 from realcluster.client.kubectl import Done
 from reprieve_policy import keys
 from reprieve_policy.kube import controllers
-from reprieve_testing import manifests, narrowed
+from reprieve_testing import manifests, narrowed_webhooks
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.narrowed import CALL_FAILED
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
+from reprieve_testing.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +28,7 @@ TOLERATION = keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS
 
 
 CONFIGURATIONS = [
-    narrowed.webhooks(
+    narrowed_webhooks.webhooks(
         manifests.named(f"{what}WebhookConfiguration", "reprieve-webhooks"),
         "reprieve-test-matching",
         [NAMESPACE, EXEMPT],
@@ -233,14 +233,14 @@ def test_scaling_costs_no_call(kubectl: Any) -> None:
     assert done.status == 0, done.output
 
 
-def test_a_template_is_reviewed_where_it_speaks_of_preemption_only(kubectl: Any) -> None:
+def test_a_template_is_reviewed_only_if_it_has_a_preemption_key(kubectl: Any) -> None:
     for said in ({keys.PREEMPTION_CLASS: "2"}, {keys.POD_GROUP: "train"}):
         assert CALL_FAILED in create(kubectl, a_deployment("new", said)).output
     silent = create(kubectl, a_deployment("new", {}))
     assert silent.status == 0, silent.output
 
 
-def test_a_template_that_asks_for_borrowed_nodes_is_reviewed(kubectl: Any) -> None:
+def test_a_template_that_may_run_on_borrowed_nodes_is_reviewed(kubectl: Any) -> None:
     key = keys.HOME_NAMESPACE
     term = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
@@ -255,7 +255,7 @@ def test_a_template_that_asks_for_borrowed_nodes_is_reviewed(kubectl: Any) -> No
         assert CALL_FAILED in create(kubectl, asking).output, field
 
 
-def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubectl: Any) -> None:
+def test_a_template_is_not_reviewed_again_as_a_deployments_replicaset(kubectl: Any) -> None:
     labels = {keys.PREEMPTION_CLASS: "2"}
     owner = {
         "apiVersion": "apps/v1",
@@ -272,20 +272,20 @@ def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubec
     assert CALL_FAILED in create(kubectl, owned).output
 
 
-def test_a_priority_class_is_reviewed_where_it_says_something(kubectl: Any) -> None:
+def test_a_priority_class_is_reviewed_if_it_has_a_preemption_key(kubectl: Any) -> None:
     assert CALL_FAILED in create(kubectl, a_priority_class({TOLERATION: "60"})).output
     silent = create(kubectl, a_priority_class({}))
     assert silent.status == 0, silent.output
 
 
-def test_where_enforcement_is_off_by_label_nothing_is_called(kubectl: Any) -> None:
+def test_with_enforcement_off_by_label_no_webhook_is_called(kubectl: Any) -> None:
     assert CALL_FAILED in create(kubectl, a_pod("new")).output
     exempt = create(kubectl, a_pod("new", {keys.PREEMPTION_CLASS: "99"}), EXEMPT)
     assert exempt.status == 0, exempt.output
 
 
 @pytest.mark.parametrize("pod", SPEAKING)
-def test_a_schedulers_deletion_of_a_pod_that_says_something_is_reviewed(
+def test_a_schedulers_deletion_of_a_pod_with_a_preemption_key_is_reviewed(
     kubectl: Any, pod: str
 ) -> None:
     for scheduler in SCHEDULERS:
@@ -303,18 +303,18 @@ def test_a_schedulers_deletion_of_another_pod_costs_no_call(
 
 
 @pytest.mark.parametrize("user", NOT_SCHEDULERS)
-def test_anybody_elses_deletion_costs_no_call(kubectl: Any, user: str) -> None:
+def test_a_deletion_by_other_users_costs_no_call(kubectl: Any, user: str) -> None:
     done = delete(kubectl, user, *SPEAKING)
     assert done.status == 0, done.output
 
 
 @pytest.mark.parametrize("pod", ["old", "says-a-hint"])
-def test_an_eviction_is_reviewed_whatever_the_pod_says(kubectl: Any, pod: str) -> None:
+def test_an_eviction_of_any_pod_is_reviewed(kubectl: Any, pod: str) -> None:
     assert CALL_FAILED in evict(kubectl, "jane", pod).output
 
 
 @pytest.mark.parametrize(("user", "namespace"), [(OPERATOR, NAMESPACE), ("jane", EXEMPT)])
-def test_the_operators_eviction_and_one_where_enforcement_is_off_cost_no_call(
+def test_evictions_by_the_operator_or_without_enforcement_cost_no_call(
     kubectl: Any, user: str, namespace: str
 ) -> None:
     done = evict(kubectl, user, "says-a-class", namespace)

@@ -9,7 +9,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle, Program, wait_for
-from reprieve_testing.people import RBAC
+from reprieve_testing.impersonated_users import RBAC
 
 pytestmark = pytest.mark.cluster
 
@@ -96,7 +96,7 @@ def start(cluster: ClusterHandle) -> Program:
     return program
 
 
-def test_a_bare_pod_is_made_anew_as_its_author_wrote_it_and_told_what_it_replaces(
+def test_a_bare_pod_is_recreated_as_written_with_the_annotations_of_a_replacement(
     here: Here,
 ) -> None:
     operator = start(here.cluster)
@@ -141,7 +141,7 @@ def test_a_bare_pod_is_made_anew_as_its_author_wrote_it_and_told_what_it_replace
     assert operator.stop() == 0
 
 
-def test_what_it_was_told_it_leaves_to_the_next(here: Here) -> None:
+def test_a_replacement_passes_its_checkpoint_to_the_next_one(here: Here) -> None:
     operator = start(here.cluster)
     victim = here.cluster.create_pod(here.namespace, "twice")
     here.cluster.mark(here.namespace, "twice")
@@ -167,7 +167,9 @@ def ending(here: Here, name: str, **metadata: Any) -> Any:
     return victim
 
 
-def test_killed_between_the_end_and_the_new_beginning_it_is_made_anew_once(here: Here) -> None:
+def test_an_operator_killed_between_deletion_and_recreation_recreates_the_pod_once(
+    here: Here,
+) -> None:
     first = start(here.cluster)
     victim = ending(here, "orphan")
     assert len(here.records()) == 1
@@ -184,7 +186,7 @@ def test_killed_between_the_end_and_the_new_beginning_it_is_made_anew_once(here:
 
 
 @pytest.mark.slow
-def test_one_that_was_made_before_its_maker_was_killed_is_not_made_again(here: Here) -> None:
+def test_a_pod_recreated_before_the_operator_was_killed_is_not_recreated_again(here: Here) -> None:
     first = start(here.cluster)
     victim = ending(here, "done")
     first.kill()
@@ -204,7 +206,7 @@ def test_one_that_was_made_before_its_maker_was_killed_is_not_made_again(here: H
     assert second.stop() == 0
 
 
-def test_a_name_that_somebody_else_has_taken_is_theirs(here: Here) -> None:
+def test_a_pod_of_another_user_with_the_same_name_is_left_alone(here: Here) -> None:
     first = start(here.cluster)
     ending(here, "taken")
     first.kill()
@@ -227,7 +229,7 @@ def test_a_name_that_somebody_else_has_taken_is_theirs(here: Here) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(here: Here) -> None:
+def test_a_pod_that_finished_is_not_recreated_even_if_the_operator_is_killed(here: Here) -> None:
     operator = start(here.cluster)
     document = {
         "apiVersion": "v1",
@@ -285,7 +287,7 @@ def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(h
     [pytest.param(False, marks=pytest.mark.slow), True],
     ids=["it lives", "it is killed"],
 )
-def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes_of_the_operator(
+def test_a_notified_pod_that_fails_is_recreated_even_if_the_operator_is_killed(
     here: Here, *, is_killed: bool
 ) -> None:
     operator = start(here.cluster)
@@ -329,7 +331,7 @@ def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes
     assert operator.stop() == 0
 
 
-def test_one_that_was_spared_after_all_does_not_come_back_once_somebody_deletes_it(
+def test_a_spared_pod_that_a_user_deletes_is_not_recreated(
     here: Here,
 ) -> None:
     here.cluster.set_policy(recreateBarePods="true", endWith="evict")
@@ -358,7 +360,7 @@ def test_one_that_was_spared_after_all_does_not_come_back_once_somebody_deletes_
     assert operator.stop() == 0
 
 
-def test_a_quota_that_refuses_it_is_waited_for(here: Here) -> None:
+def test_recreation_is_retried_while_a_quota_refuses_it(here: Here) -> None:
     operator = start(here.cluster)
     victim = ending(here, "large")
     quota = {
@@ -380,7 +382,7 @@ def test_a_quota_that_refuses_it_is_waited_for(here: Here) -> None:
     assert operator.stop() == 0
 
 
-def test_of_a_namespace_that_is_gone_nothing_is_kept(here: Here) -> None:
+def test_no_record_is_kept_of_a_deleted_namespace(here: Here) -> None:
     operator = start(here.cluster)
     ending(here, "last")
     assert len(here.records()) == 1
@@ -400,7 +402,7 @@ NOT_MADE_ANEW: dict[str, dict[str, Any]] = {
 }
 
 
-def test_a_pod_that_wants_none_gets_no_replacement(here: Here) -> None:
+def test_a_pod_that_declines_a_replacement_gets_none(here: Here) -> None:
     operator = start(here.cluster)
     for name, metadata in NOT_MADE_ANEW.items():
         ending(here, name, **metadata)
@@ -433,7 +435,7 @@ def witness(here: Here) -> None:
     here.wait_done()
 
 
-def test_a_namespace_that_gave_no_right_to_it_has_nothing_made(unwilling: Here) -> None:
+def test_without_the_permission_in_the_namespace_no_pod_is_recreated(unwilling: Here) -> None:
     operator = start(unwilling.cluster)
     ending(unwilling, "plain")
 
@@ -453,7 +455,7 @@ def test_a_namespace_that_gave_no_right_to_it_has_nothing_made(unwilling: Here) 
     assert operator.stop() == 0
 
 
-def test_nothing_is_kept_where_no_admin_has_switched_it_on(here: Here) -> None:
+def test_without_the_setting_no_record_is_kept(here: Here) -> None:
     here.cluster.set_policy()
     operator = start(here.cluster)
     ending(here, "plain")

@@ -87,7 +87,7 @@ def deleted(cluster: ClusterHandle, namespace: str, name: str) -> Any:
     return pod if pod and pod["metadata"].get("deletionTimestamp") else None
 
 
-def test_without_a_budget_one_eviction_announces_the_disruption_and_keeps_the_grace(
+def test_without_a_budget_one_eviction_sets_the_disruption_condition_and_keeps_the_grace_period(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "free", grace_seconds=7, finalizers=HELD)
@@ -102,7 +102,7 @@ def test_without_a_budget_one_eviction_announces_the_disruption_and_keeps_the_gr
 
 
 @pytest.mark.usefixtures("patience")
-def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(
+def test_an_eviction_that_a_budget_holds_is_reported_once_and_performed_later(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     for name in ("one", "two"):
@@ -123,7 +123,7 @@ def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(
     assert "disruption budget db needs 2 healthy pods and has 2 currently" in note
 
 
-def test_beyond_the_ceiling_it_is_deleted_whatever_the_budget_says(
+def test_past_the_ceiling_the_pod_is_deleted_despite_its_budget(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "stubborn", labels={"app": "db"}, finalizers=HELD)
@@ -135,7 +135,7 @@ def test_beyond_the_ceiling_it_is_deleted_whatever_the_budget_says(
     assert writes == ["patch", "patch status", "delete"]
 
 
-def test_a_pod_with_two_budgets_cannot_be_evicted_but_goes_at_the_ceiling(
+def test_a_pod_with_two_budgets_cannot_be_evicted_and_is_deleted_at_the_ceiling(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "twice", labels={"app": "db"}, finalizers=HELD)
@@ -147,7 +147,7 @@ def test_a_pod_with_two_budgets_cannot_be_evicted_but_goes_at_the_ceiling(
 
 
 @pytest.mark.usefixtures("patience")
-def test_a_mark_that_is_taken_back_while_a_budget_is_waited_for_spares_the_pod(
+def test_a_mark_that_is_removed_while_a_budget_holds_the_pod_spares_it(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "spared", labels={"app": "db"})
@@ -163,7 +163,7 @@ def test_a_mark_that_is_taken_back_while_a_budget_is_waited_for_spares_the_pod(
 
 
 @pytest.mark.usefixtures("patience")
-def test_one_that_stays_after_all_counts_for_nothing_on_its_owner(
+def test_a_cancelled_eviction_is_not_counted_on_the_owner(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     metadata = {"name": "train", "namespace": namespace}
@@ -197,7 +197,7 @@ def test_one_that_stays_after_all_counts_for_nothing_on_its_owner(
 
 
 @pytest.mark.usefixtures("patience")
-def test_an_operator_that_was_killed_while_it_waited_for_a_budget_waits_on(
+def test_the_next_operator_continues_to_wait_for_a_budget(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     for name in ("one", "two"):
@@ -244,7 +244,7 @@ def ceiling_of(pod: Any) -> datetime:
     return asked_at + timedelta(seconds=15)
 
 
-def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_its_workload_goes_on(  # noqa: E501
+def test_an_eviction_that_a_budget_holds_at_the_ceiling_is_cancelled_and_the_workload_continues(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     hints = POLLS | {keys.CHECKPOINT_TIMEOUT: "12s"}
@@ -276,7 +276,7 @@ def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_
     assert (set(accepted), len(accepted) <= MOST_WRITES) == ({"patch"}, True)
 
 
-def test_asked_anew_it_has_its_notice_anew_and_goes_once_the_budget_allows_it(
+def test_a_repeated_eviction_gives_new_notice_and_succeeds_once_the_budget_allows_it(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "again", labels={"app": "db"}, annotations=POLLS, finalizers=HELD)
@@ -293,7 +293,7 @@ def test_asked_anew_it_has_its_notice_anew_and_goes_once_the_budget_allows_it(
     assert condition(ended)["reason"] == "EvictionByEvictionAPI"
 
 
-def test_what_a_budget_held_while_no_operator_lived_is_tried_once_more_and_stood_down(
+def test_an_eviction_held_while_no_operator_ran_is_retried_once_and_cancelled(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "late", labels={"app": "db"}, finalizers=HELD)

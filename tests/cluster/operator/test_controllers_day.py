@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 import pytest
 
 from reprieve_policy.kube.values import timestamp
-from reprieve_testing.day import AuditedCall, Day, a_day
+from reprieve_testing.controllers_day import AuditedCall, Day, a_day
 from reprieve_testing.day_chapters import CHAPTERS, OLD, before
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -53,7 +53,7 @@ WITHOUT_NOTICE = {
 
 
 @dataclass(frozen=True)
-class Told:
+class DayResult:
     """The day when it is over."""
 
     calls: list[AuditedCall]
@@ -69,7 +69,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told() -> Iterator[Told]:
+def day_result() -> Iterator[DayResult]:
     with a_day(CLUSTER) as (day, install):
         before(day)
         install()
@@ -89,7 +89,9 @@ def told() -> Iterator[Told]:
         }
         log = day.world.programs.log("reprieve-webhooks").read_text()
         skipped = day.reviews("guard", kind="Pod", outcome="skipped")
-        yield Told(day.calls, ready_at, failed, reviews, skipped, log, time.monotonic() - began)
+        yield DayResult(
+            day.calls, ready_at, failed, reviews, skipped, log, time.monotonic() - began
+        )
 
 
 def _tell(day: Day, name: str) -> str:
@@ -101,18 +103,20 @@ def _tell(day: Day, name: str) -> str:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_it_comes_to_its_end_where(told: Told, chapter: str) -> None:
-    assert not told.failed[chapter], told.failed[chapter]
+def test_every_chapter_completes(day_result: DayResult, chapter: str) -> None:
+    assert not day_result.failed[chapter], day_result.failed[chapter]
 
 
-def test_no_request_of_a_controller_was_refused_by_us(told: Told) -> None:
-    refused = [call for call in told.calls if call.is_by_a_controller and call.is_refused_by_us]
+def test_no_request_of_a_controller_was_refused_by_reprieve(day_result: DayResult) -> None:
+    refused = [
+        call for call in day_result.calls if call.is_by_a_controller and call.is_refused_by_us
+    ]
 
     assert not refused, refused[:5]
 
 
-def test_people_who_broke_a_rule_were_refused_in_the_same_day(told: Told) -> None:
-    refused = [call for call in told.calls if call.is_refused_by_us]
+def test_users_who_broke_a_rule_were_refused_on_the_same_day(day_result: DayResult) -> None:
+    refused = [call for call in day_result.calls if call.is_refused_by_us]
 
     assert {call.user for call in refused} == {"admin"}
     assert {call.resource for call in refused} >= {
@@ -121,36 +125,40 @@ def test_people_who_broke_a_rule_were_refused_in_the_same_day(told: Told) -> Non
     assert any("reprieve-templates" in call.message for call in refused), "the guard"
 
 
-def test_nothing_was_admitted_because_a_webhook_failed_to_answer(told: Told) -> None:
-    unanswered = [call for call in told.calls if call.failures and call.at >= told.ready_at]
+def test_no_request_was_admitted_because_a_webhook_failed(day_result: DayResult) -> None:
+    unanswered = [
+        call for call in day_result.calls if call.failures and call.at >= day_result.ready_at
+    ]
 
     assert not unanswered, unanswered[:5]
-    assert "review failed" not in told.log
+    assert "review failed" not in day_result.log
 
 
-def test_we_were_asked_about_what_controllers_did(told: Told) -> None:
-    called = Counter(call.user.removeprefix(KUBE_SYSTEM) for call in told.calls if call.webhooks)
+def test_the_webhooks_reviewed_requests_of_controllers(day_result: DayResult) -> None:
+    called = Counter(
+        call.user.removeprefix(KUBE_SYSTEM) for call in day_result.calls if call.webhooks
+    )
 
     assert set(called) >= set(MAKERS["pods"]), called
-    assert min(told.reviews.values()) > 0, told.reviews
+    assert min(day_result.reviews.values()) > 0, day_result.reviews
 
 
-def test_the_guard_was_asked_of_no_deletion_but_a_schedulers(told: Told) -> None:
+def test_the_guard_reviewed_only_deletions_by_schedulers(day_result: DayResult) -> None:
     deleted = {
         (call.namespace, call.user.removeprefix(KUBE_SYSTEM))
-        for call in told.calls
+        for call in day_result.calls
         if call.resource == "pods" and call.verb.startswith("delete") and call.code < 300
     }
 
     assert deleted >= WITHOUT_NOTICE, WITHOUT_NOTICE - deleted
-    assert told.reviews["schedulers' deletions"] > 0
-    assert told.others_deletions == 0
+    assert day_result.reviews["schedulers' deletions"] > 0
+    assert day_result.others_deletions == 0
 
 
-def test_every_controller_of_the_day_was_at_work(told: Told) -> None:
+def test_every_controller_made_requests(day_result: DayResult) -> None:
     done = {
         (call.user.removeprefix(KUBE_SYSTEM), f"{call.verb} {call.resource}")
-        for call in told.calls
+        for call in day_result.calls
         if call.code < 300
     }
 
@@ -163,5 +171,5 @@ def test_every_controller_of_the_day_was_at_work(told: Told) -> None:
     assert ("system:kube-scheduler", "delete pods") in done
 
 
-def test_it_is_a_short_day(told: Told) -> None:
-    assert told.seconds < 240
+def test_the_day_is_short(day_result: DayResult) -> None:
+    assert day_result.seconds < 240

@@ -95,13 +95,13 @@ def last_words(cluster: ClusterHandle, namespace: str, name: str) -> str:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_mark_on_one_is_a_hint_to_all_and_none_goes_before_the_last_has_answered(
+def test_a_mark_on_one_pod_notifies_all_and_none_is_deleted_before_the_last_answer(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     with a_gang(cluster, namespace) as workloads:
         cluster.mark(namespace, "a")
         reached = wait_phases(cluster, namespace, "checkpointing")
-        hints = [asked.at for workload in workloads.values() for asked in workload.posts]
+        hints = [request.at for workload in workloads.values() for request in workload.posts]
         assert len(hints) == len(NAMES)
         assert max(hints) - min(hints) < TOGETHER_SECONDS
         assert [state(pod).get("source", "label") for pod in reached] == [
@@ -130,7 +130,7 @@ def test_a_mark_on_one_is_a_hint_to_all_and_none_goes_before_the_last_has_answer
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_never_answers_is_waited_for_until_its_deadline(
+def test_a_member_that_never_answers_delays_the_gang_until_its_deadline(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     with a_gang(cluster, namespace, seconds=15) as workloads:
@@ -148,7 +148,7 @@ def test_one_that_never_answers_is_waited_for_until_its_deadline(
 
 
 @pytest.mark.usefixtures("operator")
-def test_what_is_taken_back_from_one_is_taken_back_from_all_and_can_be_asked_again(
+def test_a_cancellation_of_one_pod_cancels_all_and_the_gang_can_be_marked_again(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     with a_gang(cluster, namespace) as workloads:
@@ -169,11 +169,13 @@ def test_what_is_taken_back_from_one_is_taken_back_from_all_and_can_be_asked_aga
 
 
 @pytest.mark.usefixtures("operator")
-def test_marks_on_several_are_one_decision(cluster: ClusterHandle, namespace: str) -> None:
+def test_marks_on_several_pods_of_a_gang_are_one_decision(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     with a_gang(cluster, namespace) as workloads:
-        asked = cluster.reprieve("evict", "a", "b", "-n", namespace)
+        done = cluster.reprieve("evict", "a", "b", "-n", namespace)
         told = 'soft eviction requested, with all pods of its gang "train"'
-        assert asked.stdout.splitlines() == [f"pod/a {told}", f"pod/b {told}"]
+        assert done.stdout.splitlines() == [f"pod/a {told}", f"pod/b {told}"]
         reached = wait_phases(cluster, namespace, "checkpointing")
         assert len({state(pod)["decision"] for pod in reached}) == 1
         assert [len(workload.posts) for workload in workloads.values()] == [1, 1, 1, 1]
@@ -182,7 +184,7 @@ def test_marks_on_several_are_one_decision(cluster: ClusterHandle, namespace: st
 
 
 @pytest.mark.usefixtures("operator")
-def test_pods_without_a_checkpoint_go_together_and_a_jobs_go_alone(
+def test_gang_pods_without_a_checkpoint_are_deleted_together_and_a_jobs_pods_alone(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     for name in ("a", "b"):
@@ -197,7 +199,7 @@ def test_pods_without_a_checkpoint_go_together_and_a_jobs_go_alone(
 
 
 @pytest.mark.usefixtures("operator")
-def test_what_protects_one_pod_from_a_scheduler_protects_its_gang_and_nobody_from_a_person(
+def test_the_protection_of_one_pod_protects_its_gang_from_schedulers_but_not_from_users(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     for name in "ab":
@@ -212,9 +214,7 @@ def test_what_protects_one_pod_from_a_scheduler_protects_its_gang_and_nobody_fro
 
 
 @pytest.mark.slow
-def test_killed_while_it_reached_for_a_gang_the_next_one_goes_on(
-    cluster: ClusterHandle, namespace: str
-) -> None:
+def test_the_next_operator_continues_to_mark_a_gang(cluster: ClusterHandle, namespace: str) -> None:
     with a_gang(cluster, namespace, seconds=30) as workloads:
         first = cluster.pod(namespace, "a")
         assert first is not None
@@ -231,7 +231,7 @@ def test_killed_while_it_reached_for_a_gang_the_next_one_goes_on(
     assert operator.stop() == 0
 
 
-def test_killed_while_the_last_one_saves_the_next_one_waits_for_it(
+def test_the_next_operator_waits_for_the_last_pod_that_saves(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     operator = start_leader(cluster)
@@ -251,7 +251,7 @@ def test_killed_while_the_last_one_saves_the_next_one_waits_for_it(
 
 
 @pytest.mark.slow
-def test_killed_while_it_takes_a_gang_back_the_next_one_takes_back_the_rest(
+def test_the_next_operator_completes_the_cancellation_of_a_gang(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     operator = start_leader(cluster)

@@ -118,7 +118,7 @@ def events(cluster: ClusterHandle, namespace: str, name: str = "train") -> list[
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_job_whose_pods_have_all_saved_is_suspended_and_resumed_with_what_they_saved(
+def test_a_job_whose_pods_all_saved_is_suspended_and_resumed_from_their_checkpoints(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     first, second = start_job(cluster, namespace, pods=2, annotations=HTTP)
@@ -155,7 +155,7 @@ def test_a_job_whose_pods_have_all_saved_is_suspended_and_resumed_with_what_they
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_of_whose_pods_one_stays_loses_only_the_victim(
+def test_a_job_with_a_pod_that_stays_is_not_suspended(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     first, second = start_job(cluster, namespace, pods=2)
@@ -168,7 +168,7 @@ def test_one_of_whose_pods_one_stays_loses_only_the_victim(
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_did_not_answer_has_failed_and_is_not_suspended(
+def test_a_job_whose_pod_did_not_answer_is_not_suspended(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     (pod,) = start_job(
@@ -181,7 +181,7 @@ def test_one_that_did_not_answer_has_failed_and_is_not_suspended(
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_whose_pods_its_author_selects_loses_only_the_victim(
+def test_a_job_with_a_manual_selector_is_not_suspended(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     """Its pods lack the label of the Job controller: they would not be seen to stay."""
@@ -195,14 +195,14 @@ def test_one_whose_pods_its_author_selects_loses_only_the_victim(
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_in_a_queue_of_kueues_is_not_suspended(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_job_in_a_kueue_queue_is_not_suspended(cluster: ClusterHandle, namespace: str) -> None:
     (pod,) = start_job(cluster, namespace, labels={"kueue.x-k8s.io/queue-name": "team"})
     cluster.mark(namespace, pod["metadata"]["name"])
     cluster.wait_gone(namespace, pod["metadata"]["name"])
     assert "JobSuspended" not in events(cluster, namespace)
 
 
-def test_a_suspended_job_is_resumed_by_the_next_operator_but_not_one_that_somebody_else_suspended(
+def test_the_next_operator_resumes_only_jobs_that_reprieve_suspended(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     operator = cluster.start_operator()
@@ -229,7 +229,7 @@ def test_a_suspended_job_is_resumed_by_the_next_operator_but_not_one_that_somebo
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_somebody_has_resumed_is_forgotten(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_job_that_a_user_resumed_is_forgotten(cluster: ClusterHandle, namespace: str) -> None:
     (pod,) = start_job(cluster, namespace)
     cluster.mark(namespace, pod["metadata"]["name"])
     wait_for("the suspension", lambda: is_suspended(cluster, namespace))

@@ -105,7 +105,7 @@ def deletions(cluster: ClusterHandle, namespace: str) -> list[int]:
 
 
 @pytest.mark.usefixtures("granted")
-def test_one_whose_node_goes_while_it_saves_is_deleted_with_grace_0_once_and_let_go(
+def test_a_victim_whose_node_is_lost_while_it_saves_is_deleted_with_grace_0_once(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     with a_node(cluster, namespace):
@@ -125,7 +125,7 @@ def test_one_whose_node_goes_while_it_saves_is_deleted_with_grace_0_once_and_let
 
 
 @pytest.mark.usefixtures("granted")
-def test_one_on_a_node_that_an_admin_says_is_off_is_deleted_with_grace_0_once(
+def test_a_victim_on_a_node_that_an_admin_tainted_out_of_service_is_deleted_with_grace_0_once(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     with a_node(cluster, namespace, OUT_OF_SERVICE):
@@ -139,7 +139,7 @@ def test_one_on_a_node_that_an_admin_says_is_off_is_deleted_with_grace_0_once(
 
 
 @pytest.mark.usefixtures("granted")
-def test_one_on_a_node_that_is_only_unreachable_keeps_its_grace(
+def test_a_victim_on_a_node_that_is_only_unreachable_keeps_its_grace_period(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     with a_node(cluster, namespace, UNREACHABLE):
@@ -149,14 +149,16 @@ def test_one_on_a_node_that_is_only_unreachable_keeps_its_grace(
 
 
 @pytest.mark.usefixtures("granted")
-def test_one_on_an_ordinary_node_keeps_its_grace(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_victim_on_a_healthy_node_keeps_its_grace_period(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.create_pod(namespace, "victim", grace_seconds=7, finalizers=HELD)
     cluster.mark(namespace, "victim")
     assert deleted(cluster, namespace)["metadata"]["deletionGracePeriodSeconds"] == 7
     assert deletions(cluster, namespace) == [200]
 
 
-def test_without_the_right_to_look_it_keeps_its_grace_and_that_is_said_of_the_policy_once(
+def test_without_the_permission_to_read_nodes_the_grace_period_is_kept_and_reported_once(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     a_pod_on(cluster, namespace, f"{namespace}-never-was")

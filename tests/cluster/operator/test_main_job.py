@@ -43,17 +43,19 @@ def _running(cluster: str, *, prefer_real: bool) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("chapter", WITHOUT_WORKLOAD, ids=name)
-def test_chapter_of_admission_keeps_its_promise(simulated: World, chapter: Chapter) -> None:
+def test_the_admission_chapter_keeps_its_promise(simulated: World, chapter: Chapter) -> None:
     assert chapter.tell(simulated, Narrator())
 
 
 @pytest.mark.parametrize("chapter", WITH_WORKLOAD, ids=name)
-def test_chapter_with_local_processes_keeps_its_promise(simulated: World, chapter: Chapter) -> None:
+def test_each_chapter_with_local_processes_keeps_its_promise(
+    simulated: World, chapter: Chapter
+) -> None:
     assert chapter.tell(simulated, Narrator())
 
 
 @pytest.mark.slow
 @pytest.mark.real_node
 @pytest.mark.parametrize("chapter", WITH_WORKLOAD, ids=name)
-def test_chapter_on_a_real_node_keeps_its_promise(real: World, chapter: Chapter) -> None:
+def test_each_chapter_on_a_real_node_keeps_its_promise(real: World, chapter: Chapter) -> None:
     assert chapter.tell(real, Narrator())

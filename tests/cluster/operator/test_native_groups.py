@@ -16,7 +16,7 @@ from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_policy import keys
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 

@@ -75,7 +75,7 @@ def test_a_signal_sent_by_exec_reaches_the_program(ours: OwnCluster) -> None:
     ours.wait_output("signalled", "saved")
 
 
-def test_a_program_that_obeys_term_ends_with_its_own_exit_code_before_its_grace_is_over(
+def test_a_program_that_handles_term_ends_with_its_own_exit_code_within_its_grace_period(
     ours: OwnCluster,
 ) -> None:
     ours.create(python("polite", POLITE, metadata={"finalizers": [HOLD]}))
@@ -84,7 +84,7 @@ def test_a_program_that_obeys_term_ends_with_its_own_exit_code_before_its_grace_
     assert exit_code == 3
 
 
-def test_a_program_that_ignores_term_is_killed_when_its_grace_is_over(ours: OwnCluster) -> None:
+def test_a_program_that_ignores_term_is_killed_after_its_grace_period(ours: OwnCluster) -> None:
     ours.create(python("stubborn", STUBBORN, metadata={"finalizers": [HOLD]}))
     ours.wait_output("stubborn", "ready")
     deletion = delete(ours, "stubborn", GRACE_SECONDS)
@@ -101,7 +101,7 @@ def test_a_changed_annotation_reaches_its_downward_api_file(ours: OwnCluster) ->
     ours.wait_output("informed", 'example.com/asked="now"')
 
 
-def test_a_process_of_the_machine_reaches_a_pod_by_its_address(ours: OwnCluster) -> None:
+def test_a_process_of_the_host_reaches_a_pod_by_its_address(ours: OwnCluster) -> None:
     ours.create(a_pod("server", *SERVER, main={"env": [POD_IP]}, **NODE))
     address = ours.wait_running("server")["status"]["podIP"]
     assert (
@@ -109,7 +109,7 @@ def test_a_process_of_the_machine_reaches_a_pod_by_its_address(ours: OwnCluster)
     )
 
 
-def test_a_node_whose_first_process_is_killed_is_dead_with_all_its_pods_and_up_brings_it_back(
+def test_a_node_whose_first_process_is_killed_loses_its_pods_and_up_repairs_it(
     ours: OwnCluster,
 ) -> None:
     ours.create(python("survivor", POLITE))

@@ -68,7 +68,7 @@ def is_unmarked(pod: Json) -> bool:
     )
 
 
-def test_one_that_is_not_preemptible_stays_and_loses_the_mark(
+def test_a_pod_that_is_not_preemptible_stays_and_loses_the_mark(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     before = operator.metric('reprieve_preemption_refusals_total{ground="non-preemptible"}') or 0
@@ -92,7 +92,9 @@ def test_one_that_is_not_preemptible_stays_and_loses_the_mark(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_person_may_ask_for_it_all_the_same(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_user_may_evict_a_pod_that_is_not_preemptible(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     cluster.create_pod(namespace, "asked", labels=PROTECTED)
     cluster.annotate(namespace, "asked", f"{KOORDINATOR}={MARK}")
     in_phase(cluster, namespace, "asked", "spared")
@@ -101,7 +103,9 @@ def test_a_person_may_ask_for_it_all_the_same(cluster: ClusterHandle, namespace:
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_without_room_for_a_state_stays_too(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_protected_pod_without_space_for_a_state_stays(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     free_bytes = LIMIT - len("pad") - len(KOORDINATOR) - len(MARK)
     cluster.create_pod(namespace, "full", labels=PROTECTED, annotations={"pad": "x" * free_bytes})
     cluster.annotate(namespace, "full", f"{KOORDINATOR}={MARK}")
@@ -119,7 +123,7 @@ def test_one_without_room_for_a_state_stays_too(cluster: ClusterHandle, namespac
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
+def test_a_pod_near_completion_is_reprieved_until_its_end_and_then_notified(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     hint = {"reprieve.dev/checkpoint-hint": "annotation:", KOORDINATOR: MARK}
@@ -146,7 +150,7 @@ def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_pods_deadline_does_not_protect_its_gang(
+def test_the_deadline_of_one_pod_does_not_protect_its_gang(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     gang = {"pod-group.scheduling.sigs.k8s.io": "train"}
@@ -159,7 +163,7 @@ def test_one_pods_deadline_does_not_protect_its_gang(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_gang_that_is_almost_complete_is_let_finish_until_its_last_pod_has(
+def test_a_gang_near_completion_is_reprieved_until_its_last_pod_has_finished(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     gang = {"pod-group.scheduling.sigs.k8s.io": "train"}
@@ -175,7 +179,7 @@ def test_a_gang_that_is_almost_complete_is_let_finish_until_its_last_pod_has(
 
 
 @pytest.mark.usefixtures("operator")
-def test_its_jobs_walltime_counts_and_whoever_insists_is_heard(
+def test_the_walltime_of_its_job_reprieves_a_pod_until_a_user_evicts_it(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     template = {
@@ -209,7 +213,7 @@ def test_its_jobs_walltime_counts_and_whoever_insists_is_heard(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_scheduler_that_takes_its_mark_back_ends_a_reprieve(
+def test_a_scheduler_that_removes_its_mark_ends_a_reprieve(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(

@@ -87,7 +87,7 @@ def end_with(cluster: ClusterHandle, namespace: str, name: str, phase: str) -> N
     )
 
 
-def a_pod_that_nobody_ends(cluster: ClusterHandle, namespace: str, name: str) -> None:
+def create_unfinished_pod(cluster: ClusterHandle, namespace: str, name: str) -> None:
     """Create a pod whose node has no kubelet, and report it as running in the kubelet's place."""
     pod = {
         "apiVersion": "v1",
@@ -114,10 +114,8 @@ def a_pod_that_nobody_ends(cluster: ClusterHandle, namespace: str, name: str) ->
     )
 
 
-def test_our_own_finalizer_does_not_outlive_its_ceiling(
-    cluster: ClusterHandle, namespace: str
-) -> None:
-    a_pod_that_nobody_ends(cluster, namespace, "hangs")
+def test_our_finalizer_is_removed_at_its_ceiling(cluster: ClusterHandle, namespace: str) -> None:
+    create_unfinished_pod(cluster, namespace, "hangs")
     cluster.mark(namespace, "hangs")
     hinted = cluster.wait_phase(namespace, "hangs", "hinted")
     assert hinted["metadata"]["finalizers"] == ["reprieve.dev/cleanup"]
@@ -135,7 +133,7 @@ def test_our_own_finalizer_does_not_outlive_its_ceiling(
     cluster.kubectl.read("delete", "pod", "hangs", "-n", namespace, "--grace-period=0", "--force")
 
 
-def test_our_own_finalizer_does_not_keep_a_namespace(
+def test_our_finalizer_does_not_block_the_deletion_of_a_namespace(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pods = [
@@ -150,7 +148,7 @@ def test_our_own_finalizer_does_not_keep_a_namespace(
     cluster.kubectl.read("create", "namespace", namespace)
 
 
-def test_other_cleaners_are_named_once_a_minute_at_most(
+def test_foreign_finalizers_are_reported_once_a_minute_at_most(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "held", finalizers=["example.com/disk", "example.com/network"])
@@ -167,7 +165,7 @@ def test_other_cleaners_are_named_once_a_minute_at_most(
     assert '"example.com/disk", "example.com/network"' in note_about_disk
 
 
-def test_one_that_is_not_to_be_requeued_leaves_nothing(
+def test_a_victim_that_declines_a_replacement_leaves_no_ledger(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = start_job(cluster, namespace, requeue="never")
@@ -176,7 +174,7 @@ def test_one_that_is_not_to_be_requeued_leaves_nothing(
     assert ledger_of(cluster, namespace) is None
 
 
-def test_of_one_that_is_not_to_be_requeued_the_owner_says_when_it_saved(
+def test_the_owner_of_a_victim_without_replacement_has_the_time_of_its_checkpoint(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = start_job(cluster, namespace, checkpoint_hint=HINT, requeue="never")
@@ -190,7 +188,7 @@ def test_of_one_that_is_not_to_be_requeued_the_owner_says_when_it_saved(
     assert len(cluster.audit(namespace, name)) <= 5
 
 
-def test_the_owner_is_told_when_one_saved_that_finishes_or_stays_once_it_waits_for_its_gang_no_longer(  # noqa: E501
+def test_the_owner_has_the_checkpoint_time_of_a_gang_pod_that_finishes_or_stays(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     owner = an_idle_job(cluster, namespace)
@@ -266,7 +264,7 @@ def saved_at(pod: Any) -> str:
 
 
 @contextmanager
-def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[None]:
+def jobs_cannot_be_changed(cluster: ClusterHandle, namespace: str) -> Iterator[None]:
     """Add another project's webhook for Jobs that fails closed, without a server, for the block."""
     webhook = {
         "name": "down.test.reprieve.dev",
@@ -299,12 +297,12 @@ def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[N
 
 
 @pytest.mark.slow
-def test_an_owner_that_cannot_be_written_to_holds_up_no_victim_for_more_than_a_minute(
+def test_an_owner_that_refuses_writes_delays_a_victim_for_a_minute_at_most(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = start_job(cluster, namespace, checkpoint_hint=HINT, checkpoint_timeout="60s")
     name = pod["metadata"]["name"]
-    with nobody_may_change_jobs(cluster, namespace):
+    with jobs_cannot_be_changed(cluster, namespace):
         refused = ("annotate", "job", "train", "-n", namespace, "example.com/a=b", "--overwrite")
         wait_for(
             "the webhook is asked",
@@ -321,7 +319,7 @@ def test_an_owner_that_cannot_be_written_to_holds_up_no_victim_for_more_than_a_m
     assert ledger_of(cluster, namespace) is None
 
 
-def test_one_that_fails_after_it_was_told_leaves_what_a_deleted_one_would(
+def test_a_victim_that_fails_after_the_hint_leaves_the_same_ledger_as_a_deleted_one(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = start_job(cluster, namespace, checkpoint_hint=HINT)
@@ -333,7 +331,7 @@ def test_one_that_fails_after_it_was_told_leaves_what_a_deleted_one_would(
     assert ledger_of(cluster, namespace)["slots"][""]["count"] == 1
 
 
-def test_one_that_finishes_after_it_was_told_leaves_nothing(
+def test_a_victim_that_finishes_after_the_hint_leaves_no_ledger(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = start_job(cluster, namespace, checkpoint_hint=HINT)

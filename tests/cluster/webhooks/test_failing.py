@@ -54,7 +54,7 @@ async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float 
 
 
 @asynccontextmanager
-async def asked_by(
+async def called_by(
     cluster: ClusterHandle, namespace: str, server: RunningServer, policy: str
 ) -> AsyncIterator[None]:
     """Let the API server send reviews of this namespace's pods to `server`, for the block."""
@@ -101,10 +101,10 @@ async def create(cluster: ClusterHandle, namespace: str, preemption_class: str) 
 
 
 @pytest.mark.parametrize(("policy", "is_admitted"), [("Ignore", True), ("Fail", False)])
-async def test_where_a_rule_raises_the_failure_policy_decides_and_the_process_lives(
+async def test_if_a_rule_raises_the_failure_policy_decides_and_the_process_continues(
     cluster: ClusterHandle, namespace: str, policy: str, *, is_admitted: bool
 ) -> None:
-    async with running_server() as server, asked_by(cluster, namespace, server, policy):
+    async with running_server() as server, called_by(cluster, namespace, server, policy):
 
         async def is_refused() -> bool:
             return "must be between 0 and 10" in (await create(cluster, namespace, "11")).output
@@ -122,7 +122,7 @@ async def test_where_a_rule_raises_the_failure_policy_decides_and_the_process_li
         assert await is_refused()
 
 
-async def test_while_the_api_server_is_away_what_was_known_holds_and_what_it_missed_is_caught_up_with(  # noqa: E501
+async def test_known_facts_apply_during_an_outage_of_the_api_server_and_are_updated_after_it(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     api = await Api.connect(cluster.cluster.kubeconfig, user_agent="test")

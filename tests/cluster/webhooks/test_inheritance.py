@@ -192,7 +192,7 @@ def variables(pod: Any) -> dict[str, Any]:
     return {found["name"]: found for found in container["env"]}
 
 
-def test_a_pod_of_an_indexed_job_inherits_what_the_one_of_its_index_left(here: Here) -> None:
+def test_a_pod_of_an_indexed_job_inherits_from_the_pod_of_its_index(here: Here) -> None:
     here.create(an_indexed_job("train"))
     first = here.wait_running(of_job("train", 1))
     assert count(first) is None
@@ -213,7 +213,7 @@ def test_a_pod_of_an_indexed_job_inherits_what_the_one_of_its_index_left(here: H
     assert set(here.slots("job", "train")) == {"0", "1"}
 
 
-def test_a_pod_of_a_stateful_set_inherits_what_the_one_of_its_name_left(here: Here) -> None:
+def test_a_pod_of_a_stateful_set_inherits_from_the_pod_of_its_name(here: Here) -> None:
     here.create(a_stateful_set("db"))
     for number in (0, 1):
         assert count(here.wait_running(f"statefulset.kubernetes.io/pod-name=db-{number}")) is None
@@ -227,7 +227,7 @@ def test_a_pod_of_a_stateful_set_inherits_what_the_one_of_its_name_left(here: He
     }
 
 
-def test_what_a_job_of_a_job_set_leaves_outlives_the_job(here: Here) -> None:
+def test_the_ledger_of_a_job_set_outlives_its_jobs(here: Here) -> None:
     whole = here.create(
         {
             "apiVersion": f"{GROUP}/v1alpha2",
@@ -247,7 +247,7 @@ def test_what_a_job_of_a_job_set_leaves_outlives_the_job(here: Here) -> None:
     assert count(here.wait_running(of_job("set-workers-0", 0))) is None
 
 
-def test_a_job_set_made_anew_under_its_old_name_leaves_nothing(here: Here) -> None:
+def test_a_recreated_job_set_of_the_same_name_inherits_nothing(here: Here) -> None:
     document = {
         "apiVersion": f"{GROUP}/v1alpha2",
         "kind": "JobSet",

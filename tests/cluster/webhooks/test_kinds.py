@@ -17,7 +17,7 @@ from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.people import until_answered
+from reprieve_testing.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -154,13 +154,13 @@ def a_job_set(name: str, *classes: str) -> Any:
     ],
     ids=["CronJob", "ReplicationController", "Job"],
 )
-def test_a_template_is_refused_by_its_whole_path(
+def test_a_refusal_of_a_template_names_the_whole_path(
     ours: OwnCluster, document: Any, path: str
 ) -> None:
     assert f"{path}{CLASS}: {BAD}" in create(ours, document).stderr
 
 
-def test_a_listed_kind_is_refused_by_the_path_of_its_template(ours: OwnCluster) -> None:
+def test_a_refusal_of_a_listed_kind_names_the_path_of_its_template(ours: OwnCluster) -> None:
     define(ours, "jobset.x-k8s.io", "JobSet", "v1alpha2")
     refused = create(ours, a_job_set("bad", "3", "11"))
     assert f"spec.replicatedJobs[1].template.spec.template.{CLASS}: {BAD}" in refused.stderr
@@ -171,7 +171,7 @@ def test_a_listed_kind_is_refused_by_the_path_of_its_template(ours: OwnCluster) 
     assert ours.kubectl.run("delete", "-n", NAMESPACE, "jobset", "good").status == 0
 
 
-def test_an_admin_adds_a_kind_with_a_setting_and_a_patch(ours: OwnCluster) -> None:
+def test_an_admin_adds_a_kind_by_a_setting_and_a_patch(ours: OwnCluster) -> None:
     define(ours, "example.com", "Sweep", "v1")
     sweep = an_object(
         "example.com/v1", "Sweep", "s", spec={"trials": [{"template": a_template("11")}]}
@@ -194,7 +194,7 @@ def test_an_admin_adds_a_kind_with_a_setting_and_a_patch(ours: OwnCluster) -> No
     )
 
 
-def test_a_policy_that_cannot_be_read_is_refused_with_all_that_is_wrong(ours: OwnCluster) -> None:
+def test_an_invalid_policy_is_refused_with_all_violations(ours: OwnCluster) -> None:
     ours.set_policy(ceiling="1h")
     bad = {"data": {"ceiling": "soon", "colour": "red"}}
     refused = ours.kubectl.run(
@@ -216,7 +216,7 @@ def test_a_policy_that_cannot_be_read_is_refused_with_all_that_is_wrong(ours: Ow
     }
 
 
-def test_no_other_configmap_and_no_deletion_is_held_up(ours: OwnCluster) -> None:
+def test_no_other_configmap_and_no_deletion_is_reviewed(ours: OwnCluster) -> None:
     for namespace, name in ((OPERATOR_NAMESPACE, "other"), (NAMESPACE, "reprieve-policy")):
         made = ours.kubectl.run(
             "create", "configmap", name, "-n", namespace, "--from-literal=ceiling=soon"
@@ -250,7 +250,9 @@ def a_workload(name: str, defence: str, *priority_classes: str) -> Any:
     )
 
 
-def test_a_native_group_is_not_defended_below_what_it_is_scheduled_with(ours: OwnCluster) -> None:
+def test_a_native_groups_preemption_priority_may_not_be_below_its_priority(
+    ours: OwnCluster,
+) -> None:
     refused = create(ours, a_group("g", "high", "low"))
     assert (
         f'{DEFENCE}: Invalid value: "low": its value 100 is below the priority 9000'
@@ -269,7 +271,9 @@ def test_a_native_group_is_not_defended_below_what_it_is_scheduled_with(ours: Ow
     assert f"{DEFENCE}: Forbidden: may not be changed after creation" in changed.stderr
 
 
-def test_a_native_workload_is_not_defended_below_its_groups(ours: OwnCluster) -> None:
+def test_a_native_workloads_preemption_priority_may_not_be_below_its_groups_priority(
+    ours: OwnCluster,
+) -> None:
     refused = create(ours, a_workload("w", "low", "high", "high"))
     below = (
         f'{DEFENCE}: Invalid value: "low": '
@@ -281,7 +285,7 @@ def test_a_native_workload_is_not_defended_below_its_groups(ours: OwnCluster) ->
     assert f"Warning: {DEFENCE}: no such PriorityClass yet" in warned.stderr
 
 
-def test_a_pod_is_judged_by_a_global_default_that_is_a_moment_old(ours: OwnCluster) -> None:
+def test_a_new_global_default_priority_class_applies_to_pods_at_once(ours: OwnCluster) -> None:
     defended = {keys.PREEMPTION_PRIORITY_CLASS: "low"}
     pod = a_pod("defaulted")
     pod["metadata"]["annotations"] = defended
@@ -302,7 +306,9 @@ def test_a_pod_is_judged_by_a_global_default_that_is_a_moment_old(ours: OwnClust
     ours.kubectl.read("delete", "priorityclass", "by-default")
 
 
-def test_who_may_not_be_preempted_is_warned_of_borrowed_nodes_or_refused(ours: OwnCluster) -> None:
+def test_a_non_preemptible_pod_on_borrowed_nodes_gets_a_warning_or_a_refusal(
+    ours: OwnCluster,
+) -> None:
     pod = a_pod(
         "borrower", {keys.PREEMPTIBLE: "false"}, nodeSelector={keys.HOME_NAMESPACE: "lender"}
     )

@@ -1,6 +1,6 @@
 """ElasticQuotas on a real API server, and the right to be non-preemptible without one.
 
-The tests check what kubectl users and tenants see. They need a cluster of their own: Koordinator's
+The tests check what kubectl users see. They need a cluster of their own: Koordinator's
 ElasticQuota is installed as a definition, and the tests write its figures as Koordinator does.
 """
 
@@ -15,10 +15,10 @@ from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_policy import keys
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
-from reprieve_testing import people
+from reprieve_testing import impersonated_users
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.people import ImpersonatedUser, until_answered
+from reprieve_testing.impersonated_users import ImpersonatedUser, until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -69,10 +69,10 @@ def ours() -> Iterator[OwnCluster]:
 
 @pytest.fixture(scope="module")
 def alice(ours: OwnCluster) -> ImpersonatedUser:
-    """A tenant with every right in two namespaces, also on virtual resources there."""
+    """A user with every right in two namespaces, also on virtual resources there."""
     for namespace in (NAMESPACE, BOUNDED):
         anything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-        ours.kubectl.apply(*people.role("alice", namespace, [anything]))
+        ours.kubectl.apply(*impersonated_users.role("alice", namespace, [anything]))
     person = ImpersonatedUser(ours.kubectl, "alice", NAMESPACE)
     wait_for(
         "her Role is in force", lambda: person.run("auth", "can-i", "create", "pods").status == 0
@@ -148,13 +148,13 @@ def a_definition() -> Any:
 NOT_PREEMPTIBLE = {keys.PREEMPTIBLE: "false"}
 
 
-def test_a_quota_that_promises_too_much_is_refused_when_it_is_applied(ours: OwnCluster) -> None:
+def test_a_quota_whose_min_exceeds_its_max_is_refused(ours: OwnCluster) -> None:
     refused = create(ours, a_quota("gpu", 9, "8000m"), "--dry-run=server")
     assert 'spec.min[cpu]: Invalid value: "9": must be at most 8, its max' in refused.stderr
     assert create(ours, a_quota("gpu", "8", "8000m"), "--dry-run=server").status == 0
 
 
-def test_who_lacks_the_right_is_refused_with_pods_and_with_templates(
+def test_a_user_without_the_right_is_refused_for_pods_and_templates(
     alice: ImpersonatedUser,
 ) -> None:
     pod = as_person(alice, a_pod(**NOT_PREEMPTIBLE))
@@ -166,16 +166,18 @@ def test_who_lacks_the_right_is_refused_with_pods_and_with_templates(
     )
 
 
-def test_a_role_in_her_own_namespace_does_not_grant_it(alice: ImpersonatedUser) -> None:
+def test_a_role_in_the_users_namespace_does_not_grant_the_right(alice: ImpersonatedUser) -> None:
     answer = alice.run("auth", "can-i", "claim", f"{CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev")
     assert answer.stdout.strip() == "yes"
     assert NEEDS in as_person(alice, a_pod(**NOT_PREEMPTIBLE)).stderr
 
 
-def test_a_right_that_is_granted_counts_and_the_controller_needs_none(ours: OwnCluster) -> None:
+def test_a_granted_right_counts_and_the_controller_needs_none(ours: OwnCluster) -> None:
     ours.kubectl.apply(
-        *people.role("bob", NAMESPACE, [people.rule("jobs", "create get", "batch")]),
-        people.cluster_binding("bob", "reprieve:claim-non-preemptible"),
+        *impersonated_users.role(
+            "bob", NAMESPACE, [impersonated_users.rule("jobs", "create get", "batch")]
+        ),
+        impersonated_users.cluster_binding("bob", "reprieve:claim-non-preemptible"),
     )
     bob = ImpersonatedUser(ours.kubectl, "bob", NAMESPACE)
     until_answered("created", lambda: as_person(bob, a_job("claimed", **NOT_PREEMPTIBLE)))
@@ -184,9 +186,7 @@ def test_a_right_that_is_granted_counts_and_the_controller_needs_none(ours: OwnC
     assert pod["metadata"]["labels"][keys.PREEMPTIBLE] == "false"
 
 
-def test_a_quota_with_a_min_is_instead_of_the_right(
-    ours: OwnCluster, alice: ImpersonatedUser
-) -> None:
+def test_a_quota_with_a_min_replaces_the_right(ours: OwnCluster, alice: ImpersonatedUser) -> None:
     there = ImpersonatedUser(ours.kubectl, alice.name, BOUNDED)
     assert NEEDS in as_person(there, a_pod(**NOT_PREEMPTIBLE)).stderr
     assert create(ours, a_quota(BOUNDED, "4", "8"), namespace=BOUNDED).status == 0
@@ -195,7 +195,7 @@ def test_a_quota_with_a_min_is_instead_of_the_right(
     )
 
 
-def test_a_job_that_does_not_fit_is_told_by_the_figures_that_are_published(
+def test_a_job_that_does_not_fit_gets_a_warning_with_the_published_amounts(
     ours: OwnCluster,
 ) -> None:
     quota = a_quota("busy", "10", "20")

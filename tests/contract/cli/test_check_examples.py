@@ -9,7 +9,7 @@ import pytest
 
 from reprieve_policy.config.namespace import EXEMPT
 from reprieve_testing import manifests
-from reprieve_testing.checking import run
+from reprieve_testing.check_command import run
 
 ROOT = Path(__file__).parents[3]
 TRIED = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def test_the_example_check_prints_what_the_page_shows(
     assert run(file).output == expected
 
 
-def test_the_json_is_as_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_json_output_has_the_documented_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     (shown,) = re.findall(r"^```json\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
     documented = json.loads(

@@ -58,7 +58,7 @@ def test_limits_are_those_of_the_given_policy(tmp_path: Path) -> None:
         ({"colour": "red"}, 'data[colour]: Unsupported value: "colour"'),
     ],
 )
-def test_a_policy_that_cannot_be_read_is_refused_as_at_admission(
+def test_an_invalid_policy_is_refused_as_at_admission(
     tmp_path: Path, data: dict[str, str], message: str
 ) -> None:
     done = render("--policy", a_policy_map(tmp_path, **data))

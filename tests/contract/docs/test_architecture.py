@@ -36,7 +36,7 @@ def places(path: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("path", NAMED)
-def test_what_the_page_names_exists(path: str) -> None:
+def test_every_path_on_the_page_exists(path: str) -> None:
     assert any(place.is_dir() or place.with_suffix(".py").exists() for place in places(path)), path
 
 

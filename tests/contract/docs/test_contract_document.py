@@ -36,7 +36,7 @@ def rows(heading: str) -> list[list[str]]:
     ]
 
 
-def test_the_version_is_the_codes() -> None:
+def test_the_version_is_that_of_the_code() -> None:
     assert TEXT.startswith(f'# The contract "checkpoint now", version {contract.VERSION}\n')
 
 
@@ -101,11 +101,11 @@ def hint_in(folder: Path) -> checkpoint_plan.Hint:
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:manifests|proto)/[^`]+)`", TEXT))))
-def test_what_it_points_to_is_there(path: str) -> None:
+def test_every_linked_file_exists(path: str) -> None:
     assert (manifests.ROOT / path).exists()
 
 
-def test_its_statements_about_the_agent_are_true() -> None:
+def test_the_statements_about_the_agent_agree_with_the_code() -> None:
     statements = (
         f"port {agent.PORT}",
         f"`{agent.SIGNAL_FOLDER}/request`",
@@ -118,6 +118,6 @@ def test_its_statements_about_the_agent_are_true() -> None:
     assert sidecar._SIZE == "1Mi"
 
 
-def test_every_key_that_it_names_exists() -> None:
+def test_every_key_on_the_page_exists() -> None:
     defined = {value for name, value in vars(keys).items() if name.isupper()}
     assert set(re.findall(r"reprieve\.dev/[a-z-]+", TEXT)) <= defined

@@ -12,7 +12,7 @@ from reprieve_testing import manifests
 PAGE = (manifests.ROOT / "docs" / "gangs.md").read_text(encoding="utf-8")
 
 
-def test_every_event_that_it_names_exists() -> None:
+def test_every_event_on_the_page_exists() -> None:
     assert set(re.findall(r"Event `([A-Za-z]+)`", PAGE)) <= REASONS.keys()
 
 
@@ -20,7 +20,7 @@ def test_the_largest_gang_has_the_promised_size() -> None:
     assert f"Of a gang of more than {disruption.MAX_MEMBERS:,} pods" in PAGE
 
 
-def test_the_gates_settings_and_their_defaults_are_those_of_the_policy() -> None:
+def test_the_settings_of_the_gate_have_the_defaults_of_the_policy() -> None:
     assert {"gangGate", "gangGateTimeout"} <= FIELDS.keys()
     minutes = duration.render(PolicySettings().gang_gate_timeout_seconds).removesuffix("m")
     assert f"`gangGateTimeout` ({minutes} minutes)" in PAGE

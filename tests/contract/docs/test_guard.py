@@ -100,7 +100,7 @@ FIGURES: dict[str, tuple[str, object]] = {
 
 
 @pytest.mark.parametrize(("pattern", "figure"), FIGURES.values(), ids=FIGURES)
-def test_every_figure_is_the_programs(pattern: str, figure: object) -> None:
+def test_every_number_is_that_of_the_program(pattern: str, figure: object) -> None:
     assert set(re.findall(pattern, PAGE)) == {str(figure)}
 
 
@@ -133,7 +133,7 @@ def in_parts(victims: int, replicas: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("is_postponed", [True, False], ids=["put off", "refused"])
-def test_how_often_a_scheduler_asks_follows_from_them(*, is_postponed: bool) -> None:
+def test_the_retry_rates_follow_from_these_numbers(*, is_postponed: bool) -> None:
     at_a_time = range(1, int(figure(r"deletes (\d+) of them at a time")) + 1)
     documented = figure(r"at most ([\d.]+) calls a second")
     alike = [

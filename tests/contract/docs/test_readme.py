@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from reprieve_testing import manifests
-from reprieve_testing.checking import run
+from reprieve_testing.check_command import run
 
 README = (manifests.ROOT / "README.md").read_text(encoding="utf-8")
 MOST_LINES, MOST_WORDS = 120, 1100

@@ -28,7 +28,7 @@ def test_the_reference_to_write_by_hand_is_the_one_that_the_webhook_adds() -> No
     ]
 
 
-def test_the_room_for_bare_pods_is_what_is_promised() -> None:
+def test_the_limits_for_bare_pods_are_the_documented_ones() -> None:
     kib, of_one, in_all = (
         bare_pod.MAX_BYTES // 1024,
         bare_pod.MAX_RECORDS_OF_NAMESPACE,

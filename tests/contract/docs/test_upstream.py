@@ -10,7 +10,7 @@ PAGE = (manifests.ROOT / "docs" / "upstream.md").read_text(encoding="utf-8")
 BEGIN, END = "<!-- population: begin -->\n", "<!-- population: end -->"
 
 
-def test_the_table_is_what_the_usual_scenes_give() -> None:
+def test_the_table_has_the_numbers_of_the_default_scenarios() -> None:
     assert PAGE.split(BEGIN)[1].split(END)[0] == "".join(f"{line}\n" for line in table())
 
 

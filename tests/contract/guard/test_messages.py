@@ -1,4 +1,4 @@
-"""What the guard says, text by text: to a scheduler's log, and to whoever drains a node.
+"""The guard's messages, one by one: for a scheduler's log, and for a user who drains a node.
 
 To change a text, delete `golden/guard.txt`, run this test twice, and read the difference.
 """
@@ -37,7 +37,7 @@ def refused(ground: RefusalReason, until: datetime | None = None) -> Requester:
 
 
 HINTING = a_pod().with_hint()
-SAID = {
+CASES = {
     "told now": (sought(HINTING), PREEMPTED),
     "marked, and not taken up": (sought(HINTING, is_marked=True), PREEMPTED),
     "told before": (sought(HINTING, state=in_phase(Phase.HINTED)), PREEMPTED),
@@ -69,28 +69,30 @@ SAID = {
 }
 
 
-def test_every_text_is_as_it_was_agreed() -> None:
-    texts = {case: message(*asked) for case, asked in SAID.items()}
+def test_every_text_is_as_pinned() -> None:
+    texts = {case: message(*arguments) for case, arguments in CASES.items()}
     texts["too many evictions at once"] = str(guard.TOO_MANY_EVICTIONS.violation)
-    said = "".join(f"# {case}\n{text}\n" for case, text in texts.items())
+    texts_of_all_cases = "".join(f"# {case}\n{text}\n" for case, text in texts.items())
     if not GOLDEN.exists():
-        GOLDEN.write_text(said, encoding="utf-8")
+        GOLDEN.write_text(texts_of_all_cases, encoding="utf-8")
         raise AssertionError(f"{GOLDEN.name} was not there: written anew")
-    assert said == GOLDEN.read_text(encoding="utf-8")
+    assert texts_of_all_cases == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_no_text_names_other_pods_or_their_priorities() -> None:
-    said = " ".join(message(*asked) for asked in SAID.values())
-    assert "worker-7" not in said
-    assert "9000" not in said
+    texts_of_all_cases = " ".join(message(*arguments) for arguments in CASES.values())
+    assert "worker-7" not in texts_of_all_cases
+    assert "9000" not in texts_of_all_cases
 
 
 def test_every_text_is_short_enough_to_be_a_warning() -> None:
-    too_long = [text for text in (message(*asked) for asked in SAID.values()) if len(text) >= 120]
+    too_long = [
+        text for text in (message(*arguments) for arguments in CASES.values()) if len(text) >= 120
+    ]
     assert too_long == []
 
 
-def message(pod: TargetPod, seeker: Requester) -> str:
-    ruling = guard.decide(pod, seeker, FACTS, NOW)
+def message(pod: TargetPod, requester: Requester) -> str:
+    ruling = guard.decide(pod, requester, FACTS, NOW)
     assert ruling.violation is not None
     return str(ruling.violation)

@@ -52,36 +52,36 @@ def keys_of(patched: tuple[Any, Any]) -> tuple[set[str], set[str]]:
     )
 
 
-def test_what_the_overlay_renders_are_all_policies() -> None:
+def test_the_overlay_renders_all_policies() -> None:
     (kustomization,) = manifests.read(OVERLAY / "kustomization.yaml")
     assert kustomization["resources"] == ["../../base", "policies.yaml"]
     assert set(policies.RULES) <= {rule.id for rule in RULES}
 
 
-def test_a_pod_reaches_a_webhook_for_what_the_policies_do_not_cover() -> None:
+def test_a_pod_is_reviewed_for_fields_that_the_policies_do_not_cover() -> None:
     called, still_called = keys_of(patches("validating")["pods.reprieve.dev"])
     assert still_called - {keys.HOME_NAMESPACE} == called - COVERED - {keys.HOME_NAMESPACE}
     assert keys.HOME_NAMESPACE in still_called
 
 
-def test_a_template_reaches_a_webhook_for_what_the_policies_do_not_cover() -> None:
+def test_a_template_is_reviewed_for_fields_that_the_policies_do_not_cover() -> None:
     called, still_called = keys_of(patches("validating")["templates.reprieve.dev"])
     assert still_called == called - COVERED - IN_TEMPLATES
 
 
-def test_a_priority_class_reaches_a_webhook_for_what_the_policies_do_not_cover() -> None:
+def test_a_priority_class_is_reviewed_for_fields_that_the_policies_do_not_cover() -> None:
     called, still_called = keys_of(patches("validating")["priorityclasses.reprieve.dev"])
     assert still_called == called - {keys.DEFAULT_PREEMPTION_CLASS}
 
 
-def test_every_other_webhook_stays_as_it_is() -> None:
+def test_every_other_webhook_is_unchanged() -> None:
     assert set(patches("validating")) == {
         f"{name}.reprieve.dev" for name in ("pods", "templates", "priorityclasses")
     }
     assert set(patches("mutating")) == {"pods.reprieve.dev", "priorityclasses.reprieve.dev"}
 
 
-def test_a_created_pod_reaches_a_webhook_for_what_others_say_of_it() -> None:
+def test_a_created_pod_is_reviewed_for_rules_that_need_facts() -> None:
     condition, _ = patches("mutating")["pods.reprieve.dev"]
     assert condition["name"] == NAME
     read_keys = {

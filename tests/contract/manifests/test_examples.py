@@ -25,7 +25,7 @@ def resources_in(name: str) -> list[Resource]:
     ]
 
 
-def judge(name: str) -> Verdict:
+def verdict_on(name: str) -> Verdict:
     """Judge a file's objects, each with the PriorityClasses of the file for facts."""
     resources = resources_in(name)
     classes = {
@@ -37,19 +37,19 @@ def judge(name: str) -> Verdict:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_shown_as_refused_is_refused(name: str) -> None:
-    assert not judge(f"refused/{name}").is_allowed
+def test_examples_of_refused_objects_are_refused(name: str) -> None:
+    assert not verdict_on(f"refused/{name}").is_allowed
 
 
 @pytest.mark.parametrize("name", ADMITTED)
-def test_what_is_shown_as_admitted_is_admitted_without_a_warning(name: str) -> None:
-    verdict = judge(f"admitted/{name}")
+def test_examples_of_admitted_objects_are_admitted_without_a_warning(name: str) -> None:
+    verdict = verdict_on(f"admitted/{name}")
     assert verdict.is_allowed, verdict.message
     assert verdict.warnings == ()
 
 
 @pytest.mark.parametrize("name", ["shell", "launcher", "signal"])
-def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_the_agent(
+def test_examples_with_the_agent_are_admitted_without_a_warning_and_get_the_agent(
     name: str,
 ) -> None:
     (job,) = resources_in(f"{name}/job.yaml")
@@ -61,7 +61,7 @@ def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_
 
 
 @pytest.mark.parametrize("name", ["annotation", "grpc"])
-def test_what_is_asked_without_the_agent_is_admitted_without_a_warning_and_would_get_none(
+def test_examples_without_the_agent_are_admitted_without_a_warning_and_get_none(
     name: str,
 ) -> None:
     (job,) = resources_in(f"{name}/job.yaml")
@@ -72,7 +72,7 @@ def test_what_is_asked_without_the_agent_is_admitted_without_a_warning_and_would
 
 
 def test_three_mistakes_are_three_violations() -> None:
-    assert len(judge("refused/pod-with-three-mistakes.yaml").violations) == 3
+    assert len(verdict_on("refused/pod-with-three-mistakes.yaml").violations) == 3
 
 
 def test_the_example_namespaces_have_the_policies_that_their_comments_say() -> None:
@@ -86,7 +86,7 @@ def test_the_example_namespaces_have_the_policies_that_their_comments_say() -> N
     assert clinic.is_sensitive
 
 
-def test_the_training_job_is_admitted_and_asked_where_it_listens() -> None:
+def test_the_training_job_is_admitted_and_its_hint_names_its_port() -> None:
     (document,) = manifests.read(manifests.EXAMPLES / "training-job.yaml")
     job = msgspec.convert(document, Resource)
     verdict = decide_admission(job, None, Facts())

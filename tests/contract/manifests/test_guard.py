@@ -42,12 +42,12 @@ def expression_of(policy: str, variable: str) -> str:
 
 
 @pytest.mark.parametrize("policy", EACH)
-def test_an_error_in_it_refuses(policy: Any) -> None:
+def test_each_guard_policy_fails_closed(policy: Any) -> None:
     assert policy["spec"]["failurePolicy"] == "Fail"
 
 
 @pytest.mark.parametrize("policy", EACH)
-def test_it_is_in_force_in_every_namespace(policy: Any) -> None:
+def test_each_guard_policy_applies_to_every_namespace(policy: Any) -> None:
     binding = manifests.named("ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])[
         "spec"
     ]
@@ -56,7 +56,7 @@ def test_it_is_in_force_in_every_namespace(policy: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", EACH)
-def test_its_refusals_are_forbidden_not_invalid(policy: Any) -> None:
+def test_refusals_of_guard_policies_are_forbidden_not_invalid(policy: Any) -> None:
     assert {validation["reason"] for validation in policy["spec"]["validations"]} == {"Forbidden"}
 
 
@@ -73,7 +73,7 @@ def test_every_way_to_write_a_pods_metadata_is_guarded() -> None:
     assert set(bindings["resources"]) == {"bindings", "pods/binding"}
 
 
-def test_what_is_guarded_is_what_the_operator_writes_and_the_marks() -> None:
+def test_exactly_the_marks_and_the_operators_keys_are_guarded() -> None:
     (condition,) = spec_of("reprieve-soft-evictions")["matchConditions"]
     written = {
         keys.EVICTION,
@@ -97,18 +97,18 @@ def test_a_marked_pod_that_joins_a_gang_is_guarded_by_every_key_of_a_gang() -> N
 @pytest.mark.parametrize(
     "policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"]
 )
-def test_whatever_the_operator_writes_is_guarded_on_every_way_to_a_pod(policy: str) -> None:
+def test_the_operators_keys_are_guarded_on_every_way_to_a_pod(policy: str) -> None:
     ours = {keys.EVICTION, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST}
     assert ours <= set(manifests.keys_in(str(spec_of(policy))))
 
 
-def test_an_eviction_is_over_in_the_guard_where_it_is_over_in_the_policy() -> None:
+def test_guard_and_policy_agree_on_when_an_eviction_is_over() -> None:
     expression = expression_of("reprieve-soft-evictions", "isUnderWay")
     (phases,) = re.findall(r'"phase":"\(([a-z|]+)\)"', expression)
     assert set(phases.split("|")) == {phase.value for phase in transitions.TERMINAL}
 
 
-def test_a_mark_in_the_guard_is_a_mark_in_the_policy() -> None:
+def test_guard_and_policy_agree_on_what_a_mark_is() -> None:
     expression = expression_of("reprieve-soft-evictions", "marksSet")
     assert f"in ['{mark.REQUESTED}', '{mark.EVICT}', '{mark.MARKED}']" in expression
     assert set(mark.REQUESTING_VALUES) == {mark.REQUESTED, mark.EVICT}
@@ -122,7 +122,7 @@ def test_a_mark_in_a_template_is_refused_with_the_rules_words() -> None:
     assert f": Forbidden: {_IN_TEMPLATE}'" in validation["messageExpression"]
 
 
-def test_templates_are_guarded_wherever_the_rules_look_and_beyond() -> None:
+def test_templates_are_guarded_at_all_paths_that_rules_read_and_more() -> None:
     resources = {
         name
         for rule in spec_of("reprieve-templates")["matchConstraints"]["resourceRules"]
@@ -132,7 +132,7 @@ def test_templates_are_guarded_wherever_the_rules_look_and_beyond() -> None:
     assert "cronjobs" in resources
 
 
-def test_what_is_assumed_of_a_pod_without_a_class_is_what_the_policy_gives_it() -> None:
+def test_the_assumed_class_of_a_pod_without_a_label_is_that_of_the_policy() -> None:
     expression = expression_of("reprieve-protection", "assumedClass")
     types = {
         name: value
@@ -175,7 +175,7 @@ def test_ledgers_are_guarded_on_every_kind_that_has_one() -> None:
     assert all(f"'{user}'" in exception["expression"] for user in controllers.OF_DEPLOYMENTS)
 
 
-def test_every_right_that_it_asks_for_can_be_granted() -> None:
+def test_every_checked_right_can_be_granted() -> None:
     text = (manifests.BASE / "guard.yaml").read_text()
     checked = set(
         re.findall(r"group\('reprieve\.dev'\)\.resource\('([a-z]+)'\)\.check\('([a-z-]+)'\)", text)
@@ -209,12 +209,12 @@ def test_virtual_rights_are_checked_for_the_whole_cluster() -> None:
         assert re.search(rf"resource\('{right}'\)\.namespace", text) is None
 
 
-def test_every_key_in_the_manifests_is_one_of_the_policys() -> None:
+def test_every_key_in_the_manifests_is_defined_in_the_policy() -> None:
     found = {key for item in manifests.base() for key in manifests.keys_in(item)}
     assert found <= KEYS | TOLERATIONS
 
 
-def test_whom_the_webhooks_rights_are_narrowed_for_is_whom_they_run_as() -> None:
+def test_the_webhooks_rights_are_restricted_for_their_own_service_account() -> None:
     (condition,) = spec_of("reprieve-marks")["matchConditions"]
     (binding,) = [
         one
@@ -226,9 +226,9 @@ def test_whom_the_webhooks_rights_are_narrowed_for_is_whom_they_run_as() -> None
     assert condition["expression"] == f"request.userInfo.username == '{identity}'"
 
 
-def test_what_the_webhooks_may_write_is_the_mark() -> None:
+def test_the_webhooks_may_write_exactly_the_mark() -> None:
     (validation,) = spec_of("reprieve-marks")["validations"]
     written = {
-        change.key for door in RequestKind for change in guard.mark_changes(door, "uid", NOW)
+        change.key for kind in RequestKind for change in guard.mark_changes(kind, "uid", NOW)
     }
     assert set(manifests.keys_in(validation["expression"])) == written

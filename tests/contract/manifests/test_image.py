@@ -23,7 +23,7 @@ def test_every_package_and_file_that_the_build_needs_is_copied() -> None:
     assert folders | files == COPIED
 
 
-def test_what_is_copied_is_in_the_build_context_and_nothing_else() -> None:
+def test_the_build_context_has_exactly_the_copied_files() -> None:
     lines = (manifests.ROOT / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
     assert {line[1:] for line in lines if line.startswith("!")} == COPIED
@@ -41,6 +41,6 @@ def test_the_image_has_the_pods_user() -> None:
         assert f"\nUSER {user}:{group}\n" in TEXT
 
 
-def test_its_base_is_pinned_to_one_version() -> None:
+def test_the_base_image_is_pinned_to_one_version() -> None:
     bases = set(re.findall(r"^FROM (\S+)", TEXT, re.MULTILINE))
     assert bases == {"python:3.13-slim-bookworm"}

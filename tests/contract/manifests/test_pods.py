@@ -45,7 +45,7 @@ def test_the_image_is_this_version(deployment: Any) -> None:
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_its_security_context_is_restricted(deployment: Any) -> None:
+def test_each_deployment_has_a_restricted_security_context(deployment: Any) -> None:
     pod, container = deployment["spec"]["template"]["spec"], container_of(deployment)
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] > 0
@@ -59,14 +59,14 @@ def test_its_security_context_is_restricted(deployment: Any) -> None:
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_it_has_its_own_service_account(deployment: Any) -> None:
+def test_each_deployment_has_its_own_service_account(deployment: Any) -> None:
     name = deployment["metadata"]["name"]
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == name
     assert manifests.named("ServiceAccount", name)["automountServiceAccountToken"] is False
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_its_probes_ask_what_the_program_answers(deployment: Any) -> None:
+def test_the_probes_use_the_paths_that_the_program_serves(deployment: Any) -> None:
     container = container_of(deployment)
     (port,) = container["ports"]
     assert port["containerPort"] == PORTS[deployment["metadata"]["name"]]
@@ -77,14 +77,14 @@ def test_its_probes_ask_what_the_program_answers(deployment: Any) -> None:
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_memory_is_bounded_and_something_is_asked_for(deployment: Any) -> None:
+def test_each_container_has_a_memory_limit_and_requests(deployment: Any) -> None:
     resources = container_of(deployment)["resources"]
     assert set(resources["requests"]) == {"cpu", "memory"}
     assert "memory" in resources["limits"]
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_a_rollout_or_a_drain_leaves_one_running(deployment: Any) -> None:
+def test_a_rollout_or_a_drain_leaves_one_replica_running(deployment: Any) -> None:
     spec = deployment["spec"]
     assert spec["replicas"] == 2
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}

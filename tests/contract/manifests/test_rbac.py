@@ -123,11 +123,11 @@ def _rights_in(binding: Any) -> Iterator[Right]:
                         )
 
 
-def test_the_webhooks_may_do_what_they_do_and_no_more() -> None:
+def test_the_webhooks_have_exactly_the_rights_for_their_calls() -> None:
     assert rights_of("reprieve-webhooks") == CALLS["reprieve-webhooks"]
 
 
-def test_the_operator_may_do_what_it_does_and_no_more() -> None:
+def test_the_operator_has_exactly_the_rights_for_its_calls() -> None:
     assert rights_of("reprieve-operator") == CALLS["reprieve-operator"]
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_granted_by_a_wildcard() -> None:
         assert "*" not in str(role["rules"]), role["metadata"]["name"]
 
 
-def test_no_secret_is_listed_and_none_created() -> None:
+def test_no_role_allows_listing_or_creating_secrets() -> None:
     granted = {
         right for account in CALLS for right in rights_of(account) if "secrets" in right.resource
     }
@@ -147,7 +147,7 @@ def controllers_binding() -> manifests.Object:
     return manifests.named("ClusterRoleBinding", "reprieve:controllers-claim-sensitive")
 
 
-def test_the_roles_for_people_have_no_binding() -> None:
+def test_the_roles_for_users_have_no_binding() -> None:
     bindings = (
         found
         for found in manifests.of_kind("ClusterRoleBinding")
@@ -155,13 +155,13 @@ def test_the_roles_for_people_have_no_binding() -> None:
     )
     bound = {binding["roleRef"]["name"] for binding in bindings}
     assert bound == {*CALLS, "reprieve-guard"}
-    for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
+    for_users = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
     needed = {
         "reprieve:cancel-soft-evictions",
         "reprieve:edit-policies",
         "reprieve:claim-non-preemptible",
     }
-    assert for_people == needed | {
+    assert for_users == needed | {
         "reprieve:audit",
         "reprieve:claim-sensitive",
         "reprieve:read-nodes",
@@ -227,17 +227,17 @@ SIMULATED = {"nodes", "policy/poddisruptionbudgets"}
 """What `simulate` and `reclaim` read beside the kinds that have rules."""
 
 
-def test_an_audit_may_read_every_kind_that_it_judges_and_write_nothing() -> None:
+def test_the_audit_role_may_read_every_checked_kind_and_write_nothing() -> None:
     role = {"roleRef": {"kind": "ClusterRole", "name": "reprieve:audit"}, "metadata": {}}
-    judged = {
+    checked_kinds = {
         f"{row.group}/{row.resource}" if row.group else row.resource
         for row in audit.KINDS_WITH_RULES
     }
-    judged |= {f"{row.group}/{row.kind.lower()}s" for row in WELL_KNOWN.rows}
+    checked_kinds |= {f"{row.group}/{row.kind.lower()}s" for row in WELL_KNOWN.rows}
     named = {"configmaps": WEBHOOKS.policy_config_map}
     assert set(_rights_in(role)) == {
         right
-        for name in judged | SIMULATED
+        for name in checked_kinds | SIMULATED
         for right in everywhere(name, "get list", named.get(name, ""))
     }
 
@@ -255,7 +255,7 @@ def test_subjects_are_the_service_accounts_of_the_base() -> None:
         } <= accounts
 
 
-def test_the_rights_that_rules_ask_for_can_be_granted() -> None:
+def test_the_rights_that_rules_require_can_be_granted() -> None:
     role = manifests.named("ClusterRole", "reprieve:claim-non-preemptible")
     (rule,) = role["rules"]
     right = permissions.CLAIM_NON_PREEMPTIBLE

@@ -35,7 +35,7 @@ def seconds(text: str) -> float:
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_the_scheduler_asks_where_the_server_answers(config: Any) -> None:
+def test_the_scheduler_calls_the_path_that_the_server_serves(config: Any) -> None:
     (extender,) = config["extenders"]
     url = urlsplit(f"{extender['urlPrefix']}/{extender['preemptVerb']}")
     assert (url.scheme, url.hostname, url.port or 443, url.path) == ("https", SERVICE, 443, PATH)
@@ -45,7 +45,7 @@ def test_the_scheduler_asks_where_the_server_answers(config: Any) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_an_outage_leaves_the_scheduler_to_itself_and_an_answer_is_not_given_up_too_early(
+def test_an_outage_is_ignorable_and_the_timeout_is_longer_than_the_servers(
     config: Any,
 ) -> None:
     (extender,) = config["extenders"]
@@ -121,7 +121,7 @@ def test_the_second_scheduler_has_the_rights_of_a_scheduler_and_its_own_lease() 
     assert accounts == {(NAME, SETTINGS.namespace)}
 
 
-def test_the_component_switches_the_extender_on_and_gives_it_room() -> None:
+def test_the_component_enables_the_extender_and_raises_its_memory() -> None:
     (patch,) = manifests.read(COMPONENT / "webhooks.yaml")
     (container,) = patch["spec"]["template"]["spec"]["containers"]
     base = manifests.named("Deployment", patch["metadata"]["name"])

@@ -97,13 +97,13 @@ def test_an_outage_refuses_nothing_and_delays_little(found: Any) -> None:
 
 
 @pytest.mark.parametrize("found", ALL)
-def test_a_dry_run_may_call_it(found: Any) -> None:
+def test_every_webhook_may_be_called_in_a_dry_run(found: Any) -> None:
     assert found["sideEffects"] == ("NoneOnDryRun" if found in GUARDING else "None")
     assert found["admissionReviewVersions"] == ["v1"]
 
 
 @pytest.mark.parametrize("found", ALL)
-def test_the_server_has_the_path_and_the_service_its_port(found: Any) -> None:
+def test_the_server_serves_each_path_and_the_service_has_the_port(found: Any) -> None:
     service = found["clientConfig"]["service"]
     assert ("POST", service["path"]) in routes()
     assert (service["namespace"], service["name"]) == (SETTINGS.namespace, SETTINGS.service_name)
@@ -256,7 +256,7 @@ def test_the_creator_of_a_replicaset_is_identified_by_the_user_only() -> None:
     assert set(re.findall(r"'(system:[^']+)'", condition)) == set(controllers.OF_DEPLOYMENTS)
 
 
-def test_an_object_that_is_being_deleted_is_left_alone() -> None:
+def test_a_terminating_object_is_not_reviewed() -> None:
     creation_only = webhook(MUTATING, "pods")
     assert creation_only["rules"][0]["operations"] == ["CREATE"]
     assert "!has(oldObject.metadata.deletionTimestamp)" in conditions(
@@ -268,7 +268,7 @@ def test_an_object_that_is_being_deleted_is_left_alone() -> None:
         )
 
 
-def test_the_server_finds_what_its_settings_name() -> None:
+def test_the_resources_that_the_servers_settings_name_exist() -> None:
     assert (
         manifests.named("ConfigMap", SETTINGS.policy_config_map)["metadata"]["namespace"]
         == SETTINGS.namespace
@@ -290,7 +290,7 @@ def test_the_guard_reviews_deletions_by_the_policys_schedulers_only() -> None:
     assert set(re.findall(r"'([^']+)'", listed)) == PolicySettings().schedulers
 
 
-def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> None:
+def test_the_guard_reviews_deletions_of_pods_with_a_preemption_key() -> None:
     read_keys = {
         keys.PREEMPTION_CLASS,
         keys.PREEMPTIBLE,
@@ -303,7 +303,7 @@ def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> 
     assert read_keys == snapshot_builder._GUARDED_LABELS | snapshot_builder._GUARDED_ANNOTATIONS
 
 
-def test_the_guard_is_asked_of_every_eviction_but_the_operators() -> None:
+def test_the_guard_reviews_every_eviction_except_the_operators() -> None:
     found = webhook(VALIDATING, "evictions")
     assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [
         (["CREATE"], ["pods/eviction"])

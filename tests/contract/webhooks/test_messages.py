@@ -479,12 +479,12 @@ def test_every_text_is_as_pinned():
 
 
 def test_every_rule_has_a_text():
-    told = {rule for case in CASES.values() for rule in _rules_told(case)}
+    messages = {rule for case in CASES.values() for rule in _violated_rules(case)}
 
-    assert told == {rule.id for rule in RULES}
+    assert messages == {rule.id for rule in RULES}
 
 
-def test_texts_are_for_people():
+def test_texts_are_readable_by_users():
     for line in _lines():
         assert not any(
             word in line for word in ("Traceback", "None", "dict", "Error", "reprieve_policy")
@@ -501,11 +501,11 @@ def _lines() -> list[str]:
     lines = []
     for sentence, case in CASES.items():
         verdict = _verdict(case)
-        told = [f"{verdict.status.value}: {verdict.message}"] if verdict.violations else []
-        rules = ", ".join(sorted(_rules_told(case)))
+        messages = [f"{verdict.status.value}: {verdict.message}"] if verdict.violations else []
+        rules = ", ".join(sorted(_violated_rules(case)))
         lines += [
             f"# {case.new.kind}: {sentence} [{rules}]",
-            *told,
+            *messages,
             *(f"warning: {text}" for text in verdict.warnings),
         ]
     for sentence, data in CONFIG_MAPS.items():
@@ -518,7 +518,7 @@ def _lines() -> list[str]:
     return lines
 
 
-def _rules_told(case: Case) -> set[str]:
+def _violated_rules(case: Case) -> set[str]:
     assert not _verdict(case).is_empty
     rules = (rule for rule in RULES if case.new.kind in rule.kinds)
     return {rule.id for rule in rules if not rule.check(case.new, case.old, case.facts).is_empty}

@@ -139,7 +139,7 @@ UPDATES_OF_RULED_KINDS = [
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-async def test_validate(case: Case):
+async def test_the_response_to_a_recorded_review_of_validate(case: Case):
     response = await answer("validate", load(case.recording))
 
     status = response.get("status", {})
@@ -150,7 +150,7 @@ async def test_validate(case: Case):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-async def test_mutate(case: Case):
+async def test_the_response_to_a_recorded_review_of_mutate(case: Case):
     response = await answer("mutate", load(case.recording))
 
     assert response["allowed"]
@@ -163,7 +163,7 @@ def test_the_table_has_every_recording():
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
-async def test_nothing_is_filled_in_after_creation_and_everything_but_once(recording: str):
+async def test_fields_are_filled_in_at_creation_only_and_once(recording: str):
     sent = load(recording)
     patch = patch_of(await answer("mutate", sent))
     assert not patch or sent["request"]["operation"] == "CREATE"
@@ -181,9 +181,9 @@ async def test_an_update_without_the_old_object_is_malformed(recording: str, web
     sent["request"]["oldObject"] = None
 
     handle = {"mutate": handlers.mutate, "validate": handlers.validate}[webhook]
-    said = await handle(parsed(sent), FixedFacts(Facts()))
+    response = await handle(parsed(sent), FixedFacts(Facts()))
 
-    assert said == Malformed("request.oldObject must not be null where the operation is UPDATE")
+    assert response == Malformed("request.oldObject must not be null where the operation is UPDATE")
 
 
 @pytest.mark.parametrize("webhook", ["mutate", "validate"])
@@ -218,8 +218,8 @@ def parsed(sent: dict[str, Any]) -> AdmissionRequest:
 
 async def answer(webhook: str, sent: dict[str, Any]) -> dict[str, Any]:
     handle = {"mutate": handlers.mutate, "validate": handlers.validate}[webhook]
-    said = await handle(parsed(sent), FixedFacts(Facts()))
-    assert isinstance(said, AdmissionResponse)
-    response: dict[str, Any] = json.loads(said.body)["response"]
+    response = await handle(parsed(sent), FixedFacts(Facts()))
+    assert isinstance(response, AdmissionResponse)
+    response: dict[str, Any] = json.loads(response.body)["response"]
     assert response["uid"] == sent["request"]["uid"]
     return response

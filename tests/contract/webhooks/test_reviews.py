@@ -26,14 +26,14 @@ HANDLERS = {"mutate": handlers.mutate, "validate": handlers.validate}
 
 @pytest.mark.parametrize("webhook", HANDLERS)
 @pytest.mark.parametrize("recorded", RECORDED.values(), ids=RECORDED.keys())
-async def test_is_answered_as_recorded(recorded: bytes, webhook: str):
+async def test_a_recorded_review_gets_the_recorded_response(recorded: bytes, webhook: str):
     document = json.loads(recorded)
 
     assert await _answer(webhook, document["review"]) == document[webhook]
 
 
 @pytest.mark.parametrize("recorded", RECORDED.values(), ids=RECORDED.keys())
-async def test_a_second_mutation_changes_nothing_more(recorded: bytes):
+async def test_a_second_mutation_changes_nothing(recorded: bytes):
     sent = json.loads(recorded)["review"]
     patch = (await _answer("mutate", sent)).get("patch", [])
     sent["request"]["object"] = (

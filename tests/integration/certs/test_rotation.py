@@ -158,8 +158,8 @@ async def test_the_next_ca_signs_only_after_every_webhook_was_seen_to_trust_it()
     world.anchors.is_broken = True
     with pytest.raises(OSError, match="away"):
         await world.step(244 * DAY)
-    staged = world.bundle.next_ca
-    assert staged is not None
+    staged_ca = world.bundle.next_ca
+    assert staged_ca is not None
     for _ in range(3):
         with pytest.raises(OSError, match="away"):
             await world.step(timedelta(minutes=10))
@@ -169,7 +169,7 @@ async def test_the_next_ca_signs_only_after_every_webhook_was_seen_to_trust_it()
     await world.step(timedelta(minutes=10))
     assert world.bundle.ca.certificate == first
     await world.step(timedelta(minutes=10))
-    assert world.bundle.ca.certificate == staged.certificate
+    assert world.bundle.ca.certificate == staged_ca.certificate
     assert world.bundle.retired == (first,)
     assert "next-ca.key" not in world.secret.stored.data
     world.assert_all_are_trusted()
@@ -292,10 +292,14 @@ def test_certificates_have_the_required_extensions_and_lifetimes():
 
 def test_a_bundle_reads_back_as_it_was_written():
     first = renewal.apply_step(RenewalStep.REPLACE_ALL, None, NAMES, NOW)
-    staged = renewal.apply_step(RenewalStep.STAGE_CA, first, NAMES, NOW)
-    for bundle in (first, staged, renewal.apply_step(RenewalStep.PROMOTE_CA, staged, NAMES, NOW)):
+    staged_ca = renewal.apply_step(RenewalStep.STAGE_CA, first, NAMES, NOW)
+    for bundle in (
+        first,
+        staged_ca,
+        renewal.apply_step(RenewalStep.PROMOTE_CA, staged_ca, NAMES, NOW),
+    ):
         again = bundles.parse(bundles.render(bundle))
         assert again is not None
         assert bundles.render(again) == bundles.render(bundle)
-    assert b"PRIVATE" not in staged.trusted_pem
-    assert first.ca.certificate.public_bytes(Encoding.PEM) in staged.trusted_pem
+    assert b"PRIVATE" not in staged_ca.trusted_pem
+    assert first.ca.certificate.public_bytes(Encoding.PEM) in staged_ca.trusted_pem

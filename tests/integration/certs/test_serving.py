@@ -151,7 +151,7 @@ class TestFiles:
         (directory / "tls.crt").write_bytes(pair.certificate_pem)
         (directory / "tls.key").write_bytes(pair.key_pem)
 
-    def test_are_loaded_once_and_again_when_they_change(self, tmp_path: Path):
+    def test_certificate_files_are_loaded_once_and_again_after_a_change(self, tmp_path: Path):
         serving = ServingContext()
         files = CertificateFiles(tmp_path, serving, count_failure=self.count)
         self.write(tmp_path, a_pair())
@@ -165,7 +165,7 @@ class TestFiles:
         assert serving._current is not first
         assert (files.is_ready, self.failures) == (True, 0)
 
-    def test_half_written_serve_the_last_good_pair_and_are_counted_once(self, tmp_path: Path):
+    def test_half_written_files_keep_the_last_valid_pair_and_are_counted_once(self, tmp_path: Path):
         serving = ServingContext()
         files = CertificateFiles(tmp_path, serving, count_failure=self.count)
         self.write(tmp_path, a_pair())
@@ -182,7 +182,7 @@ class TestFiles:
         files.load()
         assert serving._current is not good
 
-    def test_absent_are_not_established(self, tmp_path: Path):
+    def test_absent_files_establish_no_certificate(self, tmp_path: Path):
         files = CertificateFiles(tmp_path / "none", ServingContext(), count_failure=self.count)
         files.load()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reprieve_cli.main import main
-from reprieve_testing.checking import pod, write
+from reprieve_testing.check_command import pod, write
 
 PROGRAM = Path(sys.executable).with_name("reprieve")
 PLUGIN = Path(sys.executable).with_name("kubectl-reprieve")

@@ -43,21 +43,21 @@ def has_saved(reply: WorkloadReply) -> bool:
     return reply.answer is not None and reply.answer.state is AnswerState.SAVED
 
 
-async def test_it_saves_on_request_continues_may_stay_and_ends_unfinished(
+async def test_the_example_saves_on_request_continues_after_a_cancellation_and_ends_unfinished(
     tmp_path: Path,
 ) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     with grpc_example.training(tmp_path, "127.0.0.1", port) as process:
-        await _tell_story(
+        await _run_session(
             process,
             GrpcEndpoint(ipaddress.ip_address("127.0.0.1"), port),
             tmp_path / "training-0.json",
         )
 
 
-async def _tell_story(
+async def _run_session(
     process: "subprocess.Popen[str]", target: GrpcEndpoint, checkpoint: Path
 ) -> None:
     before = await until(

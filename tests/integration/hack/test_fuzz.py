@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 300.0  # some 10 are usual
 
 
 @pytest.mark.parametrize("reviews", REVIEWS)
-async def test_whatever_is_sent_is_answered_rightly_and_leaves_nothing_behind(reviews: int):
+async def test_every_input_gets_the_right_answer_and_leaves_nothing_behind(reviews: int):
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'hack'}:{ROOT / 'tests'}"}
     words = ("-m", "fuzz", "--seed", "1", "--budget", str(reviews))
     pipe = asyncio.subprocess.PIPE
@@ -36,12 +36,12 @@ async def test_whatever_is_sent_is_answered_rightly_and_leaves_nothing_behind(re
     assert f"fuzz: seed 1: {sent}" in summary.decode()
 
 
-async def test_a_wrong_answer_is_found_and_found_again_by_its_number():
+async def test_a_wrong_answer_is_found_and_reproduced_by_its_number():
     everything_passes = Facts(namespace=NamespacePolicy(enforcement=OFF))
     async with running_server(everything_passes, max_review_bytes=2**20) as server:
-        judge = Oracle(corpus.CLUSTER, max_review_bytes=2**20)
+        oracle = Oracle(corpus.CLUSTER, max_review_bytes=2**20)
         target = Target(server.port, trusting(server.ca))
-        campaign = Campaign(1, target, judge, lambda counts: counts.reviews > 2000)
+        campaign = Campaign(1, target, oracle, lambda counts: counts.reviews > 2000)
         with pytest.raises(Finding, match="instead of") as found:
             await campaign.run(lambda _: None)
         with pytest.raises(Finding) as again:

@@ -27,7 +27,7 @@ async def test_while_draining_reviews_are_answered_and_connections_closed():
             assert (reply.status, reply.headers["Connection"]) == (200, "close")
 
 
-async def test_a_review_under_way_is_answered_before_the_port_closes():
+async def test_a_review_in_progress_is_answered_before_the_port_closes():
     async with running_server() as server:
         arrived, go_on = asyncio.Event(), asyncio.Event()
         facts_for = server.source.facts_for

@@ -112,9 +112,9 @@ async def test_without_an_api_server_it_lives_says_what_it_waits_for_and_guesses
 
         async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
             assert reply.status == 503
-        said = await program.wait_for_log("review failed: a read of the API server failed")
+        response = await program.wait_for_log("review failed: a read of the API server failed")
 
-        assert said["uid"] == a_review(None)["request"]["uid"]
+        assert response["uid"] == a_review(None)["request"]["uid"]
         assert "not-for-logs" not in json.dumps(program.log)
 
 
@@ -147,7 +147,7 @@ async def test_a_second_signal_does_not_wait_for_the_drain(tmp_path: Path):
             assert await program.process.wait() == 0
 
 
-async def test_it_reports_ready_once_its_first_answer_is_correct(tmp_path: Path):
+async def test_the_program_is_ready_once_its_first_answer_is_correct(tmp_path: Path):
     sensitive = {"metadata": {"name": "team-a", "annotations": {keys.WORKLOAD_TYPE: "sensitive"}}}
     ca = issue.issue_ca(NOW)
     pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)
@@ -169,8 +169,8 @@ async def test_it_reports_ready_once_its_first_answer_is_correct(tmp_path: Path)
 
         assert await program.get("/readyz") == (200, "ok\n")
         async with program.session.post(program.url + "/validate", json=review) as first:
-            said = (await first.json())["response"]
-    assert said["status"]["message"].endswith("classes allowed in this namespace: 10")
+            response = (await first.json())["response"]
+    assert response["status"]["message"].endswith("classes allowed in this namespace: 10")
 
 
 @pytest.mark.slow  # test_it_reports_ready_once_its_first_answer_is_correct has a directory too.

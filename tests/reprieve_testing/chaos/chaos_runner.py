@@ -1,6 +1,6 @@
 """Creates victims, acts on their observed states, and kills the operator at the requested writes.
 
-One kill serves every actor whose write is under way: each of them loses its operator at exactly
+One kill serves every victim whose write is under way: each of them loses its operator at exactly
 that write.
 """
 
@@ -77,15 +77,15 @@ class ChaosRunner:
 
     async def before(self, call: ProxiedCall) -> None:
         """Hold a call that must not take effect."""
-        actor = self._actor_of(call)
-        kill = self._due_kill(actor, call)
-        if actor is None or kill is None:
+        victim = self._victim_of(call)
+        kill = self._due_kill(victim, call)
+        if victim is None or kill is None:
             return
-        if actor.acts_before_first_state:
-            await self._perform(actor, actor.trigger.action)
-            actor.is_over = True
+        if victim.acts_before_first_state:
+            await self._perform(victim, victim.trigger.action)
+            victim.is_over = True
         if kill.when == "before":
-            await self._hold(actor, kill)
+            await self._hold(victim, kill)
 
     async def after(self, call: ProxiedCall, answer: ProxiedResponse) -> None:
         """Record an effect, run the script, and hold an answer that the operator must not
@@ -94,15 +94,15 @@ class ChaosRunner:
         if "/leases" in call.path and call.is_write and answer.is_success:
             self.leader = call.body["spec"]["holderIdentity"]
             self._leads.set()
-        actor = self._actor_of(call)
-        if actor is None or answer.is_success is actor.acts_before_first_state:
+        victim = self._victim_of(call)
+        if victim is None or answer.is_success is victim.acts_before_first_state:
             return
         self._happened += 1
-        kill = self._due_kill(actor, call)
+        kill = self._due_kill(victim, call)
         if answer.is_success:
-            await self._run_script(actor, call)
+            await self._run_script(victim, call)
         if kill is not None and kill.when == "after":
-            await self._hold(actor, kill)
+            await self._hold(victim, kill)
 
     async def start_leader(self, **settings: object) -> Program:
         """Start an operator; return once the Lease is written."""
@@ -142,36 +142,36 @@ class ChaosRunner:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._crashing
 
-    async def create_victims(self, actors: Iterable[ScriptedVictim]) -> None:
-        """Create the pods of actors and of their partners, instead of the earlier actors."""
-        company = list(actors)
-        company += [actor.partner for actor in company if actor.partner is not None]
-        self.victims = {actor.name: actor for actor in company}
+    async def create_victims(self, victims: Iterable[ScriptedVictim]) -> None:
+        """Create the pods of victims and of their partners, instead of the earlier victims."""
+        company = list(victims)
+        company += [victim.partner for victim in company if victim.partner is not None]
+        self.victims = {victim.name: victim for victim in company}
         self._gangs = {
-            one.name: actor.name
-            for actor in company
-            if actor.partner
-            for one in (actor, actor.partner)
+            one.name: victim.name
+            for victim in company
+            if victim.partner
+            for one in (victim, victim.partner)
         }
-        self.workloads.actors |= self.victims
+        self.workloads.victims |= self.victims
         pods = await self.namespace.create_pods(
-            [await self._pod(actor) for actor in self.victims.values()]
+            [await self._pod(victim) for victim in self.victims.values()]
         )
-        for actor in self.victims.values():
-            actor.uid = pods[actor.name]["metadata"]["uid"]
+        for victim in self.victims.values():
+            victim.uid = pods[victim.name]["metadata"]["uid"]
 
-    async def mark(self, actors: Iterable[ScriptedVictim] | None = None) -> None:
-        """Mark some actors, or all."""
-        partners = {id(actor.partner) for actor in self.victims.values()}
-        wanted = self.victims.values() if actors is None else list(actors)
-        await all_of(self._mark(actor) for actor in wanted if id(actor) not in partners)
+    async def mark(self, victims: Iterable[ScriptedVictim] | None = None) -> None:
+        """Mark some victims, or all."""
+        partners = {id(victim.partner) for victim in self.victims.values()}
+        wanted = self.victims.values() if victims is None else list(victims)
+        await all_of(self._mark(victim) for victim in wanted if id(victim) not in partners)
 
-    async def wait_over(self, actors: Iterable[ScriptedVictim] | None = None) -> None:
+    async def wait_over(self, victims: Iterable[ScriptedVictim] | None = None) -> None:
         """Wait until these pods, or all, are gone or need no more attention.
 
         Raise an error once nothing has happened for a while.
         """
-        names = {actor.name for actor in actors} if actors is not None else set(self.victims)
+        names = {victim.name for victim in victims} if victims is not None else set(self.victims)
         seen, seen_at = -1, time.monotonic()
         while left := await self._left(names):
             if self._crashing is not None and self._crashing.done():
@@ -185,21 +185,21 @@ class ChaosRunner:
 
     async def finish(self) -> None:
         """Let the workloads that need long save, and assert that nothing was lost."""
-        for actor in self.victims.values():
-            if actor.scripted_answer is not None:
-                actor.finish_soon()
+        for victim in self.victims.values():
+            if victim.scripted_answer is not None:
+                victim.finish_soon()
         await self.wait_over()
         await self.check()
 
     async def check(self) -> None:
-        """Assert that every promise was kept to these actors, and delete their pods."""
+        """Assert that every promise was kept to these victims, and delete their pods."""
         uids, pods = (
-            {actor.uid for actor in self.victims.values()},
+            {victim.uid for victim in self.victims.values()},
             {self._pod_of(name) for name in self.victims},
         )
         writes = records.read_writes(self.audit_log, self.namespace.namespace)
         history = History(
-            victims=[actor.as_victim(self._pod_of(name)) for name, actor in self.victims.items()],
+            victims=[victim.as_victim(self._pod_of(name)) for name, victim in self.victims.items()],
             writes=[write for write in writes if write.pod in pods],
             hints=[hint for hint in self.workloads.hints if hint.uid in uids],
             answers=[answer for answer in self.workloads.answers if answer.uid in uids],
@@ -217,51 +217,53 @@ class ChaosRunner:
     def _pod_of(self, name: str) -> str:
         return f"{self.namespace.namespace}/{name}"
 
-    async def _pod(self, actor: ScriptedVictim) -> Json:
+    async def _pod(self, victim: ScriptedVictim) -> Json:
         hint = (
-            {keys.CHECKPOINT_HINT: actor.hint or self.workloads.hint(actor.name)}
-            if actor.has_hint
+            {keys.CHECKPOINT_HINT: victim.hint or self.workloads.hint(victim.name)}
+            if victim.has_hint
             else {}
         )
-        annotations = {keys.CHECKPOINT_TIMEOUT: f"{actor.seconds}s", **hint, **actor.annotations}
-        owners = [await self.namespace.create_owner(actor.name)] if actor.has_owner else []
-        held = [HELD] if actor.trigger.action is PodAction.DELETE else []
-        labels = {} if actor.trigger.is_preemptible else {keys.PREEMPTIBLE: "false"}
-        labels |= BY_A_BUDGET if actor.trigger.is_held else {}
-        if actor.name in self._gangs:
-            labels[keys.POD_GROUP] = self._gangs[actor.name]
+        annotations = {keys.CHECKPOINT_TIMEOUT: f"{victim.seconds}s", **hint, **victim.annotations}
+        owners = [await self.namespace.create_owner(victim.name)] if victim.has_owner else []
+        held = [HELD] if victim.trigger.action is PodAction.DELETE else []
+        labels = {} if victim.trigger.is_preemptible else {keys.PREEMPTIBLE: "false"}
+        labels |= BY_A_BUDGET if victim.trigger.is_held else {}
+        if victim.name in self._gangs:
+            labels[keys.POD_GROUP] = self._gangs[victim.name]
         pod = self.namespace.pod(
-            actor.name, annotations, labels=labels, finalizers=held, ownerReferences=owners
+            victim.name, annotations, labels=labels, finalizers=held, ownerReferences=owners
         )
-        if actor.walltime is not None:
-            pod["spec"]["activeDeadlineSeconds"] = actor.walltime
+        if victim.walltime is not None:
+            pod["spec"]["activeDeadlineSeconds"] = victim.walltime
         return pod
 
-    async def _mark(self, actor: ScriptedVictim) -> None:
-        if actor.trigger_phase is Phase.REQUESTED and not actor.acts_before_first_state:
-            await self._perform(actor, actor.trigger.action)
-        actor.marked_at = utc_now()
-        if actor.partner is not None:
-            actor.partner.marked_at = actor.marked_at
-        mark = self.namespace.preempt if actor.is_preempted else self.namespace.mark
-        await (self.namespace.drain(actor.name) if actor.trigger.is_held else mark(actor.name))
+    async def _mark(self, victim: ScriptedVictim) -> None:
+        if victim.trigger_phase is Phase.REQUESTED and not victim.acts_before_first_state:
+            await self._perform(victim, victim.trigger.action)
+        victim.marked_at = utc_now()
+        if victim.partner is not None:
+            victim.partner.marked_at = victim.marked_at
+        mark = self.namespace.preempt if victim.is_preempted else self.namespace.mark
+        await (self.namespace.drain(victim.name) if victim.trigger.is_held else mark(victim.name))
 
-    async def _run_script(self, actor: ScriptedVictim, call: ProxiedCall) -> None:
+    async def _run_script(self, victim: ScriptedVictim, call: ProxiedCall) -> None:
         if is_deletion(call):
-            actor.is_over = True
+            victim.is_over = True
         state = state_in(call)
         if state is None:
             return
-        act = actor.observe_state(state)
-        await self._perform(actor, act)
-        is_others = state.phase is Phase.TERMINATING and actor.trigger.action is PodAction.DELETE
-        actor.is_over |= is_others or act is PodAction.VANISH or state.phase in transitions.TERMINAL
+        act = victim.observe_state(state)
+        await self._perform(victim, act)
+        is_others = state.phase is Phase.TERMINATING and victim.trigger.action is PodAction.DELETE
+        victim.is_over |= (
+            is_others or act is PodAction.VANISH or state.phase in transitions.TERMINAL
+        )
 
-    async def _perform(self, actor: ScriptedVictim, act: PodAction | None) -> None:
+    async def _perform(self, victim: ScriptedVictim, act: PodAction | None) -> None:
         if act is None:
             return
         if act is not PodAction.INSIST:
-            actor.ended_at = utc_now()
+            victim.ended_at = utc_now()
         actions = {
             PodAction.INSIST: self.namespace.mark,
             PodAction.UNMARK: self.namespace.unmark,
@@ -269,24 +271,24 @@ class ChaosRunner:
             PodAction.END: self.namespace.finish_containers,
             PodAction.VANISH: self.namespace.force_delete,
         }
-        await actions[act](actor.name)
+        await actions[act](victim.name)
 
-    def _actor_of(self, call: ProxiedCall) -> ScriptedVictim | None:
-        """Return the actor whose pod, or whose owner of the same name, a write changes."""
+    def _victim_of(self, call: ProxiedCall) -> ScriptedVictim | None:
+        """Return the victim whose pod, or whose owner of the same name, a write changes."""
         if not call.is_write or f"/namespaces/{self.namespace.namespace}/" not in call.path:
             return None
         return next(
             (self.victims[part] for part in call.path.split("/") if part in self.victims), None
         )
 
-    def _due_kill(self, actor: ScriptedVictim | None, call: ProxiedCall) -> Kill | None:
-        is_due = actor is not None and actor.kills and actor.kills[0].point.matches(actor, call)
-        return actor.kills[0] if actor is not None and is_due else None
+    def _due_kill(self, victim: ScriptedVictim | None, call: ProxiedCall) -> Kill | None:
+        is_due = victim is not None and victim.kills and victim.kills[0].point.matches(victim, call)
+        return victim.kills[0] if victim is not None and is_due else None
 
-    async def _hold(self, actor: ScriptedVictim, kill: Kill) -> None:
+    async def _hold(self, victim: ScriptedVictim, kill: Kill) -> None:
         killed = self._killed
-        if all(actor is not other for other, _ in self._held):
-            self._held.append((actor, kill))
+        if all(victim is not other for other, _ in self._held):
+            self._held.append((victim, kill))
         self._arrived_at = time.monotonic()
         self._arrived.set()
         await killed.wait()
@@ -301,28 +303,28 @@ class ChaosRunner:
             async with self.outage():
                 done = self._drop_held_calls()
                 program = self.start()
-                await all_of(self._finish_soon(actor) for actor in done)
+                await all_of(self._finish_soon(victim) for victim in done)
 
-    async def _finish_soon(self, actor: ScriptedVictim) -> None:
-        """Let an actor end soon: the test has seen what it wanted."""
-        actor.finish_soon()
-        if actor.walltime is not None and actor.trigger.action is None:
-            await self.namespace.mark(actor.name)
+    async def _finish_soon(self, victim: ScriptedVictim) -> None:
+        """Let a victim end soon: the test has seen what it wanted."""
+        victim.finish_soon()
+        if victim.walltime is not None and victim.trigger.action is None:
+            await self.namespace.mark(victim.name)
 
     def _drop_held_calls(self) -> list[ScriptedVictim]:
         """Drop the held calls without an answer and count the kill.
 
-        Return the actors that need no further kill.
+        Return the victims that need no further kill.
         """
         self.kills += 1
         self._arrived.clear()
         held, self._held = self._held, []
         killed, self._killed = self._killed, asyncio.Event()
-        for actor, kill in held:
+        for victim, kill in held:
             self.hits[str(kill)] += 1
-            actor.kills.pop(0)
+            victim.kills.pop(0)
         killed.set()
-        return [actor for actor, _ in held if not actor.kills]
+        return [victim for victim, _ in held if not victim.kills]
 
     async def _collect(self) -> None:
         """Wait for more writes to hold, for as long as more arrive."""
@@ -333,24 +335,26 @@ class ChaosRunner:
     def _has_held_enough(self) -> bool:
         """True if no more writes will arrive, and no other workload is about to be hinted.
 
-        Without the second part, many actors would lose as many operators as there are attempts
+        Without the second part, many victims would lose as many operators as there are attempts
         between state and hint.
         """
-        held = {actor.name for actor, _ in self._held}
+        held = {victim.name for victim, _ in self._held}
         is_quiet = (
             len(self._held) >= _ENOUGH or time.monotonic() > self._arrived_at + _QUIET_SECONDS
         )
         return is_quiet and not any(
-            actor.is_about_to_be_hinted for actor in self.victims.values() if actor.name not in held
+            victim.is_about_to_be_hinted
+            for victim in self.victims.values()
+            if victim.name not in held
         )
 
     async def _left(self, names: set[str]) -> list[str]:
         there = await self.namespace.pods()
         return [
-            f"{name} is {actor.phase}, to be killed at {list(map(str, actor.kills))}; "
+            f"{name} is {victim.phase}, to be killed at {list(map(str, victim.kills))}; "
             f"{_describe(there[name])}"
-            for name, actor in self.victims.items()
-            if name in names & there.keys() and not _needs_nothing(actor, there[name])
+            for name, victim in self.victims.items()
+            if name in names & there.keys() and not _needs_nothing(victim, there[name])
         ]
 
 
@@ -361,9 +365,9 @@ def _describe(pod: Json) -> str:
     return f"{pod['status'].get('phase')}, deleted {deleted}, held by {held}"
 
 
-def _needs_nothing(actor: ScriptedVictim, pod: Json) -> bool:
+def _needs_nothing(victim: ScriptedVictim, pod: Json) -> bool:
     """True if only others must still act on the pod."""
     metadata = pod["metadata"]
     finalizers = metadata.get("finalizers", [])
     only_kubelet = "deletionTimestamp" in metadata and not finalizers
-    return actor.is_over and not only_kubelet and all(name == HELD for name in finalizers)
+    return victim.is_over and not only_kubelet and all(name == HELD for name in finalizers)

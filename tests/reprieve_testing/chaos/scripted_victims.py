@@ -220,7 +220,8 @@ def unseen_at(edge: Edge, when: When, name: str) -> ScriptedVictim:
     Its operator is killed before it can see that.
     """
     first = KillPoint(
-        str(edge), lambda actor, call: state_in(call) is not None and actor.phase is Phase.REQUESTED
+        str(edge),
+        lambda victim, call: state_in(call) is not None and victim.phase is Phase.REQUESTED,
     )
     return replace(victim_for_edge(edge, first, when, name), acts_before_first_state=True)
 
@@ -229,9 +230,9 @@ def point_of(edge: Edge) -> KillPoint:
     """Return the write that performs an edge."""
     lands = edges.written_state(edge)
 
-    def performs(actor: ScriptedVictim, call: ProxiedCall) -> bool:
+    def performs(victim: ScriptedVictim, call: ProxiedCall) -> bool:
         state = state_in(call)
-        if state is None or actor.phase is not edge.phase:
+        if state is None or victim.phase is not edge.phase:
             return False
         return state.phase is lands.phase and lands.outcome in (None, state.outcome)
 
@@ -241,7 +242,7 @@ def point_of(edge: Edge) -> KillPoint:
 DELETION = KillPoint("the DELETE, or the eviction", lambda _, call: is_deletion(call))
 FINALIZER_REMOVAL = KillPoint(
     "the end of our hold",
-    lambda actor, call: actor.phase is Phase.TERMINATING and _removes_finalizer(call),
+    lambda victim, call: victim.phase is Phase.TERMINATING and _removes_finalizer(call),
 )
 LEDGER = KillPoint("the ledger", lambda _, call: call.method == "PATCH" and "/jobs/" in call.path)
 
@@ -273,7 +274,7 @@ class WorkloadServer:
         self.answers: list[WorkloadAnswer] = []
         self.cancelled: list[str] = []
         """The ids of cancelled requests."""
-        self.actors: dict[str, ScriptedVictim] = {}
+        self.victims: dict[str, ScriptedVictim] = {}
         self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
 
     async def __aenter__(self) -> Self:
@@ -288,43 +289,43 @@ class WorkloadServer:
         """Return the annotation of a pod of this name."""
         return f"http://:{self._runner.addresses[0][1]}/{name}"
 
-    async def is_cancelled(self, actor: ScriptedVictim) -> bool:
+    async def is_cancelled(self, victim: ScriptedVictim) -> bool:
         """True if a workload was notified that its pod stays after all."""
-        return actor.heard_eviction_id in self.cancelled
+        return victim.heard_eviction_id in self.cancelled
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        actor = self.actors[request.path.removeprefix("/")]
+        victim = self.victims[request.path.removeprefix("/")]
         if request.method == "POST":
-            return self._record_hint(actor, await request.json(), request)
+            return self._record_hint(victim, await request.json(), request)
         if request.method == "DELETE":
             self.cancelled.append((await request.json())["id"])
             return web.Response(status=204)
-        if actor.heard_eviction_id is None:
+        if victim.heard_eviction_id is None:
             return web.json_response({"state": "idle"})
-        return web.Response(status=503) if actor.answer is None else self._record_answer(actor)
+        return web.Response(status=503) if victim.answer is None else self._record_answer(victim)
 
     def _record_hint(
-        self, actor: ScriptedVictim, document: Json, request: web.BaseRequest
+        self, victim: ScriptedVictim, document: Json, request: web.BaseRequest
     ) -> web.StreamResponse:
-        actor.heard_eviction_id, actor.attempt_heard = document["id"], document["attempt"]
+        victim.heard_eviction_id, victim.attempt_heard = document["id"], document["attempt"]
         self.hints.append(
             Hint(
-                uid=actor.uid,
+                uid=victim.uid,
                 eviction_id=document["id"],
                 attempt=document["attempt"],
                 at=utc_now(),
                 deadline=moment(document["deadline"]),
             )
         )
-        if actor.answer is not None:
-            return self._record_answer(actor)
+        if victim.answer is not None:
+            return self._record_answer(victim)
         if request.transport is not None:
             # The workload has received the hint, and ends before it can answer.
             request.transport.abort()
         return web.Response(status=500)
 
-    def _record_answer(self, actor: ScriptedVictim) -> web.Response:
+    def _record_answer(self, victim: ScriptedVictim) -> web.Response:
         self.answers.append(
-            WorkloadAnswer(uid=actor.uid, at=utc_now(), state=actor.scripted_answer["state"])
+            WorkloadAnswer(uid=victim.uid, at=utc_now(), state=victim.scripted_answer["state"])
         )
-        return web.json_response({"id": actor.heard_eviction_id, **actor.scripted_answer})
+        return web.json_response({"id": victim.heard_eviction_id, **victim.scripted_answer})

@@ -166,7 +166,7 @@ def live(row: Row) -> tuple[Eviction, list[Phase]]:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_document_001(row: Row) -> None:
+def test_each_row_of_document_001(row: Row) -> None:
     state, phases = live(row)
     assert phases == list(row.phases)
     assert state.outcome is row.outcome

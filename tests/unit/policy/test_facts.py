@@ -121,7 +121,7 @@ EFFECTIVE = {
 
 
 @pytest.mark.parametrize(("policy", "label", "want"), EFFECTIVE.values(), ids=EFFECTIVE)
-def test_a_label_that_got_in_unseen_protects_no_more_than_its_namespace_allows(
+def test_an_unreviewed_label_protects_no_more_than_its_namespace_allows(
     policy: NamespacePolicy, label: int, want: int
 ) -> None:
     assert known.effective_class(view_of(a_pod().in_class(label)), Facts(namespace=policy)) == want
@@ -148,13 +148,13 @@ def test_a_pods_preemption_priority_is_what_its_priority_class_names() -> None:
 
 
 @pytest.mark.parametrize("named", [None, HIGH, DEFENDED])
-def test_a_pod_is_defended_with_its_priority_where_nothing_known_is_named(
+def test_without_a_known_preemption_priority_the_priority_applies(
     named: Resource | None,
 ) -> None:
     assert known.class_preemption_priority(100, named, Facts()) == 100
 
 
-def test_a_defence_without_a_value_is_none() -> None:
+def test_a_preemption_priority_without_a_value_is_none() -> None:
     valueless = Resource(kind="PriorityClass")
     assert (
         known.class_preemption_priority(100, DEFENDED, Facts(priority_classes={"high": valueless}))

@@ -15,7 +15,7 @@ from reprieve_policy.verdict import (
     label_path,
     quote,
 )
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 CLASS_PATH = "metadata.labels[reprieve.dev/preemption-class]"
 BAD = Violation(CLASS_PATH, ViolationKind.INVALID, "11", "must be between 0 and 10")
@@ -97,7 +97,9 @@ STATUS = {
 
 
 @pytest.mark.parametrize(("violations", "status"), STATUS.values(), ids=STATUS)
-def test_the_status_where(violations: tuple[Violation, ...], status: HTTPStatus) -> None:
+def test_the_http_status_of_a_verdict(
+    violations: tuple[Violation, ...], status: HTTPStatus
+) -> None:
     verdict = Verdict(violations=violations)
     assert verdict.status is status
     assert verdict.is_allowed is (status is HTTPStatus.OK)
@@ -120,7 +122,7 @@ def test_verdicts_are_joined_in_order_and_warn_once() -> None:
     assert joined == Verdict(violations=(BAD, FORBIDDEN), warnings=("a", "b", "c"))
 
 
-def test_a_verdict_without_a_word_is_silent() -> None:
+def test_an_empty_verdict_has_no_message() -> None:
     assert Verdict().is_empty
     assert not Verdict(warnings=("a",)).is_empty
     assert not Verdict(violations=(BAD,)).is_empty

@@ -79,7 +79,7 @@ def good(**changes: Any) -> History:
     return replace(GOOD, **changes)
 
 
-def victim(**changes: Any) -> list[VictimExpectation]:
+def expected_victims(**changes: Any) -> list[VictimExpectation]:
     return [replace(VICTIM, **changes)]
 
 
@@ -94,7 +94,7 @@ CASES = {
     ),
     "a victim without an answer has its requested time, whatever deadline was written": Case(
         good(
-            victims=victim(min_notice=timedelta(seconds=61)),
+            victims=expected_victims(min_notice=timedelta(seconds=61)),
             answers=[],
             writes=[HINT_WRITTEN, write(60.5, "delete")],
         ),
@@ -119,7 +119,7 @@ CASES = {
     "an extension counts from when it was written": Case(
         good(
             answers=[],
-            victims=victim(max_duration=timedelta(seconds=100)),
+            victims=expected_victims(max_duration=timedelta(seconds=100)),
             writes=[
                 HINT_WRITTEN,
                 write(60, "patch", replace(HINTED, phase=Phase.CHECKPOINTING, deadline=after(90))),
@@ -152,7 +152,12 @@ CASES = {
         [EARLY + "{1} without notice"],
     ),
     "a victim without notice needs none": Case(
-        good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], answers=[])
+        good(
+            victims=expected_victims(has_notice=False),
+            writes=[write(1, "delete")],
+            hints=[],
+            answers=[],
+        )
     ),
     "a refused DELETE does not count": Case(
         good(writes=[HINT_WRITTEN, write(5, "delete", status=409), MARKED, DELETED])
@@ -182,7 +187,10 @@ CASES = {
         good(writes=[HINT_WRITTEN, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])
     ),
     "a victim that others delete need not be deleted": Case(
-        good(victims=victim(must_be_deleted=False, ended_at=after(5)), writes=[HINT_WRITTEN])
+        good(
+            victims=expected_victims(must_be_deleted=False, ended_at=after(5)),
+            writes=[HINT_WRITTEN],
+        )
     ),
     "a DELETE of a namesake is not the victim's": Case(
         good(writes=[HINT_WRITTEN, MARKED, DELETED, write(30, "delete", uid="another")])
@@ -193,38 +201,40 @@ CASES = {
         ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"],
     ),
     "a victim that takes longer than its longest time is late": Case(
-        good(victims=victim(max_duration=timedelta(seconds=20))),
+        good(victims=expected_victims(max_duration=timedelta(seconds=20))),
         ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 20.0 s are right"],
     ),
     "the time without an operator does not count": Case(
         good(
-            victims=victim(max_duration=timedelta(seconds=16)),
+            victims=expected_victims(max_duration=timedelta(seconds=16)),
             outages=[Outage(after(5), after(10))],
         )
     ),
     "only the part of an outage within the victim's life counts": Case(
         good(
-            victims=victim(max_duration=timedelta(seconds=16)),
+            victims=expected_victims(max_duration=timedelta(seconds=16)),
             outages=[Outage(after(-50), after(1)), Outage(after(19), after(99))],
         ),
         ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 18.3 s are right"],
     ),
     "a cancelled victim has ended": Case(
         good(
-            victims=victim(must_be_deleted=False),
+            victims=expected_victims(must_be_deleted=False),
             writes=[HINT_WRITTEN, write(3, "patch", CANCELLED)],
         )
     ),
     "a pod that lost its mark before the first write is left alone": Case(
         good(
-            victims=victim(must_be_deleted=False, may_be_touched=False, ended_at=after(1)),
+            victims=expected_victims(
+                must_be_deleted=False, may_be_touched=False, ended_at=after(1)
+            ),
             writes=[write(1, "patch", HINTED, status=409)],
             hints=[],
             answers=[],
         )
     ),
     "and is neither written to nor hinted": Case(
-        good(victims=victim(may_be_touched=False), writes=[HINT_WRITTEN, DELETED]),
+        good(victims=expected_victims(may_be_touched=False), writes=[HINT_WRITTEN, DELETED]),
         [
             "no_write_to_former_victims: team/victim: patch at {1}, though it was no victim",
             "no_write_to_former_victims: team/victim: delete at {20.2}, though it was no victim",
@@ -404,10 +414,10 @@ def test_the_operator_is_killed_at_all_edges():
 def test_the_operator_of_a_former_victim_is_killed_at_its_first_state(
     edge: Edge, when: scripted_victims.When
 ):
-    actor = scripted_victims.unseen_at(edge, when, "v")
-    [kill] = actor.kills
+    victim = scripted_victims.unseen_at(edge, when, "v")
+    [kill] = victim.kills
     act = PodAction.UNMARK if edge.observation is Observation.MARK_REMOVED else PodAction.VANISH
-    assert (actor.acts_before_first_state, actor.trigger.action, str(kill)) == (
+    assert (victim.acts_before_first_state, victim.trigger.action, str(kill)) == (
         True,
         act,
         f"{when} {edge}",
@@ -416,18 +426,18 @@ def test_the_operator_of_a_former_victim_is_killed_at_its_first_state(
     first = ProxiedCall(
         "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}}
     )
-    assert kill.point.matches(actor, first)
-    actor.marked_at = after(0)
-    expected = actor.as_victim("team/v")
+    assert kill.point.matches(victim, first)
+    victim.marked_at = after(0)
+    expected = victim.as_victim("team/v")
     assert (expected.must_be_deleted, expected.may_be_touched) == (False, False)
 
 
 def test_a_member_that_disappears_answers_nothing_before_its_partner_is_reached():
-    actor = scripted_victims.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
-    assert actor.partner is not None
-    assert actor.answer is None
-    actor.partner.observe_state(HINTED)
-    assert actor.answer == edges.SAVED
+    victim = scripted_victims.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
+    assert victim.partner is not None
+    assert victim.answer is None
+    victim.partner.observe_state(HINTED)
+    assert victim.answer == edges.SAVED
 
 
 @pytest.mark.parametrize("edge", edges.lost_edges(), ids=str)
@@ -438,14 +448,14 @@ def test_the_operator_of_a_disappearing_victim_is_killed_at_the_write_of_its_pha
             "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}}
         )
 
-    actor = scripted_victims.lost_at(edge, "v")
-    [kill] = actor.kills
-    assert (actor.trigger_phase, actor.trigger.action, str(kill)) == (
+    victim = scripted_victims.lost_at(edge, "v")
+    [kill] = victim.kills
+    assert (victim.trigger_phase, victim.trigger.action, str(kill)) == (
         edge.phase,
         PodAction.VANISH,
         f"after {edge}",
     )
-    assert [phase for phase in edges.PHASE_SETUPS if kill.point.matches(actor, call(phase))] == [
+    assert [phase for phase in edges.PHASE_SETUPS if kill.point.matches(victim, call(phase))] == [
         edge.phase
     ]
 
@@ -457,23 +467,23 @@ FORGETFUL = [
 
 @pytest.mark.parametrize("edge", FORGETFUL, ids=str)
 def test_a_restarted_workload_forgets_its_request_once_at_its_phase(edge: Edge):
-    actor = scripted_victims.victim_for_edge(edge, scripted_victims.point_of(edge), "after", "v")
-    actor.heard_eviction_id, actor.attempt_heard = "u-1", 1
-    actor.observe_state(HINTED)
-    assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == ("u-1", False)
+    victim = scripted_victims.victim_for_edge(edge, scripted_victims.point_of(edge), "after", "v")
+    victim.heard_eviction_id, victim.attempt_heard = "u-1", 1
+    victim.observe_state(HINTED)
+    assert (victim.heard_eviction_id, victim.is_about_to_be_hinted) == ("u-1", False)
     there = replace(HINTED, phase=edge.phase)
-    actor.observe_state(there)
-    assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == (None, False)
+    victim.observe_state(there)
+    assert (victim.heard_eviction_id, victim.is_about_to_be_hinted) == (None, False)
     again = {keys.EVICTION: eviction.render(replace(there, attempt=2))}
     call = ProxiedCall(
         "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": again}}
     )
-    assert actor.kills[0].point.matches(actor, call)
-    actor.observe_state(replace(there, attempt=2))
-    assert actor.is_about_to_be_hinted
-    actor.heard_eviction_id, actor.attempt_heard = "u-1", 2
-    actor.observe_state(replace(there, attempt=2))
-    assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == ("u-1", False)
+    assert victim.kills[0].point.matches(victim, call)
+    victim.observe_state(replace(there, attempt=2))
+    assert victim.is_about_to_be_hinted
+    victim.heard_eviction_id, victim.attempt_heard = "u-1", 2
+    victim.observe_state(replace(there, attempt=2))
+    assert (victim.heard_eviction_id, victim.is_about_to_be_hinted) == ("u-1", False)
 
 
 def test_a_restarted_workload_has_time_for_two_polls():

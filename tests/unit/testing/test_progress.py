@@ -3,7 +3,7 @@
 from reprieve_testing.progress import Progress
 
 
-def test_it_shows_how_far_the_run_is_and_which_tests_run_the_longest_first() -> None:
+def test_the_line_shows_the_progress_and_the_longest_running_tests_first() -> None:
     progress = Progress(began=0.0, total=200)
     for second, name in enumerate(("a", "b", "c")):
         progress.start(f"test.py::{name}", 10.0 * second)

@@ -49,7 +49,7 @@ def at(address: str, host: str = "10.0.0.1", **spec: Any) -> VictimPod:
     return pod(status={"phase": "Running", "podIP": address, "hostIP": host}, spec=spec)
 
 
-TOLD = {
+CLASSES_OF_LABELS = {
     "its label's": ("3", NamespacePolicy(), 3),
     "no more than its Namespace allows": ("9", NamespacePolicy(), 6),
     "its label's, where the Namespace allows it": (
@@ -62,7 +62,9 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(("label", "policy", "want"), TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize(
+    ("label", "policy", "want"), CLASSES_OF_LABELS.values(), ids=CLASSES_OF_LABELS
+)
 def test_the_request_names_the_class(label: str, policy: NamespacePolicy, want: int) -> None:
     victim = pod(metadata={"labels": {keys.PREEMPTION_CLASS: label}})
     state = Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW)

@@ -287,6 +287,6 @@ CONDITIONS: dict[str, tuple[Any, int, Any]] = {
 
 
 @pytest.mark.parametrize(("before", "misfits", "after"), CONDITIONS.values(), ids=CONDITIONS)
-def test_conditions(before: Any, misfits: int, after: Any) -> None:
+def test_when_the_condition_of_a_group_changes(before: Any, misfits: int, after: Any) -> None:
     group = msgspec.convert(a_group(conditions=before), PodGroup)
     assert pod_groups._desired_conditions(group, misfits, NOW_TEXT) == after

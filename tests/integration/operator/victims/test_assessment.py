@@ -98,21 +98,21 @@ def a_job(
     }
 
 
-async def judge(world: World, pod: VictimPod, state: Eviction = BY_SCHEDULER) -> Protection | None:
+async def assess(world: World, pod: VictimPod, state: Eviction = BY_SCHEDULER) -> Protection | None:
     _, reprieve = await world.assessment().assess(pod, state)
     return reprieve
 
 
 async def test_the_walltime_of_a_job_counts_from_its_start_time() -> None:
     world = World(job=a_job())
-    assert await judge(world, a_victim()) == Protection(
+    assert await assess(world, a_victim()) == Protection(
         ProtectionReason.NEAR_COMPLETION, after(120)
     )
     assert world.reads == [JOB]
 
 
 async def test_the_earlier_end_of_pod_and_job_counts() -> None:
-    assert await judge(World(job=a_job()), a_victim(activeDeadlineSeconds=3660)) == Protection(
+    assert await assess(World(job=a_job()), a_victim(activeDeadlineSeconds=3660)) == Protection(
         ProtectionReason.NEAR_COMPLETION, after(60)
     )
 
@@ -142,11 +142,9 @@ UNREAD = {
 
 
 @pytest.mark.parametrize(("pod", "state", "settings"), UNREAD.values(), ids=UNREAD)
-async def test_no_job_is_read_where(
-    pod: VictimPod, state: Eviction, settings: PolicySettings
-) -> None:
+async def test_no_job_is_read_if(pod: VictimPod, state: Eviction, settings: PolicySettings) -> None:
     world = World(job=a_job(), current=settings)
-    assert await judge(world, pod, state) is None
+    assert await assess(world, pod, state) is None
     assert world.reads == []
 
 
@@ -160,7 +158,7 @@ UNBOUND = {
 
 @pytest.mark.parametrize("job", UNBOUND.values(), ids=UNBOUND)
 async def test_no_pod_is_reprieved_for_a_job_that(job: Any) -> None:
-    assert await judge(World(job=job), a_victim()) is None
+    assert await assess(World(job=job), a_victim()) is None
 
 
 async def test_a_job_is_read_once_for_each_victim() -> None:
@@ -172,15 +170,15 @@ async def test_a_job_is_read_once_for_each_victim() -> None:
 
 
 async def test_a_missing_permission_delays_no_victim_and_an_outage_does() -> None:
-    assert await judge(World(error=ApiError(403, "Forbidden", "no")), a_victim()) is None
+    assert await assess(World(error=ApiError(403, "Forbidden", "no")), a_victim()) is None
     with pytest.raises(ApiError):
-        await judge(World(error=ApiError(503, "ServiceUnavailable", "no")), a_victim())
+        await assess(World(error=ApiError(503, "ServiceUnavailable", "no")), a_victim())
 
 
 async def test_a_user_may_evict_a_pod_that_is_not_preemptible() -> None:
     world = World(namespaces_by_name={"team": SENSITIVE})
-    assert await judge(world, a_victim(), BY_PERSON) is None
-    assert await judge(world, a_victim()) == Protection(ProtectionReason.NON_PREEMPTIBLE, None)
+    assert await assess(world, a_victim(), BY_PERSON) is None
+    assert await assess(world, a_victim()) == Protection(ProtectionReason.NON_PREEMPTIBLE, None)
 
 
 async def test_cost_and_cause_are_decided_as_the_eviction_begins() -> None:

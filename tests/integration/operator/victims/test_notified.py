@@ -178,15 +178,15 @@ def hinted(**fields: Any) -> Eviction:
     return replace(state, eviction_id=ID, requested_at=clock.now(), hinted_at=clock.now(), **fields)
 
 
-Play = Callable[..., Awaitable[Cluster]]
+Session = Callable[..., Awaitable[Cluster]]
 
 
 @pytest.fixture
-async def play() -> AsyncIterator[Play]:
+async def session() -> AsyncIterator[Session]:
     """Start an operator on a victim in the given state."""
     closing: list[Callable[[], Awaitable[None]]] = []
 
-    async def play(workload: Workload | Behind, state: Eviction | None = None) -> Cluster:
+    async def session(workload: Workload | Behind, state: Eviction | None = None) -> Cluster:
         runner = web.ServerRunner(web.Server(workload.handle), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -219,17 +219,17 @@ async def play() -> AsyncIterator[Play]:
         registry.on_pod_update(pod)
         return cluster
 
-    yield play
+    yield session
     for close in closing:
         await close()
 
 
 async def test_an_answer_to_an_earlier_eviction_does_not_end_one_that_the_workload_never_learned_of(
-    play: Play,
+    session: Session,
 ) -> None:
     """The workload does not remember the first POST."""
     workload = Workload(posts=saying(FAILS, SAVING), gets=saying(OLD, SAVING, NEW))
-    cluster = await play(workload)
+    cluster = await session(workload)
     await until(lambda: cluster.end)
     assert workload.attempts == [1, 2]
     assert [state.phase for state in cluster.states][:3] == [
@@ -242,10 +242,10 @@ async def test_an_answer_to_an_earlier_eviction_does_not_end_one_that_the_worklo
 
 
 async def test_an_answer_to_an_earlier_eviction_does_not_count_after_a_kill_before_the_hint(
-    play: Play,
+    session: Session,
 ) -> None:
     workload = Workload(posts=saying(SAVING), gets=saying(OLD, SAVING, NEW))
-    cluster = await play(workload, hinted())
+    cluster = await session(workload, hinted())
     await until(lambda: cluster.end)
     assert workload.attempts == [2]
     assert cluster.end is not None
@@ -253,39 +253,39 @@ async def test_an_answer_to_an_earlier_eviction_does_not_count_after_a_kill_befo
 
 
 async def test_a_saved_answer_without_an_id_is_requested_again_by_the_next_operator(
-    play: Play,
+    session: Session,
 ) -> None:
     """An operator was killed between the answer and the write of it."""
     workload = Workload(posts=saying(NEW), gets=saying(NEW))
-    cluster = await play(workload, hinted())
+    cluster = await session(workload, hinted())
     await until(lambda: cluster.end)
     assert (workload.attempts, workload.looks) == ([2], 1)
     assert cluster.end is not None
     assert cluster.end.step == 700
 
 
-async def test_an_answer_with_the_id_counts_at_once(play: Play) -> None:
+async def test_an_answer_with_the_id_counts_at_once(session: Session) -> None:
     workload = Workload(posts=saying(FAILS), gets=saying(named(NEW)))
-    cluster = await play(workload, hinted())
+    cluster = await session(workload, hinted())
     await until(lambda: cluster.end)
     assert (workload.attempts, workload.looks) == ([], 1)
 
 
 async def test_an_answer_without_an_id_counts_for_the_operator_that_sent_the_hint(
-    play: Play,
+    session: Session,
 ) -> None:
     workload = Workload(posts=saying(SAVING), gets=saying(SAVING, SAVING, NEW))
-    cluster = await play(workload)
+    cluster = await session(workload)
     await until(lambda: cluster.end)
     assert (workload.attempts, workload.looks) == ([1], 3)
 
 
 async def test_an_answer_without_an_id_counts_for_the_next_operator_if_an_answer_was_written(
-    play: Play,
+    session: Session,
 ) -> None:
     workload = Workload(posts=saying(FAILS), gets=saying(SAVING, NEW))
     state = hinted()
-    cluster = await play(
+    cluster = await session(
         workload, replace(state, phase=Phase.CHECKPOINTING, answered_at=state.hinted_at)
     )
     await until(lambda: cluster.end)
@@ -293,21 +293,23 @@ async def test_an_answer_without_an_id_counts_for_the_next_operator_if_an_answer
 
 
 async def test_a_workload_that_takes_no_hint_and_shows_an_old_answer_gets_three_and_no_more_time(
-    play: Play,
+    session: Session,
 ) -> None:
     workload = Workload(posts=saying(FAILS), gets=saying(OLD))
-    cluster = await play(workload)
+    cluster = await session(workload)
     await until(lambda: workload.looks >= 6)
     assert workload.attempts == [1, 2, 3]
     assert {state.phase for state in cluster.states} == {Phase.HINTED}
     assert len(set(cluster.deadlines)) == 1
 
 
-async def test_a_container_that_restarts_while_it_saves_gets_the_hint_again(play: Play) -> None:
+async def test_a_container_that_restarts_while_it_saves_gets_the_hint_again(
+    session: Session,
+) -> None:
     workload = Workload(
         posts=saying(named(SAVING)), gets=saying(named(SAVING), IDLE, IDLE, named(NEW))
     )
-    cluster = await play(workload)
+    cluster = await session(workload)
     await until(lambda: cluster.end)
     assert workload.attempts == [1, 2]
     phases = [state.phase for state in cluster.states]
@@ -319,31 +321,31 @@ async def test_a_container_that_restarts_while_it_saves_gets_the_hint_again(play
 
 @pytest.mark.parametrize("phase", [Phase.EXTENDED, Phase.DEFERRED])
 async def test_a_restarted_container_gets_the_hint_again_in_every_phase(
-    play: Play, phase: Phase
+    session: Session, phase: Phase
 ) -> None:
     workload = Workload(
         posts=saying(named(SAVING)),
         gets=saying(IDLE, {"state": "saved", "id": "other"}, named(NEW)),
     )
     state = hinted()
-    cluster = await play(workload, replace(state, phase=phase, answered_at=state.hinted_at))
+    cluster = await session(workload, replace(state, phase=phase, answered_at=state.hinted_at))
     await until(lambda: cluster.end)
     assert workload.attempts == [2]
     assert cluster.states[0] == replace(state, phase=phase, answered_at=state.hinted_at, attempt=2)
 
 
-async def test_a_single_idle_answer_does_not_repeat_the_hint(play: Play) -> None:
+async def test_a_single_idle_answer_does_not_repeat_the_hint(session: Session) -> None:
     gets = saying(IDLE, named(SAVING), IDLE, named(SAVING), named(NEW))
     workload = Workload(posts=saying(named(SAVING)), gets=gets)
-    cluster = await play(workload)
+    cluster = await session(workload)
     await until(lambda: cluster.end)
     assert workload.attempts == [1]
 
 
-async def test_a_restarted_container_that_gives_no_id_gets_the_hint_again(play: Play) -> None:
+async def test_a_restarted_container_that_gives_no_id_gets_the_hint_again(session: Session) -> None:
     """The checkpoint that it finds on its disk may be of any eviction."""
     workload = Workload(posts=saying(SAVING), gets=saying(SAVING, IDLE, OLD, NEW))
-    cluster = await play(workload)
+    cluster = await session(workload)
     await until(lambda: cluster.end)
     assert workload.attempts == [1, 2]
     assert cluster.end is not None
@@ -351,11 +353,11 @@ async def test_a_restarted_container_that_gives_no_id_gets_the_hint_again(play: 
 
 
 async def test_a_workload_that_always_forgets_gets_three_hints_and_its_answer_with_the_id_counts(
-    play: Play,
+    session: Session,
 ) -> None:
     gets = saying(*[IDLE] * 20, OLD, OLD, OLD, named(NEW))
     workload = Workload(posts=saying(SAVING), gets=gets)
-    cluster = await play(workload)
+    cluster = await session(workload)
     await until(lambda: cluster.end)
     assert workload.attempts == [1, 2, 3]
     assert len(set(cluster.deadlines[:4])) == 1
@@ -369,7 +371,7 @@ def deliver(desk: CheckpointHandler, eviction_id: str) -> None:
 
 
 async def test_a_file_with_an_answer_to_an_earlier_eviction_does_not_end_this_one(
-    play: Play, tmp_path: Path
+    session: Session, tmp_path: Path
 ) -> None:
     """The cancellation of the earlier eviction never reached the agent."""
     workload = Behind(
@@ -378,7 +380,7 @@ async def test_a_file_with_an_answer_to_an_earlier_eviction_does_not_end_this_on
     answer = tmp_path / "request.answer"
     deliver(workload.desk, "before")
     answer.write_text(json.dumps(OLD))
-    cluster = await play(workload, hinted())
+    cluster = await session(workload, hinted())
     await until(lambda: workload.attempts == [2] and not answer.exists())
     answer.write_text(json.dumps(NEW))
     await until(lambda: cluster.end)
@@ -387,7 +389,7 @@ async def test_a_file_with_an_answer_to_an_earlier_eviction_does_not_end_this_on
 
 
 async def test_a_file_with_an_answer_to_this_eviction_counts_for_the_next_operator(
-    play: Play, tmp_path: Path
+    session: Session, tmp_path: Path
 ) -> None:
     """The agent knows the eviction of the answer, even if the file does not name it."""
     workload = Behind(
@@ -395,7 +397,7 @@ async def test_a_file_with_an_answer_to_this_eviction_counts_for_the_next_operat
     )
     deliver(workload.desk, ID)
     (tmp_path / "request.answer").write_text(json.dumps(NEW))
-    cluster = await play(workload, hinted())
+    cluster = await session(workload, hinted())
     await until(lambda: cluster.end)
     assert cluster.end is not None
     assert (cluster.end.step, workload.attempts) == (700, [])

@@ -46,7 +46,7 @@ def classes(found: AdmissionRequest) -> list[str]:
     return [view.labels.get(LABEL, "") for view in pod_views(found.object)]
 
 
-def test_a_namesake_of_a_built_in_kind_is_read_by_its_own_paths() -> None:
+def test_a_custom_kind_named_like_a_built_in_one_is_read_by_its_own_paths() -> None:
     found = parsed(a_job(a_template("3"), a_template("4"), template=a_template("5")))
     assert review.has_rules(found)
     assert found.object is not None
@@ -64,21 +64,21 @@ CLASHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fields", CLASHES.values(), ids=CLASHES)
-def test_a_form_that_clashes_with_ours_is_read_all_the_same(fields: dict[str, Any]) -> None:
+def test_an_object_whose_form_clashes_with_built_in_fields_is_read(fields: dict[str, Any]) -> None:
     found = parsed(a_job(a_template("3"), **fields))
     assert classes(found) == ["3"]
     assert found.namespace == "team-a"
 
 
-def test_what_is_no_pods_spec_leaves_the_metadata_readable() -> None:
+def test_an_invalid_pod_spec_leaves_the_metadata_readable() -> None:
     assert classes(parsed(a_job(a_template("3", containers="none")))) == ["3"]
 
 
-def test_what_is_no_metadata_is_left_to_the_pods() -> None:
+def test_invalid_metadata_is_left_to_the_review_of_the_pods() -> None:
     assert classes(parsed(a_job(a_template(11), {"metadata": 7}, {}))) == ["", "", ""]
 
 
-def test_an_update_is_read_on_both_sides() -> None:
+def test_both_objects_of_an_update_are_read() -> None:
     found = parsed(a_job(a_template("3")), old=a_job(a_template("4")))
     assert isinstance(found.old_object, TemplatedResource)
     assert [view.labels[LABEL] for view in pod_views(found.old_object)] == ["4"]
@@ -98,7 +98,7 @@ def test_a_kind_that_is_no_longer_listed_is_not_read() -> None:
     assert not review.has_rules(parsed(a_job(a_template("11")), listed=TemplateKinds(())))
 
 
-def test_a_kind_that_an_admin_lists_is_read() -> None:
+def test_a_kind_that_an_admin_listed_is_read() -> None:
     listed = template_kinds.parse("example.com/Sweep: spec.tasks[*].template", "")
     sweep = {"group": "example.com", "version": "v1", "kind": "Sweep"}
     assert classes(parsed(a_job(a_template("3")), kind=sweep, listed=listed)) == ["3"]
@@ -110,7 +110,7 @@ def test_a_deletion_has_nothing_to_check() -> None:
 
 
 @pytest.mark.parametrize("document", ["text", 7, [1], {"spec": 7}, {"metadata": "x"}], ids=str)
-def test_an_object_of_any_form_is_an_object_without_templates(document: object) -> None:
+def test_an_object_of_any_other_form_has_no_templates(document: object) -> None:
     body = json.dumps(a_review({}, kind=VOLCANO_JOB, object=document)).encode()
     found = review.parse(body)
     assert isinstance(found, AdmissionRequest)
@@ -129,7 +129,7 @@ def test_invalid_json_is_reported(inside: bytes) -> None:
     assert isinstance(review.parse(body), Malformed)
 
 
-async def test_the_server_refuses_with_the_whole_path_and_never_the_same_twice() -> None:
+async def test_the_server_refuses_with_the_whole_path_and_without_duplicates() -> None:
     async with running_server() as server:
         refused = await server.ask("/validate", a_review(a_job(a_template("11")), kind=VOLCANO_JOB))
         assert refused["status"]["message"] == BAD

@@ -53,7 +53,7 @@ async def test_a_class_above_10_is_refused_with_400_and_its_cause(server: Runnin
     }
 
 
-async def test_all_mistakes_come_back_at_once(server: RunningServer):
+async def test_all_violations_are_returned_at_once(server: RunningServer):
     labels = {keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "maybe"}
     response = await server.ask(
         "/validate", a_review(a_pod(labels=labels, annotations={keys.CHECKPOINT: "x"}))
@@ -70,7 +70,7 @@ async def test_all_mistakes_come_back_at_once(server: RunningServer):
     )
 
 
-async def test_what_only_may_not_be_is_403(server: RunningServer):
+async def test_a_forbidden_change_is_refused_with_403(server: RunningServer):
     low, high = (
         a_pod(labels={keys.PREEMPTION_CLASS: "2"}),
         a_pod(labels={keys.PREEMPTION_CLASS: "5"}),
@@ -81,7 +81,7 @@ async def test_what_only_may_not_be_is_403(server: RunningServer):
     assert (response["status"]["code"], response["status"]["reason"]) == (403, "Forbidden")
 
 
-async def test_what_is_legal_but_will_hurt_is_a_warning(server: RunningServer):
+async def test_a_valid_but_harmful_combination_is_a_warning(server: RunningServer):
     annotations = {keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: "annotation:"}
 
     response = await server.ask("/validate", a_review(a_pod(annotations=annotations)))
@@ -90,7 +90,7 @@ async def test_what_is_legal_but_will_hurt_is_a_warning(server: RunningServer):
     assert response["warnings"]
 
 
-async def test_a_namespace_that_only_warns_allows(server: RunningServer):
+async def test_with_enforcement_warn_violations_are_allowed(server: RunningServer):
     server.source.facts = Facts(namespace=NamespacePolicy(enforcement="warn"))
 
     response = await server.ask("/validate", a_review(a_pod(labels={keys.PREEMPTION_CLASS: "11"})))
@@ -121,7 +121,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-async def test_the_patch_applies_where(server: RunningServer, case: Case):
+async def test_the_patch_applies_to_a_pod_with(server: RunningServer, case: Case):
     pod = a_pod()
     pod["metadata"] |= case.metadata
 
@@ -130,7 +130,7 @@ async def test_the_patch_applies_where(server: RunningServer, case: Case):
     assert jsonpatch.apply_patch(pod, patch_of(response))["metadata"]["labels"] == case.want
 
 
-async def test_a_replacement_gets_several_annotations_though_it_had_none(server: RunningServer):
+async def test_a_replacement_without_annotations_gets_several(server: RunningServer):
     entry = _ledger_entry()
     server.source.facts = Facts(ledger_entry=entry)
     pod = a_pod()
@@ -176,7 +176,7 @@ def a_replacement(**container: Any) -> Document:
 
 
 @pytest.mark.parametrize(("container", "names"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
-async def test_the_environment_is_filled_in_where(
+async def test_the_environment_is_filled_in_for(
     server: RunningServer, container: Document, names: list[str]
 ):
     server.source.facts = Facts(ledger_entry=_ledger_entry())
@@ -196,7 +196,7 @@ async def test_the_environment_is_filled_in_where(
     assert {"name": VARIABLES[2], "valueFrom": reference} in spec["containers"][0]["env"]
 
 
-async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServer):
+async def test_a_second_review_fills_in_nothing_again(server: RunningServer):
     server.source.facts = Facts(ledger_entry=_ledger_entry())
     pod = a_replacement()
     once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
@@ -206,7 +206,7 @@ async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServ
     assert again == once
 
 
-async def test_a_pod_that_wants_the_agent_gets_one_however_often_it_is_reviewed(
+async def test_a_pod_that_requests_the_agent_gets_it_once_in_repeated_reviews(
     server: RunningServer,
 ):
     pod = a_pod(annotations={keys.CHECKPOINT_HINT: "file:///run/app/x", keys.AGENT: "enabled"})
@@ -246,12 +246,14 @@ UNCONCERNED = {
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize("review", UNCONCERNED.values(), ids=UNCONCERNED.keys())
-async def test_what_no_rule_concerns_is_allowed(server: RunningServer, path: str, review: Document):
+async def test_an_object_without_rules_is_allowed(
+    server: RunningServer, path: str, review: Document
+):
     assert await server.ask(path, review) == {"uid": review["request"]["uid"], "allowed": True}
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-async def test_a_terminating_pod_is_never_touched(server: RunningServer, path: str):
+async def test_a_terminating_pod_is_never_changed_or_refused(server: RunningServer, path: str):
     pod = a_pod(labels={keys.PREEMPTION_CLASS: "11"})
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
 
@@ -260,7 +262,7 @@ async def test_a_terminating_pod_is_never_touched(server: RunningServer, path: s
     assert response == {"uid": response["uid"], "allowed": True}
 
 
-async def test_the_kind_is_the_requests_even_where_the_object_says_none(server: RunningServer):
+async def test_the_kind_is_that_of_the_request_even_if_the_object_has_none(server: RunningServer):
     pod = a_pod(labels={keys.PREEMPTION_CLASS: "11"})
     review = a_review(pod)
     del pod["kind"]
@@ -268,7 +270,7 @@ async def test_the_kind_is_the_requests_even_where_the_object_says_none(server: 
     assert (await server.ask("/validate", review))["allowed"] is False
 
 
-async def test_a_uid_of_any_text_comes_back_unchanged(server: RunningServer):
+async def test_a_uid_of_any_text_is_returned_unchanged(server: RunningServer):
     review = a_review(a_pod(), uid='"\\ü\n')
 
     assert (await server.ask("/validate", review))["uid"] == '"\\ü\n'
@@ -310,7 +312,7 @@ FAULTS = (
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
-async def test_a_rule_that_raises_is_500_named_in_the_log_counted_and_the_next_review_is_answered(
+async def test_a_rule_that_raises_is_answered_with_500_logged_and_counted(
     server: RunningServer, caplog: pytest.LogCaptureFixture, path: str, fault: Exception
 ):
     review = a_review(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "high"}))
@@ -334,7 +336,7 @@ async def test_a_rule_that_raises_is_500_named_in_the_log_counted_and_the_next_r
     assert counted in (await server.get("/metrics"))[1]
 
 
-async def test_a_fault_before_the_uid_is_known_is_500_and_counted_too(
+async def test_an_error_before_the_uid_is_known_is_answered_with_500_and_counted(
     server: RunningServer, caplog: pytest.LogCaptureFixture
 ):
     source = server.webhooks._facts
@@ -367,7 +369,7 @@ async def test_one_failed_review_does_not_fail_others(server: RunningServer):
     assert answers == [500, 200] * 20
 
 
-async def test_what_could_not_be_looked_up_is_503_and_not_guessed(
+async def test_facts_that_cannot_be_read_are_answered_with_503_and_not_guessed(
     server: RunningServer, caplog: pytest.LogCaptureFixture
 ):
     server.source.failure = ApiError(0, "Unreachable", "connection refused")

@@ -15,14 +15,14 @@ from prometheus_client import CollectorRegistry
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption.selection.snapshot import GangKey, Release
-from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
-from reprieve_testing.stages import (
+from reprieve_testing.cluster_views import (
     NOW,
     FixedClusterView,
     a_preemptor,
     a_scheduled_pod,
     an_extender_call,
 )
+from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_testing.stub_api import until
 from reprieve_webhooks.extender import api
 from reprieve_webhooks.extender.metrics import FALLBACKS, CallOutcome, ExtenderMetrics
@@ -42,7 +42,7 @@ class Called:
     """A server with an extender, and what it counts and remembers."""
 
     server: RunningServer
-    stage: FixedClusterView
+    cluster_view: FixedClusterView
     choices: RecentVictimSets
     extender: Extender
     registry: CollectorRegistry
@@ -71,16 +71,16 @@ class Called:
 
 @asynccontextmanager
 async def serving(
-    stage: FixedClusterView | None = None,
+    cluster_view: FixedClusterView | None = None,
     *,
     timeout_seconds: float = 4.0,
     read_seconds: float = 4.0,
     schedulers: Sequence[str] = (),
 ) -> AsyncIterator[Called]:
-    stage = stage or FixedClusterView([a_scheduled_pod("a", "one")])
+    cluster_view = cluster_view or FixedClusterView([a_scheduled_pod("a", "one")])
     registry, choices = CollectorRegistry(), RecentVictimSets()
     extender = Extender(
-        stage,
+        cluster_view,
         choices,
         ExtenderMetrics(registry),
         timeout_seconds=timeout_seconds,
@@ -88,7 +88,7 @@ async def serving(
     )
     bodies = RequestBodyReader("call", max_bytes=LIMIT, timeout_seconds=read_seconds)
     async with running_server(further_routes=routes(extender, bodies)) as server:
-        yield Called(server, stage, choices, extender, registry)
+        yield Called(server, cluster_view, choices, extender, registry)
         # Whatever the test sent: a review is answered.
         assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
 
@@ -109,17 +109,17 @@ def victims(*uids: str, violations: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["uids", "whole pods"])
-async def test_the_best_node_is_answered_with_its_victims_both_ways(whole: bool) -> None:  # noqa: FBT001
-    stage = FixedClusterView(
+async def test_the_best_node_is_returned_with_its_victims_in_both_forms(whole: bool) -> None:  # noqa: FBT001
+    cluster_view = FixedClusterView(
         [a_scheduled_pod("a", "one", priority=5), a_scheduled_pod("b", "two", priority=3)]
     )
-    async with serving(stage) as called:
+    async with serving(cluster_view) as called:
         assert await called.call({"one": "a", "two": "b"}, whole=whole) == {"two": victims("b")}
         assert called.counted(CallOutcome.CHOSEN) == 1
         assert called.value("reprieve_extender_candidates_sum") == 2
 
 
-async def test_other_victims_than_the_schedulers_own_are_answered() -> None:
+async def test_victims_other_than_the_schedulers_own_are_returned() -> None:
     protected = a_scheduled_pod("a", "one", cpu=4, is_non_preemptible=True)
     async with serving(
         FixedClusterView(
@@ -129,7 +129,7 @@ async def test_other_victims_than_the_schedulers_own_are_answered() -> None:
         assert await called.call({"one": "a"}) == {"one": victims("b")}
 
 
-async def test_where_no_pod_may_be_a_victim_the_result_has_no_node() -> None:
+async def test_without_eligible_victims_the_result_has_no_node() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one", is_non_preemptible=True)])
     ) as called:
@@ -142,10 +142,10 @@ async def test_a_scheduler_that_asks_again_after_a_report_of_free_room_gets_its_
     None
 ):
     """It knows of limits that the extender does not check; at first a pod may have ended."""
-    stage = FixedClusterView(
+    cluster_view = FixedClusterView(
         [a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1), a_preemptor("q", cpu=1)]
     )
-    async with serving(stage) as called:
+    async with serving(cluster_view) as called:
         assert await called.call({"one": "a"}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
         assert await called.call({"one": "a"}, "q") == {}
@@ -153,8 +153,8 @@ async def test_a_scheduler_that_asks_again_after_a_report_of_free_room_gets_its_
 
 
 async def test_a_late_result_reports_no_free_room() -> None:
-    stage = FixedClusterView([a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1)])
-    async with serving(stage) as called:
+    cluster_view = FixedClusterView([a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1)])
+    async with serving(cluster_view) as called:
         # It begins, looks what is known, looks at the node; and then it is too late.
         looks = iter([0.0, 0.0, 0.0])
         called.extender._monotonic = lambda: next(looks, 4.5)
@@ -163,14 +163,14 @@ async def test_a_late_result_reports_no_free_room() -> None:
         assert await called.call({"one": "a"}) == {}
 
 
-async def test_where_the_last_victim_has_just_left_a_gang_evicts_no_second_set() -> None:
+async def test_a_gang_whose_last_victim_has_just_left_evicts_no_second_set() -> None:
     """The scheduler has not seen it yet. Without this, a second gang would be evicted."""
     stays = a_scheduled_pod("stays", "one", cpu=4)
     last = a_preemptor(cpu=4, gang=GangKey("default", "mine"))
-    stage = FixedClusterView(
+    cluster_view = FixedClusterView(
         [stays, a_scheduled_pod("b", "two")], [last], removed=frozenset({"gone"})
     )
-    async with serving(stage) as called:
+    async with serving(cluster_view) as called:
         assert await called.call({"one": ["gone"], "two": ["b"]}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
         assert called.value("reprieve_extender_passed_over_total", obstacle="outdated") == 1
@@ -202,7 +202,7 @@ async def test_of_a_gang_evicted_as_a_unit_the_scheduler_gets_one_pod_and_all_le
     ]
     async with serving(FixedClusterView(gang)) as called:
         assert await called.call({"1": "ab"}) == {"1": victims("a")}
-        assert called.stage.assumed == [("pod-p", "1", ["a", "b", "c"])]
+        assert called.cluster_view.assumed == [("pod-p", "1", ["a", "b", "c"])]
         choice = called.choices.find("1", "b", by="p")
         assert choice is not None
 
@@ -264,19 +264,19 @@ async def test_of_a_gang_that_budgets_hold_the_scheduler_gets_each_held_pod(
 async def test_a_set_is_still_found_after_later_calls_without_a_result() -> None:
     async with serving() as called:
         await called.call({"one": "a"})
-        called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", release=Release())]
+        called.cluster_view.scheduled_pods[:] = [a_scheduled_pod("a", "one", release=Release())]
         assert await called.call({"one": "a"}) == {}
         assert called.choices.find("one", "a", by="p") is not None
 
 
-async def test_while_the_watches_are_behind_the_scheduler_is_left_to_its_own_choice() -> None:
+async def test_while_the_watches_are_behind_the_scheduler_uses_its_own_choice() -> None:
     async with serving(FixedClusterView(is_stale=True)) as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
         assert called.counted(CallOutcome.BEHIND) == 1
 
 
-async def test_while_an_old_policy_holds_for_pods_the_scheduler_is_left_to_its_own_choice() -> None:
+async def test_while_pods_have_an_old_policy_the_scheduler_uses_its_own_choice() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")], is_up_to_date=False)
     ) as called:
@@ -291,7 +291,7 @@ async def test_a_watch_that_is_a_moment_behind_is_waited_for() -> None:
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
-async def test_a_pod_that_no_watch_has_seen_gets_no_victims_whatever_it_states() -> None:
+async def test_a_preemptor_that_no_watch_has_seen_gets_no_victims() -> None:
     async with serving() as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}, "stranger"))
         assert status == 503
@@ -302,7 +302,7 @@ async def test_a_pod_that_no_watch_has_seen_gets_no_victims_whatever_it_states()
 async def test_no_node_is_checked_before_the_preemptor_is_seen_and_each_once_at_the_end() -> None:
     async with serving() as called:
         await called.refused(an_extender_call({"one": "x", "two": "x"}, "stranger"))
-        assert called.stage.lookups == 2
+        assert called.cluster_view.lookups == 2
 
 
 async def test_a_node_with_unknown_victims_is_rejected() -> None:
@@ -321,14 +321,14 @@ async def test_nodes_not_checked_in_time_are_left_out() -> None:
         assert called.counted(CallOutcome.LATE) == 1
 
 
-async def test_of_the_nodes_that_there_was_time_for_the_best_is_answered() -> None:
-    stage = FixedClusterView(
+async def test_the_best_of_the_nodes_checked_in_time_is_returned() -> None:
+    cluster_view = FixedClusterView(
         [
             a_scheduled_pod(f"v{priority}", f"n{priority}", priority=priority)
             for priority in (5, 3, 1)
         ]
     )
-    async with serving(stage) as called:
+    async with serving(cluster_view) as called:
         # It begins, looks what is known, looks at two nodes; and then the time is over.
         looks = iter([0.0, 0.0, 0.0, 0.0])
         called.extender._monotonic = lambda: next(looks, 4.0)
@@ -336,7 +336,7 @@ async def test_of_the_nodes_that_there_was_time_for_the_best_is_answered() -> No
             "n3": victims("v3")
         }
         assert (called.counted(CallOutcome.PARTIAL), called.counted(CallOutcome.CHOSEN)) == (1, 0)
-        assert called.stage.assumed == [("pod-p", "n3", ["v3"])]
+        assert called.cluster_view.assumed == [("pod-p", "n3", ["v3"])]
         assert called.choices.find("n3", "v3", by="p") is not None
 
 
@@ -347,7 +347,7 @@ async def test_a_system_critical_preemptor_keeps_the_schedulers_own_choice() -> 
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
         assert called.counted(CallOutcome.EXEMPT) == 1
-        assert called.stage.assumed == []
+        assert called.cluster_view.assumed == []
 
 
 async def test_a_late_result_is_neither_assumed_nor_remembered() -> None:
@@ -358,7 +358,7 @@ async def test_a_late_result_is_neither_assumed_nor_remembered() -> None:
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
         assert called.counted(CallOutcome.LATE) == 1
-        assert called.stage.assumed == []
+        assert called.cluster_view.assumed == []
         assert called.choices.find("one", "a", by="p") is None
 
 
@@ -386,13 +386,13 @@ async def test_a_call_whose_scheduler_hung_up_counts_as_late_and_no_pod_is_assum
         assert not asked[0]()
         call.cancel()
         await until(asked[0])
-        called.stage.lookups_until_seen = 0
+        called.cluster_view.lookups_until_seen = 0
         await until(lambda: called.counted(CallOutcome.LATE) == 1)
-        assert called.stage.assumed == []
+        assert called.cluster_view.assumed == []
         assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(
+async def test_an_internal_error_is_answered_and_the_next_call_is_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(
@@ -402,7 +402,7 @@ async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(
         assert (status, text) == (500, "internal error; see the log\n")
         assert called.counted(CallOutcome.ERROR) == 1
         assert "of a test" in caplog.text
-        called.stage.failure = None
+        called.cluster_view.failure = None
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
@@ -435,21 +435,21 @@ async def test_a_call_about_more_nodes_than_any_cluster_has_is_counted_as_malfor
         status, text = await called.refused(an_extender_call({"one": "a", "two": "a"}))
         assert (status, text) == (400, "not ExtenderPreemptionArgs: 2 nodes: must be at most 1\n")
         assert called.counted(CallOutcome.MALFORMED) == 1
-        assert called.stage.lookups == 0
+        assert called.cluster_view.lookups == 0
 
 
-async def test_slow_calls_are_cut_off_and_keep_no_scheduler_out() -> None:
+async def test_slow_calls_are_disconnected_and_block_no_other_scheduler() -> None:
     async with serving(read_seconds=1.0) as called:
         slow = [asyncio.create_task(_send_half(called.server)) for _ in range(8)]
         await until(lambda: len(called.extender._body_reads) == 8)
         assert await called.call({"one": "a"}) == {"one": victims("a")}
-        # Whoever had sent for longest made way for it.
+        # The connection that had been sending for longest was closed for it.
         assert sorted(await asyncio.gather(*slow)) == [408] * 7 + [503]
         assert called.counted(CallOutcome.BUSY) == 1
         assert called.extender._body_reads == []
 
 
-async def test_a_third_call_at_once_is_turned_away() -> None:
+async def test_a_third_concurrent_call_is_rejected() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)
     ) as called:
@@ -463,22 +463,22 @@ async def test_a_third_call_at_once_is_turned_away() -> None:
         assert [status for status, _ in await asyncio.gather(*two)] == [503, 503]
 
 
-NOBODYS = {
+WITHOUT_VICTIMS = {
     "a pod with a scheduling gate": {"is_gated": True},
     "a pod that another scheduler places, or none": {"scheduler": "nobody"},
 }
 
 
-@pytest.mark.parametrize("fields", NOBODYS.values(), ids=NOBODYS)
-async def test_nobody_goes_for(fields: dict[str, Any]) -> None:
-    stage = FixedClusterView(
+@pytest.mark.parametrize("fields", WITHOUT_VICTIMS.values(), ids=WITHOUT_VICTIMS)
+async def test_no_pod_is_preempted_for(fields: dict[str, Any]) -> None:
+    cluster_view = FixedClusterView(
         [a_scheduled_pod("a", "one")], [a_preemptor(**{"scheduler": "ours", **fields})]
     )
-    async with serving(stage, schedulers=["ours"]) as called:
+    async with serving(cluster_view, schedulers=["ours"]) as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
-        assert called.stage.assumed == []
-        called.stage.preemptors[:] = [a_preemptor(scheduler="ours")]
+        assert called.cluster_view.assumed == []
+        called.cluster_view.preemptors[:] = [a_preemptor(scheduler="ours")]
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
@@ -491,7 +491,7 @@ async def test_only_posts_of_json_are_calls() -> None:
         assert status == 415
 
 
-def test_every_outcome_but_an_answer_lets_the_scheduler_choose() -> None:
+def test_every_outcome_without_a_result_leaves_the_choice_to_the_scheduler() -> None:
     assert set(CallOutcome) - FALLBACKS == {
         CallOutcome.CHOSEN,
         CallOutcome.PARTIAL,

@@ -11,7 +11,7 @@ import pytest
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption.selection.snapshot import Snapshot
-from reprieve_testing.guard_scene import NODE, PODS, FixedGuardFacts, another_victim
+from reprieve_testing.guard_fixture import NODE, PODS, FixedGuardFacts, another_victim
 from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.snapshot import informers
 from reprieve_webhooks.snapshot.informers import ClusterInformers
@@ -35,17 +35,17 @@ async def without_groups(directory: Path) -> AsyncIterator[tuple[StubApi, Cluste
     ):
         stub.lists_released.set()
         stub.absent.add(GROUPS)
-        stage = ClusterInformers(api, FixedGuardFacts())
-        running = asyncio.create_task(stage.run())
+        cluster_view = ClusterInformers(api, FixedGuardFacts())
+        running = asyncio.create_task(cluster_view.run())
         try:
             await until(
                 lambda: (
-                    not stage.is_stale
-                    and stage.is_up_to_date
-                    and stub.open_watches >= len(stage.watches()) - 1
+                    not cluster_view.is_stale
+                    and cluster_view.is_up_to_date
+                    and stub.open_watches >= len(cluster_view.watches()) - 1
                 )
             )
-            yield stub, stage
+            yield stub, cluster_view
         finally:
             running.cancel()
             await asyncio.wait([running])
@@ -57,38 +57,48 @@ def a_member(name: str) -> Any:
     return pod
 
 
-def modes(scene: Snapshot) -> list[DisruptionMode]:
-    return [group.disruption_mode for group in scene.gangs.values()]
+def modes(snapshot: Snapshot) -> list[DisruptionMode]:
+    return [group.disruption_mode for group in snapshot.gangs.values()]
 
 
-async def test_where_they_are_not_served_one_question_is_all_that_they_cost(tmp_path: Path) -> None:
-    async with without_groups(tmp_path) as (stub, stage):
+async def test_groups_that_are_not_served_cost_one_call(tmp_path: Path) -> None:
+    async with without_groups(tmp_path) as (stub, cluster_view):
         for number in range(50):
             stub.send("ADDED", a_member(f"further-{number}"), PODS)
         await until(
-            lambda: sum(map(len, (room.pods for room in stage.snapshot().nodes.values()))) == 52
+            lambda: (
+                sum(
+                    map(
+                        len,
+                        (node_info.pods for node_info in cluster_view.snapshot().nodes.values()),
+                    )
+                )
+                == 52
+            )
         )
-        assert modes(stage.snapshot()) == [DisruptionMode.SINGLE]
+        assert modes(cluster_view.snapshot()) == [DisruptionMode.SINGLE]
         assert (stub.calls[GROUPS], stub.calls[f"{GROUPS}?watch"]) == (1, 0)
 
 
-async def test_once_they_are_they_count_and_until_then_one_question_is_asked_an_interval(
+async def test_groups_that_are_served_later_count_and_cost_one_call_an_interval_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(informers, "_ABSENT_RETRY_SECONDS", INTERVAL_SECONDS)
     began = time.monotonic()
-    async with without_groups(tmp_path) as (stub, stage):
+    async with without_groups(tmp_path) as (stub, cluster_view):
         await until(lambda: stub.calls[GROUPS] >= 4)
         assert stub.calls[GROUPS] <= 1 + (time.monotonic() - began) / INTERVAL_SECONDS
         stub.collections[GROUPS] = {"train": ALL}
         stub.absent.clear()
-        await until(lambda: modes(stage.snapshot()) == [DisruptionMode.ALL])
+        await until(lambda: modes(cluster_view.snapshot()) == [DisruptionMode.ALL])
         assert {
-            member.uid for group in stage.snapshot().gangs.values() for member in group.members
+            member.uid
+            for group in cluster_view.snapshot().gangs.values()
+            for member in group.members
         } == {
             "uid-of-one",
             "uid-of-two",
         }
-        await until(lambda: stub.open_watches == len(stage.watches()))
+        await until(lambda: stub.open_watches == len(cluster_view.watches()))
         stub.send("DELETED", ALL, GROUPS)
-        await until(lambda: modes(stage.snapshot()) == [DisruptionMode.SINGLE])
+        await until(lambda: modes(cluster_view.snapshot()) == [DisruptionMode.SINGLE])

@@ -108,31 +108,31 @@ def passing(
     monkeypatch: pytest.MonkeyPatch, facts: ClusterFacts
 ) -> Iterator[Callable[[float], None]]:
     """Let time pass for what is remembered, without waiting."""
-    asked: Any = facts._access_reviewer._single_flight
-    now = asked._monotonic()
+    single_flight: Any = facts._access_reviewer._single_flight
+    now = single_flight._monotonic()
     ahead = 0.0
 
     def go(seconds: float) -> None:
         nonlocal ahead
         ahead += seconds
 
-    monkeypatch.setattr(asked, "_monotonic", lambda: now + ahead)
+    monkeypatch.setattr(single_flight, "_monotonic", lambda: now + ahead)
     yield go
 
 
 async def test_only_users_with_the_permission_may_claim_it(tmp_path: Path):
-    async with cluster(tmp_path) as asked:
-        asked.stub.granted = {"alice"}
+    async with cluster(tmp_path) as fixture:
+        fixture.stub.granted = {"alice"}
 
-        assert not await asked.is_refused(ALICE)
-        assert await asked.is_refused(UserInfo(username="bob"))
+        assert not await fixture.is_refused(ALICE)
+        assert await fixture.is_refused(UserInfo(username="bob"))
 
 
 async def test_the_access_review_names_the_whole_user_and_no_namespace(tmp_path: Path):
-    async with cluster(tmp_path) as asked:
-        await asked.is_refused(ALICE)
+    async with cluster(tmp_path) as fixture:
+        await fixture.is_refused(ALICE)
 
-        assert asked.stub.asked == [
+        assert fixture.stub.asked == [
             {
                 "user": "alice",
                 "uid": "7",
@@ -147,96 +147,96 @@ async def test_the_access_review_names_the_whole_user_and_no_namespace(tmp_path:
         ]
 
 
-async def test_no_access_review_is_made_where_no_permission_is_needed(tmp_path: Path):
+async def test_no_access_review_is_made_if_no_permission_is_needed(tmp_path: Path):
     owner = OwnerReference(apiVersion="batch/v1", kind="Job", name="j", uid="1", controller=True)
-    async with cluster(tmp_path) as asked:
-        assert not await asked.is_refused(preemptible="true")
-        assert not await asked.is_refused(old=a_pod("false"))
-        assert not await asked.is_refused(JOB_CONTROLLER, ownerReferences=(owner,))
-        assert asked.stub.calls[ACCESS_REVIEWS] == 0
+    async with cluster(tmp_path) as fixture:
+        assert not await fixture.is_refused(preemptible="true")
+        assert not await fixture.is_refused(old=a_pod("false"))
+        assert not await fixture.is_refused(JOB_CONTROLLER, ownerReferences=(owner,))
+        assert fixture.stub.calls[ACCESS_REVIEWS] == 0
 
 
 async def test_a_user_who_claims_to_be_a_controller_needs_the_permission(tmp_path: Path):
     owner = OwnerReference(apiVersion="batch/v1", kind="Job", name="j", uid="1", controller=True)
-    async with cluster(tmp_path) as asked:
-        assert await asked.is_refused(ownerReferences=(owner,))
+    async with cluster(tmp_path) as fixture:
+        assert await fixture.is_refused(ownerReferences=(owner,))
 
 
 async def test_an_access_review_is_cached_for_ten_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    async with cluster(tmp_path) as asked:
-        with passing(monkeypatch, asked.facts) as go:
-            assert await asked.is_refused()
-            asked.stub.granted = {"alice"}
+    async with cluster(tmp_path) as fixture:
+        with passing(monkeypatch, fixture.facts) as go:
+            assert await fixture.is_refused()
+            fixture.stub.granted = {"alice"}
             go(access_review.TTL_SECONDS - 1)
-            assert await asked.is_refused()
-            assert asked.stub.calls[ACCESS_REVIEWS] == 1
+            assert await fixture.is_refused()
+            assert fixture.stub.calls[ACCESS_REVIEWS] == 1
             go(2)
-            assert not await asked.is_refused()
+            assert not await fixture.is_refused()
 
 
 async def test_a_user_with_other_groups_is_another_user(tmp_path: Path):
-    async with cluster(tmp_path) as asked:
+    async with cluster(tmp_path) as fixture:
         for groups in (("a",), ("b",), ("a", "b"), None):
-            await asked.is_refused(UserInfo(username="bob", groups=groups))
+            await fixture.is_refused(UserInfo(username="bob", groups=groups))
 
-        assert [spec["groups"] for spec in asked.stub.asked] == [["a"], ["b"], ["a", "b"], []]
+        assert [spec["groups"] for spec in fixture.stub.asked] == [["a"], ["b"], ["a", "b"], []]
 
 
-async def test_while_the_api_server_is_away_no_permission_is_guessed(tmp_path: Path):
-    async with cluster(tmp_path) as asked:
-        asked.stub.is_failing = True
+async def test_during_an_outage_of_the_api_server_no_permission_is_guessed(tmp_path: Path):
+    async with cluster(tmp_path) as fixture:
+        fixture.stub.is_failing = True
         with pytest.raises(ApiError):
-            await asked.is_refused()
-        asked.stub.is_failing = False
+            await fixture.is_refused()
+        fixture.stub.is_failing = False
 
-        assert await asked.is_refused()
+        assert await fixture.is_refused()
 
 
 async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_grants_nothing(tmp_path: Path):
-    async with cluster(tmp_path) as asked:
+    async with cluster(tmp_path) as fixture:
         started = asyncio.get_running_loop().time()
-        flood = (asked.is_refused(UserInfo(username=f"user-{number}")) for number in range(3000))
+        flood = (fixture.is_refused(UserInfo(username=f"user-{number}")) for number in range(3000))
         assert all(await asyncio.gather(*flood))
         seconds = asyncio.get_running_loop().time() - started
 
-        calls = asked.stub.calls[ACCESS_REVIEWS]
+        calls = fixture.stub.calls[ACCESS_REVIEWS]
         assert calls <= limits.BURST_CALLS + seconds * limits.CALLS_PER_SECOND + 1
-        kept: Any = asked.facts._access_reviewer._single_flight
+        kept: Any = fixture.facts._access_reviewer._single_flight
         assert len(kept._calls) <= single_flight._MAX_RESULTS
 
 
 async def test_a_user_of_any_size_is_refused_without_a_call(tmp_path: Path):
-    async with cluster(tmp_path) as asked:
+    async with cluster(tmp_path) as fixture:
         huge = UserInfo(username="bob", groups=("g" * 1000,) * 100)
 
-        assert await asked.is_refused(huge)
-        assert asked.stub.calls[ACCESS_REVIEWS] == 0
+        assert await fixture.is_refused(huge)
+        assert fixture.stub.calls[ACCESS_REVIEWS] == 0
 
 
 async def test_a_quota_with_a_min_replaces_the_permission(tmp_path: Path):
-    async with cluster(tmp_path, team=a_quota()) as asked:
-        assert not await asked.is_refused()
-        asked.stub.send("DELETED", a_quota(), QUOTAS)
-        await asked.until(lambda: not asked.facts._quotas.reflector.items)
+    async with cluster(tmp_path, team=a_quota()) as fixture:
+        assert not await fixture.is_refused()
+        fixture.stub.send("DELETED", a_quota(), QUOTAS)
+        await fixture.until(lambda: not fixture.facts._quotas.reflector.items)
 
-        assert await asked.is_refused()
+        assert await fixture.is_refused()
 
 
 async def test_a_quota_that_is_new_counts_at_once(tmp_path: Path):
-    async with cluster(tmp_path) as asked:
-        asked.stub.send("ADDED", a_quota(), QUOTAS)
-        await asked.until(lambda: bool(asked.facts._quotas.reflector.items))
+    async with cluster(tmp_path) as fixture:
+        fixture.stub.send("ADDED", a_quota(), QUOTAS)
+        await fixture.until(lambda: bool(fixture.facts._quotas.reflector.items))
 
-        assert not await asked.is_refused()
+        assert not await fixture.is_refused()
 
 
-async def test_where_quotas_are_not_installed_there_are_none_and_no_review_waits(tmp_path: Path):
-    async with cluster(tmp_path, absent=True) as asked:
-        assert asked.facts.is_synced
-        assert asked.stub.calls[QUOTAS] == 1
-        assert await asked.is_refused()
+async def test_if_quotas_are_not_installed_no_review_waits_for_them(tmp_path: Path):
+    async with cluster(tmp_path, absent=True) as fixture:
+        assert fixture.facts.is_synced
+        assert fixture.stub.calls[QUOTAS] == 1
+        assert await fixture.is_refused()
 
 
 async def test_quotas_that_are_installed_later_are_noticed(
@@ -244,21 +244,21 @@ async def test_quotas_that_are_installed_later_are_noticed(
 ):
     assert quotas.ABSENT_RETRY_SECONDS <= 60
     monkeypatch.setattr(quotas, "ABSENT_RETRY_SECONDS", 0.05)
-    async with cluster(tmp_path, absent=True, team=a_quota()) as asked:
-        assert await asked.is_refused()
-        asked.stub.absent.clear()
-        await asked.until(lambda: bool(asked.facts._quotas.reflector.items))
+    async with cluster(tmp_path, absent=True, team=a_quota()) as fixture:
+        assert await fixture.is_refused()
+        fixture.stub.absent.clear()
+        await fixture.until(lambda: bool(fixture.facts._quotas.reflector.items))
 
-        assert not await asked.is_refused(UserInfo(username="bob"))
+        assert not await fixture.is_refused(UserInfo(username="bob"))
 
 
 async def test_quotas_that_are_removed_leave_none_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(quotas, "ABSENT_RETRY_SECONDS", 0.05)
-    async with cluster(tmp_path, team=a_quota()) as asked:
-        asked.stub.absent.add(QUOTAS)
-        asked.stub.end_watches()
-        await asked.until(lambda: not asked.facts._quotas.reflector.items)
+    async with cluster(tmp_path, team=a_quota()) as fixture:
+        fixture.stub.absent.add(QUOTAS)
+        fixture.stub.end_watches()
+        await fixture.until(lambda: not fixture.facts._quotas.reflector.items)
 
-        assert await asked.is_refused()
+        assert await fixture.is_refused()

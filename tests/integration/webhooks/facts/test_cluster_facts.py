@@ -98,14 +98,14 @@ def a_policy(**data: str) -> Mapping[str, Any]:
     return {"kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-async def test_before_the_lists_are_complete_nothing_is_guessed(tmp_path: Path):
+async def test_before_the_lists_are_complete_no_fact_is_guessed(tmp_path: Path):
     impatient = cluster(tmp_path, released=False, patience_seconds=IMPATIENCE_SECONDS)
     async with impatient as waiting:
         with pytest.raises(ApiError, match="not listed yet: namespaces, priorityclasses, policy"):
             await waiting.facts_of("team")
 
 
-async def test_a_review_that_comes_a_moment_too_early_waits_for_the_lists(tmp_path: Path):
+async def test_a_review_shortly_before_the_lists_are_complete_waits(tmp_path: Path):
     policy = {POLICY: {"reprieve-policy": a_policy(defaultPreemptionClass="2")}}
     async with cluster(tmp_path, released=False, **policy) as waiting:
         early = asyncio.create_task(waiting.facts_of("team"))
@@ -232,7 +232,7 @@ async def test_an_unknown_priority_class_is_read_with_the_one_of_its_preemption_
         )
 
 
-async def test_an_object_with_any_number_of_unknown_priority_classes_is_judged_after_a_few_calls(
+async def test_an_object_with_many_unknown_priority_classes_is_decided_after_a_few_calls(
     tmp_path: Path,
 ):
     async with cluster(tmp_path) as ready:
@@ -246,7 +246,7 @@ async def test_an_object_with_any_number_of_unknown_priority_classes_is_judged_a
         assert asked <= priority_classes._MAX_PRIORITY_CLASS_READS
 
 
-async def test_a_flood_of_unknown_priority_classes_leaves_every_object_judged(tmp_path: Path):
+async def test_a_flood_of_unknown_priority_classes_leaves_no_object_undecided(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         for number in range(3 * limits.BURST_CALLS):
             assert not (
@@ -297,7 +297,9 @@ async def test_a_call_that_failed_is_tried_again_at_the_next_review(tmp_path: Pa
         assert (await ready.facts_of("new")).namespace.is_sensitive
 
 
-async def test_while_the_api_server_is_away_what_was_known_holds_and_its_age_shows(tmp_path: Path):
+async def test_during_an_outage_of_the_api_server_known_facts_apply_and_their_age_is_a_metric(
+    tmp_path: Path,
+):
     async with cluster(tmp_path) as ready:
         ready.stub.is_failing = True
         ready.stub.end_watches()
@@ -357,7 +359,7 @@ async def test_objects_deleted_between_two_watches_are_forgotten_with_the_next_l
         assert (facts.settings.default_class, facts.namespace.is_sensitive) == (4, True)
 
 
-async def test_a_broken_policy_shows_and_the_last_good_one_holds_until_it_is_deleted(
+async def test_an_invalid_policy_is_reported_and_the_last_valid_one_applies_until_its_deletion(
     tmp_path: Path,
 ):
     async with cluster(tmp_path) as ready:

@@ -192,7 +192,7 @@ async def test_a_dry_run_leaves_nothing_behind(tmp_path: Path):
         assert await one.creates(member("b").in_class(5))
 
 
-async def test_where_no_label_selects_the_members_those_admitted_last_are_read(tmp_path: Path):
+async def test_without_a_label_selector_the_members_admitted_last_are_read(tmp_path: Path):
     async with replica(tmp_path) as one:
         for name in ("a", "b", "c", "d"):
             assert await one.creates(unselectable(name))
@@ -206,7 +206,7 @@ async def test_where_no_label_selects_the_members_those_admitted_last_are_read(t
         assert await one.creates(unselectable("f").in_class(5))
 
 
-async def test_after_a_restart_the_first_member_counts_where_no_label_selects_them(tmp_path: Path):
+async def test_without_a_label_selector_the_first_member_after_a_restart_counts(tmp_path: Path):
     async with replica(tmp_path) as one:
         assert await one.creates(unselectable("a"))
         one.restart()

@@ -138,18 +138,18 @@ async def test_a_rollout_that_has_just_begun_counts(tmp_path: Path):
         assert (await ready.facts_of(**kind)).pods_created_together == 1
 
 
-NOT_ASKED = {
+NOT_READ = {
     "the gate is switched off": ({"gate": "false"}, {}),
     "the pod is in no gang": ({}, {"labels": {}}),
     "another group has a kind of that name": ({}, {"apiVersion": "batch.volcano.sh/v1alpha1"}),
-    "the owner is of a kind that nobody knows": ({}, {"kind": "Trainer"}),
+    "the owner is of an unknown kind": ({}, {"kind": "Trainer"}),
     "the name is a path": ({}, {"name": "../../../v1/secrets"}),
     "the name goes up": ({}, {"name": ".."}),
 }
 
 
-@pytest.mark.parametrize(("setting", "pod"), NOT_ASKED.values(), ids=NOT_ASKED)
-async def test_no_owner_is_read_where(tmp_path: Path, setting: Any, pod: Any):
+@pytest.mark.parametrize(("setting", "pod"), NOT_READ.values(), ids=NOT_READ)
+async def test_no_owner_is_read_if(tmp_path: Path, setting: Any, pod: Any):
     async with cluster(tmp_path, **setting) as ready:
         await ready.renew()
         before = ready.stub.calls.copy()
@@ -179,7 +179,7 @@ async def test_during_a_failover_the_operator_counts_as_live(
         assert ready.facts.watched_facts("team").operator_is_live
 
 
-async def test_an_owner_that_cannot_be_read_is_a_pod_that_does_not_wait_not_a_review_that_fails(
+async def test_an_unreadable_owner_lets_the_pod_run_without_the_gate_and_fails_no_review(
     tmp_path: Path,
 ):
     async with cluster(tmp_path) as ready:
@@ -206,7 +206,7 @@ GATES = {
 
 
 @pytest.mark.parametrize("spec", GATES.values(), ids=GATES)
-async def test_the_gate_is_added_where(spec: Any):
+async def test_the_gate_is_added_if(spec: Any):
     pod = a_pod(labels={keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: "4"})
     pod["spec"] |= spec
     async with running_server() as server:

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing.guard_scene import MARKED, a_victim, another_victim, guard_fixture, seconds_of
+from reprieve_testing.guard_fixture import (
+    MARKED,
+    a_victim,
+    another_victim,
+    guard_fixture,
+    seconds_of,
+)
 
 TRIES = {"deleteOptions": {"dryRun": ["All"]}}
 EVICTED = {

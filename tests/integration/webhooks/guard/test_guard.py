@@ -12,7 +12,7 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
-from reprieve_testing.guard_scene import (
+from reprieve_testing.guard_fixture import (
     HINT,
     OPERATOR,
     SCHEDULER,
@@ -32,7 +32,7 @@ async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
         yield found
 
 
-async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_under_decision(
+async def test_a_scheduler_is_postponed_and_the_pod_is_marked_at_the_reviewed_version(
     here: GuardFixture,
 ) -> None:
     response = await here.delete_and_nominate(a_victim())
@@ -50,7 +50,7 @@ async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_under
 
 
 @pytest.mark.parametrize("status", [403, 500])
-async def test_where_the_mark_cannot_be_written_it_is_as_if_there_were_no_guard(
+async def test_if_the_mark_cannot_be_written_the_deletion_is_allowed(
     here: GuardFixture, status: int
 ) -> None:
     here.stub.refuses = {f"{TEAM}/train": status}
@@ -67,7 +67,9 @@ async def test_a_dry_run_writes_nothing(here: GuardFixture) -> None:
     assert here.stub.patches == []
 
 
-async def test_an_eviction_is_put_off_without_a_time_and_marked_as_one(here: GuardFixture) -> None:
+async def test_an_eviction_is_postponed_without_a_time_and_marked_as_an_eviction(
+    here: GuardFixture,
+) -> None:
     response = await here.evict()
     assert response["status"]["code"] == 429
     assert "retryAfterSeconds" not in response["status"]["details"]
@@ -155,7 +157,7 @@ async def test_the_guard_does_not_apply_to(here: GuardFixture) -> None:
     assert here.stub.patches == []
 
 
-async def test_where_enforcement_only_warns_the_deletion_is_allowed(here: GuardFixture) -> None:
+async def test_with_enforcement_warn_the_deletion_is_allowed(here: GuardFixture) -> None:
     here.facts.facts = Facts(operator_is_live=True, namespace=NamespacePolicy(enforcement="warn"))
     response = await here.evict()
     assert response["allowed"] is True
@@ -176,11 +178,11 @@ async def test_where_enforcement_only_warns_the_deletion_is_allowed(here: GuardF
     ],
     ids=["nothing", "half", "a list", "null", "another kind", "no request", "not UTF-8", "deep"],
 )
-async def test_a_body_that_is_no_review_is_refused(here: GuardFixture, body: bytes) -> None:
+async def test_a_body_that_is_not_a_review_is_refused(here: GuardFixture, body: bytes) -> None:
     assert (await here.server.send("/guard", body))[0] == 400
 
 
-async def test_a_pod_of_any_form_does_no_harm(here: GuardFixture) -> None:
+async def test_a_pod_of_any_form_causes_no_error(here: GuardFixture) -> None:
     for broken in (
         {"spec": None},
         {"metadata": {"labels": 5}},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from reprieve_testing.guard_scene import MARKED, GuardFixture, a_victim, guard_fixture, seconds_of
+from reprieve_testing.guard_fixture import MARKED, GuardFixture, a_victim, guard_fixture, seconds_of
 
 
 @pytest_asyncio.fixture
@@ -35,7 +35,7 @@ GROUPED = {
 
 
 @pytest.mark.parametrize(("spec", "is_allowed"), GROUPED.values(), ids=GROUPED)
-async def test_one_of_a_native_group_that_wants_no_checkpoint(
+async def test_whether_a_pod_of_a_native_group_without_a_checkpoint_is_deleted_at_once(
     here: GuardFixture, spec: Any, *, is_allowed: bool
 ) -> None:
     here.stub.collections[GROUPS] = {} if spec is None else {"train": {"spec": spec}}
@@ -45,7 +45,7 @@ async def test_one_of_a_native_group_that_wants_no_checkpoint(
     assert bool(here.stub.patches) is not is_allowed
 
 
-async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_served(
+async def test_a_group_is_read_if_a_pod_names_one_and_counts_once_it_is_served(
     here: GuardFixture,
 ) -> None:
     here.stub.collections[GROUPS] = {"later": {"spec": {"disruptionMode": {"all": {}}}}}
@@ -65,7 +65,7 @@ async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_
     assert here.marked() == ["train"]
 
 
-async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(
+async def test_a_pod_of_a_native_group_is_preempted_by_the_priority_of_its_group(
     here: GuardFixture,
 ) -> None:
     here.stub.collections[GROUPS] = {"train": {"spec": {"priority": 5000}}}
@@ -91,7 +91,9 @@ async def test_a_pod_that_only_its_own_priority_protects_is_preempted_above_its_
     assert times[-1] == 4
 
 
-async def test_one_of_a_group_preempts_by_its_groups_priority(here: GuardFixture) -> None:
+async def test_a_pod_of_a_native_group_preempts_with_the_priority_of_its_group(
+    here: GuardFixture,
+) -> None:
     here.stub.collections[THEIRS] = {"theirs": {"spec": {"priority": 1000}}}
     victim = a_victim()
     victim["spec"] |= {"priority": 10}
@@ -113,7 +115,7 @@ async def test_a_group_that_does_not_outrank_the_victim_only_shows_the_scheduler
     assert seconds_of(response) is not None
 
 
-async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(
+async def test_of_a_jobs_changed_deadlines_the_first_one_seen_counts(
     here: GuardFixture,
 ) -> None:
     began = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=1000)
@@ -173,7 +175,7 @@ BY_BUDGET = {
 
 
 @pytest.mark.parametrize(("budgets", "is_held"), BY_BUDGET.values(), ids=BY_BUDGET)
-async def test_an_eviction_of_one_of_a_budget(
+async def test_whether_the_eviction_of_a_pod_with_a_budget_is_allowed(
     tmp_path: Path, budgets: Any, *, is_held: bool
 ) -> None:
     async with guard_fixture(tmp_path, ready()) as here:
@@ -226,7 +228,7 @@ async def test_readable_budgets_are_not_logged(
     assert "could not read budgets" not in caplog.text
 
 
-async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_notified(
+async def test_too_many_budgets_are_not_read_and_the_pod_is_notified(
     tmp_path: Path,
 ) -> None:
     values = [f"{number:063}" for number in range(1000)]
@@ -243,7 +245,7 @@ async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_no
         assert "asked to save a checkpoint first" in (await here.evict())["status"]["message"]
 
 
-async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_without_an_answer(
+async def test_the_read_of_budgets_ends_before_the_api_servers_timeout(
     tmp_path: Path,
 ) -> None:
     pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(5)]
@@ -259,7 +261,7 @@ async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_withou
         assert here.stub.calls[BUDGETS] == 1
 
 
-async def test_a_dry_run_of_a_drain_is_warned_of_what_holds_the_pod(tmp_path: Path) -> None:
+async def test_a_dry_run_of_a_drain_gets_a_warning_about_the_budget(tmp_path: Path) -> None:
     async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = {"db": a_budget(0)}
         tried = await here.evict(body={"deleteOptions": {"dryRun": ["All"]}})

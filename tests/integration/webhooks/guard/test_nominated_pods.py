@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reprieve_testing.guard_scene import PODS, a_victim, guard_fixture
+from reprieve_testing.guard_fixture import PODS, a_victim, guard_fixture
 from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.guard import nominated_pods
 from reprieve_webhooks.guard.nominated_pods import NominatedPods

@@ -15,8 +15,9 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, Release
-from reprieve_testing import stages
-from reprieve_testing.guard_scene import (
+from reprieve_testing import cluster_views
+from reprieve_testing.cluster_views import FixedClusterView, a_scheduled_pod
+from reprieve_testing.guard_fixture import (
     GANG,
     HINT,
     HINTED,
@@ -31,7 +32,6 @@ from reprieve_testing.guard_scene import (
     guard_fixture,
     seconds_of,
 )
-from reprieve_testing.stages import FixedClusterView, a_scheduled_pod
 from reprieve_testing.stub_api import StubApi, until
 from reprieve_webhooks.guard import reader
 
@@ -65,7 +65,7 @@ async def test_without_a_nomination_the_scheduler_counts_as_synchronous_however_
         assert seconds_of(await here.delete(a_victim(labels=MARKED))) is None
 
 
-async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_short_time(
+async def test_a_pod_nominated_a_moment_ago_is_the_preemptor_and_gets_a_short_retry_time(
     here: GuardFixture,
 ) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
@@ -74,7 +74,7 @@ async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_shor
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_one_that_is_refused_to_whom_was_nominated_a_moment_ago_is_told_the_shortest_time(
+async def test_a_refused_preemptor_nominated_a_moment_ago_gets_the_shortest_retry_time(
     here: GuardFixture,
 ) -> None:
     await here.nominate("mine", ago=0.9, preemptionPolicy="Never")
@@ -103,7 +103,7 @@ async def test_a_nomination_that_follows_an_accepted_deletion_shows_nothing(
 
 
 @pytest.mark.parametrize("spec", [{}, {"preemptionPolicy": "Never"}], ids=["put off", "refused"])
-async def test_one_that_was_nominated_a_moment_ago_and_chosen_for_is_told_the_shortest_time(
+async def test_a_preemptor_with_a_chosen_set_nominated_a_moment_ago_gets_the_shortest_retry_time(
     here: GuardFixture, spec: Any
 ) -> None:
     await here.nominate("mine", ago=0.9, **spec)
@@ -272,7 +272,7 @@ async def test_an_admin_may_configure_how_the_scheduler_preempts(
     assert ("retryAfterSeconds" in response["status"]["details"]) is is_timed
 
 
-async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is_left(
+async def test_all_victims_of_a_chosen_set_are_marked_except_those_that_cannot_be(
     tmp_path: Path,
 ) -> None:
     async with guard_fixture(tmp_path, *map(another_victim, ("train", "two", "three"))) as here:
@@ -310,7 +310,7 @@ async def test_no_pod_is_marked_for_another_preemptors_set(tmp_path: Path) -> No
         assert here.marked() == ["train"]
 
 
-async def test_of_several_nominated_the_one_that_the_victim_was_chosen_for_counts(
+async def test_of_several_nominated_pods_the_one_that_the_victim_was_chosen_for_counts(
     here: GuardFixture,
 ) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
@@ -324,7 +324,9 @@ async def test_of_several_nominated_the_one_that_the_victim_was_chosen_for_count
     assert "preemptionPolicy is Never" in response["status"]["message"]
 
 
-async def test_of_several_nominated_all_have_to_be_refused(here: GuardFixture) -> None:
+async def test_a_victim_is_refused_only_if_it_is_protected_from_all_nominated_pods(
+    here: GuardFixture,
+) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     assert "preemptionPolicy is Never" in (await here.delete(a_victim()))["status"]["message"]
     assert here.marked() == []
@@ -372,12 +374,14 @@ async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 
-GOING = a_scheduled_pod("going", "node-2", release=Release(expected_at=stages.NOW, notified=True))
+GOING = a_scheduled_pod(
+    "going", "node-2", release=Release(expected_at=cluster_views.NOW, notified=True)
+)
 MINE = GangKey("team-b", "mine")
 
 
 def a_mate(**fields: Any) -> Preemptor:
-    return stages.a_preemptor("uid-of-high", gang=MINE, **fields)
+    return cluster_views.a_preemptor("uid-of-high", gang=MINE, **fields)
 
 
 COMING = {"on any node": a_mate(), "where it is nominated": a_mate(nominated_node="node-2")}
@@ -396,9 +400,9 @@ async def test_a_gang_gets_no_second_set_while_capacity_is_being_released(
 
 
 OTHERS = {
-    "has no gang": FixedClusterView([GOING], [stages.a_preemptor("uid-of-high")]),
+    "has no gang": FixedClusterView([GOING], [cluster_views.a_preemptor("uid-of-high")]),
     "asks for more room than is coming": FixedClusterView([GOING], [a_mate(cpu=9)]),
-    "may not be beside everybody": FixedClusterView([GOING], [a_mate(depends_on_other_pods=True)]),
+    "has inter-pod constraints": FixedClusterView([GOING], [a_mate(depends_on_other_pods=True)]),
     "has victims that go on this very node": FixedClusterView(
         [replace(GOING, node=NODE)], [a_mate(nominated_node=NODE)]
     ),
@@ -407,21 +411,21 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("stage", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("cluster_view", OTHERS.values(), ids=OTHERS)
 async def test_victims_are_marked_for_a_preemptor_that(
-    tmp_path: Path, stage: FixedClusterView
+    tmp_path: Path, cluster_view: FixedClusterView
 ) -> None:
-    async with guard_fixture(tmp_path, a_victim(), cluster_view=stage) as here:
+    async with guard_fixture(tmp_path, a_victim(), cluster_view=cluster_view) as here:
         await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train"]
 
 
-async def test_what_the_extenders_watches_know_is_copied_once_for_a_review(tmp_path: Path) -> None:
-    stage = FixedClusterView([GOING], [a_mate(cpu=9)])
-    async with guard_fixture(tmp_path, a_victim(), cluster_view=stage) as here:
+async def test_the_snapshot_of_the_extender_is_taken_once_for_a_review(tmp_path: Path) -> None:
+    cluster_view = FixedClusterView([GOING], [a_mate(cpu=9)])
+    async with guard_fixture(tmp_path, a_victim(), cluster_view=cluster_view) as here:
         for name in ("one", "two", "three"):
             await here.nominate(name, 2000, preemptionPolicy="Never")
         await here.nominate("high")
         await here.delete(a_victim())
         assert "uid-of-high" in json.dumps(here.stub.patches)
-        assert stage.snapshots_taken == 1
+        assert cluster_view.snapshots_taken == 1

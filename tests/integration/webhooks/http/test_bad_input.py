@@ -93,7 +93,9 @@ CASES = {
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-async def test_refused_with_a_sentence(server: RunningServer, path: str, case: Case):
+async def test_invalid_input_is_refused_with_a_sentence(
+    server: RunningServer, path: str, case: Case
+):
     status, text = await server.send(path, case.body)
 
     assert (status, text.count("\n")) == (case.status, 1)
@@ -115,7 +117,7 @@ async def test_only_json_is_read(server: RunningServer, content_type: str):
     assert (status, text) == (415, "Content-Type must be application/json\n")
 
 
-async def test_a_bomb_is_not_unpacked(server: RunningServer):
+async def test_a_compressed_body_is_not_decompressed(server: RunningServer):
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
 
     status, text = await server.send("/validate", gzip.compress(b" " * 50_000_000), headers=headers)
@@ -140,14 +142,14 @@ async def test_a_length_above_the_limit_is_refused_before_it_is_read(server: Run
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
-async def test_a_slow_client_is_cut_off(server: RunningServer):
+async def test_a_slow_client_is_disconnected(server: RunningServer):
     answer = await _speak(server, "POST /validate", "Content-Length: 100", body=b'{"apiVersion"')
 
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"the review did not come within 0.3 s" in answer
 
 
-async def test_a_client_that_leaves_in_the_middle_does_no_harm(server: RunningServer):
+async def test_a_client_that_disconnects_during_a_request_causes_no_error(server: RunningServer):
     _, writer = await _connect(server)
     writer.write(
         b"POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"

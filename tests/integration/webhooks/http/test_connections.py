@@ -81,13 +81,13 @@ async def ask(connection: Connection) -> bytes:
         return head + await reader.readexactly(3)
 
 
-async def test_silent_connections_give_way_to_new_ones(port: Port) -> None:
+async def test_silent_connections_are_closed_for_new_ones(port: Port) -> None:
     silent = [await port.connect() for _ in range(MOST + 2)]
     assert [await is_closed(connection) for connection in silent[:2]] == [True, True]
     assert await port.status() == 200
 
 
-async def test_a_connection_in_use_outlives_silent_ones_that_are_younger(port: Port) -> None:
+async def test_a_connection_in_use_is_kept_before_younger_silent_ones(port: Port) -> None:
     used, silent = await port.connect(), await port.connect()
     for _ in range(MOST):
         assert (await ask(used)).endswith(b"ok\n")
@@ -96,7 +96,7 @@ async def test_a_connection_in_use_outlives_silent_ones_that_are_younger(port: P
     assert (await ask(used)).endswith(b"ok\n")
 
 
-async def test_half_a_head_is_no_use(port: Port) -> None:
+async def test_a_connection_with_half_a_request_head_counts_as_silent(port: Port) -> None:
     slow = await port.connect()
     slow[1].write(b"GET /healthz HTTP/1.1\r\n")
     for _ in range(MOST):
@@ -105,6 +105,6 @@ async def test_half_a_head_is_no_use(port: Port) -> None:
     assert await is_closed(slow)
 
 
-async def test_a_connection_that_never_speaks_tls_ends_by_itself(port: Port) -> None:
+async def test_a_connection_without_a_tls_handshake_times_out(port: Port) -> None:
     assert await is_closed(await port.connect_in_silence())
     assert await port.status() == 200

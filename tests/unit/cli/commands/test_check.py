@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reprieve_cli.manifests import sources
-from reprieve_testing.checking import pod, run, write
+from reprieve_testing.check_command import pod, run, write
 
 GOOD = pod(labels='{reprieve.dev/preemption-class: "4"}')
 BAD = pod(labels='{reprieve.dev/preemption-class: "11"}')

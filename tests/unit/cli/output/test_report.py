@@ -13,7 +13,7 @@ from reprieve_cli.output.finding import Finding, Level, ObjectName, Summary
 from reprieve_cli.output.formats.gauge import PrometheusReport
 from reprieve_cli.output.formats.report import JsonReport, TableReport
 
-TALLY = Summary(objects=2, violations=2)
+SUMMARY = Summary(objects=2, violations=2)
 
 
 def a_finding(
@@ -43,7 +43,7 @@ def test_a_table_has_titles_once_and_columns_that_fit() -> None:
     assert {line.index("spec: no") for line in (*rows, *second.splitlines())} == {
         titles.index("MESSAGE")
     }
-    assert table.end(TALLY) == "2 objects checked: 2 violations, 0 warnings\n"
+    assert table.end(SUMMARY) == "2 objects checked: 2 violations, 0 warnings\n"
 
 
 def test_a_table_without_rows_has_no_titles() -> None:
@@ -61,7 +61,7 @@ def test_an_empty_cell_is_a_dash_and_a_warning_has_a_prefix() -> None:
 def test_all_pages_form_one_document(pages: list[list[str]]) -> None:
     report = JsonReport()
     text = "".join(report.page([a_finding(name) for name in page]) for page in pages) + report.end(
-        TALLY
+        SUMMARY
     )
     document = json.loads(text)
     assert [each["object"]["name"] for each in document["findings"]] == [
@@ -95,8 +95,8 @@ def test_gauges_count_violations_only_and_optionally_by_namespace() -> None:
         gauges.count_checked("Namespace", 1)
         assert gauges.page(findings) == ""
     labels = 'rule="checkpoint",kind="Pod",enforcement="enforce"'
-    assert samples(usual.end(TALLY))[f"reprieve_audit_violations{{{labels}}}"] == "3"
-    found = samples(by_namespace.end(TALLY))
+    assert samples(usual.end(SUMMARY))[f"reprieve_audit_violations{{{labels}}}"] == "3"
+    found = samples(by_namespace.end(SUMMARY))
     assert found[f'reprieve_audit_violations{{{labels},namespace="team"}}'] == "2"
     assert found[f'reprieve_audit_violations{{{labels},namespace="a\\"b\\\\"}}'] == "1"
     assert "namespace-policy" not in str(found)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy.admission.rules import RULES
-from reprieve_testing.checking import pod, run, write
+from reprieve_testing.check_command import pod, run, write
 
 BAD = pod(labels='{reprieve.dev/preemption-class: "11"}')
 WARNED = pod(
@@ -27,7 +27,7 @@ def log(tmp_path: Path) -> Any:
     )
 
 
-def test_it_is_one_run_of_version_2_1_0(log: Any) -> None:
+def test_the_document_is_one_run_of_version_2_1_0(log: Any) -> None:
     assert log["version"] == "2.1.0"
     assert log["$schema"].endswith("/sarif-schema-2.1.0.json")
     assert len(log["runs"]) == 1

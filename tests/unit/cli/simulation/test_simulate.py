@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from reprieve_cli.main import reprieve
 from reprieve_cli.manifests import sources
 from reprieve_cli.output import progress
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 DOCS = Path(__file__).parents[4] / "docs" / "simulate"
 AT = ("--at", "2026-11-21T12:00:00Z")

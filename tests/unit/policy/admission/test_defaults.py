@@ -1,4 +1,4 @@
-"""What is filled in, and where nothing is."""
+"""Which fields are filled in, and in which cases none."""
 
 from dataclasses import dataclass, field
 
@@ -146,6 +146,6 @@ def test_defaults(case: Case) -> None:
     assert len(changes) == len(case.labels) + len(case.annotations)
 
 
-def test_a_pod_that_replaces_nobody_gets_no_variables() -> None:
+def test_a_pod_that_replaces_no_other_gets_no_variables() -> None:
     pod = A_POD.owned_by("ReplicaSet").annotated(keys.REQUEUE_ENV, "true").build()
     assert decide_defaults(pod, None, Facts()) == ()

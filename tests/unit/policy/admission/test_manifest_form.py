@@ -80,8 +80,8 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("sentence", CASES)
-def test_what_is_dropped_or_refused_before_admission_is_said(sentence: str) -> None:
-    document, said = CASES[sentence]
+def test_fields_that_the_api_server_drops_or_refuses_are_violations(sentence: str) -> None:
+    document, want = CASES[sentence]
     violations = manifest_form.check_form(document, ("spec.template", "spec.tasks[*]"))
-    assert [str(violation) for violation in violations] == said
+    assert [str(violation) for violation in violations] == want
     assert {violation.rule for violation in violations} <= {manifest_form.RULE}

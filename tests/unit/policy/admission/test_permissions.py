@@ -1,4 +1,4 @@
-"""Which rights an object needs, and what is said where they are lacking."""
+"""Which permissions an object needs, and the refusal without them."""
 
 from dataclasses import dataclass, field, replace
 
@@ -68,24 +68,24 @@ CASES = {
         ),
         needs=True,
     ),
-    "where the admin made it the default nobody needs it": Case(
+    "a default of the admin needs no permission": Case(
         resource=CLAIMING.build(), facts=Facts(settings=PolicySettings(default_preemptible=False))
     ),
     "a pod that is being deleted needs none": Case(resource=CLAIMING.being_deleted().build()),
-    "where nothing is enforced nobody is asked": Case(
+    "without enforcement no permission is needed": Case(
         resource=CLAIMING.build(), facts=Facts(namespace=NamespacePolicy(enforcement="off"))
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_only_a_new_claim_needs_a_right(case: Case) -> None:
+def test_only_a_new_claim_needs_the_permission(case: Case) -> None:
     want = {CLAIM_NON_PREEMPTIBLE} if case.needs else set()
     assert permissions.required_permissions(case.resource, case.old, case.facts) == want
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_who_lacks_it_is_refused_where_it_is_needed(case: Case) -> None:
+def test_a_user_without_the_permission_is_refused_if_it_is_needed(case: Case) -> None:
     lacking = replace(
         case.facts,
         missing_permissions=permissions.required_permissions(case.resource, case.old, case.facts),
@@ -98,12 +98,12 @@ def test_who_lacks_it_is_refused_where_it_is_needed(case: Case) -> None:
     assert verdict.status == (403 if case.needs else 200)
 
 
-def test_who_has_it_is_not_refused() -> None:
+def test_a_user_with_the_permission_is_not_refused() -> None:
     assert decide_admission(CLAIMING.build(), None, Facts()).is_empty
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_offline_where_nobody_can_be_asked_it_is_said(case: Case) -> None:
+def test_offline_a_needed_permission_is_a_warning(case: Case) -> None:
     verdict = decide_admission(case.resource, case.old, replace(case.facts, is_offline=True))
     prefix = "" if case.resource.kind == "Pod" else "spec.template."
     assert verdict.warnings == (
@@ -112,7 +112,7 @@ def test_offline_where_nobody_can_be_asked_it_is_said(case: Case) -> None:
     assert verdict.is_allowed
 
 
-def test_what_is_said_offline_fits_into_a_line() -> None:
+def test_the_offline_warning_fits_into_a_line() -> None:
     (warning,) = decide_admission(
         CLAIMING.in_template_of("CronJob"), None, Facts(is_offline=True)
     ).warnings
@@ -141,7 +141,7 @@ CLAIMS_OF_TEN = {
 @pytest.mark.parametrize(
     ("resource", "old", "policy", "needs"), CLAIMS_OF_TEN.values(), ids=CLAIMS_OF_TEN
 )
-def test_whoever_lacks_the_right_may_not_claim(
+def test_a_user_without_the_permission_may_not_claim_class_10(
     resource: Resource, old: Resource | None, policy: NamespacePolicy, *, needs: bool
 ) -> None:
     facts = Facts(namespace=policy)

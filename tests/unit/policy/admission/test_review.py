@@ -98,7 +98,7 @@ PODS = {
     "a pod of class 11 is refused": Case(
         resource=a_pod().in_class(11).build(), refused=(BAD_CLASS,)
     ),
-    "a pod of class 7 is refused where nobody allowed it": Case(
+    "a pod of class 7 is refused unless the Namespace allows it": Case(
         resource=a_pod().in_class(7).with_hint().build(),
         refused=(f'{CLASS}: Unsupported value: "7": classes allowed in this namespace: 0-6',),
     ),
@@ -110,7 +110,7 @@ PODS = {
         facts=ANY_CLASS,
         warned=(f"{CLASS}: class 7 without a checkpoint is non-preemptible",),
     ),
-    "a pod of class 10 where nobody listed classes is the guard's to judge": Case(
+    "a pod of class 10 in a Namespace without a list of classes is left to the guard": Case(
         resource=a_pod().in_class(10).build()
     ),
     "a pod of class 10 is refused where the list lacks it": Case(
@@ -129,12 +129,12 @@ PODS = {
     "a pod of class 10 needs no right where workloads are sensitive": Case(
         resource=a_pod().in_class(10).build(), facts=replace(SENSITIVE, is_offline=True)
     ),
-    "a class that nobody allowed is not made right by falling from another": Case(
+    "a class that is not allowed is refused even if it falls": Case(
         resource=a_pod().in_class(8).with_hint().build(),
         old=a_pod().in_class(9).with_hint().build(),
         refused=(f'{CLASS}: Unsupported value: "8": classes allowed in this namespace: 0-6',),
     ),
-    "a class that nobody allowed, and that is there, does not block an update": Case(
+    "an existing class that is not allowed does not block an update": Case(
         resource=a_pod().in_class(8).with_hint().annotated("colour", "red").build(),
         old=a_pod().in_class(8).with_hint().build(),
     ),
@@ -482,7 +482,7 @@ NAMESPACES = {
 
 REFUSING_LOANS = Facts(settings=PolicySettings(non_preemptible_on_borrowed_nodes="refuse"))
 PLACES = {
-    "a pod that nobody may preempt is warned of where it selects another Namespace's nodes": Case(
+    "a non-preemptible pod that selects another Namespace's nodes causes a warning": Case(
         resource=a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build(),
         warned=(
             "spec.nodeSelector[reprieve.dev/home-namespace]: non-preemptible on borrowed nodes",
@@ -531,9 +531,7 @@ POLICIES = {
     ),
 }
 
-OTHERS = {
-    "an object of another kind is nobody's business": Case(resource=Resource(kind="ConfigMap"))
-}
+OTHERS = {"an object of another kind is not checked": Case(resource=Resource(kind="ConfigMap"))}
 
 RATCHET = {
     "an old violation does not block an update": Case(
@@ -590,7 +588,7 @@ def decide(case: Case) -> Verdict:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_admission(case: Case) -> None:
+def test_the_verdict_on_an_object(case: Case) -> None:
     verdict = decide(case)
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
     assert verdict.warnings == case.warned
@@ -623,12 +621,12 @@ def in_mode(enforcement: str) -> Facts:
     return Facts(namespace=NamespacePolicy(enforcement=enforcement))
 
 
-def test_where_it_only_warns_the_same_is_said_as_warnings() -> None:
+def test_with_enforcement_warn_violations_become_warnings() -> None:
     verdict = decide_admission(a_pod().in_class(11).build(), None, in_mode("warn"))
     assert verdict == Verdict(warnings=(BAD_CLASS,))
 
 
-def test_where_it_is_off_nothing_is_said() -> None:
+def test_with_enforcement_off_nothing_is_reported() -> None:
     assert decide_admission(a_pod().in_class(11).build(), None, in_mode("off")) == Verdict()
 
 
@@ -637,16 +635,16 @@ def test_a_bad_value_is_a_bad_request_and_a_ratchet_is_forbidden() -> None:
     assert decide(PODS["a class that rises is forbidden"]).status is HTTPStatus.FORBIDDEN
 
 
-def test_every_rule_says_what_it_checks() -> None:
+def test_every_rule_has_a_docstring() -> None:
     assert all((rule.check.__doc__ or "").strip() for rule in RULES)
     assert all((sys.modules[rule.check.__module__].__doc__ or "").strip() for rule in RULES)
 
 
-def test_rules_have_ids_of_their_own() -> None:
+def test_the_ids_of_rules_are_unique() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
 
 
-def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out() -> None:
+def test_of_very_many_violations_the_first_are_shown_and_the_rest_is_counted() -> None:
     many = a_policy_map(**{f"unknown{number}": "x" for number in range(5000)})
     verdict = decide_admission(many, None, Facts())
     assert not verdict.is_allowed
@@ -654,7 +652,7 @@ def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out
     assert verdict.warnings == ("more findings than can be shown: 4900 are left out",)
 
 
-def test_what_is_left_out_still_refuses_nothing_where_it_is_only_warned_of() -> None:
+def test_very_many_violations_refuse_nothing_with_enforcement_warn() -> None:
     warned = Facts(namespace=NamespacePolicy(enforcement="warn"))
     many = a_policy_map(**{f"unknown{number}": "x" for number in range(200)})
     verdict = decide_admission(many, None, warned)

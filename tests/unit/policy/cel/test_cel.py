@@ -35,7 +35,7 @@ def named(name: str, settings: PolicySettings | None = None) -> Any:
 
 
 @pytest.mark.parametrize("policy", EACH)
-def test_what_is_refused_is_said_in_one_answer(policy: Any) -> None:
+def test_each_policy_has_one_answer_for_all_violations(policy: Any) -> None:
     name = policy["metadata"]["name"]
     action = "Warn" if name.endswith("-warn") else "Deny"
     assert BINDINGS[name]["validationActions"] == [action]
@@ -43,7 +43,7 @@ def test_what_is_refused_is_said_in_one_answer(policy: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", EACH)
-def test_a_mistake_of_ours_refuses_nothing_and_an_object_that_goes_is_let_go(policy: Any) -> None:
+def test_policies_ignore_failures_and_terminating_objects(policy: Any) -> None:
     assert policy["spec"]["failurePolicy"] == "Ignore"
     assert (
         policy["spec"]["matchConditions"][0]["expression"]
@@ -52,22 +52,22 @@ def test_a_mistake_of_ours_refuses_nothing_and_an_object_that_goes_is_let_go(pol
 
 
 @pytest.mark.parametrize("policy", EACH)
-def test_what_says_nothing_new_about_preemption_costs_no_more_than_that_question(
+def test_an_update_without_changed_preemption_keys_evaluates_one_condition_only(
     policy: Any,
 ) -> None:
     conditions = {
         condition["name"]: condition["expression"]
         for condition in policy["spec"]["matchConditions"]
     }
-    told = conditions["says-something-new-about-preemption"]
+    condition = conditions["says-something-new-about-preemption"]
     table = fields.pod_fields(PolicySettings())
     expected = (
         fields.PRIORITY_CLASS_FIELDS if "priority-classes" in policy["metadata"]["name"] else table
     )
-    assert all(f"'{field.key}'" in told for field in expected)
+    assert all(f"'{field.key}'" in condition for field in expected)
 
 
-def test_every_kind_that_makes_pods_is_asked_about() -> None:
+def test_every_kind_that_makes_pods_is_matched() -> None:
     without_subresources = {
         resource.partition("/")[0]
         for policy in VALIDATING
@@ -80,7 +80,7 @@ def test_every_kind_that_makes_pods_is_asked_about() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-def test_koordinators_defaults_are_written_where_an_admin_set_them(value: str) -> None:
+def test_koordinators_defaults_are_filled_in_if_an_admin_set_them(value: str) -> None:
     settings = PolicySettings(
         default_preemptible=value == "true", default_can_preempt=value == "true"
     )
@@ -91,12 +91,12 @@ def test_koordinators_defaults_are_written_where_an_admin_set_them(value: str) -
         assert f"path: '/metadata/labels/{key.replace('/', '~1')}', value: '{value}'" in patch
 
 
-def test_a_value_that_cel_does_not_know_is_our_fault() -> None:
+def test_a_value_without_a_cel_form_raises() -> None:
     with pytest.raises(NotImplementedError):
         check.text_requirements(Value[str](), "t")
 
 
-def test_the_longest_message_fits() -> None:
+def test_the_longest_message_stays_within_the_limit() -> None:
     """Every field of a CronJob's template is wrong, each value of four-byte code points."""
     prefix = "spec.jobTemplate.spec.template."
     shown = 4 * (MAX_VALUE_SHOWN + 1)

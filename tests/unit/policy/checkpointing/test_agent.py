@@ -32,7 +32,7 @@ from reprieve_policy.verdict import ListAddition
 from reprieve_testing.builders import PodBuilder, a_pod
 
 HINT = "metadata.annotations[reprieve.dev/checkpoint-hint]"
-WISH = "metadata.annotations[reprieve.dev/agent]"
+AGENT_PATH = "metadata.annotations[reprieve.dev/agent]"
 FILE = "file:///run/reprieve/request"
 SIGNAL = "signal://USR1?container=main"
 ALONE = Container(name="main")
@@ -93,7 +93,7 @@ WORKS = {
 FAILS = {
     "a value other than the two": (
         a_pod().with_hint(FILE).with_agent("yes"),
-        f'{WISH}: Unsupported value: "yes": supported values: "enabled", "disabled"',
+        f'{AGENT_PATH}: Unsupported value: "yes": supported values: "enabled", "disabled"',
     ),
     "on the node's network": (
         with_file(hostNetwork=True),
@@ -109,14 +109,14 @@ FAILS = {
     "a port of its own on the agent's": (
         with_file(replace(ALONE, ports=(ContainerPort(containerPort=agent.PORT),))),
         (
-            f'{WISH}: Invalid value: "enabled": '
+            f'{AGENT_PATH}: Invalid value: "enabled": '
             "port 10473 is the agent's, and a container declares it"
         ),
     ),
     "a volume of its own by the agent's name": (
         with_file(volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),)),
         (
-            f'{WISH}: Invalid value: "enabled": '
+            f'{AGENT_PATH}: Invalid value: "enabled": '
             "volume reprieve-agent is the agent's, and the pod has one"
         ),
     ),
@@ -228,13 +228,15 @@ def test_a_template_gets_its_violations() -> None:
 
 
 @pytest.mark.parametrize("hint", [None, "http://:8080/x", "annotation:"])
-def test_an_agent_that_has_nothing_to_carry_is_warned_of_and_not_added(hint: str | None) -> None:
+def test_an_agent_without_a_hint_to_deliver_causes_a_warning_and_is_not_added(
+    hint: str | None,
+) -> None:
     main = Container(name="main", ports=(ContainerPort(containerPort=8080),))
     pod = a_pod().with_agent().with_containers(main)
     pod = pod if hint is None else pod.with_hint(hint)
     verdict = decide_admission(pod.build(), None, Facts())
     assert verdict.is_allowed
-    assert verdict.warnings == (f"{WISH}: has no effect without a hint file:// or signal://",)
+    assert verdict.warnings == (f"{AGENT_PATH}: has no effect without a hint file:// or signal://",)
     assert not entries(pod.build())
 
 
@@ -247,11 +249,11 @@ def test_an_unreadable_hint_is_reported_once() -> None:
 @pytest.mark.parametrize(
     "pod", [with_file().annotated(keys.AGENT, "disabled"), a_pod().with_hint(FILE)]
 )
-def test_a_pod_that_does_not_ask_gets_no_agent(pod: PodBuilder) -> None:
+def test_a_pod_that_does_not_request_the_agent_gets_none(pod: PodBuilder) -> None:
     assert not entries(pod.build())
 
 
-def test_a_pod_whose_containers_were_not_read_is_not_judged() -> None:
+def test_a_pod_with_unreadable_containers_is_not_checked() -> None:
     verdict = decide_admission(a_pod().with_hint(FILE).with_agent().build(), None, Facts())
     assert verdict.is_allowed
 
@@ -304,7 +306,7 @@ def test_only_the_container_to_signal_gets_the_volume_of_a_signal() -> None:
     assert sidecar["securityContext"]["runAsUser"] == 1000
 
 
-def test_an_emptydir_that_the_containers_mount_is_the_agents_too() -> None:
+def test_the_agent_mounts_an_emptydir_that_the_containers_mount() -> None:
     given = entries(WORKS["a file where an emptyDir is mounted"].build())
     assert [entry.path for entry in given] == ["/spec/volumes", "/spec/initContainers"]
     assert value(given, "/spec/initContainers")["volumeMounts"][0] == {
@@ -313,7 +315,7 @@ def test_an_emptydir_that_the_containers_mount_is_the_agents_too() -> None:
     }
 
 
-def test_the_agent_has_no_token_where_kubernetes_would_mount_one() -> None:
+def test_the_agent_gets_no_service_account_token() -> None:
     given = entries(with_file().build())
     mounts = {
         mount["mountPath"]: mount for mount in value(given, "/spec/initContainers")["volumeMounts"]
@@ -324,7 +326,7 @@ def test_the_agent_has_no_token_where_kubernetes_would_mount_one() -> None:
     assert token["readOnly"] is True
 
 
-def test_the_agent_is_a_native_sidecar_that_may_do_nothing() -> None:
+def test_the_agent_is_a_native_sidecar_without_privileges() -> None:
     sidecar = value(entries(with_file().build()), "/spec/initContainers")
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["securityContext"] == {
@@ -344,19 +346,19 @@ def test_the_agent_runs_as_the_pods_user_unless_that_is_root() -> None:
     assert value(as_root, "/spec/initContainers")["securityContext"]["runAsUser"] == 65532
 
 
-def test_no_pod_loses_its_quality_of_service() -> None:
+def test_no_pod_changes_its_qos_class() -> None:
     resources = value(entries(with_file().build()), "/spec/initContainers")["resources"]
     assert resources["requests"] == resources["limits"]
 
 
-def test_in_a_pod_that_bounds_itself_as_a_whole_the_agent_asks_for_nothing() -> None:
+def test_in_a_pod_with_pod_level_resources_the_agent_requests_nothing() -> None:
     bounded = ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "1"})
     assert "resources" not in value(
         entries(with_file(resources=bounded).build()), "/spec/initContainers"
     )
 
 
-def test_its_image_is_the_admins_to_choose() -> None:
+def test_the_agents_image_is_a_setting() -> None:
     facts = Facts(settings=PolicySettings(agent_image="registry.example.com/agent:2"))
     given = [
         change

@@ -40,7 +40,7 @@ STRATEGIES = {
 
 
 @pytest.mark.parametrize(("annotations", "strategy"), STRATEGIES.values(), ids=STRATEGIES)
-def test_strategies(annotations: dict[str, str], strategy: Strategy) -> None:
+def test_which_strategies_are_read(annotations: dict[str, str], strategy: Strategy) -> None:
     plan = plan_of(annotations)
     assert plan.strategy is strategy
     assert plan.gives_notice is (strategy is not Strategy.NONE)
@@ -132,12 +132,12 @@ FOREIGN_HINTS = {
 
 
 @pytest.mark.parametrize(("text", "want"), HINTS.values(), ids=HINTS)
-def test_hints_go_to_the_pod_itself(text: str, want: Hint) -> None:
+def test_hints_are_sent_to_the_pod_itself(text: str, want: Hint) -> None:
     assert checkpoint_plan.parse_hint(text, "path") == want
 
 
 @pytest.mark.parametrize("text", FOREIGN_HINTS.values(), ids=FOREIGN_HINTS)
-def test_hints_go_nowhere_else(text: str) -> None:
+def test_hints_to_other_addresses_are_refused(text: str) -> None:
     found = checkpoint_plan.parse_hint(text, "path")
     detail = (
         'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", '

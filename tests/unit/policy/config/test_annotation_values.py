@@ -100,12 +100,12 @@ def test_a_match_has_the_patterns_groups() -> None:
 
 
 @given(st.integers(0, 10), st.integers(0, 10))
-def test_no_range_of_classes_runs_backwards(first: int, last: int) -> None:
+def test_a_range_of_classes_ascends(first: int, last: int) -> None:
     assert (CLASSES.check(f"{first}-{last}", "path") is None) is (first <= last)
 
 
 @given(st.integers(0, 99_999))
-def test_a_hints_port_is_one_of_65535(port: int) -> None:
+def test_the_port_of_a_hint_is_between_1_and_65535(port: int) -> None:
     assert (checkpoint_plan.HINT.check(f"http://:{port}/", "path") is None) is (1 <= port <= 65535)
 
 

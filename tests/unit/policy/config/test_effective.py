@@ -17,7 +17,7 @@ BROKEN = {"defaultPreemptionClass": "11"}
 class Case:
     """The ConfigMap's versions in order; the default class in force at the end; its validity."""
 
-    story: Sequence[Data]
+    changes: Sequence[Data]
     default_class: int
     is_as_written: bool = True
 
@@ -42,9 +42,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_in_force(case: Case) -> None:
+def test_which_policy_is_in_force(case: Case) -> None:
     held = EffectivePolicy()
-    for data in case.story:
+    for data in case.changes:
         held = decide_effective_policy(held, data)
 
     assert (held.settings.default_class, held.is_config_map_valid) == (
@@ -60,7 +60,7 @@ def test_the_error_message_names_the_violations_without_their_values() -> None:
     assert held.error_message == "data[defaultPreemptionClass]: must be between 0 and 10"
 
 
-def test_a_complaint_stays_short_however_much_is_wrong() -> None:
+def test_the_error_message_is_limited_for_any_number_of_violations() -> None:
     held = decide_effective_policy(
         EffectivePolicy(), {f"{number}" * 200: "x" for number in range(5000)}
     )

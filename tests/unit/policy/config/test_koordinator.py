@@ -41,9 +41,7 @@ COSTS = {
 
 
 @pytest.mark.parametrize(("text", "want"), COSTS.items(), ids=[text[:12] for text in COSTS])
-def test_an_eviction_cost_is_an_int32_as_upstream_writes_one_and_else_nothing(
-    text: str, want: int
-) -> None:
+def test_an_eviction_cost_is_an_int32_in_upstreams_format(text: str, want: int) -> None:
     assert koordinator.eviction_cost({keys.EVICTION_COST: text}) == want
 
 

@@ -132,7 +132,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("builder", "texts"), REFUSED.values(), ids=REFUSED)
-def test_slips_are_refused(builder: NamespaceBuilder, texts: list[str]) -> None:
+def test_invalid_values_are_refused(builder: NamespaceBuilder, texts: list[str]) -> None:
     found = parse(builder.build())
     assert isinstance(found, tuple)
     assert [

@@ -75,7 +75,7 @@ def test_banded_is_the_specifications_table() -> None:
 
 
 @pytest.mark.parametrize("rule", [STRICT, BANDED])
-def test_ten_is_never_taken(rule: str) -> None:
+def test_class_10_is_never_preempted(rule: str) -> None:
     assert not any(preemption_class.may_preempt(preemptor, 10, rule) for preemptor in CLASSES)
 
 
@@ -103,7 +103,7 @@ def test_a_victims_victim_may_be_taken_directly(rule: str) -> None:
         assert preemption_class.may_preempt(one, last, rule) or not chain
 
 
-def test_whom_banded_allows_strict_allows() -> None:
+def test_every_victim_under_banded_is_a_victim_under_strict() -> None:
     for preemptor, victim in product(CLASSES, CLASSES):
         banded = preemption_class.may_preempt(preemptor, victim, BANDED)
         assert preemption_class.may_preempt(preemptor, victim, STRICT) or not banded

@@ -10,7 +10,7 @@ from reprieve_policy.config import settings
 from reprieve_policy.config.settings import FIELDS, PolicySettings
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKind, TemplateKinds
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 SWEEP = TemplateKind("example.com", "Sweep", ("spec.trials[*].template",))
 ALL = {
@@ -46,7 +46,7 @@ ALL = {
 }
 
 
-def test_an_absent_configmap_is_the_specifications_defaults() -> None:
+def test_without_a_configmap_the_specifications_defaults_apply() -> None:
     found = settings.parse({})
     assert found == PolicySettings(
         default_class=4,
@@ -126,7 +126,7 @@ def test_keys_that_the_configmap_lacks_come_from_the_base() -> None:
     )
 
 
-def test_space_around_a_value_is_a_configmaps_line_end() -> None:
+def test_space_around_a_value_is_ignored() -> None:
     assert settings.parse({"ceiling": "2m\n"}) == PolicySettings(ceiling_seconds=120)
 
 

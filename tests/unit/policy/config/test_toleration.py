@@ -167,7 +167,7 @@ def test_a_value_that_upstream_ignores_is_a_violation(
         assert violation.detail.startswith(detail)
 
 
-def test_the_new_prefix_alone_is_not_remarked_on() -> None:
+def test_the_new_prefix_alone_causes_no_warning() -> None:
     assert toleration.check_prefixes({MINIMUM: "10000", SECONDS: "3600"}) == ((), ())
 
 
@@ -222,7 +222,7 @@ def test_a_later_now_never_protects_again(
 
 
 @given(CANDIDATES, PRIORITIES, PRIORITIES)
-def test_a_higher_preemptor_is_never_refused_where_a_lower_one_took(
+def test_a_higher_preemptor_is_never_refused_a_victim_of_a_lower_one(
     victim: VictimToleration, one: int, other: int
 ) -> None:
     def tolerates(priority: int) -> bool:

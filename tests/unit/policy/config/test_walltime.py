@@ -17,14 +17,14 @@ READ = {
 
 
 @pytest.mark.parametrize(("started_at", "seconds", "want"), READ.values(), ids=READ)
-def test_a_walltime_is_known_where(
+def test_a_walltime_is_known_if(
     started_at: str | None, seconds: int | None, want: Walltime | None
 ) -> None:
     job = Job(spec=JobSpec(activeDeadlineSeconds=seconds), status=JobStatus(startTime=started_at))
     assert walltime.read(job) == want
 
 
-def test_a_jobs_walltime_is_all_its_pods() -> None:
+def test_the_walltime_of_a_job_bounds_all_its_pods() -> None:
     job = {"spec": {"activeDeadlineSeconds": 3600}, "status": {"startTime": "2026-11-21T11:00:00Z"}}
     assert walltime.read(msgspec.convert(job, Job)) == Walltime(after(-3600), 3600)
     assert walltime.read(Job()) is None
@@ -58,7 +58,7 @@ def test_the_known_walltime_is(
     assert walltime.as_known(first, found) == want
 
 
-def test_a_start_that_lies_ahead_of_our_clock_has_not_come_yet() -> None:
+def test_a_start_time_in_the_future_counts_as_not_started() -> None:
     assert Walltime(after(50), 100).left(NOW) == 100
 
 

@@ -53,17 +53,17 @@ def test_pods_of_another_priority_than_their_native_group_are_counted() -> None:
     assert entry.priority_mismatches == 2
 
 
-def test_of_a_group_without_a_priority_none_is() -> None:
+def test_pods_of_a_native_group_without_a_priority_are_not_counted() -> None:
     (entry,) = called(a_pod().in_native_gang("g").with_priority(9)).gangs.values()
     assert entry.priority_mismatches == 0
 
 
-def test_a_label_that_names_a_native_group_is_no_membership() -> None:
+def test_a_label_that_names_a_native_group_makes_no_member() -> None:
     (entry,) = called(a_pod().in_gang("g").with_priority(9), priorities={"g": 0}).gangs.values()
     assert entry.priority_mismatches == 0
 
 
-def test_metadata_tells_of_every_gang_but_native_ones() -> None:
+def test_metadata_shows_every_gang_except_native_ones() -> None:
     pods = {"label": a_pod().in_gang("a"), "job": a_pod().labelled(keys.JOB, "a"), "none": a_pod()}
     views = {name: next(pod_views(pod.build())) for name, pod in pods.items()}
     assert {name for name, view in views.items() if divergence_scan.is_gang_member(view)} == {

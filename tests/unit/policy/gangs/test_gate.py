@@ -91,7 +91,7 @@ CREATED = {
 
 
 @pytest.mark.parametrize("case", CREATED.values(), ids=CREATED)
-def test_at_creation(case: Created) -> None:
+def test_which_new_pods_get_the_gate(case: Created) -> None:
     assert decide_defaults(case.pod.build(), None, case.facts) == case.want
 
 
@@ -234,7 +234,7 @@ RELEASED = {
 @pytest.mark.parametrize(
     ("waiting", "others", "settings", "now", "want"), RELEASED.values(), ids=RELEASED
 )
-def test_release(
+def test_when_waiting_pods_are_released(
     waiting: list[GatedPod],
     others: int,
     settings: PolicySettings,
@@ -247,7 +247,7 @@ def test_release(
 @given(
     st.integers(1, 20), st.integers(0, 20), st.none() | st.integers(-1, 30), st.integers(-600, 3600)
 )
-def test_nothing_waits_for_ever(number: int, others: int, wanted: int | None, now: int) -> None:
+def test_no_pod_waits_for_ever(number: int, others: int, wanted: int | None, now: int) -> None:
     waiting = members(number, of=wanted)
     end = gate.deadline(waiting, ON)
     assert gate.decide_release(waiting, others, ON, max(after(now), end)) is not None

@@ -29,7 +29,7 @@ def a_reference(kind: str, name: str = "it", api_version: str | None = None) -> 
     )
 
 
-KEEPERS = {
+LEDGER_OWNERS = {
     "a Job": (a_reference("Job"), "jobs"),
     "a Job of another version": (a_reference("Job", api_version="batch/v2"), "jobs"),
     "Volcano's Job": (a_reference("Job", api_version="batch.volcano.sh/v1alpha1"), None),
@@ -42,8 +42,8 @@ KEEPERS = {
 }
 
 
-@pytest.mark.parametrize(("reference", "resource"), KEEPERS.values(), ids=KEEPERS)
-def test_which_kinds_hold_a_ledger(reference: OwnerReference | None, resource: str | None) -> None:
+@pytest.mark.parametrize(("reference", "resource"), LEDGER_OWNERS.values(), ids=LEDGER_OWNERS)
+def test_which_kinds_have_a_ledger(reference: OwnerReference | None, resource: str | None) -> None:
     row = owners.ledger_kind_of(reference)
     assert (row.resource if row else None) == resource
 
@@ -125,11 +125,11 @@ WHOLES = {
 
 
 @pytest.mark.parametrize("case", WHOLES.values(), ids=WHOLES)
-def test_the_workload_that_a_controller_is_a_part_of(case: Case) -> None:
+def test_the_root_owner_of_a_controller(case: Case) -> None:
     cluster = Cluster(case.among)
     assert cluster.whole_of(case.of) == case.want
     assert len(cluster.asked) == case.looks
 
 
-def test_an_object_made_anew_under_an_old_name_is_another() -> None:
+def test_an_object_recreated_under_its_name_is_another() -> None:
     assert Cluster({("jobs", "set-a-0"): JOB_SET}, {"set-a-0": "another"}).whole_of(JOB) is None

@@ -66,7 +66,7 @@ PODS = {
 
 
 @pytest.mark.parametrize(("spec", "millis"), PODS.values(), ids=PODS)
-def test_a_pod_asks_for(spec: Spec, millis: int) -> None:
+def test_the_requests_of_a_pod(spec: Spec, millis: int) -> None:
     assert pod_requests.of_pod(spec).get("cpu", 0) == millis * NANOS // 1000
 
 
@@ -111,5 +111,5 @@ WORKLOADS = {
 
 
 @pytest.mark.parametrize(("resource", "pods"), WORKLOADS.values(), ids=WORKLOADS)
-def test_workloads_make_pods(resource: Resource, pods: int | None) -> None:
+def test_the_number_of_pods_of_a_workload(resource: Resource, pods: int | None) -> None:
     assert pod_requests.pods_of(resource) == pods

@@ -74,7 +74,7 @@ def test_a_pods_quota_is_found_as_koordinator_finds_it(
     assert (f"{found.namespace}/{found.name}" if found else None) == want
 
 
-def test_a_quota_that_is_gone_is_not_found_by_any_way() -> None:
+def test_a_deleted_quota_is_not_found() -> None:
     quotas = Quotas(
         [a_quota("team", "team"), a_quota("shared", "admin", "team"), a_quota("shared", "other")]
     )
@@ -148,13 +148,13 @@ def test_an_unreadable_value_counts_as_absent(text: str) -> None:
     assert found == a_quota("gpu", "team")
 
 
-def test_names_that_are_no_texts_are_left_out() -> None:
+def test_names_that_are_not_strings_are_ignored() -> None:
     assert quota.read_leniently(
         metadata(quota_namespaces='["a",7,null]'), {}, {}, {}
     ).namespaces == ("a",)
 
 
-def test_a_quota_of_any_size_is_kept_in_little() -> None:
+def test_the_memory_of_a_quota_is_bounded() -> None:
     many = {f"resource-{number}": "1" for number in range(5000)}
     found = quota.read_leniently(
         metadata(quota_namespaces=json.dumps([*many][:3000])), many, many, many
@@ -165,5 +165,5 @@ def test_a_quota_of_any_size_is_kept_in_little() -> None:
     )
 
 
-def test_an_object_without_names_is_survived() -> None:
+def test_an_object_without_names_causes_no_error() -> None:
     assert quota.read_leniently(ObjectMeta(), {}, {}, {}).key == ("", "")

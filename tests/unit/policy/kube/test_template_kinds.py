@@ -25,7 +25,7 @@ def places(document: object, *paths: str) -> list[str]:
     return [prefix for prefix, _ in template_kinds.find_templates(document, paths)]
 
 
-def test_a_listed_kind_comes_beside_the_well_known_ones() -> None:
+def test_a_listed_kind_is_added_to_the_well_known_ones() -> None:
     found = listed("\n  example.com/Sweep: spec.trials[*].template , spec.final\n\n")
     assert found.paths_of("example.com", "Sweep") == ("spec.trials[*].template", "spec.final")
     assert found.paths_of("jobset.x-k8s.io", "JobSet") == (
@@ -54,19 +54,19 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD.values(), ids=BAD)
-def test_a_line_that_is_none_is_refused_and_shown(line: str) -> None:
+def test_an_invalid_line_is_refused_and_shown(line: str) -> None:
     found = template_kinds.parse(f"example.com/Good: spec.template\n{line}", AT)
     assert isinstance(found, Violation)
     assert (found.value, found.detail) == (line.strip(), LIKE)
 
 
-def test_a_kind_that_is_read_anyway_may_not_be_listed() -> None:
+def test_a_built_in_kind_may_not_be_listed() -> None:
     found = template_kinds.parse("apps/Deployment: spec.template", AT)
     assert isinstance(found, Violation)
     assert found.detail == "must not be Deployment of apps, which is read without being listed"
 
 
-def test_more_kinds_than_can_be_meant_are_refused() -> None:
+def test_too_many_kinds_are_refused() -> None:
     found = template_kinds.parse(
         "\n".join(f"example.com/Kind{index}: spec.template" for index in range(200)), AT
     )
@@ -74,7 +74,7 @@ def test_more_kinds_than_can_be_meant_are_refused() -> None:
     assert found.detail == f"must be at most {100 - len(WELL_KNOWN.rows)} kinds"
 
 
-def test_a_bad_list_is_refused_where_the_policy_is() -> None:
+def test_an_invalid_list_is_refused_with_the_policy() -> None:
     (found,) = decide_admission(
         a_policy_map(templateKinds="apps/Deployment: spec"), None, Facts()
     ).violations
@@ -141,16 +141,16 @@ FORMS += [
 
 
 @pytest.mark.parametrize("document", FORMS, ids=str)
-def test_in_an_object_of_any_other_form_nothing_is_found(document: object) -> None:
+def test_in_an_object_of_another_form_no_template_is_found(document: object) -> None:
     assert places(document, "spec.tasks[*].template") == []
 
 
-def test_of_an_object_without_end_only_so_much_is_read() -> None:
+def test_only_a_limited_part_of_a_huge_object_is_read() -> None:
     job = {"spec": {"tasks": [{"template": {}} for _ in range(1000)]}}
     assert len(places(job, "spec.tasks[*].template")) == template_kinds.MAX_TEMPLATES
 
 
-def test_a_template_of_a_listed_kind_is_judged_like_any_and_named_by_its_whole_path() -> None:
+def test_a_template_of_a_listed_kind_is_checked_and_named_by_its_whole_path() -> None:
     (found,) = decide_admission(a_pod().in_class(11).in_listed_kind(), None, Facts()).violations
     assert str(found) == (
         "spec.jobs[0].template.metadata.labels[reprieve.dev/preemption-class]: "
@@ -158,7 +158,7 @@ def test_a_template_of_a_listed_kind_is_judged_like_any_and_named_by_its_whole_p
     )
 
 
-def test_a_policy_with_listed_kinds_is_as_good_a_key_as_one_without() -> None:
+def test_policies_with_and_without_listed_kinds_have_the_same_hash() -> None:
     one, other = settings.parse({"templateKinds": "example.com/A: spec.a"}), PolicySettings()
     assert hash(one) == hash(other)
     assert one != other

@@ -60,7 +60,7 @@ def test_slots(pod: PodBuilder, slot: str) -> None:
 WHOLE = OwnerReference(
     apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="set", uid="u", controller=True
 )
-SLOTS_IN_A_WHOLE = {
+SLOTS_OF_ROOT_OWNERS = {
     "a pod of an Indexed Job has the Job's name and its index": (
         a_pod().owned_by("Job", "set-workers-0").annotated(keys.COMPLETION_INDEX, "7"),
         "set-workers-0/7",
@@ -76,8 +76,8 @@ SLOTS_IN_A_WHOLE = {
 }
 
 
-@pytest.mark.parametrize(("pod", "slot"), SLOTS_IN_A_WHOLE.values(), ids=SLOTS_IN_A_WHOLE)
-def test_slots_in_the_ledger_of_a_whole(pod: PodBuilder, slot: str) -> None:
+@pytest.mark.parametrize(("pod", "slot"), SLOTS_OF_ROOT_OWNERS.values(), ids=SLOTS_OF_ROOT_OWNERS)
+def test_slots_in_the_ledger_of_a_root_owner(pod: PodBuilder, slot: str) -> None:
     metadata = pod.build().metadata
     owner = controller_of(metadata)
     assert owner is not None
@@ -315,7 +315,7 @@ LEDGERS = st.dictionaries(st.text(max_size=3), SLOT_VALUES).map(
 
 
 @given(LEDGERS | st.text(st.characters(exclude_categories=())))
-def test_whatever_stands_on_the_owner_can_be_recorded_upon_and_sent(text: str) -> None:
+def test_an_eviction_can_be_recorded_on_any_existing_annotation(text: str) -> None:
     known = record(ledger.parse(text), "0", evicted(1, SAVED))
     rendered = ledger.render(known)
     assert len(rendered.encode()) <= MAX_BYTES

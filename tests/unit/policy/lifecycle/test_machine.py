@@ -81,7 +81,7 @@ def defers(seconds: int | None) -> ObservedVictim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Story:
+class Scenario:
     """Observations by second; the phases that the victim enters; how its checkpoint ended."""
 
     seen: tuple[tuple[float, ObservedVictim], ...]
@@ -106,7 +106,7 @@ SPARED, REPRIEVED, REQUESTED, SETTLED = (
 SCHEDULER = Source.KOORDINATOR
 
 STORIES = {
-    "a victim is notified, saves, is deleted, and is replaced": Story(
+    "a victim is notified, saves, is deleted, and is replaced": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, SAVING),
@@ -118,12 +118,12 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, Phase.SAVED, TERMINATING, Phase.GONE, Phase.REQUEUED),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that saves at once need not answer before": Story(
+    "one that saves at once need not answer before": Scenario(
         seen=(REQUESTED_AND_HINTED, (1, SAVED)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that has accepted has until its deadline": Story(
+    "one that has accepted has until its deadline": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, ObservedVictim(answer=ACCEPTED_WITHOUT_DOCUMENT)),
@@ -132,68 +132,68 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "one that never answers is ended at its deadline, as failed": Story(
+    "one that never answers is ended at its deadline, as failed": Scenario(
         seen=(REQUESTED_AND_HINTED, (599, NOTHING), (600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "one that answers but is slow is given 50 % more": Story(
+    "one that answers but is slow is given 50 % more": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (899, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED),
         deadline=after(900),
     ),
-    "once only": Story(
+    "once only": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (900, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "in its extension it may still save": Story(
+    "in its extension it may still save": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (890, SAVED)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that answers for the first time at its deadline is extended": Story(
+    "one that answers for the first time at its deadline is extended": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED),
         deadline=after(900),
     ),
-    "without an extension it is ended at its deadline": Story(
+    "without an extension it is ended at its deadline": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         settings=PolicySettings(extension_percent=0),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "an operator that was away beyond the extension ends it at once": Story(
+    "an operator that was away beyond the extension ends it at once": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (5000, NOTHING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "a checkpoint saved by then counts, however late it is observed": Story(
+    "a checkpoint saved by then counts, however late it is observed": Scenario(
         seen=(REQUESTED_AND_HINTED, (5000, SAVED)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "a deferral never shortens the time it has": Story(
+    "a deferral never shortens the time it has": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, defers(60))),
         phases=(HINTED, DEFERRED),
         deadline=after(600),
     ),
-    "a deferral near the deadline moves it": Story(
+    "a deferral near the deadline moves it": Scenario(
         seen=(REQUESTED_AND_HINTED, (590, defers(60))),
         phases=(HINTED, DEFERRED),
         deadline=after(650),
     ),
-    "a deferral is capped": Story(
+    "a deferral is capped": Scenario(
         seen=(REQUESTED_AND_HINTED, (590, defers(10**6))),
         phases=(HINTED, DEFERRED),
         deadline=after(890),
     ),
-    "a deferral without a time is the longest possible": Story(
+    "a deferral without a time is the longest possible": Scenario(
         seen=(REQUESTED_AND_HINTED, (590, defers(None))),
         phases=(HINTED, DEFERRED),
         deadline=after(890),
     ),
-    "a deferral that was granted is forced at its end": Story(
+    "a deferral that was granted is forced at its end": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, SAVING),
@@ -204,12 +204,12 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, DEFERRED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "a deferred victim may save": Story(
+    "a deferred victim may save": Scenario(
         seen=(REQUESTED_AND_HINTED, (590, defers(60)), (640, SAVED)),
         phases=(HINTED, DEFERRED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "an extended victim is not deferred too": Story(
+    "an extended victim is not deferred too": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, SAVING),
@@ -220,12 +220,12 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that cannot save is ended at once": Story(
+    "one that cannot save is ended at once": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, CANNOT)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.REFUSED,
     ),
-    "one without a checkpoint is ended at once": Story(
+    "one without a checkpoint is ended at once": Scenario(
         seen=((0, NOTHING),),
         phases=(
             SETTLED,
@@ -234,20 +234,20 @@ STORIES = {
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
     ),
-    "a mark removed before the hint cancels": Story(
+    "a mark removed before the hint cancels": Scenario(
         seen=((0, UNMARKED),), phases=(CANCELLED,), outcome=CheckpointOutcome.CANCELLED
     ),
-    "a mark removed while it saves cancels": Story(
+    "a mark removed while it saves cancels": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, UNMARKED)),
         phases=(HINTED, CHECKPOINTING, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "a mark removed at the deadline still cancels": Story(
+    "a mark removed at the deadline still cancels": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, UNMARKED)),
         phases=(HINTED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "a mark removed while others save cancels": Story(
+    "a mark removed while others save cancels": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -256,23 +256,23 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "a mark removed after the DELETE changes nothing": Story(
+    "a mark removed after the DELETE changes nothing": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, replace(UNMARKED, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "a mark removed while a budget holds up the eviction cancels": Story(
+    "a mark removed while a budget holds up the eviction cancels": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, UNMARKED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "one that an eviction asked for is cancelled if a budget holds it at the ceiling": Story(
+    "one that an eviction asked for is cancelled if a budget holds it at the ceiling": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, HELD), (1799, HELD), (1800, HELD)),
         phases=(HINTED, Phase.SAVED, TERMINATING, CANCELLED),
         outcome=CheckpointOutcome.HELD_BY_BUDGET,
         must_evict=True,
     ),
-    "not before its eviction was tried": Story(
+    "not before its eviction was tried": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -283,28 +283,28 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
         must_evict=True,
     ),
-    "nor one that is being deleted": Story(
+    "nor one that is being deleted": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, replace(HELD, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
         must_evict=True,
     ),
-    "nor one that may be deleted then": Story(
+    "nor one that may be deleted then": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, HELD)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that ends by itself while a budget holds up its eviction keeps its outcome": Story(
+    "one that ends by itself while a budget holds up its eviction keeps its outcome": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, ENDED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.FINISHED),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that another client deletes is overtaken": Story(
+    "one that another client deletes is overtaken": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, DELETED), (9, GONE)),
         phases=(HINTED, CHECKPOINTING, TERMINATING, Phase.GONE),
         outcome=CheckpointOutcome.OVERTAKEN,
     ),
-    "one that is deleted after it has saved has saved": Story(
+    "one that is deleted after it has saved has saved": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -313,27 +313,27 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that is gone at the first observation is overtaken": Story(
+    "one that is gone at the first observation is overtaken": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, GONE)),
         phases=(HINTED, Phase.GONE),
         outcome=CheckpointOutcome.OVERTAKEN,
     ),
-    "one that is gone after it has saved has saved": Story(
+    "one that is gone after it has saved has saved": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (6, GONE)),
         phases=(HINTED, Phase.SAVED, Phase.GONE),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one whose containers ended by themselves is finished": Story(
+    "one whose containers ended by themselves is finished": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, ENDED)),
         phases=(HINTED, Phase.FINISHED),
         outcome=CheckpointOutcome.FINISHED,
     ),
-    "one whose containers ended after it has saved has saved": Story(
+    "one whose containers ended after it has saved has saved": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (6, ENDED)),
         phases=(HINTED, Phase.SAVED, Phase.FINISHED),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that has saved waits for others": Story(
+    "one that has saved waits for others": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -343,7 +343,7 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
         deadline=after(1800),
     ),
-    "but not beyond the ceiling": Story(
+    "but not beyond the ceiling": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -352,42 +352,42 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that never answered waits for others too, until the ceiling": Story(
+    "one that never answered waits for others too, until the ceiling": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (1799, OTHERS_SAVE)),
         phases=(HINTED, SETTLED),
         outcome=CheckpointOutcome.UNRESPONSIVE,
         deadline=after(1800),
     ),
-    "and is ended with them": Story(
+    "and is ended with them": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (601, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "or at the ceiling": Story(
+    "or at the ceiling": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (1800, OTHERS_SAVE)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "one that cannot save waits for others": Story(
+    "one that cannot save waits for others": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(CANNOT, may_terminate=False))),
         phases=(HINTED, SETTLED),
         outcome=CheckpointOutcome.REFUSED,
         deadline=after(1800),
     ),
-    "one that was slow waits for others": Story(
+    "one that was slow waits for others": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, OTHERS_SAVE), (900, OTHERS_SAVE)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED),
         outcome=CheckpointOutcome.TIMED_OUT,
         deadline=after(1800),
     ),
-    "one without a checkpoint waits for others": Story(
+    "one without a checkpoint waits for others": Scenario(
         seen=((0, OTHERS_SAVE), (60, OTHERS_SAVE)),
         phases=(SETTLED,),
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
         deadline=after(1800),
     ),
-    "a mark removed while it waits for others cancels": Story(
+    "a mark removed while it waits for others cancels": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (600, OTHERS_SAVE),
@@ -396,54 +396,54 @@ STORIES = {
         phases=(HINTED, SETTLED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "one that finishes while it waits for others is finished": Story(
+    "one that finishes while it waits for others is finished": Scenario(
         seen=((0, OTHERS_SAVE), (1, replace(ENDED, may_terminate=False))),
         phases=(SETTLED, Phase.FINISHED),
         plan=NONE,
         outcome=CheckpointOutcome.FINISHED,
     ),
-    "a lost hint is given again, with a whole timeout": Story(
+    "a lost hint is given again, with a whole timeout": Scenario(
         seen=(REQUESTED_AND_HINTED, (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
     ),
-    "a hint that is lost at its deadline is given again too": Story(
+    "a hint that is lost at its deadline is given again too": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, LOST)), phases=(HINTED, HINTED), deadline=after(1200)
     ),
-    "three times in all": Story(
+    "three times in all": Scenario(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, LOST), (30, LOST), (40, LOST)),
         phases=(HINTED, HINTED, HINTED),
         deadline=after(620),
     ),
-    "then time just runs": Story(
+    "then time just runs": Scenario(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, LOST), (620, LOST)),
         phases=(HINTED, HINTED, HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "a workload that knows of no request is notified again": Story(
+    "a workload that knows of no request is notified again": Scenario(
         seen=(REQUESTED_AND_HINTED, (10, replace(IDLE, hint_lost=True))),
         phases=(HINTED, HINTED),
         deadline=after(610),
     ),
-    "a workload that has answered has not lost the hint": Story(
+    "a workload that has answered has not lost the hint": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (10, LOST)),
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "one that answered and was restarted is notified again, without more time": Story(
+    "one that answered and was restarted is notified again, without more time": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVING)),
         phases=(HINTED, CHECKPOINTING, CHECKPOINTING),
         deadline=after(600),
     ),
-    "so that it may still save": Story(
+    "so that it may still save": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVED)),
         phases=(HINTED, CHECKPOINTING, CHECKPOINTING, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "also in its extension, which does not get longer": Story(
+    "also in its extension, which does not get longer": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (700, FORGOTTEN), (899, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, EXTENDED),
         deadline=after(900),
     ),
-    "and while it is deferred, once": Story(
+    "and while it is deferred, once": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, defers(700)),
@@ -454,7 +454,7 @@ STORIES = {
         phases=(HINTED, DEFERRED, DEFERRED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that keeps forgetting is notified three times in all": Story(
+    "one that keeps forgetting is notified three times in all": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, SAVING),
@@ -472,38 +472,38 @@ STORIES = {
         ),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "also with a lost hint among them": Story(
+    "also with a lost hint among them": Scenario(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, SAVING), (30, FORGOTTEN), (40, FORGOTTEN)),
         phases=(HINTED, HINTED, CHECKPOINTING, CHECKPOINTING),
         deadline=after(610),
     ),
-    "one that forgets at its deadline is extended first": Story(
+    "one that forgets at its deadline is extended first": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, FORGOTTEN), (610, FORGOTTEN)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, EXTENDED),
         deadline=after(900),
     ),
-    "and is ended at its last deadline, as no time is left to notify it": Story(
+    "and is ended at its last deadline, as no time is left to notify it": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (900, FORGOTTEN)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that never reported this request is notified again, without more time": Story(
+    "one that never reported this request is notified again, without more time": Scenario(
         seen=(REQUESTED_AND_HINTED, (400, FORGOTTEN)), phases=(HINTED, HINTED), deadline=after(600)
     ),
-    "nor at its deadline": Story(
+    "nor at its deadline": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, FORGOTTEN)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "an observation of the last eviction's workload does not shorten this one's notice": Story(
+    "an observation of the last eviction's workload does not shorten this one's notice": Scenario(
         seen=((0, FORGOTTEN),), phases=(HINTED,), deadline=after(600)
     ),
-    "an idle workload is not one that answers": Story(
+    "an idle workload is not one that answers": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, IDLE), (600, IDLE)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "an answer to another eviction does not count": Story(
+    "an answer to another eviction does not count": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, answers(AnswerState.SAVED, eviction_id="another")),
@@ -512,39 +512,39 @@ STORIES = {
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "an answer from before the hint does not count": Story(
+    "an answer from before the hint does not count": Scenario(
         seen=((0, SAVED), (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
     ),
-    "one that is not preemptible is spared if a scheduler asks": Story(
+    "one that is not preemptible is spared if a scheduler asks": Scenario(
         seen=((0, PROTECTED),), phases=(SPARED,), outcome=CheckpointOutcome.SPARED, source=SCHEDULER
     ),
-    "and is ended if a person asks": Story(
+    "and is ended if a person asks": Scenario(
         seen=((0, PROTECTED), (600, PROTECTED)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "one that becomes protected after the notice is not spared": Story(
+    "one that becomes protected after the notice is not spared": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, PROTECTED)),
         phases=(HINTED,),
         deadline=after(600),
         source=SCHEDULER,
     ),
-    "one that is almost complete is reprieved if a scheduler asks": Story(
+    "one that is almost complete is reprieved if a scheduler asks": Scenario(
         seen=((0, ALMOST_COMPLETE), (299, ALMOST_COMPLETE)),
         phases=(REPRIEVED,),
         deadline=after(300),
         source=SCHEDULER,
     ),
-    "and notified if a person asks": Story(
+    "and notified if a person asks": Scenario(
         seen=((0, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(600)
     ),
-    "one that is not complete by then is notified, with a whole timeout": Story(
+    "one that is not complete by then is notified, with a whole timeout": Scenario(
         seen=((0, ALMOST_COMPLETE), (300, NOTHING)),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(900),
         source=SCHEDULER,
     ),
-    "no pod is reprieved twice": Story(
+    "no pod is reprieved twice": Scenario(
         seen=(
             (0, ALMOST_COMPLETE),
             (
@@ -556,73 +556,73 @@ STORIES = {
         deadline=after(900),
         source=SCHEDULER,
     ),
-    "a reprieve that was over at the first observation does not count": Story(
+    "a reprieve that was over at the first observation does not count": Scenario(
         seen=((301, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(901), source=SCHEDULER
     ),
-    "the ceiling bounds a reprieve": Story(
+    "the ceiling bounds a reprieve": Scenario(
         seen=((0, ALMOST_COMPLETE),),
         phases=(REPRIEVED,),
         deadline=after(200),
         source=SCHEDULER,
         settings=PolicySettings(ceiling_seconds=200),
     ),
-    "one that completes is finished": Story(
+    "one that completes is finished": Scenario(
         seen=((0, ALMOST_COMPLETE), (100, ENDED)),
         phases=(REPRIEVED, Phase.FINISHED),
         outcome=CheckpointOutcome.FINISHED,
         source=SCHEDULER,
     ),
-    "a removed mark of one that is reprieved cancels": Story(
+    "a removed mark of one that is reprieved cancels": Scenario(
         seen=((0, ALMOST_COMPLETE), (5, UNMARKED)),
         phases=(REPRIEVED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
         source=SCHEDULER,
     ),
-    "a person's request for one that is reprieved is honoured": Story(
+    "a person's request for one that is reprieved is honoured": Scenario(
         seen=((0, ALMOST_COMPLETE), (5, replace(ALMOST_COMPLETE, is_requested_again=True))),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(605),
         source=SCHEDULER,
     ),
-    "one that is no longer preemptible when its reprieve is over is spared": Story(
+    "one that is no longer preemptible when its reprieve is over is spared": Scenario(
         seen=((0, ALMOST_COMPLETE), (300, PROTECTED)),
         phases=(REPRIEVED, REQUESTED, SPARED),
         outcome=CheckpointOutcome.SPARED,
         source=SCHEDULER,
     ),
-    "the ceiling bounds the timeout": Story(
+    "the ceiling bounds the timeout": Scenario(
         seen=(REQUESTED_AND_HINTED,),
         phases=(HINTED,),
         settings=PolicySettings(ceiling_seconds=300),
         deadline=after(300),
     ),
-    "the ceiling bounds the extension": Story(
+    "the ceiling bounds the extension": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED),
         settings=PolicySettings(ceiling_seconds=700),
         deadline=after(700),
     ),
-    "the ceiling bounds a deferral": Story(
+    "the ceiling bounds a deferral": Scenario(
         seen=(REQUESTED_AND_HINTED, (590, defers(300))),
         phases=(HINTED, DEFERRED),
         settings=PolicySettings(ceiling_seconds=700),
         deadline=after(700),
     ),
-    "the ceiling bounds a hint that is given again": Story(
+    "the ceiling bounds a hint that is given again": Scenario(
         seen=(REQUESTED_AND_HINTED, (599, LOST)),
         phases=(HINTED, HINTED),
         settings=PolicySettings(ceiling_seconds=700),
         deadline=after(700),
     ),
-    "a clock that goes back an hour deletes nothing early": Story(
+    "a clock that goes back an hour deletes nothing early": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (-3600, SAVING)),
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "a hint given again by a clock that went back does not shorten the time": Story(
+    "a hint given again by a clock that went back does not shorten the time": Scenario(
         seen=(REQUESTED_AND_HINTED, (-3600, LOST)), phases=(HINTED, HINTED), deadline=after(600)
     ),
-    "a clock that goes forward an hour ends the wait": Story(
+    "a clock that goes forward an hour ends the wait": Scenario(
         seen=(REQUESTED_AND_HINTED, (3600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
@@ -630,34 +630,34 @@ STORIES = {
 }
 
 
-def live(story: Story) -> tuple[Eviction, list[Phase]]:
+def live(scenario: Scenario) -> tuple[Eviction, list[Phase]]:
     eviction, phases = (
-        replace(an_eviction().build(), source=story.source, must_evict=story.must_evict),
+        replace(an_eviction().build(), source=scenario.source, must_evict=scenario.must_evict),
         [],
     )
-    for second, seen in story.seen:
-        decision = machine.decide(eviction, seen, story.plan, story.settings, after(second))
+    for second, seen in scenario.seen:
+        decision = machine.decide(eviction, seen, scenario.plan, scenario.settings, after(second))
         eviction = decision.eviction
         phases.extend(move.to for move in decision.transitions)
     return eviction, phases
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_a_victims_life(story: Story) -> None:
-    eviction, phases = live(story)
-    assert tuple(phases) == story.phases
-    assert eviction.phase is story.phases[-1]
-    assert eviction.outcome is story.outcome
+@pytest.mark.parametrize("scenario", STORIES.values(), ids=STORIES)
+def test_the_life_of_a_victim(scenario: Scenario) -> None:
+    eviction, phases = live(scenario)
+    assert tuple(phases) == scenario.phases
+    assert eviction.phase is scenario.phases[-1]
+    assert eviction.outcome is scenario.outcome
     if eviction.phase in WITH_DEADLINE:
-        assert eviction.deadline == story.deadline == machine.next_wake(eviction)
+        assert eviction.deadline == scenario.deadline == machine.next_wake(eviction)
     else:
         assert machine.next_wake(eviction) is None
     assert machine.awaits_workload(eviction.phase) is (eviction.phase in AWAITING_WORKLOAD)
 
 
 def test_a_new_request_replaces_the_first() -> None:
-    story = STORIES["a person's request for one that is reprieved is honoured"]
-    state, _ = live(story)
+    scenario = STORIES["a person's request for one that is reprieved is honoured"]
+    state, _ = live(scenario)
     assert (state.source, state.cause, state.refused_on) == (
         Source.LABEL,
         PreemptionCause.REQUEST,
@@ -692,19 +692,19 @@ def test_lowering_the_ceiling_takes_no_time_from_a_notified_victim() -> None:
 
 
 def test_a_checkpoint_has_the_workloads_answer_and_its_time() -> None:
-    eviction, _ = live(Story(seen=(REQUESTED_AND_HINTED, (60, SAVED)), phases=()))
+    eviction, _ = live(Scenario(seen=(REQUESTED_AND_HINTED, (60, SAVED)), phases=()))
     assert eviction.checkpoint == Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
     assert (eviction.hinted_at, eviction.answered_at, eviction.attempt) == (NOW, after(60), 1)
 
 
 def test_only_an_answer_counts_as_answered() -> None:
     stories = {
-        name: story
-        for name, story in STORIES.items()
-        if story.outcome is CheckpointOutcome.UNRESPONSIVE
+        name: scenario
+        for name, scenario in STORIES.items()
+        if scenario.outcome is CheckpointOutcome.UNRESPONSIVE
     }
     assert stories
-    assert all(live(story)[0].answered_at is None for story in stories.values())
+    assert all(live(scenario)[0].answered_at is None for scenario in stories.values())
 
 
 NAMED = CheckpointAnswer(state=AnswerState.SAVING, eviction_id=an_eviction().build().eviction_id)
@@ -820,7 +820,7 @@ def test_a_gang_members_state_names_the_initiator_and_counts_its_own_notice() ->
     )
 
 
-def test_asking_again_changes_the_attempt_and_nothing_else() -> None:
+def test_a_repeated_request_changes_only_the_attempt() -> None:
     for seen in (SAVING, defers(700)):
         notified = machine.decide(
             an_eviction().hinted(deadline=after(600)).build(), seen, AUTO, SETTINGS, after(5)

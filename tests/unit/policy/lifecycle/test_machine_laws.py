@@ -131,7 +131,7 @@ LIVES = [list(turns_of(a_life(Random(seed)))) for seed in range(500)]
 TURNS = [turn for turns in LIVES for turn in turns]
 
 
-def test_these_lives_visit_every_phase_and_end_in_every_way() -> None:
+def test_the_generated_lives_visit_every_phase_and_outcome() -> None:
     states = [turn.decision.eviction for turn in TURNS]
     assert {state.phase for state in states} == set(Phase) - {Phase.REQUESTED}
     assert {state.outcome for state in states} == {None, *CheckpointOutcome}
@@ -174,7 +174,7 @@ def test_a_deadline_never_moves_to_an_earlier_time() -> None:
             assert decision.eviction.deadline >= before.deadline
 
 
-def test_nothing_is_settled_without_a_reason() -> None:
+def test_no_outcome_is_decided_without_a_reason() -> None:
     for victim, before, seen, now, decision in TURNS:
         state = decision.eviction
         if before.phase not in BEFORE_DELETE or state.phase not in (
@@ -215,7 +215,7 @@ def test_a_checkpoint_is_only_what_the_workload_acknowledged() -> None:
             assert seen.answer.may_belong_to(before.eviction_id)
 
 
-def test_whatever_is_deleted_or_over_has_an_outcome_and_a_grace_within_the_cap() -> None:
+def test_every_deleted_or_ended_victim_has_an_outcome_and_a_grace_period_within_the_limit() -> None:
     for victim, _, _, _, decision in TURNS:
         state = decision.eviction
         assert (state.outcome is not None) or state.phase in BEFORE_DELETE
@@ -251,7 +251,7 @@ def test_a_victim_is_notified_three_times_at_most_and_extended_once() -> None:
         assert len(given) <= 1
 
 
-def test_a_workload_that_forgets_gains_no_time() -> None:
+def test_a_workload_that_forgets_its_request_gains_no_time() -> None:
     is_tried = False
     for victim, before, seen, now, _ in TURNS:
         plain = replace(seen, answer=None, hint_lost=False, request_forgotten=False)
@@ -275,9 +275,12 @@ def test_no_pod_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
 def test_deciding_again_changes_nothing() -> None:
     """Each lost hint is one more attempt, and an answer from before the hint does not count."""
     for victim, before, seen, now, decision in TURNS:
-        is_told = before.phase not in (Phase.REQUESTED, Phase.REPRIEVED)
+        was_notified = before.phase not in (Phase.REQUESTED, Phase.REPRIEVED)
         same = replace(
-            seen, hint_lost=False, request_forgotten=False, answer=seen.answer if is_told else None
+            seen,
+            hint_lost=False,
+            request_forgotten=False,
+            answer=seen.answer if was_notified else None,
         )
         assert victim.decide(decision.eviction, same, now).transitions == ()
 
@@ -287,7 +290,7 @@ def test_an_operator_that_was_killed_finds_the_whole_state_on_the_pod() -> None:
         assert codec.parse(codec.render(state)) == state
 
 
-def test_waking_at_next_wake_misses_nothing() -> None:
+def test_waking_at_the_next_wake_time_misses_nothing() -> None:
     quiet = ObservedVictim(may_terminate=False)
     for victim, _, _, now, decision in TURNS:
         wake = machine.next_wake(decision.eviction)

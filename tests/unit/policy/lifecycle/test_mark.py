@@ -13,7 +13,7 @@ from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.verdict import Violation
 from reprieve_testing.builders import NOW, PodBuilder, a_pod
-from reprieve_testing.texts import is_showable
+from reprieve_testing.safe_texts import is_showable
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
 PATH = f"metadata.annotations[{KOORDINATOR}]"
@@ -125,7 +125,7 @@ OWN = {
 
 
 @pytest.mark.parametrize(("text", "want"), OWN.values(), ids=OWN)
-def test_a_mark_is_reprieves_own_where_reprieve_has_set_it(text: str, *, want: bool) -> None:
+def test_a_mark_is_reprieves_own_if_reprieve_has_set_it(text: str, *, want: bool) -> None:
     assert mark.is_written_by_reprieve({KOORDINATOR: text}) is want
 
 
@@ -199,7 +199,7 @@ def test_unreadable_marks_are_violations_but_marks_all_the_same(text: str, messa
 
 
 @pytest.mark.parametrize("depth", [200, *range(960, 1000, 3), 8000])
-def test_json_of_any_depth_is_survived(depth: int) -> None:
+def test_json_of_any_depth_causes_no_exception(depth: int) -> None:
     nested = "[" * depth + "]" * depth
     assert isinstance(mark.parse_annotation(f'{{"timestamp":{nested}}}', PATH), Violation)
     assert isinstance(mark.parse_annotation(nested, PATH), Violation)
@@ -225,7 +225,7 @@ def test_any_annotation_is_a_mark_or_a_violation_in_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(("pod", "want"), READ.values(), ids=READ)
-def test_a_pod_is_marked_where_a_mark_is_read(pod: PodBuilder, want: Mark | None) -> None:
+def test_a_pod_is_marked_if_a_mark_is_read(pod: PodBuilder, want: Mark | None) -> None:
     metadata = pod.build().metadata
     assert mark.is_marked(labels_of(metadata), annotations_of(metadata)) is (want is not None)
 

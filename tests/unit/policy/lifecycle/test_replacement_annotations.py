@@ -15,7 +15,7 @@ from reprieve_policy.verdict import ListAddition
 from reprieve_testing.builders import NOW, a_pod, after
 
 SETTINGS = PolicySettings()
-ASKED = {keys.REQUEUE_ENV: "true"}
+REQUESTS_VARIABLES = {keys.REQUEUE_ENV: "true"}
 SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
 COUNT = EnvironmentVariable("REPRIEVE_PREEMPTED_COUNT", keys.PREEMPTED_COUNT)
 FIRST = EnvironmentVariable("REPRIEVE_FIRST_SUBMITTED_AT", keys.FIRST_SUBMITTED_AT)
@@ -57,15 +57,20 @@ def entry(checkpoint: Checkpoint | None) -> Slot:
     )
 
 
-@pytest.mark.parametrize(("checkpoint", "said", "variables"), STAMPS.values(), ids=STAMPS)
-def test_stamps(
-    checkpoint: Checkpoint | None, said: dict[str, str], variables: tuple[EnvironmentVariable, ...]
+@pytest.mark.parametrize(("checkpoint", "annotations", "variables"), STAMPS.values(), ids=STAMPS)
+def test_which_annotations_and_variables_are_built(
+    checkpoint: Checkpoint | None,
+    annotations: dict[str, str],
+    variables: tuple[EnvironmentVariable, ...],
 ) -> None:
-    assert replacement_annotations.build_annotations(entry(checkpoint)) == said
-    assert replacement_annotations.build_variables(entry(checkpoint), ASKED, SETTINGS) == variables
+    assert replacement_annotations.build_annotations(entry(checkpoint)) == annotations
+    assert (
+        replacement_annotations.build_variables(entry(checkpoint), REQUESTS_VARIABLES, SETTINGS)
+        == variables
+    )
 
 
-def test_a_pod_that_asks_for_nothing_gets_annotations_only() -> None:
+def test_a_pod_that_requests_no_variables_gets_annotations_only() -> None:
     (view,) = pod_views(a_pod().build())
     changes = replacement_annotations.decide_changes(entry(None), view, SETTINGS)
     assert {change.key: change.value for change in changes} == STAMPS[
@@ -73,7 +78,7 @@ def test_a_pod_that_asks_for_nothing_gets_annotations_only() -> None:
     ][1]
 
 
-def test_a_pod_that_asks_gets_variables_in_every_container_that_lacks_them() -> None:
+def test_a_pod_that_requests_variables_gets_them_in_every_container_without_them() -> None:
     own = Container(env=[NameOnly(name=COUNT.name)])
     pod = (
         a_pod()
@@ -89,15 +94,15 @@ def test_a_pod_that_asks_gets_variables_in_every_container_that_lacks_them() -> 
     ]
 
 
-UNASKED = {
+WITHOUT_VARIABLES = {
     "no request": {},
     "the pod asks not to": {keys.REQUEUE_ENV: "false"},
     "nonsense": {keys.REQUEUE_ENV: "1"},
 }
 
 
-@pytest.mark.parametrize("annotations", UNASKED.values(), ids=UNASKED)
-def test_there_are_no_variables_where(annotations: dict[str, str]) -> None:
+@pytest.mark.parametrize("annotations", WITHOUT_VARIABLES.values(), ids=WITHOUT_VARIABLES)
+def test_no_variables_are_added_if(annotations: dict[str, str]) -> None:
     assert replacement_annotations.build_variables(entry(SAVED), annotations, SETTINGS) == ()
 
 

@@ -53,7 +53,7 @@ def test_may_be_suspended(metadata: VersionedMeta, managed_by: str | None, *, wa
     assert suspension.may_suspend(job) is want
 
 
-def test_one_whose_pods_its_author_selects_may_not_be_suspended() -> None:
+def test_a_job_with_a_manual_selector_may_not_be_suspended() -> None:
     assert not suspension.may_suspend(Job(spec=JobSpec(manualSelector=True)))
 
 
@@ -104,7 +104,7 @@ STANDINGS = {
 
 
 @pytest.mark.parametrize(("eviction", "is_announced", "want"), STANDINGS.values(), ids=STANDINGS)
-def test_how_far_a_pod_is(
+def test_the_progress_of_a_pod(
     eviction: Eviction | None,
     *,
     is_announced: bool,

@@ -84,7 +84,7 @@ CASES = {
         started=5, saved=9, want=Parts(recompute=8 * 5)
     ),
     "a checkpoint in the future leaves nothing to lose": Case(started=5, saved=-1, want=Parts()),
-    "whoever saves first loses nothing": Case(
+    "a pod that saves first loses nothing": Case(
         pod=TRAINING.with_hint(), started=5, want=Parts(checkpoint=8 / 6, recompute=0)
     ),
     "below 10 % of the walltime little is invested": Case(
@@ -122,7 +122,7 @@ CASES = {
         started=5, walltime_hours=6, workload_type="service", want=Parts()
     ),
     "interactive: half": Case(started=4, workload_type="interactive", want=Parts(recompute=8 * 2)),
-    "a type that nobody knows weighs evenly": Case(
+    "an unknown type has even weights": Case(
         started=5, workload_type="other", want=Parts(recompute=8 * 5)
     ),
 }
@@ -157,7 +157,7 @@ DEVICES = {
 
 
 @pytest.mark.parametrize(("requests", "device", "count"), DEVICES.values(), ids=DEVICES)
-def test_work_is_counted_in(requests: dict[str, str], device: Device, count: float) -> None:
+def test_devices_are_counted_in(requests: dict[str, str], device: Device, count: float) -> None:
     (view,) = pod_views(a_pod().asking(**requests).build())
     assert cost.devices_of(view.spec) == (device, count)
 
@@ -166,7 +166,7 @@ def test_every_workload_type_has_weights() -> None:
     assert set(WEIGHTS) == set(WORKLOAD_TYPE_CLASS)
 
 
-def test_what_a_workload_states_goes_before_what_is_estimated() -> None:
+def test_a_stated_cost_takes_precedence_over_an_estimate() -> None:
     cheap = cost_of(
         TRAINING.annotated(keys.EVICTION_COST, "-1"), WorkProgress(started_at=after(-HOUR))
     )
@@ -175,7 +175,7 @@ def test_what_a_workload_states_goes_before_what_is_estimated() -> None:
     assert cheap.sort_key < dear.sort_key
 
 
-def test_a_state_keeps_four_digits_of_it() -> None:
+def test_a_state_records_four_digits_of_the_cost() -> None:
     assert cost_of(TRAINING, WorkProgress(started_at=after(-12345))).recorded == RecordedCost(
         hours=27.43, device=Device.GPU
     )
@@ -213,7 +213,7 @@ def test_a_cost_never_falls_while_nothing_is_saved(
 def test_a_checkpoint_never_makes_a_pod_dearer(
     pod: PodBuilder, work: WorkProgress, workload_type: str | None, ago: int
 ) -> None:
-    """So whoever sets the annotation of its own pod only makes it a likelier victim."""
+    """So a user who sets the annotation of their own pod only makes it a likelier victim."""
     saved = replace(work, saved_at=after(-ago))
     unsaved = replace(work, saved_at=None)
     assert cost_of(pod, saved, workload_type).hours <= cost_of(pod, unsaved, workload_type).hours

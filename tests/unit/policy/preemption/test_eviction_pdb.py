@@ -67,9 +67,13 @@ CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
         [a_budget(selector={"matchLabels": {"app": "db"}}), a_budget()],
         True,
     ),
-    "two that select it are somebody's to mend": (WEB_POD, [a_budget(), a_budget()], False),
-    "one without a selector selects nobody": (WEB_POD, [a_budget(selector=None)], False),
-    "one with an empty one everybody": (WEB_POD, [a_budget(selector={})], True),
+    "two budgets that select it do not count as blocking": (
+        WEB_POD,
+        [a_budget(), a_budget()],
+        False,
+    ),
+    "a budget without a selector selects no pod": (WEB_POD, [a_budget(selector=None)], False),
+    "a budget with an empty selector selects every pod": (WEB_POD, [a_budget(selector={})], True),
     "also who has no labels": (a_pod(), [a_budget(selector={})], True),
     "whom an expression leaves": (
         a_pod(),

@@ -1,4 +1,4 @@
-"""What `reprieve explain` says would happen to a pod: put together from what decides it then."""
+"""What `reprieve explain` says would happen to a pod: from the same functions that decide it."""
 
 from dataclasses import dataclass, field
 
@@ -46,7 +46,7 @@ def outlook_of(
     return preview(subject, facts or Facts(), NOW)
 
 
-def test_a_native_group_says_how_many_start_together() -> None:
+def test_the_preview_shows_how_many_pods_of_a_native_group_start_together() -> None:
     pod = a_pod().with_priority(100).in_gang("train")
     found = outlook_of(pod, native_group=PodGroupInfo(priority=7, min_count=4))
     assert 'its PodGroup "train" places 4 pods together, or none' in found.steps
@@ -56,7 +56,7 @@ def test_a_native_group_says_how_many_start_together() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Story:
+class Case:
     """A pod, and each step as it is told."""
 
     pod: PodBuilder = field(default_factory=a_pod)
@@ -67,7 +67,9 @@ class Story:
 
 
 HINTED = a_pod().with_hint()
-ASKED = 'it is asked to save a checkpoint: POST to port 8080 of its own address, path "/checkpoint"'
+HINT_STEP = (
+    'it is asked to save a checkpoint: POST to port 8080 of its own address, path "/checkpoint"'
+)
 TIMES = (
     "it has 10m, 15m if it answers and is slow, up to 5m more where it asks "
     "for that; never more than 30m in all"
@@ -75,25 +77,25 @@ TIMES = (
 
 
 @pytest.mark.parametrize(
-    "story",
+    "case",
     [
-        Story(
+        Case(
             want=(
                 "it gets no notice: it wants no checkpoint",
                 DELETED,
                 ALONE,
             )
         ),
-        Story(
+        Case(
             pod=HINTED,
             has_started=False,
             want=("it gets no notice: it has not started", DELETED, ALONE),
         ),
-        Story(pod=HINTED, want=(ASKED, TIMES, DELETED, ALONE)),
-        Story(
+        Case(pod=HINTED, want=(HINT_STEP, TIMES, DELETED, ALONE)),
+        Case(
             pod=HINTED.owned_by("Job", "train"),
             want=(
-                ASKED,
+                HINT_STEP,
                 TIMES,
                 (
                     "what its replacement needs to know is written to its controller, or to "
@@ -106,11 +108,16 @@ TIMES = (
                 ),
             ),
         ),
-        Story(
+        Case(
             pod=HINTED.owned_by("Job", "train").annotated(keys.REQUEUE, "never"),
-            want=(ASKED, TIMES, DELETED, "Job/train replaces it; the replacement is not informed"),
+            want=(
+                HINT_STEP,
+                TIMES,
+                DELETED,
+                "Job/train replaces it; the replacement is not informed",
+            ),
         ),
-        Story(
+        Case(
             pod=a_pod().owned_by("Job", "sweep"),
             settings=PolicySettings(suspend_jobs=True),
             want=(
@@ -130,20 +137,20 @@ TIMES = (
                 ),
             ),
         ),
-        Story(
+        Case(
             pod=HINTED.owned_by("DaemonSet", "agent"),
             want=(
-                ASKED,
+                HINT_STEP,
                 TIMES,
                 DELETED,
                 "DaemonSet/agent replaces it; the replacement is not informed",
             ),
         ),
-        Story(
+        Case(
             pod=HINTED.in_gang("train"),
             disruption=DisruptionMode.ALL,
             want=(
-                ASKED,
+                HINT_STEP,
                 TIMES,
                 (
                     'its gang "train" is evicted as a unit: no member is deleted before the '
@@ -153,12 +160,12 @@ TIMES = (
                 ALONE,
             ),
         ),
-        Story(pod=HINTED.in_gang("train"), want=(ASKED, TIMES, DELETED, ALONE)),
-        Story(
+        Case(pod=HINTED.in_gang("train"), want=(HINT_STEP, TIMES, DELETED, ALONE)),
+        Case(
             pod=HINTED.annotated(keys.CHECKPOINT_TIMEOUT, "28m").annotated(keys.MAX_DEFERRAL, "0s"),
             settings=PolicySettings(end_with="evict", grace_cap_seconds=5),
             want=(
-                ASKED,
+                HINT_STEP,
                 (
                     "it has 28m, 30m if it answers and is slow, up to 5m more where it asks "
                     "for that; never more than 30m in all"
@@ -167,34 +174,32 @@ TIMES = (
                 ALONE,
             ),
         ),
-        Story(
+        Case(
             pod=HINTED,
             settings=PolicySettings(recreate_bare_pods=True),
-            want=(ASKED, TIMES, DELETED, ANEW),
+            want=(HINT_STEP, TIMES, DELETED, ANEW),
         ),
-        Story(
+        Case(
             pod=HINTED.annotated(keys.REQUEUE, "never"),
             settings=PolicySettings(recreate_bare_pods=True),
-            want=(ASKED, TIMES, DELETED, ALONE),
+            want=(HINT_STEP, TIMES, DELETED, ALONE),
         ),
-        Story(
+        Case(
             pod=HINTED.owned_by("Sweep", controls=False),
             settings=PolicySettings(recreate_bare_pods=True),
-            want=(ASKED, TIMES, DELETED, ALONE),
+            want=(HINT_STEP, TIMES, DELETED, ALONE),
         ),
-        Story(
+        Case(
             pod=HINTED,
             settings=PolicySettings(extension_percent=0, max_deferral_seconds=0),
-            want=(ASKED, "it has 10m; never more than 30m in all", DELETED, ALONE),
+            want=(HINT_STEP, "it has 10m; never more than 30m in all", DELETED, ALONE),
         ),
     ],
 )
-def test_each_step_is_told_in_order(story: Story) -> None:
-    facts = Facts(settings=story.settings)
-    outlook = outlook_of(
-        story.pod, facts, has_started=story.has_started, disruption=story.disruption
-    )
-    assert outlook.steps == story.want
+def test_the_steps_are_listed_in_order(case: Case) -> None:
+    facts = Facts(settings=case.settings)
+    outlook = outlook_of(case.pod, facts, has_started=case.has_started, disruption=case.disruption)
+    assert outlook.steps == case.want
 
 
 @pytest.mark.parametrize(
@@ -206,6 +211,6 @@ def test_each_step_is_told_in_order(story: Story) -> None:
         ("annotation:", "annotation reprieve.dev/checkpoint-request"),
     ],
 )
-def test_it_is_said_how_the_workload_is_asked(hint: str, carried: str) -> None:
+def test_the_preview_shows_how_the_hint_reaches_the_workload(hint: str, carried: str) -> None:
     outlook = outlook_of(a_pod().with_hint(hint))
     assert outlook.steps[0] == f"it is asked to save a checkpoint: {carried}"

@@ -1,4 +1,4 @@
-"""What the guard answers to whoever wants a pod gone."""
+"""The guard's decisions about requests to delete or evict a pod."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -56,12 +56,12 @@ def in_phase(
 @dataclass(frozen=True, kw_only=True)
 class Case:
     pod: PodBuilder = HINTING
-    seeker: Requester = PREEMPTED
+    requester: Requester = PREEMPTED
     state: Eviction | None = None
-    is_asked: bool = False
+    is_marked: bool = False
     is_leaving: bool = False
     has_started: bool = True
-    goes_whole: bool = False
+    evicted_as_a_unit: bool = False
     ends_in: float | None = None
     namespace: NamespacePolicy = ALL_CLASSES
     settings: PolicySettings = BY_DEFAULT
@@ -75,19 +75,19 @@ CASES = {
     "within the time that it asks for": Case(
         pod=HINTING.annotated(keys.CHECKPOINT_TIMEOUT, "90s"), want="told", until=after(90)
     ),
-    "so it is where it is drained": Case(seeker=EVICTED, want="told", until=after(600)),
+    "so it is where it is drained": Case(requester=EVICTED, want="told", until=after(600)),
     "one that wants no checkpoint goes at once, as if no guard were there": Case(pod=PLAIN),
-    "drained as well": Case(pod=PLAIN, seeker=EVICTED),
+    "drained as well": Case(pod=PLAIN, requester=EVICTED),
     ("one of a gang that goes as a whole goes with all of it"): Case(
-        pod=PLAIN, goes_whole=True, want="joined"
+        pod=PLAIN, evicted_as_a_unit=True, want="joined"
     ),
-    "alone where it is drained": Case(pod=PLAIN, goes_whole=True, seeker=EVICTED),
+    "alone where it is drained": Case(pod=PLAIN, evicted_as_a_unit=True, requester=EVICTED),
     "one that has not started has nothing to save": Case(has_started=False),
-    "but its gang may have": Case(has_started=False, goes_whole=True, want="joined"),
+    "but its gang may have": Case(has_started=False, evicted_as_a_unit=True, want="joined"),
     "one that is leaving is left alone": Case(
         is_leaving=True, state=in_phase(Phase.HINTED, left=600)
     ),
-    "where no operator leads nobody would save anything": Case(operator_is_there=False),
+    "without a leading operator it is allowed": Case(operator_is_there=False),
     "nor does a pod wait for one that has gone": Case(
         operator_is_there=False, state=in_phase(Phase.CHECKPOINTING, left=600)
     ),
@@ -101,20 +101,20 @@ CASES = {
         pod=PLAIN, namespace=NamespacePolicy(enforcement="warn")
     ),
     # Under way.
-    "one that was marked is waited for": Case(is_asked=True, want="waits"),
-    "also where nobody's checkpoint is wanted": Case(pod=PLAIN, is_asked=True, want="waits"),
+    "one that was marked is waited for": Case(is_marked=True, want="waits"),
+    "also without a checkpoint": Case(pod=PLAIN, is_marked=True, want="waits"),
     "for a while": Case(
-        is_asked=True, seeker=replace(PREEMPTED, unprocessed_mark_seconds=59.9), want="waits"
+        is_marked=True, requester=replace(PREEMPTED, unprocessed_mark_seconds=59.9), want="waits"
     ),
     "not for ever where the operator takes no notice": Case(
-        is_asked=True, seeker=replace(PREEMPTED, unprocessed_mark_seconds=60)
+        is_marked=True, requester=replace(PREEMPTED, unprocessed_mark_seconds=60)
     ),
     "one that was told is waited for until its deadline": Case(
         state=in_phase(Phase.HINTED, ago=5, left=595), want="waits", until=after(595)
     ),
     "one that saves too": Case(
         state=in_phase(Phase.CHECKPOINTING, ago=5, left=10),
-        seeker=EVICTED,
+        requester=EVICTED,
         want="waits",
         until=after(10),
     ),
@@ -126,7 +126,7 @@ CASES = {
         state=in_phase(Phase.TERMINATING), want="waits"
     ),
     "one that was only just taken up too": Case(state=in_phase(Phase.REQUESTED), want="waits"),
-    ("a minute after the ceiling whoever asks may have it"): Case(
+    ("a minute after the ceiling every requester may delete it"): Case(
         state=in_phase(Phase.TERMINATING, ago=1860)
     ),
     "not before": Case(state=in_phase(Phase.TERMINATING, ago=1859), want="waits"),
@@ -148,15 +148,15 @@ CASES = {
     ),
     "against an eviction it has it always": Case(
         state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-(10**6))),
-        seeker=EVICTED,
+        requester=EVICTED,
         want="waits",
         until=after(540),
     ),
     "what a budget had stood down is a pod like any other": Case(
         state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), want="told", until=after(600)
     ),
-    "nobody is told while the budget holds it": Case(
-        state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), seeker=HELD, want="held"
+    "it is not notified while the budget holds it": Case(
+        state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), requester=HELD, want="held"
     ),
     "what protected it does so still": Case(
         pod=HINTING.in_class(10),
@@ -165,20 +165,20 @@ CASES = {
     ),
     "also against this preemptor": Case(
         state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True),
-        seeker=replace(PREEMPTED, refusal=TOLERATED),
+        requester=replace(PREEMPTED, refusal=TOLERATED),
         want="priority",
     ),
     "another eviction is the budget's to judge": Case(
         pod=HINTING.in_class(10),
         state=in_phase(Phase.TERMINATING, ago=1860, must_evict=True),
-        seeker=EVICTED,
+        requester=EVICTED,
     ),
     "whatever an extension says": Case(state=in_phase(Phase.DEFERRED, ago=1860, left=100)),
     "one whose eviction was taken back is told anew": Case(
         state=in_phase(Phase.CANCELLED, ago=60), want="told", until=after(600)
     ),
     "and is waited for once it is marked anew": Case(
-        state=in_phase(Phase.CANCELLED, ago=6000), is_asked=True, want="waits"
+        state=in_phase(Phase.CANCELLED, ago=6000), is_marked=True, want="waits"
     ),
     "one that was spared is judged anew": Case(
         state=in_phase(Phase.SPARED, ago=60), want="told", until=after(600)
@@ -187,16 +187,16 @@ CASES = {
     "class 10 is never preempted": Case(pod=HINTING.in_class(10), want="class"),
     "nor class 7 that cannot save": Case(pod=a_pod().in_class(7), want="class"),
     "drained it goes, after notice": Case(
-        pod=HINTING.in_class(10), seeker=EVICTED, want="told", until=after(600)
+        pod=HINTING.in_class(10), requester=EVICTED, want="told", until=after(600)
     ),
-    "and at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EVICTED),
+    "and at once where it wants none": Case(pod=a_pod().in_class(7), requester=EVICTED),
     ("one that is almost complete is let finish"): Case(
         ends_in=120, want="walltime", until=after(120)
     ),
     "one of a gang that goes as a whole is not complete by itself": Case(
-        ends_in=120, goes_whole=True, want="told", until=after(600)
+        ends_in=120, evicted_as_a_unit=True, want="told", until=after(600)
     ),
-    "but not by a drain": Case(ends_in=120, seeker=EVICTED, want="told", until=after(600)),
+    "but not by a drain": Case(ends_in=120, requester=EVICTED, want="told", until=after(600)),
     "one that the operator reprieved as well": Case(
         state=in_phase(
             Phase.REPRIEVED, ago=5, left=100, refused_on=ProtectionReason.NEAR_COMPLETION
@@ -210,86 +210,93 @@ CASES = {
         until=after(100),
     ),
     "a drain waits for it as well, and changes nothing of it": Case(
-        state=in_phase(Phase.REPRIEVED, left=100), seeker=EVICTED, want="finishes", until=after(100)
-    ),
-    "whoever has marked it": Case(
         state=in_phase(Phase.REPRIEVED, left=100),
-        is_asked=True,
-        seeker=EVICTED,
+        requester=EVICTED,
+        want="finishes",
+        until=after(100),
+    ),
+    "whichever requester marked it": Case(
+        state=in_phase(Phase.REPRIEVED, left=100),
+        is_marked=True,
+        requester=EVICTED,
         want="finishes",
         until=after(100),
     ),
     # A budget.
-    "for what a budget does not allow now nobody is told": Case(seeker=HELD, want="held"),
-    "one that wants no checkpoint is the API server's to refuse": Case(pod=PLAIN, seeker=HELD),
+    "a pod that a budget holds now is not notified": Case(requester=HELD, want="held"),
+    "one that wants no checkpoint is the API server's to refuse": Case(pod=PLAIN, requester=HELD),
     "one that was told before is waited for": Case(
-        state=in_phase(Phase.HINTED, left=9), seeker=HELD, want="waits", until=after(9)
+        state=in_phase(Phase.HINTED, left=9), requester=HELD, want="waits", until=after(9)
     ),
     "where it is only warned of the API server decides": Case(
-        seeker=HELD, namespace=NamespacePolicy(enforcement="warn"), want="warned"
+        requester=HELD, namespace=NamespacePolicy(enforcement="warn"), want="warned"
     ),
     # Kubernetes' own.
-    "what a node needs takes whom nobody may preempt, after notice": Case(
-        pod=HINTING.in_class(10), seeker=EXEMPT, want="told", until=after(600)
+    "a system-critical pod preempts a non-preemptible pod after notice": Case(
+        pod=HINTING.in_class(10), requester=EXEMPT, want="told", until=after(600)
     ),
-    "at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EXEMPT),
-    "with all of its gang": Case(pod=PLAIN, goes_whole=True, seeker=EXEMPT, want="joined"),
+    "at once where it wants none": Case(pod=a_pod().in_class(7), requester=EXEMPT),
+    "with all of its gang": Case(
+        pod=PLAIN, evicted_as_a_unit=True, requester=EXEMPT, want="joined"
+    ),
     "one that is almost complete as well": Case(
-        ends_in=120, seeker=EXEMPT, want="told", until=after(600)
+        ends_in=120, requester=EXEMPT, want="told", until=after(600)
     ),
     "and one that was reprieved": Case(
-        state=in_phase(Phase.REPRIEVED, left=100), seeker=EXEMPT, want="told", until=after(600)
+        state=in_phase(Phase.REPRIEVED, left=100), requester=EXEMPT, want="told", until=after(600)
     ),
     "and then it waits": Case(
-        state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EXEMPT, want="waits"
+        state=in_phase(Phase.REPRIEVED, left=100), is_marked=True, requester=EXEMPT, want="waits"
     ),
     "until a minute after the ceiling": Case(
-        state=in_phase(Phase.CHECKPOINTING, ago=1860, left=9), seeker=EXEMPT
+        state=in_phase(Phase.CHECKPOINTING, ago=1860, left=9), requester=EXEMPT
     ),
     # The preemptor.
     ("one that its preemptor may not have stays"): Case(
-        seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
+        requester=replace(PREEMPTED, refusal=TOLERATED), want="priority"
     ),
     "until what keeps it from him ends": Case(
-        seeker=replace(PREEMPTED, refusal=TOLERATED._replace(until=after(60))),
+        requester=replace(PREEMPTED, refusal=TOLERATED._replace(until=after(60))),
         want="until",
         until=after(60),
     ),
     "whatever it is about": Case(
-        seeker=replace(PREEMPTED, refusal=Refusal(selection.RefusalReason.QUOTA, "of pod secret")),
+        requester=replace(
+            PREEMPTED, refusal=Refusal(selection.RefusalReason.QUOTA, "of pod secret")
+        ),
         want="quota",
     ),
     "also one that wants no checkpoint": Case(
-        pod=PLAIN, seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
+        pod=PLAIN, requester=replace(PREEMPTED, refusal=TOLERATED), want="priority"
     ),
-    "what was begun is finished, whoever comes for it": Case(
+    "an eviction that has begun is finished for every requester": Case(
         state=in_phase(Phase.HINTED, left=9),
-        seeker=replace(PREEMPTED, refusal=TOLERATED),
+        requester=replace(PREEMPTED, refusal=TOLERATED),
         want="waits",
         until=after(9),
     ),
-    "nobody gets a second set of victims while the first is unfinished": Case(
-        seeker=replace(PREEMPTED, has_victims_elsewhere=True), want="busy"
+    "no preemptor gets a second victim set while the first is unfinished": Case(
+        requester=replace(PREEMPTED, has_victims_elsewhere=True), want="busy"
     ),
     # Where preempted pods should be deleted.
     "a scheduler that deletes a pod has it at once": Case(settings=DELETING),
-    "so have Kubernetes' own": Case(pod=HINTING.in_class(10), seeker=EXEMPT, settings=DELETING),
-    "not whoever evicts it": Case(seeker=EVICTED, settings=DELETING, want="told", until=after(600)),
-    "nor a pod that nobody may preempt": Case(
+    "so have Kubernetes' own": Case(pod=HINTING.in_class(10), requester=EXEMPT, settings=DELETING),
+    "not an eviction": Case(requester=EVICTED, settings=DELETING, want="told", until=after(600)),
+    "nor a pod that is not preemptible": Case(
         pod=HINTING.in_class(10), settings=DELETING, want="class"
     ),
     "nor one that is almost complete": Case(
         ends_in=120, settings=DELETING, want="walltime", until=after(120)
     ),
     "nor one that its preemptor may not have": Case(
-        seeker=replace(PREEMPTED, refusal=TOLERATED), settings=DELETING, want="priority"
+        requester=replace(PREEMPTED, refusal=TOLERATED), settings=DELETING, want="priority"
     ),
-    "nor one that somebody has marked": Case(is_asked=True, settings=DELETING, want="waits"),
+    "nor a marked pod": Case(is_marked=True, settings=DELETING, want="waits"),
     "nor one that was told before": Case(
         state=in_phase(Phase.HINTED, left=9), settings=DELETING, want="waits", until=after(9)
     ),
     ("nor a part of a gang that goes as a whole"): Case(
-        goes_whole=True, settings=DELETING, want="joined"
+        evicted_as_a_unit=True, settings=DELETING, want="joined"
     ),
 }
 
@@ -333,8 +340,8 @@ WORDS = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_ruling(case: Case) -> None:
-    ruling = guard.decide(sought(case), case.seeker, facts(case), NOW)
+def test_the_decision_on_a_deletion_or_eviction(case: Case) -> None:
+    ruling = guard.decide(sought(case), case.requester, facts(case), NOW)
     assert ruling.is_allowed == (case.want in ("allowed", "warned"))
     assert bool(ruling.warning) == (case.want == "warned")
     assert ruling.sets_mark == (case.want in ("told", "joined"))
@@ -350,10 +357,10 @@ def sought(case: Case) -> TargetPod:
     return TargetPod(
         view=view,
         state=case.state,
-        is_marked=case.is_asked,
+        is_marked=case.is_marked,
         is_terminating=case.is_leaving,
         has_started=case.has_started,
-        evicted_as_a_unit=case.goes_whole,
+        evicted_as_a_unit=case.evicted_as_a_unit,
         walltime=walltime,
     )
 
@@ -383,7 +390,7 @@ RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
     "for half a minute at most": (put_off(600), 1, 30),
     "for four seconds at least": (put_off(0.1), 1, 4),
     "also where the time is over": (put_off(-5), 1, 4),
-    "and where nobody knows": (put_off(None), 1, 4),
+    "and without a known time": (put_off(None), 1, 4),
     "several of a node have each their own client": (put_off(600), 3, 12),
     "however many": (put_off(1), 40, 30),
     "where a preemption is refused its preemptor may look elsewhere soon": (refused(600), 1, 5),
@@ -391,12 +398,12 @@ RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
     "but no sooner than others": (refused(1), 1, 4),
     "for good too": (refused(None), 1, 5),
     "and with others": (refused(None), 4, 16),
-    "nobody refused": (put_off(2), 0, 4),
+    "no refused victim": (put_off(2), 0, 4),
 }
 
 
 @pytest.mark.parametrize(("ruling", "fellows", "want"), RETRIES.values(), ids=RETRIES)
-def test_a_scheduler_that_does_not_stand_still_is_told_when_to_come_back(
+def test_an_asynchronous_scheduler_gets_a_retry_time(
     ruling: GuardDecision, fellows: int, want: int
 ) -> None:
     found = guard.retry_after(
@@ -405,7 +412,7 @@ def test_a_scheduler_that_does_not_stand_still_is_told_when_to_come_back(
     assert found == want
 
 
-def test_where_the_answer_had_better_be_short_it_is_told_the_least_whatever_it_is() -> None:
+def test_if_the_retry_time_must_be_short_every_decision_gets_the_shortest() -> None:
     for ruling in (put_off(600), refused(600), refused(None)):
         for fellows, want in ((1, 4), (3, 12), (40, 30)):
             found = guard.retry_after(
@@ -419,15 +426,15 @@ def test_where_the_answer_had_better_be_short_it_is_told_the_least_whatever_it_i
             assert found == want
 
 
-def test_one_that_would_stand_still_is_not_and_no_drain_is() -> None:
-    for door, is_asynchronous in (
+def test_a_synchronous_scheduler_and_a_drain_get_no_retry_time() -> None:
+    for kind, is_asynchronous in (
         (RequestKind.PREEMPTION, False),
         (RequestKind.EVICTION, False),
         (RequestKind.EVICTION, True),
     ):
         ruling = put_off(12)
         assert (
-            guard.retry_after(ruling, door, is_asynchronous=is_asynchronous, fellows=1, now=NOW)
+            guard.retry_after(ruling, kind, is_asynchronous=is_asynchronous, fellows=1, now=NOW)
             is None
         )
 
@@ -448,18 +455,18 @@ GONE = {
 
 
 @pytest.mark.parametrize(
-    ("ruling", "door", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE
+    ("ruling", "kind", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE
 )
-def test_who_passes_for_gone(
+def test_which_refused_pods_are_answered_with_404(
     ruling: GuardDecision,
-    door: RequestKind,
+    kind: RequestKind,
     *,
     is_asynchronous: bool,
     is_followed: bool,
     want: bool,
 ) -> None:
     found = guard.should_answer_not_found(
-        ruling, door, is_asynchronous=is_asynchronous, is_followed=is_followed
+        ruling, kind, is_asynchronous=is_asynchronous, is_followed=is_followed
     )
     assert found is want
 
@@ -497,7 +504,7 @@ def calls_a_second(ruling: GuardDecision, *seen: int) -> float:
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
-def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(
+def test_the_victims_of_a_preemptor_cause_at_most_one_call_a_second(
     ruling: GuardDecision,
 ) -> None:
     """For every answer that there is."""
@@ -508,24 +515,28 @@ def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
-def test_nor_do_they_where_two_replicas_see_half_of_them_each(ruling: GuardDecision) -> None:
+def test_two_replicas_that_see_half_of_the_victims_get_at_most_one_call_a_second(
+    ruling: GuardDecision,
+) -> None:
     for fellows in range(2, AT_ONCE + 1):
         assert calls_a_second(ruling, fellows // 2, fellows - fellows // 2) <= 0.6
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
-def test_nor_where_one_of_the_two_sees_more(ruling: GuardDecision) -> None:
+def test_two_replicas_that_see_unequal_parts_get_at_most_one_call_a_second(
+    ruling: GuardDecision,
+) -> None:
     for fellows in range(2, AT_ONCE):
         for others in range(1, fellows):
             assert calls_a_second(ruling, others, fellows - others) <= 1
 
 
-def test_what_is_allowed_says_nothing() -> None:
+def test_an_allowed_request_has_no_mark_and_no_warning() -> None:
     assert ALLOWED.is_allowed
     assert (ALLOWED.sets_mark, ALLOWED.warning) == (False, "")
 
 
-def test_a_preemption_is_marked_as_one_and_names_nobody() -> None:
+def test_the_mark_of_a_preemption_names_the_preemptor_by_its_uid_only() -> None:
     labels, annotations = marked(guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW))
     assert labels == {keys.SOFT_EVICTION: "marked"}
     assert annotations[keys.PREEMPTOR] == "uid-of-high"
@@ -536,7 +547,7 @@ def test_a_preemption_is_marked_as_one_and_names_nobody() -> None:
     )
 
 
-def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
+def test_a_preemption_for_a_sensitive_workload_has_that_cause() -> None:
     _, annotations = marked(
         guard.mark_changes(RequestKind.PREEMPTION, "", NOW, is_for_sensitive=True)
     )
@@ -552,12 +563,12 @@ def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
     assert cause.decide_cause(state, is_for_sensitive=False) is PreemptionCause.SENSITIVE
 
 
-def test_whoever_goes_for_nobody_knows_whom_goes_for_no_earlier_preemptor_either() -> None:
+def test_a_mark_without_a_known_preemptor_replaces_an_earlier_preemptor() -> None:
     _, annotations = marked(guard.mark_changes(RequestKind.PREEMPTION, "", NOW))
     assert annotations[keys.PREEMPTOR] == ""
 
 
-def test_the_mark_for_kubernetes_own_is_honoured_whatever_the_pod_is() -> None:
+def test_the_mark_for_a_system_critical_preemptor_is_honoured_for_every_pod() -> None:
     labels, annotations = marked(
         guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW, is_exempt=True)
     )
@@ -568,7 +579,7 @@ def test_the_mark_for_kubernetes_own_is_honoured_whatever_the_pod_is() -> None:
     assert found.reason == "preempted by pod uid-of-high"
 
 
-def test_the_mark_of_an_eviction_asks_for_no_more_than_one() -> None:
+def test_the_mark_of_an_eviction_requests_no_more_than_an_eviction() -> None:
     assert marked(guard.mark_changes(RequestKind.EVICTION, "", NOW)) == (
         {keys.SOFT_EVICTION: "evict"},
         {},
@@ -583,7 +594,11 @@ def marked(changes: Iterable[MetadataChange]) -> tuple[dict[str, str], dict[str,
 
 
 def a_victim(
-    *, state: Eviction | None = None, is_asked: bool = False, leaves: bool = False, of: str = "high"
+    *,
+    state: Eviction | None = None,
+    is_marked: bool = False,
+    leaves: bool = False,
+    of: str = "high",
 ) -> TargetPod:
     pod = (
         a_pod().annotated(keys.PREEMPTOR, f"uid-of-{of}")
@@ -591,7 +606,7 @@ def a_victim(
         else a_pod().marked_by("kube-scheduler", FOR_HIGH)
     )
     (view,) = pod_views(pod.build())
-    return TargetPod(view=view, state=state, is_marked=is_asked, is_terminating=leaves)
+    return TargetPod(view=view, state=state, is_marked=is_marked, is_terminating=leaves)
 
 
 def going(phase: Phase = Phase.HINTED, source: Source = Source.KOORDINATOR) -> Eviction:
@@ -600,7 +615,7 @@ def going(phase: Phase = Phase.HINTED, source: Source = Source.KOORDINATOR) -> E
 
 FOR_HIGH = "preempted by pod uid-of-high"
 BUSY = {
-    "nobody": ([], False),
+    "no pod": ([], False),
     "a victim that saves elsewhere": ([(a_victim(state=going()), "there")], True),
     "one on the same node is of the same set": ([(a_victim(state=going()), "here")], False),
     "one that goes because its gang does": (
@@ -611,14 +626,14 @@ BUSY = {
         [(a_victim(state=going(source=Source.LABEL)), "there")],
         False,
     ),
-    "one that was only marked": ([(a_victim(is_asked=True), "there")], True),
+    "one that was only marked": ([(a_victim(is_marked=True), "there")], True),
     "one that was marked anew": (
-        [(a_victim(state=going(Phase.CANCELLED), is_asked=True), "there")],
+        [(a_victim(state=going(Phase.CANCELLED), is_marked=True), "there")],
         True,
     ),
     "a mark that was taken back": ([(a_victim(), "there")], False),
     "what only its mark and its state say, which its owner may write": (
-        [(a_victim(state=going(), of=""), "there"), (a_victim(is_asked=True, of=""), "there")],
+        [(a_victim(state=going(), of=""), "there"), (a_victim(is_marked=True, of=""), "there")],
         False,
     ),
     "one that is let finish": ([(a_victim(state=going(Phase.REPRIEVED)), "there")], False),
@@ -632,7 +647,7 @@ BUSY = {
 
 
 @pytest.mark.parametrize(("victims", "want"), BUSY.values(), ids=BUSY)
-def test_whether_a_first_set_is_unfinished(
+def test_whether_the_first_victim_set_is_unfinished(
     victims: list[tuple[TargetPod, str]], *, want: bool
 ) -> None:
     assert guard.has_victims_elsewhere("uid-of-high", "here", victims) is want

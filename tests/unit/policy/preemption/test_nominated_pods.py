@@ -1,4 +1,4 @@
-"""Whom a victim makes room for."""
+"""For which nominated pod a victim is preempted."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def a_nominee(
     return NominatedPod(pod=Pod(metadata=metadata, spec=PodSpec(priority=priority), status=status))
 
 
-def told(uid: str, priority: int, **condition: str) -> NominatedPod:
+def a_pod_with_condition(uid: str, priority: int, **condition: str) -> NominatedPod:
     pod = a_nominee(uid, priority).pod
     return NominatedPod(
         pod=replace(pod, status=replace(pod.status, conditions=[Condition(**condition)]))
@@ -32,7 +32,7 @@ def told(uid: str, priority: int, **condition: str) -> NominatedPod:
 
 
 def turned_away(uid: str, priority: int) -> NominatedPod:
-    return told(uid, priority, type="PodScheduled", status="False")
+    return a_pod_with_condition(uid, priority, type="PodScheduled", status="False")
 
 
 def a_grouped(uid: str, priority: int) -> NominatedPod:
@@ -54,12 +54,12 @@ def test_the_highest_priority_wins_then_the_oldest_then_any_but_always_the_same(
     assert inferred(a_nominee("z", 200), a_nominee("y", 200)) == "y"
 
 
-def test_one_of_a_group_may_be_it_whatever_its_own_priority() -> None:
+def test_a_pod_of_a_group_may_be_the_preemptor_with_any_priority_of_its_own() -> None:
     assert inferred(a_grouped("grouped", 0)) == "grouped"
     assert inferred(a_grouped("grouped", 0), a_nominee("a", 101)) == "a"
 
 
-def test_for_a_group_its_scheduler_preempts_once() -> None:
+def test_all_pods_of_a_group_are_one_preemptor() -> None:
     assert a_nominee("alone", 0).preemptor_key == "alone"
     assert a_grouped("one", 0).preemptor_key == a_grouped("two", 0).preemptor_key == "team/g"
 
@@ -82,29 +82,33 @@ def test_a_preemptor_of_a_native_group_is_on_any_node_but_preempts_by_priority()
     )
 
 
-def test_one_that_was_not_turned_away_is_the_least_probable() -> None:
+def test_a_pod_that_was_not_unschedulable_is_the_least_probable_preemptor() -> None:
     assert inferred(a_nominee("binds", 300), turned_away("mine", 200)) == "mine"
     assert inferred(a_nominee("binds", 300)) == "binds"
 
 
-def test_a_pod_was_turned_away_where_its_scheduler_says_so() -> None:
+def test_a_pod_was_unschedulable_if_its_condition_shows_it() -> None:
     assert turned_away("mine", 200).was_unschedulable
     assert not a_nominee("binds", 200).was_unschedulable
-    assert not told("bound", 200, type="PodScheduled", status="True").was_unschedulable
-    assert not told(
+    assert not a_pod_with_condition(
+        "bound", 200, type="PodScheduled", status="True"
+    ).was_unschedulable
+    assert not a_pod_with_condition(
         "was gated", 200, type="PodScheduled", status="False", reason="SchedulingGated"
     ).was_unschedulable
-    assert not told("going", 200, type="DisruptionTarget", status="False").was_unschedulable
+    assert not a_pod_with_condition(
+        "going", 200, type="DisruptionTarget", status="False"
+    ).was_unschedulable
 
 
-def test_kubernetes_own_are_known_by_their_priority_or_their_namespace() -> None:
+def test_system_critical_pods_are_recognised_by_priority_or_namespace() -> None:
     assert a_nominee("critical", 2_000_001_000).is_exempt
     assert not a_nominee("highest of users", 1_000_000_000).is_exempt
     assert not a_nominee("none", None).is_exempt
     assert NominatedPod(pod=Pod(metadata=ObjectMeta(namespace="kube-system"))).is_exempt
 
 
-def test_whoever_could_not_have_preempted_is_not_suspected() -> None:
+def test_pods_that_could_not_have_preempted_are_not_considered() -> None:
     assert inferred() is None
     assert inferred(a_nominee("elsewhere", 200, "there")) is None
     assert inferred(a_nominee("equal", 100), a_nominee("none", None)) is None

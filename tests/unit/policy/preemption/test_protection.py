@@ -46,12 +46,12 @@ CASES = {
     ),
     "class 9 that can save is": Case(pod=a_pod().in_class(9).with_hint()),
     "class 6 without a checkpoint is": Case(pod=a_pod().in_class(6)),
-    "whoever is sensitive is never preempted, whatever its label says": Case(
+    "a sensitive workload is never preempted, whatever its label says": Case(
         pod=a_pod().in_class(3).with_hint(),
         namespace=NamespacePolicy(workload_type="sensitive"),
         want=FOR_GOOD,
     ),
-    "a class that its Namespace does not allow protects nobody": Case(
+    "a class that its Namespace does not allow protects no pod": Case(
         pod=a_pod().in_class(8), namespace=NamespacePolicy()
     ),
     "Koordinator's label protects": Case(
@@ -77,7 +77,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_protection(case: Case) -> None:
+def test_what_protects_a_pod(case: Case) -> None:
     (view,) = pod_views(case.pod.build())
     facts = Facts(settings=case.settings, namespace=case.namespace)
     assert protection.decide_protection(view, facts, case.walltime, NOW) == case.want
@@ -85,10 +85,10 @@ def test_protection(case: Case) -> None:
 
 OF_GANG = {
     "nothing protects": ([None, None], None),
-    "nobody is there": ([], None),
-    "one that is nearly complete protects nobody else": ([None, almost(60)], None),
+    "no pod": ([], None),
+    "a pod near completion protects no other": ([None, almost(60)], None),
     "where all are, the last of them counts": ([almost(60), almost(300), almost(5)], almost(300)),
-    "one that nobody may preempt protects all": ([almost(60), FOR_GOOD, None], FOR_GOOD),
+    "a non-preemptible pod protects all": ([almost(60), FOR_GOOD, None], FOR_GOOD),
 }
 
 

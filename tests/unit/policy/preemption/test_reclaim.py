@@ -1,4 +1,4 @@
-"""A lent node that is wanted back: whose it is, and which of the pods on it begin to go."""
+"""A lent node is reclaimed: its home Namespace, and which of its pods are evicted."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,9 @@ PATH = f"metadata.labels[{KEY}]"
 HOME = "home"
 
 
-def lodger(pod: PodBuilder, walltime: Walltime | None = None, *, is_going: bool = False) -> NodePod:
+def a_node_pod(
+    pod: PodBuilder, walltime: Walltime | None = None, *, is_going: bool = False
+) -> NodePod:
     resource = pod.build()
     (view,) = pod_views(resource)
     return NodePod(metadata=resource.metadata, view=view, walltime=walltime, is_leaving=is_going)
@@ -35,7 +37,7 @@ def of(namespace: str) -> PodBuilder:
     return replace(pod, resource=replace(pod.resource, metadata=metadata))
 
 
-ORDINARY = lodger(a_pod())
+ORDINARY = a_node_pod(a_pod())
 UNSAYING = NamespacePolicy()
 PROTECTED = a_pod().named("p").in_class(6).labelled(keys.PREEMPTIBLE, "false")
 ENDS_SOON = Walltime(after(-3500), 3600)
@@ -52,68 +54,68 @@ class Case:
 CASES = {
     "a pod of another namespace goes": Case(want=ReclaimResult(ReclaimAction.GOES)),
     "one of the node's home stays": Case(
-        pod=lodger(of(HOME)), want=ReclaimResult(ReclaimAction.STAYS, "it is at home")
+        pod=a_node_pod(of(HOME)), want=ReclaimResult(ReclaimAction.STAYS, "it is at home")
     ),
     "one that is going already goes": Case(
-        pod=lodger(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.GOING)
+        pod=a_node_pod(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.GOING)
     ),
     "one of the node's home that is going is none of ours": Case(
-        pod=lodger(of(HOME), is_going=True),
+        pod=a_node_pod(of(HOME), is_going=True),
         want=ReclaimResult(ReclaimAction.STAYS, "it is at home"),
     ),
     "what the cluster itself runs stays": Case(
-        pod=lodger(of("kube-system")),
+        pod=a_node_pod(of("kube-system")),
         want=ReclaimResult(ReclaimAction.STAYS, "kube-system is exempt"),
     ),
     "a DaemonSet's pod stays, because another would come in its place": Case(
-        pod=lodger(a_pod().owned_by("DaemonSet", "logs")),
+        pod=a_node_pod(a_pod().owned_by("DaemonSet", "logs")),
         want=ReclaimResult(
             ReclaimAction.STAYS, "DaemonSet logs would create it again on this node"
         ),
     ),
     "a Job's does not": Case(
-        pod=lodger(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)
+        pod=a_node_pod(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)
     ),
     "a kubelet's own pod stays": Case(
-        pod=lodger(a_pod().annotated("kubernetes.io/config.mirror", "x")),
+        pod=a_node_pod(a_pod().annotated("kubernetes.io/config.mirror", "x")),
         want=ReclaimResult(ReclaimAction.STAYS, "it is a static pod of the node"),
     ),
     "what is not preemptible stays": Case(
-        pod=lodger(PROTECTED), want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible")
+        pod=a_node_pod(PROTECTED), want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible")
     ),
     "so does all that is sensitive": Case(
         namespace=NamespacePolicy(workload_type="sensitive"),
         want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible"),
     ),
     "what is nearly complete is asked once its time is over": Case(
-        pod=lodger(a_pod(), ENDS_SOON),
+        pod=a_node_pod(a_pod(), ENDS_SOON),
         want=ReclaimResult(ReclaimAction.GOES, "near-completion", after(100)),
     ),
     "a pod goes with the others of its gang": Case(
-        others=[lodger(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.GOES)
+        others=[a_node_pod(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.GOES)
     ),
     "and stays where one of them may not be preempted": Case(
-        others=[lodger(a_pod().named("q"), ENDS_SOON), lodger(PROTECTED)],
+        others=[a_node_pod(a_pod().named("q"), ENDS_SOON), a_node_pod(PROTECTED)],
         want=ReclaimResult(ReclaimAction.STAYS, "p of its gang is non-preemptible"),
     ),
     "but does not wait for one that is nearly complete": Case(
-        others=[lodger(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.GOES)
+        others=[a_node_pod(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.GOES)
     ),
     "only where all of them are": Case(
-        pod=lodger(a_pod(), Walltime(NOW, 50)),
-        others=[lodger(a_pod().named("q"), ENDS_SOON)],
+        pod=a_node_pod(a_pod(), Walltime(NOW, 50)),
+        others=[a_node_pod(a_pod().named("q"), ENDS_SOON)],
         want=ReclaimResult(ReclaimAction.GOES, "q of its gang is near-completion", after(100)),
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_becomes_of_a_pod(case: Case) -> None:
+def test_which_pods_of_a_lent_node_are_evicted(case: Case) -> None:
     facts = Facts(namespace=case.namespace)
     assert reclaim.decide_reclaim(case.pod, case.others, HOME, facts, NOW) == case.want
 
 
-UNSAID = Violation(
+NOT_DECLARED = Violation(
     PATH,
     ViolationKind.REQUIRED,
     None,
@@ -125,9 +127,9 @@ HOMES = {
     "by both": ({KEY: "a"}, [(KEY, "a"), (KEY, "a")], "a"),
     "another taint says nothing": ({KEY: "a"}, [("dedicated", "b")], "a"),
     "an empty taint says nothing": ({KEY: "a"}, [(KEY, "")], "a"),
-    "nobody's without either": ({}, [], UNSAID),
-    "nobody's where they are empty": ({KEY: ""}, [(KEY, "")], UNSAID),
-    "nobody can tell where they differ": (
+    "unknown without either": ({}, [], NOT_DECLARED),
+    "unknown if they are empty": ({KEY: ""}, [(KEY, "")], NOT_DECLARED),
+    "unknown if they differ": (
         {KEY: "a"},
         [(KEY, "b"), (KEY, "a")],
         Violation(PATH, ViolationKind.INVALID, "a", 'the node\'s taint of that name says "b"'),
@@ -143,7 +145,7 @@ HOMES = {
 
 
 @pytest.mark.parametrize(("labels", "taints", "want"), HOMES.values(), ids=HOMES)
-def test_whose_node_it_is(
+def test_the_home_namespace_of_a_node(
     labels: dict[str, str], taints: list[tuple[str, str]], want: str | Violation
 ) -> None:
     assert reclaim.home_namespace_of(labels, taints) == want

@@ -17,8 +17,8 @@ POD = {
 
 
 def args(**fields: Any) -> bytes:
-    unsaid = {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": None}
-    return json.dumps(unsaid | fields).encode()
+    without_victims = {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": None}
+    return json.dumps(without_victims | fields).encode()
 
 
 def whole(*uids: str) -> Any:
@@ -85,7 +85,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("body", "says"), MALFORMED.values(), ids=MALFORMED)
-def test_what_cannot_be_read_is_answered_in_one_sentence(body: bytes, says: str) -> None:
+def test_an_unreadable_call_is_answered_in_one_sentence(body: bytes, says: str) -> None:
     found = api.parse(body)
     assert isinstance(found, Malformed)
     assert says in found.detail

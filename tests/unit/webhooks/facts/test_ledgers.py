@@ -12,7 +12,7 @@ from reprieve_webhooks.facts.ledgers import OVERHEAD_CHARACTERS, LedgerCache
 SUBMITTED = datetime(2026, 1, 1, tzinfo=UTC)
 ENTRY = ledger.LedgerEntry(preempted_count=2, first_submitted_at=SUBMITTED, eviction_ids=("one",))
 TEXT = ledger.render({"": ENTRY})
-ROOM = len(TEXT) + OVERHEAD_CHARACTERS
+LIMIT_BYTES = len(TEXT) + OVERHEAD_CHARACTERS
 """For one ledger."""
 
 
@@ -35,7 +35,7 @@ def test_an_owner_has_its_own_ledger_and_one_created_again_has_none() -> None:
 
 
 def test_the_newest_ledgers_are_kept_beyond_the_limit() -> None:
-    ledgers = LedgerCache(max_characters=3 * ROOM)
+    ledgers = LedgerCache(max_characters=3 * LIMIT_BYTES)
     keep = ledgers.handler_for("Job")
     for name in ("a", "b", "c", "a", "d"):
         keep(an_owner(name))
@@ -43,7 +43,7 @@ def test_the_newest_ledgers_are_kept_beyond_the_limit() -> None:
 
 
 def test_a_ledger_that_is_written_repeatedly_counts_once() -> None:
-    ledgers = LedgerCache(max_characters=2 * ROOM)
+    ledgers = LedgerCache(max_characters=2 * LIMIT_BYTES)
     keep = ledgers.handler_for("Job")
     keep(an_owner("other"))
     for _ in range(100):
@@ -53,7 +53,7 @@ def test_a_ledger_that_is_written_repeatedly_counts_once() -> None:
 
 
 def test_a_ledger_larger_than_the_limit_is_not_kept() -> None:
-    ledgers = LedgerCache(max_characters=ROOM)
+    ledgers = LedgerCache(max_characters=LIMIT_BYTES)
     keep = ledgers.handler_for("Job")
     keep(an_owner("train", text=TEXT + " "))
     assert of(ledgers, "train") == {}
@@ -62,7 +62,7 @@ def test_a_ledger_larger_than_the_limit_is_not_kept() -> None:
 
 
 def test_a_namespace_has_a_root_owner_as_long_as_its_ledger_is_kept() -> None:
-    ledgers = LedgerCache(max_characters=ROOM)
+    ledgers = LedgerCache(max_characters=LIMIT_BYTES)
     ledgers.handler_for("Job")(an_owner("train"))
     assert not ledgers.has_root_owners("team-a")
     ledgers.handler_for("JobSet")(an_owner("set"))

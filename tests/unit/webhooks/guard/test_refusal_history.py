@@ -30,7 +30,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_they_are_the_nodes_and_the_preemptors_wherever_they_run(clock: Clock) -> None:
+def test_victims_of_the_node_and_of_the_preemptor_count_on_every_node(clock: Clock) -> None:
     clock.refuse("ab")
     clock.refuse("c", "two")
     clock.refuse("d", by="q")
@@ -66,7 +66,7 @@ def test_a_preemptor_that_retries_often_despite_404_has_to_wait(
     assert not clock.is_pressed("a", by="q")
 
 
-def test_it_has_to_wait_until_it_has_not_retried_for_a_minute(clock: Clock) -> None:
+def test_a_preemptor_has_to_wait_until_it_has_not_retried_for_a_minute(clock: Clock) -> None:
     clock.pass_for_gone("abc", times=6, every=1)
     clock.refuse("abc", after=30)
     clock.refuse("abc", after=30)
@@ -101,11 +101,11 @@ def test_deletions_of_the_gangs_own_pods_do_not_count(clock: Clock, size: int) -
         assert not clock.is_pressed("a")
 
 
-def test_of_a_large_gang_only_a_limited_number_of_deletions_is_left_out(clock: Clock) -> None:
-    everybody = [str(number) for number in range(100)]
+def test_only_a_limited_number_of_deletions_of_a_large_gang_is_left_out(clock: Clock) -> None:
+    uids = [str(number) for number in range(100)]
     for times in range(17):
         assert not clock.is_pressed("0"), times
         clock.seconds += 1
-        for uid in everybody:
+        for uid in uids:
             clock.memory.record_not_found(uid, "one", by="p")
     assert clock.is_pressed("0")

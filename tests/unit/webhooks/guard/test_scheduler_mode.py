@@ -111,7 +111,7 @@ def test_the_victims_of_a_node_count_together_and_so_do_those_of_one_preemptor_f
         memory.record_refusal(uid, node, by=by, was_timed=True)
     assert memory.count_recent_victims("node", "victim", "one") == 3
     assert memory.count_recent_victims("far", "victim", "other") == 3
-    # Of whom nobody knows the preemptor, only the node counts.
+    # If the preemptor of a victim is unknown, only the node counts.
     memory.record_refusal("unknown", "elsewhere", by="", was_timed=True)
     assert memory.count_recent_victims("nowhere", "victim", "") == 1
     clock.now += 60

@@ -22,7 +22,7 @@ from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import DisruptionBudget, ScheduledPod, Snapshot
 from reprieve_testing.builders import NOW, a_priority_class, a_quota
-from reprieve_testing.scenes import a_budget
+from reprieve_testing.snapshots import a_budget
 from reprieve_webhooks.snapshot.pod_cache import PodCache
 from reprieve_webhooks.snapshot.snapshot_cache import SnapshotCache
 
@@ -99,7 +99,9 @@ def cluster() -> Cluster:
     return made
 
 
-def test_pods_are_where_they_run_and_those_that_wait_are_preemptors(cluster: Cluster) -> None:
+def test_scheduled_pods_are_on_their_nodes_and_pending_pods_are_preemptors(
+    cluster: Cluster,
+) -> None:
     cluster.put("a")
     cluster.put("b", "two")
     cluster.put("c", "")
@@ -112,7 +114,7 @@ def test_pods_are_where_they_run_and_those_that_wait_are_preemptors(cluster: Clu
 
 def test_a_scheduled_pod_is_no_longer_pending(cluster: Cluster) -> None:
     cluster.put("a", "", status={"nominatedNodeName": "two"})
-    assert [guest.uid for guest in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-a"]
+    assert [demand.uid for demand in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-a"]
     cluster.put("a", "two")
     assert cluster.snapshot_cache.preemptor("uid-a") is None
     assert cluster.snapshot().nodes["two"].nominated_pods == ()
@@ -224,7 +226,7 @@ def test_a_snapshot_does_not_change_with_later_events(cluster: Cluster) -> None:
     cluster.snapshot_cache.put_budget("x", a_budget("x"))
     cluster.snapshot_cache.remove_node("two")
     cluster.snapshot()
-    assert {tenant.name for tenant in before.nodes["one"].pods} == {"a"}
+    assert {pod.name for pod in before.nodes["one"].pods} == {"a"}
     assert set(before.nodes) == {"one", "two"}
     assert [len(group.members) for group in before.gangs.values()] == [1]
     assert before.budgets == {}
@@ -256,12 +258,12 @@ def test_a_gang_has_its_members_on_all_nodes_and_its_pending_members(cluster: Cl
     )
     found = cluster.snapshot_cache.preemptor("uid-c")
     assert found is not None
-    # Three are needed, two have room: nobody else has to be placed with this one.
+    # Three are needed, two are placed: no other pod has to be placed with this one.
     assert (found.gang_minimum, found.pending_members) == (3, ())
     cluster.pod_cache.remove(("team", "a"))
     found = cluster.snapshot_cache.preemptor("uid-c")
     assert found is not None
-    assert [guest.uid for guest in found.pending_members] == ["uid-d"]
+    assert [demand.uid for demand in found.pending_members] == ["uid-d"]
 
 
 def test_budgets_come_change_and_go(cluster: Cluster) -> None:
@@ -312,7 +314,7 @@ def test_a_quota_shows_in_the_pods_that_use_it(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("a").quota == ("admin", "shared")
 
 
-def test_that_a_scheduler_follows_its_answer_is_assumed_for_a_while(
+def test_a_returned_choice_is_assumed_for_a_while(
     cluster: Cluster,
 ) -> None:
     cluster.put("victim", "two")
@@ -329,7 +331,7 @@ def test_that_a_scheduler_follows_its_answer_is_assumed_for_a_while(
     release = cluster.scheduled_pod("victim").release
     assert release is not None
     assert release.preemptor_uid == "uid-p"
-    assert [guest.uid for guest in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-p"]
+    assert [demand.uid for demand in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-p"]
     mate = cluster.snapshot_cache.preemptor("uid-mate")
     assert mate is not None
     assert mate.pending_members == ()
@@ -356,7 +358,7 @@ def test_the_assumptions_about_a_gang_can_be_left_out(cluster: Cluster) -> None:
     cluster.put("p", "")
     preemptor = cluster.snapshot_cache.preemptor("uid-p")
     assert preemptor is not None
-    # Twice: the second time nobody is as it was seen any more.
+    # Twice: the second time, no pod has the version that was seen any more.
     for _ in range(2):
         cluster.pod_cache.assume(preemptor, "one", [cluster.scheduled_pod(name) for name in "abc"])
         assert all(cluster.scheduled_pod(name).is_leaving for name in "abc")

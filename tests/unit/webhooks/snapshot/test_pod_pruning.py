@@ -16,7 +16,7 @@ from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import ScheduledPod
 from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.scenes import a_node_info, a_scheduled_pod, a_snapshot
+from reprieve_testing.snapshots import a_node_info, a_scheduled_pod, a_snapshot
 from reprieve_webhooks.snapshot import pod_pruning
 
 MANY = range(5000)
@@ -87,11 +87,11 @@ LARGE: dict[str, Mapping[str, Any]] = {
 }
 
 
-def a_pod(*said: Mapping[str, Any], node: str = "n") -> Pod:
+def a_pod(*large_fields: Mapping[str, Any], node: str = "n") -> Pod:
     metadata: dict[str, Any] = {"name": "p", "namespace": "team", "uid": "u"}
     container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
     spec: dict[str, Any] = {"nodeName": node, "priority": 9, "containers": [container]}
-    for one in said:
+    for one in large_fields:
         for name, value in one.get("metadata", {}).items():
             metadata[name] = (
                 {**metadata.get(name, {}), **value} if isinstance(value, dict) else value
@@ -104,9 +104,9 @@ def kept(pod: Pod) -> ScheduledPod:
     return snapshot_builder.scheduled_pod_of(pod_pruning.prune(pod)[0], Facts(), now=NOW)
 
 
-@pytest.mark.parametrize("said", LARGE.values(), ids=LARGE)
-def test_the_memory_of_each_pod_is_bounded(said: Mapping[str, Any]) -> None:
-    trimmed, packed = pod_pruning.prune(a_pod(said))
+@pytest.mark.parametrize("large_fields", LARGE.values(), ids=LARGE)
+def test_the_memory_of_each_pod_is_bounded(large_fields: Mapping[str, Any]) -> None:
+    trimmed, packed = pod_pruning.prune(a_pod(large_fields))
 
     assert len(packed) <= pod_pruning.MAX_ENCODED_BYTES
     assert len(snapshot_builder.scheduled_pod_of(trimmed, Facts(), now=NOW).amounts) <= 64
@@ -115,7 +115,10 @@ def test_the_memory_of_each_pod_is_bounded(said: Mapping[str, Any]) -> None:
 
 def test_the_memory_of_a_pod_is_bounded_where_every_field_is_large_and_read() -> None:
     read = sorted(text for name, text in vars(keys).items() if name.isupper() and "/" in text)
-    said = {"labels": dict.fromkeys(read, "a" * 63), "annotations": dict.fromkeys(read, "a" * 5000)}
+    large_fields = {
+        "labels": dict.fromkeys(read, "a" * 63),
+        "annotations": dict.fromkeys(read, "a" * 5000),
+    }
     kept_whole = {
         "annotations": {key: "a" * (4096 if key in pod_pruning._MARK_KEYS else 256) for key in read}
     }
@@ -125,17 +128,17 @@ def test_the_memory_of_a_pod_is_bounded_where_every_field_is_large_and_read() ->
         "spec": {"containers": [{"name": "main", "ports": ports}, *gpus], "nodeName": "n" * 253}
     }
 
-    for metadata in (said, said | kept_whole):
+    for metadata in (large_fields, large_fields | kept_whole):
         _, packed = pod_pruning.prune(a_pod({"metadata": metadata}, spec))
         assert len(packed) <= 3 * pod_pruning.MAX_ENCODED_BYTES
 
 
 def test_of_a_large_pod_what_a_policy_reads_is_kept() -> None:
     """Without this, a few more labels would keep a pod from being a victim, or count it twice."""
-    told = {
+    policy_fields = {
         "metadata": {"labels": {keys.PREEMPTION_CLASS: "2"}, "annotations": {keys.EVICTION: STATE}}
     }
-    small, large = kept(a_pod(told)), kept(a_pod(LARGE["labels"], told))
+    small, large = kept(a_pod(policy_fields)), kept(a_pod(LARGE["labels"], policy_fields))
 
     assert large.labels == {keys.PREEMPTION_CLASS: "2"}
     assert large.release is not None

@@ -51,12 +51,12 @@ ASKS = {
         CRITICAL.on_nodes_where(requiring("In", "team", "lender")),
         (AFFINITY,),
     ),
-    "nodes of anybody": (CRITICAL.on_nodes_where(requiring("Exists")), (AFFINITY,)),
+    "nodes of any Namespace": (CRITICAL.on_nodes_where(requiring("Exists")), (AFFINITY,)),
     "nodes of its own, or else another's": (
         CRITICAL.on_nodes_where(requiring("In", "team"), requiring("In", "lender")),
         (AFFINITY,),
     ),
-    "nodes of nobody": (CRITICAL.on_nodes_where(requiring("DoesNotExist")), ()),
+    "nodes of no Namespace": (CRITICAL.on_nodes_where(requiring("DoesNotExist")), ()),
     "nodes with another label": (
         CRITICAL.on_nodes_where(requiring("In", "lender", key="zone")),
         (),
@@ -76,7 +76,7 @@ ASKS = {
     ),
     "to tolerate another's taint": (CRITICAL.tolerating(taint("lender")), ("spec.tolerations[0]",)),
     "to tolerate its own taint": (CRITICAL.tolerating(taint("team", operator="Equal")), ()),
-    "to tolerate anybody's taint": (
+    "to tolerate the taint of any Namespace": (
         CRITICAL.tolerating(taint("x", key="gpu"), taint(operator="Exists")),
         ("spec.tolerations[1]",),
     ),
@@ -98,7 +98,9 @@ ASKS = {
 
 
 @pytest.mark.parametrize(("pod", "paths"), ASKS.values(), ids=ASKS)
-def test_who_may_not_be_preempted_and_asks_for(pod: PodBuilder, paths: tuple[str, ...]) -> None:
+def test_a_non_preemptible_pod_that_requests_borrowed_nodes_by(
+    pod: PodBuilder, paths: tuple[str, ...]
+) -> None:
     warned, refused = (decide_admission(pod.build(), None, facts) for facts in (WARNS, REFUSES))
     assert warned.violations == ()
     assert warned.warnings == tuple(f"{path}: non-preemptible on borrowed nodes" for path in paths)
@@ -122,11 +124,11 @@ PROTECTED = {
 
 
 @pytest.mark.parametrize(("pod", "is_refused"), PROTECTED.values(), ids=PROTECTED)
-def test_on_borrowed_nodes_a_pod_of(pod: PodBuilder, *, is_refused: bool) -> None:
+def test_borrowed_nodes_are_refused_to_a_pod_of(pod: PodBuilder, *, is_refused: bool) -> None:
     assert decide_admission(pod.build(), None, REFUSES).is_allowed is not is_refused
 
 
-def test_a_sensitive_workload_is_protected_whatever_it_says() -> None:
+def test_a_sensitive_workload_always_counts_as_protected() -> None:
     sensitive = NamespacePolicy(
         workload_type="sensitive", allowed_classes=ClassSet(frozenset({10}))
     )
@@ -135,7 +137,7 @@ def test_a_sensitive_workload_is_protected_whatever_it_says() -> None:
     ).is_allowed
 
 
-def test_a_template_is_told_before_its_pods_are() -> None:
+def test_a_template_is_refused_before_its_pods_are_created() -> None:
     (found,) = decide_admission(
         BORROWING.in_class(10).in_template_of("CronJob"), None, REFUSES
     ).violations
@@ -145,7 +147,7 @@ def test_a_template_is_told_before_its_pods_are() -> None:
     )
 
 
-def test_a_file_without_a_namespace_may_be_meant_for_the_nodes_home() -> None:
+def test_a_file_without_a_namespace_may_belong_to_the_home_namespace() -> None:
     pod = BORROWING.in_class(10).build()
     anywhere = Resource(kind="Pod", metadata=replace(pod.metadata, namespace=None), spec=pod.spec)
     assert decide_admission(anywhere, None, REFUSES).is_allowed

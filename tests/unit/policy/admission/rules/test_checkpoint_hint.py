@@ -1,4 +1,4 @@
-"""A hint's other half: what in the pod it reaches."""
+"""Whether the pod has the port, container or volume that its hint names."""
 
 from dataclasses import replace
 
@@ -96,20 +96,20 @@ def hinted(hint: str, spec: Spec) -> Resource:
 
 
 @pytest.mark.parametrize(("hint", "spec", "missing"), CASES.values(), ids=CASES)
-def test_a_hint_goes_to(hint: str, spec: Spec, missing: str) -> None:
+def test_a_hint_is_admitted_if_it_reaches(hint: str, spec: Spec, missing: str) -> None:
     verdict = decide_admission(hinted(hint, spec), None, Facts())
     want = [f'{PATH}: Invalid value: "{hint}": {missing}'] if missing else []
     assert [str(violation) for violation in verdict.violations] == want
 
 
 @pytest.mark.parametrize(("hint", "spec"), [case[:2] for case in CASES.values()], ids=CASES)
-def test_a_scheme_that_is_not_carried_yet_is_warned_of(hint: str, spec: Spec) -> None:
+def test_a_hint_that_needs_the_agent_causes_a_warning(hint: str, spec: Spec) -> None:
     parsed = checkpoint_plan.parse_hint(hint, "")
     warned = () if type(parsed) in DELIVERED_BY_OPERATOR else (f"{PATH}: {NO_AGENT}",)
     assert decide_admission(hinted(hint, spec), None, Facts()).warnings == warned
 
 
-def test_what_is_carried_is_a_hint() -> None:
+def test_every_delivered_scheme_is_a_hint() -> None:
     assert set(Hint.__args__) > DELIVERED_BY_OPERATOR
 
 
@@ -135,7 +135,7 @@ SIGNALLED = {
 
 
 @pytest.mark.parametrize(("spec", "want"), SIGNALLED.values(), ids=SIGNALLED)
-def test_a_signal_would_reach(spec: Spec, want: tuple[str, ...]) -> None:
+def test_whether_a_signal_reaches_the_container(spec: Spec, want: tuple[str, ...]) -> None:
     assert (
         decide_admission(hinted("signal://USR1?container=main", spec), None, Facts()).warnings
         == want
@@ -150,12 +150,12 @@ def test_the_warning_of_a_template_fits_into_a_line() -> None:
     assert len(verdict.warnings[0]) < 120
 
 
-def test_a_pod_that_declared_no_port_before_may_still_be_labelled() -> None:
+def test_an_update_of_a_pod_with_an_old_violation_is_admitted() -> None:
     before = hinted("http://:8080/x", a_spec(a_container()))
     labelled = replace(before, metadata=replace(before.metadata, labels={"colour": "red"}))
     assert decide_admission(labelled, before, Facts()).is_allowed
 
 
-def test_an_unreadable_hint_is_said_once() -> None:
+def test_an_unreadable_hint_is_reported_once() -> None:
     verdict = decide_admission(hinted("tcp://:1", a_spec(a_container())), None, Facts())
     assert [violation.rule for violation in verdict.violations] == ["checkpoint"]

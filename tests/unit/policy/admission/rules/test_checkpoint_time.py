@@ -1,4 +1,4 @@
-"""Whether a save has the time that it is said to take."""
+"""Whether a checkpoint fits into the time that it has."""
 
 from dataclasses import dataclass, replace
 
@@ -60,18 +60,18 @@ CASES = {
         taking("1m", a_pod().with_hint("annotation:").with_checkpoint("none")).build(),
         f"{GRACE}: 30s, cannot hold a 1m save; use a hint",
     ),
-    "whoever is asked has its timeout": Case(taking("10m", ASKED).build()),
+    "a hinted workload has its timeout": Case(taking("10m", ASKED).build()),
     "and no more": Case(taking("11m", ASKED).build(), f"{TIMEOUT}: 10m cannot hold a 11m save"),
     "a timeout of its own": Case(
         taking("90s", ASKED).annotated(keys.CHECKPOINT_TIMEOUT, "1m").build(),
         f"{TIMEOUT}: 1m cannot hold a 1m30s save",
     ),
-    "a grace period does not matter to whoever is asked": Case(with_grace(taking("5m", ASKED), 1)),
+    "a grace period does not matter to a hinted workload": Case(with_grace(taking("5m", ASKED), 1)),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_save_has_its_time(case: Case) -> None:
+def test_a_checkpoint_fits_into_its_timeout(case: Case) -> None:
     facts = Facts(settings=PolicySettings(grace_cap_seconds=case.cap_seconds))
     said = [
         text for text in decide_admission(case.resource, None, facts).warnings if "save" in text
@@ -79,7 +79,7 @@ def test_a_save_has_its_time(case: Case) -> None:
     assert said == ([case.warned] if case.warned else [])
 
 
-def test_an_unreadable_plan_is_said_once() -> None:
+def test_an_unreadable_plan_is_reported_once() -> None:
     verdict = decide_admission(taking("soon").build(), None, Facts())
     assert [violation.rule for violation in verdict.violations] == ["checkpoint"]
     assert verdict.warnings == ()

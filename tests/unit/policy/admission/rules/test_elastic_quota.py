@@ -1,4 +1,4 @@
-"""What an ElasticQuota promises and allows."""
+"""The min of an ElasticQuota against its max."""
 
 from dataclasses import dataclass
 
@@ -83,7 +83,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_quota_promises_no_more_than_it_allows(case: Case) -> None:
+def test_the_min_of_a_quota_does_not_exceed_its_max(case: Case) -> None:
     verdict = decide_admission(a_quota(case.least, case.most), case.before, Facts())
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
     assert {violation.rule for violation in verdict.violations} <= {"elastic-quota"}
@@ -94,6 +94,6 @@ def test_a_quota_without_a_spec_is_admitted() -> None:
 
 
 @pytest.mark.parametrize("group", ["scheduling.sigs.k8s.io", "scheduling.x-k8s.io"])
-def test_the_quotas_of_both_projects_are_meant(group: str) -> None:
+def test_quotas_of_both_projects_are_checked(group: str) -> None:
     assert kinds.is_served_as("ElasticQuota", group)
     assert not kinds.is_served_as("ElasticQuota", f"{group}.example.com")

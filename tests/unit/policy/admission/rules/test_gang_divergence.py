@@ -124,23 +124,23 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_new_pod_is_as_the_rest_of_its_gang(case: Case) -> None:
+def test_a_new_pod_agrees_with_the_rest_of_its_gang(case: Case) -> None:
     facts = replace(case.facts, gang_traits=traits(case.rest, case.facts))
     verdict = decide_admission(case.pod.build(), None, facts)
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
 
 
-def test_what_nobody_knows_is_not_refused() -> None:
+def test_without_facts_about_the_gang_no_pod_is_refused() -> None:
     assert decide_admission(MEMBER.in_class(5).build(), None, FACTS).is_allowed
 
 
-def test_a_pod_of_no_gang_is_compared_with_none() -> None:
+def test_a_pod_without_a_gang_is_not_compared() -> None:
     assert decide_admission(
         a_pod().in_class(5).build(), None, replace(FACTS, gang_traits=traits(MEMBER))
     ).is_allowed
 
 
-def test_a_pod_that_joins_a_gang_is_as_the_rest_of_it() -> None:
+def test_a_pod_that_joins_a_gang_agrees_with_the_rest() -> None:
     joining = MEMBER.in_class(5)
     facts = replace(FACTS, gang_traits=traits(MEMBER.in_class(3)))
     for before in (a_pod().in_class(5), a_pod().in_class(5).in_koordinators_gang("b", 2, 2)):
@@ -170,21 +170,21 @@ def of_templates(**templates: PodBuilder) -> Resource:
     )
 
 
-def said_of(resource: Resource) -> list[str]:
+def messages_about(resource: Resource) -> list[str]:
     return [str(found) for found in decide_admission(resource, None, FACTS).violations]
 
 
 def test_the_templates_of_one_object_are_compared_without_any_facts() -> None:
     workers = f'spec.workers.{CLASS}: Invalid value: "5": must be "4", {REST}'
-    assert said_of(of_templates(head=MEMBER, workers=MEMBER.in_class(5))) == [workers]
+    assert messages_about(of_templates(head=MEMBER, workers=MEMBER.in_class(5))) == [workers]
 
 
-def test_templates_of_different_gangs_and_of_none_are_not() -> None:
+def test_templates_of_different_gangs_or_without_a_gang_are_not_compared() -> None:
     other = a_pod().in_koordinators_gang("b", 1, 1).in_class(5)
-    assert said_of(of_templates(head=MEMBER, workers=other, rest=a_pod().in_class(3))) == []
+    assert messages_about(of_templates(head=MEMBER, workers=other, rest=a_pod().in_class(3))) == []
 
 
-def test_those_of_a_jobset_and_of_a_leader_worker_set_are_a_gang_that_nobody_declared() -> None:
+def test_templates_of_a_jobset_and_of_a_leader_worker_set_are_not_compared() -> None:
     other = a_pod().in_class(5)
     jobset = of_templates(replicatedJobs__0__template=a_pod(), replicatedJobs__1__template=other)
     group = of_templates(
@@ -211,14 +211,14 @@ GENERATED = {
 
 
 @pytest.mark.parametrize("member", GENERATED.values(), ids=GENERATED)
-def test_a_pod_of_a_gang_that_nobody_declared_is_not_compared(member: PodBuilder) -> None:
+def test_a_pod_of_an_undeclared_gang_is_not_compared(member: PodBuilder) -> None:
     verdict = decide_admission(
         member.in_class(5).build(), None, replace(FACTS, gang_traits=traits(member))
     )
     assert verdict.is_empty
 
 
-def test_a_template_is_not_compared_with_living_pods_which_it_replaces() -> None:
+def test_a_template_is_not_compared_with_the_pods_that_it_replaces() -> None:
     template = MEMBER.in_class(5).in_template_of("Deployment")
     assert template.spec is not None
     assert isinstance(template.spec.template, PodTemplate)
@@ -234,7 +234,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("after", "before", "is_warned"), CHANGES.values(), ids=CHANGES)
-def test_a_rollout_that_would_differ_from_what_it_replaces_is_warned_of(
+def test_a_rollout_that_differs_from_the_replaced_pods_causes_a_warning(
     after: PodBuilder, before: PodBuilder, *, is_warned: bool
 ) -> None:
     verdict = decide_admission(
@@ -245,7 +245,7 @@ def test_a_rollout_that_would_differ_from_what_it_replaces_is_warned_of(
     assert (warning in verdict.warnings) is is_warned
 
 
-def test_a_template_that_is_new_in_its_object_replaces_none() -> None:
+def test_a_new_template_of_an_object_replaces_no_other() -> None:
     before = of_templates(head=MEMBER)
     after = of_templates(head=MEMBER, workers=MEMBER)
     assert decide_admission(after, before, FACTS).is_empty

@@ -231,7 +231,7 @@ CASES = IDENTITY | SIZES | WORKLOADS
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_said_of_a_gang_is_judged(case: Case) -> None:
+def test_the_fields_of_a_gang_are_checked(case: Case) -> None:
     verdict = decide_admission(case.resource, None, case.facts)
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
     assert verdict.warnings == case.warned

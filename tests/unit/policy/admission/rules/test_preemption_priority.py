@@ -186,7 +186,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_a_workload_is_defended_with(case: Case) -> None:
+def test_the_preemption_priority_of_a_workload(case: Case) -> None:
     verdict = decide_admission(case.resource, case.old, case.facts)
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
     assert verdict.warnings == case.warned

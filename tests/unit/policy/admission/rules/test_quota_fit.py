@@ -137,21 +137,21 @@ def facts(case: Case, **settings: str) -> Facts:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_job_is_measured_by_its_quota(case: Case) -> None:
+def test_a_job_is_compared_with_its_quota(case: Case) -> None:
     verdict = decide_admission(case.job, case.before, facts(case))
     assert verdict.warnings == case.warned
     assert verdict.is_allowed
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_where_the_admin_says_so_the_same_is_refused(case: Case) -> None:
+def test_a_job_that_does_not_fit_is_refused_if_the_policy_says_so(case: Case) -> None:
     verdict = decide_admission(case.job, case.before, facts(case, quota_fit="refuse"))
     assert verdict.warnings == ()
     assert len(verdict.violations) == len(case.warned)
     assert {violation.rule for violation in verdict.violations} <= {"quota-fit"}
 
 
-def test_a_refusal_says_what_is_asked_and_what_is_left() -> None:
+def test_a_refusal_shows_the_requested_and_the_remaining_amounts() -> None:
     case = CASES["what other non-preemptible jobs use counts against the min"]
     verdict = decide_admission(case.job, None, facts(case, quota_fit="refuse"))
     assert verdict.message == (
@@ -161,7 +161,7 @@ def test_a_refusal_says_what_is_asked_and_what_is_left() -> None:
     assert verdict.status == 403
 
 
-def test_where_pods_are_non_preemptible_by_default_silence_is() -> None:
+def test_if_pods_are_non_preemptible_by_default_a_job_without_the_label_counts() -> None:
     job = a_pod().labelled(keys.QUOTA_NAME, "gpu").asking(cpu="11").build()
     known = Facts(settings=PolicySettings(default_preemptible=False), quotas=Quotas([of_cpus()]))
     assert decide_admission(job, None, known).warnings == over("11 over min 10", "")

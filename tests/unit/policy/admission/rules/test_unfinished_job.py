@@ -1,4 +1,4 @@
-"""A preempted Job is neither failed nor finished: what says otherwise is warned of."""
+"""A preempted Job has neither failed nor finished: a spec that counts it so causes a warning."""
 
 from dataclasses import replace
 from typing import Any
@@ -92,20 +92,20 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("rules", QUIET.values(), ids=QUIET)
-def test_nothing_is_said_where(rules: tuple[PodFailurePolicyRule, ...]) -> None:
+def test_no_warning_is_given_if(rules: tuple[PodFailurePolicyRule, ...]) -> None:
     assert decide_admission(a_job(*rules), None, Facts()).warnings == ()
 
 
 @pytest.mark.parametrize("rules", WARNED.values(), ids=WARNED)
-def test_it_is_warned_that_a_preemption_is_a_failure_where(
+def test_a_job_that_counts_preemptions_as_failures_gets_a_warning(
     rules: tuple[PodFailurePolicyRule, ...],
 ) -> None:
     assert decide_admission(a_job(*rules), None, Facts()).warnings == (POLICY,)
 
 
-@pytest.mark.parametrize(("script", "is_told"), SCRIPTS.items())
-def test_a_trap_that_ends_with_0_is_warned_of(script: str, is_told: object) -> None:
-    want = (TRAP,) if is_told else ()
+@pytest.mark.parametrize(("script", "causes_warning"), SCRIPTS.items())
+def test_a_trap_that_exits_with_0_causes_a_warning(script: str, causes_warning: object) -> None:
+    want = (TRAP,) if causes_warning else ()
     for words in ({"command": ("sh", "-c", script)}, {"args": ("-c", script)}):
         assert decide_admission(a_job(IGNORES, **words), None, Facts()).warnings == want
 
@@ -116,19 +116,19 @@ def test_a_cron_jobs_warning_fits_into_a_line() -> None:
     assert len(warning) < 120
 
 
-def test_a_job_that_is_not_asked_to_save_is_its_own_affair() -> None:
+def test_a_job_without_a_hint_gets_no_warning() -> None:
     assert decide_admission(a_job(hint=None), None, Facts()).warnings == ()
 
 
-def test_nor_is_one_that_wants_no_checkpoint_or_has_not_been_read() -> None:
-    unasked = a_pod().with_hint("annotation:").with_checkpoint("none").in_template_of("Job")
+def test_a_job_without_a_checkpoint_or_without_a_readable_spec_gets_no_warning() -> None:
+    without_hint = a_pod().with_hint("annotation:").with_checkpoint("none").in_template_of("Job")
     assert all(
         "podFailurePolicy" not in warning
-        for warning in decide_admission(unasked, None, Facts()).warnings
+        for warning in decide_admission(without_hint, None, Facts()).warnings
     )
     empty = Resource(kind="CronJob", spec=Spec(jobTemplate=JobTemplate()))
     assert decide_admission(empty, None, Facts()).warnings == ()
 
 
-def test_a_deployments_pods_have_nothing_to_finish() -> None:
+def test_a_deployment_gets_no_warning() -> None:
     assert decide_admission(a_job(kind="Deployment"), None, Facts()).warnings == ()

@@ -91,7 +91,7 @@ def read(text: str | float) -> int:
 
 
 @pytest.mark.parametrize(("text", "nanos"), READ.values(), ids=READ)
-def test_is_read_exactly(text: str | float, nanos: int) -> None:
+def test_a_quantity_is_read_exactly(text: str | float, nanos: int) -> None:
     assert read(text) == nanos
 
 
@@ -103,7 +103,7 @@ def test_a_text_that_kubernetes_does_not_read_is_refused(text: str | float) -> N
 
 
 @pytest.mark.parametrize(("text", "shown"), SHOWN.values(), ids=SHOWN)
-def test_is_shown_as_people_write_it(text: str, shown: str) -> None:
+def test_a_quantity_is_rendered_in_the_usual_form(text: str, shown: str) -> None:
     assert quantity.render(read(text)) == shown
 
 

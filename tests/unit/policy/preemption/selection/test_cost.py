@@ -14,7 +14,7 @@ from reprieve_policy.preemption.cost import CostInputs, WorkProgress
 from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     SnapshotFixture,
     a_budget,
     a_node_info,
@@ -40,8 +40,8 @@ def speaking(
     )  # type: ignore[arg-type]  # named by these tests
 
 
-def victims(scene: SnapshotFixture, preemptor: Preemptor = ABOVE) -> Sequence[str]:
-    built = scene.build()
+def victims(snapshot_fixture: SnapshotFixture, preemptor: Preemptor = ABOVE) -> Sequence[str]:
+    built = snapshot_fixture.build()
     best = selection.decide(preemptor, built, built.nodes).best
     return () if best is None else [victim.name for victim in best.victims]
 
@@ -76,7 +76,9 @@ NODE = {
 
 
 @pytest.mark.parametrize(("pods", "want"), NODE.values(), ids=NODE.keys())
-def test_of_two_on_a_node(pods: Sequence[ScheduledPod], want: Sequence[str]):
+def test_which_of_two_pods_on_a_node_is_preempted(
+    pods: Sequence[ScheduledPod], want: Sequence[str]
+):
     assert victims(a_snapshot(a_node_info("n", *pods, cpu=2))) == want
     assert victims(a_snapshot(a_node_info("n", *reversed(pods), cpu=2))) == want
 
@@ -94,29 +96,31 @@ NODES = {
 
 
 @pytest.mark.parametrize("pods", NODES.values(), ids=NODES.keys())
-def test_of_two_nodes(pods: Sequence[ScheduledPod]):
-    rooms = [a_node_info(f"n{index}", pod, cpu=1) for index, pod in enumerate(pods)]
+def test_on_which_of_two_nodes_the_pod_is_preempted(pods: Sequence[ScheduledPod]):
+    node_infos = [a_node_info(f"n{index}", pod, cpu=1) for index, pod in enumerate(pods)]
 
-    assert victims(a_snapshot(*rooms)) == ["b"]
+    assert victims(a_snapshot(*node_infos)) == ["b"]
 
 
 SMALL = [speaking(f"small-{index}") for index in range(2)]
 
 
-def test_one_large_one_goes_rather_than_many_small_ones():
+def test_one_large_pod_is_preempted_rather_than_many_small_ones():
     assert victims(a_snapshot(a_node_info("n", *SMALL, speaking("large", cpu=2), cpu=4)), TWO) == [
         "large"
     ]
 
 
-def test_but_not_one_that_a_budget_protects():
+def test_small_pods_are_preempted_if_a_budget_protects_the_large_one():
     large = speaking("large", cpu=2, labels={"app": "web"})
-    scene = a_snapshot(a_node_info("n", *SMALL, large, cpu=4)).with_budgets(a_budget("web"))
+    snapshot_fixture = a_snapshot(a_node_info("n", *SMALL, large, cpu=4)).with_budgets(
+        a_budget("web")
+    )
 
-    assert sorted(victims(scene, TWO)) == ["small-0", "small-1"]
+    assert sorted(victims(snapshot_fixture, TWO)) == ["small-0", "small-1"]
 
 
-def test_nor_one_of_a_higher_class():
+def test_small_pods_are_preempted_if_the_large_one_has_a_higher_class():
     large = speaking("large", cpu=2, preemption_class=4)
 
     assert sorted(victims(a_snapshot(a_node_info("n", *SMALL, large, cpu=4)), TWO)) == [
@@ -125,31 +129,33 @@ def test_nor_one_of_a_higher_class():
     ]
 
 
-def test_where_nobody_says_anything_that_holds_only_beyond_what_a_decision_may_take():
+def test_without_preferences_fewer_victims_count_only_above_the_limit_of_a_decision():
     old, young = (
         a_scheduled_pod("large", cpu=2, started=-99),
         [a_scheduled_pod(f"small-{index}") for index in range(2)],
     )
     young = [replace(pod, progress=WorkProgress(started_at=after(-1))) for pod in young]
-    scene = a_snapshot(a_node_info("n", old, *young, cpu=4))
+    snapshot_fixture = a_snapshot(a_node_info("n", old, *young, cpu=4))
     preemptor = a_preemptor(cpu=2)
 
-    assert sorted(victims(scene, preemptor)) == ["small-0", "small-1"]
-    assert victims(scene.with_settings(PolicySettings(max_victims=1)), preemptor) == ["large"]
+    assert sorted(victims(snapshot_fixture, preemptor)) == ["small-0", "small-1"]
+    assert victims(snapshot_fixture.with_settings(PolicySettings(max_victims=1)), preemptor) == [
+        "large"
+    ]
 
 
-def test_of_a_gang_the_highest_class_and_all_costs_count():
+def test_a_gang_counts_with_its_highest_class_and_the_sum_of_costs():
     def gang(name: str, *classes: int) -> list[ScheduledPod]:
         key = GangKey("team", name)
         return [speaking(f"{name}-{value}", preemption_class=value, gang=key) for value in classes]
 
-    scene = (
+    snapshot_fixture = (
         a_snapshot(a_node_info("n", *gang("a", 1, 4), *gang("b", 3, 2), cpu=4))
         .with_gang("a")
         .with_gang("b")
     )
 
-    assert sorted(victims(scene)) == ["b-2", "b-3"]
+    assert sorted(victims(snapshot_fixture)) == ["b-2", "b-3"]
 
 
 GANG = GangKey("team", "gang")
@@ -170,12 +176,12 @@ BESIDE_A_GANG = {
 @pytest.mark.parametrize(
     ("preemptor", "pods", "want"), BESIDE_A_GANG.values(), ids=BESIDE_A_GANG.keys()
 )
-def test_where_somebody_speaks_a_gang_of_equal_priority(
+def test_with_preferences_a_gang_of_equal_priority(
     preemptor: Preemptor, pods: Sequence[ScheduledPod], want: Sequence[str]
 ):
-    room = a_node_info("n", *pods, cpu=sum(pod.cost_inputs.devices for pod in pods))
+    node_info = a_node_info("n", *pods, cpu=sum(pod.cost_inputs.devices for pod in pods))
 
-    assert victims(a_snapshot(room).with_gang("gang"), preemptor) == want
+    assert victims(a_snapshot(node_info).with_gang("gang"), preemptor) == want
 
 
 def bounded(seconds: int) -> PolicySettings:
@@ -200,25 +206,25 @@ WORTH = {
 def test_victims_cost_less_than_the_preemptor_is_worth(
     settings: PolicySettings, devices: float, walltime: int | None, *, is_worth_it: bool
 ):
-    scene = (
+    snapshot_fixture = (
         a_snapshot(a_node_info("n", a_scheduled_pod("low", started=-HOUR), cpu=1))
         .with_settings(settings)
         .build()
     )
     preemptor = a_preemptor(devices=devices, walltime_seconds=walltime)
 
-    assert selection.decide(preemptor, scene, ["n"]).node_statuses == (
+    assert selection.decide(preemptor, snapshot_fixture, ["n"]).node_statuses == (
         {} if is_worth_it else {"n": DryRunStatus.TOO_EXPENSIVE}
     )
 
 
-def test_a_choice_says_what_it_costs():
+def test_a_choice_has_its_cost():
     work = WorkProgress(started_at=after(-HOUR), walltime=Walltime(after(-HOUR), 2 * HOUR))
-    scene = a_snapshot(
+    snapshot_fixture = a_snapshot(
         a_node_info("n", a_scheduled_pod("low", cpu=2, progress=work), cpu=2)
     ).build()
 
-    best = selection.decide(a_preemptor(), scene, ["n"]).best
+    best = selection.decide(a_preemptor(), snapshot_fixture, ["n"]).best
 
     assert best is not None
     # An hour to compute again, and half of the hour's walltime: the share between 10 % and 90 %.
@@ -226,10 +232,10 @@ def test_a_choice_says_what_it_costs():
     assert best.victims[0].cost(NOW).hours == pytest.approx(best.cost_hours)
 
 
-def test_more_victims_than_a_decision_may_take_are_not_taken():
-    scene = a_snapshot(
+def test_no_decision_has_more_victims_than_the_limit():
+    snapshot_fixture = a_snapshot(
         a_node_info("n", *(a_scheduled_pod(f"t{index}") for index in range(4)), cpu=4)
     )
 
-    assert victims(scene, a_preemptor(cpu=4)) == ()
-    assert len(victims(scene, a_preemptor(cpu=3))) == 3
+    assert victims(snapshot_fixture, a_preemptor(cpu=4)) == ()
+    assert len(victims(snapshot_fixture, a_preemptor(cpu=3))) == 3

@@ -7,7 +7,7 @@ import pytest
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import Preemptor
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     SnapshotFixture,
     a_budget,
     a_node_info,
@@ -21,22 +21,24 @@ WEB = {"app": "web"}
 PREEMPTOR = a_preemptor()
 
 
-def decided(preemptor: Preemptor, scene: SnapshotFixture) -> selection.PreemptionDecision:
-    built = scene.build()
+def decided(
+    preemptor: Preemptor, snapshot_fixture: SnapshotFixture
+) -> selection.PreemptionDecision:
+    built = snapshot_fixture.build()
     return selection.decide(preemptor, built, built.nodes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     preemptor: Preemptor = PREEMPTOR
-    scene: SnapshotFixture
+    snapshot_fixture: SnapshotFixture
     want: tuple[str, ...]
     """Names of victims on the best node, the most important first."""
 
 
 CASES = {
     "the lowest priority goes": Case(
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "n", a_scheduled_pod("high", priority=9), a_scheduled_pod("low", priority=5), cpu=2
             )
@@ -44,7 +46,7 @@ CASES = {
         want=("low",),
     ),
     "of one priority, who started last goes": Case(
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "n",
                 a_scheduled_pod("old", started=-60),
@@ -56,7 +58,7 @@ CASES = {
     ),
     "as few go as make room": Case(
         preemptor=a_preemptor(cpu=2),
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "n",
                 a_scheduled_pod("a", priority=3),
@@ -69,7 +71,7 @@ CASES = {
     ),
     "a small one of higher priority stays where a large one suffices": Case(
         preemptor=a_preemptor(cpu=3),
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "n",
                 a_scheduled_pod("small", priority=1),
@@ -80,7 +82,7 @@ CASES = {
         want=("large",),
     ),
     "whom a budget protects goes last": Case(
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "n",
                 a_scheduled_pod("web", priority=1, labels=WEB),
@@ -91,7 +93,7 @@ CASES = {
         want=("batch",),
     ),
     "a node without violated budgets goes before one of lower priority": Case(
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("web", priority=1, labels=WEB), cpu=1),
             a_node_info("b", a_scheduled_pod("batch", priority=2), cpu=1),
         ).with_budgets(a_budget("web")),
@@ -99,7 +101,7 @@ CASES = {
     ),
     "the node with the lowest highest priority is chosen": Case(
         preemptor=a_preemptor(cpu=2),
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("a", priority=9), cpu=2),
             a_node_info(
                 "b", a_scheduled_pod("b", priority=5), a_scheduled_pod("c", priority=5), cpu=2
@@ -108,7 +110,7 @@ CASES = {
         want=("b", "c"),
     ),
     "pods nominated to a node keep their room there": Case(
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "a",
                 a_scheduled_pod("low", priority=1),
@@ -123,14 +125,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_victims_of_the_best_node(case: Case):
-    best = decided(case.preemptor, case.scene).best
+def test_the_victims_are_those_of_the_best_node(case: Case):
+    best = decided(case.preemptor, case.snapshot_fixture).best
 
     assert best is not None
     assert tuple(victim.name for victim in best.victims) == case.want
 
 
-def test_a_node_where_nobody_may_be_a_victim_says_so():
+def test_a_node_without_possible_victims_has_that_status():
     found = decided(
         a_preemptor(), a_snapshot(a_node_info("n", a_scheduled_pod("high", priority=2000), cpu=1))
     )

@@ -56,25 +56,27 @@ def ending_in(seconds: float) -> WorkProgress:
     return WorkProgress(walltime=Walltime(after(seconds - 3600), 3600))
 
 
-def scene_of(
-    tenant: ScheduledPod,
+def snapshot_of(
+    pod: ScheduledPod,
     others: Sequence[ScheduledPod] = (),
     settings: PolicySettings | None = None,
     home: str = "",
 ) -> Snapshot:
-    members = (tenant, *others)
+    members = (pod, *others)
     groups = (
         {}
-        if tenant.gang is None
-        else {GANG: GangInfo(key=GANG, disruption_mode=tenant.disruption_mode, members=members)}
+        if pod.gang is None
+        else {GANG: GangInfo(key=GANG, disruption_mode=pod.disruption_mode, members=members)}
     )
-    room = NodeInfo(name="n", labels={HOME_NAMESPACE: home} if home else {}, pods=members)
-    return Snapshot(now=NOW, nodes={"n": room}, gangs=groups, settings=settings or PolicySettings())
+    node_info = NodeInfo(name="n", labels={HOME_NAMESPACE: home} if home else {}, pods=members)
+    return Snapshot(
+        now=NOW, nodes={"n": node_info}, gangs=groups, settings=settings or PolicySettings()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    tenant: ScheduledPod = NORMAL
+    pod: ScheduledPod = NORMAL
     others: Sequence[ScheduledPod] = ()
     settings: PolicySettings | None = None
     classes: tuple[int, ...] = ABOVE_3
@@ -86,97 +88,93 @@ class Case:
 MATE = replace(NORMAL, uid="v", name="mate", gang=GANG, disruption_mode=DisruptionMode.ALL)
 CASES = {
     "strictly higher classes may preempt it": Case(),
-    "of the default's pods, those of the default too: nobody has said anything": Case(
-        tenant=replace(NORMAL, preemption_class=4), classes=(4, 5, 6, 7, 8, 9, 10)
+    "of pods without preferences, those of the default class too": Case(
+        pod=replace(NORMAL, preemption_class=4), classes=(4, 5, 6, 7, 8, 9, 10)
     ),
     "or those of the bands above": Case(settings=PolicySettings(class_rule="banded")),
     "which are fewer": Case(
-        tenant=replace(NORMAL, preemption_class=5),
+        pod=replace(NORMAL, preemption_class=5),
         settings=PolicySettings(class_rule="banded"),
         classes=(7, 8, 9, 10),
     ),
     "one that is not preemptible never is": Case(
-        tenant=replace(NORMAL, is_non_preemptible=True),
+        pod=replace(NORMAL, is_non_preemptible=True),
         classes=(),
         ground=RefusalReason.NON_PREEMPTIBLE,
     ),
     "one that is nearly complete is let finish, then it is like any other": Case(
-        tenant=replace(NORMAL, progress=WorkProgress(walltime=Walltime(after(-3500), 3600))),
+        pod=replace(NORMAL, progress=WorkProgress(walltime=Walltime(after(-3500), 3600))),
         ground=RefusalReason.NEAR_COMPLETION,
         until=100,
     ),
-    "one that goes already is taken by nobody": Case(
-        tenant=replace(NORMAL, release=Release()), classes=(), ground=RefusalReason.ALREADY_LEAVING
+    "a leaving pod is preempted by no other": Case(
+        pod=replace(NORMAL, release=Release()), classes=(), ground=RefusalReason.ALREADY_LEAVING
     ),
     "a service at home stays": Case(
-        tenant=replace(NORMAL, is_service=True), classes=(), ground=RefusalReason.NODE_NOT_LENT
+        pod=replace(NORMAL, is_service=True), classes=(), ground=RefusalReason.NODE_NOT_LENT
     ),
     "a gang that goes as a whole is protected by what protects one of it": Case(
-        tenant=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL),
+        pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL),
         others=[replace(MATE, is_non_preemptible=True)],
         classes=(),
         ground=RefusalReason.GANG,
     ),
-    "and may be preempted by whoever may preempt all of it": Case(
-        tenant=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL),
+    "and may be preempted by preemptors of all its pods": Case(
+        pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL),
         others=[replace(MATE, preemption_class=7)],
         classes=(8, 9, 10),
     ),
     (
         "of one that is nearly complete, the last to end is let finish, then it is like any other"
     ): Case(
-        tenant=replace(
-            NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)
-        ),
+        pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)),
         others=[replace(MATE, preemption_class=5, progress=ending_in(120))],
         classes=(6, 7, 8, 9, 10),
         ground=RefusalReason.GANG,
         until=120,
     ),
-    "of one that is not, nobody is let finish": Case(
-        tenant=replace(
-            NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)
-        ),
+    "a gang that is not near completion is not reprieved": Case(
+        pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)),
         others=[MATE],
     ),
     "of one that goes pod by pod, each is let finish": Case(
-        tenant=replace(NORMAL, gang=GANG, progress=ending_in(60)),
+        pod=replace(NORMAL, gang=GANG, progress=ending_in(60)),
         others=[replace(MATE, disruption_mode=DisruptionMode.SINGLE)],
         ground=RefusalReason.NEAR_COMPLETION,
         until=60,
     ),
     "its PriorityClass may refuse lower priorities for a time": Case(
-        tenant=replace(NORMAL, toleration=tolerating(1000, 600)),
+        pod=replace(NORMAL, toleration=tolerating(1000, 600)),
         tolerated=ToleratedPriorities(minimum=1000, until=after(540)),
     ),
     "or for ever": Case(
-        tenant=replace(NORMAL, toleration=tolerating(1000, -1)),
+        pod=replace(NORMAL, toleration=tolerating(1000, -1)),
         tolerated=ToleratedPriorities(minimum=1000, until=None),
     ),
     "or as long as it is not scheduled": Case(
-        tenant=replace(NORMAL, toleration=tolerating(1000, 0, None)),
+        pod=replace(NORMAL, toleration=tolerating(1000, 0, None)),
         tolerated=ToleratedPriorities(minimum=1000, until=None),
     ),
-    "which ends": Case(tenant=replace(NORMAL, toleration=tolerating(1000, 60))),
+    "which ends": Case(pod=replace(NORMAL, toleration=tolerating(1000, 60))),
     "and says nothing about who could not preempt it anyway": Case(
-        tenant=replace(NORMAL, toleration=tolerating(101, -1))
+        pod=replace(NORMAL, toleration=tolerating(101, -1))
     ),
     "one that cannot be read tolerates nothing": Case(
-        tenant=replace(NORMAL, toleration=replace(NO_TOLERATION, has_priority_class=True))
+        pod=replace(NORMAL, toleration=replace(NO_TOLERATION, has_priority_class=True))
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_who_may_preempt_it_and_from_when(case: Case) -> None:
-    found = explain_victim(case.tenant, scene_of(case.tenant, case.others, case.settings))
+def test_which_preemptors_may_preempt_a_pod_and_from_when(case: Case) -> None:
+    found = explain_victim(case.pod, snapshot_of(case.pod, case.others, case.settings))
     assert found.preemptor_classes == case.classes
     assert (found.protected_by and found.protected_by.reason) == case.ground
     assert found.until == (None if case.until is None else after(case.until))
     assert found.tolerated == case.tolerated
     assert (found.preemption_class, found.preemption_priority) == (
-        case.tenant.preemption_class,
-        case.tenant.preemption_priority,
+        case.pod.preemption_class,
+        case.pod.preemption_priority,
     )
 
 
@@ -188,7 +186,7 @@ TOLERATIONS = st.one_of(
     ),
 )
 WALLTIMES = st.none() | st.builds(Walltime, st.builds(after, SECONDS), st.integers(0, 800))
-TENANTS = st.builds(
+PODS = st.builds(
     ScheduledPod,
     uid=st.sampled_from("ab"),
     namespace=st.just("team"),
@@ -211,7 +209,7 @@ SETTINGS = st.builds(
 )
 
 
-def is_foretold(found: VictimExplanation, preemptor: Preemptor) -> bool:
+def is_explained_as_possible(found: VictimExplanation, preemptor: Preemptor) -> bool:
     """True where the prospect says that this preemptor may take the pod now."""
     tolerated = found.tolerated is not None and preemptor.demand.priority < found.tolerated.minimum
     is_above = preemptor.demand.priority > found.preemption_priority
@@ -224,19 +222,19 @@ def is_foretold(found: VictimExplanation, preemptor: Preemptor) -> bool:
 
 
 @given(
-    TENANTS,
+    PODS,
     SETTINGS,
     st.integers(0, 10),
     st.integers(0, 35),
     st.sampled_from(["", "team", "other"]),
 )
-def test_what_is_foretold_is_what_is_decided(
-    tenant: ScheduledPod, settings: PolicySettings, preemption_class: int, priority: int, home: str
+def test_the_explanation_agrees_with_the_decision(
+    pod: ScheduledPod, settings: PolicySettings, preemption_class: int, priority: int, home: str
 ) -> None:
-    scene = scene_of(tenant, settings=settings, home=home)
+    snapshot = snapshot_of(pod, settings=settings, home=home)
     preemptor = Preemptor(
         demand=PodDemand(uid="x", priority=priority), preemption_class=preemption_class
     )
-    assert is_foretold(explain_victim(tenant, scene), preemptor) == (
-        refusal_for(preemptor, tenant, scene) is None
+    assert is_explained_as_possible(explain_victim(pod, snapshot), preemptor) == (
+        refusal_for(preemptor, pod, snapshot) is None
     )

@@ -25,7 +25,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Snapshot,
 )
 from reprieve_testing.builders import NOW
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     ALL_PODS,
     SnapshotFixture,
     a_budget,
@@ -51,9 +51,9 @@ def a_gang_of(count: int, *, cpu: float = 1, **fields: object) -> Preemptor:
 
 
 def decided(
-    preemptor: Preemptor, scene: SnapshotFixture, nodes: Sequence[str] = ()
+    preemptor: Preemptor, snapshot_fixture: SnapshotFixture, nodes: Sequence[str] = ()
 ) -> selection.PreemptionDecision:
-    built = scene.build()
+    built = snapshot_fixture.build()
     return selection.decide(preemptor, built, nodes or built.nodes)
 
 
@@ -64,7 +64,7 @@ def names(pods: Sequence[ScheduledPod]) -> list[str]:
 @dataclass(frozen=True, kw_only=True)
 class Case:
     preemptor: Preemptor
-    scene: SnapshotFixture
+    snapshot_fixture: SnapshotFixture
     victims: Sequence[str] = ()
     elsewhere: Sequence[str] = ()
     later: Sequence[str] = ()
@@ -75,7 +75,7 @@ ONE = a_preemptor()
 CASES = {
     "a gang goes as a whole, wherever it runs, and counts once": Case(
         preemptor=ONE,
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1"), of_gang("a2"), cpu=2),
             a_node_info("b", of_gang("b1"), cpu=1),
         ).with_gang("old"),
@@ -85,7 +85,7 @@ CASES = {
     ),
     "a gang of which one is protected does not go at all": Case(
         preemptor=ONE,
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1"), a_scheduled_pod("single", priority=9), cpu=2),
             a_node_info("b", of_gang("b1", is_non_preemptible=True), cpu=1),
         ).with_gang("old"),
@@ -94,7 +94,7 @@ CASES = {
     ),
     "a gang is let back before single pods of its priority": Case(
         preemptor=ONE,
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1", started=-5), a_scheduled_pod("single"), cpu=2)
         ).with_gang("old"),
         victims=["single"],
@@ -102,7 +102,7 @@ CASES = {
     ),
     "a larger gang is let back before a smaller one": Case(
         preemptor=ONE,
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "a", of_gang("a1"), a_scheduled_pod("s1", gang=GangKey("team", "small")), cpu=2
             ),
@@ -115,21 +115,21 @@ CASES = {
     ),
     "of a gang that goes pod by pod, one goes": Case(
         preemptor=ONE,
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1"), of_gang("a2", started=-5), cpu=2)
         ).with_gang("old", DisruptionMode.SINGLE),
         victims=["a2"],
         units=1,
     ),
-    "a gang that nobody has heard of goes pod by pod": Case(
+    "an unknown gang is evicted pod by pod": Case(
         preemptor=ONE,
-        scene=a_snapshot(a_node_info("a", of_gang("a1"), cpu=1)),
+        snapshot_fixture=a_snapshot(a_node_info("a", of_gang("a1"), cpu=1)),
         victims=["a1"],
         units=1,
     ),
     "what a gang can do without goes, the rest stays": Case(
         preemptor=ONE,
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "a", of_gang("a1"), of_gang("a2", started=-5), of_gang("a3", started=-9), cpu=3
             )
@@ -139,7 +139,7 @@ CASES = {
     ),
     "a gang on the preemptor's node makes room for its mates elsewhere": Case(
         preemptor=a_gang_of(3),
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1"), cpu=1),
             a_node_info("b", of_gang("b1"), cpu=1),
             a_node_info("c", of_gang("c1"), a_scheduled_pod("single", priority=9), cpu=2),
@@ -150,13 +150,15 @@ CASES = {
     ),
     "mates are placed beside it": Case(
         preemptor=a_gang_of(2),
-        scene=a_snapshot(a_node_info("a", a_scheduled_pod("a1"), a_scheduled_pod("a2"), cpu=2)),
+        snapshot_fixture=a_snapshot(
+            a_node_info("a", a_scheduled_pod("a1"), a_scheduled_pod("a2"), cpu=2)
+        ),
         victims=["a1", "a2"],
         units=2,
     ),
     "victims for its mates on other nodes count, too": Case(
         preemptor=a_gang_of(2),
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("a1"), cpu=1),
             a_node_info("b", a_scheduled_pod("b1"), cpu=1),
         ),
@@ -166,7 +168,7 @@ CASES = {
     ),
     "free room is used first": Case(
         preemptor=a_gang_of(2),
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("a1"), cpu=1),
             a_node_info("b", a_scheduled_pod("b1"), cpu=1),
             a_node_info("free", cpu=1),
@@ -176,7 +178,7 @@ CASES = {
     ),
     "a gang that turns out not to be needed is let back, too": Case(
         preemptor=replace(a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=8),)),
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info(
                 "a",
                 a_scheduled_pod("s1", gang=GangKey("team", "small")),
@@ -193,7 +195,7 @@ CASES = {
     ),
     "what one victim leaves is enough for a mate": Case(
         preemptor=a_gang_of(2),
-        scene=a_snapshot(a_node_info("a", a_scheduled_pod("large", cpu=2), cpu=2)),
+        snapshot_fixture=a_snapshot(a_node_info("a", a_scheduled_pod("large", cpu=2), cpu=2)),
         victims=["large"],
         units=1,
     ),
@@ -201,7 +203,7 @@ CASES = {
         # Nothing but the large gang has room for the second mate, and it leaves room for the first,
         # too.
         preemptor=replace(a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=8),)),
-        scene=a_snapshot(
+        snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("single"), of_gang("a1", priority=5), cpu=2),
             a_node_info("b", of_gang("b1", priority=5, cpu=8), cpu=8),
         ).with_gang("old"),
@@ -213,8 +215,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_who_goes(case: Case):
-    best = decided(case.preemptor, case.scene, ["a"]).best
+def test_which_gang_pods_are_victims(case: Case):
+    best = decided(case.preemptor, case.snapshot_fixture, ["a"]).best
 
     assert best is not None
     assert names(best.victims) == list(case.victims)
@@ -299,11 +301,13 @@ NO_VICTIM = {
 }
 
 
-@pytest.mark.parametrize(("preemptor", "scene", "want"), NO_VICTIM.values(), ids=NO_VICTIM.keys())
-def test_nobody_goes_where(
-    preemptor: Preemptor, scene: SnapshotFixture, want: dict[str, DryRunStatus]
+@pytest.mark.parametrize(
+    ("preemptor", "snapshot_fixture", "want"), NO_VICTIM.values(), ids=NO_VICTIM.keys()
+)
+def test_no_gang_is_preempted_if(
+    preemptor: Preemptor, snapshot_fixture: SnapshotFixture, want: dict[str, DryRunStatus]
 ):
-    found = decided(preemptor, scene, list(want))
+    found = decided(preemptor, snapshot_fixture, list(want))
 
     assert found.candidates == ()
     assert found.node_statuses == want
@@ -332,16 +336,16 @@ COMPLETING = {
 
 
 @pytest.mark.parametrize(("members", "want"), COMPLETING.values(), ids=COMPLETING.keys())
-def test_of_a_gang_that_goes_as_a_whole(
+def test_why_pods_of_a_gang_evicted_as_a_unit_are_protected(
     members: Sequence[ScheduledPod], want: Sequence[RefusalReason | None]
 ):
     built = a_snapshot(a_node_info("a", *members, cpu=2)).with_gang("old").build()
-    refusals = [selection.refusal_for(ONE, tenant, built) for tenant in built.nodes["a"].pods]
+    refusals = [selection.refusal_for(ONE, pod, built) for pod in built.nodes["a"].pods]
 
     assert [refusal and refusal.reason for refusal in refusals] == want
 
 
-def test_it_is_let_finish_until_the_last_of_it_has():
+def test_a_gang_near_completion_is_protected_until_its_last_pod_ends():
     last = of_gang("a2", progress=ends_in(90))
     built = (
         a_snapshot(a_node_info("a", NEAR, last, of_gang("a3", progress=ends_in(30)), cpu=3))
@@ -356,52 +360,58 @@ def test_it_is_let_finish_until_the_last_of_it_has():
     )
 
 
-def test_a_pod_is_not_complete_by_itself_where_its_gang_is_not_known():
-    scene = a_snapshot(
+def test_a_pod_of_an_unknown_gang_is_not_protected_by_its_own_completion():
+    snapshot_fixture = a_snapshot(
         a_node_info(
             "a",
             of_gang("a1", progress=ends_in(60), disruption_mode=DisruptionMode.ALL),
             of_gang("a2", progress=ends_in(60)),
         )
     ).build()
-    whole, alone = (selection.refusal_for(ONE, tenant, scene) for tenant in scene.nodes["a"].pods)
+    whole, alone = (
+        selection.refusal_for(ONE, pod, snapshot_fixture)
+        for pod in snapshot_fixture.nodes["a"].pods
+    )
 
     assert whole is None
     assert alone is not None
     assert alone.reason is RefusalReason.NEAR_COMPLETION
 
 
-def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():
+def test_a_gang_whose_victims_leave_other_nodes_may_continue_to_preempt():
     going = a_node_info(
         "b", of_gang("b1", is_leaving=True), of_gang("b2", is_leaving=True), **FOR_A_MATE
     )
-    scene = a_snapshot(full("a"), going).with_gang("old")
+    snapshot_fixture = a_snapshot(full("a"), going).with_gang("old")
 
-    assert decided(a_gang_of(1, member_nominated_nodes=("b",)), scene, ["a"]).best is not None
+    assert (
+        decided(a_gang_of(1, member_nominated_nodes=("b",)), snapshot_fixture, ["a"]).best
+        is not None
+    )
 
 
-def test_a_gang_of_which_one_goes_makes_room_on_all_its_nodes():
-    """Also while the others have not been told: a second gang must not go for the mates of the
-    first one's preemptor.
+def test_a_gang_with_a_leaving_pod_releases_capacity_on_all_its_nodes():
+    """Also before the others are notified: a second gang must not be preempted for the members of
+    the first preemptor's gang.
     """
-    scene = a_snapshot(
+    snapshot_fixture = a_snapshot(
         a_node_info("a", of_gang("a1"), cpu=1),
         a_node_info("b", of_gang("b1", is_leaving=True), cpu=1),
         full("c"),
     )
 
-    found = decided(ONE, scene.with_gang("old"), ["a", "c"])
+    found = decided(ONE, snapshot_fixture.with_gang("old"), ["a", "c"])
 
     assert found.candidates == ()
     assert found.node_statuses["a"] is DryRunStatus.ROOM_BEING_RELEASED
 
 
-def test_nor_are_they_victims_again():
-    scene = a_snapshot(
+def test_pods_of_a_gang_with_a_leaving_pod_are_not_victims_again():
+    snapshot_fixture = a_snapshot(
         a_node_info("a", of_gang("a1"), cpu=1),
         a_node_info("b", of_gang("b1", is_leaving=True), cpu=1),
     ).with_gang("old")
-    built = scene.build()
+    built = snapshot_fixture.build()
 
     refused = selection.refusal_for(ONE, built.nodes["a"].pods[0], built)
 
@@ -409,60 +419,67 @@ def test_nor_are_they_victims_again():
     assert refused.reason is RefusalReason.ALREADY_LEAVING
 
 
-def test_a_gang_that_is_going_counts_once_among_a_rounds_victims():
+def test_a_leaving_gang_counts_once_among_the_victims_of_a_round():
     going = a_node_info(
         "b", *(of_gang(f"b{index}", is_leaving=True) for index in range(8)), **FOR_A_MATE
     )
-    scene = a_snapshot(full("a", 2), going).with_gang("old")
+    snapshot_fixture = a_snapshot(full("a", 2), going).with_gang("old")
 
-    assert decided(a_gang_of(2, member_nominated_nodes=("b",)), scene, ["a"]).best is not None
+    assert (
+        decided(a_gang_of(2, member_nominated_nodes=("b",)), snapshot_fixture, ["a"]).best
+        is not None
+    )
 
 
-def test_no_gang_loses_more_over_all_nodes_than_it_can_do_without():
-    rooms = [a_node_info(name, of_gang(name + "1"), cpu=1) for name in "abc"]
-    scene = a_snapshot(*rooms, full("d")).with_gang("old", DisruptionMode.SINGLE, min_available=2)
+def test_no_gang_loses_more_pods_over_all_nodes_than_it_can_spare():
+    node_infos = [a_node_info(name, of_gang(name + "1"), cpu=1) for name in "abc"]
+    snapshot_fixture = a_snapshot(*node_infos, full("d")).with_gang(
+        "old", DisruptionMode.SINGLE, min_available=2
+    )
 
-    best = decided(a_gang_of(2), scene, ["a"]).best
+    best = decided(a_gang_of(2), snapshot_fixture, ["a"]).best
 
     assert best is not None
     assert names(best.other_victims) == ["d-0"]
 
 
-def test_the_best_plan_holds_where_the_best_node_has_none():
+def test_the_best_plan_counts_even_if_the_best_node_of_one_pod_has_no_plan():
     # On its own, the preemptor would take the single pod; then its mates would take three more.
-    rooms = [a_node_info(name, of_gang(f"{name}1"), cpu=1) for name in "abcd"]
+    node_infos = [a_node_info(name, of_gang(f"{name}1"), cpu=1) for name in "abcd"]
     singles = a_node_info("s", a_scheduled_pod("single", started=-1), cpu=1)
-    scene = (
-        a_snapshot(singles, *rooms).with_gang("old").with_settings(PolicySettings(max_victims=1))
+    snapshot_fixture = (
+        a_snapshot(singles, *node_infos)
+        .with_gang("old")
+        .with_settings(PolicySettings(max_victims=1))
     )
 
-    best = decided(a_gang_of(4), scene).best
+    best = decided(a_gang_of(4), snapshot_fixture).best
 
     assert best is not None
     assert best.victim_count == 1
     assert len(best.all_pods) == 4
 
 
-def test_pods_of_the_preemptors_own_gang_are_no_victims():
-    scene: Snapshot = a_snapshot(
+def test_pods_of_the_preemptors_gang_are_never_victims():
+    snapshot_fixture: Snapshot = a_snapshot(
         a_node_info("a", a_scheduled_pod("mate", gang=MINE), cpu=1)
     ).build()
-    (tenant,) = scene.nodes["a"].pods
+    (pod,) = snapshot_fixture.nodes["a"].pods
 
-    refused = selection.refusal_for(a_gang_of(1), tenant, scene)
+    refused = selection.refusal_for(a_gang_of(1), pod, snapshot_fixture)
 
     assert refused is not None
     assert refused.reason is RefusalReason.OWN_GANG
 
 
-def test_what_protects_a_gang_is_told_of_the_pod_that_it_protects():
-    scene = (
+def test_the_refusal_names_the_gang_pod_that_is_protected():
+    snapshot_fixture = (
         a_snapshot(a_node_info("a", of_gang("a1"), of_gang("a2", is_non_preemptible=True), cpu=2))
         .with_gang("old")
         .build()
     )
 
-    assert selection.refusal_for(ONE, scene.nodes["a"].pods[0], scene) == (
+    assert selection.refusal_for(ONE, snapshot_fixture.nodes["a"].pods[0], snapshot_fixture) == (
         RefusalReason.GANG,
         (
             "its gang is evicted as a unit, and a2 may not be a victim: it is not "
@@ -472,8 +489,8 @@ def test_what_protects_a_gang_is_told_of_the_pod_that_it_protects():
     )
 
 
-def test_budgets_of_a_gangs_pods_elsewhere_count():
-    scene = (
+def test_budgets_of_gang_pods_on_other_nodes_count():
+    snapshot_fixture = (
         a_snapshot(
             a_node_info("a", of_gang("a1"), a_scheduled_pod("single", priority=9), cpu=2),
             a_node_info(
@@ -487,24 +504,24 @@ def test_budgets_of_a_gangs_pods_elsewhere_count():
         .with_budgets(a_budget("web", allowed=1))
     )
 
-    best = decided(ONE, scene, ["a"]).best
+    best = decided(ONE, snapshot_fixture, ["a"]).best
 
     assert best is not None
     assert names(best.victims) == ["single"]
 
 
 @pytest.mark.parametrize("uid", ["", "stranger"])
-def test_those_who_go_for_nobody_of_the_gang_do_not_count(uid: str):
-    """Whoever deletes or marks small pods of his own where one of a gang is to run would have the
-    rest of it take nobody.
+def test_pods_that_leave_for_no_pod_of_the_preemptors_gang_do_not_count(uid: str):
+    """Without this, a user who deletes or marks small pods of their own on the node of one member
+    would keep the rest of the gang from preempting.
     """
-    scene = a_snapshot(full("a"), a_node_info("b", *going_for(uid), **FOR_A_MATE))
+    snapshot_fixture = a_snapshot(full("a"), a_node_info("b", *going_for(uid), **FOR_A_MATE))
 
     preemptor = a_gang_of(
         1, member_nominated_nodes=("b",), nominated_member_uids=frozenset({"mate"})
     )
 
-    assert decided(preemptor, scene, ["a"]).best is not None
+    assert decided(preemptor, snapshot_fixture, ["a"]).best is not None
 
 
 REPELLING = a_snapshot(
@@ -517,7 +534,7 @@ REPELLING = a_snapshot(
 )
 
 
-def test_where_it_matters_who_is_near_whom_the_schedulers_victims_go():
+def test_with_inter_pod_constraints_the_schedulers_victims_are_preempted():
     built = REPELLING.build()
 
     best = selection.decide(ONE, built, ["a"], {"a": {"near"}}).best
@@ -528,7 +545,7 @@ def test_where_it_matters_who_is_near_whom_the_schedulers_victims_go():
 
 DB = (Requirement("app", "In", ("db",)),)
 REPULSIONS = {
-    "everybody, wherever": (AntiAffinity(None, ()), True),
+    "every pod, in every topology": (AntiAffinity(None, ()), True),
     "all of its Namespace": (AntiAffinity(frozenset({"team"}), ()), True),
     "those with a label of the preemptor's": (AntiAffinity(frozenset({"team", "other"}), DB), True),
     "those with another one": (AntiAffinity(None, (Requirement("app", "In", ("web",)),)), False),
@@ -540,10 +557,12 @@ REPULSIONS = {
 }
 
 
-@pytest.mark.parametrize(("repulsion", "is_meant"), REPULSIONS.values(), ids=REPULSIONS)
-def test_only_where_the_preemptor_may_be_meant(repulsion: AntiAffinity, *, is_meant: bool):
-    """Without this, anybody's small pod that keeps nobody away would end all choice on its node."""
-    near = a_scheduled_pod("near", anti_affinity=(repulsion,), priority=5)
+@pytest.mark.parametrize(("anti_affinity_term", "is_meant"), REPULSIONS.values(), ids=REPULSIONS)
+def test_only_anti_affinity_that_may_match_the_preemptor_counts(
+    anti_affinity_term: AntiAffinity, *, is_meant: bool
+):
+    """Without this, any small pod with anti-affinity would end all choice on its node."""
+    near = a_scheduled_pod("near", anti_affinity=(anti_affinity_term,), priority=5)
     built = a_snapshot(a_node_info("a", near, a_scheduled_pod("low"), cpu=2)).build()
 
     best = selection.decide(a_preemptor(labels={"app": "db"}), built, ["a"], {"a": {"near"}}).best
@@ -552,7 +571,7 @@ def test_only_where_the_preemptor_may_be_meant(repulsion: AntiAffinity, *, is_me
     assert names(best.victims) == (["near"] if is_meant else ["low"])
 
 
-def test_they_are_not_let_back_for_a_gang_either():
+def test_with_inter_pod_constraints_no_victim_is_reprieved_for_a_gang():
     built = replace(
         REPELLING.build(), nodes={**REPELLING.build().nodes, **a_snapshot(full("b")).build().nodes}
     )
@@ -588,7 +607,9 @@ BESIDE = {
 
 
 @pytest.mark.parametrize(("proposed", "want"), BESIDE.values(), ids=BESIDE.keys())
-def test_none_of_the_schedulers_victims_go_where(proposed: set[str], want: dict[str, DryRunStatus]):
+def test_none_of_the_schedulers_victims_is_preempted_if(
+    proposed: set[str], want: dict[str, DryRunStatus]
+):
     pods = (
         a_scheduled_pod("near", anti_affinity=ALL_PODS),
         a_scheduled_pod("protected", is_non_preemptible=True),
@@ -599,7 +620,7 @@ def test_none_of_the_schedulers_victims_go_where(proposed: set[str], want: dict[
     assert selection.decide(ONE, built, ["a"], {"a": proposed}).node_statuses == want
 
 
-def test_nor_on_a_node_that_keeps_the_preemptor_out():
+def test_none_of_the_schedulers_victims_is_preempted_on_an_unsuitable_node():
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("near", anti_affinity=ALL_PODS), is_unschedulable=True)
     ).build()
@@ -621,29 +642,31 @@ def of_many_kinds(kinds: int) -> Preemptor:
 
 
 @pytest.mark.parametrize(("kinds", "is_placed"), [(8, True), (9, False), (40, False)])
-def test_a_gang_of_too_many_kinds_takes_nobody(kinds: int, is_placed: bool):  # noqa: FBT001
+def test_a_gang_with_too_many_kinds_of_pods_gets_no_victims(kinds: int, is_placed: bool):  # noqa: FBT001
     """Each kind is evaluated on all nodes. Without this, one gang would hold up all preemption."""
     found = decided(of_many_kinds(kinds), a_snapshot(full("a"), full("b")), ["a"])
 
     assert (found.best is not None) == is_placed
 
 
-def test_a_gang_that_needs_far_too_many_victims_is_given_up_early():
-    rooms = [full(f"n{index:03}") for index in range(200)]
+def test_the_evaluation_of_a_gang_that_needs_too_many_victims_ends_early():
+    node_infos = [full(f"n{index:03}") for index in range(200)]
     looked: list[None] = []
 
     def is_over() -> bool:
         looked.append(None)
         return False
 
-    found = selection.decide(a_gang_of(200), a_snapshot(*rooms).build(), ["n000"], None, is_over)
+    found = selection.decide(
+        a_gang_of(200), a_snapshot(*node_infos).build(), ["n000"], None, is_over
+    )
 
     assert found.best is None
     # Once for each node, and once for each pod that was placed.
-    assert len(looked) < 2 * len(rooms)
+    assert len(looked) < 2 * len(node_infos)
 
 
-def test_what_is_not_placed_in_time_is_not_placed():
+def test_a_gang_that_is_not_placed_in_time_gets_no_victims():
     looks = iter([False, True, True, True])
     built = a_snapshot(full("a"), full("b"), full("c")).build()
 

@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on at all, and whom else it has room beside."""
+"""Which nodes a pod may run on, and beside which pods."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Taint,
     TaintToleration,
 )
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     a_node_info,
     a_pod_demand,
     a_preemptor,
@@ -41,8 +41,8 @@ def tolerating(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    wish: SchedulingConstraints = ANY
-    room: NodeInfo
+    constraints: SchedulingConstraints = ANY
+    node_info: NodeInfo
     want: bool
 
 
@@ -52,92 +52,106 @@ CORDONED = a_node_info("n", is_unschedulable=True)
 LENT = a_node_info("n", taints=TAINTED)
 
 NODES = {
-    "a pod that asks for nothing may run anywhere": Case(room=PLAIN, want=True),
+    "a pod that asks for nothing may run anywhere": Case(node_info=PLAIN, want=True),
     "its selector must be met": Case(
-        wish=SchedulingConstraints(node_selector=GPU), room=PLAIN, want=False
+        constraints=SchedulingConstraints(node_selector=GPU), node_info=PLAIN, want=False
     ),
     "and is by the label": Case(
-        wish=SchedulingConstraints(node_selector=GPU), room=LABELLED, want=True
+        constraints=SchedulingConstraints(node_selector=GPU), node_info=LABELLED, want=True
     ),
     "one term of several is enough": Case(
-        wish=SchedulingConstraints(
+        constraints=SchedulingConstraints(
             node_affinity_terms=(
                 NodeAffinityTerm((Requirement("gpu", "DoesNotExist"),)),
                 NodeAffinityTerm((Requirement("gpu", "Exists"),)),
             )
         ),
-        room=LABELLED,
+        node_info=LABELLED,
         want=True,
     ),
     "all of one term must hold": Case(
-        wish=needing(Requirement("gpu", "Exists"), Requirement("gpu", "In", ("4",))),
-        room=LABELLED,
+        constraints=needing(Requirement("gpu", "Exists"), Requirement("gpu", "In", ("4",))),
+        node_info=LABELLED,
         want=False,
     ),
     "no term holds for no node": Case(
-        wish=SchedulingConstraints(node_affinity_terms=()), room=PLAIN, want=False
+        constraints=SchedulingConstraints(node_affinity_terms=()), node_info=PLAIN, want=False
     ),
-    "nor does an empty one": Case(wish=needing(), room=PLAIN, want=False),
+    "nor does an empty one": Case(constraints=needing(), node_info=PLAIN, want=False),
     "a node may be named": Case(
-        wish=needing(names=(Requirement("metadata.name", "In", ("n",)),)), room=PLAIN, want=True
+        constraints=needing(names=(Requirement("metadata.name", "In", ("n",)),)),
+        node_info=PLAIN,
+        want=True,
     ),
     "and another may be": Case(
-        wish=needing(names=(Requirement("metadata.name", "In", ("m",)),)), room=PLAIN, want=False
-    ),
-    "what a label must not say": Case(
-        wish=needing(Requirement("gpu", "NotIn", ("8",))), room=LABELLED, want=False
-    ),
-    "it does not where there is none": Case(
-        wish=needing(Requirement("gpu", "NotIn", ("8",))), room=PLAIN, want=True
-    ),
-    "more than": Case(wish=needing(Requirement("gpu", "Gt", ("7",))), room=LABELLED, want=True),
-    "no more than": Case(wish=needing(Requirement("gpu", "Gt", ("8",))), room=LABELLED, want=False),
-    "less than": Case(wish=needing(Requirement("gpu", "Lt", ("9",))), room=LABELLED, want=True),
-    "what is not there is not less": Case(
-        wish=needing(Requirement("gpu", "Lt", ("9",))), room=PLAIN, want=False
-    ),
-    "than one number": Case(
-        wish=needing(Requirement("gpu", "Lt", ("9", "10"))), room=LABELLED, want=False
-    ),
-    "that is one": Case(
-        wish=needing(Requirement("gpu", "Lt", ("many",))), room=LABELLED, want=False
-    ),
-    "compared with a label that is one": Case(
-        wish=needing(Requirement("gpu", "Lt", ("9",))),
-        room=a_node_info("n", labels={"gpu": "1_0"}),
+        constraints=needing(names=(Requirement("metadata.name", "In", ("m",)),)),
+        node_info=PLAIN,
         want=False,
     ),
-    "what nobody knows how to compare is met by none": Case(
-        wish=needing(Requirement("gpu", "About", ("8",))), room=LABELLED, want=False
+    "what a label must not say": Case(
+        constraints=needing(Requirement("gpu", "NotIn", ("8",))), node_info=LABELLED, want=False
     ),
-    "a cordoned node takes nobody": Case(room=CORDONED, want=False),
+    "it does not where there is none": Case(
+        constraints=needing(Requirement("gpu", "NotIn", ("8",))), node_info=PLAIN, want=True
+    ),
+    "more than": Case(
+        constraints=needing(Requirement("gpu", "Gt", ("7",))), node_info=LABELLED, want=True
+    ),
+    "no more than": Case(
+        constraints=needing(Requirement("gpu", "Gt", ("8",))), node_info=LABELLED, want=False
+    ),
+    "less than": Case(
+        constraints=needing(Requirement("gpu", "Lt", ("9",))), node_info=LABELLED, want=True
+    ),
+    "what is not there is not less": Case(
+        constraints=needing(Requirement("gpu", "Lt", ("9",))), node_info=PLAIN, want=False
+    ),
+    "than one number": Case(
+        constraints=needing(Requirement("gpu", "Lt", ("9", "10"))), node_info=LABELLED, want=False
+    ),
+    "that is one": Case(
+        constraints=needing(Requirement("gpu", "Lt", ("many",))), node_info=LABELLED, want=False
+    ),
+    "compared with a label that is one": Case(
+        constraints=needing(Requirement("gpu", "Lt", ("9",))),
+        node_info=a_node_info("n", labels={"gpu": "1_0"}),
+        want=False,
+    ),
+    "an unknown operator matches no node": Case(
+        constraints=needing(Requirement("gpu", "About", ("8",))), node_info=LABELLED, want=False
+    ),
+    "a cordoned node is unsuitable": Case(node_info=CORDONED, want=False),
     "but who tolerates everything": Case(
-        wish=tolerating(operator="Exists"), room=CORDONED, want=True
+        constraints=tolerating(operator="Exists"), node_info=CORDONED, want=True
     ),
-    "a taint keeps out who does not tolerate it": Case(room=LENT, want=False),
-    "by key and value": Case(wish=tolerating("lent", "Equal", "yes"), room=LENT, want=True),
+    "a taint keeps out who does not tolerate it": Case(node_info=LENT, want=False),
+    "by key and value": Case(
+        constraints=tolerating("lent", "Equal", "yes"), node_info=LENT, want=True
+    ),
     "with no operator that is meant": Case(
-        wish=tolerating("lent", "", "yes"), room=LENT, want=True
+        constraints=tolerating("lent", "", "yes"), node_info=LENT, want=True
     ),
     "another value does not do": Case(
-        wish=tolerating("lent", "Equal", "no"), room=LENT, want=False
+        constraints=tolerating("lent", "Equal", "no"), node_info=LENT, want=False
     ),
-    "nor another key": Case(wish=tolerating("borrowed", "Exists"), room=LENT, want=False),
+    "nor another key": Case(
+        constraints=tolerating("borrowed", "Exists"), node_info=LENT, want=False
+    ),
     "nor another effect": Case(
-        wish=tolerating("lent", "Exists", effect="NoExecute"), room=LENT, want=False
+        constraints=tolerating("lent", "Exists", effect="NoExecute"), node_info=LENT, want=False
     ),
-    "nor an operator that nobody knows": Case(
-        wish=tolerating("lent", "Like", "yes"), room=LENT, want=False
+    "nor an unknown operator": Case(
+        constraints=tolerating("lent", "Like", "yes"), node_info=LENT, want=False
     ),
-    "a taint that only prefers keeps nobody out": Case(
-        room=a_node_info("n", taints=(Taint("slow", "", "PreferNoSchedule"),)), want=True
+    "a taint with PreferNoSchedule excludes no pod": Case(
+        node_info=a_node_info("n", taints=(Taint("slow", "", "PreferNoSchedule"),)), want=True
     ),
 }
 
 
 @pytest.mark.parametrize("case", NODES.values(), ids=NODES.keys())
-def test_whether_a_node_suits(case: Case):
-    assert node_fit.satisfies_constraints(case.wish, case.room) == case.want
+def test_whether_a_node_is_suitable(case: Case):
+    assert node_fit.satisfies_constraints(case.constraints, case.node_info) == case.want
 
 
 def port(number: int, address: str = "0.0.0.0", protocol: str = "TCP") -> frozenset[HostPortInfo]:
@@ -154,7 +168,7 @@ PORTS = {
 
 
 @pytest.mark.parametrize(("mine", "its", "want"), PORTS.values(), ids=PORTS.keys())
-def test_ports_of_the_node(
+def test_whether_host_ports_are_free(
     mine: frozenset[HostPortInfo], its: frozenset[HostPortInfo], *, want: bool
 ):
     assert node_fit.ports_conflict(mine, its) == want
@@ -162,8 +176,8 @@ def test_ports_of_the_node(
 
 ONE = a_pod_demand(ports=port(80))
 ON_80 = a_scheduled_pod("web", priority=9, cpu=0, ports=port(80))
-GOES = {
-    ("who has the port goes, whoever else might"): (
+PREEMPTED = {
+    ("the pod with the port is preempted, whichever others could be"): (
         ONE,
         a_node_info("n", ON_80, a_scheduled_pod("low"), cpu=9),
         ["web"],
@@ -202,16 +216,18 @@ GOES = {
 }
 
 
-@pytest.mark.parametrize(("demand", "room", "want"), GOES.values(), ids=GOES.keys())
-def test_who_goes(demand: PodDemand, room: NodeInfo, want: list[str]):
-    best = selection.decide(a_preemptor(demand=demand), a_snapshot(room).build(), ["n"]).best
+@pytest.mark.parametrize(("demand", "node_info", "want"), PREEMPTED.values(), ids=PREEMPTED.keys())
+def test_which_pods_are_preempted_for_host_ports(
+    demand: PodDemand, node_info: NodeInfo, want: list[str]
+):
+    best = selection.decide(a_preemptor(demand=demand), a_snapshot(node_info).build(), ["n"]).best
 
     assert best is not None
     assert [victim.name for victim in best.victims] == want
 
 
 HELPLESS = {
-    "a node that nobody sees": (a_node_info("other"), DryRunStatus.UNKNOWN_NODE),
+    "an unknown node": (a_node_info("other"), DryRunStatus.UNKNOWN_NODE),
     "a node that keeps it out": (a_node_info("n", is_unschedulable=True), DryRunStatus.UNSUITABLE),
     "a node that is too small however empty": (
         a_node_info("n", a_scheduled_pod("low"), cpu=0.5),
@@ -226,7 +242,7 @@ HELPLESS = {
         a_node_info("n", a_scheduled_pod("low"), a_scheduled_pod("gone", is_leaving=True), cpu=2),
         DryRunStatus.ROOM_BEING_RELEASED,
     ),
-    "a node with a pod of which nobody knows what it tolerates": (
+    "a node with a pod of unknown toleration": (
         a_node_info(
             "n",
             a_scheduled_pod("low"),
@@ -238,8 +254,8 @@ HELPLESS = {
 }
 
 
-@pytest.mark.parametrize(("room", "want"), HELPLESS.values(), ids=HELPLESS.keys())
-def test_no_victims_help_on(room: NodeInfo, want: DryRunStatus):
-    assert selection.decide(a_preemptor(), a_snapshot(room).build(), ["n"]).node_statuses == {
+@pytest.mark.parametrize(("node_info", "want"), HELPLESS.values(), ids=HELPLESS.keys())
+def test_no_victims_make_a_node_suitable(node_info: NodeInfo, want: DryRunStatus):
+    assert selection.decide(a_preemptor(), a_snapshot(node_info).build(), ["n"]).node_statuses == {
         "n": want
     }

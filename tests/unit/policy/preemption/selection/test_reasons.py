@@ -1,4 +1,4 @@
-"""Who may be a victim of whom, and why not."""
+"""Which pods may be victims of which preemptors, and the reasons for refusals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from reprieve_policy.preemption.selection import (
 )
 from reprieve_policy.preemption.selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     a_node_info,
     a_pod_demand,
     a_preemptor,
@@ -43,14 +43,14 @@ HOME = {HOME_NAMESPACE: "team"}
 @dataclass(frozen=True, kw_only=True)
 class Case:
     preemptor: Preemptor = ME
-    tenant: ScheduledPod = LOW
+    pod: ScheduledPod = LOW
     settings: PolicySettings = DEFAULTS
     labels: Mapping[str, str] | None = None
     want: RefusalReason | None
     detail: str = ""
 
     def refusal(self) -> Refusal | None:
-        room: NodeInfo = a_node_info("n", self.tenant, labels=self.labels or {})
+        node_info: NodeInfo = a_node_info("n", self.pod, labels=self.labels or {})
         mate = a_node_info(
             "m",
             low(
@@ -62,13 +62,13 @@ class Case:
                 release_expected_at=NOW,
             ),
         )
-        scene = (
-            a_snapshot(room, mate)
+        snapshot = (
+            a_snapshot(node_info, mate)
             .with_gang("gang", DisruptionMode.SINGLE, min_available=1)
             .with_settings(self.settings)
             .build()
         )
-        return selection.refusal_for(self.preemptor, room.pods[0], scene)
+        return selection.refusal_for(self.preemptor, node_info.pods[0], snapshot)
 
 
 def of_class(preemption_class: int) -> Preemptor:
@@ -111,95 +111,93 @@ CASES = {
         detail="can-preempt",
     ),
     "an equal priority is not lower": Case(
-        tenant=low(preemption_priority=1000),
+        pod=low(preemption_priority=1000),
         want=RefusalReason.PRIORITY,
         detail="it is defended with priority 1000; the preemptor's is 1000",
     ),
     "what it is defended with counts": Case(
-        tenant=low(priority=0, preemption_priority=2000), want=RefusalReason.PRIORITY
+        pod=low(priority=0, preemption_priority=2000), want=RefusalReason.PRIORITY
     ),
     "who goes already is no victim again": Case(
-        tenant=low(is_leaving=True), want=RefusalReason.ALREADY_LEAVING
+        pod=low(is_leaving=True), want=RefusalReason.ALREADY_LEAVING
     ),
-    "without its PriorityClass nobody knows what it tolerates": Case(
-        tenant=low(lacks_priority_class=True), want=RefusalReason.NO_PRIORITY_CLASS
+    "without its PriorityClass its toleration is unknown": Case(
+        pod=low(lacks_priority_class=True), want=RefusalReason.NO_PRIORITY_CLASS
     ),
     "a non-preemptible pod is none": Case(
-        tenant=low(is_non_preemptible=True), want=RefusalReason.NON_PREEMPTIBLE
+        pod=low(is_non_preemptible=True), want=RefusalReason.NON_PREEMPTIBLE
     ),
     "one that is nearly complete is let finish": Case(
-        tenant=running(900),
+        pod=running(900),
         want=RefusalReason.NEAR_COMPLETION,
         detail="its walltime ends at 2026-11-21T12:05:00Z: it may finish",
     ),
-    "a second before that it is not yet": Case(tenant=running(901), want=None),
-    "what is over is not nearly complete": Case(tenant=running(600), want=None),
+    "a second before that it is not yet": Case(pod=running(901), want=None),
+    "what is over is not nearly complete": Case(pod=running(600), want=None),
     "who has no walltime is never complete": Case(
-        tenant=low(progress=WorkProgress(started_at=after(-600))), want=None
+        pod=low(progress=WorkProgress(started_at=after(-600))), want=None
     ),
-    "both of the default class: nobody has said anything": Case(want=None),
+    "both of the default class, without preferences": Case(want=None),
     "of another class, equals are not taken": Case(
         preemptor=of_class(5),
-        tenant=low(preemption_class=5),
+        pod=low(preemption_class=5),
         want=RefusalReason.CLASS,
         detail="a preemptor of class 5 takes no victim of class 5, by the strict rule",
     ),
-    "a lower class is": Case(preemptor=of_class(5), tenant=low(preemption_class=4), want=None),
+    "a lower class is": Case(preemptor=of_class(5), pod=low(preemption_class=4), want=None),
     "a higher one is not, whatever the priority": Case(
-        tenant=low(preemption_class=5), want=RefusalReason.CLASS
+        pod=low(preemption_class=5), want=RefusalReason.CLASS
     ),
     "the highest never is": Case(
-        preemptor=of_class(10), tenant=low(preemption_class=10), want=RefusalReason.CLASS
+        preemptor=of_class(10), pod=low(preemption_class=10), want=RefusalReason.CLASS
     ),
     "by the banded rule a band is taken by the next": Case(
         preemptor=of_class(6),
-        tenant=low(preemption_class=5),
+        pod=low(preemption_class=5),
         settings=BANDED,
         want=RefusalReason.CLASS,
         detail="banded",
     ),
     "of which the lowest suffices": Case(
-        preemptor=of_class(7), tenant=low(preemption_class=4), settings=BANDED, want=None
+        preemptor=of_class(7), pod=low(preemption_class=4), settings=BANDED, want=None
     ),
     "what it tolerates, it tolerates for its time": Case(
-        tenant=tolerating(61),
+        pod=tolerating(61),
         want=RefusalReason.TOLERATION,
         detail=(
             "its PriorityClass tolerates priorities below 5000, and the preemptor's "
             "is 1000, until 2026-11-21T12:00:01Z"
         ),
     ),
-    "and no longer": Case(tenant=tolerating(60), want=None),
+    "and no longer": Case(pod=tolerating(60), want=None),
     "or for ever": Case(
-        tenant=tolerating(-1),
+        pod=tolerating(-1),
         want=RefusalReason.TOLERATION,
         detail="its PriorityClass tolerates priorities below 5000, and the preemptor's is 1000",
     ),
     "as one that is not known to be scheduled": Case(
-        tenant=tolerating(1, since=None), want=RefusalReason.TOLERATION
+        pod=tolerating(1, since=None), want=RefusalReason.TOLERATION
     ),
-    "but nobody of the priority that it names": Case(
-        tenant=tolerating(-1, minimum=1000), want=None
-    ),
-    "a service on a node that nobody labelled is at home": Case(
-        tenant=low(is_service=True), want=RefusalReason.NODE_NOT_LENT
+    "but no pod of the priority that it names": Case(pod=tolerating(-1, minimum=1000), want=None),
+    "a service on a node without a label is at home": Case(
+        pod=low(is_service=True), want=RefusalReason.NODE_NOT_LENT
     ),
     "a service on its own node is": Case(
-        tenant=low(is_service=True), labels=HOME, want=RefusalReason.NODE_NOT_LENT
+        pod=low(is_service=True), labels=HOME, want=RefusalReason.NODE_NOT_LENT
     ),
     "on a node that was lent to it it is not": Case(
-        tenant=low(is_service=True), labels={HOME_NAMESPACE: "other"}, want=None
+        pod=low(is_service=True), labels={HOME_NAMESPACE: "other"}, want=None
     ),
     "a preemptor with a quota takes victims of that": Case(
-        preemptor=replace(ME, quota=QUOTA), tenant=low(quota=QUOTA), want=None
+        preemptor=replace(ME, quota=QUOTA), pod=low(quota=QUOTA), want=None
     ),
     "and of no other": Case(
-        preemptor=replace(ME, quota=QUOTA), tenant=low(quota=OTHER), want=RefusalReason.QUOTA
+        preemptor=replace(ME, quota=QUOTA), pod=low(quota=OTHER), want=RefusalReason.QUOTA
     ),
     "nor of none": Case(preemptor=replace(ME, quota=QUOTA), want=RefusalReason.QUOTA),
-    "one without takes all": Case(tenant=low(quota=OTHER), want=None),
+    "one without takes all": Case(pod=low(quota=OTHER), want=None),
     "a gang of which one goes, and that can do without no other, keeps all": Case(
-        tenant=low(gang=GangKey("team", "gang")),
+        pod=low(gang=GangKey("team", "gang")),
         want=RefusalReason.MIN_AVAILABLE,
         detail="no more pods than it needs",
     ),
@@ -207,7 +205,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_who_may_be_a_victim(case: Case):
+def test_which_pods_may_be_victims(case: Case):
     found = case.refusal()
 
     assert (found and found.reason) == case.want
@@ -222,30 +220,32 @@ ROUNDS = {
 }
 
 
-@pytest.mark.parametrize(("tenant", "node", "want"), ROUNDS.values(), ids=ROUNDS.keys())
-def test_no_second_round_begins_before_the_first_is_over(
-    tenant: ScheduledPod, node: str, want: RefusalReason | None
+@pytest.mark.parametrize(("pod", "node", "want"), ROUNDS.values(), ids=ROUNDS.keys())
+def test_no_second_victim_set_begins_before_the_first_is_finished(
+    pod: ScheduledPod, node: str, want: RefusalReason | None
 ):
-    room = a_node_info("n", tenant, a_scheduled_pod("other"), cpu=1)
+    node_info = a_node_info("n", pod, a_scheduled_pod("other"), cpu=1)
 
     assert (
-        selection.decide(replace(ME, nominated_node=node), a_snapshot(room).build(), ["n"]).reason
+        selection.decide(
+            replace(ME, nominated_node=node), a_snapshot(node_info).build(), ["n"]
+        ).reason
         == want
     )
 
 
-def test_who_is_of_the_round_that_is_under_way_may_go_on():
-    room = a_node_info("n", low(is_leaving=True), a_scheduled_pod("fellow"), cpu=1)
+def test_members_of_the_current_round_may_continue_to_preempt():
+    node_info = a_node_info("n", low(is_leaving=True), a_scheduled_pod("fellow"), cpu=1)
 
     assert (
         selection.refusal_for(
-            replace(ME, nominated_node="n"), room.pods[1], a_snapshot(room).build()
+            replace(ME, nominated_node="n"), node_info.pods[1], a_snapshot(node_info).build()
         )
         is None
     )
 
 
-def test_a_service_on_a_node_that_nobody_sees_is_at_home():
+def test_a_service_on_an_unknown_node_counts_as_at_home():
     refused = selection.refusal_for(ME, low(is_service=True, node="gone"), a_snapshot().build())
 
     assert refused is not None
@@ -268,7 +268,7 @@ AGAINST: dict[RefusalReason, Mapping[str, object]] = {
 
 
 @given(st.sets(st.sampled_from(sorted(AGAINST)), min_size=1))
-def test_of_several_grounds_the_first_of_the_table_is_told(holding: set[RefusalReason]):
+def test_of_several_reasons_the_first_of_the_table_is_returned(holding: set[RefusalReason]):
     fields = {name: value for ground in holding for name, value in AGAINST[ground].items()}
     preemptor = replace(ME, quota=QUOTA, gang=GangKey("team", "mine"))
 
@@ -285,7 +285,7 @@ def test_of_several_grounds_the_first_of_the_table_is_told(holding: set[RefusalR
     [replace(ME, never_preempts=True), replace(ME, can_preempt=False)],
     ids=["never", "may not"],
 )
-def test_who_takes_no_victims_looks_at_no_node(preemptor: Preemptor):
+def test_a_preemptor_that_may_not_preempt_evaluates_no_node(preemptor: Preemptor):
     found = selection.decide(preemptor, a_snapshot().build(), iter(()))
 
     assert found.reason is not None
@@ -295,14 +295,14 @@ def test_who_takes_no_victims_looks_at_no_node(preemptor: Preemptor):
 PAGE = (Path(__file__).parents[5] / "docs" / "choosing.md").read_text(encoding="utf-8")
 
 
-def test_each_ground_and_obstacle_is_told_and_documented_in_order():
+def test_each_reason_and_node_status_has_a_message_and_is_documented_in_order():
     assert REASON_MESSAGES.keys() == set(RefusalReason)
     assert STATUS_MESSAGES.keys() == set(DryRunStatus)
     rows = [line.split("|")[1].strip(" `") for line in PAGE.splitlines() if line.startswith("| `")]
     assert rows == [*RefusalReason, *DryRunStatus]
 
 
-def test_a_sentence_names_nothing_of_the_preemptor_but_figures():
+def test_messages_contain_nothing_of_the_preemptor_but_numbers():
     named = replace(
         ME, name="secret-name", namespace="secret-namespace", demand=a_pod_demand("secret-uid")
     )
@@ -313,7 +313,7 @@ def test_a_sentence_names_nothing_of_the_preemptor_but_figures():
         assert found is None or "secret" not in found.detail
 
 
-def test_times_are_judged_at_the_scenes_moment():
+def test_times_are_compared_with_the_time_of_the_snapshot():
     later = replace(a_snapshot().build(), now=after(1))
 
     assert selection.refusal_for(ME, tolerating(61), replace(later, now=NOW)) is not None
@@ -328,16 +328,16 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize(("tenant", "until"), ENDS.values(), ids=ENDS)
-def test_it_is_known_when_a_refusal_ends(tenant: ScheduledPod, until: datetime | None):
-    refused = selection.refusal_for(ME, tenant, a_snapshot().build())
+@pytest.mark.parametrize(("pod", "until"), ENDS.values(), ids=ENDS)
+def test_a_refusal_has_the_time_when_it_ends(pod: ScheduledPod, until: datetime | None):
+    refused = selection.refusal_for(ME, pod, a_snapshot().build())
 
     assert refused is not None
     assert refused.until == until
 
 
-def test_for_kubernetes_own_nothing_is_chosen_and_nobody_is_refused():
-    """Without this, what a node needs would wait for what its users have said."""
+def test_for_system_critical_preemptors_nothing_is_chosen_and_no_victim_is_refused():
+    """Without this, a system-critical pod would wait because of the settings of users."""
     own, protected = replace(ME, is_exempt=True), low(is_non_preemptible=True, preemption_class=10)
     built = a_snapshot(a_node_info("n", protected, cpu=1)).build()
 

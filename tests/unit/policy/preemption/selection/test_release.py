@@ -1,4 +1,4 @@
-"""Who is waited for: not for ever, and on all nodes only for those whom the operator told to go."""
+"""Which leaving pods are waited for: never for ever, and on all nodes only if they are notified."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import (
+from reprieve_testing.snapshots import (
     ALL_PODS,
     a_node_info,
     a_pod_demand,
@@ -23,7 +23,7 @@ from reprieve_testing.scenes import (
 
 ONE = a_preemptor()
 DELETED: Mapping[str, Any] = {"is_leaving": True, "notified": False, "is_being_deleted": True}
-TOLD: Mapping[str, Any] = {"is_leaving": True, "notified": True, "release_expected_at": NOW}
+NOTIFIED: Mapping[str, Any] = {"is_leaving": True, "notified": True, "release_expected_at": NOW}
 MARKED: Mapping[str, Any] = {"is_leaving": True, "notified": False, "release_expected_at": None}
 CEILING = 1800
 HELD = {"is_leaving": True, "notified": False, "is_held_by_budget": True}
@@ -32,8 +32,8 @@ MINE = GangKey("team", "mine")
 
 SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
     "the operator told it": ({"is_leaving": True}, DryRunStatus.ROOM_BEING_RELEASED),
-    "somebody deletes it": (DELETED, DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "its grace is as long as anybody waits": (
+    "another client deletes it": (DELETED, DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "its grace period is the longest wait": (
         {**DELETED, "release_expected_at": after(CEILING)},
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
@@ -49,13 +49,13 @@ SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
         {"is_leaving": True, "release_expected_at": after(-CEILING)},
         DryRunStatus.ROOM_BEING_RELEASED,
     ),
-    "it is overdue by more than anybody waits": (
+    "it is overdue by more than the longest wait": (
         {"is_leaving": True, "release_expected_at": after(-CEILING - 1)},
         DryRunStatus.NO_VICTIMS,
     ),
-    "it is marked, and nobody has told it": (MARKED, DryRunStatus.NO_VICTIMS),
+    "it is marked and not notified": (MARKED, DryRunStatus.NO_VICTIMS),
     "a budget holds it": (HELD, DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "a budget has held it for as long as anybody waits": (
+    "a budget has held it for the longest wait": (
         {**HELD, "release_expected_at": after(-CEILING)},
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
@@ -63,8 +63,8 @@ SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
 
 
 @pytest.mark.parametrize(("fields", "want"), SEEN.values(), ids=SEEN)
-def test_a_pod_that_goes_is_waited_for(fields: Mapping[str, Any], want: DryRunStatus):
-    """On its node; on others somebody else goes, but where the operator told it."""
+def test_a_leaving_pod_is_waited_for(fields: Mapping[str, Any], want: DryRunStatus):
+    """On its node. On other nodes another pod is preempted, unless this one was notified."""
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("going", **fields), cpu=1),
         a_node_info("b", a_scheduled_pod("low"), cpu=1),
@@ -80,7 +80,7 @@ AGES = [CEILING + 1, 3600, 360_000]
 
 
 @pytest.mark.parametrize("age", AGES)
-def test_one_that_a_budget_holds_for_longer_than_anybody_waits_is_a_victim_as_any_other(age: int):
+def test_a_pod_that_a_budget_holds_past_the_ceiling_is_a_victim_like_any_other(age: int):
     held = a_scheduled_pod("held", **HELD, release_expected_at=after(-age))
 
     best = selection.decide(ONE, a_snapshot(a_node_info("a", held, cpu=1)).build(), ["a"]).best
@@ -89,14 +89,14 @@ def test_one_that_a_budget_holds_for_longer_than_anybody_waits_is_a_victim_as_an
     assert [victim.name for victim in best.victims] == ["held"]
 
 
-def test_it_is_protected_as_any_other():
+def test_a_pod_that_a_budget_holds_past_the_ceiling_is_protected_like_any_other():
     held = a_scheduled_pod(
         "held", **HELD, release_expected_at=after(-CEILING - 1), is_non_preemptible=True
     )
-    scene = a_snapshot(a_node_info("a", held, cpu=1)).build()
+    snapshot = a_snapshot(a_node_info("a", held, cpu=1)).build()
 
-    assert selection.decide(ONE, scene, ["a"]).node_statuses == {"a": DryRunStatus.NO_VICTIMS}
-    assert selection.decide(ONE, scene, ["a"], {"a": {"held"}}).node_statuses == {
+    assert selection.decide(ONE, snapshot, ["a"]).node_statuses == {"a": DryRunStatus.NO_VICTIMS}
+    assert selection.decide(ONE, snapshot, ["a"], {"a": {"held"}}).node_statuses == {
         "a": DryRunStatus.NO_VICTIMS
     }
 
@@ -112,12 +112,14 @@ HELD_GANGS: dict[str, tuple[tuple[int, int], DryRunStatus | None]] = {
 
 
 @pytest.mark.parametrize(("ages", "want"), HELD_GANGS.values(), ids=HELD_GANGS)
-def test_a_gang_that_budgets_hold(ages: tuple[int, int], want: DryRunStatus | None):
+def test_whether_a_gang_that_budgets_hold_is_waited_for(
+    ages: tuple[int, int], want: DryRunStatus | None
+):
     one, other = (
         a_scheduled_pod(f"of-{age}", gang=TEAM, **HELD, release_expected_at=after(-age))
         for age in ages
     )
-    scene = (
+    snapshot = (
         a_snapshot(
             a_node_info("a", one, cpu=1), a_node_info("b", replace(other, uid="other"), cpu=1)
         )
@@ -125,7 +127,7 @@ def test_a_gang_that_budgets_hold(ages: tuple[int, int], want: DryRunStatus | No
         .build()
     )
 
-    found = selection.decide(ONE, scene, ["a"])
+    found = selection.decide(ONE, snapshot, ["a"])
 
     assert found.node_statuses.get("a") is want
     assert (found.best is None) == (want is not None)
@@ -133,44 +135,46 @@ def test_a_gang_that_budgets_hold(ages: tuple[int, int], want: DryRunStatus | No
         assert len(found.best.all_pods) == len(ages)
 
 
-def test_nobody_on_other_nodes_waits_for_a_gang_that_budgets_hold_because_one_of_it_is_deleted():
-    """The others stay. Without this, whoever deletes his own, one after another, would end
-    preemption for each one's grace.
+def test_a_deleted_pod_of_a_gang_that_budgets_hold_delays_no_preemption_on_other_nodes():
+    """The others stay. Without this, a user who deletes their own pods one after another would stop
+    preemption for the grace period of each.
     """
     deleted = a_scheduled_pod("deleted", gang=TEAM, **DELETED, release_expected_at=after(CEILING))
     stays = a_scheduled_pod("stays", gang=TEAM, **HELD, release_expected_at=after(-CEILING - 1))
-    rooms = (
+    node_infos = (
         a_node_info("a", deleted, cpu=1),
         a_node_info("b", stays, cpu=1),
         a_node_info("c", a_scheduled_pod("low"), cpu=1),
     )
 
-    found = selection.decide(ONE, a_snapshot(*rooms).with_gang("old").build(), ["b", "c"])
+    found = selection.decide(ONE, a_snapshot(*node_infos).with_gang("old").build(), ["b", "c"])
 
     assert found.node_statuses == {}
     assert found.best is not None
 
 
 @pytest.mark.parametrize(("age", "is_needed"), [(60, True), (CEILING + 1, False)])
-def test_who_is_held_for_longer_than_anybody_waits_still_counts_in_its_gang(
+def test_a_pod_that_a_budget_holds_past_the_ceiling_still_counts_in_its_gang(
     age: int, *, is_needed: bool
 ):
     held = a_scheduled_pod("held", gang=TEAM, **HELD, release_expected_at=after(-age))
-    room = a_node_info(
+    node_info = a_node_info(
         "a",
         a_scheduled_pod("low", gang=TEAM),
         held,
         a_scheduled_pod("high", gang=TEAM, priority=5),
         cpu=3,
     )
-    scene = a_snapshot(room).with_gang("old", DisruptionMode.SINGLE, min_available=2).build()
+    snapshot = (
+        a_snapshot(node_info).with_gang("old", DisruptionMode.SINGLE, min_available=2).build()
+    )
 
-    refused = selection.refusal_for(ONE, scene.nodes["a"].pods[0], scene)
+    refused = selection.refusal_for(ONE, snapshot.nodes["a"].pods[0], snapshot)
 
     assert (refused is not None and refused.reason is RefusalReason.MIN_AVAILABLE) is is_needed
 
 
-def test_what_a_budget_holds_is_of_no_preemption_and_holds_up_none():
+def test_a_pod_that_a_budget_holds_belongs_to_no_preemption_and_delays_none():
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("held", **HELD), cpu=1),
         a_node_info("b", a_scheduled_pod("low"), cpu=1),
@@ -182,7 +186,7 @@ def test_what_a_budget_holds_is_of_no_preemption_and_holds_up_none():
     )
 
 
-def test_what_goes_for_the_preemptors_gang_is_waited_for_on_all_nodes():
+def test_pods_that_leave_for_the_preemptors_gang_are_waited_for_on_all_nodes():
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("going", **DELETED), cpu=1),
         a_node_info("b", a_scheduled_pod("low"), cpu=1),
@@ -194,22 +198,22 @@ def test_what_goes_for_the_preemptors_gang_is_waited_for_on_all_nodes():
     assert found.node_statuses == {"a": DryRunStatus.ROOM_BEING_RELEASED}
 
 
-def test_who_is_marked_for_the_preemptors_gang_is_waited_for_before_the_operator_has_told_it():
-    """And so is the rest of its own gang. Without this, a mate that comes before the operator would
-    be given a second set.
+def test_pods_marked_for_the_preemptors_gang_are_waited_for_before_they_are_notified():
+    """The rest of its gang is waited for, too. Without this, a member that is scheduled before the
+    operator notifies would get a second victim set.
     """
     marked = a_scheduled_pod(
         "marked", gang=TEAM, is_leaving=True, notified=False, release_expected_at=None
     )
     first = a_node_info("a", marked, cpu=1, nominated_pods=(a_pod_demand("mate"),))
-    scene = a_snapshot(
+    snapshot = a_snapshot(
         first,
         a_node_info("b", a_scheduled_pod("member", gang=TEAM), cpu=1),
         a_node_info("c", a_scheduled_pod("low"), cpu=1),
     )
     preemptor = a_preemptor(gang=MINE, member_nominated_nodes=("a",))
 
-    found = selection.decide(preemptor, scene.with_gang("old").build(), ["a", "b", "c"])
+    found = selection.decide(preemptor, snapshot.with_gang("old").build(), ["a", "b", "c"])
 
     assert found.best is None
     assert found.node_statuses == {
@@ -218,7 +222,7 @@ def test_who_is_marked_for_the_preemptors_gang_is_waited_for_before_the_operator
     }
 
 
-def test_room_that_needs_both_is_not_promised():
+def test_capacity_that_needs_notified_and_deleted_pods_is_not_promised():
     both = a_node_info(
         "a", a_scheduled_pod("told", is_leaving=True), a_scheduled_pod("deleted", **DELETED), cpu=2
     )
@@ -228,7 +232,7 @@ def test_room_that_needs_both_is_not_promised():
     }
 
 
-def test_where_those_who_were_told_suffice_it_is():
+def test_capacity_of_notified_pods_is_promised_if_it_suffices():
     both = a_node_info(
         "a", a_scheduled_pod("told", is_leaving=True), a_scheduled_pod("deleted", **DELETED), cpu=2
     )
@@ -238,18 +242,18 @@ def test_where_those_who_were_told_suffice_it_is():
     }
 
 
-def test_nobody_waits_for_the_mates_of_one_that_goes_in_years():
+def test_members_of_a_pod_that_leaves_in_years_are_not_waited_for():
     mate = a_scheduled_pod("mate", gang=TEAM)
     going = a_scheduled_pod(
         "one", gang=TEAM, is_leaving=True, is_being_deleted=True, release_expected_at=after(10**9)
     )
-    scene = a_snapshot(
+    snapshot = a_snapshot(
         a_node_info("a", mate, cpu=1),
         a_node_info("b", going, cpu=1),
         a_node_info("c", a_scheduled_pod("low"), cpu=1),
     )
 
-    found = selection.decide(ONE, scene.with_gang("old").build(), ["a", "b", "c"])
+    found = selection.decide(ONE, snapshot.with_gang("old").build(), ["a", "b", "c"])
 
     assert found.node_statuses == {"b": DryRunStatus.NO_VICTIMS}
     assert {choice.node for choice in found.candidates} == {"a", "c"}
@@ -258,12 +262,12 @@ def test_nobody_waits_for_the_mates_of_one_that_goes_in_years():
 FAR_OFF = {**DELETED, "release_expected_at": after(10**9)}
 SHIELDS = {
     "it is deleted, and goes in years": (FAR_OFF, True),
-    "it is overdue by more than anybody waits": (
+    "it is overdue by more than the longest wait": (
         {**DELETED, "release_expected_at": after(-CEILING - 1)},
         True,
     ),
     "it is deleted, and goes soon": ({**DELETED, "release_expected_at": after(30)}, True),
-    "it is marked, and nobody has told it": (MARKED, False),
+    "it is marked and not notified": (MARKED, False),
     "the operator told it": (
         {**DELETED, "release_expected_at": after(30), "notified": True},
         False,
@@ -273,18 +277,18 @@ SHIELDS = {
 
 
 @pytest.mark.parametrize(("fields", "are_victims"), SHIELDS.values(), ids=SHIELDS)
-def test_one_that_its_owner_deletes_goes_alone_and_protects_nobody_of_its_gang(
+def test_a_gang_pod_that_its_owner_deletes_leaves_alone_and_protects_no_other_pod_of_the_gang(
     fields: Mapping[str, Any], *, are_victims: bool
 ):
     mates = [a_scheduled_pod(name, gang=TEAM) for name in ("x", "y")]
     going = a_scheduled_pod("one", gang=TEAM, **fields)
-    scene = (
+    snapshot = (
         a_snapshot(a_node_info("a", *mates, cpu=2), a_node_info("b", going, cpu=1))
         .with_gang("old")
         .build()
     )
 
-    best = selection.decide(a_preemptor(demand=a_pod_demand("p", cpu=2)), scene, ["a"]).best
+    best = selection.decide(a_preemptor(demand=a_pod_demand("p", cpu=2)), snapshot, ["a"]).best
 
     assert (best is not None) is are_victims
     if best is not None:
@@ -292,30 +296,32 @@ def test_one_that_its_owner_deletes_goes_alone_and_protects_nobody_of_its_gang(
         assert best.victim_count == 1
 
 
-def test_nor_of_one_that_goes_pod_by_pod_and_can_spare_none():
+def test_a_leaving_pod_of_a_gang_evicted_pod_by_pod_protects_no_other_pod_of_the_gang():
     big = [a_scheduled_pod(name, gang=TEAM, cpu=2) for name in ("x", "y")]
     small = a_scheduled_pod("one", gang=TEAM, cpu=0.001, **FAR_OFF)
-    scene = a_snapshot(a_node_info("a", big[0], small, cpu=2.001), a_node_info("b", big[1], cpu=2))
+    snapshot = a_snapshot(
+        a_node_info("a", big[0], small, cpu=2.001), a_node_info("b", big[1], cpu=2)
+    )
 
     best = selection.decide(
-        ONE, scene.with_gang("old", DisruptionMode.SINGLE, min_available=2).build(), ["a"]
+        ONE, snapshot.with_gang("old", DisruptionMode.SINGLE, min_available=2).build(), ["a"]
     ).best
 
     assert best is not None
     assert ({one.name for one in best.all_pods}, best.victim_count) == ({"x", "y"}, 1)
 
 
-def test_whoever_is_asked_to_go_from_a_gang_that_can_spare_none_takes_nobody_with_him():
-    """Whoever marks one of his pods after the other would have all others wait for the rest, which
-    nobody takes.
+def test_a_marked_pod_of_a_gang_that_can_spare_none_makes_no_other_pod_leave():
+    """Without this, a user who marks their pods one after another would make all preemptors wait for
+    the rest, which is not preempted.
     """
-    asked, *rest = (a_scheduled_pod(name, gang=TEAM) for name in ("m0", "m1", "m2"))
-    rooms = [
+    marked, *rest = (a_scheduled_pod(name, gang=TEAM) for name in ("m0", "m1", "m2"))
+    node_infos = [
         a_node_info(f"n{number}", one, cpu=1)
-        for number, one in enumerate((with_fields(asked, **TOLD), *rest))
+        for number, one in enumerate((with_fields(marked, **NOTIFIED), *rest))
     ]
     built = (
-        a_snapshot(*rooms, a_node_info("n9", a_scheduled_pod("low"), cpu=1))
+        a_snapshot(*node_infos, a_node_info("n9", a_scheduled_pod("low"), cpu=1))
         .with_gang("old", DisruptionMode.SINGLE, min_available=3)
         .build()
     )
@@ -329,16 +335,16 @@ def test_whoever_is_asked_to_go_from_a_gang_that_can_spare_none_takes_nobody_wit
 
 WITHOUT_OPERATOR = {
     "was marked": (MARKED, True),
-    "was told": (TOLD, True),
-    "is being deleted": ({**TOLD, "is_being_deleted": True}, False),
+    "was told": (NOTIFIED, True),
+    "is being deleted": ({**NOTIFIED, "is_being_deleted": True}, False),
 }
 
 
 @pytest.mark.parametrize(("fields", "is_free"), WITHOUT_OPERATOR.values(), ids=WITHOUT_OPERATOR)
-def test_where_no_operator_is_there_only_a_deletion_counts(
+def test_without_an_operator_only_deleted_pods_are_waited_for(
     fields: Mapping[str, Any], *, is_free: bool
 ):
-    """Whoever waits for one would wait for ever."""
+    """Without this, a preemptor would wait for ever for a pod that is only marked."""
     built = a_snapshot(a_node_info("a", a_scheduled_pod("one", **fields), cpu=1)).build()
     nominated = a_preemptor(nominated_node="a")
 
@@ -378,7 +384,7 @@ PROPOSED: dict[str, tuple[set[str], DryRunStatus]] = {
 
 
 @pytest.mark.parametrize(("proposed", "want"), PROPOSED.values(), ids=PROPOSED)
-def test_where_only_the_scheduler_knows_and(proposed: set[str], want: DryRunStatus):
+def test_the_status_of_a_reported_node_if(proposed: set[str], want: DryRunStatus):
     pods = (
         a_scheduled_pod("low"),
         a_scheduled_pod("told", is_leaving=True),
@@ -393,7 +399,7 @@ def test_where_only_the_scheduler_knows_and(proposed: set[str], want: DryRunStat
     assert found.node_statuses == {"a": want}
 
 
-def test_where_it_was_told_of_room_and_wants_victims_again_a_scheduler_takes_its_own():
+def test_a_scheduler_that_retries_after_a_report_of_free_room_gets_its_own_victims():
     """It knows limits not evaluated here. Without this, its preemptor would wait for ever."""
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("cheap"), a_scheduled_pod("mounts", priority=5), cpu=4)
@@ -408,12 +414,14 @@ def test_where_it_was_told_of_room_and_wants_victims_again_a_scheduler_takes_its
 FIRST: dict[str, tuple[set[str], set[str]]] = {
     "it was told nothing": ({"mounts"}, set()),
     "it was told of another node": ({"mounts"}, {"b", "gone"}),
-    "it wants nobody": (set(), {"a"}),
+    "it proposes no victims": (set(), {"a"}),
 }
 
 
-@pytest.mark.parametrize(("proposed", "told"), FIRST.values(), ids=FIRST)
-def test_where_there_is_room_nobody_goes_anywhere_if(proposed: set[str], told: set[str]):
+@pytest.mark.parametrize(("proposed", "reported_nodes"), FIRST.values(), ids=FIRST)
+def test_if_a_node_has_room_no_pod_is_preempted_anywhere(
+    proposed: set[str], reported_nodes: set[str]
+):
     """A pod may have ended in between. Without this, a victim would be evicted for nothing."""
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("mounts"), cpu=4),
@@ -421,16 +429,16 @@ def test_where_there_is_room_nobody_goes_anywhere_if(proposed: set[str], told: s
     ).build()
 
     found = selection.decide(
-        ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, reported_room=told
+        ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, reported_room=reported_nodes
     )
 
     assert found.best is None
     assert found.node_statuses == {"a": DryRunStatus.HAS_ROOM}
 
 
-def test_but_not_while_a_mate_is_nominated_elsewhere():
-    """It may be the one that the scheduler has placed here a moment ago: then what goes elsewhere
-    is this one's.
+def test_a_gang_pod_gets_no_victims_on_a_reported_node_while_a_member_is_nominated_elsewhere():
+    """The scheduler may have placed that member here a moment ago; then the victims on the other
+    node leave for this one.
     """
     built = a_snapshot(a_node_info("a", a_scheduled_pod("low"), cpu=4)).build()
     preemptor = a_preemptor(gang=MINE, member_nominated_nodes=("b",))
@@ -440,7 +448,7 @@ def test_but_not_while_a_mate_is_nominated_elsewhere():
     ).node_statuses == {"a": DryRunStatus.HAS_ROOM}
 
 
-def test_where_some_have_left_those_who_are_there_decide():
+def test_proposed_victims_that_have_left_are_ignored():
     built = a_snapshot(a_node_info("a", a_scheduled_pod("low"), cpu=1)).build()
 
     best = selection.decide(ONE, built, ["a"], {"a": {"low", "gone"}}).best
@@ -449,9 +457,9 @@ def test_where_some_have_left_those_who_are_there_decide():
     assert [victim.name for victim in best.victims] == ["low"]
 
 
-def test_of_a_gang_the_last_waits_for_the_scheduler_to_see_who_has_left():
-    """Without this, its scheduler, which sees the last of the victims a moment longer, would be
-    given a second set elsewhere.
+def test_the_last_pod_of_a_gang_waits_until_the_scheduler_has_seen_the_victims_leave():
+    """Without this, its scheduler, which sees the last victim a moment longer, would get a second
+    victim set on another node.
     """
     built = a_snapshot(
         a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
@@ -465,8 +473,8 @@ def test_of_a_gang_the_last_waits_for_the_scheduler_to_see_who_has_left():
     assert found.node_statuses == {"a": DryRunStatus.PROPOSAL_OUTDATED}
 
 
-def test_so_it_does_where_it_insists_on_another_node():
-    """There somebody may have been placed a moment ago, which nobody has seen here."""
+def test_the_last_pod_of_a_gang_waits_even_if_the_scheduler_insists_on_another_node():
+    """A pod may have been placed there a moment ago that no watch has shown yet."""
     built = a_snapshot(
         a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=4)
     ).build()
@@ -480,7 +488,7 @@ def test_so_it_does_where_it_insists_on_another_node():
     assert found.node_statuses == {"a": DryRunStatus.PROPOSAL_OUTDATED}
 
 
-def test_a_node_that_was_told_of_and_is_full_again_is_chosen_on_as_any_other():
+def test_a_reported_node_that_is_full_again_is_evaluated_like_any_other():
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("low"), cpu=1),
         a_node_info("b", a_scheduled_pod("ended"), cpu=4),
@@ -493,13 +501,13 @@ def test_a_node_that_was_told_of_and_is_full_again_is_chosen_on_as_any_other():
     assert found.node_statuses == {"b": DryRunStatus.HAS_ROOM}
 
 
-def test_where_one_nodes_room_is_none_anothers_holds_nobody_up():
-    """Without this, a scheduler would have to be told of every node of a large cluster first."""
-    rooms = (a_node_info(node, a_scheduled_pod(f"on-{node}"), cpu=4) for node in "ab")
+def test_the_free_room_of_an_unreported_node_delays_no_preemption():
+    """Without this, every node of a large cluster would have to be reported to a scheduler first."""
+    node_infos = (a_node_info(node, a_scheduled_pod(f"on-{node}"), cpu=4) for node in "ab")
 
     found = selection.decide(
         ONE,
-        a_snapshot(*rooms).build(),
+        a_snapshot(*node_infos).build(),
         ["a", "b"],
         {"a": {"on-a"}, "b": {"on-b"}},
         reported_room={"a"},
@@ -509,7 +517,7 @@ def test_where_one_nodes_room_is_none_anothers_holds_nobody_up():
     assert (found.best.node, found.node_statuses) == ("a", {"b": DryRunStatus.HAS_ROOM})
 
 
-def test_who_was_told_to_go_is_waited_for_all_the_same():
+def test_notified_pods_are_waited_for_despite_a_report_of_free_room():
     going = a_node_info("b", a_scheduled_pod("going", is_leaving=True), cpu=1)
     built = a_snapshot(a_node_info("a", a_scheduled_pod("mounts"), cpu=4), going).build()
 
@@ -540,7 +548,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fields", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_nobody_waits_there_who(fields: Mapping[str, Any]):
+def test_no_pod_waits_for_other_nodes_if_it(fields: Mapping[str, Any]):
     both = replace(
         CLEARING,
         nodes={**CLEARING.nodes, "b": a_node_info("b", a_scheduled_pod("low", cpu=2), cpu=2)},
@@ -549,9 +557,9 @@ def test_nobody_waits_there_who(fields: Mapping[str, Any]):
     assert selection.decide(a_preemptor(**fields), both, ["b"]).best is not None
 
 
-def test_where_one_has_left_and_another_took_its_place_others_go_elsewhere():
-    """A scheduler names many, of whom always some leave. Without this, nobody would go in a large
-    cluster.
+def test_victims_on_another_node_are_chosen_if_a_new_pod_took_the_freed_room():
+    """A scheduler names many victims, some of which always leave. Without this, no pod would be
+    preempted in a large cluster.
     """
     full = a_node_info("a", a_scheduled_pod("new", anti_affinity=ALL_PODS), cpu=1)
     built = a_snapshot(full, a_node_info("b", a_scheduled_pod("low"), cpu=1)).build()
@@ -562,7 +570,7 @@ def test_where_one_has_left_and_another_took_its_place_others_go_elsewhere():
     assert (found.best.node, found.node_statuses) == ("b", {"a": DryRunStatus.PROPOSAL_REJECTED})
 
 
-def test_such_victims_must_be_possible_ones():
+def test_proposed_victims_must_be_eligible():
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("mounts", is_non_preemptible=True), cpu=4)
     ).build()
@@ -572,7 +580,7 @@ def test_such_victims_must_be_possible_ones():
     assert found.node_statuses == {"a": DryRunStatus.PROPOSAL_REJECTED}
 
 
-def test_once_those_have_gone_that_go_and_there_is_room_they_are_waited_for_first():
+def test_leaving_pods_that_release_enough_room_are_waited_for_first():
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("low"), a_scheduled_pod("told", is_leaving=True), cpu=2)
     ).build()
@@ -582,7 +590,7 @@ def test_once_those_have_gone_that_go_and_there_is_room_they_are_waited_for_firs
     }
 
 
-def test_who_goes_in_years_is_none_of_a_rounds_victims():
+def test_a_pod_that_leaves_in_years_is_no_victim_of_a_round():
     stuck = (
         a_scheduled_pod(f"stuck-{index}", is_leaving=True, release_expected_at=after(10**9))
         for index in range(3)

@@ -1,4 +1,4 @@
-"""What a scene is made from: objects of the API, as they are decoded, and `Facts`."""
+"""A snapshot is built from decoded API objects and `Facts`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     TaintToleration,
 )
 from reprieve_testing.builders import NOW, a_priority_class, a_quota, after, an_eviction
-from reprieve_testing.scenes import a_budget, a_pod_demand, a_preemptor, a_scheduled_pod, amounts
+from reprieve_testing.snapshots import a_budget, a_pod_demand, a_preemptor, a_scheduled_pod, amounts
 
 FACTS = Facts()
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T11:00:00Z"}
@@ -73,7 +73,7 @@ def read(pod: Pod, facts: Facts = FACTS, **known: Any) -> ScheduledPod:
     return snapshot_builder.scheduled_pod_of(pod, facts, now=NOW, **known)
 
 
-def test_a_pod_that_says_nothing_is_what_upstream_knows_of_it():
+def test_a_pod_without_preemption_keys_has_only_the_fields_of_upstream():
     found = read(a_pod(labels={"app": "web"}))
 
     assert (found.uid, found.namespace, found.name, found.node) == ("u", "team", "web", "n")
@@ -110,7 +110,7 @@ def in_class(value: int) -> dict[str, str]:
 
 SERVICES = Facts(namespace=NamespacePolicy(workload_type="service"))
 OFF = Facts(namespace=NamespacePolicy(workload_type="service", enforcement="off"))
-UNTOLD_IS_KEPT = Facts(settings=PolicySettings(default_preemptible=False))
+NON_PREEMPTIBLE_BY_DEFAULT = Facts(settings=PolicySettings(default_preemptible=False))
 """By `disableDefaultPreemptiable`."""
 WITH_TRAINING = Facts(
     priority_classes={
@@ -126,7 +126,7 @@ HINTED, ENDING = (
 )
 TEAM = GangKey("team", "train")
 
-TENANTS = {
+SCHEDULED_PODS = {
     "a class of its own is something said": Case(
         pod=a_pod(labels=in_class(2)), want={"preemption_class": 2, "states_preferences": True}
     ),
@@ -159,11 +159,13 @@ TENANTS = {
         pod=a_pod(labels={keys.PREEMPTIBLE: "false"}), want={"is_non_preemptible": True}
     ),
     "nor, where an admin says so, is one that says nothing": Case(
-        pod=a_pod(), facts=UNTOLD_IS_KEPT, want={"is_non_preemptible": True, "preemption_class": 4}
+        pod=a_pod(),
+        facts=NON_PREEMPTIBLE_BY_DEFAULT,
+        want={"is_non_preemptible": True, "preemption_class": 4},
     ),
     "but one that says that it is": Case(
         pod=a_pod(labels={keys.PREEMPTIBLE: "true"}),
-        facts=UNTOLD_IS_KEPT,
+        facts=NON_PREEMPTIBLE_BY_DEFAULT,
         want={"is_non_preemptible": False},
     ),
     "a Namespace of services runs services": Case(
@@ -224,7 +226,7 @@ TENANTS = {
             "gang_minimum": 3,
         },
     ),
-    "a PodGroup that nobody could read goes pod by pod": Case(
+    "an unreadable PodGroup is evicted pod by pod": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
         want={"gang": TEAM, "disruption_mode": DisruptionMode.SINGLE},
     ),
@@ -288,11 +290,11 @@ TENANTS = {
         pod=a_pod(repelling({"labelSelector": {}, "namespaces": ["a"], "namespaceSelector": {}})),
         want={"anti_affinity": (AntiAffinity(None, ()),)},
     ),
-    "everybody where it has more terms than can be looked at": Case(
+    "every pod if it has too many terms": Case(
         pod=a_pod(repelling(*[{"labelSelector": {"matchLabels": {"app": "db"}}}] * 17)),
         want={"anti_affinity": (AntiAffinity(None, ()),)},
     ),
-    "nobody where it selects no pods": Case(pod=a_pod(repelling({})), want={"anti_affinity": ()}),
+    "no pod if it selects none": Case(pod=a_pod(repelling({})), want={"anti_affinity": ()}),
     "the guard is not asked in Kubernetes' own Namespaces": Case(
         pod=a_pod({}, labels=in_class(4), namespace="kube-system"), want={"is_guarded": False}
     ),
@@ -337,7 +339,7 @@ TENANTS = {
             "release.expected_at": ENDING.requested_at,
         },
     ),
-    "once it is being deleted it is not, and goes as whatever somebody deletes": Case(
+    "a terminating pod is not, and leaves like any deleted pod": Case(
         pod=a_pod(
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
@@ -398,14 +400,14 @@ TENANTS = {
         ),
         want={"is_leaving": True, "release.notified": False, "release.expected_at": None},
     ),
-    "one with our mark is going, nobody knows when": Case(
+    "a pod with our mark is leaving at an unknown time": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "requested"}),
         want={"is_leaving": True, "release.expected_at": None, "release.notified": False},
     ),
     "an unreadable mark asks for nothing": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_leaving": False}
     ),
-    "one that is to be evicted is going, nobody knows when": Case(
+    "a pod to be evicted is leaving at an unknown time": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}),
         want={"is_leaving": True, "release.expected_at": None},
     ),
@@ -439,8 +441,8 @@ TENANTS = {
 }
 
 
-@pytest.mark.parametrize("case", TENANTS.values(), ids=TENANTS.keys())
-def test_a_pod_that_has_room(case: Case):
+@pytest.mark.parametrize("case", SCHEDULED_PODS.values(), ids=SCHEDULED_PODS.keys())
+def test_a_scheduled_pod_is_decoded(case: Case):
     found = read(case.pod, case.facts, **case.known)
 
     assert {path: value_at(found, path) for path in case.want} == case.want
@@ -461,14 +463,16 @@ WHOLE = {
 
 
 @pytest.mark.parametrize(("pod", "native", "want"), WHOLE.values(), ids=WHOLE.keys())
-def test_who_goes_with_all_of_its_gang(pod: Pod, native: PodGroupInfo | None, *, want: bool):
+def test_which_leaving_pods_take_their_gang_with_them(
+    pod: Pod, native: PodGroupInfo | None, *, want: bool
+):
     assert snapshot_builder.evicted_as_a_unit(pod, native) is want
 
 
 def waiting(name: str, *, nominated: str | None = None, **fields: Any) -> Preemptor:
-    guest = a_pod_demand(name)
+    demand = a_pod_demand(name)
     return a_preemptor(
-        demand=guest, name=name, nominated_node=nominated, gang=TEAM, devices=1.0, **fields
+        demand=demand, name=name, nominated_node=nominated, gang=TEAM, devices=1.0, **fields
     )
 
 
@@ -589,41 +593,41 @@ PREEMPTORS = {
 
 
 @pytest.mark.parametrize("case", PREEMPTORS.values(), ids=PREEMPTORS.keys())
-def test_a_pod_that_wants_room(case: Case):
+def test_a_pending_pod_is_decoded(case: Case):
     found = snapshot_builder.preemptor_of(case.pod, case.facts, **case.known)
 
     assert {path: value_at(found, path) for path in case.want} == case.want
 
 
-def test_one_without_a_gang_has_no_mates():
+def test_a_pod_without_a_gang_has_no_members():
     alone = a_preemptor()
 
     assert snapshot_builder.with_gang(alone, [waiting("a")], placed=()) is alone
 
 
-def test_all_of_a_gang_that_wait_without_a_node_must_be_placed():
+def test_all_pending_pods_of_a_gang_must_be_placed():
     me = waiting("a")
     found = snapshot_builder.with_gang(
         me, [me, waiting("c"), waiting("b"), waiting("d", nominated="n")], placed=()
     )
 
-    assert [guest.uid for guest in found.pending_members] == ["b", "c"]
+    assert [demand.uid for demand in found.pending_members] == ["b", "c"]
     assert found.devices == 3.0
 
 
-def test_a_gang_needs_no_more_than_its_minimum():
+def test_no_more_gang_pods_than_the_minimum_must_be_placed():
     me = waiting("a", gang_minimum=4)
     placed = [a_scheduled_pod("e", gang=TEAM)]
     found = snapshot_builder.with_gang(
         me, [me, waiting("b"), waiting("c"), waiting("d", nominated="n")], placed
     )
 
-    assert [guest.uid for guest in found.pending_members] == ["b"]
+    assert [demand.uid for demand in found.pending_members] == ["b"]
     assert found.nominated_member_uids == {"d"}
 
 
-def test_those_of_it_that_go_are_none_of_them():
-    """After each preemption of a gang, those that replace its pods would be placed one by one."""
+def test_leaving_pods_of_a_gang_do_not_count_as_members():
+    """Without this, the replacements of a preempted gang would be placed one by one."""
     me = waiting("a", gang_minimum=2)
 
     assert (
@@ -644,7 +648,7 @@ def test_those_of_it_that_go_are_none_of_them():
     )
 
 
-def test_pods_of_two_gangs_are_no_mates():
+def test_pods_of_two_gangs_are_not_members_of_each_other():
     other = replace(waiting("b"), gang=GangKey("team", "other"))
 
     assert snapshot_builder.with_gang(waiting("a"), [other], placed=()).pending_members == ()
@@ -660,7 +664,9 @@ def test_pods_of_two_gangs_are_no_mates():
     ],
     ids=["it runs", "it has ended", "it waits", "it is deleted before it started"],
 )
-def test_who_has_room_and_who_wants_it(pod: Pod, *, has_room: bool, wants_room: bool):
+def test_which_pods_are_scheduled_and_which_are_pending(
+    pod: Pod, *, has_room: bool, wants_room: bool
+):
     assert (pod.occupies_node, pod.is_pending) == (has_room, wants_room)
 
 
@@ -670,7 +676,7 @@ def a_node(**document: Any) -> Node:
     )
 
 
-def test_a_node_is_a_room():
+def test_a_node_is_decoded():
     found = snapshot_builder.node_info_of(
         a_node(
             spec={"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
@@ -682,7 +688,7 @@ def test_a_node_is_a_room():
     assert (found.is_unschedulable, found.taints) == (True, (Taint("k", "", "NoSchedule"),))
 
 
-def test_a_node_that_has_said_nothing_yet_has_no_room():
+def test_a_node_without_a_status_has_no_capacity():
     assert snapshot_builder.node_info_of(a_node()).allocatable == {}
 
 
@@ -696,13 +702,13 @@ BUDGETS = {
         },
         (Requirement("app", "In", ("web",)), Requirement("tier", "Exists")),
     ),
-    "without a selector nobody is": ({}, ()),
+    "without a selector no pod is selected": ({}, ()),
     "with an empty one neither, as in kube-scheduler": ({"selector": {}}, ()),
 }
 
 
 @pytest.mark.parametrize(("spec", "want"), BUDGETS.values(), ids=BUDGETS.keys())
-def test_a_budget(spec: Mapping[str, Any], want: tuple[Requirement, ...]):
+def test_a_budget_is_decoded(spec: Mapping[str, Any], want: tuple[Requirement, ...]):
     document = {
         "metadata": {"name": "b", "namespace": "team"},
         "spec": spec,
@@ -720,7 +726,7 @@ def test_a_budget(spec: Mapping[str, Any], want: tuple[Requirement, ...]):
     )
 
 
-def test_a_gang_goes_as_a_whole_where_one_of_its_pods_says_so():
+def test_a_gang_is_evicted_as_a_unit_if_one_of_its_pods_declares_it():
     single, whole = (
         a_scheduled_pod("a", gang=TEAM),
         a_scheduled_pod("b", gang=TEAM, disruption_mode=DisruptionMode.ALL, gang_minimum=2),
@@ -738,22 +744,22 @@ def test_a_gang_goes_as_a_whole_where_one_of_its_pods_says_so():
 @pytest.mark.parametrize(
     ("minimum", "is_whole"), [(0, False), (1, False), (2, True), (2**31 - 1, True)]
 )
-def test_a_gang_that_can_spare_none_goes_as_a_whole(minimum: int, *, is_whole: bool):
-    """Without this, whoever says that all are needed would have none of them preempted."""
+def test_a_gang_that_can_spare_no_pod_is_evicted_as_a_unit(minimum: int, *, is_whole: bool):
+    """Without this, a gang that declares all its pods as needed would never be preempted."""
     members = [a_scheduled_pod(name, gang=TEAM, gang_minimum=minimum) for name in ("a", "b")]
-    scene = Snapshot(now=NOW, gangs={TEAM: snapshot_builder.gang_info_of(TEAM, members)})
+    snapshot = Snapshot(now=NOW, gangs={TEAM: snapshot_builder.gang_info_of(TEAM, members)})
 
-    assert (Eligibility(a_preemptor(), scene).evicted_gang(members[0]) is not None) == is_whole
+    assert (Eligibility(a_preemptor(), snapshot).evicted_gang(members[0]) is not None) == is_whole
 
 
-def test_a_scene_has_everybody_in_its_place():
-    tenant, other = a_scheduled_pod("a", node="n"), a_scheduled_pod("b", node="gone")
+def test_a_snapshot_has_every_pod_on_its_node():
+    pod, other = a_scheduled_pod("a", node="n"), a_scheduled_pod("b", node="gone")
     pending = waiting("c", nominated="n")
     budget = a_budget("web")
 
     found = snapshot_builder.snapshot_of(
         [a_node(), Node()],
-        [tenant, other],
+        [pod, other],
         [pending, a_preemptor()],
         [budget],
         PolicySettings(),
@@ -761,7 +767,7 @@ def test_a_scene_has_everybody_in_its_place():
     )
 
     assert list(found.nodes) == ["n"]
-    assert found.nodes["n"].pods == (tenant,)
+    assert found.nodes["n"].pods == (pod,)
     assert found.nodes["n"].nominated_pods == (pending.demand,)
     assert found.budgets == {"team": [budget]}
 

@@ -20,7 +20,7 @@ from reprieve_testing.differential.scenario import (
 )
 
 SEED = 2026
-SCENES = [*generator.scenarios(120, SEED), *variations.variants(12, SEED)]
+SCENARIOS = [*generator.scenarios(120, SEED), *variations.variants(12, SEED)]
 
 
 @pytest.mark.parametrize("case", tuple(use_cases()), ids=lambda case: case.sentence)
@@ -28,8 +28,8 @@ def test_published_use_cases_have_the_published_outcome(case: UseCase) -> None:
     assert rule.decide(case.scenario) == core.decide(case.scenario, NOW) == case.outcome
 
 
-@pytest.mark.parametrize("scenario", SCENES, ids=lambda scenario: scenario.name)
-def test_the_core_decides_by_upstreams_rule_and_the_named_differences(scenario: Scenario) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_decisions_follow_upstreams_rule_and_the_named_differences(scenario: Scenario) -> None:
     if rule.has_room(scenario):
         # Then no scheduler asks.
         assert rule.decide(scenario, rule.REPRIEVE) == rule.decide(scenario)
@@ -53,7 +53,7 @@ def test_a_toleration_ends_at_the_very_second(seconds: int, is_taken: bool) -> N
 
 
 @pytest.mark.parametrize("difference", Difference)
-def test_each_difference_has_a_reason_and_shows_by_itself(difference: Difference) -> None:
+def test_each_difference_has_a_reason_and_an_example_of_its_own(difference: Difference) -> None:
     shown = EXAMPLES[difference]
     assert WHY[difference]
     assert shown.upstream != shown.reprieve
@@ -65,10 +65,10 @@ def test_each_difference_has_a_reason_and_shows_by_itself(difference: Difference
     assert core.decide(shown.scenario, NOW) == shown.reprieve
 
 
-def test_scenes_are_about_tolerations() -> None:
+def test_scenarios_contain_tolerations() -> None:
     without = [
         scenario
-        for scenario in SCENES
+        for scenario in SCENARIOS
         if rule.decide(scenario) != rule.decide(generator.without_tolerations(scenario))
     ]
-    assert len(without) > len(SCENES) / 6
+    assert len(without) > len(SCENARIOS) / 6

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from reprieve_policy import keys
-from reprieve_testing.guard_scene import (
+from reprieve_testing.guard_fixture import (
     HINT,
     MARKED,
     NODE,
@@ -28,7 +28,7 @@ from reprieve_testing.guard_scene import (
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
 WHOLE, SINGLE = {"disruptionMode": {"all": {}}}, {"disruptionMode": {"single": {}}}
 KEPT = {keys.PREEMPTIBLE: "false"}
-GOES = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-high"}}
+LEAVING = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-high"}}
 
 
 @pytest_asyncio.fixture
@@ -131,12 +131,12 @@ async def test_no_nomination_on_another_node_counts_where_the_group(
 
 SETS = {
     "asked for elsewhere, after the one beside the preemptor": (
-        another_victim("mate", **GOES),
+        another_victim("mate", **LEAVING),
         NODE,
         "node-2",
     ),
     "asked for beside the preemptor, after the one elsewhere": (
-        another_victim("mate", **GOES),
+        another_victim("mate", **LEAVING),
         "node-2",
         NODE,
     ),
@@ -144,7 +144,7 @@ SETS = {
 
 
 @pytest.mark.parametrize(("mate", "its", "node"), SETS.values(), ids=SETS)
-async def test_no_pod_of_it_is_of_a_second_set(
+async def test_no_pod_of_a_leaving_group_belongs_to_a_second_set(
     here: GuardFixture, mate: Any, its: str, node: str
 ) -> None:
     here.stub.collections[PODS] = {"mate": grouped(mate, its)}
@@ -154,24 +154,26 @@ async def test_no_pod_of_it_is_of_a_second_set(
     assert here.marked() == ["train"]
 
 
-async def test_nor_is_a_pod_beside_one_of_it(here: GuardFixture) -> None:
-    goes = {
-        "mate": grouped(another_victim("mate", **GOES)),
-        "near": grouped(another_victim("near", **GOES), NODE),
+async def test_a_pod_on_a_node_of_a_leaving_group_belongs_to_the_first_set(
+    here: GuardFixture,
+) -> None:
+    leaving = {
+        "mate": grouped(another_victim("mate", **LEAVING)),
+        "near": grouped(another_victim("near", **LEAVING), NODE),
     }
-    here.stub.collections[PODS] = goes
+    here.stub.collections[PODS] = leaving
     assert "asked to save" in (await here.delete_and_nominate(a_victim()))["status"]["message"]
-    del goes["near"]
+    del leaving["near"]
     assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
 
 
-async def test_what_goes_of_it_for_another_preemptor_makes_no_two_sets_one(
+async def test_pods_of_a_group_that_leave_for_another_preemptor_belong_to_its_set(
     here: GuardFixture,
 ) -> None:
     others = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-other"}}
-    goes = {
-        "mate": grouped(another_victim("mate", **GOES)),
+    leaving = {
+        "mate": grouped(another_victim("mate", **LEAVING)),
         "near": grouped(another_victim("near", **others), NODE),
     }
-    here.stub.collections[PODS] = goes
+    here.stub.collections[PODS] = leaving
     assert "not gone yet" in (await here.delete_and_nominate(a_victim()))["status"]["message"]

@@ -84,7 +84,7 @@ def test_hint_acknowledgement_condition_and_delete_come_in_this_order(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_pod_that_wants_no_checkpoint_goes_at_once_and_keeps_its_grace(
+def test_a_pod_without_a_checkpoint_is_deleted_at_once_with_its_grace_period(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "plain", grace_seconds=7, finalizers=["example.com/other"])
@@ -95,7 +95,7 @@ def test_a_pod_that_wants_no_checkpoint_goes_at_once_and_keeps_its_grace(
     assert [entry.what for entry in cluster.audit(namespace, "plain")] == ["patch status", "delete"]
 
 
-def test_one_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed(
+def test_a_victim_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "mute", annotations=SHORT, finalizers=["example.com/other"])
@@ -113,7 +113,7 @@ def test_one_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed
 
 
 @pytest.mark.usefixtures("operator")
-def test_one_that_answers_but_is_slow_is_extended_once_and_only_once(
+def test_a_victim_that_answers_but_is_slow_is_extended_exactly_once(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "slow", annotations=SHORT, finalizers=["example.com/other"])
@@ -136,7 +136,7 @@ DEFERS = {
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_workload_may_ask_for_more_time_and_then_save(
+def test_a_workload_may_request_more_time_and_then_save(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "later", annotations=HTTP, finalizers=["example.com/other"])
@@ -188,7 +188,7 @@ NOT_ITS_OWN = {
     ],
     ids=NOT_ITS_OWN,
 )
-def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_deadline(
+def test_a_victim_with_the_address_of_another_pod_is_never_called_and_ends_at_its_deadline(
     cluster: ClusterHandle, namespace: str, address: str, why: str
 ) -> None:
     cluster.create_pod(namespace, "odd", annotations=SHORT, finalizers=["example.com/other"])
@@ -217,7 +217,7 @@ def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_dead
 
 
 @pytest.mark.usefixtures("operator")
-def test_taking_the_label_away_cancels_and_leaves_no_mark(
+def test_removing_the_label_cancels_the_eviction_and_leaves_no_mark(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=SHORT)
@@ -230,9 +230,10 @@ def test_taking_the_label_away_cancels_and_leaves_no_mark(
         )
         spared = wait_for("cancelled", lambda: _in_state(cluster, namespace, "spared", "cancelled"))
         cancellations = wait_for(
-            "word of it", lambda: [asked for asked in workload.requests if asked.method == "DELETE"]
+            "word of it",
+            lambda: [request for request in workload.requests if request.method == "DELETE"],
         )
-        assert [asked.document["id"] for asked in cancellations] == [workload.eviction_id]
+        assert [request.document["id"] for request in cancellations] == [workload.eviction_id]
     assert "reprieve.dev/soft-eviction" not in spared["metadata"].get("labels", {})
     assert PREEMPTOR not in spared["metadata"]["annotations"]
     assert "deletionTimestamp" not in spared["metadata"]
@@ -242,7 +243,7 @@ def test_taking_the_label_away_cancels_and_leaves_no_mark(
 
 
 @pytest.mark.usefixtures("operator")
-def test_koordinators_annotation_is_found_by_the_sweep_and_its_removal_cancels(
+def test_koordinators_annotation_is_found_by_the_resync_and_its_removal_cancels(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "koord", annotations=HTTP)
@@ -260,7 +261,7 @@ def test_koordinators_annotation_is_found_by_the_sweep_and_its_removal_cancels(
 
 
 @pytest.mark.usefixtures("operator")
-def test_an_unreadable_mark_evicts_nobody_and_is_said_once(
+def test_an_unreadable_mark_evicts_no_pod_and_is_reported_once(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "odd", annotations={KOORDINATOR: "{soon"})
@@ -292,7 +293,7 @@ LEFT_OVER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize("metadata", LEFT_OVER.values(), ids=LEFT_OVER)
-def test_a_label_that_nothing_bears_out_evicts_nobody_and_is_taken_away(
+def test_a_leftover_label_evicts_no_pod_and_is_removed(
     cluster: ClusterHandle, namespace: str, metadata: dict[str, Any]
 ) -> None:
     cluster.create_pod(namespace, "left", **metadata)
@@ -308,7 +309,7 @@ def test_a_label_that_nothing_bears_out_evicts_nobody_and_is_taken_away(
 
 
 @pytest.mark.usefixtures("operator")
-def test_another_cleaners_finalizer_holds_the_victim_until_that_cleaner_is_done(
+def test_a_foreign_finalizer_holds_the_victim_until_it_is_removed(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "held", finalizers=["example.com/other"])
@@ -331,7 +332,7 @@ def test_another_cleaners_finalizer_holds_the_victim_until_that_cleaner_is_done(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_job_keeps_count_and_checkpoint_for_its_next_pod(
+def test_a_job_keeps_the_eviction_count_and_the_checkpoint_for_its_next_pod(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     template = {
@@ -386,7 +387,7 @@ def _running_pod_of(cluster: ClusterHandle, namespace: str, job: str) -> Any:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_workload_that_speaks_grpc_is_asked_and_has_saved(
+def test_a_grpc_workload_is_notified_and_saves(
     cluster: ClusterHandle, namespace: str, tmp_path: Path
 ) -> None:
     annotations = {"reprieve.dev/checkpoint-hint": "grpc://:9000"}

@@ -15,7 +15,7 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_testing.guard_scene import (
+from reprieve_testing.guard_fixture import (
     HINT,
     MARKED,
     NOW,
@@ -45,13 +45,13 @@ async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
 
 CRITICAL = 2_000_001_000
 PROTECTED = {
-    "that nobody may preempt": {"labels": {keys.PREEMPTIBLE: "false"}},
+    "that is not preemptible": {"labels": {keys.PREEMPTIBLE: "false"}},
     "that the operator reprieved": {"annotations": HINT | {keys.EVICTION: REPRIEVED}},
 }
 
 
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
-async def test_a_system_critical_pod_is_put_off_for_one(here: GuardFixture, metadata: Any) -> None:
+async def test_a_system_critical_pod_is_postponed_for(here: GuardFixture, metadata: Any) -> None:
     await here.nominate("mine")
     assert "asked to save" not in (await here.delete(a_victim(**metadata)))["status"]["message"]
     assert here.stub.patches == []
@@ -82,7 +82,7 @@ HIDDEN_BY = {
 
 @pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
 @pytest.mark.parametrize(("ago", "is_chosen"), HIDDEN_BY.values(), ids=HIDDEN_BY)
-async def test_a_system_critical_pod_that_waits_there_is_not_hidden_by(
+async def test_a_nominated_system_critical_pod_is_not_hidden_by(
     here: GuardFixture, metadata: Any, ago: float, *, is_chosen: bool
 ) -> None:
     await here.nominate("critical", CRITICAL)
@@ -143,7 +143,7 @@ async def test_a_pod_that_is_being_bound_is_not_the_preemptor(
 ) -> None:
     await here.nominate("mine")
     await here.nominate("binds", 2000, is_binding=True, ago=ago)
-    # Nor does its nomination show that somebody goes on while the deletion is under review.
+    # Nor does its nomination show that a scheduler continues while the deletion is under review.
     assert seconds_of(await here.delete(a_victim())) is None
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 

@@ -115,7 +115,7 @@ def a_document(kind: str, name: str, api_version: str = "v1", **fields: Any) -> 
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata} | fields
 
 
-async def test_what_no_watch_has_seen_is_read_once_and_right(
+async def test_an_object_that_no_watch_has_seen_is_read_once(
     api: Api, cluster: ClusterHandle, namespace: str
 ) -> None:
     sensitive = {keys.WORKLOAD_TYPE: "sensitive"}
@@ -139,7 +139,7 @@ async def test_what_no_watch_has_seen_is_read_once_and_right(
 
 
 @pytest.mark.parametrize("name", ["none", "..", "../../../api/v1/secrets", "", "Ä", "a/b?c=d"])
-async def test_a_priority_class_of_any_name_that_is_not_there_is_just_not_there(
+async def test_a_missing_priority_class_of_any_name_counts_as_absent(
     api: Api, namespace: str, name: str
 ) -> None:
     async with watching(api, namespace) as watched:
@@ -150,7 +150,7 @@ async def test_a_priority_class_of_any_name_that_is_not_there_is_just_not_there(
     assert facts.priority_classes.get(name) is None
 
 
-async def test_what_cannot_be_read_is_not_guessed(namespace: str, tmp_path: Path) -> None:
+async def test_facts_that_cannot_be_read_are_not_guessed(namespace: str, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(
         '{"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"users":[{"name":"u","user":{}}],'
@@ -164,7 +164,7 @@ async def test_what_cannot_be_read_is_not_guessed(namespace: str, tmp_path: Path
         await nowhere.close()
 
 
-async def test_a_changed_namespace_is_known_without_asking(
+async def test_a_changed_namespace_is_known_without_a_read(
     api: Api, cluster: ClusterHandle, namespace: str
 ) -> None:
     async with watching(api, namespace) as watched:
@@ -177,7 +177,7 @@ async def test_a_changed_namespace_is_known_without_asking(
         await until("the namespace only warns", warns)
 
 
-async def test_a_policy_that_cannot_be_read_leaves_the_last_good_one(
+async def test_an_invalid_policy_leaves_the_last_valid_one_in_force(
     api: Api, cluster: ClusterHandle, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     in_namespace = {"metadata": {"namespace": namespace}}
@@ -264,7 +264,7 @@ def a_rotator(api: Api, namespace: str, serving: ServingContext) -> Rotator:
     )
 
 
-async def test_an_empty_secret_is_filled_once_by_two_and_injected_into_ours_alone(
+async def test_two_replicas_fill_an_empty_secret_once_and_inject_only_our_webhooks(
     api: Api, cluster: ClusterHandle, configurations: str
 ) -> None:
     secret = a_document(
@@ -287,7 +287,7 @@ async def test_an_empty_secret_is_filled_once_by_two_and_injected_into_ours_alon
     assert await WebhookConfigurations(api, f"{configurations}-of-others").read() == [b""] * 4
 
 
-async def test_nothing_is_written_where_nothing_differs(
+async def test_nothing_is_written_if_nothing_differs(
     api: Api, cluster: ClusterHandle, configurations: str
 ) -> None:
     await apply(cluster, a_document("Secret", "certs", metadata={"namespace": configurations}))
@@ -309,7 +309,7 @@ async def test_nothing_is_written_where_nothing_differs(
     assert await versions() == before
 
 
-async def test_the_loser_of_a_race_is_told(
+async def test_a_conflicting_write_is_reported_to_its_writer(
     api: Api, cluster: ClusterHandle, namespace: str
 ) -> None:
     await apply(cluster, a_document("Secret", "certs", metadata={"namespace": namespace}))
@@ -324,7 +324,7 @@ async def test_the_loser_of_a_race_is_told(
     assert (await store.write({"ca.crt": pem}, written.version)).data == {"ca.crt": pem}
 
 
-async def test_a_secret_that_is_not_there_says_what_to_do(api: Api, namespace: str) -> None:
+async def test_a_missing_secret_is_reported_with_the_next_step(api: Api, namespace: str) -> None:
     with pytest.raises(
         MissingSecret, match=f"Secret {namespace}/certs not found: apply the manifests"
     ):

@@ -45,7 +45,7 @@ def ours() -> Iterator[GuardedCluster]:
         yield cluster
 
 
-def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(
+def test_the_deletion_of_a_group_evicted_as_a_unit_is_retried_rarely_on_all_its_nodes(
     ours: GuardedCluster,
 ) -> None:
     with ours.namespace("whole") as team:
@@ -70,7 +70,9 @@ def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(
 
 
 @pytest.mark.slow
-def test_so_is_one_that_nobody_may_preempt_and_stays(ours: GuardedCluster) -> None:
+def test_the_deletion_of_a_protected_group_is_retried_rarely_and_the_group_stays(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("kept") as team:
         kept = {
             "labels": {"quota.scheduling.koordinator.sh/preemptible": "false"},
@@ -88,7 +90,7 @@ def test_so_is_one_that_nobody_may_preempt_and_stays(ours: GuardedCluster) -> No
 
 
 @pytest.mark.slow
-def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
+def test_a_group_that_preempts_on_several_nodes_retries_rarely_and_is_placed_completely(
     ours: GuardedCluster,
 ) -> None:
     with ours.namespace("group") as team:
@@ -101,7 +103,7 @@ def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
         wait_for("a victim is asked for", lambda: ours.calls(team))
         assert rate(observe_calls(ours, team)) <= 1
         for _ in victims:
-            ours.acknowledge_checkpoint(team, victim := told_in(ours, team))
+            ours.acknowledge_checkpoint(team, victim := notified_pod(ours, team))
             ours.wait_gone(team, victim)
         ours.running(team, *NODES)
         assert {call.name for call in ours.calls(team)} == set(victims.values())
@@ -124,7 +126,7 @@ def of_group(group: str, node: str, priority_class: str, **metadata: Any) -> Any
     return pod
 
 
-def told_in(ours: GuardedCluster, team: str) -> str:
+def notified_pod(ours: GuardedCluster, team: str) -> str:
     """Return a pod once it carries a checkpoint request."""
 
     def find() -> str | None:

@@ -111,11 +111,11 @@ def wait_until_saved(program: Program, eviction_id: str) -> CheckpointAnswer:
     return answer
 
 
-def test_before_a_request_it_knows_of_none(program: Program) -> None:
+def test_before_a_request_the_example_reports_idle(program: Program) -> None:
     assert program.call() == CheckpointAnswer(state=AnswerState.IDLE)
 
 
-def test_a_request_is_accepted_at_once_and_saved_in_the_end(program: Program) -> None:
+def test_a_request_is_accepted_at_once_and_saved_later(program: Program) -> None:
     accepted = program.call(a_request())
     assert (accepted.state, accepted.eviction_id) == (AnswerState.ACCEPTED, "uid-1")
     saved = wait_until_saved(program, "uid-1")
@@ -123,7 +123,7 @@ def test_a_request_is_accepted_at_once_and_saved_in_the_end(program: Program) ->
     assert json.loads(Path(saved.path).read_text()) == {"step": saved.step}
 
 
-def test_the_same_request_again_saves_nothing_again(program: Program) -> None:
+def test_a_repeated_request_saves_nothing_again(program: Program) -> None:
     program.call(a_request())
     saved = wait_until_saved(program, "uid-1")
     assert program.call(a_request(attempt=2)) == saved
@@ -137,7 +137,7 @@ def test_a_new_request_is_a_new_checkpoint(program: Program) -> None:
     assert (second.step or 0) > (first.step or 0)
 
 
-def test_killed_it_is_unfinished_although_it_has_saved(program: Program) -> None:
+def test_a_killed_example_is_unfinished_even_if_it_has_saved(program: Program) -> None:
     program.call(a_request())
     wait_until_saved(program, "uid-1")
     assert program.end(signal.SIGTERM) == UNFINISHED
@@ -151,7 +151,7 @@ def test_a_replacement_resumes_from_the_checkpoint_and_finishes(tmp_path: Path) 
     assert program.process.returncode == 0
 
 
-def test_a_silent_one_cannot_be_reached_but_ends_on_term(tmp_path: Path) -> None:
+def test_a_silent_example_is_unreachable_but_ends_on_term(tmp_path: Path) -> None:
     with training(tmp_path, MODE="silent") as program:
         assert program.process.stdout is not None
         assert program.process.stdout.readline().startswith("training")
@@ -159,7 +159,7 @@ def test_a_silent_one_cannot_be_reached_but_ends_on_term(tmp_path: Path) -> None
         assert program.end(signal.SIGTERM) == UNFINISHED
 
 
-def test_a_stubborn_one_ends_by_kill_only(tmp_path: Path) -> None:
+def test_a_stubborn_example_ends_on_kill_only(tmp_path: Path) -> None:
     with training(tmp_path, MODE="stubborn") as program:
         assert program.process.stdout is not None
         assert program.process.stdout.readline().startswith("training")

@@ -38,7 +38,7 @@ class ApiServer:
     """Keeps the patches that it accepts; `status` is its next answers'."""
 
     def __init__(self, account: Path) -> None:
-        self.status, self.asked, self.patches = 200, 0, list[tuple[str, dict[str, str], Any]]()
+        self.status, self.requests, self.patches = 200, 0, list[tuple[str, dict[str, str], Any]]()
         now = datetime.now(UTC)
         ca = issue.issue_ca(now - timedelta(minutes=5))
         credential = issue.issue_serving(
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.api.asked += 1
+        self.api.requests += 1
         if self.api.status == 200:
             self.api.patches.append((self.path, dict(self.headers), body))
         self.send_response(self.api.status)
@@ -182,7 +182,9 @@ def states(api: ApiServer) -> list[tuple[str | None, AnswerState]]:
 SAVED_ONCE = [("uid-1", AnswerState.SAVING), ("uid-1", AnswerState.SAVED)]
 
 
-def test_it_saves_on_request_and_answers_on_its_own_pod(api: ApiServer, program: Program) -> None:
+def test_the_example_saves_on_request_and_answers_on_its_own_pod(
+    api: ApiServer, program: Program
+) -> None:
     program.write(a_request("uid-1"))
     until("both answers", lambda: states(api) == SAVED_ONCE)
     path, headers, body = api.patches[-1]
@@ -200,7 +202,7 @@ def test_it_saves_on_request_and_answers_on_its_own_pod(api: ApiServer, program:
     assert json.loads(Path(saved.path).read_text()) == {"step": saved.step}
 
 
-def test_the_same_request_again_saves_nothing_again_and_another_does(
+def test_a_repeated_request_saves_nothing_again_and_another_request_does(
     api: ApiServer, program: Program
 ) -> None:
     program.write(a_request("uid-1"))
@@ -220,7 +222,7 @@ def test_the_same_request_again_saves_nothing_again_and_another_does(
 def test_a_cancelled_request_is_ignored(api: ApiServer, tmp_path: Path) -> None:
     with training(tmp_path, api.port, contract.render_cancelled("uid-1"), STEPS="3") as program:
         assert program.process.wait(SECONDS) == 0
-    assert api.asked == 0
+    assert api.requests == 0
     assert "saved step" not in program.log.read_text()
 
 
@@ -229,7 +231,7 @@ def test_a_failed_answer_is_sent_again_and_nothing_is_saved_twice(
 ) -> None:
     api.status = 403
     program.write(a_request("uid-1"))
-    until("more than both answers", lambda: api.asked > 3)
+    until("more than both answers", lambda: api.requests > 3)
     api.status = 200
     until("the last answer", lambda: states(api) == [("uid-1", AnswerState.SAVED)])
     assert program.process.poll() is None
@@ -238,7 +240,9 @@ def test_a_failed_answer_is_sent_again_and_nothing_is_saved_twice(
     assert 'answer not sent yet: 403 Forbidden: {"message":"not for you"}' in log
 
 
-def test_an_api_server_that_is_away_ends_no_training(api: ApiServer, program: Program) -> None:
+def test_an_outage_of_the_api_server_does_not_end_the_training(
+    api: ApiServer, program: Program
+) -> None:
     api.stop()
     program.write(a_request("uid-1"))
     until("the checkpoint", lambda: "saved step" in program.log.read_text())
@@ -246,7 +250,9 @@ def test_an_api_server_that_is_away_ends_no_training(api: ApiServer, program: Pr
     assert program.process.poll() is None
 
 
-def test_killed_it_is_unfinished_although_it_has_saved(api: ApiServer, program: Program) -> None:
+def test_a_killed_example_is_unfinished_even_if_it_has_saved(
+    api: ApiServer, program: Program
+) -> None:
     program.write(a_request("uid-1"))
     until("both answers", lambda: states(api) == SAVED_ONCE)
     program.process.send_signal(signal.SIGTERM)

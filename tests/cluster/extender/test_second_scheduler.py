@@ -62,7 +62,9 @@ def arguments(made: ExtenderCluster) -> list[str]:
     return [*shipped, *here, "--secure-port=0"]
 
 
-def test_it_leads_by_its_own_lease_and_asks_the_extender(ours: ExtenderCluster) -> None:
+def test_the_second_scheduler_leads_with_its_own_lease_and_calls_the_extender(
+    ours: ExtenderCluster,
+) -> None:
     held = ("get", "lease", NAME, "-n", OPERATOR_NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
     wait_for("the second scheduler leads", lambda: ours.cluster.kubectl.run(*held).stdout, SECONDS)
     for name, value in (("low", 1000), ("urgent", 5000)):

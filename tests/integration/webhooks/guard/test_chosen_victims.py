@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_testing.guard_scene import (
+from reprieve_testing.cluster_views import an_extender_call
+from reprieve_testing.guard_fixture import (
     GANG,
     NODE,
     OPERATOR,
@@ -32,7 +33,6 @@ from reprieve_testing.guard_scene import (
     watching,
 )
 from reprieve_testing.reviews import running_server
-from reprieve_testing.stages import an_extender_call
 from reprieve_testing.stub_api import stub_api, until
 from reprieve_webhooks.extender.metrics import ExtenderMetrics
 from reprieve_webhooks.extender.service import Extender
@@ -61,7 +61,7 @@ PACES = {
 class Beside:
     """A guard and an extender that share what watches have seen."""
 
-    scene: GuardFixture
+    fixture: GuardFixture
     extender: Extender
     pods: Mapping[str, Any]
 
@@ -77,11 +77,11 @@ class Beside:
 
     async def delete(self, name: str, *, is_nominated: bool) -> Any:
         if not is_nominated:
-            return await self.scene.delete_and_nominate(self.pods[name], **_asking("8"))
-        found = self.scene.guard.nominated_pods.reflector.items
-        self.scene.stub.send("MODIFIED", a_nominee("high", 1000, **_asking("8")), PODS)
+            return await self.fixture.delete_and_nominate(self.pods[name], **_asking("8"))
+        found = self.fixture.guard.nominated_pods.reflector.items
+        self.fixture.stub.send("MODIFIED", a_nominee("high", 1000, **_asking("8")), PODS)
         await until(lambda: any(one.nominee.node == NODE for one in found.values()))
-        return await self.scene.delete(self.pods[name])
+        return await self.fixture.delete(self.pods[name])
 
 
 @asynccontextmanager
@@ -106,29 +106,33 @@ async def beside(directory: Path, said: str, *pods: Any) -> AsyncIterator[Beside
             FixedGuardFacts(Facts(operator_is_live=True, settings=settings)),
             RecentVictimSets(),
         )
-        stage = ClusterInformers(api, known)
+        cluster_view = ClusterInformers(api, known)
         guard = Guard(
             api,
             known,
             operator=OPERATOR,
             timeout_seconds=5.0,
             victim_sets=choices,
-            cluster_view=stage,
+            cluster_view=cluster_view,
         )
         extender = Extender(
-            stage, choices, ExtenderMetrics(CollectorRegistry()), timeout_seconds=5.0
+            cluster_view, choices, ExtenderMetrics(CollectorRegistry()), timeout_seconds=5.0
         )
-        async with watching(guard, stub), seeing(stage), running_server(guard=guard) as server:
+        async with (
+            watching(guard, stub),
+            seeing(cluster_view),
+            running_server(guard=guard) as server,
+        ):
             yield Beside(
                 GuardFixture(server, stub, known, FixedVictimSets(), guard), extender, stored
             )
 
 
 @asynccontextmanager
-async def seeing(stage: ClusterInformers) -> AsyncIterator[None]:
-    running = asyncio.create_task(stage.run())
+async def seeing(cluster_view: ClusterInformers) -> AsyncIterator[None]:
+    running = asyncio.create_task(cluster_view.run())
     try:
-        await until(lambda: not stage.is_stale and stage.is_up_to_date)
+        await until(lambda: not cluster_view.is_stale and cluster_view.is_up_to_date)
         yield
     finally:
         running.cancel()
@@ -161,8 +165,8 @@ async def test_a_gang_evicted_as_a_unit_is_marked_for_the_preemptor_that_it_was_
         response = await ours.delete("a", is_nominated=is_nominated)
         assert "asked to save" in response["status"]["message"]
         # One of the gang, for which the operator takes the rest.
-        assert ours.scene.marked() == ["a", "single"]
-        assert "uid-of-high" in json.dumps(ours.scene.stub.patches)
+        assert ours.fixture.marked() == ["a", "single"]
+        assert "uid-of-high" in json.dumps(ours.fixture.stub.patches)
 
 
 @pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
@@ -175,11 +179,11 @@ async def test_all_pods_that_a_gang_can_spare_are_marked(
         await ours.choose("a")
         response = await ours.delete("b", is_nominated=is_nominated)
         assert "asked to save" in response["status"]["message"]
-        assert sorted(ours.scene.marked()) == ["a", "b"]
+        assert sorted(ours.fixture.marked()) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
-async def test_of_a_gang_that_can_spare_none_all_are_marked_on_all_nodes(
+async def test_all_pods_of_a_gang_that_can_spare_none_are_marked_on_all_nodes(
     tmp_path: Path, said: str, *, is_nominated: bool
 ) -> None:
     """It asks to be evicted pod by pod: the operator takes no other pod with one of them."""
@@ -187,7 +191,7 @@ async def test_of_a_gang_that_can_spare_none_all_are_marked_on_all_nodes(
     async with beside(tmp_path, said, *gang) as ours:
         await ours.choose("a")
         await ours.delete("a", is_nominated=is_nominated)
-        assert sorted(ours.scene.marked()) == ["a", "far"]
+        assert sorted(ours.fixture.marked()) == ["a", "far"]
 
 
 SILENT = {"annotations": {}, "labels": {keys.PREEMPTION_CLASS: "3"}}
@@ -199,7 +203,9 @@ WANTING: Mapping[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize(("here", "there"), WANTING.values(), ids=WANTING)
-async def test_also_where(tmp_path: Path, here: Any, there: Any) -> None:
+async def test_all_pods_of_a_gang_on_all_nodes_are_marked_if(
+    tmp_path: Path, here: Any, there: Any
+) -> None:
     """Without this, a scheduler would take those on the node, and the others would run on below the
     minimum of their gang.
     """
@@ -211,7 +217,7 @@ async def test_also_where(tmp_path: Path, here: Any, there: Any) -> None:
         await ours.choose("a")
         response = await ours.delete("a", is_nominated=False)
         assert not response["allowed"]
-        assert sorted(ours.scene.marked()) == ["a", "far"]
+        assert sorted(ours.fixture.marked()) == ["a", "far"]
 
 
 async def test_another_victim_of_the_set_that_wants_no_notice_gets_none(tmp_path: Path) -> None:
@@ -219,7 +225,7 @@ async def test_another_victim_of_the_set_that_wants_no_notice_gets_none(tmp_path
     async with beside(tmp_path, "auto", *gang, a_chosen("single", "4", **SILENT)) as ours:
         await ours.choose("a")
         assert (await ours.delete("single", is_nominated=False))["allowed"]
-        assert ours.scene.marked() == []
+        assert ours.fixture.marked() == []
 
 
 @pytest.mark.parametrize(
@@ -232,19 +238,19 @@ async def test_marking_a_victim_on_another_node_is_retried_unless_the_api_server
     gang = [a_chosen("a", "8", group="few"), a_chosen("far", "8", node="node-2", group="few")]
     async with beside(tmp_path, "auto", *gang) as ours:
         await ours.choose("a")
-        ours.scene.stub.refuses[f"{TEAM}/far"] = status
+        ours.fixture.stub.refuses[f"{TEAM}/far"] = status
         assert not (await ours.delete("a", is_nominated=False))["allowed"]
-        assert ours.scene.marked() == ["a", *["far"] * tries]
+        assert ours.fixture.marked() == ["a", *["far"] * tries]
 
 
 async def test_no_pod_of_a_marked_gang_is_marked_for_another_preemptor(tmp_path: Path) -> None:
     gang = [a_chosen("a", "8", labels=GANG), a_chosen("far", "8", node="node-2", labels=GANG)]
     async with beside(tmp_path, "auto", *gang) as ours:
         await ours.choose("a")
-        ours.scene.stub.send("MODIFIED", gang[1] | _marked(gang[1]), PODS)
+        ours.fixture.stub.send("MODIFIED", gang[1] | _marked(gang[1]), PODS)
         response = await ours.delete("a", is_nominated=False)
         assert "already leaving" in response["status"]["message"]
-        assert ours.scene.marked() == []
+        assert ours.fixture.marked() == []
 
 
 async def test_without_an_operator_a_mark_delays_no_deletion(
@@ -253,7 +259,7 @@ async def test_without_an_operator_a_mark_delays_no_deletion(
     marked = a_chosen("a", "8", labels={"reprieve.dev/soft-eviction": "requested"})
     async with beside(tmp_path, "auto", marked) as ours:
         assert not await ours.ask("a")
-        ours.scene.facts.facts = replace(ours.scene.facts.facts, operator_is_live=False)
+        ours.fixture.facts.facts = replace(ours.fixture.facts.facts, operator_is_live=False)
         assert await ours.ask("a")
 
 

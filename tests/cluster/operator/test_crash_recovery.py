@@ -49,7 +49,7 @@ def start_leader(cluster: ClusterHandle) -> Program:
     return program
 
 
-def test_killed_between_hint_and_acknowledgement_it_resumes_without_a_second_hint(
+def test_an_operator_killed_between_hint_and_acknowledgement_sends_no_second_hint(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     first = start_leader(cluster)
@@ -71,7 +71,7 @@ def test_killed_between_hint_and_acknowledgement_it_resumes_without_a_second_hin
     assert second.stop() == 0
 
 
-def test_a_hint_that_was_written_down_but_never_sent_is_sent_as_another_attempt(
+def test_a_hint_that_was_recorded_but_not_sent_is_sent_as_another_attempt(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     first = start_leader(cluster)
@@ -82,13 +82,13 @@ def test_a_hint_that_was_written_down_but_never_sent_is_sent_as_another_attempt(
     with Workload(pod["status"]["podIP"], on_post={"state": "saved"}) as workload:
         second = start_leader(cluster)
         ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "untold"))
-    assert [asked.document["attempt"] for asked in workload.posts] == [2]
+    assert [request.document["attempt"] for request in workload.posts] == [2]
     assert state(ended)["id"] == before["id"]
     assert second.stop() == 0
 
 
 @pytest.mark.slow
-def test_one_that_cannot_be_asked_hears_that_the_second_hint_is_the_second(
+def test_a_workload_without_polling_gets_the_second_hint_with_attempt_2(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     first = start_leader(cluster)
@@ -100,12 +100,12 @@ def test_one_that_cannot_be_asked_hears_that_the_second_hint_is_the_second(
         workload.on_post = {"state": "saved"}
         second = start_leader(cluster)
         wait_for("DELETE", lambda: deleted(cluster, namespace, "deaf"))
-    assert [asked.document["attempt"] for asked in workload.posts] == [1, 2]
+    assert [request.document["attempt"] for request in workload.posts] == [1, 2]
     assert second.stop() == 0
 
 
 @pytest.mark.usefixtures("operator")
-def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
+def test_an_outage_of_the_api_server_delays_evictions_and_loses_none(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "patient", annotations=hinted_for(60), finalizers=HELD)
@@ -125,7 +125,7 @@ def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
     assert [entry.what for entry in cluster.audit(namespace, "patient")].count("delete") == 1
 
 
-def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(
+def test_of_two_operators_one_leads_and_the_other_takes_over_at_once(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     first = cluster.start_operator(lease_duration_seconds=600)
@@ -145,7 +145,7 @@ def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(
     assert second.stop() == 0
 
 
-def test_a_leader_that_was_stopped_past_its_lease_writes_nothing_when_it_wakes(
+def test_a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_continues(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     first = start_leader(cluster)
@@ -166,7 +166,7 @@ def test_a_leader_that_was_stopped_past_its_lease_writes_nothing_when_it_wakes(
     assert second.stop() == 0
 
 
-def test_our_own_finalizer_holds_until_the_containers_have_ended_and_no_longer(
+def test_our_finalizer_holds_the_pod_exactly_until_its_containers_have_ended(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     program = cluster.start_operator(cleanup_finalizer=True)
@@ -183,7 +183,7 @@ def test_our_own_finalizer_holds_until_the_containers_have_ended_and_no_longer(
 
 
 @pytest.mark.slow
-def test_a_held_victim_that_lost_its_label_while_nobody_watched_is_let_go(
+def test_a_held_victim_that_lost_its_label_while_no_operator_ran_is_released(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     program = cluster.start_operator(cleanup_finalizer=True)
@@ -200,7 +200,7 @@ def test_a_held_victim_that_lost_its_label_while_nobody_watched_is_let_go(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(
+def test_a_pod_that_another_user_deleted_meanwhile_is_not_deleted_again(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     pod = cluster.create_pod(namespace, "taken", annotations=hinted_for(30), finalizers=HELD)
@@ -242,7 +242,7 @@ def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(
     assert operator.stop() == 0
 
 
-def test_a_policy_that_cannot_be_read_leaves_the_last_good_one_in_force(
+def test_an_invalid_policy_leaves_the_last_valid_one_in_force(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
     cluster.set_policy(gracePeriodCap="4s")
@@ -258,7 +258,7 @@ def test_a_policy_that_cannot_be_read_leaves_the_last_good_one_in_force(
 
 
 @pytest.mark.usefixtures("namespace")
-def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operators(
+def test_an_invalid_policy_gets_one_event_from_any_number_of_operators(
     cluster: ClusterHandle, operator: Program
 ) -> None:
     cluster.set_policy(gracePeriodCap="soonish")

@@ -64,45 +64,45 @@ def ours(pace: str) -> Iterator[GuardedCluster]:
 
 
 @pytest.fixture(scope="module")
-def played(ours: GuardedCluster, pace: str) -> ScenarioResults:
+def results(ours: GuardedCluster, pace: str) -> ScenarioResults:
     return guard_scenarios.run_scenarios(ours, pace)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_whatever_is_answered_a_preemptor_asks_rarely_and_nobody_is_held_up(
-    played: ScenarioResults, pace: str, name: str
+def test_a_preemptor_retries_rarely_and_delays_no_other_pod_for_every_answer(
+    results: ScenarioResults, pace: str, name: str
 ) -> None:
     becomes, codes = (
         SCENARIOS[name].expected_outcome(pace),
-        {call.code for call in played.calls[name]},
+        {call.code for call in results.calls[name]},
     )
-    assert rate(played.calls[name]) <= 1
-    assert played.outcomes[name] == {becomes}
+    assert rate(results.calls[name]) <= 1
+    assert results.outcomes[name] == {becomes}
     assert min(codes) >= 400
     # A gang is reprieved a moment after it passed for gone: the refusal may come with the churn.
-    later = {call.code for busy in played.busy for call in busy.calls[name]}
+    later = {call.code for busy in results.busy for call in busy.calls[name]}
     assert becomes == NOTIFIED or 429 in codes | later
     assert becomes != UNTOUCHED or codes == {429}
 
 
-def test_whoever_is_refused_is_asked_for_again_where_a_pod_goes(
-    played: ScenarioResults, pace: str
+def test_a_refused_victim_is_retried_after_another_pod_leaves(
+    results: ScenarioResults, pace: str
 ) -> None:
     refused = {
-        name for name, scene in SCENARIOS.items() if scene.expected_outcome(pace) != NOTIFIED
+        name for name, scenario in SCENARIOS.items() if scenario.expected_outcome(pace) != NOTIFIED
     }
-    assert {name for name in refused if len(played.calls[name]) > 1} == refused
+    assert {name for name in refused if len(results.calls[name]) > 1} == refused
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_while_pods_end_all_the_time_only_who_is_told_no_time_and_makes_no_pause_asks_as_often_as_they_do(  # noqa: E501
-    played: ScenarioResults, pace: str, name: str
+def test_while_pods_keep_ending_only_a_scheduler_without_retry_time_or_pause_retries_as_often(
+    results: ScenarioResults, pace: str, name: str
 ) -> None:
     """The rate is that without a guard for a victim that may not be deleted.
 
     Over a gang that counts as gone, a scheduler sleeps after a while.
     """
-    at_first, later = played.busy
+    at_first, later = results.busy
     assert min(at_first.ended, later.ended) >= guard_scenarios.WATCHED_SECONDS / 3
     size, is_unbounded = SCENARIOS[name].size, pace == SYNCHRONOUS
     for busy, each_time in ((at_first, is_unbounded or name == GANG), (later, is_unbounded)):
@@ -111,7 +111,7 @@ def test_while_pods_end_all_the_time_only_who_is_told_no_time_and_makes_no_pause
         )
 
 
-def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_once(
+def test_the_deletion_of_a_saving_victim_is_retried_rarely_and_its_preemptor_placed_at_once(
     ours: GuardedCluster,
 ) -> None:
     with ours.namespace("saving") as team:
@@ -137,7 +137,9 @@ def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_
         assert ours.pod(team, "b" if victim == "a" else "a") is not None
 
 
-def test_several_victims_of_one_preemptor_are_asked_for_no_oftener(ours: GuardedCluster) -> None:
+def test_several_victims_of_one_preemptor_are_retried_no_more_often_than_one(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("several") as team:
         ours.create(
             team,
@@ -158,7 +160,7 @@ def test_several_victims_of_one_preemptor_are_asked_for_no_oftener(ours: Guarded
         assert rate(ours.calls(team)) <= 1
 
 
-def test_a_job_whose_pods_all_ask_for_one_victim_holds_nobody_up(ours: GuardedCluster) -> None:
+def test_a_job_whose_pods_all_preempt_one_victim_delays_no_other_pod(ours: GuardedCluster) -> None:
     """A synchronous scheduler tries them in turn: that is no scheduler that comes back at once."""
     with ours.namespace("job") as team:
         ours.create(
@@ -178,7 +180,7 @@ def test_a_job_whose_pods_all_ask_for_one_victim_holds_nobody_up(ours: GuardedCl
         wait_for("all of the Job runs", lambda: running_of(ours, team, "preemptors") == 2)
 
 
-def test_one_that_wants_no_checkpoint_goes_as_ever(ours: GuardedCluster) -> None:
+def test_a_victim_without_a_checkpoint_is_deleted_at_once(ours: GuardedCluster) -> None:
     with ours.namespace("plain") as team:
         ours.create(team, a_pod("plain", slots=2, priority_class=LOW, node="kwok-0"))
         ours.running(team, "plain")

@@ -18,9 +18,9 @@ HELD = ["example.com/other"]
 ALMOST_ALL_OF_ETCDS = [{"name": f"V{number}", "value": "x" * 140_000} for number in range(10)]
 """Of 1.5 MiB: annotations fill the rest."""
 MARK, AS_LONG_AS_THE_MARK = "reprieve.dev/soft-eviction", "example.com/soft-evictions"
-ROOM_FOR_A_DELETE = 64
+SPACE_FOR_A_DELETE = 64
 """Bytes: the API server writes when, and with which grace. A state takes 500, the condition 200."""
-ASKED_BY_ANNOTATION = {
+HINTED_BY_ANNOTATION = {
     "reprieve.dev/checkpoint-hint": "annotation:",
     "reprieve.dev/checkpoint-timeout": "6s",
 }
@@ -66,7 +66,7 @@ def disruption(pod: Json) -> list[str]:
     ]
 
 
-def test_a_pod_without_room_for_a_state_goes_without_notice_and_says_so(
+def test_a_pod_without_space_for_a_state_is_deleted_without_notice_and_an_event_says_so(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     hint = {
@@ -91,7 +91,7 @@ def test_a_pod_without_room_for_a_state_goes_without_notice_and_says_so(
     wait_for("Events", lambda: cluster.event_reasons(namespace, "full")[:2] == reasons)
 
 
-def test_a_pod_that_wants_no_checkpoint_goes_also_without_room(
+def test_a_pod_without_a_checkpoint_is_deleted_even_without_space(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "plain", annotations=FULL, finalizers=HELD)
@@ -99,10 +99,10 @@ def test_a_pod_that_wants_no_checkpoint_goes_also_without_room(
     assert disruption(wait_for("DELETE", lambda: deleted(cluster, namespace, "plain"))) == ["True"]
 
 
-def test_room_that_is_taken_after_the_hint_delays_nothing_and_leaves_no_finalizer(
+def test_space_that_is_used_up_after_the_hint_delays_nothing_and_leaves_no_finalizer(
     cluster: ClusterHandle, namespace: str
 ) -> None:
-    cluster.create_pod(namespace, "late", annotations=ASKED_BY_ANNOTATION)
+    cluster.create_pod(namespace, "late", annotations=HINTED_BY_ANNOTATION)
     cluster.mark(namespace, "late")
     hinted = cluster.wait_phase(namespace, "late", "hinted")
     assert hinted["metadata"]["finalizers"] == ["reprieve.dev/cleanup"]
@@ -124,7 +124,7 @@ def test_room_that_is_taken_after_the_hint_delays_nothing_and_leaves_no_finalize
     assert [entry.status for entry in deletes] == [200]
 
 
-def test_a_pod_that_is_as_large_as_etcd_takes_goes_with_nothing_written(
+def test_a_pod_as_large_as_etcd_accepts_is_deleted_without_a_write(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     hint = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-timeout": "9m"}
@@ -139,7 +139,7 @@ def test_a_pod_that_is_as_large_as_etcd_takes_goes_with_nothing_written(
             (middle, too_long) if pad(cluster, namespace, "large", middle) else (fits, middle)
         )
     marked = {AS_LONG_AS_THE_MARK: None, MARK: "requested"}
-    assert pad(cluster, namespace, "large", fits - ROOM_FOR_A_DELETE, **marked)
+    assert pad(cluster, namespace, "large", fits - SPACE_FOR_A_DELETE, **marked)
     wait_for("DELETE", lambda: deleted(cluster, namespace, "large"))
     written = cluster.audit(namespace, "large")
     assert [entry.what for entry in written if entry.status < 300] == ["delete"]
@@ -149,7 +149,7 @@ def test_a_pod_that_is_as_large_as_etcd_takes_goes_with_nothing_written(
     )
 
 
-def test_one_that_has_finished_is_let_go_though_nothing_can_be_written_down(
+def test_a_finished_pod_is_released_even_if_no_state_can_be_written(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.create_pod(namespace, "done", annotations=FULL)
@@ -165,7 +165,7 @@ def test_one_that_has_finished_is_let_go_though_nothing_can_be_written_down(
     assert "reprieve.dev/soft-eviction" not in pod["metadata"].get("labels", {})
 
 
-def test_one_that_is_spared_at_the_last_moment_is_written_once(
+def test_a_pod_that_is_spared_at_the_last_moment_is_written_once(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     cluster.set_policy(endWith="evict", ceiling="60s", checkpointTimeout="5s", maxDeferral="5s")

@@ -66,7 +66,7 @@ def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extend
         yield made
 
 
-def test_a_sets_preemptor_asks_rarely_holds_nobody_up_and_is_placed_when_all_have_saved(
+def test_the_preemptor_of_a_victim_set_retries_rarely_and_is_placed_after_all_have_saved(
     ours: ExtenderCluster, pace: str
 ) -> None:
     victims = [a_pod(name, LOW, 4, node="kwok-0") for name in ("a", "b")]
@@ -75,15 +75,19 @@ def test_a_sets_preemptor_asks_rarely_holds_nobody_up_and_is_placed_when_all_hav
     ours.run(*victims)
     ours.cluster.create(a_pod("preemptor", URGENT, 8, node="kwok-0"))
     if pace == ASYNCHRONOUS:
-        are_told_at_once(ours)
+        assert_notified_at_once(ours)
     else:
-        wait_for("one is told", lambda: told(ours, "a") or told(ours, "b"), SECONDS)
+        wait_for(
+            "one is told", lambda: notified_state(ours, "a") or notified_state(ours, "b"), SECONDS
+        )
     bystander_is_placed(ours)
     time.sleep(WATCHED_SECONDS)  # That the scheduler does not insist shows only over time.
     assert rate(deletions(ours)) <= 1
     unsaved = {"a", "b"}
     while unsaved:
-        name, state = wait_for("one is told", lambda: next(all_told(ours, unsaved), None), SECONDS)
+        name, state = wait_for(
+            "one is told", lambda: next(notified_pods(ours, unsaved), None), SECONDS
+        )
         answer = json.dumps({"id": state["id"], "state": "saved"})
         ours.cluster.kubectl.read(
             "annotate", "pod", name, "-n", NAMESPACE, f"{keys.CHECKPOINT_ANSWER}={answer}"
@@ -100,12 +104,12 @@ def renewed_at(ours: ExtenderCluster) -> str:
     )
 
 
-def are_told_at_once(ours: ExtenderCluster) -> None:
+def assert_notified_at_once(ours: ExtenderCluster) -> None:
     """The whole set is known where its preemptor is: the second deletion is sent after the first
     victim is gone.
     """
     states = [
-        wait_for(f"{name} is told", lambda name=name: told(ours, name), SECONDS)
+        wait_for(f"{name} is told", lambda name=name: notified_state(ours, name), SECONDS)
         for name in ("a", "b")
     ]
     first, second = (datetime.fromisoformat(state["requestedAt"]) for state in states)
@@ -125,11 +129,11 @@ def deletions(ours: ExtenderCluster) -> list[RemovalCall]:
     return [call for call in found if (call.user, call.verb) == (SCHEDULER, "delete")]
 
 
-def all_told(ours: ExtenderCluster, names: set[str]) -> Iterator[tuple[str, Any]]:
-    return ((name, state) for name in sorted(names) if (state := told(ours, name)))
+def notified_pods(ours: ExtenderCluster, names: set[str]) -> Iterator[tuple[str, Any]]:
+    return ((name, state) for name in sorted(names) if (state := notified_state(ours, name)))
 
 
-def told(ours: ExtenderCluster, name: str) -> Any:
+def notified_state(ours: ExtenderCluster, name: str) -> Any:
     """Return a pod's state once it carries a checkpoint request."""
     pod = ours.cluster.kubectl.get("pod", name, "-n", NAMESPACE)
     state = json.loads(pod["metadata"].get("annotations", {}).get(keys.EVICTION, "{}"))

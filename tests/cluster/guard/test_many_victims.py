@@ -39,7 +39,7 @@ def ours() -> Iterator[GuardedCluster]:
     [ANSWERS["put off"], pytest.param(ANSWERS["refused"], marks=pytest.mark.slow)],
     ids=ANSWERS,
 )
-def test_a_few_of_many_victims_are_asked_for_and_then_rarely(
+def test_the_scheduler_deletes_a_few_of_many_victims_and_retries_rarely(
     ours: GuardedCluster, labels: dict[str, str]
 ) -> None:
     """Each victim is a client that retries by itself: without the limit, they would be 1.5 calls a
