@@ -19,10 +19,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from realcluster import api, build, command, lifecycle, pins, state
+from realcluster import command, lifecycle, state
+from realcluster.binaries import build, pins
+from realcluster.client import api
+from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
 from realcluster.install import BASE
-from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 from reprieve_certs import bundle

@@ -17,11 +17,11 @@ from typing import Any
 
 import yaml
 
-from realcluster import api
-from realcluster.api import Refused
+from realcluster.client import api
+from realcluster.client.api import Refused
+from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
 from realcluster.install import BASE, MANIFESTS
-from realcluster.kubectl import Kubectl
 from realcluster.state import Cluster
 from reprieve_policy.keys import PREEMPTION_CLASS
 

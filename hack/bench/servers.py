@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from realcluster import pins
+from realcluster.binaries import pins
 from realcluster.errors import ClusterError
 
 READY_SECONDS = 30.0

@@ -18,7 +18,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from realcluster import build, command, pins
+from realcluster import command
+from realcluster.binaries import build, pins
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 from reprieve_certs import bundle

@@ -12,9 +12,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from realcluster import build, install, paths
+from realcluster import install, paths
+from realcluster.binaries import build
+from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
-from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 

@@ -9,7 +9,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from realcluster.kubectl import Done
+from realcluster.client.kubectl import Done
 
 from .session import Session
 from .world import MINE

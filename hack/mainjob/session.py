@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from realcluster import install
-from realcluster.kubectl import Done, Kubectl, shown
+from realcluster.client.kubectl import Done, Kubectl, shown
 
 from .narrator import Narrator
 from .promise import BrokenPromiseError, shortened

@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from realcluster import install, procs_pod
+from realcluster import install
+from realcluster.local_processes.container import ANNOTATION
 
 from .session import Background, Session
 from .world import Nodes, World
@@ -148,12 +149,11 @@ def _apply_locally(session: Session) -> None:
             item["spec"]["template"]["metadata"]["annotations"] |= _place(session.world)
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     session.narrator.say(
-        f"Its pods have the annotation {procs_pod.ANNOTATION}: local processes replace their "
-        "containers."
+        f"Its pods have the annotation {ANNOTATION}: local processes replace their containers."
     )
     session.run("apply", "-n", session.namespace, "-f", "-", stdin=text)
 
 
 def _place(world: World) -> Mapping[str, str]:
     """Return the annotations that a pod needs to run here."""
-    return {procs_pod.ANNOTATION: "true"} if world.nodes is Nodes.LOCAL else {}
+    return {ANNOTATION: "true"} if world.nodes is Nodes.LOCAL else {}

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from realcluster import build, install, lifecycle, node
+from realcluster import install, lifecycle
+from realcluster.binaries import build
+from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
-from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Place, Programs
 from realcluster.progress import Progress
+from realcluster.real_nodes import node
 
 KWOK_NODES = 2
 """Annotation for clusters without a real node: without it, a pod could land on a simulated node."""

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from . import build, kind, kwok, lifecycle, pins, processes, state
+from . import kind, lifecycle, processes, state
+from .binaries import build, pins
 from .errors import ClusterError
 from .progress import Progress
+from .simulated_nodes import kwok
 
 _USABLE = "usable"
 DESCRIPTION = (
@@ -75,7 +77,7 @@ def _status(options: argparse.Namespace, _: Progress) -> int:
     ready, nodes = lifecycle.ready_nodes(cluster)
     print(f"{ready} of {nodes} nodes ready")
     if cluster.settings.real_nodes:
-        from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
+        from .real_nodes import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         print(node.status(cluster))
     return 1 if stopped or ready < nodes else 0
@@ -130,7 +132,7 @@ def _usable(progress: Progress) -> tuple[str, ...]:
 
     The control plane, and a real node's if possible.
     """
-    from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
+    from .real_nodes import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
     obstacle = node.can_run()
     if obstacle is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .kubectl import Kubectl
+from .client.kubectl import Kubectl
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 BASE = MANIFESTS / "base"

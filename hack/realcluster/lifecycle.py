@@ -5,12 +5,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from . import api, build, control_plane, kind, kwok, pins, procs, scheduler_config, state
+from . import kind, state
+from .binaries import build, pins
+from .client import api
+from .control_plane import components, scheduler_config
 from .errors import ClusterError
+from .local_processes import runner
 from .progress import Progress
+from .simulated_nodes import kwok
 from .state import Cluster
 
-COMPONENTS = (*control_plane.COMPONENTS, kwok.COMPONENT)
+COMPONENTS = (*components.COMPONENTS, kwok.COMPONENT)
 
 
 def up(name: str, asked: dict[str, object], port_base: int | None, progress: Progress) -> Cluster:
@@ -33,16 +38,16 @@ def _up_local(cluster: Cluster, progress: Progress) -> None:
     if is_up(cluster):
         progress.say(f"cluster {cluster.name} is already up")
         return
-    control_plane.write_files(cluster)
-    control_plane.start(cluster, programs, progress)
+    components.write_files(cluster)
+    components.start(cluster, programs, progress)
     kwok.start(cluster, programs[kwok.COMPONENT])
     kwok.ensure_nodes(cluster, progress)
     if cluster.settings.real_nodes:
-        from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
+        from .real_nodes import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         node.up(cluster, cluster.settings.real_nodes, progress)
     if cluster.settings.local_processes:
-        procs.start(cluster)
+        runner.start(cluster)
     (cluster.home / "complete").touch()
 
 
@@ -72,7 +77,7 @@ def _down(name: str, *, keep_logs: bool, progress: Progress) -> None:
 
 def _down_local(cluster: Cluster, progress: Progress) -> None:
     if cluster.settings.real_nodes:
-        from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
+        from .real_nodes import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         node.down(cluster, progress)
     with progress.task(f"stopping cluster {cluster.name}"):
@@ -89,7 +94,7 @@ def start_component(cluster: Cluster, name: str, progress: Progress) -> None:
     if name == kwok.COMPONENT:
         kwok.start(cluster, programs[name])
     else:
-        control_plane.start_component(cluster, name, programs[name])
+        components.start_component(cluster, name, programs[name])
 
 
 def stop_component(cluster: Cluster, name: str, *, kill: bool) -> None:
@@ -112,7 +117,7 @@ def is_up(cluster: Cluster) -> bool:
 def answers(cluster: Cluster) -> bool:
     """Return whether the API server reports ready."""
     try:
-        return control_plane.is_ready(cluster)
+        return components.is_ready(cluster)
     except (api.Refused, OSError, ClusterError):
         return False
 
@@ -143,7 +148,7 @@ def _check(asked: dict[str, object], progress: Progress) -> None:
     if asked.get("provider") == "kind":
         kind.check(progress)
     elif isinstance(wanted, int) and wanted:
-        from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
+        from .real_nodes import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         if wanted > state.MAX_REAL_NODES:
             raise ClusterError(f"--real-nodes {wanted}: at most {state.MAX_REAL_NODES}")

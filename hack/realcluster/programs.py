@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .client.kubectl import Kubectl
 from .errors import ClusterError
-from .kubectl import Kubectl
 from .processes import Processes
 from .state import write_private
 

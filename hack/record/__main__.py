@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from realcluster import build, lifecycle
+from realcluster import lifecycle
+from realcluster.binaries import build
+from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
-from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
 
 from .operations import OPERATIONS, Operation

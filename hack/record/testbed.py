@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from realcluster import api
-from realcluster.kubectl import Kubectl
+from realcluster.client import api
+from realcluster.client.kubectl import Kubectl
 from realcluster.state import ADMIN, Cluster
 
 Json = Any

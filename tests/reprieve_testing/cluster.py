@@ -18,11 +18,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from realcluster import build, lifecycle, ports, state
-from realcluster.client import Client, RefusedError
+from realcluster import lifecycle, ports, state
+from realcluster.binaries import build
+from realcluster.client.kubectl import Kubectl
+from realcluster.client.objects import Client, RefusedError
 from realcluster.errors import ClusterError
 from realcluster.install import BASE, NAMESPACE_FILE
-from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
 
 Json = Any

@@ -12,8 +12,10 @@ from typing import Any
 
 from mainjob import world
 from mainjob.world import Nodes, World
-from realcluster import api, build, install
-from realcluster.kubectl import Kubectl
+from realcluster import install
+from realcluster.binaries import build
+from realcluster.client import api
+from realcluster.client.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.state import Cluster
 

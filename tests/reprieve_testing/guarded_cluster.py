@@ -15,8 +15,10 @@ from typing import Any
 
 from mainjob import world
 from mainjob.world import Nodes, World
-from realcluster import api, build, install, lifecycle
-from realcluster.kubectl import Kubectl
+from realcluster import install, lifecycle
+from realcluster.binaries import build
+from realcluster.client import api
+from realcluster.client.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from realcluster import build, state
-from realcluster.kubectl import Done, Kubectl
+from realcluster import state
+from realcluster.binaries import build
+from realcluster.client.kubectl import Done, Kubectl
 from realcluster.processes import Identity, identify
 from reprieve_testing.cluster import ClusterHandle, wait_for
 

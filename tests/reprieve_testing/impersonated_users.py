@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from realcluster.kubectl import Done, Kubectl
+from realcluster.client.kubectl import Done, Kubectl
 
 from .cluster import wait_for
 

@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 
 import stubs
-from realcluster import image
-from realcluster.kubectl import Kubectl
+from realcluster.client.kubectl import Kubectl
+from realcluster.real_nodes import image
 
 from .manifests import EXAMPLES
 

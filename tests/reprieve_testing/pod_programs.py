@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from realcluster.image import PYTHON_IMAGE
+from realcluster.real_nodes.image import PYTHON_IMAGE
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster
 
 # Saves on USR1; on TERM it ends at once, without saving.

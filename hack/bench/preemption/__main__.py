@@ -18,7 +18,8 @@ from pathlib import Path
 
 from bench import servers
 from bench.victims import audit
-from realcluster import command, pins
+from realcluster import command
+from realcluster.binaries import pins
 from realcluster.progress import Progress
 
 from . import counters, figures, objects, plots, replay

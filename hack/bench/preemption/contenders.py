@@ -15,8 +15,11 @@ from urllib.parse import urlsplit
 import yaml
 
 from mainjob import world
-from realcluster import api, build, control_plane, install, lifecycle
-from realcluster.kubectl import Kubectl
+from realcluster import install, lifecycle
+from realcluster.binaries import build
+from realcluster.client import api
+from realcluster.client.kubectl import Kubectl
+from realcluster.control_plane import components
 from realcluster.programs import NAMESPACE, OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
@@ -43,7 +46,7 @@ class Contender:
     key: str
     title: str
     scheduler: str = _SCHEDULER
-    """Its scheduler: a row of `realcluster.pins.BINARIES`."""
+    """Its scheduler: a row of `realcluster.binaries.pins.BINARIES`."""
     profile: Mapping[str, object] = field(default_factory=dict)
     """The scheduler's arguments beyond the defaults."""
     rights: Sequence[str] = ()
@@ -148,7 +151,7 @@ def _restart_scheduler(contender: Contender, cluster: Cluster, progress: Progres
     """Start the contender's scheduler with its configuration; return when it has placed a pod."""
     program = build.ensure([contender.scheduler], progress)[contender.scheduler]
     lifecycle.stop_component(cluster, _SCHEDULER, kill=False)
-    control_plane.start_component(cluster, _SCHEDULER, program)
+    components.start_component(cluster, _SCHEDULER, program)
     what = f"pod placed by {contender.scheduler}"
     api.wait(cluster, api.Condition(what, lambda: _is_probe_placed(cluster), _SCHEDULER), progress)
     api.call(cluster, "DELETE", f"{_PODS}/probe")

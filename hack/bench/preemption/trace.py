@@ -19,7 +19,7 @@ GRACE_SECONDS = 1
 No shorter grace period lets a program end.
 """
 NODE_CPUS = 8
-"""CPUs of a simulated node (`realcluster.kwok.CAPACITY`), in place of a real node's GPUs."""
+"""CPUs of a simulated node (`simulated_nodes.kwok.CAPACITY`), in place of a real node's GPUs."""
 LOAD = 1.2
 """Requests of all jobs over the nodes' capacity while jobs arrive: some pod always waits."""
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import servers
-from realcluster import build, command, lifecycle, pins
+from realcluster import command, lifecycle
+from realcluster.binaries import build, pins
+from realcluster.client.kubectl import Kubectl
 from realcluster.install import BASE, NAMESPACE_FILE
-from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 

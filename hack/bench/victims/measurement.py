@@ -15,9 +15,9 @@ from itertools import count
 from pathlib import Path
 
 from bench import servers
-from realcluster import api
+from realcluster.client import api
+from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
-from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress, Task
 from realcluster.state import Cluster
 

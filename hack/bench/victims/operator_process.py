@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.servers import Server
+from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
-from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, Place, Programs
 from realcluster.state import Cluster, write_private
 

@@ -15,8 +15,8 @@ import pytest
 
 from mainjob import world
 from mainjob.world import Nodes, World
-from realcluster.image import PYTHON_IMAGE
 from realcluster.progress import Progress
+from realcluster.real_nodes.image import PYTHON_IMAGE
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import agent
 from reprieve_policy.lifecycle import eviction

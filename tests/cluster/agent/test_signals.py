@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from realcluster import node
-from realcluster.image import PYTHON_IMAGE
-from realcluster.node_config import LABEL, PAUSE_IMAGE
+from realcluster.real_nodes import node
+from realcluster.real_nodes.config import LABEL, PAUSE_IMAGE
+from realcluster.real_nodes.image import PYTHON_IMAGE
 from reprieve_policy import keys
 from reprieve_testing.cluster import Program, wait_for
 from reprieve_testing.hack_cluster import OwnCluster, own_cluster

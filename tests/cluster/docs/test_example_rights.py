@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from realcluster import api
+from realcluster.client import api
 from reprieve_policy import keys
 from reprieve_testing import manifests
 from reprieve_testing.cluster import ClusterHandle, wait_for

@@ -18,8 +18,9 @@ import pytest
 
 from mainjob import world
 from mainjob.world import World
-from realcluster import build, node
+from realcluster.binaries import build
 from realcluster.progress import Progress
+from realcluster.real_nodes import node
 from reprieve_testing.cluster import cleared
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from realcluster import build
+from realcluster.binaries import build
 from realcluster.progress import Progress
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
 from reprieve_testing.extender_cluster import (

@@ -13,10 +13,11 @@ from mainjob import workload, world
 from mainjob.narrator import Narrator
 from mainjob.session import Session
 from mainjob.world import Nodes, World
-from realcluster import build, node
-from realcluster.image import PYTHON_IMAGE
-from realcluster.procs_pod import ANNOTATION
+from realcluster.binaries import build
+from realcluster.local_processes.container import ANNOTATION
 from realcluster.progress import Progress
+from realcluster.real_nodes import node
+from realcluster.real_nodes.image import PYTHON_IMAGE
 from reprieve_testing.cluster import cleared, wait_for
 from reprieve_testing.guarded_cluster import CPU, a_priority_class
 

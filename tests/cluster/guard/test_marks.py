@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from realcluster.client.kubectl import Done
 from realcluster.install import BASE
-from realcluster.kubectl import Done
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle
 from reprieve_testing.impersonated_users import (

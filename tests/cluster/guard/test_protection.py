@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from realcluster.client.kubectl import Done
 from realcluster.install import BASE
-from realcluster.kubectl import Done
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle, wait_for
 from reprieve_testing.impersonated_users import (

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from realcluster import build
-from realcluster.kubectl import Done
+from realcluster.binaries import build
+from realcluster.client.kubectl import Done
 from realcluster.programs import OPERATOR, WEBHOOKS
 from reprieve_testing import guard_scenarios
 from reprieve_testing.cluster import wait_for

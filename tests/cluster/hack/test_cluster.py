@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from realcluster import lifecycle
-from realcluster.kubectl import Kubectl
+from realcluster.client.kubectl import Kubectl
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import (
     NAMESPACE,

@@ -7,9 +7,10 @@ import pytest
 
 from mainjob import foreign
 from mainjob.narrator import Narrator
-from realcluster import build, install
+from realcluster import install
+from realcluster.binaries import build
+from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
-from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 from reprieve_testing.cluster import new_cluster

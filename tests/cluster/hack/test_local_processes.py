@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from realcluster.procs_pod import ANNOTATION, LOST
+from realcluster.local_processes.container import ANNOTATION, LOST
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import (
     NAMESPACE,

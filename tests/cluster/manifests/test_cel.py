@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from realcluster.client.kubectl import Done, Kubectl
 from realcluster.install import MANIFESTS
-from realcluster.kubectl import Done, Kubectl
 from reprieve_policy import keys
 from reprieve_testing import narrowed_webhooks
 from reprieve_testing.cluster import ClusterHandle

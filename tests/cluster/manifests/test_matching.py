@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from realcluster.kubectl import Done
+from realcluster.client.kubectl import Done
 from reprieve_policy import keys
 from reprieve_policy.kube import controllers
 from reprieve_testing import manifests, narrowed_webhooks

@@ -10,8 +10,8 @@ from mainjob import story, world
 from mainjob.narrator import Narrator
 from mainjob.story import Chapter
 from mainjob.world import World
-from realcluster import node
 from realcluster.progress import Progress
+from realcluster.real_nodes import node
 from reprieve_testing.cluster import cleared
 
 CLUSTER = "reprieve-main"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from realcluster import install
-from realcluster.kubectl import Done
+from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_policy import keys
 from reprieve_testing.cluster import wait_for

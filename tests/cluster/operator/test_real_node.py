@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from realcluster import node
-from realcluster.node_config import LABEL, Node
-from realcluster.node_kernel import parse_cgroup_mounts
 from realcluster.processes import Identity
+from realcluster.real_nodes import node
+from realcluster.real_nodes.config import LABEL, Node
+from realcluster.real_nodes.kernel import parse_cgroup_mounts
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import (
     NAMESPACE,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from realcluster.kubectl import Done
+from realcluster.client.kubectl import Done
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec

@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from realcluster import build, lifecycle
+from realcluster import lifecycle
+from realcluster.binaries import build
 from realcluster.progress import Progress
 from realcluster.state import Cluster, write_private
 

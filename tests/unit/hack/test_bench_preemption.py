@@ -18,7 +18,8 @@ from bench.preemption.records import PodRecords, Record, ReplayResult
 from bench.preemption.run import Action, End, PodRun
 from bench.preemption.trace import Checkpoints, Job, Tier, Trace
 from bench.victims.audit import PodChange
-from realcluster import kwok, pins
+from realcluster.binaries import pins
+from realcluster.simulated_nodes import kwok
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config import settings, toleration

@@ -74,22 +74,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _simulated(tasks, options.workers),
         key=lambda each: (options.only.index(each.contender), each.seed),
     )
-    print(figures.table(found, {contender.key: contender.title for contender in CONTENDERS}))
+    _report(found, options)
+    return 0
+
+
+def _report(found: Sequence[Figures], options: argparse.Namespace) -> None:
     conditions = {
         "trace": options.trace,
         "jobs": options.jobs,
         "nodes": options.nodes,
         "load": LOAD,
-        "seeds": ",".join(str(seed) for seed in options.seeds),
-        "restart": options.restart_seconds,
+        "seeds": "/".join(str(seed) for seed in options.seeds),
+        "restart": f"{options.restart_seconds:g} s",
     }
-    print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
-    print("starts in seconds, of all pods whose tier may preempt; a second stands for a minute")
+    print(figures.table(found, {contender.key: contender.title for contender in CONTENDERS}))
+    print("\nstarts in seconds, of all pods whose tier may preempt; a second stands for a minute")
+    print(", ".join(f"{name} {value}" for name, value in conditions.items()))
     if options.json:
         document = figures.document(found, conditions=conditions)
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0
 
 
 def _simulated(tasks: Sequence[SimulationTask], workers: int) -> Iterator[Figures]:
@@ -108,6 +112,23 @@ def _with_progress(found: Iterator[Figures], of: int) -> Iterator[Figures]:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    found = parser.parse_args(arguments)
+    source = SOURCES[found.trace]
+    for name in ("jobs", "nodes", "restart_seconds"):
+        if getattr(found, name) is None:
+            setattr(found, name, getattr(source, name))
+    found.only = found.only.split(",") if found.only else list(BY_KEY)
+    if unknown := [name for name in found.only if name not in BY_KEY]:
+        parser.error(f"--only: {unknown[0]}: must be some of {', '.join(BY_KEY)}")
+    try:
+        found.seeds = [int(seed) for seed in found.seeds.split(",")]
+    except ValueError:
+        parser.error(f"--seeds: {found.seeds}: must be whole numbers, like 1,2")
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "bench-simulate",
         description=__doc__,
@@ -125,18 +146,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--seeds", default="1,2,3,4", metavar="N,N", help="a trace each (default: %(default)s)")
     add("--jobs", type=int, help="jobs in a trace (default: 2000; published traces: 3000)")
-    add(
-        "--nodes",
-        type=int,
-        help="nodes of eight CPUs or GPUs (default: 200; philly: 60; openb: 12)",
-    )
+    add("--nodes", type=int, help="nodes of eight devices (default: 200; philly: 60; openb: 12)")
     add("--only", metavar="NAME,…", help="some of the contenders below (default: all)")
     add(
         "--restart-seconds",
         type=float,
         metavar="SECONDS",
         help="in which a replacement restores its work (default: 0, as in the benchmark; published "
-        f"traces: {published.RESTART_SECONDS:.0f})",
+        f"traces: {published.RESTART_SECONDS:g})",
     )
     add(
         "--workers",
@@ -145,20 +162,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="processes side by side (default: one for each processor)",
     )
     add("--json", type=Path, metavar="FILE", help="also write all figures as JSON")
-    found = parser.parse_args(arguments)
-    source = SOURCES[found.trace]
-    found.jobs = source.jobs if found.jobs is None else found.jobs
-    found.nodes = source.nodes if found.nodes is None else found.nodes
-    if found.restart_seconds is None:
-        found.restart_seconds = source.restart_seconds
-    found.only = found.only.split(",") if found.only else list(BY_KEY)
-    if unknown := [name for name in found.only if name not in BY_KEY]:
-        parser.error(f"--only: {unknown[0]}: must be some of {', '.join(BY_KEY)}")
-    try:
-        found.seeds = [int(seed) for seed in found.seeds.split(",")]
-    except ValueError:
-        parser.error(f"--seeds: {found.seeds}: must be whole numbers, like 1,2")
-    return found
+    return parser
 
 
 if __name__ == "__main__":

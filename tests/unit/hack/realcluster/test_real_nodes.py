@@ -12,8 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from realcluster import image, keys, node, node_certificate, node_config, node_kernel
-from realcluster.node_config import Node
+from realcluster.control_plane import client_certificate, keys
+from realcluster.real_nodes import image, kernel, node
+from realcluster.real_nodes.config import (
+    PAUSE_IMAGE,
+    POOL,
+    Node,
+    bridge_name,
+    choose_subnet,
+    cni_config,
+    containerd_config,
+    kubelet_config,
+    parse_routes,
+)
 
 ROUTES = """\
 Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
@@ -57,36 +68,33 @@ def test_the_node_has_the_first_address_of_its_subnet() -> None:
 
 
 def test_bridges_of_long_names_differ_and_fit_the_kernel() -> None:
-    names = {
-        node_config.bridge_name(f"a-cluster-with-a-rather-long-name-real-{index}")
-        for index in range(8)
-    }
+    names = {bridge_name(f"a-cluster-with-a-rather-long-name-real-{index}") for index in range(8)}
     assert len(names) == 8
     assert all(len(name) <= 15 for name in names)
 
 
 def test_routes_are_read_without_the_default_route() -> None:
-    assert list(node_config.parse_routes(ROUTES)) == [ipaddress.IPv4Network("192.0.2.0/24")]
+    assert list(parse_routes(ROUTES)) == [ipaddress.IPv4Network("192.0.2.0/24")]
 
 
 def test_a_subnet_in_use_is_not_chosen() -> None:
-    first = node_config.choose_subnet("n", [])
-    second = node_config.choose_subnet("n", [ipaddress.IPv4Network(first)])
+    first = choose_subnet("n", [])
+    second = choose_subnet("n", [ipaddress.IPv4Network(first)])
     assert first != second
-    assert ipaddress.IPv4Network(second).subnet_of(node_config.POOL)
+    assert ipaddress.IPv4Network(second).subnet_of(POOL)
 
 
 def test_two_nodes_begin_their_search_at_different_places() -> None:
-    assert node_config.choose_subnet("a-real-0", []) != node_config.choose_subnet("b-real-0", [])
+    assert choose_subnet("a-real-0", []) != choose_subnet("b-real-0", [])
 
 
 def test_no_subnet_left_is_an_error() -> None:
     with pytest.raises(ValueError, match="no free /24"):
-        node_config.choose_subnet("n", [node_config.POOL])
+        choose_subnet("n", [POOL])
 
 
 def test_containerd_keeps_the_sandbox_image_and_needs_no_rights_that_may_be_missing() -> None:
-    config = tomllib.loads(node_config.containerd_config(a_node(), "overlayfs"))
+    config = tomllib.loads(containerd_config(a_node(), "overlayfs"))
     images, runtime = (
         config["plugins"][f"io.containerd.cri.v1.{part}"] for part in ("images", "runtime")
     )
@@ -98,7 +106,7 @@ def test_containerd_keeps_the_sandbox_image_and_needs_no_rights_that_may_be_miss
 
 
 def test_the_kubelet_admits_only_users_that_the_api_server_authenticates() -> None:
-    config = json.loads(node_config.kubelet_config(a_node(), 1024))
+    config = json.loads(kubelet_config(a_node(), 1024))
     assert config["authentication"]["anonymous"] == {"enabled": False}
     assert config["authorization"] == {"mode": "Webhook"}
     assert config["address"] == "10.200.7.1"
@@ -106,13 +114,13 @@ def test_the_kubelet_admits_only_users_that_the_api_server_authenticates() -> No
 
 
 def test_the_pod_network_does_not_switch_on_forwarding() -> None:
-    (bridge,) = json.loads(node_config.cni_config(a_node()))["plugins"]
+    (bridge,) = json.loads(cni_config(a_node()))["plugins"]
     assert not bridge["isGateway"]
     assert bridge["ipam"]["ranges"] == [[{"subnet": "10.200.7.0/24", "gateway": "10.200.7.1"}]]
 
 
 def test_cgroup_hierarchies_are_found_in_both_versions() -> None:
-    found = dict(node_kernel.parse_cgroup_mounts(MOUNTS))
+    found = dict(kernel.parse_cgroup_mounts(MOUNTS))
     assert set(found) == {
         "/sys/fs/cgroup/cpu,cpuacct",
         "/sys/fs/cgroup/cpuset",
@@ -146,7 +154,7 @@ def test_an_image_names_itself_and_its_only_layer(
     with tarfile.open(image.pause_image(program)) as tar:
         blobs = {member.name: _read(tar, member.name) for member in tar.getmembers()}
     (entry,) = json.loads(blobs["index.json"])["manifests"]
-    assert entry["annotations"]["io.containerd.image.name"] == node_config.PAUSE_IMAGE
+    assert entry["annotations"]["io.containerd.image.name"] == PAUSE_IMAGE
     manifest = json.loads(blobs[_blob(entry)])
     with tarfile.open(fileobj=io.BytesIO(blobs[_blob(manifest["layers"][0])])) as layer:
         assert [(member.name, oct(member.mode), member.uid) for member in layer] == [
@@ -167,19 +175,19 @@ def _blob(descriptor: dict[str, str]) -> str:
 
 
 def test_the_curve_has_the_order_that_keys_are_drawn_from() -> None:
-    assert node_certificate.multiply(keys.P256_ORDER, node_certificate.G) is None
+    assert client_certificate.multiply(keys.P256_ORDER, client_certificate.G) is None
 
 
 def test_a_point_of_the_curve_as_published() -> None:
     # NIST, "Mathematical routines for the NIST prime elliptic curves", P-256: 2G.
     x = 0x7CF27B188D034F7E8A52380304B51AC3C08969E277F21B35A60B48FC47669978
     y = 0x07775510DB8ED040293D9AC69F7430DBBA7DADE63CE982299E04B79D227873D1
-    assert node_certificate.multiply(2, node_certificate.G) == (x, y)
+    assert client_certificate.multiply(2, client_certificate.G) == (x, y)
 
 
 def test_the_client_certificate_is_signed_by_its_own_key() -> None:
     x509 = pytest.importorskip("cryptography.x509")
-    certificate_text, key_text = node_certificate.new_client_pair("someone", "some:group")
+    certificate_text, key_text = client_certificate.new_client_pair("someone", "some:group")
     certificate = x509.load_pem_x509_certificate(certificate_text.encode())
     certificate.verify_directly_issued_by(certificate)
     assert certificate.subject.rfc4514_string() == "CN=someone,O=some:group"

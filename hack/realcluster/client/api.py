@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from .errors import ClusterError
-from .progress import Progress
-from .state import ADMIN, Cluster
+from realcluster.errors import ClusterError
+from realcluster.progress import Progress
+from realcluster.state import ADMIN, Cluster
 
 Json = Any
 

@@ -1,7 +1,7 @@
 """Names, addresses and configuration files of a real node's programs. Pure.
 
 In its own mount namespace, a node sees private folders at the usual places (/var/lib/kubelet,
-/run/containerd, …; see `node_init`), so all nodes use the same paths. Only the node's bridge and
+/run/containerd, …; see `init`), so all nodes use the same paths. Only the node's bridge and
 cgroups are shared with the host; their names contain the node's name.
 """
 

@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import api
-from .progress import Progress
-from .state import Cluster, write_private
+from realcluster.client import api
+from realcluster.progress import Progress
+from realcluster.state import Cluster, write_private
 
 COMPONENT = "kwok"
 STAGES = Path(__file__).parent / "stages"

@@ -1,7 +1,7 @@
 """Real nodes: a kubelet, containerd and runc each, in namespaces of their own. Linux and root.
 
 Real nodes show the true behaviour of signals, grace periods and pod addresses, which simulated
-nodes only imitate. `node_init` runs inside the namespaces.
+nodes only imitate. `init` runs inside the namespaces.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from . import api, build, control_plane, image, kwok, node_kernel, node_runc, pins
-from .errors import ClusterError
-from .node_config import Node, bridge_name, choose_subnet, parse_routes
-from .processes import memory_mib
-from .progress import Progress
-from .state import Cluster
+from realcluster.binaries import build, pins
+from realcluster.client import api
+from realcluster.control_plane import components
+from realcluster.errors import ClusterError
+from realcluster.processes import memory_mib
+from realcluster.progress import Progress
+from realcluster.simulated_nodes import kwok
+from realcluster.state import Cluster
+
+from . import image, kernel, runc
+from .config import Node, bridge_name, choose_subnet, parse_routes
 
 READY_SECONDS = 90.0  # 3 are usual; a busy machine with two cores has needed more
 # `--kill-child`: the recorded process is `unshare`, outside; its end ends the first process inside.
@@ -45,9 +50,7 @@ def can_run() -> str | None:
         return f"the program {missing[0]} is missing"
     if not Path("/dev/kmsg").exists():
         return "there is no /dev/kmsg, which the kubelet reads"
-    return (
-        _namespaces_obstacle() or _cgroup_obstacle() or _bridge_obstacle() or node_runc.obstacle()
-    )
+    return _namespaces_obstacle() or _cgroup_obstacle() or _bridge_obstacle() or runc.obstacle()
 
 
 def _namespaces_obstacle() -> str | None:
@@ -64,19 +67,19 @@ def _namespaces_obstacle() -> str | None:
 def _cgroup_obstacle() -> str | None:
     name = f"{PROBE}-{os.getpid()}"
     try:
-        node_kernel.make_cgroups(name)
+        kernel.make_cgroups(name)
     except OSError as error:
         return f"no right to create cgroups ({error})"
     finally:
-        node_kernel.remove_cgroups(name)
+        kernel.remove_cgroups(name)
     return None
 
 
 def _bridge_obstacle() -> str | None:
     name = bridge_name(f"{PROBE}-{os.getpid()}")
     try:
-        node_kernel.add_bridge(name, "169.254.255.248/30", "169.254.255.249")
-        node_kernel.remove_bridge(name)
+        kernel.add_bridge(name, "169.254.255.248/30", "169.254.255.249")
+        kernel.remove_bridge(name)
     except OSError as error:
         return f"no right to create a network bridge ({error})"
     return None
@@ -86,7 +89,7 @@ def up(cluster: Cluster, count: int, progress: Progress) -> None:
     """Start those of the first `count` real nodes that do not run; return when all are Ready."""
     if reason := can_run():
         raise ClusterError(f"no real node can run here: {reason}")
-    programs = build.ensure(pins.GROUPS["node"], progress) | {"runc": node_runc.ensure(progress)}
+    programs = build.ensure(pins.GROUPS["node"], progress) | {"runc": runc.ensure(progress)}
     images = (image.pause_image(programs["pause"]), image.python_image(progress))
     names = [cluster.real_node_name(index) for index in range(count)]
     began = datetime.now(UTC).replace(microsecond=0)  # the API server's times have whole seconds
@@ -157,19 +160,19 @@ def _start(
     config = Path(node.directory, "config")
     config.mkdir(exist_ok=True)
     cluster.write_kubeconfig(f"system:node:{name}", config / "kubeconfig")
-    shutil.copy(control_plane.kubelet_client(cluster)[0], config / "client-ca.crt")
-    node_kernel.make_cgroups(node.cgroup)
-    node_kernel.add_bridge(node.bridge, node.subnet, node.address)
+    shutil.copy(components.kubelet_client(cluster)[0], config / "client-ca.crt")
+    kernel.make_cgroups(node.cgroup)
+    kernel.add_bridge(node.bridge, node.subnet, node.address)
     environment = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [
         *UNSHARE,
         sys.executable,
         "-m",
-        f"{__package__}.node_init",
+        f"{__package__}.init",
         f"{node.directory}/node.json",
     ]
     cluster.processes.start(name, command, environment)
@@ -178,7 +181,7 @@ def _start(
 def _record(
     cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]
 ) -> Node:
-    """Record the node for `node_init` and for later commands.
+    """Record the node for `init` and for later commands.
 
     A node that existed before keeps its subnet, because its pods have addresses there.
     """
@@ -201,9 +204,9 @@ def _record(
 
 def _clean_up(name: str) -> None:
     """Remove a node's bridge, and its cgroups once they are empty: they outlive its processes."""
-    if left := node_kernel.remove_cgroups(Node.cgroup_of(name)):
+    if left := kernel.remove_cgroups(Node.cgroup_of(name)):
         raise ClusterError(f"processes of node {name} do not end: see {left[0]}")
-    node_kernel.remove_bridge(bridge_name(name))
+    kernel.remove_bridge(bridge_name(name))
 
 
 def _is_ready(cluster: Cluster, name: str, since: datetime | None) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from realcluster import build, pins, toolchain
+from realcluster.binaries import build, pins, toolchain
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 

@@ -10,8 +10,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from realcluster import cli, keys, kwok, progress
+from realcluster import cli, progress
+from realcluster.control_plane import keys
 from realcluster.progress import Progress
+from realcluster.simulated_nodes import kwok
 
 
 def test_a_task_without_a_terminal_is_one_line_when_it_is_quick() -> None:

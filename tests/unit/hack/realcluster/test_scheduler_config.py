@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from realcluster import scheduler_config, state
+from realcluster import state
+from realcluster.control_plane import scheduler_config
 from realcluster.errors import ClusterError
 
 KUBECONFIG = Path("/kubeconfigs/scheduler.yaml")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from realcluster import procs_pod
-from realcluster.procs_pod import Folders
+from realcluster.local_processes import container
+from realcluster.local_processes.container import Folders
 
 FOLDERS = Folders(Path("/run/p"), Path("/run/h"))
 NOW = "2026-01-02T03:04:05Z"
@@ -69,7 +69,7 @@ EXPANSIONS = {
 
 @pytest.mark.parametrize(("text", "want"), EXPANSIONS.values(), ids=EXPANSIONS)
 def test_variables_are_expanded_as_the_kubelet_does(text: str, want: str) -> None:
-    assert procs_pod.expand(text, {"IP": "127.0.0.1"}) == want
+    assert container.expand(text, {"IP": "127.0.0.1"}) == want
 
 
 PLACES = {
@@ -84,13 +84,13 @@ PLACES = {
 
 @pytest.mark.parametrize(("word", "want"), PLACES.values(), ids=PLACES)
 def test_mount_paths_become_local_folders(word: str, want: str) -> None:
-    places = procs_pod.mounts(a_pod(volumeMounts=MOUNTS), FOLDERS)
-    assert procs_pod.localize(word, places) == want
+    places = container.mounts(a_pod(volumeMounts=MOUNTS), FOLDERS)
+    assert container.localize(word, places) == want
 
 
 def test_the_command_runs_with_this_python_in_local_folders() -> None:
     pod = a_pod(command=["python3", "/app/main.py"], args=["--ip=$(IP)"], volumeMounts=MOUNTS)
-    assert procs_pod.command(pod, {"IP": "1"}, FOLDERS) == [
+    assert container.command(pod, {"IP": "1"}, FOLDERS) == [
         sys.executable,
         "/run/p/app/main.py",
         "--ip=1",
@@ -98,7 +98,7 @@ def test_the_command_runs_with_this_python_in_local_folders() -> None:
 
 
 def test_without_a_command_the_images_own_runs() -> None:
-    assert procs_pod.command(a_pod(args=["-V"]), {}, FOLDERS) == [sys.executable, "-V"]
+    assert container.command(a_pod(args=["-V"]), {}, FOLDERS) == [sys.executable, "-V"]
 
 
 def test_variables_come_from_fields_maps_and_earlier_variables() -> None:
@@ -109,7 +109,7 @@ def test_variables_come_from_fields_maps_and_earlier_variables() -> None:
         {"name": "MODE", "valueFrom": {"configMapKeyRef": {"name": "program", "key": "mode"}}},
         {"name": "NOTE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['b']"}}},
     ]
-    found = procs_pod.environment(
+    found = container.environment(
         a_pod(env=env), {("configmaps", "program"): {"mode": "slow"}}, FOLDERS
     )
     want = {
@@ -123,7 +123,7 @@ def test_variables_come_from_fields_maps_and_earlier_variables() -> None:
 
 
 def test_files_come_from_maps_and_from_the_pod_itself() -> None:
-    found = procs_pod.files(a_pod(), {("configmaps", "program"): {"main.py": "pass"}}, FOLDERS)
+    found = container.files(a_pod(), {("configmaps", "program"): {"main.py": "pass"}}, FOLDERS)
     assert found == {
         Path("/run/p/app/main.py"): "pass",
         Path("/run/p/info/annotations"): 'a="1\\n2"\nb="say \\"hi\\""',
@@ -132,7 +132,7 @@ def test_files_come_from_maps_and_from_the_pod_itself() -> None:
 
 def test_each_config_map_and_secret_is_named_once() -> None:
     env = [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
-    assert procs_pod.references(a_pod(env=env)) == {("configmaps", "program"), ("secrets", "s")}
+    assert container.references(a_pod(env=env)) == {("configmaps", "program"), ("secrets", "s")}
 
 
 RESTARTS = {
@@ -145,7 +145,7 @@ RESTARTS = {
 
 @pytest.mark.parametrize(("policy", "code", "want"), RESTARTS.values(), ids=RESTARTS)
 def test_a_container_is_restarted_by_its_pods_policy(policy: str, code: int, *, want: bool) -> None:
-    assert procs_pod.restarts(a_pod(policy=policy), code) is want
+    assert container.restarts(a_pod(policy=policy), code) is want
 
 
 OUTCOMES = {
@@ -157,18 +157,18 @@ OUTCOMES = {
 
 @pytest.mark.parametrize(("code", "phase", "reason"), OUTCOMES.values(), ids=OUTCOMES)
 def test_the_final_status_is_that_of_a_kubelet(code: int, phase: str, reason: str) -> None:
-    status = procs_pod.final_status(a_pod(), code, NOW, NOW)
+    status = container.final_status(a_pod(), code, NOW, NOW)
     assert status["phase"] == phase
-    (container,) = status["containerStatuses"]
+    (reported,) = status["containerStatuses"]
     assert (
-        container["state"]["terminated"]["exitCode"],
-        container["state"]["terminated"]["reason"],
+        reported["state"]["terminated"]["exitCode"],
+        reported["state"]["terminated"]["reason"],
     ) == (code, reason)
     assert [condition["status"] for condition in status["conditions"]] == ["False", "True"]
 
 
 def test_only_annotated_pods_are_run() -> None:
     pod = a_pod()
-    assert not procs_pod.is_local(pod)
-    pod["metadata"]["annotations"] = {procs_pod.ANNOTATION: "true"}
-    assert procs_pod.is_local(pod)
+    assert not container.is_local(pod)
+    pod["metadata"]["annotations"] = {container.ANNOTATION: "true"}
+    assert container.is_local(pod)

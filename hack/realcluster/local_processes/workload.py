@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 
-from . import api, procs_pod
-from .procs_pod import LOST, Folders, Json, Lookup
-from .state import Cluster
+from realcluster.client import api
+from realcluster.state import Cluster
+
+from . import container
+from .container import LOST, Folders, Json, Lookup
 
 USER = "kwok"  # in the audit log, these requests differ from an administrator's
 POLL_SECONDS = 0.02
@@ -54,7 +56,7 @@ class Workload:
         """Handle a new state of the pod: files and deletion. A grace period can only shrink."""
         self._pod = pod
         if self._folders.pod.exists():
-            write_files(procs_pod.downward_files(pod, self._folders))
+            write_files(container.downward_files(pod, self._folders))
         if pod["metadata"].get("deletionTimestamp"):
             at = time.monotonic() + pod["metadata"].get("deletionGracePeriodSeconds", 30)
             self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
@@ -72,20 +74,20 @@ class Workload:
     def _live(self) -> None:
         """Run the container to its end, report it, and remove the pod if it was deleted."""
         exit_code, runs = self._first_run()
-        while not self._deleted.is_set() and procs_pod.restarts(self._pod, exit_code):
+        while not self._deleted.is_set() and container.restarts(self._pod, exit_code):
             if self._deleted.wait(
                 min(FIRST_PAUSE_SECONDS * 2 ** (runs - 2), LONGEST_PAUSE_SECONDS) if runs > 1 else 0
             ):
                 break
             started, self._started = self._started, now()
             self._patch_status(
-                procs_pod.restarted_status(self._pod, exit_code, runs, started, self._started)
+                container.restarted_status(self._pod, exit_code, runs, started, self._started)
             )
             exit_code, runs = self._run(), runs + 1
         if self._abandoned:
             return
-        if not procs_pod.has_ended(self._pod):
-            self._patch_status(procs_pod.final_status(self._pod, exit_code, self._started, now()))
+        if not container.has_ended(self._pod):
+            self._patch_status(container.final_status(self._pod, exit_code, self._started, now()))
         self._deleted.wait()
         if self._abandoned:
             return
@@ -106,8 +108,8 @@ class Workload:
     def _run(self) -> int:
         """Run the process to its end; when the pod is deleted, send TERM and later KILL."""
         self._folders.pod.mkdir(parents=True, exist_ok=True)
-        write_files(procs_pod.files(self._pod, self._data, self._folders))
-        for place in procs_pod.mounts(self._pod, self._folders).values():
+        write_files(container.files(self._pod, self._data, self._folders))
+        for place in container.mounts(self._pod, self._folders).values():
             if not place.is_file():  # mounted by a subPath
                 place.mkdir(parents=True, exist_ok=True)
         try:
@@ -127,13 +129,13 @@ class Workload:
         return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
     def _start(self) -> subprocess.Popen[bytes]:
-        own = procs_pod.environment(self._pod, self._data, self._folders)
+        own = container.environment(self._pod, self._data, self._folders)
         basis = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self._folders.pod),
             "PYTHONUNBUFFERED": "1",
         }
-        command = [sys.executable, "-c", GUARD, *procs_pod.command(self._pod, own, self._folders)]
+        command = [sys.executable, "-c", GUARD, *container.command(self._pod, own, self._folders)]
         with self._log_file.open("ab") as log:
             return subprocess.Popen(
                 command,

@@ -10,8 +10,8 @@ import json
 import re
 from pathlib import Path
 
-from .errors import ClusterError
-from .state import Cluster, write_private
+from realcluster.errors import ClusterError
+from realcluster.state import Cluster, write_private
 
 _OURS = "clientConnection"
 

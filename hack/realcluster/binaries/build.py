@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import paths, pins, toolchain
-from .errors import ClusterError
+from realcluster import paths
+from realcluster.errors import ClusterError
+from realcluster.progress import Progress
+
+from . import pins, toolchain
 from .pins import BINARIES, Binary
-from .progress import Progress
 
 LAST_LINES = 30  # of a failed compiler run, shown to the user
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .client import NOT_PLAIN, Client
-from .errors import ClusterError
+from realcluster.errors import ClusterError
+
+from .objects import NOT_PLAIN, Client
 
 TIMEOUT_SECONDS = 120.0
 

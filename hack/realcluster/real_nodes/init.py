@@ -1,4 +1,4 @@
-"""The first process of a real node: `python -m realcluster.node_init NODE.json`.
+"""The first process of a real node: `python -m realcluster.real_nodes.init NODE.json`.
 
 It has mount and PID namespaces of its own. The node's mounts are private and disappear with this
 process. So do all processes of the node: the kernel kills a PID namespace with its first process.
@@ -19,8 +19,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import node_config, node_kernel
-from .node_config import CONTAINERD_SOCKET, Node
+from . import kernel
+from .config import (
+    CNI_CONFIG,
+    CONFIG,
+    CONTAINERD_SOCKET,
+    LABEL,
+    SYSCTLS,
+    Node,
+    cni_config,
+    containerd_config,
+    kubelet_config,
+)
 
 # Where the node's programs keep their data. Empty folders cover these, so that the machine's own
 # kubelet or Docker is not disturbed.
@@ -28,7 +38,7 @@ PRIVATE = ("/run", "/var/lib", "/var/log")
 SHOWN = {
     "kubelet": "/var/lib/kubelet",
     "containerd": "/var/lib/containerd",
-    "config": node_config.CONFIG,
+    "config": CONFIG,
     "pods": "/var/log/pods",
 }
 CONTAINERD_SECONDS = 60.0
@@ -80,19 +90,19 @@ def prepare_mounts(node: Node) -> None:
         sys.prefix,
         *node.programs.values(),
         *node.images,
-        str(Path(__file__).parent),
+        str(Path(__file__).parents[1]),
     ]
     with kept(needed):
         for folder in PRIVATE:
-            node_kernel.mount("tmpfs", folder, "tmpfs", data="mode=0755")
+            kernel.mount("tmpfs", folder, "tmpfs", data="mode=0755")
     for name, place in SHOWN.items():
         Path(place).mkdir(parents=True, exist_ok=True)
-        node_kernel.bind(str(home / name), place)
-    for name, value in node_config.SYSCTLS.items():
+        kernel.bind(str(home / name), place)
+    for name, value in SYSCTLS.items():
         if Path("/proc/sys", name).exists():
             shown = Path("/run", name.replace("/", "."))
             shown.write_text(value)
-            node_kernel.bind(str(shown), f"/proc/sys/{name}")
+            kernel.bind(str(shown), f"/proc/sys/{name}")
 
 
 @contextmanager
@@ -112,20 +122,18 @@ def kept(paths: Iterable[str]) -> Iterator[None]:
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.mkdir() if source.is_dir() else target.touch()
-            node_kernel.bind(str(source), path)
+            kernel.bind(str(source), path)
         os.close(descriptor)
 
 
 def containerd(node: Node) -> list[str]:
     """Write containerd's configuration; return its command."""
-    snapshotter = (
-        "overlayfs" if node_kernel.overlay_works(Path(node.directory, "overlay")) else "native"
-    )
-    config = Path(node_config.CONFIG, "containerd.toml")
-    config.write_text(node_config.containerd_config(node, snapshotter))
-    network = Path(node_config.CNI_CONFIG, "reprieve.conflist")
+    snapshotter = "overlayfs" if kernel.overlay_works(Path(node.directory, "overlay")) else "native"
+    config = Path(CONFIG, "containerd.toml")
+    config.write_text(containerd_config(node, snapshotter))
+    network = Path(CNI_CONFIG, "reprieve.conflist")
     network.parent.mkdir(exist_ok=True)
-    network.write_text(node_config.cni_config(node))
+    network.write_text(cni_config(node))
     return [node.programs["containerd"], "--config", str(config)]
 
 
@@ -134,17 +142,17 @@ def kubelet(node: Node) -> list[str]:
 
     Its credentials are already in place.
     """
-    folder = Path(node_config.CONFIG)
+    folder = Path(CONFIG)
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     (folder / "resolv.conf").touch()
-    (folder / "kubelet.yaml").write_text(node_config.kubelet_config(node, open_files))
+    (folder / "kubelet.yaml").write_text(kubelet_config(node, open_files))
     return [
         node.programs["kubelet"],
         f"--config={folder / 'kubelet.yaml'}",
         f"--kubeconfig={folder / 'kubeconfig'}",
         f"--hostname-override={node.name}",
         f"--node-ip={node.address}",
-        f"--node-labels={'='.join(node_config.LABEL)}",
+        f"--node-labels={'='.join(LABEL)}",
         "--cert-dir=/var/lib/kubelet/pki",
     ]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from .errors import ClusterError
+from realcluster.errors import ClusterError
 
 Json = Any
 NOT_PLAIN = object()

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from . import api, keys, node_certificate, scheduler_config
-from .kwok import MANY_NODES, SLOW_GRACE_SECONDS
-from .programs import NAMESPACE, OPERATOR
-from .progress import Progress
-from .state import ADMIN, Cluster, write_private
+from realcluster.client import api
+from realcluster.programs import NAMESPACE, OPERATOR
+from realcluster.progress import Progress
+from realcluster.simulated_nodes.kwok import MANY_NODES, SLOW_GRACE_SECONDS
+from realcluster.state import ADMIN, Cluster, write_private
+
+from . import client_certificate, keys, scheduler_config
 
 # In starting order; `down` ends them in reverse.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -65,7 +67,7 @@ def write_files(cluster: Cluster) -> None:
         write_private(_key_file(cluster), keys.new_ec_private_key())
     certificate, key = kubelet_client(cluster)
     if not key.exists():
-        pair = node_certificate.new_client_pair(KUBELET_CLIENT, "system:masters")
+        pair = client_certificate.new_client_pair(KUBELET_CLIENT, "system:masters")
         for file, text in zip((certificate, key), pair, strict=True):
             write_private(file, text)
     write_private(_audit_policy(cluster), json.dumps(AUDIT_POLICY, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Pods as local processes: `python -m realcluster.procs --name CLUSTER`.
+"""Pods as local processes: `python -m realcluster.local_processes.runner --name CLUSTER`.
 
 This serves machines where no real node can run. kwok makes a pod on a simulated node Running, with
 a loopback address of its own. If the pod is annotated `reprieve.dev/local-process: "true"`, this
@@ -23,11 +23,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import api, kwok, procs_pod, state
-from .errors import ClusterError
-from .procs_pod import Folders, Json, Lookup
-from .procs_workload import USER, Workload
-from .state import Cluster
+from realcluster import state
+from realcluster.client import api
+from realcluster.errors import ClusterError
+from realcluster.simulated_nodes import kwok
+from realcluster.state import Cluster
+
+from . import container
+from .container import Folders, Json, Lookup
+from .workload import USER, Workload
 
 COMPONENT = "local-processes"
 AGAIN_SECONDS = 0.3
@@ -36,8 +40,8 @@ WATCH_SECONDS = 240
 
 def start(cluster: Cluster) -> None:
     """Start the runner of `cluster` unless it runs; `down` ends it with the rest."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    command = [sys.executable, "-m", f"{__package__}.procs", "--name", cluster.name]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", f"{__package__}.runner", "--name", cluster.name]
     cluster.processes.start(COMPONENT, command, environment)
 
 
@@ -82,7 +86,7 @@ class Runner:
 
     def observe(self, kind: str, pod: Json) -> None:
         """Handle a watch event of a pod."""
-        if not procs_pod.is_local(pod) or not self._is_simulated(pod["spec"].get("nodeName", "")):
+        if not container.is_local(pod) or not self._is_simulated(pod["spec"].get("nodeName", "")):
             return
         uid = pod["metadata"]["uid"]
         if kind == "DELETED":
@@ -98,7 +102,7 @@ class Runner:
         """Return whether to run the pod, or to end it because an earlier runner ran it."""
         if pod["metadata"].get("deletionTimestamp"):
             return True
-        return bool(pod.get("status", {}).get("podIP")) and not procs_pod.has_ended(pod)
+        return bool(pod.get("status", {}).get("podIP")) and not container.has_ended(pod)
 
     def _relist(self) -> str:
         """Observe all pods as they are now; return the version to watch from."""
@@ -125,7 +129,7 @@ class Runner:
     def _data(self, pod: Json) -> Lookup:
         """Read the ConfigMaps and Secrets that the pod refers to; a missing one counts as empty."""
         found = {}
-        for kind, name in procs_pod.references(pod):
+        for kind, name in container.references(pod):
             path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/{kind}/{name}"
             try:
                 content = api.call(self._cluster, "GET", path, user=USER).get("data", {})

@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from . import paths
-from .errors import ClusterError
-from .progress import Progress
+from realcluster import paths
+from realcluster.errors import ClusterError
+from realcluster.progress import Progress
 
 PACKAGE = "runc"
 PLACE = Path("usr/sbin/runc")  # in the package

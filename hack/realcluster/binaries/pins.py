@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import ClusterError
+from realcluster.errors import ClusterError
 
 PINS = Path(__file__).parent / "pins"
 # Pins whose sources are beside the code that uses them; all others are in PINS.
-ELSEWHERE = {"bench": Path(__file__).parent.parent / "bench" / "peers"}
+ELSEWHERE = {"bench": Path(__file__).parents[2] / "bench" / "peers"}
 
 
 @dataclass(frozen=True)

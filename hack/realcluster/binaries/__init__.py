@@ -1,0 +1,1 @@
+"""The programs that a cluster runs: their pinned versions, a Go toolchain, cached builds."""

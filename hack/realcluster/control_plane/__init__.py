@@ -1,0 +1,1 @@
+"""etcd and the Kubernetes control plane: their processes, keys, certificates, configuration."""

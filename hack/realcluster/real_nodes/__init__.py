@@ -1,0 +1,1 @@
+"""Real nodes: a kubelet, containerd and runc each, and the container images they hold."""
