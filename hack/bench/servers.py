@@ -89,8 +89,7 @@ def two_cores() -> tuple[int, int]:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise ClusterError(
-            "this machine has only one usable core: a server and its load cannot be told apart on "
-            "it"
+            "this machine has only one usable core: the server would share it with its load"
         )
     return cores[0], cores[-1]
 

@@ -82,11 +82,11 @@ def _measure(options: VictimsOptions, progress: Progress, measured: Measured) ->
             kubectl.read("apply", "-f", BASE / file)
         hints = stack.enter_context(WorkloadProcess.running(options.answer))
         measurement = Measurement(cluster, kubectl, hints, progress)
-        for stage, others in enumerate((options.pods, 2 * options.pods)[: 1 + options.doubled]):
+        for doubling, others in enumerate((options.pods, 2 * options.pods)[: 1 + options.doubled]):
             measurement.fill(others)
             with _operating(cluster, kubectl, measurement, progress) as (operator, start):
                 measured.starts.append(start)
-                sizes = options.victims if stage == 0 else options.victims[:1]
+                sizes = options.victims if doubling == 0 else options.victims[:1]
                 for victims, rounds in zip(sizes, options.rounds, strict=False):
                     measured.turns += _rounds(measurement, operator, victims, rounds)
         if options.traffic:

@@ -173,7 +173,7 @@ async def test_the_program_is_ready_once_its_first_answer_is_correct(tmp_path: P
     assert response["status"]["message"].endswith("classes allowed in this namespace: 10")
 
 
-@pytest.mark.slow  # test_it_reports_ready_once_its_first_answer_is_correct has a directory too.
+@pytest.mark.slow  # the test above also serves certificates of a directory
 async def test_certificates_of_a_directory_are_served_and_need_no_secret(tmp_path: Path):
     ca = issue.issue_ca(NOW)
     pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)

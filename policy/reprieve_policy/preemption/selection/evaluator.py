@@ -71,9 +71,9 @@ def decide(
 ) -> PreemptionDecision:
     """Choose victims for the preemptor on the nodes, by name.
 
-    `proposed` are the scheduler's own victims by node, as uids. `told_of_room`: nodes that its
-    scheduler was recently told have room for it. Once `is_over` is true, the decision ends with
-    what was found: a gang that is not placed by then is not placed.
+    `proposed` are the scheduler's own victims by node, as uids. `reported_room`: nodes
+    that the scheduler was recently told have room for the preemptor. Once `is_expired` returns
+    true, the decision ends with what was found: a gang that is not placed by then is not placed.
 
     If only the scheduler can tell what fits, its own victims are taken, provided that all of them
     may be victims. That is so with pod affinity, topology spread or device claims, and on a node
