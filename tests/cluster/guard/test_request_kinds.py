@@ -232,7 +232,7 @@ def test_a_preemptor_gets_no_second_victim_set_while_its_first_is_unfinished(
 
 
 def test_without_a_leading_operator_a_victim_is_deleted_at_once(ours: GuardedCluster) -> None:
-    with ours.namespace("nobody") as team, ours.world.without(OPERATOR):
+    with ours.namespace("nobody") as team, ours.installation.without(OPERATOR):
         ours.create(
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
         )
@@ -250,7 +250,7 @@ def test_without_webhooks_a_victim_is_deleted_at_once(ours: GuardedCluster) -> N
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
         )
         ours.running(team, "victim")
-        with ours.world.without(WEBHOOKS):
+        with ours.installation.without(WEBHOOKS):
             ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
             ours.running(team, "preemptor")
         assert {call.code for call in ours.calls(team)} == {200}
@@ -287,7 +287,7 @@ def test_if_the_webhooks_hang_a_victim_is_deleted_at_the_api_servers_timeout(
 @contextmanager
 def hanging(ours: GuardedCluster, program: str) -> Iterator[None]:
     """Have a program's port take connections and answer none for as long as the block runs."""
-    pid = ours.world.programs.pid(program)
+    pid = ours.installation.programs.pid(program)
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     try:
