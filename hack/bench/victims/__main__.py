@@ -78,7 +78,7 @@ def _measure(options: VictimsOptions, progress: Progress, measured: Measured) ->
             stack.callback(lifecycle.down, options.cluster, keep_logs=False, progress=progress)
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         kubectl.read("apply", "-f", NAMESPACE_FILE)
-        for file in ("guard.yaml", "people-rbac.yaml", "operator-rbac.yaml"):
+        for file in ("guard.yaml", "users-rbac.yaml", "operator-rbac.yaml"):
             kubectl.read("apply", "-f", BASE / file)
         hints = stack.enter_context(WorkloadProcess.running(options.answer))
         measurement = Measurement(cluster, kubectl, hints, progress)

@@ -85,7 +85,7 @@ def day_result() -> Iterator[DayResult]:
             "old templates' pods let pass": day.reviews("validate", kind="Pod", outcome="warned"),
             "old CronJobs' Jobs let pass": day.reviews("validate", kind="Job", outcome="warned"),
             "schedulers' deletions": day.reviews("guard", kind="Pod"),
-            "people refused": day.reviews("validate", outcome="denied"),
+            "users refused": day.reviews("validate", outcome="denied"),
         }
         log = day.installation.programs.log("reprieve-webhooks").read_text()
         skipped = day.reviews("guard", kind="Pod", outcome="skipped")
