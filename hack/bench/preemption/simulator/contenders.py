@@ -20,7 +20,7 @@ class Rules(Enum):
 
 
 class Order(Enum):
-    """Which of the possible sets of victims goes."""
+    """Which of the possible sets of victims is preempted."""
 
     STOCK = "kube-scheduler's: priority, number, age"
     COST = "priority, number, class, estimated cost"
