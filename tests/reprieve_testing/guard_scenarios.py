@@ -26,7 +26,7 @@ FEATURE_GATES = {
     OLDER: "SchedulerAsyncPreemption=false,SchedulerPopFromBackoffQ=false",
 }
 """The feature gates of each mode."""
-UNTOUCHED, NOTIFIED, REPRIEVED = "left", "told", "reprieved"
+UNTOUCHED, NOTIFIED, REPRIEVED = "untouched", "notified", "reprieved"
 WATCHED_SECONDS = 12.0
 """A storm would be six hundred calls."""
 SETTLED_SECONDS = 60.0

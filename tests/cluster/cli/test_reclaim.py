@@ -26,7 +26,7 @@ YELLOW = "\x1b[33m"
 def home(cluster: ClusterHandle) -> Iterator[str]:
     """The namespace that lent the node. The node is empty: the pods of other tests have left it."""
     cluster.set_policy()
-    wait_for(f"nobody is on {NODE}", lambda: not on(cluster, NODE))
+    wait_for(f"no pod is on {NODE}", lambda: not on(cluster, NODE))
     with cluster.namespace("home") as name:
         cluster.kubectl.read("label", "node", NODE, f"{KEY}={name}", "--overwrite")
         yield name

@@ -208,7 +208,7 @@ def test_a_preemptor_gets_no_second_victim_set_while_its_first_is_unfinished(
             )
         ours.running(team, "on-kwok-0", "on-kwok-1")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH))
-        first = wait_for("a victim is told", lambda: names(ours, team, "hinted"))[0]
+        first = wait_for("a victim is notified", lambda: names(ours, team, "hinted"))[0]
         other = {"on-kwok-0": "on-kwok-1", "on-kwok-1": "on-kwok-0"}[first]
         uid = (ours.pod(team, "preemptor") or {})["metadata"]["uid"]
         node = other.removeprefix("on-")
@@ -439,7 +439,7 @@ def test_a_drain_does_not_delete_a_pod_that_a_budget_holds(ours: GuardedCluster)
         assert {call.code for call in ours.calls(team, OPERATORS, "create")} == {429}
         budget(ours, team, at_least=0)
         wait_for(
-            "it is told anew",
+            "it is notified again",
             lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"),
         )
         ours.acknowledge_checkpoint(team, "held")
@@ -479,7 +479,8 @@ def test_while_a_budget_allows_no_disruption_a_drain_waits_and_no_pod_is_notifie
         }
         budget(ours, team, at_least=0)
         wait_for(
-            "it is told", lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted")
+            "it is notified",
+            lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"),
         )
         ours.acknowledge_checkpoint(team, "held")
         ours.wait_gone(team, "held")

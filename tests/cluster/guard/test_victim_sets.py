@@ -77,7 +77,9 @@ def test_the_preemptor_of_a_victim_set_retries_rarely_and_is_placed_after_all_ha
         assert_notified_at_once(ours)
     else:
         wait_for(
-            "one is told", lambda: notified_state(ours, "a") or notified_state(ours, "b"), SECONDS
+            "one is notified",
+            lambda: notified_state(ours, "a") or notified_state(ours, "b"),
+            SECONDS,
         )
     bystander_is_placed(ours)
     time.sleep(WATCHED_SECONDS)  # That the scheduler does not insist shows only over time.
@@ -85,7 +87,7 @@ def test_the_preemptor_of_a_victim_set_retries_rarely_and_is_placed_after_all_ha
     unsaved = {"a", "b"}
     while unsaved:
         name, state = wait_for(
-            "one is told", lambda: next(notified_pods(ours, unsaved), None), SECONDS
+            "one is notified", lambda: next(notified_pods(ours, unsaved), None), SECONDS
         )
         answer = json.dumps({"id": state["id"], "state": "saved"})
         ours.cluster.kubectl.read(
@@ -110,7 +112,7 @@ def assert_notified_at_once(ours: ExtenderCluster) -> None:
     deletion only after the first victim is gone.
     """
     states = [
-        wait_for(f"{name} is told", lambda name=name: notified_state(ours, name), SECONDS)
+        wait_for(f"{name} is notified", lambda name=name: notified_state(ours, name), SECONDS)
         for name in ("a", "b")
     ]
     assert {"a", "b"} <= ours.names()

@@ -1,4 +1,4 @@
-"""Class and cost, where anybody says anything of it; how many victims at most, and how dear
+"""Class and cost, where pods or settings state them; the limits of number and cost of victims
 (document 001).
 """
 
