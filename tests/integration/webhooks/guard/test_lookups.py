@@ -28,9 +28,9 @@ BUDGETS = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
 THEIRS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-b/podgroups"
 GROUPED = {
-    "all of it goes": ({"disruptionMode": {"all": {}}}, False),
+    "the group is evicted as a unit": ({"disruptionMode": {"all": {}}}, False),
     "they go one by one": ({"disruptionMode": {"single": {}}}, True),
-    "nothing is said": ({}, True),
+    "the group has no disruption mode": ({}, True),
     "there is no such group": (None, True),
 }
 
@@ -167,11 +167,11 @@ def ready(**metadata: Any) -> Any:
 
 
 BY_BUDGET = {
-    "that allows none": ({"db": a_budget(0)}, True),
-    "that allows one": ({"db": a_budget(1)}, False),
-    "of other pods": ({"db": a_budget(0, app="db")}, False),
-    "none": ({}, False),
-    "that is in no form": ({"db": {"spec": {"selector": 7}}}, False),
+    "a budget that allows none": ({"db": a_budget(0)}, True),
+    "a budget that allows one": ({"db": a_budget(1)}, False),
+    "a budget of other pods": ({"db": a_budget(0, app="db")}, False),
+    "no budget": ({}, False),
+    "an invalid budget": ({"db": {"spec": {"selector": 7}}}, False),
 }
 
 

@@ -61,7 +61,9 @@ CASES = {
         f"{GRACE}: 30s, cannot hold a 1m save; use a hint",
     ),
     "a hinted workload has its timeout": Case(taking("10m", ASKED).build()),
-    "and no more": Case(taking("11m", ASKED).build(), f"{TIMEOUT}: 10m cannot hold a 11m save"),
+    "a hinted workload has no more than its timeout": Case(
+        taking("11m", ASKED).build(), f"{TIMEOUT}: 10m cannot hold a 11m save"
+    ),
     "a timeout of its own": Case(
         taking("90s", ASKED).annotated(keys.CHECKPOINT_TIMEOUT, "1m").build(),
         f"{TIMEOUT}: 1m cannot hold a 1m30s save",

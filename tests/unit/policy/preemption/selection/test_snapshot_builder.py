@@ -454,15 +454,23 @@ def test_a_scheduled_pod_is_decoded(case: Case):
 
 NATIVE = a_pod({"schedulingGroup": {"podGroupName": "train"}})
 WHOLE = {
-    "a pod alone does not": (a_pod(), None, False),
-    "one of a labelled gang does": (a_pod(labels={keys.POD_GROUP: "train"}), None, True),
-    "one of a native group does as that says": (
+    "a pod without a gang is evicted alone": (a_pod(), None, False),
+    "a member of a labelled gang is evicted with it": (
+        a_pod(labels={keys.POD_GROUP: "train"}),
+        None,
+        True,
+    ),
+    "a member of a native group is evicted with it if the group says so": (
         NATIVE,
         PodGroupInfo(disruption_mode=DisruptionMode.ALL),
         True,
     ),
-    "or does not": (NATIVE, PodGroupInfo(), False),
-    "or where that is gone": (NATIVE, None, False),
+    "a member of a native group is evicted alone if the group says nothing": (
+        NATIVE,
+        PodGroupInfo(),
+        False,
+    ),
+    "a member of a native group that no longer exists is evicted alone": (NATIVE, None, False),
 }
 
 
@@ -482,7 +490,7 @@ def waiting(name: str, *, nominated: str | None = None, **fields: Any) -> Preemp
 
 NEVER = {"preemptionPolicy": "Never"}
 PREEMPTORS = {
-    "a pod that waits is what upstream knows of it": Case(
+    "a pending pod has the values that upstream reads": Case(
         pod=a_pod(),
         want={
             "demand.priority": 7,
@@ -492,22 +500,22 @@ PREEMPTORS = {
             "devices": 0.5,
         },
     ),
-    "one of Kubernetes' own is exempt": Case(
+    "a preemptor of Kubernetes' own priorities is exempt": Case(
         pod=a_pod({"priority": 1_000_000_001}), want={"is_exempt": True}
     ),
-    "the highest that a user may be is not": Case(
+    "a preemptor of the highest user-definable priority is not exempt": Case(
         pod=a_pod({"priority": 1_000_000_000}), want={"is_exempt": False}
     ),
-    "one of an exempt Namespace is": Case(
+    "a preemptor of an exempt Namespace is exempt": Case(
         pod=a_pod(namespace="kube-system"), want={"is_exempt": True}
     ),
-    "one that never preempts says so": Case(
+    "a preemptor with preemptionPolicy Never may not preempt": Case(
         pod=a_pod(NEVER), want={"never_preempts": True, "can_preempt": False}
     ),
-    "one may be forbidden to by its label": Case(
+    "a preemptor may be forbidden to preempt by its label": Case(
         pod=a_pod(labels={keys.CAN_PREEMPT: "false"}), want={"can_preempt": False}
     ),
-    "or by the cluster's policy": Case(
+    "a preemptor may be forbidden to preempt by the cluster's policy": Case(
         pod=a_pod(),
         facts=Facts(settings=PolicySettings(default_can_preempt=False)),
         want={"can_preempt": False},
@@ -517,7 +525,9 @@ PREEMPTORS = {
         facts=WITH_TRAINING,
         want={"demand.priority": 9000},
     ),
-    "and 0 where it names none": Case(pod=a_pod({"priority": None}), want={"demand.priority": 0}),
+    "a preemptor without a PriorityClass has priority 0": Case(
+        pod=a_pod({"priority": None}), want={"demand.priority": 0}
+    ),
     (
         "in a native group too it preempts by its own: kube-scheduler places "
         "none whose pods have another"
@@ -526,22 +536,22 @@ PREEMPTORS = {
         known={"native": PodGroupInfo(priority=99)},
         want={"demand.priority": 7},
     ),
-    "where victims may still be going for it is known": Case(
+    "the nominated node of a preemptor is read": Case(
         pod=a_pod(status={"nominatedNodeName": "n"}), want={"nominated_node": "n"}
     ),
-    "which scheduler places it is known": Case(
+    "the scheduler of a preemptor is read": Case(
         pod=a_pod({"schedulerName": "ours"}), want={"scheduler": "ours", "is_gated": False}
     ),
-    "and that none does yet": Case(
+    "a preemptor with a scheduling gate is gated": Case(
         pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}
     ),
     "no longer nominated is not nominated": Case(
         pod=a_pod(status={"nominatedNodeName": ""}), want={"nominated_node": None}
     ),
-    "it may run no longer than it says": Case(
+    "the walltime of a preemptor is read": Case(
         pod=a_pod({"activeDeadlineSeconds": 60}), want={"walltime_seconds": 60}
     ),
-    "its node must have labels": Case(
+    "the node labels that a preemptor requires are read": Case(
         pod=a_pod(
             {
                 "nodeSelector": {"zone": "a"},
@@ -570,27 +580,27 @@ PREEMPTORS = {
             ),
         },
     ),
-    "it tolerates taints": Case(
+    "the tolerations of a preemptor are read": Case(
         pod=a_pod({"tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]}),
         want={
             "demand.constraints.tolerations": (TaintToleration("k", "Exists", "", "NoSchedule"),)
         },
     ),
-    "a spread that is only preferred is no bar": Case(
+    "a preferred topology spread does not count": Case(
         pod=a_pod({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}),
         want={"depends_on_other_pods": False},
     ),
-    "one that is required depends on other pods": Case(
+    "a required topology spread depends on other pods": Case(
         pod=a_pod({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}),
         want={"depends_on_other_pods": True},
     ),
-    "so does being near some": Case(
+    "a required pod affinity depends on other pods": Case(
         pod=a_pod(
             {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}
         ),
         want={"depends_on_other_pods": True},
     ),
-    "and a claim of devices": Case(
+    "a resource claim depends on other pods": Case(
         pod=a_pod({"resourceClaims": [{"name": "gpu"}]}), want={"depends_on_other_pods": True}
     ),
 }
@@ -707,7 +717,7 @@ BUDGETS = {
         (Requirement("app", "In", ("web",)), Requirement("tier", "Exists")),
     ),
     "without a selector no pod is selected": ({}, ()),
-    "with an empty one neither, as in kube-scheduler": ({"selector": {}}, ()),
+    "with an empty selector no pod is selected, as in kube-scheduler": ({"selector": {}}, ()),
 }
 
 
