@@ -76,14 +76,6 @@ def own_address() -> str:
         return address
 
 
-def free_port() -> int:
-    """Return a port on 127.0.0.1 that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def two_cores() -> tuple[int, int]:
     """Return a core for the servers and another one for the load."""
     cores = sorted(os.sched_getaffinity(0))

@@ -7,12 +7,10 @@ with workloads are left out, because the operator would have to reach the pods' 
 
 import os
 import shutil
-import socket
 import sys
-from contextlib import closing
 from pathlib import Path
 
-from realcluster import install, paths
+from realcluster import install, paths, ports
 from realcluster.binaries import build
 from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
@@ -41,7 +39,7 @@ def run(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
             f"{server} already has a namespace reprieve-system: the demo would overwrite an "
             "installation"
         )
-    webhooks_port, operator_port = _free_port(), _free_port()
+    webhooks_port, operator_port = ports.any_free(), ports.any_free()
     home = paths.state_home() / "foreign"
     programs = Programs(
         home, kubectl, installation.places(webhooks_port, operator_port, Nodes.FOREIGN)
@@ -89,9 +87,3 @@ def _remove(here: Installation, port: int) -> None:
     manifests = install.render(here.kubectl, install.DEMO, port)
     here.kubectl.run("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
     shutil.rmtree(here.home, ignore_errors=True)  # with the tokens of both ServiceAccounts
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return int(chosen.getsockname()[1])

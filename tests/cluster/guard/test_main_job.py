@@ -69,7 +69,7 @@ def session(place: Place) -> Iterator[Session]:
     found = Session(place.installation, Narrator(), "guard-main-job")
     found.make_namespace()
     yield found
-    # The next story needs the node.
+    # The next test needs the node.
     place.installation.remove_namespaces(found.namespace)
 
 
