@@ -69,8 +69,8 @@ test-repeat: setup ## `make test` several times, with a log of each run and a su
 	@$(BIN)/python -m repeat --times $(or $(TIMES),5) --busy $(or $(BUSY),2)
 
 .PHONY: test-differential
-test-differential: setup binaries upstream ## the same scenarios through upstream's own engines and through ours (SCENARIOS=3000 SEED=7)
-	@$(if $(SCENARIOS),REPRIEVE_SCENARIOS=$(SCENARIOS)) $(if $(SEED),REPRIEVE_SEED=$(SEED)) $(BIN)/pytest tests/differential
+test-differential: setup binaries upstream ## the same scenarios through upstream's own engines and through ours (SCENES=3000 SEED=7)
+	@$(if $(SCENES),REPRIEVE_SCENES=$(SCENES)) $(if $(SEED),REPRIEVE_SEED=$(SEED)) $(BIN)/pytest tests/differential
 
 .PHONY: test-chaos
 test-chaos: setup binaries ## kill -9 of all parts at every write of a victim's life, and worse (TIMES=20, ONLY=lease)
