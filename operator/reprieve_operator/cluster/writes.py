@@ -225,7 +225,7 @@ class Writes:
         await self._patch_pod(metadata, body, CallPriority.NOTIFY)
 
     async def remove_label(self, metadata: VersionedMeta) -> None:
-        """Remove our label, the preemptor's name, and a state that cannot be read."""
+        """Remove our label, the preemptor's uid, and a state that cannot be read."""
         body: Body = {
             "metadata": {
                 "labels": {keys.SOFT_EVICTION: None},

@@ -1,7 +1,7 @@
 """Preview of an eviction: its cost, and its steps.
 
 For `reprieve explain`. Nothing is decided here: it combines what `cost`, `checkpoint_plan` and
-`eviction_method` decide, by the same functions that the operator calls. Which preemptors may take
+`termination` decide, by the same functions that the operator calls. Which preemptors may take
 the pod is in `selection.explain`.
 """
 

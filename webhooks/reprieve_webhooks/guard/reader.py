@@ -242,7 +242,7 @@ class GuardReader:
             return ()
 
     async def _list_pods_under_eviction(self) -> Sequence[GuardedPod]:
-        """Read them; the API server's cache ignores `limit`, so the size is limited here."""
+        """Read all pods with our label; the size is limited here, as that cache ignores `limit`."""
         text = await self._api.request(
             "GET",
             object_path("pods"),

@@ -55,7 +55,7 @@ class GangPlanner:
     def __init__(
         self, dry_run: NodeDryRun, eligibility: Eligibility, is_expired: Callable[[], bool]
     ) -> None:
-        """Plan until `is_over` is true: no client waits for a plan any more."""
+        """Plan until `is_expired` returns true: no client waits for a plan any more."""
         self._eligibility, self._is_expired = eligibility, is_expired
         self._dry_runs = [dry_run]
         self._kinds = [
