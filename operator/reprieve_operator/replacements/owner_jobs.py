@@ -99,7 +99,9 @@ class OwnerJobs:
         state = pod_state.state_of(pod.metadata)
         if not pod_state.is_in_progress(state):
             state = pod_state.initial_state(pod, self._clock.now())
-        return suspension.readiness_of(state, is_announced=pod_state.has_disruption_target(pod))
+        return suspension.readiness_of(
+            state, has_disruption_condition=pod_state.has_disruption_target(pod)
+        )
 
     async def _read_job(self, path: str, uid: str) -> Job | None:
         job = await self._writes.get(path, Job)

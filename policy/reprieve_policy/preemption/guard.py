@@ -148,22 +148,23 @@ def retry_after(
     *,
     is_asynchronous: bool,
     is_short: bool = False,
-    fellows: int,
+    recent_victim_count: int,
     now: datetime,
 ) -> int | None:
     """Return the seconds that the client must wait; `None` if it comes back by itself.
 
-    `fellows`: victims on the same node that were refused recently, this one included; each is a
-    separate client. With several victims the scheduler waits for all of them, so each wait is only
-    as long as the rate limit demands. The same holds if the answer should be short (`is_short`).
+    `recent_victim_count`: how many victims on the same node were refused recently, this one
+    included; each is a separate client. With several victims the scheduler waits for all of them,
+    so each wait is only as long as the rate limit demands. The same holds if the answer should be
+    short (`is_short`).
     """
     if request_kind is RequestKind.EVICTION or not is_asynchronous:
         return None
-    least = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, fellows))
+    least = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, recent_victim_count))
     if is_short:
         return least
     most = MAX_RETRY_SECONDS if decision.is_postponed else REFUSED_RETRY_SECONDS
-    if decision.until is None or fellows > 1:
+    if decision.until is None or recent_victim_count > 1:
         return max(least, MIN_RETRY_SECONDS if decision.is_postponed else most)
     return max(least, min(most, math.ceil((decision.until - now).total_seconds())))
 

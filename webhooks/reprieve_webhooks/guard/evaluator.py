@@ -93,7 +93,7 @@ class Evaluator:
             context,
             Requester(
                 request_kind=context.request_kind,
-                unprocessed_mark_seconds=self._unhandled_mark_seconds(context),
+                unprocessed_mark_seconds=self._unprocessed_mark_seconds(context),
             ),
         )
 
@@ -158,7 +158,7 @@ class Evaluator:
             request_kind=context.request_kind,
             refusal=refusal,
             is_exempt=candidate.preemptor.is_exempt,
-            unprocessed_mark_seconds=self._unhandled_mark_seconds(context),
+            unprocessed_mark_seconds=self._unprocessed_mark_seconds(context),
         )
         decision = self._decide(context, requester)
         if (
@@ -175,8 +175,8 @@ class Evaluator:
         now = self._now()
         return guard.decide(context.target_pod(now), requester, context.facts, now)
 
-    def _unhandled_mark_seconds(self, context: ReviewContext) -> float:
-        return self._refusal_history.unhandled_mark_seconds(context.victim.uid)
+    def _unprocessed_mark_seconds(self, context: ReviewContext) -> float:
+        return self._refusal_history.unprocessed_mark_seconds(context.victim.uid)
 
     async def _nominated_near(
         self, nominees: Sequence[NominatedPod], context: ReviewContext

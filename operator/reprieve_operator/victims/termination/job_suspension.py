@@ -60,7 +60,7 @@ class JobSuspension:
         return self.wait()
 
     def wait(self) -> float:
-        """Wait for the Job's other pods; return the seconds until the next look at them."""
+        """Wait for the Job's other pods; return the seconds until they are read again."""
         self._waits_for_job = True
         return _JOB_POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
