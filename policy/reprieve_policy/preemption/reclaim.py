@@ -16,6 +16,7 @@ from reprieve_policy.config.namespace import EXEMPT
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, PodView, annotations_of, controller_of
+from reprieve_policy.kube.pods import MIRROR_ANNOTATION
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.verdict import Violation, ViolationKind, label_path
@@ -24,9 +25,6 @@ from . import protection
 
 _REASON = "reclaim: the node was lent, and is wanted back"
 """`cause` knows it by its first word. It names no namespace, so as not to reveal the lender."""
-
-_MIRROR = "kubernetes.io/config.mirror"
-"""On static pods, which a kubelet runs from a file: a deleted one only appears again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,4 +121,4 @@ def _exempt_reason(pod: NodePod, home: str) -> str:
         return f"{metadata.namespace} is exempt"
     if owner is not None and owner.kind == "DaemonSet":
         return f"DaemonSet {owner.name} would create it again on this node"
-    return "it is a static pod of the node" if _MIRROR in annotations_of(metadata) else ""
+    return "it is a static pod of the node" if MIRROR_ANNOTATION in annotations_of(metadata) else ""

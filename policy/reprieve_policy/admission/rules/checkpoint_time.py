@@ -20,11 +20,9 @@ from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_TIMEOUT, ESTIMATED_CHECKPOINT_TIME
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
+from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
 from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, annotation_path
-
-_GRACE_SECONDS = 30
-"""The default of Kubernetes, for a pod without a value."""
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
@@ -53,7 +51,7 @@ def _check_grace(
     view: PodView, estimated_seconds: int, save: str, cap_seconds: int
 ) -> Iterator[str]:
     own = view.spec.terminationGracePeriodSeconds
-    own_seconds = _GRACE_SECONDS if own is None else own
+    own_seconds = DEFAULT_GRACE_SECONDS if own is None else own
     grace_seconds = max(0, min(own_seconds, cap_seconds))
     if estimated_seconds > grace_seconds:
         capped = "the cap, " if own_seconds > cap_seconds else ""
