@@ -24,7 +24,7 @@ from reprieve_policy.verdict import Violation, ViolationKind, label_path
 from . import protection
 
 _REASON = "reclaim: the node was lent, and is wanted back"
-"""`cause` knows it by its first word. It names no namespace, so as not to reveal the lender."""
+"""`cause` recognises its first word. It names no namespace, so as not to reveal the lender."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,9 @@ class NodePod:
 class ReclaimAction(Enum):
     """What becomes of a pod when its node is reclaimed."""
 
-    GOES = auto()
-    GOING = auto()
+    EVICT = auto()
+    LEAVING = auto()
+    """It is already being evicted or deleted."""
     STAYS = auto()
 
 
@@ -53,7 +54,7 @@ class ReclaimResult(NamedTuple):
     action: ReclaimAction
     reason: str = ""
     until: datetime | None = None
-    """When a pod that goes is notified; `None`: at once."""
+    """When a pod that is evicted is notified; `None`: at once."""
 
 
 def home_namespace_of(
@@ -86,14 +87,14 @@ def decide_reclaim(
     if exempt_reason:
         return ReclaimResult(ReclaimAction.STAYS, exempt_reason)
     if pod.is_leaving:
-        return ReclaimResult(ReclaimAction.GOING)
+        return ReclaimResult(ReclaimAction.LEAVING)
     members = (pod, *others)
     protections = [
         protection.decide_protection(member.view, facts, member.walltime, now) for member in members
     ]
     protection_of_all = protection.protection_of_gang(protections)
     if protection_of_all is None:
-        return ReclaimResult(ReclaimAction.GOES)
+        return ReclaimResult(ReclaimAction.EVICT)
     protected = members[protections.index(protection_of_all)]
     reason = (
         protection_of_all.reason
@@ -101,7 +102,7 @@ def decide_reclaim(
         else f"{protected.metadata.name} of its gang is {protection_of_all.reason}"
     )
     return ReclaimResult(
-        ReclaimAction.STAYS if protection_of_all.until is None else ReclaimAction.GOES,
+        ReclaimAction.STAYS if protection_of_all.until is None else ReclaimAction.EVICT,
         reason,
         protection_of_all.until,
     )

@@ -44,7 +44,7 @@ def _check(view: PodView, facts: Facts) -> Iterator[str]:
         )
     elif plan.estimated_seconds > plan.timeout_seconds:
         path = annotation_path(view.prefix, CHECKPOINT_TIMEOUT)
-        yield f"{path}: {duration.render(plan.timeout_seconds)} cannot hold {save}"
+        yield f"{path}: {duration.render(plan.timeout_seconds)} is too short for {save}"
 
 
 def _check_grace(
@@ -56,4 +56,4 @@ def _check_grace(
     if estimated_seconds > grace_seconds:
         capped = "the cap, " if own_seconds > cap_seconds else ""
         path = f"{view.prefix}spec.terminationGracePeriodSeconds"
-        yield f"{path}: {capped}{duration.render(grace_seconds)}, cannot hold {save}; use a hint"
+        yield f"{path}: {capped}{duration.render(grace_seconds)}, too short for {save}; use a hint"

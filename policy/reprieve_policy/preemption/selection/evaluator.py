@@ -76,9 +76,9 @@ def decide(
     true, the decision ends with what was found: a gang that is not placed by then is not placed.
 
     If only the scheduler can tell what fits, its own victims are taken, provided that all of them
-    may be victims. That is so with pod affinity, topology spread or device claims, and on a node
-    where the scheduler was told of room and wants victims again (volume limits, a resize, a filter
-    of its own). If some of its victims are gone, the proposal is outdated and not followed.
+    may be victims. That is so with pod affinity, topology spread or device claims, and on a node in
+    `reported_room` on which the scheduler wants victims again (volume limits, a resize, a filter of
+    its own). If some of its victims are gone, the proposal is outdated and not followed.
     """
     eligibility = Eligibility(preemptor, snapshot)
     reason = eligibility.pod_eligibility.preemptor_reason() or (
@@ -177,7 +177,7 @@ def _proposed_again(
     eligibility: Eligibility,
     proposed: Mapping[str, Collection[str]],
 ) -> dict[str, Selection | DryRunStatus]:
-    """Return the scheduler's own victims on nodes that it was told have room.
+    """Return the scheduler's own victims on nodes that were reported to it as having room.
 
     The scheduler knows limits that are not evaluated here. This does not hold for its first call:
     if a pod has ended since the scheduler looked, a victim would be evicted for nothing.

@@ -52,12 +52,12 @@ class Case:
 
 
 CASES = {
-    "a pod of another namespace goes": Case(want=ReclaimResult(ReclaimAction.GOES)),
+    "a pod of another namespace goes": Case(want=ReclaimResult(ReclaimAction.EVICT)),
     "one of the node's home stays": Case(
         pod=a_node_pod(of(HOME)), want=ReclaimResult(ReclaimAction.STAYS, "it is at home")
     ),
     "one that is going already goes": Case(
-        pod=a_node_pod(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.GOING)
+        pod=a_node_pod(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.LEAVING)
     ),
     "one of the node's home that is going is none of ours": Case(
         pod=a_node_pod(of(HOME), is_going=True),
@@ -74,7 +74,7 @@ CASES = {
         ),
     ),
     "a Job's does not": Case(
-        pod=a_node_pod(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)
+        pod=a_node_pod(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.EVICT)
     ),
     "a kubelet's own pod stays": Case(
         pod=a_node_pod(a_pod().annotated("kubernetes.io/config.mirror", "x")),
@@ -89,22 +89,22 @@ CASES = {
     ),
     "what is nearly complete is asked once its time is over": Case(
         pod=a_node_pod(a_pod(), ENDS_SOON),
-        want=ReclaimResult(ReclaimAction.GOES, "near-completion", after(100)),
+        want=ReclaimResult(ReclaimAction.EVICT, "near-completion", after(100)),
     ),
     "a pod goes with the others of its gang": Case(
-        others=[a_node_pod(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.GOES)
+        others=[a_node_pod(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.EVICT)
     ),
     "and stays where one of them may not be preempted": Case(
         others=[a_node_pod(a_pod().named("q"), ENDS_SOON), a_node_pod(PROTECTED)],
         want=ReclaimResult(ReclaimAction.STAYS, "p of its gang is non-preemptible"),
     ),
     "but does not wait for one that is nearly complete": Case(
-        others=[a_node_pod(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.GOES)
+        others=[a_node_pod(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.EVICT)
     ),
     "only where all of them are": Case(
         pod=a_node_pod(a_pod(), Walltime(NOW, 50)),
         others=[a_node_pod(a_pod().named("q"), ENDS_SOON)],
-        want=ReclaimResult(ReclaimAction.GOES, "q of its gang is near-completion", after(100)),
+        want=ReclaimResult(ReclaimAction.EVICT, "q of its gang is near-completion", after(100)),
     ),
 }
 
