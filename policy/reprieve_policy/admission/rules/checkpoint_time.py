@@ -37,23 +37,23 @@ def _check(view: PodView, facts: Facts) -> Iterator[str]:
     plan = checkpoint_plan.parse(view.annotations, facts.settings, view.prefix)
     if not isinstance(plan, CheckpointPlan) or plan.estimated_seconds is None:
         return
-    save = f"a {duration.render(plan.estimated_seconds)} save"
+    takes = f"but a save takes {duration.render(plan.estimated_seconds)}"
     if not plan.gives_notice:
         yield from _check_grace(
-            view, plan.estimated_seconds, save, facts.settings.grace_cap_seconds
+            view, plan.estimated_seconds, takes, facts.settings.grace_cap_seconds
         )
     elif plan.estimated_seconds > plan.timeout_seconds:
         path = annotation_path(view.prefix, CHECKPOINT_TIMEOUT)
-        yield f"{path}: {duration.render(plan.timeout_seconds)} is too short for {save}"
+        yield f"{path}: {duration.render(plan.timeout_seconds)}, {takes}"
 
 
 def _check_grace(
-    view: PodView, estimated_seconds: int, save: str, cap_seconds: int
+    view: PodView, estimated_seconds: int, takes: str, cap_seconds: int
 ) -> Iterator[str]:
     own = view.spec.terminationGracePeriodSeconds
     own_seconds = DEFAULT_GRACE_SECONDS if own is None else own
     grace_seconds = max(0, min(own_seconds, cap_seconds))
     if estimated_seconds > grace_seconds:
-        capped = "the cap, " if own_seconds > cap_seconds else ""
+        capped = "the cap of " if own_seconds > cap_seconds else ""
         path = f"{view.prefix}spec.terminationGracePeriodSeconds"
-        yield f"{path}: {capped}{duration.render(grace_seconds)}, too short for {save}; use a hint"
+        yield f"{path}: {capped}{duration.render(grace_seconds)}, {takes}; use a hint"
