@@ -33,8 +33,8 @@ _MAX_NODES = 30
 class ReviewLookups:
     """Reads what else happens around a pod under review: once for a review, and only if needed."""
 
-    def __init__(self, pods: GuardReader, cluster_view: ClusterView | None) -> None:
-        self._reader, self._cluster_view = pods, cluster_view
+    def __init__(self, reader: GuardReader, cluster_view: ClusterView | None) -> None:
+        self._reader, self._cluster_view = reader, cluster_view
         self._pods_under_eviction: Sequence[GuardedPod] | None = None
         self._snapshot: Snapshot | None = None
 
@@ -77,13 +77,13 @@ class Evaluator:
     def __init__(
         self,
         contexts: ReviewContextReader,
-        pods: GuardReader,
+        reader: GuardReader,
         refusal_history: RefusalHistory,
         victim_sets: VictimSetLookup,
         cluster_view: ClusterView | None,
         now: Callable[[], datetime],
     ) -> None:
-        self._contexts, self._reader = contexts, pods
+        self._contexts, self._reader = contexts, reader
         self._refusal_history, self._victim_sets = refusal_history, victim_sets
         self._cluster_view, self._now = cluster_view, now
 

@@ -77,9 +77,9 @@ def _completion_of(pod: ScheduledPod, snapshot: Snapshot) -> datetime | None:
     `None` if none of them is nearly complete.
     """
     eligibility = Eligibility(_preemptor(HIGHEST, pod), snapshot)
-    reason, group = eligibility.reason(pod), eligibility.evicted_gang(pod)
-    if reason is RefusalReason.GANG and group is not None:
-        pod, reason = eligibility.protecting_member(group) or (pod, reason)
+    reason, gang = eligibility.reason(pod), eligibility.evicted_gang(pod)
+    if reason is RefusalReason.GANG and gang is not None:
+        pod, reason = eligibility.protecting_member(gang) or (pod, reason)
     if reason is not RefusalReason.NEAR_COMPLETION:
         return None
     assert pod.progress.walltime is not None

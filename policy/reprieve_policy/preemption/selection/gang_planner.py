@@ -185,8 +185,8 @@ class _PlanDraft:
             self._gangs.items(), key=lambda item: victim_units.scheduler_order(item[1], now)
         ):
             without = {other: kept for other, kept in self._gangs.items() if other != key}
-            is_settled = any(member.node in self._fixed_nodes for member in unit.members)
-            if not is_settled and all(self._is_enough(node, without) for node in own_nodes):
+            is_fixed = any(member.node in self._fixed_nodes for member in unit.members)
+            if not is_fixed and all(self._is_enough(node, without) for node in own_nodes):
                 self._gangs = without
 
     def plan(self, node: str, violations: int) -> PreemptionPlan:
@@ -213,8 +213,8 @@ class _PlanDraft:
         """Yield all pods of the victims' gangs: they are evicted too, or fewer can be spared."""
         for unit in found.units if isinstance(found, Selection) else ():
             key = unit.members[0].gang
-            group = None if key is None else self._eligibility.snapshot.gangs.get(key)
-            yield from () if group is None else group.members
+            gang = None if key is None else self._eligibility.snapshot.gangs.get(key)
+            yield from () if gang is None else gang.members
 
     def _rank_added(
         self, node: str, found: Selection | DryRunStatus, ranking: VictimRanking

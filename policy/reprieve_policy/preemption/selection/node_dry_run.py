@@ -30,7 +30,7 @@ class NodeDryRun:
     def __init__(self, demand: PodDemand, eligibility: Eligibility) -> None:
         self._demand, self._eligibility = demand, eligibility
         self._load = CombinedDemand().plus(demand)
-        self._found: dict[str, Selection | DryRunStatus] = {}
+        self._results: dict[str, Selection | DryRunStatus] = {}
 
     def has_same_demand(self, demand: PodDemand) -> bool:
         """True for a pod with the same demand."""
@@ -43,9 +43,9 @@ class NodeDryRun:
 
     def result_for(self, node: str) -> Selection | DryRunStatus:
         """Return the victims on the node if there were none elsewhere."""
-        if node not in self._found:
-            self._found[node] = self._dry_run(node)
-        return self._found[node]
+        if node not in self._results:
+            self._results[node] = self._dry_run(node)
+        return self._results[node]
 
     def satisfies_constraints(self, node: str) -> bool:
         """True if such a pod may run on the node at all."""
