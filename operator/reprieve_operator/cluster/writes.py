@@ -114,7 +114,7 @@ class Writes:
         request: CheckpointRequest | None,
         *,
         begins: bool,
-        hold: bool = False,
+        add_finalizer: bool = False,
     ) -> VictimPod:
         """Write label and state in one call, with the request if the annotation carries it."""
         body = _state_patch(state)
@@ -125,7 +125,7 @@ class Writes:
         if begins:
             # An answer to an earlier request must not count as the answer to this one.
             body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER] = None
-            if hold and not pod_state.has_cleanup_finalizer(pod.metadata):
+            if add_finalizer and not pod_state.has_cleanup_finalizer(pod.metadata):
                 body["metadata"]["finalizers"] = [
                     *(pod.metadata.finalizers or ()),
                     keys.CLEANUP_FINALIZER,

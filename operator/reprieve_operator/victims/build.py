@@ -67,7 +67,7 @@ def build_registry(
             writes,
             recorder,
             clock,
-            holds_victims=settings.cleanup_finalizer,
+            adds_finalizer=settings.cleanup_finalizer,
             on_pod_update=tracker.on_pod_update,
         )
         termination = Termination(

@@ -307,12 +307,12 @@ def _decide_protected(
         # pod nor the rest of its gang.
         reason, until = requester.refusal.reason, requester.refusal.until
         # With the date: a toleration may hold for weeks.
-        violation_shown = selection.REASON_MESSAGES[reason] + (
+        detail = selection.REASON_MESSAGES[reason] + (
             "" if until is None else f", until {timestamp.render(until)}"
         )
         return GuardDecision(
             violation=Violation(
-                _PATHS.get(reason, "metadata"), ViolationKind.FORBIDDEN, None, violation_shown
+                _PATHS.get(reason, "metadata"), ViolationKind.FORBIDDEN, None, detail
             ),
             until=until,
         )
@@ -353,19 +353,16 @@ def _postponed(why: str, until: datetime | None) -> GuardDecision:
 
 
 def _refused(violation: Violation, until: datetime | None) -> GuardDecision:
-    violation_shown = (
-        violation
-        if until is None
-        else replace(violation, detail=f"{violation.detail}, until {_clock(until)}")
-    )
-    return GuardDecision(violation=violation_shown, until=until)
+    if until is not None:
+        violation = replace(violation, detail=f"{violation.detail}, until {_render_time(until)}")
+    return GuardDecision(violation=violation, until=until)
 
 
 def _by(until: datetime | None) -> str:
-    return "" if until is None else f" by {_clock(until)}"
+    return "" if until is None else f" by {_render_time(until)}"
 
 
-def _clock(moment: datetime) -> str:
+def _render_time(moment: datetime) -> str:
     return f"{moment:%H:%M:%SZ}"
 
 

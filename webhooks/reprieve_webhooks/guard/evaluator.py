@@ -145,7 +145,7 @@ class Evaluator:
             context.victim,
             context.facts,
             native=context.pod_group,
-            job=context.job_walltime,
+            job_walltime=context.job_walltime,
             now=self._now(),
         )
         # What protects a gang as a whole is known only with the extender's snapshot.

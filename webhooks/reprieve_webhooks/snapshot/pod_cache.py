@@ -216,9 +216,9 @@ class PodCache:
         facts = self._facts.get(pod.metadata.namespace or "")
         native = self._dependencies.group(dependencies)
         if pod.occupies_node:
-            job = self._dependencies.job_walltime(dependencies)
+            job_walltime = self._dependencies.job_walltime(dependencies)
             return snapshot_builder.scheduled_pod_of(
-                pod, facts, native=native, job=job, now=self._clock()
+                pod, facts, native=native, job_walltime=job_walltime, now=self._clock()
             )
         return snapshot_builder.preemptor_of(pod, facts, native=native) if pod.is_pending else None
 
