@@ -103,14 +103,18 @@ STANDINGS = {
 }
 
 
-@pytest.mark.parametrize(("eviction", "is_announced", "want"), STANDINGS.values(), ids=STANDINGS)
+@pytest.mark.parametrize(
+    ("eviction", "has_disruption_condition", "want"), STANDINGS.values(), ids=STANDINGS
+)
 def test_the_progress_of_a_pod(
     eviction: Eviction | None,
     *,
-    is_announced: bool,
+    has_disruption_condition: bool,
     want: SuspensionReadiness,
 ) -> None:
-    assert suspension.readiness_of(eviction, is_announced=is_announced) is want
+    assert (
+        suspension.readiness_of(eviction, has_disruption_condition=has_disruption_condition) is want
+    )
 
 
 HOLD = SuspensionRecord(since=after(0), until=after(300), generation=3)

@@ -52,12 +52,12 @@ class Case:
 
 
 CASES = {
-    "a pod of another namespace is evicted": Case(want=ReclaimResult(ReclaimAction.GOES)),
+    "a pod of another namespace is evicted": Case(want=ReclaimResult(ReclaimAction.EVICT)),
     "a pod of the node's home namespace stays": Case(
         pod=a_node_pod(of(HOME)), want=ReclaimResult(ReclaimAction.STAYS, "it is at home")
     ),
     "a pod that is leaving already counts as leaving": Case(
-        pod=a_node_pod(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.GOING)
+        pod=a_node_pod(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.LEAVING)
     ),
     "a leaving pod of the node's home namespace stays": Case(
         pod=a_node_pod(of(HOME), is_going=True),
@@ -74,7 +74,7 @@ CASES = {
         ),
     ),
     "a Job's pod is evicted": Case(
-        pod=a_node_pod(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)
+        pod=a_node_pod(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.EVICT)
     ),
     "a kubelet's own pod stays": Case(
         pod=a_node_pod(a_pod().annotated("kubernetes.io/config.mirror", "x")),
@@ -89,22 +89,22 @@ CASES = {
     ),
     "a pod that is nearly complete is evicted once its walltime is over": Case(
         pod=a_node_pod(a_pod(), ENDS_SOON),
-        want=ReclaimResult(ReclaimAction.GOES, "near-completion", after(100)),
+        want=ReclaimResult(ReclaimAction.EVICT, "near-completion", after(100)),
     ),
     "a pod is evicted with its gang": Case(
-        others=[a_node_pod(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.GOES)
+        others=[a_node_pod(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.EVICT)
     ),
     "a pod stays if a member of its gang is not preemptible": Case(
         others=[a_node_pod(a_pod().named("q"), ENDS_SOON), a_node_pod(PROTECTED)],
         want=ReclaimResult(ReclaimAction.STAYS, "p of its gang is non-preemptible"),
     ),
     "a pod does not wait for a member of its gang that is nearly complete": Case(
-        others=[a_node_pod(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.GOES)
+        others=[a_node_pod(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.EVICT)
     ),
     "a pod waits if all members of its gang are nearly complete": Case(
         pod=a_node_pod(a_pod(), Walltime(NOW, 50)),
         others=[a_node_pod(a_pod().named("q"), ENDS_SOON)],
-        want=ReclaimResult(ReclaimAction.GOES, "q of its gang is near-completion", after(100)),
+        want=ReclaimResult(ReclaimAction.EVICT, "q of its gang is near-completion", after(100)),
     ),
 }
 

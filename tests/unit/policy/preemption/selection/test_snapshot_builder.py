@@ -143,7 +143,7 @@ SCHEDULED_PODS = {
     ),
     "its Job may end before it": Case(
         pod=a_pod({"activeDeadlineSeconds": 3600}),
-        known={"job": Walltime(after(-1900), 3000)},
+        known={"job_walltime": Walltime(after(-1900), 3000)},
         want={"progress.walltime": Walltime(after(-1900), 3000)},
     ),
     "its last checkpoint counts": Case(
