@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from realcluster import state
+from realcluster import install, state
 from realcluster.binaries import build
 from realcluster.client.kubectl import Done, Kubectl
 from realcluster.processes import Identity, identify
+from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_testing.cluster import ClusterHandle, wait_for
 
 PROGRAM = Path(__file__).resolve().parents[2] / "hack" / "cluster"
@@ -35,6 +36,15 @@ class OwnCluster(ClusterHandle):
     def hack(self, command: str, *words: object) -> Done:
         """Run a command of `hack/cluster` on this cluster."""
         return hack_cluster(command, "--name", self.cluster.name, *words)
+
+    def install_webhooks(self) -> Programs:
+        """Install Reprieve; return its webhooks as a local process that is not started yet."""
+        port = self.cluster.port("webhooks")
+        install.install(self.kubectl, install.LOCAL, port)
+        address = ["--listen-address", "127.0.0.1", "--listen-port", port]
+        flags = [*address, "--serving-ips", "127.0.0.1", "--drain-seconds", 0.5]
+        place = Place(flags, f"https://127.0.0.1:{port}")
+        return Programs(self.cluster.home, self.kubectl, {WEBHOOKS: place})
 
     def create(self, *objects: Any) -> None:
         """Create objects given as JSON."""

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from realcluster import install
 from realcluster.client.kubectl import Done
-from realcluster.programs import WEBHOOKS, Place, Programs
+from realcluster.programs import WEBHOOKS, Programs
 from reprieve_policy import keys
 from reprieve_testing.cluster import Program, wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
@@ -58,18 +57,7 @@ class Ours:
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Ours]:
     with own_cluster("test-gangs", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
-        port = cluster.cluster.port("webhooks")
-        install.install(cluster.kubectl, install.LOCAL, port)
-        flags = [
-            "--listen-address",
-            "127.0.0.1",
-            "--listen-port",
-            port,
-            "--serving-ips",
-            "127.0.0.1",
-        ]
-        place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
-        programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
+        programs = cluster.install_webhooks()
         cluster.kubectl.apply(
             a_namespace(WARNED, "warn"), a_priority_class("low", 100), a_priority_class("high", 900)
         )

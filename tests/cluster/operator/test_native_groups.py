@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from realcluster import install
 from realcluster.client.kubectl import Done
-from realcluster.programs import WEBHOOKS, Place, Programs
+from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
@@ -47,18 +46,7 @@ class World:
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     with own_cluster("test-native-groups", "--kwok-nodes", 2) as cluster:
-        port = cluster.cluster.port("webhooks")
-        install.install(cluster.kubectl, install.LOCAL, port)
-        flags = [
-            "--listen-address",
-            "127.0.0.1",
-            "--listen-port",
-            port,
-            "--serving-ips",
-            "127.0.0.1",
-        ]
-        place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
-        programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
+        programs = cluster.install_webhooks()
         programs.start(WEBHOOKS)
         operator = cluster.start_operator()
         try:

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from realcluster import install
 from realcluster.client.kubectl import Done
-from realcluster.programs import WEBHOOKS, Place, Programs
+from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
@@ -37,18 +36,7 @@ CONTAINERS = [{"name": "main", "image": "none"}]
 @pytest.fixture(scope="module")
 def ours() -> Iterator[OwnCluster]:
     with own_cluster("test-kinds", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
-        port = cluster.cluster.port("webhooks")
-        install.install(cluster.kubectl, install.LOCAL, port)
-        flags = [
-            "--listen-address",
-            "127.0.0.1",
-            "--listen-port",
-            port,
-            "--serving-ips",
-            "127.0.0.1",
-        ]
-        place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
-        programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
+        programs = cluster.install_webhooks()
         for name, value in (("low", 100), ("high", 9000)):
             cluster.kubectl.apply(a_priority_class(name, value))
         programs.start(WEBHOOKS)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from realcluster import install
 from realcluster.client.kubectl import Done
-from realcluster.programs import WEBHOOKS, Place, Programs
+from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_testing import impersonated_users
@@ -36,22 +35,11 @@ BOUNDED = "bounded"
 @pytest.fixture(scope="module")
 def ours() -> Iterator[OwnCluster]:
     with own_cluster("test-quotas", "--kwok-nodes", 1) as cluster:
-        port = cluster.cluster.port("webhooks")
-        install.install(cluster.kubectl, install.LOCAL, port)
+        programs = cluster.install_webhooks()
         cluster.kubectl.apply(a_definition(), an_object("v1", "Namespace", BOUNDED))
         cluster.kubectl.read(
             "wait", f"crd/elasticquotas.{GROUP}", "--for=condition=Established", "--timeout=60s"
         )
-        flags = [
-            "--listen-address",
-            "127.0.0.1",
-            "--listen-port",
-            port,
-            "--serving-ips",
-            "127.0.0.1",
-        ]
-        place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
-        programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
         programs.start(WEBHOOKS)
         try:
             programs.wait_until_ready(WEBHOOKS)
