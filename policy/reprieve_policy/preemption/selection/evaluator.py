@@ -10,9 +10,8 @@ from .node_dry_run import NodeDryRun, VictimRanking, ranking_for
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 from .release import UNKNOWN_PREEMPTOR
-from .select_victims import Selection
 from .snapshot import NodeInfo, Preemptor, ScheduledPod, Snapshot
-from .victim_units import total_cost
+from .victim_units import Selection, total_cost
 
 _HAS_OR_GETS_ROOM = (DryRunStatus.HAS_ROOM, DryRunStatus.ROOM_BEING_RELEASED)
 _ATTEMPTS = 4
@@ -36,6 +35,8 @@ class PreemptionCandidate:
     """A gang evicted as a unit counts as one victim; those for the preemptor's gang count, too."""
     cost_hours: float = 0.0
     """The cost of all victims, in device-hours."""
+    loss_seconds: float = 0.0
+    """The work that they are expected to lose, in device-seconds."""
 
     @property
     def all_pods(self) -> tuple[ScheduledPod, ...]:
@@ -68,6 +69,7 @@ def decide(
     is_expired: Callable[[], bool] = lambda: False,
     *,
     reported_room: Collection[str] = (),
+    is_only_best_wanted: bool = False,
 ) -> PreemptionDecision:
     """Choose victims for the preemptor on the nodes, by name.
 
@@ -86,7 +88,14 @@ def decide(
     )
     if reason is not None:
         return PreemptionDecision(reason=reason)
-    dry_run = NodeDryRun(preemptor.demand, eligibility)
+    dry_run = NodeDryRun(
+        preemptor.demand,
+        eligibility,
+        # A gang may need another node than the best, and limits may reject the best.
+        is_only_best_wanted=is_only_best_wanted
+        and preemptor.gang is None
+        and worth_hours(preemptor, snapshot) is None,
+    )
     results = {node: _dry_run_node(node, dry_run, eligibility, proposed or {}) for node in nodes}
     proposed_again = _proposed_again(results, reported_room, eligibility, proposed or {})
     results |= proposed_again
@@ -226,7 +235,7 @@ def _plans(
     selections: Mapping[str, Selection], planner: GangPlanner, eligibility: Eligibility
 ) -> tuple[list[PreemptionPlan], dict[str, DryRunStatus]]:
     """Return a plan for each node that allows one, the best first, and why the others do not."""
-    ranking = ranking_for(selections.values(), eligibility.snapshot.now)
+    ranking = ranking_for(selections.values(), eligibility.snapshot)
     attempted = (
         _promising(selections, ranking)
         if eligibility.preemptor.pending_members
@@ -313,6 +322,10 @@ def _hours(plan: PreemptionPlan, snapshot: Snapshot) -> float:
     )
 
 
+def _loss_seconds(plan: PreemptionPlan, snapshot: Snapshot) -> float:
+    return sum(member.loss(snapshot.now) for unit in plan.units for member in unit.members)
+
+
 def _candidate(plan: PreemptionPlan, snapshot: Snapshot) -> PreemptionCandidate:
     return PreemptionCandidate(
         node=plan.node,
@@ -324,4 +337,5 @@ def _candidate(plan: PreemptionPlan, snapshot: Snapshot) -> PreemptionCandidate:
         pdb_violations=plan.violations,
         victim_count=len(plan.units),
         cost_hours=_hours(plan, snapshot),
+        loss_seconds=_loss_seconds(plan, snapshot),
     )
