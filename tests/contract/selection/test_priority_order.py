@@ -49,7 +49,7 @@ class Generator:
     """Makes snapshots; the same seed makes the same ones."""
 
     def __init__(self, seed: int) -> None:
-        self._random = Random(seed)  # noqa: S311 - nothing is kept secret
+        self._random = Random(seed)
 
     def pairs(self, count: int) -> Iterator[tuple[Preemptor, Snapshot]]:
         for _ in range(count):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from . import select_victims
 from .eligibility import Eligibility
@@ -35,13 +36,15 @@ class PreemptionCandidate:
     """A gang evicted as a unit counts as one victim; those for the preemptor's gang count, too."""
     cost_hours: float = 0.0
     """The cost of all victims, in device-hours."""
-    loss_seconds: float = 0.0
-    """The work that they are expected to lose, in device-seconds."""
 
     @property
     def all_pods(self) -> tuple[ScheduledPod, ...]:
         """The victims on the node, and the gang members evicted with them."""
         return (*self.victims, *self.gang_members_elsewhere)
+
+    def loss(self, now: datetime) -> float:
+        """Return the work that all victims are expected to lose now, in device-seconds."""
+        return sum(pod.loss(now) for pod in (*self.all_pods, *self.other_victims))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,19 +154,25 @@ def _dry_run_node(
 ) -> Selection | DryRunStatus:
     node_info = eligibility.snapshot.nodes.get(node)
     if node_info is None or not proposed.get(node):
-        return dry_run.result_for(node)
+        return _candidate_on(node, dry_run)
     if select_victims.depends_on_other_pods(node_info, eligibility):
         return (
             _check_proposal(node_info, dry_run, eligibility, proposed[node])
             if dry_run.satisfies_constraints(node)
             else DryRunStatus.UNSUITABLE
         )
-    results = dry_run.result_for(node)
+    results = _candidate_on(node, dry_run)
     # A scheduler with an outdated cache does not insist, and one that insists elsewhere waits here.
     is_outdated = results is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(
         node_info, proposed[node], eligibility
     )
     return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else results
+
+
+def _candidate_on(node: str, dry_run: NodeDryRun) -> Selection | DryRunStatus:
+    found = dry_run.result_for(node)
+    dry_run.add_candidate(found)
+    return found
 
 
 def _check_proposal(
@@ -322,10 +331,6 @@ def _hours(plan: PreemptionPlan, snapshot: Snapshot) -> float:
     )
 
 
-def _loss_seconds(plan: PreemptionPlan, snapshot: Snapshot) -> float:
-    return sum(member.loss(snapshot.now) for unit in plan.units for member in unit.members)
-
-
 def _candidate(plan: PreemptionPlan, snapshot: Snapshot) -> PreemptionCandidate:
     return PreemptionCandidate(
         node=plan.node,
@@ -337,5 +342,4 @@ def _candidate(plan: PreemptionPlan, snapshot: Snapshot) -> PreemptionCandidate:
         pdb_violations=plan.violations,
         victim_count=len(plan.units),
         cost_hours=_hours(plan, snapshot),
-        loss_seconds=_loss_seconds(plan, snapshot),
     )

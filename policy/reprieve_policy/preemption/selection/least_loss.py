@@ -20,7 +20,8 @@ reprieved, the greatest loss first, the greatest loss for its size first, and in
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter, sub
+from datetime import datetime
+from operator import attrgetter, itemgetter, sub
 from typing import NamedTuple
 
 from . import pdb_usage, priority_order, victim_units
@@ -37,6 +38,7 @@ _SetKey = tuple[int, int, int]
 """The order of sets: violated budgets, loss, importance."""
 _first = itemgetter(0)
 _loss_and_weight = itemgetter(0, 1)
+_loss_of = attrgetter("loss")
 
 
 def select(
@@ -60,24 +62,44 @@ def select(
         return None
     units = victim_units.units_of(possible, eligibility)
     missing = capacity.missing()
-    released = [capacity.released_by(unit.on_node, missing) for unit in units]
-    max_victims = eligibility.snapshot.settings.max_victims
+    released = capacity.released_by([unit.on_node for unit in units], missing)
     least = _least_number(released, missing)
-    if least > max_victims:
-        return DryRunStatus.TOO_MANY_VICTIMS
     if most_loss is not None and sum(sorted([unit.loss for unit in units])[:least]) > most_loss:
         return DryRunStatus.LOSES_MORE
-    if len(units) > MAX_EXACT_UNITS:
-        capacity.remove_pods(*possible)
-        return _select_greedily(possible, spare, demand, capacity, eligibility)
-    search = _Search(units, released, missing, eligibility, spare)
-    found = search.run(max_victims, most_loss)
+    found: Selection | None = None
+    is_within_limit = least <= eligibility.snapshot.settings.max_victims
+    if is_within_limit and _are_of_one_size(released, spare, eligibility):
+        found = _select_of_one_size(units, least, eligibility)
+    elif is_within_limit and len(units) <= MAX_EXACT_UNITS:
+        found = _Search(units, released, missing, eligibility, spare).run(most_loss)
+    elif is_within_limit:
+        without = capacity.copy()
+        without.remove_pods(*possible)
+        found = _select_greedily(possible, spare, demand, without, eligibility)
     if found is not None:
         return found
     if most_loss is not None:
         return DryRunStatus.LOSES_MORE
-    is_possible = search.run(len(units), None) is not None
-    return DryRunStatus.TOO_MANY_VICTIMS if is_possible else DryRunStatus.TOO_SMALL
+    # Any set is beyond `maxVictims`, and the decision is rejected, whatever the victims lose.
+    capacity.remove_pods(*possible)
+    return priority_order.select(possible, spare, demand, capacity, eligibility)
+
+
+def _are_of_one_size(
+    released: Sequence[tuple[int, ...]], spare: Mapping[GangKey, int], eligibility: Eligibility
+) -> bool:
+    """True if any unit may take the place of any other."""
+    return not spare and not eligibility.snapshot.budgets and len(set(released)) == 1
+
+
+def _select_of_one_size(units: list[VictimUnit], least: int, eligibility: Eligibility) -> Selection:
+    """Return the first set of units that all release the same: a short way, for many nodes."""
+    order, now = _importance(units), eligibility.snapshot.now
+    units.sort(key=lambda unit: order(unit, now), reverse=True)
+    units.sort(key=_loss_of)
+    victims = units[:least]
+    victims.sort(key=lambda unit: order(unit, now))
+    return Selection(tuple(victims), 0)
 
 
 def _least_number(released: Sequence[tuple[int, ...]], missing: MissingCapacity) -> int:
@@ -123,10 +145,13 @@ class _Search:
         self._best: tuple[_SetKey, Sequence[_Item]] | None = None
         self._most_loss: int | None = None
 
-    def run(self, most_units: int, most_loss: int | None) -> Selection | None:
-        """Return the first set of at most so many units; `None`: there is none."""
-        self._best, self._most_loss = None, most_loss
-        self._extend(0, (), self._missing, 0, most_units)
+    def run(self, most_loss: int | None) -> Selection | None:
+        """Return the first set of at most `maxVictims` units; `None`: there is none.
+
+        `most_loss`: a set that loses more does not matter.
+        """
+        self._most_loss = most_loss
+        self._extend(0, (), self._missing, 0, self._snapshot.settings.max_victims)
         if self._best is None:
             return None
         (violations, _, _), items = self._best
@@ -155,7 +180,7 @@ class _Search:
                 self._extend(index + 1, (*taken, item), after, total, left - 1)
 
     def _is_within_reach(self, missing: tuple[int, ...], left: int) -> bool:
-        return all([lack <= most * left for lack, most in zip(missing, self._largest, strict=True)])
+        return all(lack <= most * left for lack, most in zip(missing, self._largest, strict=True))
 
     def _offer(self, items: tuple[_Item, ...], loss: int) -> None:
         """Keep the set if it comes before the best one."""
@@ -185,11 +210,18 @@ def _is_spared(spare: Mapping[GangKey, int], items: Iterable[_Item]) -> bool:
     return all(lost[gang] <= number for gang, number in spare.items())
 
 
+def _importance(units: Iterable[VictimUnit]) -> Callable[[VictimUnit, datetime], SortKey]:
+    """Return the order of `victimOrder: priority`, the most important first."""
+    for unit in units:
+        for pod in unit.on_node:
+            if pod.states_preferences:
+                return victim_units.costliest_first
+    return victim_units.scheduler_order
+
+
 def _weights(units: Sequence[VictimUnit], eligibility: Eligibility) -> list[int]:
     """Return a power of two for each unit, the highest for the most important."""
-    now = eligibility.snapshot.now
-    states_preferences = any([pod.states_preferences for unit in units for pod in unit.on_node])
-    order = victim_units.costliest_first if states_preferences else victim_units.scheduler_order
+    order, now = _importance(units), eligibility.snapshot.now
     ranked = sorted(
         [(order(unit, now), number) for number, unit in enumerate(units)], key=_first, reverse=True
     )
@@ -205,59 +237,48 @@ def _select_greedily(
     demand: CombinedDemand,
     capacity: RemainingCapacity,
     eligibility: Eligibility,
-) -> Selection | DryRunStatus:
-    """Return the best of three sets; no possible victim is counted in `capacity`."""
+) -> Selection | None:
+    """Return the best of three sets; no possible victim is counted in `capacity`.
+
+    `None` if all have more than `maxVictims` units.
+    """
     snapshot = eligibility.snapshot
     units = victim_units.units_of(possible, eligibility)
-    weights = {
-        _uid(unit): weight for unit, weight in zip(units, _weights(units, eligibility), strict=True)
-    }
-
-    def by(loss: Callable[[VictimUnit], float]) -> "_Reprieve":
-        def reprieve(left: RemainingCapacity) -> Selection | None:
-            needed = victim_units.needed_members(
-                possible, spare, lambda pod: victim_units.loss_as_member(pod, snapshot.now)
-            )
-            kept = {pod.uid for pod in needed}
-            for pod in needed:
-                left.add_pod(pod)
-            ranked: list[tuple[SortKey, VictimUnit]] = [
-                ((-loss(unit), -weights[_uid(unit)]), unit)
-                for unit in units
-                if _uid(unit) not in kept
-            ]
-            fits = left.fits
-            return priority_order.reprieve_units(ranked, left, eligibility) if fits else None
-
-        return reprieve
-
-    def by_priority(left: RemainingCapacity) -> Selection | DryRunStatus | None:
-        return priority_order.select(possible, spare, demand, left, eligibility)
-
-    orders: Sequence[_Reprieve] = (
-        by(lambda unit: unit.loss),
-        by(lambda unit: unit.loss / (victim_units.share_of(unit, demand.amounts) or 1.0)),
-        by_priority,
+    numbers = _weights(units, eligibility)
+    weights = {_uid(unit): weight for unit, weight in zip(units, numbers, strict=True)}
+    needed = victim_units.needed_members(
+        possible, spare, lambda pod: victim_units.loss_as_member(pod, snapshot.now)
     )
-    results = [order(capacity.copy()) for order in orders]
+    kept = {pod.uid for pod in needed}
+    free = [unit for unit in units if _uid(unit) not in kept]
+
+    def reprieve(loss: Callable[[VictimUnit], float]) -> Selection | None:
+        left = capacity.copy()
+        for pod in needed:
+            left.add_pod(pod)
+        if not left.fits:
+            return None
+        ranked: list[tuple[SortKey, VictimUnit]] = [
+            ((-loss(unit), -weights[_uid(unit)]), unit) for unit in free
+        ]
+        return priority_order.reprieve_units(ranked, left, eligibility)
+
+    def key(units: Sequence[VictimUnit]) -> _SetKey:
+        weight = sum(weights[_uid(unit)] for unit in units)
+        return pdb_usage.violations_of(units, snapshot), sum(map(_loss_of, units)), weight
+
+    results = (
+        reprieve(_loss_of),
+        reprieve(lambda unit: unit.loss / (victim_units.share_of(unit, demand.amounts) or 1.0)),
+        priority_order.select(possible, spare, demand, capacity.copy(), eligibility),
+    )
     sets = [
         sorted(result.units, key=lambda unit: -weights[_uid(unit)])
         for result in results
-        if isinstance(result, Selection)
+        if isinstance(result, Selection) and len(result.units) <= snapshot.settings.max_victims
     ]
-
-    def key(units: Sequence[VictimUnit]) -> _SetKey:
-        loss, weight = sum(unit.loss for unit in units), sum(weights[_uid(unit)] for unit in units)
-        return pdb_usage.violations_of(units, snapshot), loss, weight
-
-    few = [one for one in sets if len(one) <= snapshot.settings.max_victims]
-    if not few:
-        return DryRunStatus.TOO_MANY_VICTIMS if sets else DryRunStatus.TOO_SMALL
-    best = min(few, key=key)
-    return Selection(tuple(best), key(best)[0])
-
-
-_Reprieve = Callable[[RemainingCapacity], Selection | DryRunStatus | None]
+    best = min(sets, key=key, default=None)
+    return None if best is None else Selection(tuple(best), key(best)[0])
 
 
 def _uid(unit: VictimUnit) -> str:

@@ -1,9 +1,10 @@
 """The victims that each node needs for one demand, and the order between nodes.
 
-With `victimOrder: priority`, the order is that of kube-scheduler's `pickOneNodeForPreemption`: fewest
-violated budgets, lowest highest priority, lowest sum of priorities, fewest victims. Then, if any pod
-states preferences, the lowest class and the cheapest (document 001); then the victims that started
-last. With `victimOrder: loss`, the least expected loss comes between the budgets and the rest.
+With `victimOrder: priority`, the order is that of kube-scheduler's `pickOneNodeForPreemption`:
+fewest violated budgets, lowest highest priority, lowest sum of priorities, fewest victims. Then, if
+any pod states preferences, the lowest class and the cheapest (document 001); then the victims that
+started last. With `victimOrder: loss`, the least expected loss comes after the budgets, and then
+this order.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,8 +35,8 @@ class NodeDryRun:
     ) -> None:
         """Keep the results.
 
-        `is_only_best_wanted`: a node that is worse than one seen before needs no victims. Only for
-        a preemptor that takes the best candidate, whatever it costs.
+        `is_only_best_wanted`: a node that is worse than a candidate needs no victims. Only for a
+        preemptor that takes the best candidate, whatever it costs.
         """
         self._demand, self._eligibility = demand, eligibility
         self._is_only_best_wanted = is_only_best_wanted
@@ -58,6 +59,16 @@ class NodeDryRun:
             self._found[node] = self._dry_run(node)
         return self._found[node]
 
+    def add_candidate(self, found: Selection | DryRunStatus) -> None:
+        """Note the result as one that a worse node cannot replace."""
+        if (
+            self._is_only_best_wanted
+            and isinstance(found, Selection)
+            and found.violations == 0
+            and (self._most_loss is None or found.loss < self._most_loss)
+        ):
+            self._most_loss = found.loss
+
     def satisfies_constraints(self, node: str) -> bool:
         """True if such a pod may run on the node at all."""
         node_info = self._eligibility.snapshot.nodes.get(node)
@@ -79,17 +90,9 @@ class NodeDryRun:
             return DryRunStatus.UNKNOWN_NODE
         if not node_fit.satisfies_constraints(self._demand.constraints, node_info):
             return DryRunStatus.UNSUITABLE
-        found = select_victims.select(
+        return select_victims.select(
             node_info, self._load, self._eligibility, most_loss=self._most_loss
         )
-        if (
-            self._is_only_best_wanted
-            and isinstance(found, Selection)
-            and found.violations == 0
-            and (self._most_loss is None or found.loss < self._most_loss)
-        ):
-            self._most_loss = found.loss
-        return found
 
 
 def is_feasible(found: Selection | DryRunStatus) -> bool:
