@@ -398,7 +398,7 @@ def has_room(preemptor: Preemptor, node_info: NodeInfo, victims: Sequence[Victim
 
 def is_spared(preemptor: Preemptor, snapshot: Snapshot, victims: Sequence[VictimUnit]) -> bool:
     lost = sum(unit.members[0].gang == OLD for unit in victims if unit.gang is None)
-    return lost <= Eligibility(preemptor, snapshot).spare_members(OLD)
+    return lost <= max(0, Eligibility(preemptor, snapshot).spare_members(OLD))
 
 
 def sets_of(
