@@ -1,8 +1,8 @@
-"""Preview of an eviction: its cost, and its steps.
+"""Preview of an eviction: its cost, its expected loss, and its steps.
 
-For `reprieve explain`. Nothing is decided here: it combines what `cost`, `checkpoint_plan` and
-`eviction_method` decide, by the same functions that the operator calls. Which preemptors may take
-the pod is in `selection.explain`.
+For `reprieve explain`. Nothing is decided here: it combines what `cost`, `loss`, `checkpoint_plan`
+and `eviction_method` decide, by the same functions that the operator calls. Which preemptors may
+take the pod is in `selection.explain`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ from reprieve_policy.kube.values import duration
 from reprieve_policy.lifecycle.machine import MIN_GRACE_SECONDS
 from reprieve_policy.verdict import quote
 
-from . import cost
+from . import cost, loss
 from .cost import Cost, WorkProgress
 
 _DEFAULT_GRACE_SECONDS = 30
@@ -56,6 +56,8 @@ class EvictionPreview:
     """Everything that `reprieve explain` shows about one pod."""
 
     cost: Cost
+    loss_seconds: float
+    """The work that a preemption is expected to lose, in device-seconds."""
     steps: tuple[str, ...]
 
 
@@ -66,6 +68,9 @@ def preview(pod: PreviewedPod, facts: Facts, now: datetime) -> EvictionPreview:
     workload_type = facts.namespace.workload_type
     return EvictionPreview(
         cost=cost.decide_cost(view, plan, pod.work, settings, now, workload_type=workload_type),
+        loss_seconds=loss.expected_loss(
+            loss.loss_inputs_of(view.spec, plan, settings), pod.work, now
+        ),
         steps=tuple(_steps(pod, plan, settings)),
     )
 
