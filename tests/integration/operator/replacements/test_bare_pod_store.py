@@ -1,4 +1,4 @@
-"""Pending replacements of bare pods: their limits per namespace, and which victims are recreated."""
+"""Pending replacements of bare pods: limits per namespace, and which victims are recreated."""
 
 import asyncio
 import time

@@ -161,7 +161,7 @@ def all_of(choice: PreemptionCandidate) -> list[ScheduledPod]:
 def fits(
     node_info: NodeInfo, staying: Iterable[ScheduledPod], demands: Iterable[PodDemand]
 ) -> bool:
-    """Say whether all have room; nominees of these snapshots have a higher priority than every preemptor."""
+    """Say whether all have room; nominees have a higher priority than every preemptor."""
     if node_info.is_unschedulable:
         return False
     used = sum(pod.amounts.get("cpu", 0) for pod in (*staying, *node_info.nominated_pods, *demands))

@@ -312,8 +312,8 @@ def test_a_leaving_pod_of_a_gang_evicted_pod_by_pod_protects_no_other_pod_of_the
 
 
 def test_a_marked_pod_of_a_gang_that_can_spare_none_makes_no_other_pod_leave():
-    """Without this, a user who marks their pods one after another would make all preemptors wait for
-    the rest, which is not preempted.
+    """Without this, a user who marks their pods one after another would make all preemptors wait
+    for the rest, which is not preempted.
     """
     marked, *rest = (a_scheduled_pod(name, gang=TEAM) for name in ("m0", "m1", "m2"))
     node_infos = [
@@ -502,7 +502,7 @@ def test_a_reported_node_that_is_full_again_is_evaluated_like_any_other():
 
 
 def test_the_free_room_of_an_unreported_node_delays_no_preemption():
-    """Without this, every node of a large cluster would have to be reported to a scheduler first."""
+    """Without this, a scheduler would first get a report of every node of a large cluster."""
     node_infos = (a_node_info(node, a_scheduled_pod(f"on-{node}"), cpu=4) for node in "ab")
 
     found = selection.decide(
