@@ -105,7 +105,7 @@ def _select_of_one_size(units: list[VictimUnit], least: int, eligibility: Eligib
 def _least_number(released: Sequence[tuple[int, ...]], missing: MissingCapacity) -> int:
     """Return the number of victims below which no set is enough."""
     # All of them together are enough, so each missing resource is released by at least one.
-    largest = [max(column) for column in zip(*released, strict=True)]
+    largest: list[int] = [max(column) for column in zip(*released, strict=True)]
     return max([-(-amount // most) for (_, amount), most in zip(missing, largest, strict=True)])
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from reprieve_policy.config.settings import PRIORITY, PolicySettings
+from reprieve_policy.config.settings import LOSS, PRIORITY, PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption import selection
@@ -54,10 +54,10 @@ def losing(name: str, seconds: float, *, cpu: float = 1, **fields: object) -> Sc
     return a_scheduled_pod(name, started=-seconds / cpu, cpu=cpu, **fields)  # type: ignore[arg-type]  # named by these tests
 
 
-def saving(name: str, seconds: int, **fields: object) -> ScheduledPod:
+def saving(name: str, seconds: int, *, devices: float = 1, **fields: object) -> ScheduledPod:
     """Return a pod that has run for an hour, and saves in this time when it is asked."""
     inputs = LossInputs(
-        devices=1, way=SaveWay.WHEN_ASKED, save_seconds=seconds, is_save_time_known=True
+        devices=devices, way=SaveWay.WHEN_ASKED, save_seconds=seconds, is_save_time_known=True
     )
     return a_scheduled_pod(name, loss_inputs=inputs, **fields)  # type: ignore[arg-type]  # named by these tests
 
@@ -184,6 +184,15 @@ CASES = {
             losing("large", 2000, cpu=2),
         ).with_gang("old", DisruptionMode.SINGLE, min_available=1),
         want=["a", "many-00"],
+    ),
+    "the example of docs/choosing.md": Case(
+        preemptor=TWO,
+        snapshot_fixture=on_one_node(
+            losing("sweep", 21_600),
+            losing("probe", 300, priority=100),
+            saving("train", 120, cpu=2, devices=2, priority=200),
+        ),
+        want=["train"],
     ),
     "the only pod on the port goes": Case(
         preemptor=replace(ONE, demand=a_pod_demand(cpu=0, ports=PORT)),
@@ -313,6 +322,48 @@ def test_nor_where_there_are_more_than_all_sets_are_compared_of() -> None:
     assert decided(snapshot_fixture, a_preemptor(cpu=4)).node_statuses == {
         "n": DryRunStatus.TOO_SMALL
     }
+
+
+def test_the_example_of_the_page_by_priority() -> None:
+    example = CASES["the example of docs/choosing.md"].snapshot_fixture
+    by_priority = example.with_settings(PolicySettings(victim_order=PRIORITY))
+    best = decided(by_priority, TWO).best
+
+    assert best is not None
+    assert [victim.name for victim in best.victims] == ["probe", "sweep"]
+
+
+NOTIFIED = a_scheduled_pod("leaving", is_leaving=True)
+BESIDE = {
+    "no other pod": ([], DryRunStatus.ROOM_BEING_RELEASED),
+    "the preemptor itself": (["preemptor"], DryRunStatus.ROOM_BEING_RELEASED),
+    "a pod of its own gang": (["mate"], DryRunStatus.ROOM_BEING_RELEASED),
+    "another pod": (["other"], DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "one of its own gang and another": (["mate", "other"], DryRunStatus.ROOM_MAY_BE_RELEASED),
+}
+
+
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+@pytest.mark.parametrize("priority", [0, 5000])
+@pytest.mark.parametrize(("uids", "status"), BESIDE.values(), ids=BESIDE.keys())
+def test_a_preemptor_waits_for_room_to_which_no_other_pod_is_nominated(
+    uids: Sequence[str], status: DryRunStatus, priority: int, order: str
+) -> None:
+    nominated = [a_pod_demand(uid, priority=priority, cpu=1) for uid in uids]
+    node_infos = (
+        a_node_info("a", NOTIFIED, cpu=1, nominated_pods=nominated),
+        a_node_info("b", losing("victim", 100), cpu=1),
+    )
+    gang = GangKey("team", "own")
+    preemptor = replace(ONE, gang=gang, nominated_member_uids=frozenset({"mate"}))
+    found = decided(
+        a_snapshot(*node_infos).with_settings(PolicySettings(victim_order=order)), preemptor
+    )
+
+    holds_room = priority == 5000 and uids not in ([], ["preemptor"])
+    assert found.node_statuses["a"] is (DryRunStatus.NO_VICTIMS if holds_room else status)
+    waits = found.node_statuses["a"] is DryRunStatus.ROOM_BEING_RELEASED
+    assert (found.best is None) == waits
 
 
 # Laws
