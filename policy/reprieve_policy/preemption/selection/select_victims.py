@@ -33,7 +33,8 @@ class AlreadySelected:
 NOTHING_SELECTED = AlreadySelected()
 
 
-# In this order: the least certain releases must not be needed.
+# The least certain first: each certainty's pods count as staying, and if the demand then no longer
+# fits, their release is waited for.
 _STATUS_BY_CERTAINTY: Mapping[ReleaseCertainty, DryRunStatus] = {
     ReleaseCertainty.HELD_BY_BUDGET: DryRunStatus.ROOM_MAY_BE_RELEASED,
     ReleaseCertainty.BEING_DELETED: DryRunStatus.ROOM_MAY_BE_RELEASED,

@@ -58,18 +58,18 @@ def units_of(pods: Iterable[ScheduledPod], eligibility: Eligibility) -> list[Vic
     by_loss = eligibility.snapshot.settings.victim_order == LOSS
     gangs_as_units: dict[GangKey, tuple[GangInfo, list[ScheduledPod]]] = {}
     for pod in pods:
-        group = None if pod.gang is None else eligibility.evicted_gang(pod)
-        if group is None:
+        gang = None if pod.gang is None else eligibility.evicted_gang(pod)
+        if gang is None:
             own = (pod,)
             lost = loss_of(pod, now) if by_loss else 0
             units.append(VictimUnit(own, own, None, pod.preemption_priority, lost))
         else:
-            gangs_as_units.setdefault(group.key, (group, []))[1].append(pod)
-    for group, here in gangs_as_units.values():
-        members = eligibility.affected_members(group)
+            gangs_as_units.setdefault(gang.key, (gang, []))[1].append(pod)
+    for gang, here in gangs_as_units.values():
+        members = eligibility.affected_members(gang)
         priority = max(member.preemption_priority for member in members)
         lost = sum(loss_of(member, now) for member in members) if by_loss else 0
-        units.append(VictimUnit(tuple(here), members, group.key, priority, lost))
+        units.append(VictimUnit(tuple(here), members, gang.key, priority, lost))
     return units
 
 
