@@ -92,14 +92,19 @@ def _are_of_one_size(
     return not spare and not eligibility.snapshot.budgets and len(set(released)) == 1
 
 
-def _select_of_one_size(units: list[VictimUnit], least: int, eligibility: Eligibility) -> Selection:
+def _select_of_one_size(
+    units: Sequence[VictimUnit], least: int, eligibility: Eligibility
+) -> Selection:
     """Return the first set of units that all release the same: a short way, for many nodes."""
     order, now = _importance(units), eligibility.snapshot.now
-    units.sort(key=lambda unit: order(unit, now), reverse=True)
-    units.sort(key=_loss_of)
-    victims = units[:least]
-    victims.sort(key=lambda unit: order(unit, now))
-    return Selection(tuple(victims), 0)
+    ranked = sorted([(order(unit, now), unit) for unit in units], key=_first, reverse=True)
+    ranked.sort(key=_loss_of_ranked)
+    victims = sorted(ranked[:least], key=_first)
+    return Selection(tuple([unit for _, unit in victims]), 0)
+
+
+def _loss_of_ranked(ranked: tuple[SortKey, VictimUnit]) -> int:
+    return ranked[1].loss
 
 
 def _least_number(released: Sequence[tuple[int, ...]], missing: MissingCapacity) -> int:
