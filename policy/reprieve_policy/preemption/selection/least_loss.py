@@ -64,7 +64,7 @@ def select(
     missing = capacity.missing()
     released = capacity.released_by([unit.on_node for unit in units], missing)
     least = _least_number(released, missing)
-    if most_loss is not None and sum(sorted([unit.loss for unit in units])[:least]) > most_loss:
+    if most_loss is not None and _lose_more(units, released, missing, least, most_loss):
         return DryRunStatus.LOSES_MORE
     found: Selection | None = None
     is_within_limit = least <= eligibility.snapshot.settings.max_victims
@@ -112,6 +112,43 @@ def _least_number(released: Sequence[tuple[int, ...]], missing: MissingCapacity)
     # All of them together are enough, so each missing resource is released by at least one.
     largest: list[int] = [max(column) for column in zip(*released, strict=True)]
     return max([-(-amount // most) for (_, amount), most in zip(missing, largest, strict=True)])
+
+
+def _lose_more(
+    units: Sequence[VictimUnit],
+    released: Sequence[tuple[int, ...]],
+    missing: MissingCapacity,
+    least: int,
+    most_loss: int,
+) -> bool:
+    """True if any set certainly loses more: a cheap check before the search."""
+    if sum(sorted([unit.loss for unit in units])[:least]) > most_loss:
+        return True
+    # Losses are whole numbers; the bound is not exact.
+    return len(set(released)) > 1 and _least_loss(units, released, missing) >= most_loss + 1
+
+
+def _least_loss(
+    units: Sequence[VictimUnit], released: Sequence[tuple[int, ...]], missing: MissingCapacity
+) -> float:
+    """Return a loss below which no set is enough: as if units could go in parts."""
+    return max(
+        _least_loss_for(
+            amount, [(row[column], unit.loss) for row, unit in zip(released, units, strict=True)]
+        )
+        for column, (_, amount) in enumerate(missing)
+    )
+
+
+def _least_loss_for(missing: int, parts: Sequence[tuple[int, int]]) -> float:
+    """Return it for one resource; each part releases an amount, and has a loss."""
+    total = 0.0
+    for amount, loss in sorted(
+        [part for part in parts if part[0]], key=lambda part: part[1] / part[0]
+    ):
+        total += loss * min(1.0, max(0, missing) / amount)
+        missing -= amount
+    return total
 
 
 class _Item(NamedTuple):

@@ -264,12 +264,24 @@ def test_a_worse_node_is_no_candidate_if_only_the_best_is_wanted() -> None:
     assert found.node_statuses == {"b": DryRunStatus.LOSES_MORE}
 
 
-def test_a_search_ends_where_another_node_is_better() -> None:
-    # Two of three pods must go, and the two that lose the least are too small.
-    shapes = (losing("x", 1, cpu=0.5), losing("y", 2, cpu=0.5), losing("z", 900, cpu=1.5))
+def test_a_node_is_no_candidate_if_only_its_search_shows_that_it_is_worse() -> None:
+    # In parts, its pods would lose 80. Two of them must go, and lose 120.
+    pods = (losing("x", 60, cpu=1.5), losing("y", 60, cpu=1.5), losing("z", 1, cpu=0.1))
     node_infos = (
         a_node_info("a", losing("a", 100, cpu=2), cpu=2),
-        a_node_info("b", *shapes, cpu=2.5),
+        a_node_info("b", *pods, cpu=3.1),
+    )
+    built = a_snapshot(*node_infos).build()
+    found = selection.decide(TWO, built, built.nodes, is_only_best_wanted=True)
+
+    assert found.node_statuses == {"b": DryRunStatus.LOSES_MORE}
+
+
+def test_a_node_needs_no_search_if_its_pods_lose_more_even_in_parts() -> None:
+    pods = (losing("x", 90, cpu=1.5), losing("y", 90, cpu=1.5), losing("z", 1, cpu=0.1))
+    node_infos = (
+        a_node_info("a", losing("a", 100, cpu=2), cpu=2),
+        a_node_info("b", *pods, cpu=3.1),
     )
     built = a_snapshot(*node_infos).build()
     found = selection.decide(TWO, built, built.nodes, is_only_best_wanted=True)
