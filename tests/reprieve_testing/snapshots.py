@@ -12,6 +12,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption.cost import CostInputs, WorkProgress
+from reprieve_policy.preemption.loss import LossInputs
 from reprieve_policy.preemption.selection.snapshot import (
     AntiAffinity,
     DisruptionBudget,
@@ -68,6 +69,7 @@ def a_scheduled_pod(
         amounts=amounts(cpu=cpu),
         progress=WorkProgress(started_at=after(started)),
         cost_inputs=CostInputs(devices=cpu),
+        loss_inputs=LossInputs(devices=cpu),
     )
     return with_fields(pod, **fields)
 

@@ -23,6 +23,7 @@ def build_text(
         ("possible preemptors", _possible_preemptors(explanation)),
         ("earliest preemption", _earliest_preemption(explanation)),
         ("cost of an eviction", _cost_lines(eviction)),
+        ("expected loss of work", _loss_lines(eviction)),
         ("steps of an eviction", (f"{i}. {step}" for i, step in enumerate(eviction.steps, 1))),
     )
     for title, lines in sections:
@@ -50,6 +51,7 @@ def build_document(explanation: VictimExplanation, eviction: EvictionPreview) ->
             "walltime": cost.walltime,
             "stated": cost.stated,
         },
+        "lossSeconds": round(eviction.loss_seconds),
         "steps": list(eviction.steps),
     }
     return {key: value for key, value in document.items() if value is not None}
@@ -90,6 +92,10 @@ def _cost_lines(eviction: EvictionPreview) -> Iterator[str]:
     yield f"{cost.hours:.4g} {cost.device.upper()}-hours: {parts}"
     if cost.stated:
         yield f"{keys.EVICTION_COST} is {cost.stated}: pods with a lower value are evicted first"
+
+
+def _loss_lines(eviction: EvictionPreview) -> Iterator[str]:
+    yield f"{eviction.loss_seconds:,.0f} {eviction.cost.device.upper()}-seconds"
 
 
 def _until(moment: datetime | None) -> str:

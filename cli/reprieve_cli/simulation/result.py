@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 import click
@@ -174,7 +175,8 @@ def _candidates(simulation: Simulation) -> Iterator[str]:
     if decision.best is None:
         yield "no victims: preemption helps on no node"
         return
-    yield f"victims on {_summary(decision.best)}:"
+    now = simulation.snapshot.now
+    yield f"victims on {_summary(decision.best, now)}:"
     yield from _victims(decision.best.all_pods, simulation.snapshot)
     if decision.best.other_victims:
         yield "\nfor the rest of its gang:"
@@ -182,7 +184,7 @@ def _candidates(simulation: Simulation) -> Iterator[str]:
     if len(decision.candidates) > 1:
         shown = decision.candidates[1 : _MAX_ROWS + 1]
         yield "\nother candidates, best first:"
-        yield from (f"  {_summary(candidate)}" for candidate in shown)
+        yield from (f"  {_summary(candidate, now)}" for candidate in shown)
         yield from _more(["candidate"] * (len(decision.candidates) - _MAX_ROWS - 1))
 
 
@@ -190,10 +192,11 @@ def _victims(victims: Iterable[ScheduledPod], snapshot: Snapshot) -> Iterator[st
     for victim in victims:
         ranks = f"class {victim.preemption_class}, preemption priority {victim.preemption_priority}"
         name = click.style(_name_and_node(victim), fg="yellow")
-        yield f"  {name}  {ranks}, {_hours(victim, snapshot)}"
+        figures = f"{_hours(victim, snapshot)}, {_loss(victim, snapshot)}"
+        yield f"  {name}  {ranks}, {figures}"
 
 
-def _summary(candidate: PreemptionCandidate) -> str:
+def _summary(candidate: PreemptionCandidate, now: datetime) -> str:
     count = len(candidate.all_pods) + len(candidate.other_victims)
     victims = counted(len(candidate.all_pods), "pod") + (
         f" and {len(candidate.other_victims)} for the rest of its gang"
@@ -206,8 +209,11 @@ def _summary(candidate: PreemptionCandidate) -> str:
         if candidate.pdb_violations
         else ""
     )
-    hours = f"{candidate.cost_hours:.3g} device-hours"
-    return f"node/{printable(candidate.node)}: {victims}{units}, {hours}{budgets}"
+    figures = (
+        f"cost {candidate.cost_hours:.3g} device-hours, "
+        f"loss {candidate.loss(now):,.0f} device-seconds"
+    )
+    return f"node/{printable(candidate.node)}: {victims}{units}, {figures}{budgets}"
 
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
@@ -236,7 +242,12 @@ def _name_and_node(pod: ScheduledPod) -> str:
 
 def _hours(pod: ScheduledPod, snapshot: Snapshot) -> str:
     cost = pod.cost(snapshot.now)
-    return f"{cost.hours:.3g} {cost.device.upper()}-hours"
+    return f"cost {cost.hours:.3g} {cost.device.upper()}-hours"
+
+
+def _loss(pod: ScheduledPod, snapshot: Snapshot) -> str:
+    device = pod.cost_inputs.device.upper()
+    return f"loss {pod.loss(snapshot.now):,.0f} {device}-seconds"
 
 
 def _candidate_fields(candidate: PreemptionCandidate, snapshot: Snapshot) -> dict[str, object]:
@@ -245,6 +256,7 @@ def _candidate_fields(candidate: PreemptionCandidate, snapshot: Snapshot) -> dic
         "budgetsViolated": candidate.pdb_violations,
         "counted": candidate.victim_count,
         "hours": candidate.cost_hours,
+        "lossSeconds": round(candidate.loss(snapshot.now)),
         "victims": [_victim_fields(victim, snapshot) for victim in candidate.all_pods],
         "later": [_victim_fields(victim, snapshot) for victim in candidate.other_victims],
     }
@@ -257,6 +269,7 @@ def _victim_fields(victim: ScheduledPod, snapshot: Snapshot) -> dict[str, object
         "preemptionClass": victim.preemption_class,
         "preemptionPriority": victim.preemption_priority,
         "hours": victim.cost(snapshot.now).recorded.hours,
+        "lossSeconds": round(victim.loss(snapshot.now)),
     }
 
 

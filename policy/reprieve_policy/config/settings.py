@@ -51,6 +51,7 @@ _IMAGE = Matches(
 WARN, REFUSE = "warn", "refuse"
 DELETE, EVICT = "delete", "evict"
 AUTO, ASYNCHRONOUS, SYNCHRONOUS = "auto", "asynchronous", "synchronous"
+LOSS, PRIORITY = "loss", "priority"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,9 @@ class PolicySettings:
     `preemption_class.may_preempt`."""
     max_victims: int = 3
     """Most victims of one decision; a gang that is evicted as a unit counts as one."""
+    victim_order: str = LOSS
+    """Which victims are preferred among those that the policy allows: those with the least
+    expected loss (`loss`), or those of the lowest priority (`priority`)."""
     preemptor_worth_seconds: int | None = None
     """Worth of each device of a preemptor, as time: victims must cost less; `None`: no bound."""
     schedulers: frozenset[str] = _SCHEDULERS
@@ -254,6 +258,7 @@ FIELDS: Mapping[str, SettingReader] = {
         "class_rule", OneOf((preemption_class.STRICT, preemption_class.BANDED)).parse
     ),
     "maxVictims": SettingReader("max_victims", WholeNumber(1, 1000).parse),
+    "victimOrder": SettingReader("victim_order", OneOf((LOSS, PRIORITY)).parse),
     "preemptorWorth": SettingReader("preemptor_worth_seconds", _WORTH.parse),
     "schedulers": SettingReader("schedulers", _names(_IDENTITIES)),
     "schedulerPreemption": SettingReader(

@@ -1,7 +1,7 @@
-"""Preview of an eviction: its cost, and its steps.
+"""Preview of an eviction: its cost, its expected loss, and its steps.
 
-For `reprieve explain`. Nothing is decided here: it combines what `cost`, `checkpoint_plan` and
-`termination` decide, by the same functions that the operator calls. Which preemptors may take
+For `reprieve explain`. Nothing is decided here: it combines what `cost`, `loss`, `checkpoint_plan`
+and `termination` decide, by the same functions that the operator calls. Which preemptors may take
 the pod is in `selection.explain`.
 """
 
@@ -32,7 +32,7 @@ from reprieve_policy.kube.values import duration
 from reprieve_policy.lifecycle.machine import MIN_GRACE_SECONDS
 from reprieve_policy.verdict import quote
 
-from . import cost
+from . import cost, loss
 from .cost import Cost, WorkProgress
 
 
@@ -54,6 +54,8 @@ class EvictionPreview:
     """Everything that `reprieve explain` shows about one pod."""
 
     cost: Cost
+    loss_seconds: float
+    """The work that a preemption is expected to lose, in device-seconds."""
     steps: tuple[str, ...]
 
 
@@ -64,6 +66,9 @@ def preview(pod: PreviewedPod, facts: Facts, now: datetime) -> EvictionPreview:
     workload_type = facts.namespace.workload_type
     return EvictionPreview(
         cost=cost.decide_cost(view, plan, pod.work, settings, now, workload_type=workload_type),
+        loss_seconds=loss.expected_loss(
+            loss.loss_inputs_of(view.spec, plan, settings), pod.work, now
+        ),
         steps=tuple(_steps(pod, plan, settings)),
     )
 

@@ -1,11 +1,12 @@
 """A scenario through Reprieve's own core, without a cluster: from a watch's objects to the
-decision.
+decision, with `victimOrder: priority`, which is upstream's order.
 """
 
 from datetime import datetime, timedelta
 
 import msgspec
 
+from reprieve_policy.config.settings import PRIORITY, PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.nodes import Node
@@ -22,7 +23,9 @@ from .scenario import Scenario, ScenarioOutcome, ScenarioPod
 
 def decide(scenario: Scenario, now: datetime, facts: Facts | None = None) -> ScenarioOutcome:
     """Return Reprieve's outcome, for a preemptor without room on any node."""
-    decision = _decision(scenario, now, facts or Facts())
+    decision = _decision(
+        scenario, now, facts or Facts(settings=PolicySettings(victim_order=PRIORITY))
+    )
     return ScenarioOutcome() if decision is None else _outcome(scenario, decision)
 
 

@@ -24,7 +24,7 @@ from realcluster.install import BASE, MANIFESTS, NAMESPACE_FILE
 from realcluster.programs import WEBHOOKS, Place, Programs
 from realcluster.state import write_private
 from reprieve_certs.issue import ServingNames, issue_ca, issue_serving
-from reprieve_testing.cluster import ClusterHandle, wait_for
+from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle, wait_for
 
 from .documents import PREEMPTOR
 
@@ -32,6 +32,13 @@ Json = Any
 
 STANZA = MANIFESTS / "scheduler" / "stanza.yaml"
 _RIGHTS = (BASE / "webhooks-rbac.yaml", MANIFESTS / "components" / "extender" / "rbac.yaml")
+_POLICY = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "reprieve-policy", "namespace": OPERATOR_NAMESPACE},
+    "data": {"victimOrder": "priority"},
+}
+"""Upstream's order: the scenarios compare it."""
 _ADDRESS = "127.0.0.1"
 _SECONDS = 120.0
 _CALLS = re.compile(r'reprieve_extender_calls_total\{outcome="([^"]*)"\} (\S+)')
@@ -96,6 +103,7 @@ def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
         handle.cluster.home, handle.kubectl, {WEBHOOKS: Place(flags, f"https://{_ADDRESS}:{port}")}
     )
     handle.kubectl.read("apply", "-f", NAMESPACE_FILE)
+    handle.kubectl.apply(_POLICY)
     handle.kubectl.read("apply", *(word for file in _RIGHTS for word in ("-f", file)))
     programs.start(WEBHOOKS)
     try:

@@ -217,6 +217,7 @@ class Extender:
                 args.candidates,
                 deadline.stops_work,
                 reported_room=self._reported_free_nodes.filter(args.preemptor_uid, nodes),
+                is_only_best_wanted=True,
             )
             # No scheduler will act on the result: do not assume it, and do not remember it.
             if deadline.is_missed or is_disconnected():

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from . import select_victims
 from .eligibility import Eligibility
@@ -10,9 +11,8 @@ from .node_dry_run import NodeDryRun, VictimRanking, ranking_for
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 from .release import UNKNOWN_PREEMPTOR
-from .select_victims import Selection
 from .snapshot import NodeInfo, Preemptor, ScheduledPod, Snapshot
-from .victim_units import total_cost
+from .victim_units import Selection, total_cost
 
 _HAS_OR_GETS_ROOM = (DryRunStatus.HAS_ROOM, DryRunStatus.ROOM_BEING_RELEASED)
 _ATTEMPTS = 4
@@ -42,6 +42,10 @@ class PreemptionCandidate:
         """The victims on the node, and the gang members evicted with them."""
         return (*self.victims, *self.gang_members_elsewhere)
 
+    def loss(self, now: datetime) -> float:
+        """Return the work that all victims are expected to lose now, in device-seconds."""
+        return sum(pod.loss(now) for pod in (*self.all_pods, *self.other_victims))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionDecision:
@@ -68,6 +72,7 @@ def decide(
     is_expired: Callable[[], bool] = lambda: False,
     *,
     reported_room: Collection[str] = (),
+    is_only_best_wanted: bool = False,
 ) -> PreemptionDecision:
     """Choose victims for the preemptor on the nodes, by name.
 
@@ -86,7 +91,14 @@ def decide(
     )
     if reason is not None:
         return PreemptionDecision(reason=reason)
-    dry_run = NodeDryRun(preemptor.demand, eligibility)
+    dry_run = NodeDryRun(
+        preemptor.demand,
+        eligibility,
+        # A gang may need another node than the best, and limits may reject the best.
+        is_only_best_wanted=is_only_best_wanted
+        and preemptor.gang is None
+        and worth_hours(preemptor, snapshot) is None,
+    )
     results = {node: _dry_run_node(node, dry_run, eligibility, proposed or {}) for node in nodes}
     proposed_again = _proposed_again(results, reported_room, eligibility, proposed or {})
     results |= proposed_again
@@ -142,19 +154,25 @@ def _dry_run_node(
 ) -> Selection | DryRunStatus:
     node_info = eligibility.snapshot.nodes.get(node)
     if node_info is None or not proposed.get(node):
-        return dry_run.result_for(node)
+        return _candidate_on(node, dry_run)
     if select_victims.depends_on_other_pods(node_info, eligibility):
         return (
             _check_proposal(node_info, dry_run, eligibility, proposed[node])
             if dry_run.satisfies_constraints(node)
             else DryRunStatus.UNSUITABLE
         )
-    result = dry_run.result_for(node)
+    result = _candidate_on(node, dry_run)
     # A scheduler with an outdated cache does not insist, and one that insists elsewhere waits here.
     is_outdated = result is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(
         node_info, proposed[node], eligibility
     )
     return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else result
+
+
+def _candidate_on(node: str, dry_run: NodeDryRun) -> Selection | DryRunStatus:
+    result = dry_run.result_for(node)
+    dry_run.add_candidate(result)
+    return result
 
 
 def _check_proposal(
@@ -226,7 +244,7 @@ def _plans(
     selections: Mapping[str, Selection], planner: GangPlanner, eligibility: Eligibility
 ) -> tuple[list[PreemptionPlan], dict[str, DryRunStatus]]:
     """Return a plan for each node that allows one, the best first, and why the others do not."""
-    ranking = ranking_for(selections.values(), eligibility.snapshot.now)
+    ranking = ranking_for(selections.values(), eligibility.snapshot)
     attempted = (
         _promising(selections, ranking)
         if eligibility.preemptor.pending_members

@@ -15,9 +15,9 @@ from .eligibility import Eligibility
 from .node_dry_run import NO_VICTIMS, NodeDryRun, VictimRanking, is_feasible, ranking_for
 from .node_fit import CombinedDemand
 from .node_status import DryRunStatus
-from .select_victims import AlreadySelected, Selection
+from .select_victims import AlreadySelected
 from .snapshot import GangKey, PodDemand, ScheduledPod
-from .victim_units import SortKey, VictimUnit
+from .victim_units import Selection, SortKey, VictimUnit
 
 MAX_KINDS = 8
 """Distinct demands in one gang: each is evaluated on all nodes, 0.5 s for 5,000."""
@@ -106,7 +106,7 @@ class GangPlanner:
         """Return all feasible nodes for pods with one demand, the best first."""
         if index not in self._rankings:
             feasible = self._dry_runs[index].feasible_nodes(self._is_expired)
-            ranking = ranking_for(feasible.values(), self._eligibility.snapshot.now)
+            ranking = ranking_for(feasible.values(), self._eligibility.snapshot)
             self._rankings[index] = (
                 ranking,
                 sorted((ranking.rank_result(result), node) for node, result in feasible.items()),
@@ -182,7 +182,9 @@ class _PlanDraft:
             self._record_victims(node, self._dry_run_placed(node, self._gangs))
         now = self._eligibility.snapshot.now
         for key, unit in sorted(
-            self._gangs.items(), key=lambda item: victim_units.scheduler_order(item[1], now)
+            self._gangs.items(),
+            # With `victimOrder: priority` no unit has a loss.
+            key=lambda item: (-item[1].loss, *victim_units.scheduler_order(item[1], now)),
         ):
             without = {other: kept for other, kept in self._gangs.items() if other != key}
             is_fixed = any(member.node in self._fixed_nodes for member in unit.members)

@@ -1,8 +1,10 @@
 """The victims that each node needs for one demand, and the order between nodes.
 
-The order is that of kube-scheduler's `pickOneNodeForPreemption`: fewest violated budgets, lowest
-highest priority, lowest sum of priorities, fewest victims. Then, if any pod states preferences, the
-lowest class and the cheapest (document 001); then the victims that started last.
+With `victimOrder: priority`, the order is that of kube-scheduler's `pickOneNodeForPreemption`:
+fewest violated budgets, lowest highest priority, lowest sum of priorities, fewest victims. Then, if
+any pod states preferences, the lowest class and the cheapest (document 001); then the victims that
+started last. With `victimOrder: loss`, the least expected loss comes after the budgets, and then
+this order.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,13 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 
+from reprieve_policy.config.settings import LOSS
+
 from . import node_fit, select_victims, victim_units
 from .eligibility import Eligibility
 from .node_fit import CombinedDemand
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
-from .select_victims import Selection
-from .snapshot import PodDemand, ScheduledPod
-from .victim_units import SortKey, VictimUnit
+from .snapshot import PodDemand, ScheduledPod, Snapshot
+from .victim_units import Selection, SortKey, VictimUnit
 
 _FEASIBLE = WAITING_IS_ENOUGH | {DryRunStatus.ROOM_MAY_BE_RELEASED}
 _MAX_INT32 = 2**31 - 1
@@ -27,8 +30,17 @@ NO_VICTIMS: SortKey = (0, -_MAX_INT32 - 2)
 class NodeDryRun:
     """Dry runs of all nodes, for pods with the same demand."""
 
-    def __init__(self, demand: PodDemand, eligibility: Eligibility) -> None:
+    def __init__(
+        self, demand: PodDemand, eligibility: Eligibility, *, is_only_best_wanted: bool = False
+    ) -> None:
+        """Keep the results.
+
+        `is_only_best_wanted`: a node that is worse than a candidate needs no victims. Only for a
+        preemptor that takes the best candidate, whatever it costs.
+        """
         self._demand, self._eligibility = demand, eligibility
+        self._is_only_best_wanted = is_only_best_wanted
+        self._most_loss: int | None = None
         self._load = CombinedDemand().plus(demand)
         self._results: dict[str, Selection | DryRunStatus] = {}
 
@@ -46,6 +58,16 @@ class NodeDryRun:
         if node not in self._results:
             self._results[node] = self._dry_run(node)
         return self._results[node]
+
+    def add_candidate(self, result: Selection | DryRunStatus) -> None:
+        """Note the result as one that a worse node cannot replace."""
+        if (
+            self._is_only_best_wanted
+            and isinstance(result, Selection)
+            and result.violations == 0
+            and (self._most_loss is None or result.loss < self._most_loss)
+        ):
+            self._most_loss = result.loss
 
     def satisfies_constraints(self, node: str) -> bool:
         """True if such a pod may run on the node at all."""
@@ -68,7 +90,9 @@ class NodeDryRun:
             return DryRunStatus.UNKNOWN_NODE
         if not node_fit.satisfies_constraints(self._demand.constraints, node_info):
             return DryRunStatus.UNSUITABLE
-        return select_victims.select(node_info, self._load, self._eligibility)
+        return select_victims.select(
+            node_info, self._load, self._eligibility, most_loss=self._most_loss
+        )
 
 
 def is_feasible(result: Selection | DryRunStatus) -> bool:
@@ -83,6 +107,7 @@ class VictimRanking:
     now: datetime
     states_preferences: bool
     """At least one of the compared pods states preferences."""
+    victim_order: str = LOSS
 
     def rank_result(self, result: Selection | DryRunStatus) -> SortKey:
         """Rank the victims of a node."""
@@ -94,7 +119,8 @@ class VictimRanking:
 
     def rank(self, victims: Iterable[VictimUnit], violations: int) -> SortKey:
         """Rank victims, the best set first."""
-        pods = [member for unit in victims for member in unit.members]
+        units = list(victims)
+        pods = [member for unit in units for member in unit.members]
         if not pods:
             return NO_VICTIMS
         highest = max([victim.preemption_priority for victim in pods])
@@ -105,6 +131,7 @@ class VictimRanking:
         )
         return (
             violations,
+            *([sum([unit.loss for unit in units])] if self.victim_order == LOSS else ()),
             highest,
             priorities,
             len(pods),
@@ -120,9 +147,11 @@ class VictimRanking:
         )
 
 
-def ranking_for(results: Iterable[Selection | DryRunStatus], now: datetime) -> VictimRanking:
+def ranking_for(results: Iterable[Selection | DryRunStatus], snapshot: Snapshot) -> VictimRanking:
     """Return the ranking for these results."""
     units = (unit for result in results if isinstance(result, Selection) for unit in result.units)
     return VictimRanking(
-        now, any(member.states_preferences for unit in units for member in unit.members)
+        snapshot.now,
+        any(member.states_preferences for unit in units for member in unit.members),
+        snapshot.settings.victim_order,
     )

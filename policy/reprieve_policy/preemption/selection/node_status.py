@@ -19,10 +19,12 @@ class DryRunStatus(StrEnum):
     PROPOSAL_OUTDATED = "outdated"
     """Waiting is enough here, too: the scheduler comes again once its cache is up to date."""
     ROOM_MAY_BE_RELEASED = "clearing"
-    """Waiting may be enough, but this is not certain."""
+    """Waiting may be enough, but this is not certain: the room may be held, or for another pod."""
     PROPOSAL_REJECTED = "beside-others"
     TOO_MANY_VICTIMS = "too-many"
     TOO_EXPENSIVE = "too-dear"
+    LOSES_MORE = "loses-more"
+    """Only where the caller wants no more than the best candidate."""
     GANG_NOT_PLACED = "gang"
 
 
@@ -40,11 +42,12 @@ STATUS_MESSAGES: Mapping[DryRunStatus, str] = {
     DryRunStatus.HAS_ROOM: "it has room",
     DryRunStatus.ROOM_BEING_RELEASED: "it will have room once the notified victims are gone",
     DryRunStatus.PROPOSAL_OUTDATED: "a pod has left it, and the scheduler has not seen that yet",
-    DryRunStatus.ROOM_MAY_BE_RELEASED: "it will have room once the pods being deleted are gone",
+    DryRunStatus.ROOM_MAY_BE_RELEASED: "it may have room once the pods that are leaving are gone",
     DryRunStatus.PROPOSAL_REJECTED: "only the scheduler knows what fits there, "
     "and some of its victims are gone or not eligible",
     DryRunStatus.TOO_MANY_VICTIMS: "it would take more victims than one decision allows",
     DryRunStatus.TOO_EXPENSIVE: "its victims would cost more than the preemptor is worth",
+    DryRunStatus.LOSES_MORE: "its victims would lose more work than those of another node",
     DryRunStatus.GANG_NOT_PLACED: "the rest of the preemptor's gang could not be placed",
 }
 """Of a node."""

@@ -15,8 +15,9 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.toleration import VictimToleration
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.kube.quota import Amounts, QuotaKey
-from reprieve_policy.preemption import cost
+from reprieve_policy.preemption import cost, loss
 from reprieve_policy.preemption.cost import Cost, CostInputs, WorkProgress
+from reprieve_policy.preemption.loss import LossInputs
 
 NO_TOLERATION = VictimToleration(has_priority_class=False, policy=None, scheduled_at=None)
 """A pod without a PriorityClass, which tolerates nothing."""
@@ -187,6 +188,7 @@ class ScheduledPod:
     """The PriorityClass that it names does not exist."""
     toleration: VictimToleration = NO_TOLERATION
     cost_inputs: CostInputs = cost.NO_COST
+    loss_inputs: LossInputs = loss.NO_LOSS
     progress: WorkProgress = field(default_factory=WorkProgress)
     states_preferences: bool = False
     """It states a class, a checkpoint, an eviction cost or a walltime of its own."""
@@ -212,6 +214,10 @@ class ScheduledPod:
     def cost(self, now: datetime) -> Cost:
         """Return what preempting it costs now."""
         return cost.cost_of(self.cost_inputs, self.progress, now)
+
+    def loss(self, now: datetime) -> float:
+        """Return the device-seconds that preempting it is expected to lose now."""
+        return loss.expected_loss(self.loss_inputs, self.progress, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,9 @@ from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
-from reprieve_policy.preemption import cost
+from reprieve_policy.preemption import cost, loss
 from reprieve_policy.preemption.cost import WorkProgress
+from reprieve_policy.preemption.loss import LossInputs
 
 from . import node_fit, release
 from .snapshot import (
@@ -79,6 +80,7 @@ def scheduled_pod_of(
         lacks_priority_class=bool(pod.spec.priorityClassName)
         and known.priority_class_of(view, facts) is None,
         toleration=_victim_toleration(pod, facts),
+        loss_inputs=LossInputs(devices=cost.devices_of(pod.spec)[1]),
         progress=WorkProgress(started_at=timestamp.parse(pod.status.startTime)),
         amounts=pod_requests.of_pod(pod.spec),
         ports=node_fit.host_ports_of(pod.spec),
@@ -271,6 +273,7 @@ def _with_policy(
         is_non_preemptible=known.is_non_preemptible(view, facts),
         is_service=facts.namespace.workload_type == _SERVICE,
         cost_inputs=cost_inputs,
+        loss_inputs=loss.loss_inputs_of(pod.spec, plan, settings),
         progress=WorkProgress(
             started_at=scheduled.progress.started_at,
             saved_at=timestamp.parse(view.annotations.get(keys.LAST_CHECKPOINT_AT)),

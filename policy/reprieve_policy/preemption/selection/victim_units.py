@@ -5,11 +5,13 @@ before single pods, larger gangs before smaller, the longest running first. If o
 cost come before age (document 001).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from reprieve_policy.preemption import cost
+from reprieve_policy.config.settings import LOSS
+from reprieve_policy.preemption import cost, loss
 
 from .eligibility import Eligibility
 from .snapshot import GangInfo, GangKey, ScheduledPod
@@ -29,23 +31,71 @@ class VictimUnit(NamedTuple):
     """The key of a gang evicted as a unit."""
     priority: int
     """The priority that it is defended with."""
+    loss: int = 0
+    """The expected loss of all its pods, in device-seconds; 0 with `victimOrder: priority`.
+
+    Whole numbers add up exactly, and a difference of less than a second is none.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The victims on one node, most important first."""
+
+    units: tuple[VictimUnit, ...]
+    violations: int
+
+    @property
+    def loss(self) -> int:
+        """The expected loss of all of them."""
+        return sum([unit.loss for unit in self.units])
 
 
 def units_of(pods: Iterable[ScheduledPod], eligibility: Eligibility) -> list[VictimUnit]:
     """Return the units of the possible victims on one node."""
     units: list[VictimUnit] = []
+    now = eligibility.snapshot.now
+    by_loss = eligibility.snapshot.settings.victim_order == LOSS
     gangs_as_units: dict[GangKey, tuple[GangInfo, list[ScheduledPod]]] = {}
     for pod in pods:
         gang = None if pod.gang is None else eligibility.evicted_gang(pod)
         if gang is None:
-            units.append(VictimUnit((pod,), (pod,), None, pod.preemption_priority))
+            own = (pod,)
+            lost = loss_of(pod, now) if by_loss else 0
+            units.append(VictimUnit(own, own, None, pod.preemption_priority, lost))
         else:
             gangs_as_units.setdefault(gang.key, (gang, []))[1].append(pod)
     for gang, here in gangs_as_units.values():
         members = eligibility.affected_members(gang)
         priority = max(member.preemption_priority for member in members)
-        units.append(VictimUnit(tuple(here), members, gang.key, priority))
+        lost = sum(loss_of(member, now) for member in members) if by_loss else 0
+        units.append(VictimUnit(tuple(here), members, gang.key, priority, lost))
     return units
+
+
+def loss_of(pod: ScheduledPod, now: datetime) -> int:
+    """Return what preempting a pod is expected to lose, in whole device-seconds."""
+    return round(loss.expected_loss(pod.loss_inputs, pod.progress, now))
+
+
+def needed_members(
+    possible: Iterable[ScheduledPod],
+    spare: Mapping[GangKey, int],
+    order: Callable[[ScheduledPod], SortKey],
+) -> list[ScheduledPod]:
+    """Return the pods that their gangs need, the first by `order`, though each could lose one.
+
+    `spare`: how many pods each gang can lose.
+    """
+    by_gang: dict[GangKey, list[ScheduledPod]] = {key: [] for key in spare}
+    for pod in possible:
+        if pod.gang in by_gang:
+            by_gang[pod.gang].append(pod)
+    return [
+        pod
+        for key, members in by_gang.items()
+        for pod in sorted(members, key=order)[: len(members) - spare[key]]
+    ]
 
 
 def scheduler_order(unit: VictimUnit, now: datetime) -> SortKey:
@@ -72,21 +122,35 @@ def costliest_first(unit: VictimUnit, now: datetime) -> SortKey:
 
 def smallest_first(unit: VictimUnit, wanted: Mapping[str, int], now: datetime) -> SortKey:
     """Order the smallest of a class first, so that few large units are evicted."""
-    share = sum(
+    return (
+        -unit.priority,
+        -bool(unit.gang),
+        -_class(unit),
+        share_of(unit, wanted),
+        earliest_start(unit.members, now),
+        _uid(unit),
+    )
+
+
+def share_of(unit: VictimUnit, wanted: Mapping[str, int]) -> float:
+    """Return how much of what is wanted the unit releases on the node, summed over resources."""
+    return sum(
         [
             pod.amounts.get(name, 0) / amount
             for pod in unit.on_node
             for name, amount in wanted.items()
         ]
     )
-    return (
-        -unit.priority,
-        -bool(unit.gang),
-        -_class(unit),
-        share,
-        earliest_start(unit.members, now),
-        _uid(unit),
-    )
+
+
+def importance_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
+    """Order the pods of one gang, the most important first."""
+    return -pod.preemption_priority, pod.progress.started_at or now
+
+
+def loss_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
+    """Order the pods of one gang, the greatest loss first."""
+    return -loss_of(pod, now), *importance_as_member(pod, now), pod.uid
 
 
 def earliest_start(pods: Sequence[ScheduledPod], now: datetime) -> datetime:

@@ -39,6 +39,7 @@ ALL = {
     "gangGateTimeout": "1m",
     "classRule": "banded",
     "maxVictims": "8",
+    "victimOrder": "priority",
     "preemptorWorth": "24h",
     "schedulers": "system:kube-scheduler, system:serviceaccount:team:my-scheduler",
     "schedulerPreemption": "synchronous",
@@ -73,6 +74,7 @@ def test_without_a_configmap_the_specifications_defaults_apply() -> None:
         gang_gate_timeout_seconds=600,
         class_rule="strict",
         max_victims=3,
+        victim_order="loss",
         preemptor_worth_seconds=None,
         schedulers=frozenset(
             {"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}
@@ -113,6 +115,7 @@ def test_every_field_can_be_set() -> None:
         gang_gate_timeout_seconds=60,
         class_rule="banded",
         max_victims=8,
+        victim_order="priority",
         preemptor_worth_seconds=24 * 3600,
         schedulers=frozenset({"system:kube-scheduler", "system:serviceaccount:team:my-scheduler"}),
         scheduler_preemption="synchronous",

@@ -12,7 +12,8 @@ from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.eviction_preview import EvictionPreview, PreviewedPod, preview
-from reprieve_testing.builders import NOW, PodBuilder, a_pod
+from reprieve_policy.preemption.loss import OVERHEAD_SECONDS
+from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
 DELETED = "it is deleted, with 30s between SIGTERM and SIGKILL"
 EVICTED = (
@@ -32,6 +33,7 @@ def outlook_of(
     has_started: bool = True,
     disruption: DisruptionMode = DisruptionMode.SINGLE,
     native_group: PodGroupInfo | None = None,
+    work: WorkProgress | None = None,
 ) -> EvictionPreview:
     built = pod.build()
     (view,) = pod_views(built)
@@ -39,7 +41,7 @@ def outlook_of(
         view=view,
         metadata=built.metadata,
         has_started=has_started,
-        work=WorkProgress(),
+        work=work or WorkProgress(),
         disruption_mode=disruption,
         native_group=native_group,
     )
@@ -53,6 +55,13 @@ def test_the_preview_shows_how_many_pods_of_a_native_group_start_together() -> N
     assert not any(
         "PodGroup" in step for step in outlook_of(pod, native_group=PodGroupInfo()).steps
     )
+
+
+def test_the_preview_shows_the_cost_and_the_expected_loss() -> None:
+    pod = a_pod().asking(cpu="2").with_hint().annotated(keys.ESTIMATED_CHECKPOINT_TIME, "1m")
+    found = outlook_of(pod, work=WorkProgress(started_at=after(-3600)))
+    assert found.cost.checkpoint == pytest.approx(2 / 60)
+    assert found.loss_seconds == 2 * (60 + OVERHEAD_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)

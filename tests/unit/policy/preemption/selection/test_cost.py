@@ -1,5 +1,5 @@
-"""Class and cost, where pods or settings state them; the limits of number and cost of victims
-(document 001).
+"""With `victimOrder: priority`, class and cost count where a pod states preferences; how many
+victims a decision takes at most, and at what cost (document 001).
 """
 
 from collections.abc import Sequence
@@ -42,6 +42,7 @@ def speaking(
 
 def victims(snapshot_fixture: SnapshotFixture, preemptor: Preemptor = ABOVE) -> Sequence[str]:
     built = snapshot_fixture.build()
+    built = replace(built, settings=replace(built.settings, victim_order="priority"))
     best = selection.decide(preemptor, built, built.nodes).best
     return () if best is None else [victim.name for victim in best.victims]
 

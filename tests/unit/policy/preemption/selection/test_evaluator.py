@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import Preemptor
@@ -99,14 +100,14 @@ CASES = {
         ).with_budgets(a_budget("web")),
         want=("batch",),
     ),
-    "the node with the lowest highest priority is chosen": Case(
+    "by priority, the node with the lowest highest priority is chosen": Case(
         preemptor=a_preemptor(cpu=2),
         snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("a", priority=9), cpu=2),
             a_node_info(
                 "b", a_scheduled_pod("b", priority=5), a_scheduled_pod("c", priority=5), cpu=2
             ),
-        ),
+        ).with_settings(PolicySettings(victim_order="priority")),
         want=("b", "c"),
     ),
     "pods nominated to a node keep their room there": Case(

@@ -92,11 +92,13 @@ CASES = {
         victims=["single"],
         units=1,
     ),
-    "a gang is let back before single pods of its priority": Case(
+    "by priority, a gang is let back before single pods of its priority": Case(
         preemptor=ONE,
         snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1", started=-5), a_scheduled_pod("single"), cpu=2)
-        ).with_gang("old"),
+        )
+        .with_gang("old")
+        .with_settings(PolicySettings(victim_order="priority")),
         victims=["single"],
         units=1,
     ),

@@ -13,11 +13,12 @@ from hypothesis import Phase, assume, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.config.settings import LOSS, PRIORITY, PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.cost import CostInputs
+from reprieve_policy.preemption.loss import LossInputs, SaveWay
 from reprieve_policy.preemption.selection import (
     WAITING_IS_ENOUGH,
     DryRunStatus,
@@ -78,15 +79,23 @@ def scheduled_pods(draw: st.DrawFn, uid: str) -> ScheduledPod:
         states_preferences=states_preferences,
     )
     work = replace(pod.progress, started_at=draw(st.none() | st.integers(-9, 0).map(after)))
-    return replace(pod, progress=work, cost_inputs=CostInputs(devices=draw(st.integers(0, 2))))
+    devices = draw(st.integers(0, 2))
+    saves = draw(st.sampled_from([LossInputs(), LossInputs(way=SaveWay.WHEN_ASKED)]))
+    return replace(
+        pod,
+        progress=work,
+        cost_inputs=CostInputs(devices=devices),
+        loss_inputs=saves._replace(devices=devices),
+    )
 
 
 @st.composite
 def node_infos(draw: st.DrawFn, name: str) -> NodeInfo:
     pods = [draw(scheduled_pods(f"{name}-{index}")) for index in range(draw(st.integers(0, 5)))]
-    nominees = (
-        [a_pod_demand("nominee", priority=2000, cpu=1)] if draw(st.integers(0, 5)) == 0 else []
-    )
+    nominees = [
+        a_pod_demand(uid, priority=2000, cpu=1)
+        for uid in draw(st.sampled_from([[]] * 4 + [["nominee"], ["nominated-mate"]]))
+    ]
     cordoned = draw(st.integers(0, 9)) == 0
     full = sum(pod.amounts["cpu"] for pod in pods) / NANOS or 1
     cpu = full if draw(st.booleans()) else draw(st.integers(1, 8))
@@ -115,6 +124,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     policy = PolicySettings(
         max_victims=draw(st.integers(1, 9)),
         preemptor_worth_seconds=draw(st.sampled_from([None, None, 5, 20])),
+        victim_order=draw(st.sampled_from([LOSS, LOSS, PRIORITY])),
     )
     return Snapshot(
         now=NOW,
@@ -135,6 +145,7 @@ def preemptors(draw: st.DrawFn) -> Preemptor:
         gang=MINE if in_gang else None,
         pending_members=rest if in_gang else (),
         preemption_class=draw(st.sampled_from([4, 5, 9])),
+        nominated_member_uids=frozenset({"nominated-mate"}) if in_gang else frozenset(),
         devices=1.0,
     )
 
@@ -304,6 +315,11 @@ def unit_of(pod: ScheduledPod, snapshot: Snapshot) -> object:
 def test_no_pod_is_preempted_if_leaving_pods_release_enough(
     preemptor: Preemptor, snapshot: Snapshot
 ):
+    own = preemptor.nominated_member_uids
+
+    def is_shared(node_info: NodeInfo) -> bool:
+        return any(demand.uid not in own for demand in node_info.nominated_pods)
+
     def has_room(node_info: NodeInfo, *, notified_only: bool) -> bool:
         left = [
             pod
@@ -312,7 +328,13 @@ def test_no_pod_is_preempted_if_leaving_pods_release_enough(
         ]
         return fits(node_info, left, [preemptor.demand])
 
-    waits = any(has_room(node_info, notified_only=True) for node_info in snapshot.nodes.values())
+    # Where another pod is nominated, only room that is there already counts as enough.
+    waits = any(
+        has_room(node_info, notified_only=True)
+        if not is_shared(node_info)
+        else fits(node_info, node_info.pods, [preemptor.demand])
+        for node_info in snapshot.nodes.values()
+    )
     found = decided(preemptor, snapshot)
 
     assert (not WAITING_IS_ENOUGH.isdisjoint(found.node_statuses.values())) == waits
@@ -390,6 +412,16 @@ def test_a_single_pod_finds_victims_wherever_some_suffice(preemptor: Preemptor, 
         assert (name in chosen) == (
             helps and found.node_statuses.get(name) is not DryRunStatus.ROOM_MAY_BE_RELEASED
         )
+
+
+@given(preemptors(), snapshots())
+def test_the_best_candidate_is_the_same_if_only_that_is_wanted(
+    preemptor: Preemptor, snapshot: Snapshot
+):
+    best = decided(preemptor, snapshot).best
+    only = selection.decide(preemptor, snapshot, snapshot.nodes, is_only_best_wanted=True)
+
+    assert only.best == best
 
 
 ABOUT: dict[str, Callable[[PreemptionCandidate], bool]] = {

@@ -1,0 +1,188 @@
+"""The work that preempting a pod is expected to lose, and whether notice pays."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprieve_policy import keys
+from reprieve_policy.checkpointing import checkpoint_plan
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.objects import pod_views
+from reprieve_policy.preemption import loss
+from reprieve_policy.preemption.cost import WorkProgress
+from reprieve_policy.preemption.loss import OVERHEAD_SECONDS, LossInputs, SaveWay
+from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+
+SETTINGS = PolicySettings()  # a timeout of 10 min, a ceiling of 30
+HOUR = 3600
+GPUS = {"nvidia.com/gpu": "8", "cpu": "64"}
+SILENT = a_pod().asking(**GPUS)
+
+
+def inputs_of(pod: PodBuilder, learned_seconds: int | None = None) -> LossInputs:
+    (view,) = pod_views(pod.build())
+    plan = checkpoint_plan.read_leniently(view.annotations, SETTINGS)
+    return loss.loss_inputs_of(view.spec, plan, SETTINGS, learned_seconds)
+
+
+def saving(estimate: str | None = None, strategy: str = "auto") -> PodBuilder:
+    pod = SILENT.with_checkpoint(strategy)
+    return pod if estimate is None else pod.annotated(keys.ESTIMATED_CHECKPOINT_TIME, estimate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    pod: PodBuilder = SILENT
+    learned: int | None = None
+    started: float | None = HOUR
+    """Seconds ago."""
+    saved: float | None = None
+    loses: float
+    """Seconds of each of its eight devices."""
+    goes_at_once: bool
+
+    @property
+    def progress(self) -> WorkProgress:
+        return WorkProgress(
+            started_at=None if self.started is None else after(-self.started),
+            saved_at=None if self.saved is None else after(-self.saved),
+        )
+
+
+CASES = {
+    "a pod that has not started loses nothing": Case(started=None, loses=0, goes_at_once=True),
+    "a pod that never saves loses all since its start": Case(loses=HOUR, goes_at_once=True),
+    "a pod that saves in time loses what it did since its last save": Case(
+        saved=90, loses=90, goes_at_once=True
+    ),
+    "a save from before its start was its predecessor's": Case(
+        saved=2 * HOUR, loses=HOUR, goes_at_once=True
+    ),
+    "a save in the future counts as one of now": Case(saved=-60, loses=0, goes_at_once=True),
+    "a pod that saves when asked loses the save and the overhead": Case(
+        pod=saving("2m"), loses=120 + OVERHEAD_SECONDS, goes_at_once=False
+    ),
+    "so does one with a manual checkpoint": Case(
+        pod=saving("2m", "manual"), loses=120 + OVERHEAD_SECONDS, goes_at_once=False
+    ),
+    "a young pod loses less without a save": Case(
+        pod=saving("2m"), started=60, loses=60, goes_at_once=True
+    ),
+    "at the very second at which both lose the same, it goes at once": Case(
+        pod=saving("2m"), started=120 + OVERHEAD_SECONDS, loses=124, goes_at_once=True
+    ),
+    "a second later it is asked": Case(
+        pod=saving("2m"), started=121 + OVERHEAD_SECONDS, loses=124, goes_at_once=False
+    ),
+    "a pod that has just saved loses less without a save": Case(
+        pod=saving("2m"), saved=30, loses=30, goes_at_once=True
+    ),
+    "what the owner's last saves took counts where nothing is declared": Case(
+        pod=saving(), learned=45, loses=45 + OVERHEAD_SECONDS, goes_at_once=False
+    ),
+    "what is declared counts before that": Case(
+        pod=saving("2m"), learned=45, loses=120 + OVERHEAD_SECONDS, goes_at_once=False
+    ),
+    "an unknown save takes the timeout": Case(
+        pod=saving(), loses=600 + OVERHEAD_SECONDS, goes_at_once=False
+    ),
+    "a young pod whose save takes an unknown time is asked": Case(
+        pod=saving(), started=60, loses=60, goes_at_once=False
+    ),
+    "unless no save could pay": Case(
+        pod=saving(), started=OVERHEAD_SECONDS, loses=OVERHEAD_SECONDS, goes_at_once=True
+    ),
+    "no save takes longer than a victim waits": Case(
+        pod=saving("1000h"),
+        started=100 * HOUR,
+        loses=1800 + OVERHEAD_SECONDS,
+        goes_at_once=False,
+    ),
+    "what is learned is bounded, too": Case(
+        pod=saving(),
+        learned=10**6,
+        started=100 * HOUR,
+        loses=1800 + OVERHEAD_SECONDS,
+        goes_at_once=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_a_pod_loses_and_whether_it_goes_at_once(case: Case) -> None:
+    inputs = inputs_of(case.pod, case.learned)
+    assert loss.expected_loss(inputs, case.progress, NOW) == 8 * case.loses
+    assert loss.goes_at_once(inputs, case.progress, NOW) is case.goes_at_once
+
+
+ON_SIGTERM = LossInputs(
+    devices=2, way=SaveWay.ON_SIGTERM, save_seconds=100, is_save_time_known=True
+)
+SIGTERM_CASES = {
+    "it loses the save": (ON_SIGTERM, 101, 200, False),
+    "it gets no more time than pays": (ON_SIGTERM, 100, 200, True),
+    "an unknown save is waited for": (ON_SIGTERM._replace(is_save_time_known=False), 1, 2, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "started", "lost", "at_once"), SIGTERM_CASES.values(), ids=SIGTERM_CASES.keys()
+)
+def test_a_pod_that_saves_on_sigterm_is_not_asked(
+    inputs: LossInputs, started: int, lost: int, *, at_once: bool
+) -> None:
+    progress = WorkProgress(started_at=after(-started))
+    assert loss.expected_loss(inputs, progress, NOW) == lost
+    assert loss.goes_at_once(inputs, progress, NOW) is at_once
+
+
+def test_a_pod_without_gpus_loses_cpu_seconds() -> None:
+    progress = WorkProgress(started_at=after(-60))
+    assert loss.expected_loss(inputs_of(a_pod().asking(cpu="500m")), progress, NOW) == 30
+
+
+TIMES = st.none() | st.integers(-(10**6), 10**6)
+ANNOTATIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        keys.CHECKPOINT: st.sampled_from(["auto", "manual", "none", "?"]),
+        keys.CHECKPOINT_HINT: st.sampled_from(["annotation:", "http://:80/", "?"]),
+        keys.CHECKPOINT_TIMEOUT: st.sampled_from(["1s", "30m", "90h", "?"]),
+        keys.ESTIMATED_CHECKPOINT_TIME: st.sampled_from(["1s", "30m", "90h", "?"]),
+    },
+)
+
+
+@given(ANNOTATIONS, TIMES, TIMES, TIMES.map(lambda seconds: seconds and abs(seconds)))
+def test_every_pod_has_a_loss_which_no_annotation_raises(
+    annotations: dict[str, str], started: int | None, saved: int | None, learned: int | None
+) -> None:
+    pod = SILENT
+    for key, text in annotations.items():
+        pod = pod.annotated(key, text)
+    inputs = inputs_of(pod, learned)
+    progress = WorkProgress(
+        started_at=None if started is None else after(started),
+        saved_at=None if saved is None else after(saved),
+    )
+    lost = loss.expected_loss(inputs, progress, NOW)
+
+    silent = replace(progress, saved_at=None)
+    assert 0 <= lost <= loss.expected_loss(inputs_of(SILENT), silent, NOW)
+    if inputs.way is SaveWay.WHEN_ASKED:
+        assert lost <= 8 * (SETTINGS.ceiling_seconds + OVERHEAD_SECONDS)
+    loss.goes_at_once(inputs, progress, NOW)
+
+
+@given(st.integers(0, 10**5), st.integers(0, 10**5), st.integers(0, 3000))
+def test_once_a_pod_is_asked_it_is_asked_at_every_later_time(
+    started: int, later: int, save: int
+) -> None:
+    inputs = LossInputs(
+        devices=1, way=SaveWay.WHEN_ASKED, save_seconds=save, is_save_time_known=True
+    )
+    progress = WorkProgress(started_at=after(-started))
+    if not loss.goes_at_once(inputs, progress, NOW):
+        assert not loss.goes_at_once(inputs, progress, after(later))
