@@ -50,6 +50,7 @@ GRACE_AFTER_CEILING_SECONDS = 60
 
 MIN_RETRY_SECONDS = 4
 """For each victim. A Kubernetes client tries eleven times, then the scheduler starts again at once.
+The same time passes between two 404 answers to a preemptor that asks again and again.
 
 With 2, two victims, each seen by one of two replicas, would cause 1.1 calls a second.
 """
@@ -117,6 +118,8 @@ class GuardDecision:
     is_postponed: bool = False
     """True if the pod goes later; false if this preemption is refused."""
     sets_mark: bool = False
+    has_victims_elsewhere: bool = False
+    """Refused only because the preemptor's victims on another node are not gone yet."""
     warning: str = ""
 
     @property
@@ -159,7 +162,7 @@ def retry_after(
     """
     if request_kind is RequestKind.EVICTION or not is_asynchronous:
         return None
-    least = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, fellows))
+    least = retry_interval_seconds(fellows)
     if is_short:
         return least
     most = MAX_RETRY_SECONDS if decision.is_postponed else REFUSED_RETRY_SECONDS
@@ -168,22 +171,30 @@ def retry_after(
     return max(least, min(most, math.ceil((decision.until - now).total_seconds())))
 
 
-def should_answer_not_found(
-    decision: GuardDecision, request_kind: RequestKind, *, is_asynchronous: bool, is_followed: bool
-) -> bool:
-    """True if the scheduler gets "not found" and then waits to see the pod gone.
+def retry_interval_seconds(victims: int) -> int:
+    """Return the least time between two requests for one of so many victims of a preemptor."""
+    return min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, victims))
 
-    `is_followed`: other victims are deleted after this one. kube-scheduler deletes the last victim
-    only after all others, and does not retry its preemptor until then. Without this, victims that
-    save and leave while it sleeps over the first would go unnoticed, and their room would stay
-    empty for up to five minutes. With this answer it proceeds at once, and sleeps over the last
-    victim.
+
+def should_answer_not_found(
+    decision: GuardDecision, request_kind: RequestKind, *, is_asynchronous: bool
+) -> bool:
+    """True if the scheduler gets "not found", keeps its preemptor nominated, and waits for events.
+
+    kube-scheduler keeps a preemptor out of its queue while it deletes the victims. "Not found" is
+    no error to it: the preemptor may use any other room at once, lower priorities cannot take the
+    room that it is nominated to, and the end of any pod makes the scheduler look again. Without
+    this, the preemptor would sleep while it is asked for, and would not notice that victims leave.
+
+    The pod exists, and its end is still to come. For the last victim the scheduler looks whether it
+    is gone (`executor.go`, `isRunningPreemption`), so that the end is never missed.
+
+    Also for a preemptor whose victims on another node are not gone: that room is what it waits for.
     """
     return (
         request_kind is RequestKind.PREEMPTION
         and is_asynchronous
-        and decision.is_postponed
-        and is_followed
+        and (decision.is_postponed or decision.has_victims_elsewhere)
     )
 
 
@@ -316,7 +327,7 @@ def _decide_protected(
             until=until,
         )
     if requester.has_victims_elsewhere:
-        return _refused(_VICTIMS_ELSEWHERE, None)
+        return replace(_refused(_VICTIMS_ELSEWHERE, None), has_victims_elsewhere=True)
     return None
 
 

@@ -439,35 +439,28 @@ def test_a_synchronous_scheduler_and_a_drain_get_no_retry_time() -> None:
         )
 
 
-GONE = {
-    "one that others follow": (put_off(9), RequestKind.PREEMPTION, True, True, True),
-    "the last is waited for": (put_off(9), RequestKind.PREEMPTION, True, False, False),
-    "a synchronous scheduler is through with all of them at once": (
-        put_off(9),
+NOT_FOUND = {
+    "a victim that gets notice, also the last": (put_off(9), RequestKind.PREEMPTION, True, True),
+    "one that has saved already": (put_off(None), RequestKind.PREEMPTION, True, True),
+    "a synchronous scheduler nominates no pod": (put_off(9), RequestKind.PREEMPTION, False, False),
+    "a pod that stays is there": (refused(9), RequestKind.PREEMPTION, True, False),
+    "but not if its preemptor waits for other victims": (
+        replace(refused(None), has_victims_elsewhere=True),
         RequestKind.PREEMPTION,
-        False,
         True,
-        False,
+        True,
     ),
-    "one that stays is there": (refused(9), RequestKind.PREEMPTION, True, True, False),
-    "a drain waits for each": (put_off(9), RequestKind.EVICTION, True, True, False),
+    "a drain waits for each": (put_off(9), RequestKind.EVICTION, True, False),
 }
 
 
 @pytest.mark.parametrize(
-    ("ruling", "kind", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE
+    ("ruling", "kind", "is_asynchronous", "want"), NOT_FOUND.values(), ids=NOT_FOUND
 )
 def test_which_refused_pods_are_answered_with_404(
-    ruling: GuardDecision,
-    kind: RequestKind,
-    *,
-    is_asynchronous: bool,
-    is_followed: bool,
-    want: bool,
+    ruling: GuardDecision, kind: RequestKind, *, is_asynchronous: bool, want: bool
 ) -> None:
-    found = guard.should_answer_not_found(
-        ruling, kind, is_asynchronous=is_asynchronous, is_followed=is_followed
-    )
+    found = guard.should_answer_not_found(ruling, kind, is_asynchronous=is_asynchronous)
     assert found is want
 
 
