@@ -82,6 +82,8 @@ class TargetPod:
     has_started: bool = True
     evicted_as_a_unit: bool = False
     """All of its gang is evicted with it."""
+    leaves_with_others: bool = False
+    """Other victims of its preemptor on its node get notice: it leaves when they do."""
     walltime: Walltime | None = None
 
 
@@ -238,10 +240,11 @@ def has_victims_elsewhere(
 
     `victims`: each pod with its node.
     """
-    return any(where != node and _is_victim_of(preemptor_uid, victim) for victim, where in victims)
+    return any(where != node and is_victim_of(preemptor_uid, victim) for victim, where in victims)
 
 
-def _is_victim_of(preemptor_uid: str, target: TargetPod) -> bool:
+def is_victim_of(preemptor_uid: str, target: TargetPod) -> bool:
+    """Return whether the pod leaves for this preemptor and is not being deleted yet."""
     if target.is_terminating or target.view.annotations.get(keys.PREEMPTOR) != preemptor_uid:
         return False
     state = target.state
@@ -337,24 +340,32 @@ def _decide_unprotected(
     """Decide about an unprotected pod: it gets notice if it wants that, and so does its gang.
 
     `deletes_preempted` lets a scheduler delete a single pod without notice, but not a part of a
-    gang.
+    gang. A pod that wants no notice leaves together with the other victims of its preemptor.
+    Without this, its room would lie idle while they save, or another pod would take it.
     """
     plan = checkpoint_plan.read_leniently(target.view.annotations, facts.settings)
     is_deleted = (
         facts.settings.deletes_preempted and requester.request_kind is RequestKind.PREEMPTION
     )
     if is_deleted or not plan.gives_notice or not target.has_started:
-        # Without this, the rest of its gang would run on without use.
-        breaks_gang = target.evicted_as_a_unit and requester.request_kind is RequestKind.PREEMPTION
+        if requester.request_kind is not RequestKind.PREEMPTION:
+            return ALLOWED
+        if target.evicted_as_a_unit:
+            # Without this, the rest of its gang would run on without use.
+            return _postponed_with_mark("its whole gang is marked for eviction first")
         return (
-            replace(_postponed("its whole gang is marked for eviction first", None), sets_mark=True)
-            if breaks_gang
+            _postponed_with_mark("other victims of its preemptor save a checkpoint first")
+            if target.leaves_with_others
             else ALLOWED
         )
     if requester.eviction_blocked:
         return _refused(_BLOCKED_BY_BUDGET, None)
     until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
-    return replace(_postponed("it is asked to save a checkpoint first", until), sets_mark=True)
+    return _postponed_with_mark("it is asked to save a checkpoint first", until)
+
+
+def _postponed_with_mark(why: str, until: datetime | None = None) -> GuardDecision:
+    return replace(_postponed(why, until), sets_mark=True)
 
 
 def _postponed(why: str, until: datetime | None) -> GuardDecision:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Container
+from dataclasses import replace
 from datetime import datetime
 
 from reprieve_policy.preemption import guard
@@ -99,7 +100,11 @@ class Marker:
         victim = await self._reader.find_pod(identity.namespace, identity.name)
         if victim is None or victim.uid != identity.uid:
             return True, None
-        context = await self._contexts.read(victim, identity.namespace, RequestKind.PREEMPTION)
+        context = replace(
+            await self._contexts.read(victim, identity.namespace, RequestKind.PREEMPTION),
+            # The pod under review gets notice, or leaves with one that does.
+            leaves_with_others=True,
+        )
         if context.gang is not None and context.gang in gangs:
             return True, None
         decision = await self._evaluator.evaluate_for(context, candidate)

@@ -43,6 +43,8 @@ class ReviewContext:
     """The PodGroup that the pod names."""
     takes_whole_gang: bool = False
     """The extender chose all of its gang, which does not ask to be evicted as a unit."""
+    leaves_with_others: bool = False
+    """Other victims of its preemptor on its node get notice."""
 
     @property
     def evicted_as_a_unit(self) -> bool:
@@ -82,6 +84,7 @@ class ReviewContext:
             observed_target(self.victim),
             walltime=bound,
             evicted_as_a_unit=self.evicted_as_a_unit or self.takes_whole_gang,
+            leaves_with_others=self.leaves_with_others,
         )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -313,7 +313,50 @@ async def test_each_pod_of_a_set_is_evaluated_by_itself(tmp_path: Path) -> None:
             "high", "train", *(one["metadata"]["name"] for one in fellows), "gone"
         )
         await here.delete_and_nominate(a_victim())
-        assert here.marked() == ["train", "last"]
+        # "plain" leaves with those that save.
+        assert here.marked() == ["train", "plain", "last"]
+
+
+SAVING = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-high"}}
+BESIDE: Mapping[str, tuple[Any, bool]] = {
+    "saves": (another_victim("two", annotations=HINT), True),
+    "is saving": (another_victim("two", annotations=HINT | {keys.EVICTION: HINTED}), True),
+    "wants no notice either": (another_victim("two", annotations={}), False),
+    "is another pod by now": (another_victim("two", uid="another"), False),
+    "has left": (another_victim("three"), False),
+}
+
+
+@pytest.mark.parametrize(("other", "is_put_off"), BESIDE.values(), ids=BESIDE)
+async def test_a_victim_that_wants_no_notice_leaves_with_another_of_its_set_that(
+    tmp_path: Path, other: Any, *, is_put_off: bool
+) -> None:
+    plain = a_victim(annotations={})
+    async with guard_fixture(tmp_path, plain, other) as here:
+        here.victim_sets.choose("high", "train", "two")
+        response = await here.delete_and_nominate(plain)
+        assert response["allowed"] is not is_put_off
+        assert ("train" in here.marked()) is is_put_off
+
+
+ON_ITS_NODE: Mapping[str, tuple[Any, bool]] = {
+    "is marked for its preemptor": (SAVING, True),
+    "is marked for another preemptor": (
+        {**SAVING, "annotations": HINT | {keys.PREEMPTOR: "uid-of-other"}},
+        False,
+    ),
+    "is being deleted": ({**SAVING, "deletionTimestamp": "2026-11-21T12:00:00Z"}, False),
+}
+
+
+@pytest.mark.parametrize(("other", "is_put_off"), ON_ITS_NODE.values(), ids=ON_ITS_NODE)
+async def test_without_a_chosen_set_it_leaves_with_another_on_its_node_that(
+    here: GuardFixture, other: Any, *, is_put_off: bool
+) -> None:
+    here.stub.collections[PODS] = {"two": another_victim("two", **other)}
+    response = await here.delete_and_nominate(a_victim(annotations={}))
+    assert response["allowed"] is not is_put_off
+    assert here.marked() == (["train"] if is_put_off else [])
 
 
 async def test_no_pod_is_marked_for_another_preemptors_set(tmp_path: Path) -> None:

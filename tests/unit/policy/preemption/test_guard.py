@@ -62,6 +62,7 @@ class Case:
     is_leaving: bool = False
     has_started: bool = True
     evicted_as_a_unit: bool = False
+    leaves_with_others: bool = False
     ends_in: float | None = None
     namespace: NamespacePolicy = ALL_CLASSES
     settings: PolicySettings = BY_DEFAULT
@@ -82,6 +83,13 @@ CASES = {
         pod=PLAIN, evicted_as_a_unit=True, want="joined"
     ),
     "alone where it is drained": Case(pod=PLAIN, evicted_as_a_unit=True, requester=EVICTED),
+    "beside victims that save it leaves with them": Case(
+        pod=PLAIN, leaves_with_others=True, want="together"
+    ),
+    "but not where it is drained": Case(pod=PLAIN, leaves_with_others=True, requester=EVICTED),
+    "nor does one that wants a checkpoint save later for that": Case(
+        leaves_with_others=True, want="told", until=after(600)
+    ),
     "one that has not started has nothing to save": Case(has_started=False),
     "but its gang may have": Case(has_started=False, evicted_as_a_unit=True, want="joined"),
     "one that is leaving is left alone": Case(
@@ -309,6 +317,10 @@ WORDS = {
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its whole gang "
         "is marked for eviction first"
     ),
+    "together": (
+        "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: other victims of its preemptor "
+        "save a checkpoint first"
+    ),
     "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
     "class": (
         "metadata.labels[reprieve.dev/preemption-class]: Forbidden: this pod is non-preemptible"
@@ -344,8 +356,9 @@ def test_the_decision_on_a_deletion_or_eviction(case: Case) -> None:
     ruling = guard.decide(sought(case), case.requester, facts(case), NOW)
     assert ruling.is_allowed == (case.want in ("allowed", "warned"))
     assert bool(ruling.warning) == (case.want == "warned")
-    assert ruling.sets_mark == (case.want in ("told", "joined"))
-    assert ruling.is_postponed == (case.want in ("told", "joined", "waits", "finishes"))
+    assert ruling.sets_mark == (case.want in ("told", "joined", "together"))
+    assert ruling.is_postponed == (case.want in ("told", "joined", "together", "waits", "finishes"))
+    assert ruling.has_victims_elsewhere == (case.want == "busy")
     assert ruling.until == case.until
     if ruling.violation is not None:
         assert str(ruling.violation).startswith(WORDS[case.want])
@@ -361,6 +374,7 @@ def sought(case: Case) -> TargetPod:
         is_terminating=case.is_leaving,
         has_started=case.has_started,
         evicted_as_a_unit=case.evicted_as_a_unit,
+        leaves_with_others=case.leaves_with_others,
         walltime=walltime,
     )
 
