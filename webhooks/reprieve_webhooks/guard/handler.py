@@ -168,7 +168,9 @@ class Guard:
 
     async def _mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark the pod and the whole set that was chosen for its preemptor; raises `ApiError`."""
-        if not await self._marker.mark(context, candidate):
+        if not await self._marker.mark(context, candidate) and not (
+            candidate is not None and await self._marker.mark_changed(context, candidate)
+        ):
             return False
         chosen = self._victim_set(context.victim, candidate.uid) if candidate else None
         if candidate is not None and chosen is not None:

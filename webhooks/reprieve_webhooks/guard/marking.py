@@ -48,6 +48,22 @@ class Marker:
         # overwritten.
         return await self._reader.mark(identity, changes, metadata.resourceVersion)
 
+    async def mark_changed(self, context: ReviewContext, candidate: PossiblePreemptor) -> bool:
+        """Decide again on a pod that changed since the decision; `False` if it is not marked.
+
+        Raises `ApiError`. Several victims of a preemptor are reviewed at once, and each review
+        marks all of them.
+        """
+        name, namespace = context.victim.metadata.name or "", context.namespace
+        victim = await self._reader.find_pod(namespace, name)
+        if victim is None or victim.uid != context.victim.uid:
+            return False
+        current = await self._contexts.read(victim, namespace, context.request_kind)
+        decision = await self._evaluator.evaluate_for(current, candidate)
+        if decision.sets_mark:
+            return await self.mark(current, candidate)
+        return decision.is_postponed
+
     async def mark_other_victims(
         self, marked: ReviewContext, chosen: VictimSet, candidate: PossiblePreemptor
     ) -> None:

@@ -429,6 +429,23 @@ async def test_a_pod_that_was_not_marked_is_never_answered_with_404_and_gets_a_s
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 429
 
 
+CHANGED: Mapping[str, tuple[Any, int]] = {
+    "was marked by the review of another victim": (SAVING, 404),
+    "is being saved": ({"annotations": HINT | {keys.EVICTION: HINTED}}, 404),
+    "is another pod by now": ({"uid": "another"}, 429),
+    "is protected by now": ({"labels": {keys.PREEMPTIBLE: "false"}}, 429),
+    "changed once more": ({}, 429),
+}
+
+
+@pytest.mark.parametrize(("changed", "code"), CHANGED.values(), ids=CHANGED)
+async def test_a_pod_is_decided_on_again_if_it(here: GuardFixture, changed: Any, code: int) -> None:
+    """Without this, victims that are reviewed at the same time would delay their preemptor."""
+    here.stub.refuses = {f"{TEAM}/train": 409}
+    here.stub.collections[TEAM] = {"train": a_victim(**changed, resourceVersion="8")}
+    assert code_of(await here.delete_and_nominate(a_victim())) == code
+
+
 async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     here: GuardFixture,
 ) -> None:
