@@ -79,6 +79,8 @@ class TargetPod:
     """It carries a mark that the operator has not processed."""
     is_terminating: bool = False
     """It has ended, or is being deleted."""
+    deletion_ends_at: datetime | None = None
+    """When its grace period ends; `None`: it is not being deleted, or has ended."""
     has_started: bool = True
     evicted_as_a_unit: bool = False
     """All of its gang is evicted with it."""
@@ -234,13 +236,27 @@ def mark_changes(
 
 
 def has_victims_elsewhere(
-    preemptor_uid: str, node: str, victims: Iterable[tuple[TargetPod, str]]
+    preemptor_uid: str, node: str, victims: Iterable[tuple[TargetPod, str]], now: datetime
 ) -> bool:
     """Return whether the preemptor has victims left on another node than `node`.
 
-    `victims`: each pod with its node.
+    `victims`: each pod with its node. One that is being deleted counts until its grace period is
+    over, and a little longer. Without this, the preemptor would get a second set of victims while
+    the first one has its last seconds.
     """
-    return any(where != node and is_victim_of(preemptor_uid, victim) for victim, where in victims)
+    return any(
+        where != node
+        and (is_victim_of(preemptor_uid, victim) or _is_ending_for(preemptor_uid, victim, now))
+        for victim, where in victims
+    )
+
+
+def _is_ending_for(preemptor_uid: str, target: TargetPod, now: datetime) -> bool:
+    return (
+        target.deletion_ends_at is not None
+        and now < target.deletion_ends_at + timedelta(seconds=GRACE_AFTER_CEILING_SECONDS)
+        and target.view.annotations.get(keys.PREEMPTOR) == preemptor_uid
+    )
 
 
 def is_victim_of(preemptor_uid: str, target: TargetPod) -> bool:

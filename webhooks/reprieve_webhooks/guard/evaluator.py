@@ -296,6 +296,7 @@ class Evaluator:
             candidate.uid,
             candidate.node,
             [(observed_target(victim), victim.node) for victim in others],
+            self._now(),
         )
 
     async def _gets_room_elsewhere(self, candidate: PossiblePreemptor) -> bool:

@@ -204,10 +204,8 @@ class Guard:
             context.victim.uid, has_pending_mark=context.victim.has_pending_mark
         )
         mode = self._scheduler_mode(context, nominees)
-        may_answer_not_found = (
-            is_marked
-            and bool(nominees)
-            and self._may_answer_not_found(context, decision, mode, nominees[0])
+        may_answer_not_found = is_marked and self._may_answer_not_found(
+            context, decision, mode, nominees
         )
         if may_answer_not_found and self._try_not_found(context, decision, nominees[0]):
             return AdmissionResponse(
@@ -244,16 +242,16 @@ class Guard:
         context: ReviewContext,
         decision: GuardDecision,
         mode: SchedulerMode,
-        preemptor: NominatedPod,
+        nominees: Sequence[NominatedPod],
     ) -> bool:
         # The replica that marked the pod saw the nomination of its preemptor.
-        is_marked_for = context.victim.view.annotations.get(keys.PREEMPTOR) == preemptor.uid
-        configured = context.facts.settings.scheduler_preemption
-        return guard.should_answer_not_found(
-            decision,
-            context.request_kind,
-            is_asynchronous=mode is not SchedulerMode.UNKNOWN
-            or (configured == AUTO and is_marked_for),
+        marked_for = context.victim.view.annotations.get(keys.PREEMPTOR)
+        is_asynchronous = mode is not SchedulerMode.UNKNOWN or (
+            context.facts.settings.scheduler_preemption == AUTO
+            and any(nominee.uid == marked_for for nominee in nominees)
+        )
+        return bool(nominees) and guard.should_answer_not_found(
+            decision, context.request_kind, is_asynchronous=is_asynchronous
         )
 
     def _try_not_found(

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,7 @@ async def test_every_replica_answers_404_to_the_preemptor_that_a_pod_was_marked_
 ) -> None:
     """Another replica saw its nomination, and marked the pod."""
     await here.nominate("mine")
+    await here.nominate("higher", priority=9000)
     for by, code in (("mine", 404), ("another", 429)):
         marked = a_victim(labels=MARKED, annotations=HINT | {keys.PREEMPTOR: f"uid-of-{by}"})
         assert code_of(await here.delete(marked)) == code
@@ -230,6 +232,13 @@ async def test_a_recent_mark_counts(here: GuardFixture) -> None:
     away["spec"] |= {"nodeName": "node-2"}
     here.stub.collections[PODS] = {"away": away}
     assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
+    # Also in its last seconds.
+    for seconds, is_put_off in ((30, False), (-600, True)):
+        ends_at = datetime.now(UTC) + timedelta(seconds=seconds)
+        away["metadata"]["deletionTimestamp"] = f"{ends_at:%Y-%m-%dT%H:%M:%SZ}"
+        here.stub.collections[PODS] = {"away": away}
+        message = (await here.delete(another_victim(f"after-{seconds}")))["status"]["message"]
+        assert ("asked to save" in message) is is_put_off
 
 
 def forbidden(here: GuardFixture) -> None:

@@ -605,6 +605,7 @@ def a_victim(
     state: Eviction | None = None,
     is_marked: bool = False,
     leaves: bool = False,
+    ends: float | None = None,
     of: str = "high",
 ) -> TargetPod:
     pod = (
@@ -613,7 +614,13 @@ def a_victim(
         else a_pod().marked_by("kube-scheduler", FOR_HIGH)
     )
     (view,) = pod_views(pod.build())
-    return TargetPod(view=view, state=state, is_marked=is_marked, is_terminating=leaves)
+    return TargetPod(
+        view=view,
+        state=state,
+        is_marked=is_marked,
+        is_terminating=leaves,
+        deletion_ends_at=None if ends is None else after(ends),
+    )
 
 
 def going(phase: Phase = Phase.HINTED, source: Source = Source.KOORDINATOR) -> Eviction:
@@ -645,7 +652,18 @@ BUSY = {
     ),
     "one that is let finish": ([(a_victim(state=going(Phase.REPRIEVED)), "there")], False),
     "one that is over": ([(a_victim(state=going(Phase.CANCELLED)), "there")], False),
-    "one that is being deleted": (
+    "one that is being deleted": ([(a_victim(leaves=True, ends=30), "there")], True),
+    "for a little longer than its grace period": (
+        [(a_victim(leaves=True, ends=-59), "there")],
+        True,
+    ),
+    "not one that its node does not end": ([(a_victim(leaves=True, ends=-60), "there")], False),
+    "nor another preemptor's": (
+        [(a_victim(leaves=True, ends=30, of="higher"), "there")],
+        False,
+    ),
+    "nor one on the same node": ([(a_victim(leaves=True, ends=30), "here")], False),
+    "one that has ended": (
         [(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")],
         False,
     ),
@@ -657,4 +675,4 @@ BUSY = {
 def test_whether_the_first_victim_set_is_unfinished(
     victims: list[tuple[TargetPod, str]], *, want: bool
 ) -> None:
-    assert guard.has_victims_elsewhere("uid-of-high", "here", victims) is want
+    assert guard.has_victims_elsewhere("uid-of-high", "here", victims, NOW) is want
