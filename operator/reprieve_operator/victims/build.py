@@ -46,7 +46,7 @@ def build_registry(
     clock: Clock,
 ) -> ReconcilerRegistry:
     """Return an empty registry that makes a reconciler for each victim."""
-    resync_seconds = settings.resync_interval_seconds
+    reread_seconds = settings.resync_interval_seconds
 
     def make_assessor() -> VictimAssessor:
         return VictimAssessor(writes, policy, namespaces, clock)
@@ -55,7 +55,7 @@ def build_registry(
         return GangRegistry(writes, recorder, clock, make_assessor, on_member)
 
     def make_reconciler(ref: VictimRef, gangs: GangRegistry) -> VictimReconciler:
-        tracker = PodTracker(ref, writes, clock, resync_seconds=resync_seconds)
+        tracker = PodTracker(ref, writes, clock, reread_seconds=reread_seconds)
         gang_member = GangMember(gangs, ref.uid, tracker.wake)
         progress = Progress(gang_member, reporter, recorder, policy, clock)
         poller = CheckpointPoller(client, settings, clock, tracker.wake)
@@ -67,7 +67,7 @@ def build_registry(
             writes,
             recorder,
             clock,
-            holds_victims=settings.cleanup_finalizer,
+            adds_finalizer=settings.cleanup_finalizer,
             on_pod_update=tracker.on_pod_update,
         )
         termination = Termination(
@@ -84,12 +84,12 @@ def build_registry(
             deletion_wait=DeletionWait(
                 recorder,
                 clock,
-                resync_seconds=resync_seconds,
+                reread_seconds=reread_seconds,
                 cleanup_ceiling_seconds=settings.cleanup_ceiling_seconds,
             ),
             eviction_retry=EvictionRetry(writes, policy, recorder, clock),
             reporter=reporter,
-            resync_seconds=resync_seconds,
+            reread_seconds=reread_seconds,
             on_pod_update=tracker.on_pod_update,
         )
         return VictimReconciler(
@@ -102,7 +102,7 @@ def build_registry(
             lost_nodes=lost_nodes,
             policy=policy,
             clock=clock,
-            max_retry_after_seconds=resync_seconds,
+            max_retry_after_seconds=reread_seconds,
         )
 
     return ReconcilerRegistry(make_reconciler, make_gangs)

@@ -28,14 +28,14 @@ class PodTracker:
     """Keeps the newest version of one pod, from the watch, from reads and from the writes."""
 
     def __init__(
-        self, ref: VictimRef, writes: Writes, clock: Clock, *, resync_seconds: float
+        self, ref: VictimRef, writes: Writes, clock: Clock, *, reread_seconds: float
     ) -> None:
         self.ref = ref
         self.pod: VictimPod | None = None
         """The victim as it was seen last."""
         self._writes = writes
         self._clock = clock
-        self._resync_seconds = resync_seconds
+        self._reread_seconds = reread_seconds
         self._changed = asyncio.Event()
         self._must_reread = False
         self._read_at = clock.monotonic()
@@ -70,8 +70,8 @@ class PodTracker:
         self.invalidate()
         self.wake()
 
-    def begin_turn(self) -> None:
-        """Wait, from now on, for what changes after this."""
+    def discard_changes(self) -> None:
+        """Forget what has changed so far: only later changes end the wait."""
         self._changed.clear()
 
     async def wait_for_change(self, seconds: float) -> None:
@@ -89,7 +89,7 @@ class PodTracker:
 
         `pod` is `None` afterwards if the pod is gone. Raises `ApiError`.
         """
-        is_due = self._clock.monotonic() - self._read_at >= self._resync_seconds
+        is_due = self._clock.monotonic() - self._read_at >= self._reread_seconds
         if not (self._is_read_needed or is_due):
             return False
         self._read_at = self._clock.monotonic()

@@ -205,7 +205,7 @@ def victim_in(ours: GuardedCluster, team: str) -> str:
         )["items"]
         return str(pods[0]["metadata"]["name"]) if pods else None
 
-    name = wait_for("a victim is told", find)
+    name = wait_for("a victim is notified", find)
     state = json.loads(
         (ours.pod(team, name) or {})["metadata"]["annotations"]["reprieve.dev/eviction"]
     )
