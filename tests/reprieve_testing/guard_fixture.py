@@ -228,3 +228,11 @@ def seconds_of(response: Any) -> int | None:
     assert response["allowed"] is False
     found: int | None = response["status"]["details"].get("retryAfterSeconds")
     return found
+
+
+def code_of(response: Any) -> int:
+    """Return the status code of a refusal: 404 has no retry time."""
+    assert response["allowed"] is False
+    code: int = response["status"]["code"]
+    assert code != 404 or "retryAfterSeconds" not in response["status"]["details"]
+    return code

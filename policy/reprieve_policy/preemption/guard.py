@@ -50,6 +50,7 @@ GRACE_AFTER_CEILING_SECONDS = 60
 
 MIN_RETRY_SECONDS = 4
 """For each victim. A Kubernetes client tries eleven times, then the scheduler starts again at once.
+The same time passes between two 404 answers to a preemptor that asks again and again.
 
 With 2, two victims, each seen by one of two replicas, would cause 1.1 calls a second.
 """
@@ -78,9 +79,13 @@ class TargetPod:
     """It carries a mark that the operator has not processed."""
     is_terminating: bool = False
     """It has ended, or is being deleted."""
+    deletion_ends_at: datetime | None = None
+    """When its grace period ends; `None`: it is not being deleted, or has ended."""
     has_started: bool = True
     evicted_as_a_unit: bool = False
     """All of its gang is evicted with it."""
+    leaves_with_others: bool = False
+    """Other victims of its preemptor on its node get notice: it leaves when they do."""
     walltime: Walltime | None = None
 
 
@@ -117,6 +122,8 @@ class GuardDecision:
     is_postponed: bool = False
     """True if the pod goes later; false if this preemption is refused."""
     sets_mark: bool = False
+    has_victims_elsewhere: bool = False
+    """Refused only because the preemptor's victims on another node are not gone yet."""
     warning: str = ""
 
     @property
@@ -160,7 +167,7 @@ def retry_after(
     """
     if request_kind is RequestKind.EVICTION or not is_asynchronous:
         return None
-    least = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, recent_victim_count))
+    least = retry_interval_seconds(recent_victim_count)
     if is_short:
         return least
     most = MAX_RETRY_SECONDS if decision.is_postponed else REFUSED_RETRY_SECONDS
@@ -169,22 +176,30 @@ def retry_after(
     return max(least, min(most, math.ceil((decision.until - now).total_seconds())))
 
 
-def should_answer_not_found(
-    decision: GuardDecision, request_kind: RequestKind, *, is_asynchronous: bool, is_followed: bool
-) -> bool:
-    """True if the scheduler gets "not found" and then waits to see the pod gone.
+def retry_interval_seconds(victims: int) -> int:
+    """Return the least time between two requests for one of so many victims of a preemptor."""
+    return min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, victims))
 
-    `is_followed`: other victims are deleted after this one. kube-scheduler deletes the last victim
-    only after all others, and does not retry its preemptor until then. Without this, victims that
-    save and leave while it sleeps over the first would go unnoticed, and their room would stay
-    empty for up to five minutes. With this answer it proceeds at once, and sleeps over the last
-    victim.
+
+def should_answer_not_found(
+    decision: GuardDecision, request_kind: RequestKind, *, is_asynchronous: bool
+) -> bool:
+    """True if the scheduler gets "not found", keeps its preemptor nominated, and waits for events.
+
+    kube-scheduler keeps a preemptor out of its queue while it deletes the victims. "Not found" is
+    no error to it: the preemptor may use any other room at once, lower priorities cannot take the
+    room that it is nominated to, and the end of any pod makes the scheduler look again. Without
+    this, the preemptor would sleep while it is asked for, and would not notice that victims leave.
+
+    The pod exists, and its end is still to come. For the last victim the scheduler looks whether it
+    is gone (`executor.go`, `isRunningPreemption`), so that the end is never missed.
+
+    Also for a preemptor whose victims on another node are not gone: that room is what it waits for.
     """
     return (
         request_kind is RequestKind.PREEMPTION
         and is_asynchronous
-        and decision.is_postponed
-        and is_followed
+        and (decision.is_postponed or decision.has_victims_elsewhere)
     )
 
 
@@ -222,16 +237,31 @@ def mark_changes(
 
 
 def has_victims_elsewhere(
-    preemptor_uid: str, node: str, victims: Iterable[tuple[TargetPod, str]]
+    preemptor_uid: str, node: str, victims: Iterable[tuple[TargetPod, str]], now: datetime
 ) -> bool:
     """Return whether the preemptor has victims left on another node than `node`.
 
-    `victims`: each pod with its node.
+    `victims`: each pod with its node. One that is being deleted counts until its grace period is
+    over, and a little longer. Without this, the preemptor would get a second set of victims while
+    the first one has its last seconds.
     """
-    return any(where != node and _is_victim_of(preemptor_uid, victim) for victim, where in victims)
+    return any(
+        where != node
+        and (is_victim_of(preemptor_uid, victim) or _is_ending_for(preemptor_uid, victim, now))
+        for victim, where in victims
+    )
 
 
-def _is_victim_of(preemptor_uid: str, target: TargetPod) -> bool:
+def _is_ending_for(preemptor_uid: str, target: TargetPod, now: datetime) -> bool:
+    return (
+        target.deletion_ends_at is not None
+        and now < target.deletion_ends_at + timedelta(seconds=GRACE_AFTER_CEILING_SECONDS)
+        and target.view.annotations.get(keys.PREEMPTOR) == preemptor_uid
+    )
+
+
+def is_victim_of(preemptor_uid: str, target: TargetPod) -> bool:
+    """Return whether the pod leaves for this preemptor and is not being deleted yet."""
     if target.is_terminating or target.view.annotations.get(keys.PREEMPTOR) != preemptor_uid:
         return False
     state = target.state
@@ -317,7 +347,7 @@ def _decide_protected(
             until=until,
         )
     if requester.has_victims_elsewhere:
-        return _refused(_VICTIMS_ELSEWHERE, None)
+        return replace(_refused(_VICTIMS_ELSEWHERE, None), has_victims_elsewhere=True)
     return None
 
 
@@ -327,24 +357,32 @@ def _decide_unprotected(
     """Decide about an unprotected pod: it gets notice if it wants that, and so does its gang.
 
     `deletes_preempted` lets a scheduler delete a single pod without notice, but not a part of a
-    gang.
+    gang. A pod that wants no notice leaves together with the other victims of its preemptor.
+    Without this, its room would lie idle while they save, or another pod would take it.
     """
     plan = checkpoint_plan.read_leniently(target.view.annotations, facts.settings)
     is_deleted = (
         facts.settings.deletes_preempted and requester.request_kind is RequestKind.PREEMPTION
     )
     if is_deleted or not plan.gives_notice or not target.has_started:
-        # Without this, the rest of its gang would run on without use.
-        breaks_gang = target.evicted_as_a_unit and requester.request_kind is RequestKind.PREEMPTION
+        if requester.request_kind is not RequestKind.PREEMPTION:
+            return ALLOWED
+        if target.evicted_as_a_unit:
+            # Without this, the rest of its gang would run on without use.
+            return _postponed_with_mark("its whole gang is marked for eviction first")
         return (
-            replace(_postponed("its whole gang is marked for eviction first", None), sets_mark=True)
-            if breaks_gang
+            _postponed_with_mark("other victims of its preemptor save a checkpoint first")
+            if target.leaves_with_others
             else ALLOWED
         )
     if requester.eviction_blocked:
         return _refused(_BLOCKED_BY_BUDGET, None)
     until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
-    return replace(_postponed("it is asked to save a checkpoint first", until), sets_mark=True)
+    return _postponed_with_mark("it is asked to save a checkpoint first", until)
+
+
+def _postponed_with_mark(why: str, until: datetime | None = None) -> GuardDecision:
+    return replace(_postponed(why, until), sets_mark=True)
 
 
 def _postponed(why: str, until: datetime | None) -> GuardDecision:

@@ -94,7 +94,7 @@ def test_a_preemptor_gets_the_node_after_the_training_saved_and_its_replacement_
     # Once the pod is terminating, another deletion by any user changes nothing.
     accepted = next(user for user, code in requests if code == 200)
     assert accepted == "system:serviceaccount:reprieve-system:reprieve-operator"
-    assert ("system:kube-scheduler", 429) in requests
+    assert ("system:kube-scheduler", 404) in requests
 
 
 def test_a_drain_ends_after_the_training_saved_and_its_replacement_resumes(

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.cluster
 HIGH, LOW = "many-high", "many-low"
 VICTIMS, AT_A_TIME = 40, 16
 WATCHED_SECONDS = 15.0
-ANSWERS = {"put off": {}, "refused": {"quota.scheduling.koordinator.sh/preemptible": "false"}}
+KEPT = {"quota.scheduling.koordinator.sh/preemptible": "false"}
+ANSWERS = {"put off": ({}, 404), "refused": (KEPT, 429)}
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +36,15 @@ def ours() -> Iterator[GuardedCluster]:
 
 
 @pytest.mark.parametrize(
-    "labels",
-    [ANSWERS["put off"], pytest.param(ANSWERS["refused"], marks=pytest.mark.slow)],
+    ("labels", "code"),
+    [ANSWERS["put off"], pytest.param(*ANSWERS["refused"], marks=pytest.mark.slow)],
     ids=ANSWERS,
 )
-def test_the_scheduler_deletes_a_few_of_many_victims_and_retries_rarely(
-    ours: GuardedCluster, labels: dict[str, str]
+def test_the_scheduler_asks_for_many_victims_and_retries_rarely(
+    ours: GuardedCluster, labels: dict[str, str], code: int
 ) -> None:
-    """Each victim is a client that retries by itself: without the limit, they would be 1.5 calls a
-    second.
+    """Each refused victim is a client that retries by itself: without the limit, they would be 1.5
+    calls a second. Victims that count as gone are all asked for, once.
     """
     with ours.namespace("many") as team:
         pods = (
@@ -61,8 +62,9 @@ def test_the_scheduler_deletes_a_few_of_many_victims_and_retries_rarely(
         wait_for("the scheduler is refused", lambda: ours.calls(team))
         time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
         calls = ours.calls(team)
-        assert {call.code for call in calls} == {429}
-        assert 1 < len({call.name for call in calls}) <= AT_A_TIME
+        assert {call.code for call in calls} == {code}
+        asked = len({call.name for call in calls})
+        assert asked == VICTIMS if code == 404 else 1 < asked <= AT_A_TIME
         # How long the first round takes depends on the machine.
         first = {call.name: call.at for call in reversed(calls)}
         again = [call for call in calls if call.at > first[call.name] + timedelta(seconds=2)]

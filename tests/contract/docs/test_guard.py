@@ -28,7 +28,7 @@ TRIES = 11
 """The calls of a Kubernetes client that receives a retry time (client-go, `rest/request.go`:
 `maxRetries` after the first).
 """
-IN_WORDS = {4: "four", 6: "six", 11: "eleven", 100: "hundred"}
+IN_WORDS = {4: "four", 5: "five", 6: "six", 11: "eleven", 100: "hundred"}
 SPANS = {1: "a second", 60: "a minute"}
 ASKING = {"preemptions.reprieve.dev", "evictions.reprieve.dev"}
 (WAITED_FOR,) = {
@@ -71,6 +71,11 @@ FIGURES: dict[str, tuple[str, object]] = {
         r"to ask (\w+) times before",
         IN_WORDS[refusal_history._MIN_IMMEDIATE_RETRIES + 1],
     ),
+    "how many victims count as gone in a row": (
+        r"limited: (\w+) answers for each victim",
+        IN_WORDS[refusal_history._MAX_NOT_FOUND_IN_A_ROW],
+    ),
+    "when one more does": (r"one more every (\d+) seconds", guard.MIN_RETRY_SECONDS),
     "how long what is probable is believed": (
         r"believed for (\w+ \w+),",
         SPANS[int(scheduler_mode._INFERENCE_TTL_SECONDS)],

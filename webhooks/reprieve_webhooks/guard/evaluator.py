@@ -12,12 +12,12 @@ from reprieve_policy import keys
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.kube.objects import pod_group_name_of
 from reprieve_policy.preemption import guard, selection
-from reprieve_policy.preemption.guard import GuardDecision, Requester
+from reprieve_policy.preemption.guard import GuardDecision, Requester, RequestKind
 from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason, snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod, Snapshot
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
-from reprieve_webhooks.snapshot.recent_choices import VictimSetLookup
+from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSetLookup
 
 from .objects import GuardedPod
 from .reader import GuardReader
@@ -135,12 +135,28 @@ class Evaluator:
         self, context: ReviewContext, candidate: PossiblePreemptor
     ) -> GuardDecision:
         """Decide on a pod for this preemptor."""
-        context = replace(
-            context,
-            takes_whole_gang=self._victim_sets.takes_whole_gang(
-                context.victim.uid, by=candidate.uid
-            ),
+        context = self._with_chosen_gang(context, candidate)
+        requester = await self._requester(context, candidate)
+        decision = self._decide(context, requester)
+        if decision.is_allowed and await self._leaves_with_others(context, candidate):
+            decision = self._decide(replace(context, leaves_with_others=True), requester)
+        if (
+            not decision.sets_mark
+            or requester.is_exempt
+            or not await self._waits_for_other_victims(candidate, context)
+        ):
+            return decision
+        return self._decide(
+            context, Requester(request_kind=context.request_kind, has_victims_elsewhere=True)
         )
+
+    def _with_chosen_gang(
+        self, context: ReviewContext, candidate: PossiblePreemptor
+    ) -> ReviewContext:
+        takes_whole_gang = self._victim_sets.takes_whole_gang(context.victim.uid, by=candidate.uid)
+        return replace(context, takes_whole_gang=takes_whole_gang)
+
+    async def _requester(self, context: ReviewContext, candidate: PossiblePreemptor) -> Requester:
         pod = snapshot_builder.scheduled_pod_of(
             context.victim,
             context.facts,
@@ -154,22 +170,39 @@ class Evaluator:
             pod,
             await self._snapshot_for(context, pod, candidate.lookups),
         )
-        requester = Requester(
+        return Requester(
             request_kind=context.request_kind,
             refusal=refusal,
             is_exempt=candidate.preemptor.is_exempt,
             unprocessed_mark_seconds=self._unprocessed_mark_seconds(context),
         )
-        decision = self._decide(context, requester)
-        if (
-            not decision.sets_mark
-            or requester.is_exempt
-            or not await self._waits_for_other_victims(candidate, context)
-        ):
-            return decision
-        return self._decide(
-            context, Requester(request_kind=context.request_kind, has_victims_elsewhere=True)
+
+    async def _leaves_with_others(
+        self, context: ReviewContext, candidate: PossiblePreemptor
+    ) -> bool:
+        """True for a victim that wants no notice, beside others of its preemptor that do.
+
+        Where no extender chose the set, only those count that are marked already.
+        """
+        uid, node = context.victim.uid, context.victim.node
+        chosen = self._victim_sets.find(node, uid, by=candidate.uid)
+        if chosen is not None:
+            others = [one for one in chosen.victims if one.uid != uid]
+            return any(await asyncio.gather(*(self._gets_notice(one, candidate) for one in others)))
+        return any(
+            guard.is_victim_of(candidate.uid, observed_target(other))
+            for other in await candidate.lookups.pods_under_eviction()
+            if other.node == node and other.uid != uid
         )
+
+    async def _gets_notice(self, identity: PodIdentity, candidate: PossiblePreemptor) -> bool:
+        other = await self._reader.find_pod(identity.namespace, identity.name)
+        if other is None or other.uid != identity.uid:
+            return False
+        context = self._with_chosen_gang(
+            await self._contexts.read(other, identity.namespace, RequestKind.PREEMPTION), candidate
+        )
+        return self._decide(context, await self._requester(context, candidate)).is_postponed
 
     def _decide(self, context: ReviewContext, requester: Requester) -> GuardDecision:
         now = self._now()
@@ -263,6 +296,7 @@ class Evaluator:
             candidate.uid,
             candidate.node,
             [(observed_target(victim), victim.node) for victim in others],
+            self._now(),
         )
 
     async def _gets_room_elsewhere(self, candidate: PossiblePreemptor) -> bool:

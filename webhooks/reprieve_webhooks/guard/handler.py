@@ -6,6 +6,7 @@ An error here fails the review: the API server then does what it would do withou
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from reprieve_policy import keys
 from reprieve_policy.config.settings import AUTO, SYNCHRONOUS
 from reprieve_policy.kube.pods import is_terminating
 from reprieve_policy.preemption import guard
@@ -167,7 +168,9 @@ class Guard:
 
     async def _mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark the pod and the whole set that was chosen for its preemptor; raises `ApiError`."""
-        if not await self._marker.mark(context, candidate):
+        if not await self._marker.mark(context, candidate) and not (
+            candidate is not None and await self._marker.mark_changed(context, candidate)
+        ):
             return False
         chosen = self._victim_set(context.victim, candidate.uid) if candidate else None
         if candidate is not None and chosen is not None:
@@ -201,26 +204,18 @@ class Guard:
             context.victim.uid, has_pending_mark=context.victim.has_pending_mark
         )
         mode = self._scheduler_mode(context, nominees)
-        answers_not_found = (
-            is_marked
-            and bool(nominees)
-            and self._answers_not_found(context, decision, mode, nominees[0])
+        may_answer_not_found = is_marked and self._may_answer_not_found(
+            context, decision, mode, nominees
         )
-        # A scheduler that waits for `retryAfterSeconds` does not see its victims leave. If pods end
-        # so often, the next end makes it look again.
-        retries_often = answers_not_found and self._refusal_history.retries_despite_not_found(
-            context.victim.uid, context.victim.node, nominees[0].preemptor_key
-        )
-        if answers_not_found and not retries_often:
-            self._refusal_history.record_not_found(
-                context.victim.uid, context.victim.node, by=nominees[0].preemptor_key
-            )
+        if may_answer_not_found and self._try_not_found(context, decision, nominees[0]):
             return AdmissionResponse(
                 response.build_not_found(request.uid, decision.violation), kind, outcome
             )
-        # The shortest time for a pod that changed during the decision, or for a scheduler whose
-        # loop may stand still after all.
-        is_short = not is_marked or retries_often or mode is SchedulerMode.PROBABLY_ASYNCHRONOUS
+        # The shortest time for a pod that changed during the decision, for a preemptor that is
+        # retried often, or for a scheduler whose loop may stand still after all.
+        is_short = (
+            not is_marked or may_answer_not_found or mode is SchedulerMode.PROBABLY_ASYNCHRONOUS
+        )
         return _too_many_requests(
             request,
             decision,
@@ -242,30 +237,34 @@ class Guard:
         self._scheduler_modes.observe(nominees[:1], SchedulerMode.PROBABLY_ASYNCHRONOUS)
         return SchedulerMode.PROBABLY_ASYNCHRONOUS
 
-    def _answers_not_found(
+    def _may_answer_not_found(
         self,
         context: ReviewContext,
         decision: GuardDecision,
         mode: SchedulerMode,
-        preemptor: NominatedPod,
+        nominees: Sequence[NominatedPod],
     ) -> bool:
-        """True where the scheduler has further victims to delete after this one.
+        # The replica that marked the pod saw the nomination of its preemptor.
+        marked_for = context.victim.view.annotations.get(keys.PREEMPTOR)
+        is_asynchronous = mode is not SchedulerMode.UNKNOWN or (
+            context.facts.settings.scheduler_preemption == AUTO
+            and any(nominee.uid == marked_for for nominee in nominees)
+        )
+        return bool(nominees) and guard.should_answer_not_found(
+            decision, context.request_kind, is_asynchronous=is_asynchronous
+        )
 
-        They are the rest of its set, in the order of the set, or of its gang.
-        """
-        chosen = self._victim_set(context.victim, preemptor.uid)
-        has_further_victims = (
-            context.evicted_as_a_unit
-            if chosen is None
-            else chosen.victims[-1].uid != context.victim.uid
-        )
-        is_asynchronous = mode is not SchedulerMode.UNKNOWN
-        return guard.should_answer_not_found(
-            decision,
-            context.request_kind,
-            is_asynchronous=is_asynchronous,
-            is_followed=has_further_victims,
-        )
+    def _try_not_found(
+        self, context: ReviewContext, decision: GuardDecision, preemptor: NominatedPod
+    ) -> bool:
+        """Record a 404 answer; `False` if the preemptor got too many of them."""
+        by, node = preemptor.preemptor_key, context.victim.node
+        # A preemptor that turns to another node each time asks for no victim twice.
+        key = by if decision.has_victims_elsewhere else context.victim.uid
+        if self._refusal_history.retries_despite_not_found(key, node, by):
+            return False
+        self._refusal_history.record_not_found(key, node, by=by)
+        return True
 
     def _retry_after(
         self,

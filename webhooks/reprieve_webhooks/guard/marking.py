@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Container
+from dataclasses import replace
 from datetime import datetime
 
 from reprieve_policy.preemption import guard
@@ -46,6 +47,22 @@ class Marker:
         # At the version under decision: if the operator has begun meanwhile, its phase must not be
         # overwritten.
         return await self._reader.mark(identity, changes, metadata.resourceVersion)
+
+    async def mark_changed(self, context: ReviewContext, candidate: PossiblePreemptor) -> bool:
+        """Decide again on a pod that changed since the decision; `False` if it is not marked.
+
+        Raises `ApiError`. Several victims of a preemptor are reviewed at once, and each review
+        marks all of them.
+        """
+        name, namespace = context.victim.metadata.name or "", context.namespace
+        victim = await self._reader.find_pod(namespace, name)
+        if victim is None or victim.uid != context.victim.uid:
+            return False
+        current = await self._contexts.read(victim, namespace, context.request_kind)
+        decision = await self._evaluator.evaluate_for(current, candidate)
+        if decision.sets_mark:
+            return await self.mark(current, candidate)
+        return decision.is_postponed
 
     async def mark_other_victims(
         self, marked: ReviewContext, chosen: VictimSet, candidate: PossiblePreemptor
@@ -99,7 +116,11 @@ class Marker:
         victim = await self._reader.find_pod(identity.namespace, identity.name)
         if victim is None or victim.uid != identity.uid:
             return True, None
-        context = await self._contexts.read(victim, identity.namespace, RequestKind.PREEMPTION)
+        context = replace(
+            await self._contexts.read(victim, identity.namespace, RequestKind.PREEMPTION),
+            # The pod under review gets notice, or leaves with one that does.
+            leaves_with_others=True,
+        )
         if context.gang is not None and context.gang in gangs:
             return True, None
         decision = await self._evaluator.evaluate_for(context, candidate)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reprieve_policy.preemption import guard
 from reprieve_runtime.bounded_dict import BoundedDict
 
 _MAX_PODS = 5000
@@ -20,12 +21,11 @@ pods end in the cluster, which are rarely as many."""
 _MIN_IMMEDIATE_RETRIES = 5
 """Immediate retries in a row. Fewer may also come from the pods of a Job, which a synchronous
 scheduler tries in turn."""
-_MAX_GANG_DELETIONS = 16
-"""Pods of one gang that are waited for: after each deletion, the preemptor retries all that are
-left. More retries than these may come from other pods that end."""
-_FREQUENT_SECONDS_PER_VICTIM = 2.0
-"""For each victim of a gang: at this interval they cause one call a second, half of them at each of
-two replicas."""
+_MAX_NOT_FOUND_IN_A_ROW = 5
+"""404 answers for one victim that follow each other faster than one in `MIN_RETRY_SECONDS`."""
+_MAX_SET_DELETIONS = 16
+"""Victims of one preemptor that are waited for: after each deletion, the preemptor retries all that
+are left. More retries than these may come from other pods that end."""
 
 
 @dataclass(slots=True)
@@ -35,8 +35,8 @@ class _Refusal:
     preemptor: str
     immediate_retries: int
     """Refusals of the same preemptor in a row, without a pause and without `retryAfterSeconds`."""
-    retries_after_not_found: int
-    """404 answers to it in a row, with hardly a pause."""
+    not_found_answers: float
+    """404 answers to it; one is forgotten in `MIN_RETRY_SECONDS` for each of its victims."""
 
 
 class RefusalHistory:
@@ -96,15 +96,13 @@ class RefusalHistory:
     def retries_despite_not_found(self, uid: str, node: str, by: str) -> bool:
         """True where a preemptor retries often although it was answered with 404.
 
-        Each pod that ends anywhere in the cluster wakes it. The ends of the gang's own pods do not
-        count.
+        Each pod that ends anywhere in the cluster wakes it. The ends of its own victims do not
+        count. Once it has waited as long as it was told to, 404 may be answered again. Without
+        this, it could use no other room until its client gives up.
         """
-        known = self._refusals.get(uid)
-        gang_deletions = min(_MAX_GANG_DELETIONS, self.count_recent_victims(node, uid, by))
-        return (
-            known is not None
-            and known.retries_after_not_found > max(_MIN_IMMEDIATE_RETRIES, gang_deletions)
-            and self._is_recent(known, by)
+        victims = self.count_recent_victims(node, uid, by)
+        return self._not_found_answers(uid, by, victims) + 1 > max(
+            _MAX_NOT_FOUND_IN_A_ROW, min(_MAX_SET_DELETIONS, victims) + 1
         )
 
     def observe_mark(self, uid: str, *, has_pending_mark: bool) -> None:
@@ -115,12 +113,10 @@ class RefusalHistory:
 
     def record_refusal(self, uid: str, node: str, *, by: str, was_timed: bool) -> None:
         """Record that the deletion of a pod was refused; `was_timed`: with `retryAfterSeconds`."""
+        not_found = self._not_found_answers(uid, by, self.count_recent_victims(node, uid, by))
         before = self._refusals.pop(uid, None)
         is_retry = before is not None and before.preemptor == by and self._is_immediate(before)
         immediate = 0 if was_timed else 1 + (before.immediate_retries if before and is_retry else 0)
-        # A scheduler that waits for this pod by now retries rarely. It would retry often again if
-        # this count were lost.
-        not_found = before.retries_after_not_found if before and self._is_recent(before, by) else 0
         self._refusals[uid] = _Refusal(node, self._monotonic(), by, immediate, not_found)
 
     def record_not_found(self, uid: str, node: str, *, by: str) -> None:
@@ -128,23 +124,22 @@ class RefusalHistory:
 
         The scheduler retries whenever a pod ends anywhere.
         """
-        often_seconds = _FREQUENT_SECONDS_PER_VICTIM * self.count_recent_victims(node, uid, by)
-        before = self._refusals.pop(uid, None)
-        is_often = (
-            before is not None
-            and before.preemptor == by
-            and self._monotonic() - before.refused_at < often_seconds
-        )
-        not_found = 1 + (before.retries_after_not_found if before and is_often else 0)
-        self._refusals[uid] = _Refusal(node, self._monotonic(), by, 0, not_found)
+        not_found = self._not_found_answers(uid, by, self.count_recent_victims(node, uid, by))
+        self._refusals.pop(uid, None)
+        self._refusals[uid] = _Refusal(node, self._monotonic(), by, 0, not_found + 1)
 
     def forget(self, uid: str) -> None:
         """Forget a pod whose deletion was allowed."""
         self._refusals.pop(uid, None)
         self._marked_since.pop(uid, None)
 
-    def _is_recent(self, known: _Refusal, by: str) -> bool:
-        return known.preemptor == by and self._monotonic() - known.refused_at < _RECENT_SECONDS
+    def _not_found_answers(self, uid: str, by: str, victims: int) -> float:
+        """Return how many of the 404 answers for this pod to this preemptor still count."""
+        known = self._refusals.get(uid)
+        if known is None or known.preemptor != by:
+            return 0.0
+        forgotten = (self._monotonic() - known.refused_at) / guard.retry_interval_seconds(victims)
+        return max(0.0, known.not_found_answers - forgotten)
 
     def _is_immediate(self, known: _Refusal) -> bool:
         return self._monotonic() - known.refused_at < _IMMEDIATE_SECONDS

@@ -11,7 +11,8 @@ from reprieve_policy.gangs import disruption, membership, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.kube.pods import Pod, is_terminating
+from reprieve_policy.kube.pods import Pod, has_ended, is_terminating
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption.guard import RequestKind, TargetPod
 from reprieve_policy.preemption.nominated_pods import FreedCapacity
 from reprieve_policy.preemption.selection import snapshot_builder
@@ -43,6 +44,8 @@ class ReviewContext:
     """The PodGroup that the pod names."""
     takes_whole_gang: bool = False
     """The extender chose all of its gang, which does not ask to be evicted as a unit."""
+    leaves_with_others: bool = False
+    """Other victims of its preemptor on its node get notice."""
 
     @property
     def evicted_as_a_unit(self) -> bool:
@@ -82,6 +85,7 @@ class ReviewContext:
             observed_target(self.victim),
             walltime=bound,
             evicted_as_a_unit=self.evicted_as_a_unit or self.takes_whole_gang,
+            leaves_with_others=self.leaves_with_others,
         )
 
 
@@ -132,5 +136,8 @@ def observed_target(victim: GuardedPod) -> TargetPod:
         state=victim.state,
         is_marked=victim.has_pending_mark,
         is_terminating=is_terminating(victim),
+        deletion_ends_at=None
+        if has_ended(victim)
+        else timestamp.parse(victim.metadata.deletionTimestamp or ""),
         has_started=victim.status.phase != "Pending",
     )

@@ -86,10 +86,14 @@ class PodEligibility:
     def has_leaving_victims(self) -> bool:
         """True while victims are leaving the node that the preemptor is nominated to.
 
-        As in kube-scheduler. Without this, each attempt would take more victims.
+        As in kube-scheduler. Without this, each attempt would take more victims. Those that leave
+        for another preemptor do not count: it gets their room.
         """
         node_info = self._snapshot.nodes.get(self._preemptor.nominated_node or "")
-        return node_info is not None and any(map(self.is_current_victim, node_info.pods))
+        return node_info is not None and any(
+            self.is_current_victim(pod) and not self._leaves_for_another(pod)
+            for pod in node_info.pods
+        )
 
     def is_current_victim(self, pod: ScheduledPod) -> bool:
         """True for a leaving pod that may be a victim of this round, unless it leaves too late.
@@ -151,6 +155,13 @@ class PodEligibility:
         # for an operator, as if Reprieve were not there.
         leaving = pod.release
         return leaving is not None and (self._operator_is_live or leaving.is_being_deleted)
+
+    def _leaves_for_another(self, pod: ScheduledPod) -> bool:
+        # Victims that leave for one member of a gang leave for all of it.
+        own = ("", release.UNKNOWN_PREEMPTOR, self._preemptor.demand.uid)
+        return (
+            self._gang is None and pod.release is not None and pod.release.preemptor_uid not in own
+        )
 
     def _is_near_completion(self, walltime: Walltime) -> bool:
         return 0 < walltime.left(self._snapshot.now) <= self._near_completion_seconds

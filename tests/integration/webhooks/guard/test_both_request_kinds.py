@@ -10,6 +10,7 @@ from reprieve_testing.guard_fixture import (
     MARKED,
     a_victim,
     another_victim,
+    code_of,
     guard_fixture,
     seconds_of,
 )
@@ -32,11 +33,16 @@ async def test_evictions_of_a_pod_do_not_hide_that_a_preemptor_retries_at_once(
     async with guard_fixture(tmp_path, a_victim(**stored)) as here:
         await here.nominate("waits")
         here.guard._refusal_history._monotonic = lambda: here.clock_seconds
-        times = []
+        responses = []
         for _ in range(6):
-            times.append(seconds_of(await here.delete(a_victim(**preempted))))
+            responses.append(await here.delete(a_victim(**preempted)))
             await here.evict(body=body)
-        assert times == [None, None, None, None, None, 4]
+        times = [seconds_of(response) for response in responses]
+        is_put_off = preempted["labels"] == MARKED
+        assert times == [None] * 5 + [None if is_put_off else 4]
+        assert [code_of(response) for response in responses] == [429] * 5 + [
+            404 if is_put_off else 429
+        ]
 
 
 async def test_the_pods_of_a_drain_are_not_victims_that_a_preemptor_waits_for(
@@ -47,4 +53,5 @@ async def test_the_pods_of_a_drain_are_not_victims_that_a_preemptor_waits_for(
         for pod in drained:
             assert (await here.evict(pod["metadata"]["name"]))["allowed"] is False
         await here.nominate("mine", ago=0.9)
-        assert seconds_of(await here.delete(a_victim())) == 4
+        kept = a_victim(labels={keys.PREEMPTIBLE: "false"})
+        assert seconds_of(await here.delete(kept)) == 4

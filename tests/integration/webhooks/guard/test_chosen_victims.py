@@ -220,12 +220,15 @@ async def test_all_pods_of_a_gang_on_all_nodes_are_marked_if(
         assert sorted(ours.fixture.marked()) == ["a", "far"]
 
 
-async def test_another_victim_of_the_set_that_wants_no_notice_gets_none(tmp_path: Path) -> None:
+async def test_another_victim_of_the_set_that_wants_no_notice_leaves_with_the_others(
+    tmp_path: Path,
+) -> None:
     gang = [a_chosen("a", "4", group="few"), a_chosen("far", "8", node="node-2", group="few")]
     async with beside(tmp_path, "auto", *gang, a_chosen("single", "4", **SILENT)) as ours:
         await ours.choose("a")
-        assert (await ours.delete("single", is_nominated=False))["allowed"]
-        assert ours.fixture.marked() == []
+        response = await ours.delete("single", is_nominated=False)
+        assert "other victims of its preemptor" in response["status"]["message"]
+        assert sorted(ours.fixture.marked()) == ["a", "far", "single"]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from reprieve_testing.guard_fixture import (
     a_nominee,
     a_victim,
     another_victim,
+    code_of,
     guard_fixture,
     seconds_of,
 )
@@ -52,7 +54,7 @@ async def test_a_nomination_during_the_review_shows_asynchronous_preemption(
     here: GuardFixture,
 ) -> None:
     await here.delete_and_nominate(a_victim())
-    assert seconds_of(await here.delete(a_victim(labels=MARKED))) == 4
+    assert code_of(await here.delete(a_victim(labels=MARKED))) == 404
 
 
 async def test_without_a_nomination_the_scheduler_counts_as_synchronous_however_many_retry(
@@ -65,12 +67,12 @@ async def test_without_a_nomination_the_scheduler_counts_as_synchronous_however_
         assert seconds_of(await here.delete(a_victim(labels=MARKED))) is None
 
 
-async def test_a_pod_nominated_a_moment_ago_is_the_preemptor_and_gets_a_short_retry_time(
+async def test_a_pod_nominated_a_moment_ago_is_the_preemptor(
     here: GuardFixture,
 ) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     await here.nominate("mine", ago=0.9)
-    assert seconds_of(await here.delete(a_victim())) == 4
+    assert code_of(await here.delete(a_victim())) == 404
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
@@ -82,15 +84,15 @@ async def test_a_refused_preemptor_nominated_a_moment_ago_gets_the_shortest_retr
 
 
 ACCEPTED = {
-    "on its node": (NODE, 0.0, None),
-    "on another node": ("node-2", 0.0, 4),
-    "after it": (NODE, 0.1, 4),
+    "on its node": (NODE, 0.0, 429),
+    "on another node": ("node-2", 0.0, 404),
+    "after it": (NODE, 0.1, 404),
 }
 
 
-@pytest.mark.parametrize(("node", "ago", "seconds"), ACCEPTED.values(), ids=ACCEPTED)
+@pytest.mark.parametrize(("node", "ago", "code"), ACCEPTED.values(), ids=ACCEPTED)
 async def test_a_nomination_that_follows_an_accepted_deletion_shows_nothing(
-    here: GuardFixture, node: str, ago: float, seconds: int | None
+    here: GuardFixture, node: str, ago: float, code: int
 ) -> None:
     """A synchronous scheduler asks for the next pod of the same Job: it must not wait."""
     plain = another_victim("plain", annotations={})
@@ -98,17 +100,33 @@ async def test_a_nomination_that_follows_an_accepted_deletion_shows_nothing(
     assert (await here.delete(plain))["allowed"]
     await here.nominate("before", ago=ago)
     here.clock_seconds += 0.01
-    assert seconds_of(await here.delete(a_victim())) == seconds
+    response = await here.delete(a_victim())
+    assert (code_of(response), seconds_of(response)) == (code, None)
     assert "uid-of-before" in json.dumps(here.stub.patches)
 
 
-@pytest.mark.parametrize("spec", [{}, {"preemptionPolicy": "Never"}], ids=["put off", "refused"])
 async def test_a_preemptor_with_a_chosen_set_nominated_a_moment_ago_gets_the_shortest_retry_time(
-    here: GuardFixture, spec: Any
+    here: GuardFixture,
 ) -> None:
-    await here.nominate("mine", ago=0.9, **spec)
+    await here.nominate("mine", ago=0.9, preemptionPolicy="Never")
     here.victim_sets.choose("mine", "train")
     assert seconds_of(await here.delete(a_victim())) == 4
+
+
+async def test_every_replica_answers_404_to_the_preemptor_that_a_pod_was_marked_for(
+    here: GuardFixture,
+) -> None:
+    """Another replica saw its nomination, and marked the pod."""
+    await here.nominate("mine")
+    await here.nominate("higher", priority=9000)
+    for by, code in (("mine", 404), ("another", 429)):
+        marked = a_victim(labels=MARKED, annotations=HINT | {keys.PREEMPTOR: f"uid-of-{by}"})
+        assert code_of(await here.delete(marked)) == code
+    here.facts.facts = Facts(
+        operator_is_live=True, settings=PolicySettings(scheduler_preemption="synchronous")
+    )
+    marked = a_victim(labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-mine"})
+    assert code_of(await here.delete(marked)) == 429
 
 
 CHOSEN_FOR = {"was nominated long ago": 60.0, "a moment ago": 0.1}
@@ -214,6 +232,13 @@ async def test_a_recent_mark_counts(here: GuardFixture) -> None:
     away["spec"] |= {"nodeName": "node-2"}
     here.stub.collections[PODS] = {"away": away}
     assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
+    # Also in its last seconds.
+    for seconds, is_put_off in ((30, False), (-600, True)):
+        ends_at = datetime.now(UTC) + timedelta(seconds=seconds)
+        away["metadata"]["deletionTimestamp"] = f"{ends_at:%Y-%m-%dT%H:%M:%SZ}"
+        here.stub.collections[PODS] = {"away": away}
+        message = (await here.delete(another_victim(f"after-{seconds}")))["status"]["message"]
+        assert ("asked to save" in message) is is_put_off
 
 
 def forbidden(here: GuardFixture) -> None:
@@ -256,9 +281,8 @@ async def test_an_earlier_nomination_shows_nothing_until_the_preemptor_retries_a
 ) -> None:
     await here.nominate("waits")
     assert seconds_of(await here.delete(a_victim())) is None
-    times = [seconds_of(await here.delete(a_victim(labels=MARKED))) for _ in range(6)]
-    # For one that may stand still after all, the shortest.
-    assert times == [None, None, None, None, 4, 4]
+    codes = [code_of(await here.delete(a_victim(labels=MARKED))) for _ in range(6)]
+    assert codes == [429, 429, 429, 429, 404, 404]
 
 
 @pytest.mark.parametrize(("said", "is_timed"), [("asynchronous", True), ("synchronous", False)])
@@ -298,15 +322,56 @@ async def test_each_pod_of_a_set_is_evaluated_by_itself(tmp_path: Path) -> None:
             "high", "train", *(one["metadata"]["name"] for one in fellows), "gone"
         )
         await here.delete_and_nominate(a_victim())
-        assert here.marked() == ["train", "last"]
+        # "plain" leaves with those that save.
+        assert here.marked() == ["train", "plain", "last"]
+
+
+SAVING = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-high"}}
+BESIDE: Mapping[str, tuple[Any, bool]] = {
+    "saves": (another_victim("two", annotations=HINT), True),
+    "is saving": (another_victim("two", annotations=HINT | {keys.EVICTION: HINTED}), True),
+    "wants no notice either": (another_victim("two", annotations={}), False),
+    "is another pod by now": (another_victim("two", uid="another"), False),
+    "has left": (another_victim("three"), False),
+}
+
+
+@pytest.mark.parametrize(("other", "is_put_off"), BESIDE.values(), ids=BESIDE)
+async def test_a_victim_that_wants_no_notice_leaves_with_another_of_its_set_that(
+    tmp_path: Path, other: Any, *, is_put_off: bool
+) -> None:
+    plain = a_victim(annotations={})
+    async with guard_fixture(tmp_path, plain, other) as here:
+        here.victim_sets.choose("high", "train", "two")
+        response = await here.delete_and_nominate(plain)
+        assert response["allowed"] is not is_put_off
+        assert ("train" in here.marked()) is is_put_off
+
+
+ON_ITS_NODE: Mapping[str, tuple[Any, bool]] = {
+    "is marked for its preemptor": (SAVING, True),
+    "is marked for another preemptor": (
+        {**SAVING, "annotations": HINT | {keys.PREEMPTOR: "uid-of-other"}},
+        False,
+    ),
+    "is being deleted": ({**SAVING, "deletionTimestamp": "2026-11-21T12:00:00Z"}, False),
+}
+
+
+@pytest.mark.parametrize(("other", "is_put_off"), ON_ITS_NODE.values(), ids=ON_ITS_NODE)
+async def test_without_a_chosen_set_it_leaves_with_another_on_its_node_that(
+    here: GuardFixture, other: Any, *, is_put_off: bool
+) -> None:
+    here.stub.collections[PODS] = {"two": another_victim("two", **other)}
+    response = await here.delete_and_nominate(a_victim(annotations={}))
+    assert response["allowed"] is not is_put_off
+    assert here.marked() == (["train"] if is_put_off else [])
 
 
 async def test_no_pod_is_marked_for_another_preemptors_set(tmp_path: Path) -> None:
     async with guard_fixture(tmp_path, a_victim(), another_victim("bystander")) as here:
         here.victim_sets.choose("stranger", "train", "bystander")
-        response = await here.delete_and_nominate(a_victim())
-        # Nor is it told that one is gone whom others follow.
-        assert response["status"]["code"] == 429
+        await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train"]
 
 
@@ -335,16 +400,32 @@ async def test_a_victim_is_refused_only_if_it_is_protected_from_all_nominated_po
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_only_the_last_victim_of_a_set_gets_a_retry_time_and_the_others_get_404(
+async def test_every_victim_of_a_set_is_answered_with_404_the_last_one_too(
     here: GuardFixture,
 ) -> None:
     await here.delete_and_nominate(a_victim())
-    for victims, code in ((("train", "two"), 404), (("two", "train"), 429)):
+    for victims in (("train", "two"), ("two", "train")):
         here.victim_sets.choose("high", *victims)
-        status = (await here.delete(a_victim()))["status"]
-        assert (status["code"], "retryAfterSeconds" in status["details"]) == (code, code == 429)
+        assert code_of(await here.delete(a_victim())) == 404
     here.victim_sets.victim_set = None
     assert (await here.delete(a_victim(labels=GANG)))["status"]["reason"] == "NotFound"
+
+
+async def test_no_victim_of_a_second_set_delays_the_preemptor_or_is_marked(
+    here: GuardFixture,
+) -> None:
+    """Its scheduler turned to another node: the first set's room is what it waits for."""
+    here.guard._refusal_history._monotonic = lambda: here.clock_seconds
+    away = another_victim("away", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-high"})
+    away["spec"] |= {"nodeName": "node-2"}
+    here.stub.collections[PODS] = {"away": away}
+    responses = [await here.delete_and_nominate(another_victim("pod-0"))]
+    responses += [await here.delete(another_victim(f"pod-{number}")) for number in range(1, 7)]
+    assert all("not gone yet" in response["status"]["message"] for response in responses)
+    # However many nodes it tries, no more than a few calls follow one another.
+    assert [code_of(response) for response in responses] == [404] * 5 + [429] * 2
+    assert seconds_of(responses[-1]) in (8, 12)
+    assert here.marked() == []
 
 
 async def test_a_pod_that_was_not_marked_is_never_answered_with_404_and_gets_a_short_retry_time(
@@ -357,6 +438,23 @@ async def test_a_pod_that_was_not_marked_is_never_answered_with_404_and_gets_a_s
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 429
 
 
+CHANGED: Mapping[str, tuple[Any, int]] = {
+    "was marked by the review of another victim": (SAVING, 404),
+    "is being saved": ({"annotations": HINT | {keys.EVICTION: HINTED}}, 404),
+    "is another pod by now": ({"uid": "another"}, 429),
+    "is protected by now": ({"labels": {keys.PREEMPTIBLE: "false"}}, 429),
+    "changed once more": ({}, 429),
+}
+
+
+@pytest.mark.parametrize(("changed", "code"), CHANGED.values(), ids=CHANGED)
+async def test_a_pod_is_decided_on_again_if_it(here: GuardFixture, changed: Any, code: int) -> None:
+    """Without this, victims that are reviewed at the same time would delay their preemptor."""
+    here.stub.refuses = {f"{TEAM}/train": 409}
+    here.stub.collections[TEAM] = {"train": a_victim(**changed, resourceVersion="8")}
+    assert code_of(await here.delete_and_nominate(a_victim())) == code
+
+
 async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     here: GuardFixture,
 ) -> None:
@@ -364,13 +462,13 @@ async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     here.guard._refusal_history._monotonic = lambda: here.clock_seconds
     await here.delete_and_nominate(a_victim())
     codes = []
-    for _ in range(8):
-        here.clock_seconds += 1
+    for _ in range(7):
+        here.clock_seconds += 0.5
         response = await here.delete(a_victim(labels=GANG))
         codes.append(response["status"]["code"])
-    assert codes == [404] * 6 + [429] * 2
+    assert codes == [404] * 4 + [429] * 3
     assert seconds_of(response) == 4
-    here.clock_seconds += 60
+    here.clock_seconds += 4
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 

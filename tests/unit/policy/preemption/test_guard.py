@@ -62,6 +62,7 @@ class Case:
     is_leaving: bool = False
     has_started: bool = True
     evicted_as_a_unit: bool = False
+    leaves_with_others: bool = False
     ends_in: float | None = None
     namespace: NamespacePolicy = ALL_CLASSES
     settings: PolicySettings = BY_DEFAULT
@@ -85,6 +86,15 @@ CASES = {
     ),
     "a drained member of a gang without a checkpoint is evicted alone": Case(
         pod=PLAIN, evicted_as_a_unit=True, requester=EVICTED
+    ),
+    "a pod without a checkpoint leaves with the victims beside it that save": Case(
+        pod=PLAIN, leaves_with_others=True, want="together"
+    ),
+    "a drained pod without a checkpoint waits for no victims beside it": Case(
+        pod=PLAIN, leaves_with_others=True, requester=EVICTED
+    ),
+    "a pod that can save is notified first, whatever is beside it": Case(
+        leaves_with_others=True, want="notified", until=after(600)
     ),
     "a pod that has not started has nothing to save": Case(has_started=False),
     "the gang of a pod that has not started may have something to save": Case(
@@ -342,6 +352,10 @@ WORDS = {
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its whole gang "
         "is marked for eviction first"
     ),
+    "together": (
+        "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: other victims of its preemptor "
+        "save a checkpoint first"
+    ),
     "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
     "class": (
         "metadata.labels[reprieve.dev/preemption-class]: Forbidden: this pod is non-preemptible"
@@ -377,8 +391,11 @@ def test_the_decision_on_a_deletion_or_eviction(case: Case) -> None:
     ruling = guard.decide(sought(case), case.requester, facts(case), NOW)
     assert ruling.is_allowed == (case.want in ("allowed", "warned"))
     assert bool(ruling.warning) == (case.want == "warned")
-    assert ruling.sets_mark == (case.want in ("notified", "joined"))
-    assert ruling.is_postponed == (case.want in ("notified", "joined", "waits", "finishes"))
+    assert ruling.sets_mark == (case.want in ("notified", "joined", "together"))
+    assert ruling.is_postponed == (
+        case.want in ("notified", "joined", "together", "waits", "finishes")
+    )
+    assert ruling.has_victims_elsewhere == (case.want == "busy")
     assert ruling.until == case.until
     if ruling.violation is not None:
         assert str(ruling.violation).startswith(WORDS[case.want])
@@ -394,6 +411,7 @@ def sought(case: Case) -> TargetPod:
         is_terminating=case.is_leaving,
         has_started=case.has_started,
         evicted_as_a_unit=case.evicted_as_a_unit,
+        leaves_with_others=case.leaves_with_others,
         walltime=walltime,
     )
 
@@ -478,53 +496,28 @@ def test_a_synchronous_scheduler_and_a_drain_get_no_retry_time() -> None:
         )
 
 
-GONE = {
-    "a postponed victim that others follow counts as deleted": (
-        put_off(9),
+NOT_FOUND = {
+    "a victim that gets notice, also the last": (put_off(9), RequestKind.PREEMPTION, True, True),
+    "a victim that has saved already": (put_off(None), RequestKind.PREEMPTION, True, True),
+    "a synchronous scheduler nominates no pod": (put_off(9), RequestKind.PREEMPTION, False, False),
+    "a protected pod does not count as deleted": (refused(9), RequestKind.PREEMPTION, True, False),
+    "a pod whose preemptor waits for victims elsewhere": (
+        replace(refused(None), has_victims_elsewhere=True),
         RequestKind.PREEMPTION,
         True,
         True,
-        True,
     ),
-    "the last postponed victim is waited for": (
-        put_off(9),
-        RequestKind.PREEMPTION,
-        True,
-        False,
-        False,
-    ),
-    "a synchronous scheduler deletes all victims at once": (
-        put_off(9),
-        RequestKind.PREEMPTION,
-        False,
-        True,
-        False,
-    ),
-    "a protected pod does not count as deleted": (
-        refused(9),
-        RequestKind.PREEMPTION,
-        True,
-        True,
-        False,
-    ),
-    "a drain waits for each": (put_off(9), RequestKind.EVICTION, True, True, False),
+    "a drain waits for each": (put_off(9), RequestKind.EVICTION, True, False),
 }
 
 
 @pytest.mark.parametrize(
-    ("ruling", "kind", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE
+    ("ruling", "kind", "is_asynchronous", "want"), NOT_FOUND.values(), ids=NOT_FOUND
 )
 def test_which_refused_pods_are_answered_with_404(
-    ruling: GuardDecision,
-    kind: RequestKind,
-    *,
-    is_asynchronous: bool,
-    is_followed: bool,
-    want: bool,
+    ruling: GuardDecision, kind: RequestKind, *, is_asynchronous: bool, want: bool
 ) -> None:
-    found = guard.should_answer_not_found(
-        ruling, kind, is_asynchronous=is_asynchronous, is_followed=is_followed
-    )
+    found = guard.should_answer_not_found(ruling, kind, is_asynchronous=is_asynchronous)
     assert found is want
 
 
@@ -664,6 +657,7 @@ def a_victim(
     state: Eviction | None = None,
     is_marked: bool = False,
     leaves: bool = False,
+    ends: float | None = None,
     of: str = "high",
 ) -> TargetPod:
     pod = (
@@ -672,7 +666,13 @@ def a_victim(
         else a_pod().marked_by("kube-scheduler", FOR_HIGH)
     )
     (view,) = pod_views(pod.build())
-    return TargetPod(view=view, state=state, is_marked=is_marked, is_terminating=leaves)
+    return TargetPod(
+        view=view,
+        state=state,
+        is_marked=is_marked,
+        is_terminating=leaves,
+        deletion_ends_at=None if ends is None else after(ends),
+    )
 
 
 def going(phase: Phase = Phase.HINTED, source: Source = Source.KOORDINATOR) -> Eviction:
@@ -710,7 +710,18 @@ BUSY = {
         [(a_victim(state=going(Phase.CANCELLED)), "there")],
         False,
     ),
-    "a victim that is being deleted": (
+    "a victim that is being deleted": ([(a_victim(leaves=True, ends=30), "there")], True),
+    "a victim whose grace period has just ended": (
+        [(a_victim(leaves=True, ends=-59), "there")],
+        True,
+    ),
+    "a victim that its node does not end": ([(a_victim(leaves=True, ends=-60), "there")], False),
+    "a terminating victim of another preemptor": (
+        [(a_victim(leaves=True, ends=30, of="higher"), "there")],
+        False,
+    ),
+    "a terminating victim on the same node": ([(a_victim(leaves=True, ends=30), "here")], False),
+    "a victim that has ended": (
         [(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")],
         False,
     ),
@@ -722,4 +733,4 @@ BUSY = {
 def test_whether_the_first_victim_set_is_unfinished(
     victims: list[tuple[TargetPod, str]], *, want: bool
 ) -> None:
-    assert guard.has_victims_elsewhere("uid-of-high", "here", victims) is want
+    assert guard.has_victims_elsewhere("uid-of-high", "here", victims, NOW) is want

@@ -8,7 +8,7 @@ import pytest
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason
+from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason, release
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_testing.builders import NOW, after
 from reprieve_testing.snapshots import (
@@ -360,7 +360,24 @@ ROUNDS: dict[str, tuple[Mapping[str, Any], RefusalReason | None]] = {
     "they were marked a moment ago": (MARKED, RefusalReason.VICTIMS_LEAVING),
     "one of them goes in years": ({**DELETED, "release_expected_at": after(10**9)}, None),
     "a budget holds an eviction there": (HELD, None),
+    "its own victim goes": (
+        {**NOTIFIED, "preemptor_uid": a_preemptor().demand.uid},
+        RefusalReason.VICTIMS_LEAVING,
+    ),
+    "a scheduler's victim goes": (
+        {**NOTIFIED, "preemptor_uid": release.UNKNOWN_PREEMPTOR},
+        RefusalReason.VICTIMS_LEAVING,
+    ),
+    "only another preemptor's victim goes": ({**NOTIFIED, "preemptor_uid": "another"}, None),
 }
+
+
+def test_victims_that_leave_for_a_gang_are_waited_for_by_each_of_its_pods():
+    going = a_scheduled_pod("going", **NOTIFIED, preemptor_uid="a-member")
+    built = a_snapshot(a_node_info("a", going, cpu=1)).build()
+    member = a_preemptor(nominated_node="a", gang=MINE)
+
+    assert selection.decide(member, built, ["a"]).reason is RefusalReason.VICTIMS_LEAVING
 
 
 @pytest.mark.parametrize(("fields", "want"), ROUNDS.values(), ids=ROUNDS)
