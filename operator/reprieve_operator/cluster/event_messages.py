@@ -66,7 +66,7 @@ def transition(
 
 
 def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
-    then = "waiting for the rest of its gang" if state.phase is move.to else "deleting the pod"
+    then = _waiting_text(state) if state.phase is move.to else "deleting the pod"
     if move.outcome in _FAILURE_EVENTS:
         reason, what = _FAILURE_EVENTS[move.outcome]
         return reason, f"{what}: work since the last checkpoint may be lost; {then}"
@@ -220,6 +220,13 @@ def _refusal_text(reason: ProtectionReason, state: Eviction) -> str:
         if state.gang
         else _REFUSAL_TEXTS[reason]
     )
+
+
+def _waiting_text(state: Eviction) -> str:
+    """Return what a victim that is ready still waits for."""
+    if state.gang:
+        return "waiting for the rest of its gang"
+    return "waiting for the other victims of its preemptor on this node"
 
 
 def _mark_text(state: Eviction) -> str:

@@ -28,6 +28,7 @@ from .notice import Notice
 from .pod_tracker import PodTracker
 from .progress import Progress
 from .termination.termination import Termination
+from .victim_sets import VictimSets
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class VictimReconciler:
         progress: Progress,
         assessor: VictimAssessor,
         gang_member: GangMember,
+        victim_sets: VictimSets,
         notice: Notice,
         termination: Termination,
         lost_nodes: LostNodeChecker,
@@ -55,6 +57,7 @@ class VictimReconciler:
         self.progress = progress
         self._assessor = assessor
         self._gang_member = gang_member
+        self._victim_sets = victim_sets
         self._notice = notice
         self._termination = termination
         self._lost_nodes = lost_nodes
@@ -161,8 +164,13 @@ class VictimReconciler:
             hint_lost=self._notice.hint_lost,
             request_forgotten=self._notice.request_forgotten,
         )
+        has_room = self._notice.can_persist_state
+        seen = self._gang_member.observe(seen, has_room=has_room)
+        # A pod without room for a state cannot carry that it waits for the other victims.
+        is_set_ready = self._victim_sets.may_terminate(self.tracker.ref.uid) or not has_room
         return replace(
-            self._gang_member.observe(seen, has_room=self._notice.can_persist_state),
+            seen,
+            may_terminate=seen.may_terminate and is_set_ready,
             eviction_blocked=self._termination.is_eviction_blocked,
         )
 

@@ -31,8 +31,8 @@ MAX_ATTEMPTS = 3
 hint and sending it, or a container restarted."""
 
 _READY_TO_TERMINATE = (Phase.SETTLED, Phase.SAVED)
-"""Phases in which no more answers are expected of the workload, but other gang members may still
-need time."""
+"""Phases in which no more answers are expected of the workload, but other pods of its gang, or
+other victims of its preemptor, may still need time."""
 
 MIN_GRACE_SECONDS = 1
 """Not 0: that removes the object without the kubelet's word, and a StatefulSet then runs the pod
@@ -63,8 +63,8 @@ class ObservedVictim:
     """The workload was notified, and now does not know of the request (for example, its container
     restarted), or has never reported that it does."""
     may_terminate: bool = True
-    """False while other members of the gang must be saved first; past the ceiling it no longer
-    counts."""
+    """False while other pods of the gang, or other victims of the preemptor, must be saved first;
+    past the ceiling it no longer counts."""
     is_replaced: bool = False
     """Its owner has created another pod in its place."""
     eviction_blocked: bool = False

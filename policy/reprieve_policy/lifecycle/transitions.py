@@ -103,8 +103,8 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
         Observation.REQUEST_FORGOTTEN: Transition(Phase.DEFERRED, resends_hint=True),
         Observation.DEADLINE_ANSWERED: Transition(Phase.SETTLED, CheckpointOutcome.TIMED_OUT),
     },
-    # No more answers are awaited: the victim waits for the rest of its gang. A victim without a
-    # gang is released at once.
+    # No more answers are awaited: the victim waits for the rest of its gang, and for the other
+    # victims of its preemptor on its node. A victim without both is released at once.
     Phase.SETTLED: _ALWAYS | {Observation.RELEASED: Transition(Phase.TERMINATING)},
     Phase.SAVED: _ALWAYS
     | {

@@ -25,6 +25,7 @@ from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
+from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
@@ -77,6 +78,7 @@ class World:
             lost_nodes=cast("LostNodeChecker", None),
             recorder=recorder,
             reporter=Reporter(recorder, self.metrics, namespaces),
+            victim_sets=VictimSets(),
             settings=SETTINGS,
             clock=clock,
         )

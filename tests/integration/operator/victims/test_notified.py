@@ -34,6 +34,7 @@ from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
+from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
@@ -212,6 +213,7 @@ async def session() -> AsyncIterator[Session]:
             lost_nodes=cast("LostNodeChecker", None),
             recorder=recorder,
             reporter=Reporter(recorder, OperatorMetrics(), namespaces),
+            victim_sets=VictimSets(),
             settings=replace(settings, resync_interval_seconds=5 * POLL),
             clock=Clock(),
         )

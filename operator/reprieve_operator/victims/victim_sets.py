@@ -1,0 +1,80 @@
+"""The victims of one preemptor on one node: which of them still save, and what wakes the others.
+
+No I/O: all of it is computed from the pods that the watch of victims shows and that the operator
+writes. `lifecycle.victim_set` decides which pods are a set.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reprieve_operator.cluster import pod_state
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_policy.lifecycle.victim_set import VictimSetKey
+
+
+@dataclass(slots=True)
+class _Member:
+    wake: Callable[[], None]
+    key: VictimSetKey
+    is_awaited: bool = False
+
+
+class VictimSets:
+    """All sets of one term; holds only victims that name a preemptor."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, _Member] = {}
+        self._sets: dict[VictimSetKey, dict[str, _Member]] = {}
+        self._is_complete = False
+
+    def on_listed(self) -> None:
+        """Note that all victims are known: those that exist were listed.
+
+        Without this, a new operator would delete one victim before it has seen the others.
+        """
+        self._is_complete = True
+        for member in self._members.values():
+            member.wake()
+
+    def on_pod_update(self, pod: VictimPod, wake: Callable[[], None]) -> None:
+        """Take over a victim as it is now; `wake` wakes its reconciler."""
+        uid, key = pod.metadata.uid or "", pod_state.victim_set_of(pod)
+        known = self._members.get(uid)
+        if known is not None and known.key != key:
+            self.remove(uid)
+        if key is None:
+            return
+        member = self._members.setdefault(uid, _Member(wake, key))
+        self._sets.setdefault(key, {})[uid] = member
+        was_awaited, member.is_awaited = member.is_awaited, pod_state.is_awaited_by_set(pod)
+        if was_awaited and not member.is_awaited:
+            self._wake_ready(key)
+
+    def remove(self, uid: str) -> None:
+        """Drop a victim: it is gone, or stays, or its reconciler has ended."""
+        member = self._members.pop(uid, None)
+        if member is None:
+            return
+        rest = self._sets[member.key]
+        del rest[uid]
+        if not rest:
+            del self._sets[member.key]
+        elif member.is_awaited:
+            self._wake_ready(member.key)
+
+    def may_terminate(self, uid: str) -> bool:
+        """True if no other victim of its set still saves; a pod in no set waits for none."""
+        member = self._members.get(uid)
+        if member is None:
+            return True
+        others = self._sets[member.key].items()
+        return self._is_complete and not any(
+            other.is_awaited for other_uid, other in others if other_uid != uid
+        )
+
+    def _wake_ready(self, key: VictimSetKey) -> None:
+        """Wake a set of which no victim saves any more."""
+        members = self._sets[key].values()
+        if not any(member.is_awaited for member in members):
+            for member in members:
+                member.wake()

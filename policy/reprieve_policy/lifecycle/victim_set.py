@@ -1,0 +1,37 @@
+"""The victims of one preemptor on one node: a set, which is deleted together.
+
+A scheduler takes several pods of a node to make room for one. If the first is deleted minutes
+before the last has saved, its room lies idle, or another pod takes it. So a victim that is ready is
+not deleted before the slowest of its set is. Each waits until its own ceiling at the latest.
+
+The guard names the preemptor beside its mark. A mark that names none (a person's, a descheduler's,
+a synchronous scheduler's) is in no set. All of it is decided from what the pods carry, so that an
+operator that was killed in the middle of a set continues.
+"""
+
+from typing import NamedTuple
+
+from .eviction import AWAITING_WORKLOAD, Eviction, Phase
+
+_NOTICE_PENDING = (Phase.REQUESTED, *AWAITING_WORKLOAD)
+
+
+class VictimSetKey(NamedTuple):
+    """Identifies a set of victims."""
+
+    preemptor_uid: str
+    node: str
+
+
+def key_of(preemptor_uid: str, node: str) -> VictimSetKey | None:
+    """Return the set of a pod with this preemptor on this node; `None` if one is not known."""
+    return VictimSetKey(preemptor_uid, node) if preemptor_uid and node else None
+
+
+def is_awaited(state: Eviction | None) -> bool:
+    """True if the other victims of the set wait for a marked pod that runs.
+
+    `None`: its eviction has not begun, so its notice is due. A pod that was reprieved is not
+    awaited: that may last for as long as the pod's work.
+    """
+    return state is None or state.phase in _NOTICE_PENDING
