@@ -140,7 +140,7 @@ class Leader:
         client = CheckpointClient(transport_factories(self._api))
         writes = Writes(self._api, self._call_limiter, self.election, self._metrics, self._clock)
         bare_pods = self._make_bare_pod_controller(writes)
-        victim_sets = VictimSets()
+        victim_sets = VictimSets(self._clock)
         registry = build_registry(
             writes=writes,
             client=client,

@@ -120,18 +120,21 @@ def deleting(state: Eviction) -> tuple[str, str]:
     price = _cost_text(state.cost)
     if state.grace_seconds == 0:
         return "SoftEvictionDeleting", f"deleting the pod at once: its node is gone{price}"
+    for_save = " for its workload to save" if state.outcome is CheckpointOutcome.ON_SIGTERM else ""
     return (
         "SoftEvictionDeleting",
-        f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{price}",
+        f"deleting the pod: SIGTERM now{for_save}, SIGKILL after {state.grace_seconds}s{price}",
     )
 
 
 def completed(state: Eviction) -> tuple[str, str]:
     """Return the Event of a victim that is gone."""
-    return (
-        "SoftEvictionCompleted",
-        f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}",
+    result = (
+        "whether its workload saved on SIGTERM is not known"
+        if state.outcome is CheckpointOutcome.ON_SIGTERM
+        else f"its checkpoint ended as {state.outcome or 'unknown'}"
     )
+    return "SoftEvictionCompleted", f"the pod is gone; {result}"
 
 
 def waiting_for_budget(refusal: str, until: datetime, *, stays: bool) -> tuple[str, str]:

@@ -148,12 +148,12 @@ def victim_set_of(pod: VictimPod) -> VictimSetKey | None:
     return victim_set.key_of(preemptor_uid, pod.spec.nodeName)
 
 
-def is_awaited_by_set(pod: VictimPod) -> bool:
-    """True if the other victims of its set wait for this one."""
-    if pod.metadata.deletionTimestamp is not None or has_ended(pod):
-        return False
+def awaited_by_set_until(pod: VictimPod) -> datetime | None:
+    """Return until when the other victims of its set wait for this one; `None`: they do not."""
+    if has_ended(pod) or (is_terminating(pod) and have_containers_ended(pod)):
+        return None
     state = state_of(pod.metadata)
-    return victim_set.is_awaited(state if is_in_progress(state) else None)
+    return victim_set.awaited_until(state if is_in_progress(state) else None, grace_ends_at(pod))
 
 
 def is_requested_by_label(metadata: VersionedMeta) -> bool:

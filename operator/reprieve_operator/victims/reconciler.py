@@ -166,11 +166,10 @@ class VictimReconciler:
         )
         has_room = self._notice.can_persist_state
         seen = self._gang_member.observe(seen, has_room=has_room)
-        # A pod without room for a state cannot carry that it waits for the other victims.
-        is_set_ready = self._victim_sets.may_terminate(self.tracker.ref.uid) or not has_room
         return replace(
             seen,
-            may_terminate=seen.may_terminate and is_set_ready,
+            # A pod without room for a state cannot carry that it waits for the other victims.
+            is_set_ready=self._victim_sets.is_ready(self.tracker.ref.uid) or not has_room,
             eviction_blocked=self._termination.is_eviction_blocked,
         )
 

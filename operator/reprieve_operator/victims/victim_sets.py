@@ -6,7 +6,9 @@ writes. `lifecycle.victim_set` decides which pods are a set.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
@@ -16,13 +18,15 @@ from reprieve_policy.lifecycle.victim_set import VictimSetKey
 class _Member:
     wake: Callable[[], None]
     key: VictimSetKey
-    is_awaited: bool = False
+    awaited_until: datetime | None = None
+    """Until when the others wait for it; `None`: they do not."""
 
 
 class VictimSets:
     """All sets of one term; holds only victims that name a preemptor."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._members: dict[str, _Member] = {}
         self._sets: dict[VictimSetKey, dict[str, _Member]] = {}
         self._is_complete = False
@@ -46,8 +50,8 @@ class VictimSets:
             return
         member = self._members.setdefault(uid, _Member(wake, key))
         self._sets.setdefault(key, {})[uid] = member
-        was_awaited, member.is_awaited = member.is_awaited, pod_state.is_awaited_by_set(pod)
-        if was_awaited and not member.is_awaited:
+        before, member.awaited_until = member.awaited_until, pod_state.awaited_by_set_until(pod)
+        if before is not None and member.awaited_until is None:
             self._wake_ready(key)
 
     def remove(self, uid: str) -> None:
@@ -59,22 +63,25 @@ class VictimSets:
         del rest[uid]
         if not rest:
             del self._sets[member.key]
-        elif member.is_awaited:
+        elif member.awaited_until is not None:
             self._wake_ready(member.key)
 
-    def may_terminate(self, uid: str) -> bool:
+    def is_ready(self, uid: str) -> bool:
         """True if no other victim of its set still saves; a pod in no set waits for none."""
         member = self._members.get(uid)
         if member is None:
             return True
         others = self._sets[member.key].items()
         return self._is_complete and not any(
-            other.is_awaited for other_uid, other in others if other_uid != uid
+            self._is_awaited(other) for other_uid, other in others if other_uid != uid
         )
+
+    def _is_awaited(self, member: _Member) -> bool:
+        return member.awaited_until is not None and self._clock.now() < member.awaited_until
 
     def _wake_ready(self, key: VictimSetKey) -> None:
         """Wake a set of which no victim saves any more."""
         members = self._sets[key].values()
-        if not any(member.is_awaited for member in members):
+        if not any(map(self._is_awaited, members)):
             for member in members:
                 member.wake()

@@ -57,6 +57,8 @@ class CheckpointOutcome(StrEnum):
 
     SAVED = "saved"
     SKIPPED = "skipped"
+    ON_SIGTERM = "on-sigterm"
+    """The workload saves when SIGTERM ends it. Whether it did cannot be known."""
     UNRESPONSIVE = "unresponsive"
     TIMED_OUT = "timed-out"
     REFUSED = "refused"

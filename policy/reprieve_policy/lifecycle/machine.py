@@ -18,6 +18,7 @@ from .eviction import (
     AWAITING_WORKLOAD,
     WITH_DEADLINE,
     Checkpoint,
+    CheckpointOutcome,
     Eviction,
     Phase,
     PreemptionCause,
@@ -63,8 +64,11 @@ class ObservedVictim:
     """The workload was notified, and now does not know of the request (for example, its container
     restarted), or has never reported that it does."""
     may_terminate: bool = True
-    """False while other pods of the gang, or other victims of the preemptor, must be saved first;
-    past the ceiling it no longer counts."""
+    """False while other members of the gang must be saved first; past the ceiling it no longer
+    counts."""
+    is_set_ready: bool = True
+    """False while other victims of its preemptor must be saved first; past the ceiling it no longer
+    counts."""
     is_replaced: bool = False
     """Its owner has created another pod in its place."""
     eviction_blocked: bool = False
@@ -199,7 +203,7 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (phase is Phase.REPRIEVED and seen.is_requested_by_deleter, Observation.REQUESTED_AGAIN),
         (
             phase in _READY_TO_TERMINATE
-            and (seen.may_terminate or _is_over(eviction, context.now)),
+            and (_is_released(eviction, seen) or _is_over(eviction, context.now)),
             Observation.RELEASED,
         ),
         (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
@@ -219,6 +223,16 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
     return None
 
 
+def _is_released(eviction: Eviction, seen: ObservedVictim) -> bool:
+    """True if a victim that is ready waits for no other pod.
+
+    One that saves on SIGTERM does not wait for the other victims of its preemptor: it saves from
+    its DELETE on, and they wait for it.
+    """
+    saves_on_sigterm = eviction.outcome is CheckpointOutcome.ON_SIGTERM
+    return seen.may_terminate and (seen.is_set_ready or saves_on_sigterm)
+
+
 def _observe_request(eviction: Eviction, context: _Context) -> Observation:
     protection = context.seen.protection
     if protection is not None and eviction.source.is_preemption:
@@ -227,6 +241,8 @@ def _observe_request(eviction: Eviction, context: _Context) -> Observation:
         # Only once: without this, a deadline that keeps moving would protect the pod for ever.
         if eviction.refused_on is None and context.now < protection.until:
             return Observation.PROTECTED_FOR_NOW
+    if context.plan.saves_on_sigterm:
+        return Observation.CHECKPOINT_ON_SIGTERM
     return (
         Observation.CHECKPOINT_WANTED
         if context.plan.gives_notice
@@ -342,20 +358,30 @@ def _enter_saved(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
-    return _prolong(eviction, termination.ceiling_of(eviction, context.settings), context)
+    """Wait for other pods, at most to the ceiling; a save on SIGTERM must end by then."""
+    until = termination.ceiling_of(eviction, context.settings)
+    if eviction.outcome is CheckpointOutcome.ON_SIGTERM:
+        until -= timedelta(seconds=context.plan.save_seconds)
+    return _prolong(eviction, until, context)
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
     """Choose the grace period, once: the pod's own, shortened by the mark and by the admin.
 
-    It is below one second only on a lost node.
+    A workload that saves on SIGTERM gets the time for its save, at most until the ceiling, if that
+    is longer. The grace is below one second only on a lost node.
     """
     if context.settings.force_delete_on_lost_nodes and context.seen.is_node_lost:
         return replace(eviction, grace_seconds=0, deadline=None)
     limits = [context.seen.pod_grace_seconds, context.settings.grace_cap_seconds]
     if eviction.mark_grace_seconds is not None:
         limits.append(eviction.mark_grace_seconds)
-    return replace(eviction, grace_seconds=max(MIN_GRACE_SECONDS, min(limits)), deadline=None)
+    grace_seconds = max(MIN_GRACE_SECONDS, min(limits))
+    if eviction.outcome is CheckpointOutcome.ON_SIGTERM:
+        left = termination.ceiling_of(eviction, context.settings) - context.now
+        save_seconds = min(context.plan.save_seconds, int(left.total_seconds()))
+        grace_seconds = max(grace_seconds, save_seconds)
+    return replace(eviction, grace_seconds=grace_seconds, deadline=None)
 
 
 _ON_ENTRY = {

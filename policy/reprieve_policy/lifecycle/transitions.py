@@ -19,6 +19,7 @@ class Observation(Enum):
     REQUESTED_AGAIN = auto()
     CHECKPOINT_WANTED = auto()
     CHECKPOINT_UNWANTED = auto()
+    CHECKPOINT_ON_SIGTERM = auto()
     HINT_LOST = auto()
     REQUEST_FORGOTTEN = auto()
     ANSWERED = auto()
@@ -68,6 +69,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
         Observation.PROTECTED_FOR_NOW: Transition(Phase.REPRIEVED),
         Observation.CHECKPOINT_WANTED: Transition(Phase.HINTED),
         Observation.CHECKPOINT_UNWANTED: Transition(Phase.SETTLED, CheckpointOutcome.SKIPPED),
+        Observation.CHECKPOINT_ON_SIGTERM: Transition(Phase.SETTLED, CheckpointOutcome.ON_SIGTERM),
     },
     Phase.REPRIEVED: _ALWAYS
     | {
@@ -104,7 +106,8 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
         Observation.DEADLINE_ANSWERED: Transition(Phase.SETTLED, CheckpointOutcome.TIMED_OUT),
     },
     # No more answers are awaited: the victim waits for the rest of its gang, and for the other
-    # victims of its preemptor on its node. A victim without both is released at once.
+    # victims of its preemptor on its node. A victim without both is released at once. One that
+    # saves on SIGTERM waits for its gang only: it saves from its DELETE on, and the others wait.
     Phase.SETTLED: _ALWAYS | {Observation.RELEASED: Transition(Phase.TERMINATING)},
     Phase.SAVED: _ALWAYS
     | {

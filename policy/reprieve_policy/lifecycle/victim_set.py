@@ -9,10 +9,12 @@ a synchronous scheduler's) is in no set. All of it is decided from what the pods
 operator that was killed in the middle of a set continues.
 """
 
+from datetime import UTC, datetime
 from typing import NamedTuple
 
-from .eviction import AWAITING_WORKLOAD, Eviction, Phase
+from .eviction import AWAITING_WORKLOAD, CheckpointOutcome, Eviction, Phase
 
+OPEN_ENDED = datetime.max.replace(tzinfo=UTC)
 _NOTICE_PENDING = (Phase.REQUESTED, *AWAITING_WORKLOAD)
 
 
@@ -28,10 +30,16 @@ def key_of(preemptor_uid: str, node: str) -> VictimSetKey | None:
     return VictimSetKey(preemptor_uid, node) if preemptor_uid and node else None
 
 
-def is_awaited(state: Eviction | None) -> bool:
-    """True if the other victims of the set wait for a marked pod that runs.
+def awaited_until(state: Eviction | None, grace_ends_at: datetime | None) -> datetime | None:
+    """Return until when the other victims of the set wait for a marked pod that runs.
 
-    `None`: its eviction has not begun, so its notice is due. A pod that was reprieved is not
-    awaited: that may last for as long as the pod's work.
+    `OPEN_ENDED`: until its state changes; `None`: they do not wait. Without a state, its eviction
+    has not begun, so its notice is due. `grace_ends_at`: when it is killed, if it is being deleted.
+    A workload that saves on SIGTERM saves from its DELETE until then. A pod that was reprieved is
+    not awaited: that may last for as long as the pod's work.
     """
-    return state is None or state.phase in _NOTICE_PENDING
+    saves_on_sigterm = state is not None and state.outcome is CheckpointOutcome.ON_SIGTERM
+    if grace_ends_at is not None:
+        return grace_ends_at if saves_on_sigterm else None
+    may_still_save = state is None or state.phase in _NOTICE_PENDING or saves_on_sigterm
+    return OPEN_ENDED if may_still_save else None

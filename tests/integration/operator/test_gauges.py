@@ -78,7 +78,7 @@ class World:
             lost_nodes=cast("LostNodeChecker", None),
             recorder=recorder,
             reporter=Reporter(recorder, self.metrics, namespaces),
-            victim_sets=VictimSets(),
+            victim_sets=VictimSets(Clock()),
             settings=SETTINGS,
             clock=clock,
         )

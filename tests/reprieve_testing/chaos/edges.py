@@ -76,6 +76,8 @@ class Trigger:
     is_preemptible: bool = True
     """If False, a scheduler marks it."""
     has_hint: bool = True
+    saves_on_sigterm: bool = False
+    """It gets no request; its DELETE gives it the time to save."""
     after_a_lost_hint: bool = False
     forgets: bool = False
     """Its container restarts and knows of no request."""
@@ -104,6 +106,7 @@ TRIGGERS: Mapping[Observation, Trigger] = {
     Observation.REQUESTED_AGAIN: Trigger(action=PodAction.INSIST),
     Observation.CHECKPOINT_WANTED: Trigger(),
     Observation.CHECKPOINT_UNWANTED: Trigger(has_hint=False),
+    Observation.CHECKPOINT_ON_SIGTERM: Trigger(has_hint=False, saves_on_sigterm=True),
     Observation.HINT_LOST: Trigger(after_a_lost_hint=True),
     Observation.REQUEST_FORGOTTEN: Trigger(forgets=True, least_seconds=FORGETFUL),
     Observation.ANSWERED: Trigger(scripted_answer=SAVING),

@@ -499,6 +499,7 @@ def test_the_ends_of_a_victim_are_also_tried_with_evictions():
     }
     ends = {
         Observation.CHECKPOINT_UNWANTED,
+        Observation.CHECKPOINT_ON_SIGTERM,
         Observation.SAVED,
         Observation.CANNOT,
         Observation.DEADLINE_UNANSWERED,

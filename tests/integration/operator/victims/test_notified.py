@@ -213,7 +213,7 @@ async def session() -> AsyncIterator[Session]:
             lost_nodes=cast("LostNodeChecker", None),
             recorder=recorder,
             reporter=Reporter(recorder, OperatorMetrics(), namespaces),
-            victim_sets=VictimSets(),
+            victim_sets=VictimSets(Clock()),
             settings=replace(settings, resync_interval_seconds=5 * POLL),
             clock=Clock(),
         )

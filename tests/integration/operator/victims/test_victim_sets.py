@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import pytest
 
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.pods import ContainerStatus, VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements.bare_pods import BarePodController
@@ -31,11 +32,13 @@ from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_testing.stub_api import until
 
 SAVES = {keys.CHECKPOINT_HINT: "annotation:"}
+ON_SIGTERM = {keys.CHECKPOINT_HINT: "sigterm:", keys.ESTIMATED_CHECKPOINT_TIME: "2m"}
 SAVED = {"state": "saved"}
 MARK = mark.render(mark.Mark(initiator=mark.GUARD_INITIATOR, reason="preemption"))
 QUIET_SECONDS = 0.05
@@ -46,11 +49,12 @@ class Cluster:
     """Accepts every write; a deleted pod stays until the test ends it."""
 
     ceiling_seconds: int = 10**6
+    resync_seconds: float = 30.0
     pods: dict[str, VictimPod] = field(default_factory=dict)
     deleted: dict[str, int | None] = field(default_factory=dict)
     """The grace period of each pod that was deleted, in order."""
     events: list[tuple[str, str]] = field(default_factory=list)
-    sets: VictimSets = field(default_factory=VictimSets)
+    sets: VictimSets = field(default_factory=lambda: VictimSets(Clock()))
     registry: ReconcilerRegistry = field(init=False)
     _version: int = 0
 
@@ -77,7 +81,7 @@ class Cluster:
             recorder=recorder,
             reporter=Reporter(recorder, OperatorMetrics(), namespaces),
             victim_sets=self.sets,
-            settings=OperatorSettings(identity="a"),
+            settings=OperatorSettings(identity="a", resync_interval_seconds=self.resync_seconds),
             clock=Clock(),
         )
 
@@ -140,6 +144,14 @@ class Cluster:
 
     def answer(self, name: str, answer: dict[str, str] = SAVED) -> None:
         self.show(name, annotations={keys.CHECKPOINT_ANSWER: json.dumps(answer)})
+
+    def delete(self, name: str, *, seconds: int) -> None:
+        """Show that a pod is being deleted, with this grace period."""
+        ends_at = timestamp.render(Clock().now() + timedelta(seconds=seconds))
+        pod = self.pods[name]
+        metadata = replace(pod.metadata, deletionTimestamp=ends_at)
+        self.pods[name] = replace(pod, metadata=metadata)
+        self.show(name)
 
     def end(self, name: str) -> None:
         """Let a pod be gone."""
@@ -217,9 +229,7 @@ async def test_a_victim_that_no_longer_saves_is_not_waited_for(cluster: Cluster,
     elif how == "is-gone":
         cluster.end("slow")
     elif how == "is-deleted":
-        terminating = replace(pod.metadata, deletionTimestamp="2026-11-21T09:00:00Z")
-        cluster.pods["slow"] = replace(pod, metadata=terminating)
-        cluster.show("slow")
+        cluster.delete("slow", seconds=30)
     elif how == "is-cancelled":
         cluster.show("slow", annotations={keys.KOORDINATOR_SOFT_EVICTION: ""})
     else:
@@ -236,6 +246,48 @@ async def test_a_victim_that_is_marked_later_is_waited_for(cluster: Cluster) -> 
     assert await cluster.is_held("first")
     cluster.answer("second")
     await until(lambda: len(cluster.deleted) == 2)
+
+
+async def test_a_victim_that_saves_on_sigterm_is_deleted_at_once_and_waited_for(
+    cluster: Cluster,
+) -> None:
+    cluster.mark("plain")
+    cluster.mark("slow", SAVES)
+    cluster.mark("saver", ON_SIGTERM)
+    await until(lambda: cluster.deleted == {"saver": 120})
+    cluster.delete("saver", seconds=120)
+    cluster.answer("slow")
+    await until(lambda: cluster.phase("slow") is Phase.SAVED)
+    assert await cluster.is_held("plain", "slow")
+    cluster.end("saver")
+    await until(lambda: cluster.deleted == {"saver": 120, "plain": 30, "slow": 30})
+
+
+async def test_a_victim_that_saves_on_sigterm_is_waited_for_until_its_containers_end(
+    cluster: Cluster,
+) -> None:
+    cluster.mark("plain")
+    cluster.mark("saver", ON_SIGTERM)
+    await until(lambda: "saver" in cluster.deleted)
+    cluster.delete("saver", seconds=120)
+    assert await cluster.is_held("plain")
+    pod = cluster.pods["saver"]
+    over = msgspec.convert([{"state": {"terminated": {"exitCode": 143}}}], list[ContainerStatus])
+    cluster.pods["saver"] = replace(pod, status=replace(pod.status, containerStatuses=over))
+    cluster.show("saver")
+    await until(lambda: "plain" in cluster.deleted)
+
+
+async def test_a_victim_that_saves_on_sigterm_is_not_waited_for_after_its_grace_period() -> None:
+    """Its kubelet is silent: its object stays."""
+    cluster = Cluster(resync_seconds=QUIET_SECONDS)
+    cluster.sets.on_listed()
+    cluster.mark("plain")
+    cluster.mark("saver", ON_SIGTERM)
+    await until(lambda: "saver" in cluster.deleted)
+    cluster.delete("saver", seconds=1)
+    await until(lambda: "plain" in cluster.deleted)
+    await cluster.registry.close()
 
 
 async def test_no_victim_waits_beyond_its_own_ceiling() -> None:

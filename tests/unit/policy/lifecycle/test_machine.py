@@ -51,6 +51,8 @@ ALMOST_COMPLETE = ObservedVictim(
 def plan_of(**annotations: str) -> CheckpointPlan:
     known = {
         "checkpoint": keys.CHECKPOINT,
+        "hint": keys.CHECKPOINT_HINT,
+        "estimate": keys.ESTIMATED_CHECKPOINT_TIME,
         "timeout": keys.CHECKPOINT_TIMEOUT,
         "max_deferral": keys.MAX_DEFERRAL,
     }
@@ -63,6 +65,7 @@ def plan_of(**annotations: str) -> CheckpointPlan:
 
 AUTO = plan_of(checkpoint="auto")
 NONE = plan_of(checkpoint="none")
+ON_SIGTERM = plan_of(hint="sigterm:", estimate="5m")
 
 
 def answers(state: AnswerState, *, may_go: bool = True, **fields: object) -> ObservedVictim:
@@ -74,6 +77,7 @@ SAVED = answers(AnswerState.SAVED, step=4200, path="/ckpt/4200")
 CANNOT = answers(AnswerState.CANNOT)
 IDLE = answers(AnswerState.IDLE)
 OTHERS_SAVE = ObservedVictim(may_terminate=False)
+SET_SAVES = ObservedVictim(is_set_ready=False)
 
 
 def defers(seconds: int | None) -> ObservedVictim:
@@ -386,6 +390,49 @@ STORIES = {
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
         deadline=after(1800),
+    ),
+    "one that has saved waits for the other victims of its preemptor": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, SET_SAVES)),
+        phases=(HINTED, Phase.SAVED),
+        outcome=CheckpointOutcome.SAVED,
+        deadline=after(1800),
+    ),
+    "and is ended when they are ready": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, NOTHING)),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
+    ),
+    "and at its own ceiling": Scenario(
+        seen=((0, SET_SAVES), (1799, SET_SAVES), (1800, SET_SAVES)),
+        phases=(SETTLED, TERMINATING),
+        plan=NONE,
+        outcome=CheckpointOutcome.SKIPPED,
+    ),
+    "one that saves on SIGTERM is deleted at once, and the other victims wait for it": Scenario(
+        seen=((0, SET_SAVES),),
+        phases=(SETTLED, TERMINATING),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.ON_SIGTERM,
+    ),
+    "one that saves on SIGTERM waits for its gang": Scenario(
+        seen=((0, OTHERS_SAVE), (60, OTHERS_SAVE)),
+        phases=(SETTLED,),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.ON_SIGTERM,
+        deadline=after(1500),
+    ),
+    "but so that it can save before the ceiling": Scenario(
+        seen=((0, OTHERS_SAVE), (1499, OTHERS_SAVE), (1500, OTHERS_SAVE)),
+        phases=(SETTLED, TERMINATING),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.ON_SIGTERM,
+    ),
+    "one that saves on SIGTERM may be refused to a scheduler": Scenario(
+        seen=((0, PROTECTED),),
+        phases=(SPARED,),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.SPARED,
+        source=SCHEDULER,
     ),
     "a mark removed while it waits for others cancels": Scenario(
         seen=(
@@ -745,6 +792,8 @@ class Grace:
     cap_seconds: int = 30
     is_node_lost: bool = False
     may_be_forced: bool = False
+    plan: CheckpointPlan = NONE
+    ceiling_seconds: int = 1800
     want: int
 
 
@@ -763,6 +812,15 @@ GRACES = {
     "zero on a lost node where the admin wants it": Grace(
         may_be_forced=True, is_node_lost=True, want=0
     ),
+    "as long as a save on SIGTERM takes": Grace(plan=ON_SIGTERM, want=300),
+    "whatever the mark": Grace(plan=ON_SIGTERM, mark_seconds=5, want=300),
+    "at most until the ceiling": Grace(plan=ON_SIGTERM, ceiling_seconds=120, want=120),
+    "but never less than without a save": Grace(
+        plan=plan_of(hint="sigterm:", estimate="5s"), want=30
+    ),
+    "nor on a node that is lost": Grace(
+        plan=ON_SIGTERM, may_be_forced=True, is_node_lost=True, want=0
+    ),
 }
 
 
@@ -772,10 +830,12 @@ def test_grace_is_chosen_once(grace: Grace) -> None:
         Mark(grace_seconds=grace.mark_seconds), Source.LABEL, "pod-uid", NOW
     )
     settings = PolicySettings(
-        grace_cap_seconds=grace.cap_seconds, force_delete_on_lost_nodes=grace.may_be_forced
+        grace_cap_seconds=grace.cap_seconds,
+        force_delete_on_lost_nodes=grace.may_be_forced,
+        ceiling_seconds=grace.ceiling_seconds,
     )
     seen = ObservedVictim(pod_grace_seconds=grace.pod_seconds, is_node_lost=grace.is_node_lost)
-    decision = machine.decide(begun, seen, NONE, settings, NOW)
+    decision = machine.decide(begun, seen, grace.plan, settings, NOW)
     assert decision.eviction.grace_seconds == grace.want
 
 
@@ -846,6 +906,7 @@ LEADS_ON = {
     Observation.REQUESTED_AGAIN: ((REPRIEVED,), "no other phase is protected"),
     Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
+    Observation.CHECKPOINT_ON_SIGTERM: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.HINT_LOST: ((Phase.HINTED,), "a workload that has answered has the hint"),
     Observation.REQUEST_FORGOTTEN: (
         (CHECKPOINTING, EXTENDED, DEFERRED),
