@@ -170,6 +170,7 @@ class VictimReconciler:
             seen,
             # A pod without room for a state cannot carry that it waits for the other victims.
             is_set_ready=self._victim_sets.is_ready(self.tracker.ref.uid) or not has_room,
+            may_set_grow=self._victim_sets.may_grow(self.tracker.ref.uid) and has_room,
             eviction_blocked=self._termination.is_eviction_blocked,
         )
 

@@ -4,14 +4,19 @@ No I/O: all of it is computed from the pods that the watch of victims shows and 
 writes. `lifecycle.victim_set` decides which pods are a set.
 """
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
+
+_GROWING_SECONDS = 1.0
+"""How long after the first victim of a set others are marked: the guard marks them one by one,
+within one review, or within the reviews of one scheduling attempt."""
 
 
 @dataclass(slots=True)
@@ -22,13 +27,21 @@ class _Member:
     """Until when the others wait for it; `None`: they do not."""
 
 
+@dataclass(slots=True)
+class _VictimSet:
+    grows_until: float
+    """On the monotonic clock."""
+    members: dict[str, _Member] = field(default_factory=dict)
+
+
 class VictimSets:
     """All sets of one term; holds only victims that name a preemptor."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, growing_seconds: float = _GROWING_SECONDS) -> None:
         self._clock = clock
+        self._growing_seconds = growing_seconds
         self._members: dict[str, _Member] = {}
-        self._sets: dict[VictimSetKey, dict[str, _Member]] = {}
+        self._sets: dict[VictimSetKey, _VictimSet] = {}
         self._is_complete = False
 
     def on_listed(self) -> None:
@@ -49,7 +62,7 @@ class VictimSets:
         if key is None:
             return
         member = self._members.setdefault(uid, _Member(wake, key))
-        self._sets.setdefault(key, {})[uid] = member
+        self._get_or_add(key).members[uid] = member
         before, member.awaited_until = member.awaited_until, pod_state.awaited_by_set_until(pod)
         if before is not None and member.awaited_until is None:
             self._wake_ready(key)
@@ -59,7 +72,7 @@ class VictimSets:
         member = self._members.pop(uid, None)
         if member is None:
             return
-        rest = self._sets[member.key]
+        rest = self._sets[member.key].members
         del rest[uid]
         if not rest:
             del self._sets[member.key]
@@ -71,17 +84,31 @@ class VictimSets:
         member = self._members.get(uid)
         if member is None:
             return True
-        others = self._sets[member.key].items()
+        others = self._sets[member.key].members.items()
         return self._is_complete and not any(
             self._is_awaited(other) for other_uid, other in others if other_uid != uid
         )
+
+    def may_grow(self, uid: str) -> bool:
+        """True if other victims of its set may be marked in the next moment."""
+        member = self._members.get(uid)
+        return member is not None and self._clock.monotonic() < self._sets[member.key].grows_until
+
+    def _get_or_add(self, key: VictimSetKey) -> _VictimSet:
+        if key not in self._sets:
+            grows_until = self._clock.monotonic() + self._growing_seconds
+            self._sets[key] = _VictimSet(grows_until)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._growing_seconds, self._wake_ready, key)
+        return self._sets[key]
 
     def _is_awaited(self, member: _Member) -> bool:
         return member.awaited_until is not None and self._clock.now() < member.awaited_until
 
     def _wake_ready(self, key: VictimSetKey) -> None:
         """Wake a set of which no victim saves any more."""
-        members = self._sets[key].values()
+        found = self._sets.get(key)
+        members = () if found is None else found.members.values()
         if not any(map(self._is_awaited, members)):
             for member in members:
                 member.wake()

@@ -69,6 +69,8 @@ class ObservedVictim:
     is_set_ready: bool = True
     """False while other victims of its preemptor must be saved first; past the ceiling it no longer
     counts."""
+    may_set_grow: bool = False
+    """True just after its preemptor's first victim was marked: others are marked one by one."""
     is_replaced: bool = False
     """Its owner has created another pod in its place."""
     eviction_blocked: bool = False
@@ -229,8 +231,11 @@ def _is_released(eviction: Eviction, seen: ObservedVictim) -> bool:
     One that saves on SIGTERM does not wait for the other victims of its preemptor: it saves from
     its DELETE on, and they wait for it.
     """
+    # Without this, a victim that needs no notice would be gone before the next one is marked.
+    may_be_early = seen.may_set_grow and eviction.outcome is CheckpointOutcome.SKIPPED
     saves_on_sigterm = eviction.outcome is CheckpointOutcome.ON_SIGTERM
-    return seen.may_terminate and (seen.is_set_ready or saves_on_sigterm)
+    is_set_ready = seen.is_set_ready and not may_be_early
+    return seen.may_terminate and (is_set_ready or saves_on_sigterm)
 
 
 def _observe_request(eviction: Eviction, context: _Context) -> Observation:

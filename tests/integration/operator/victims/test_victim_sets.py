@@ -54,11 +54,13 @@ class Cluster:
     deleted: dict[str, int | None] = field(default_factory=dict)
     """The grace period of each pod that was deleted, in order."""
     events: list[tuple[str, str]] = field(default_factory=list)
-    sets: VictimSets = field(default_factory=lambda: VictimSets(Clock()))
+    growing_seconds: float = 0.0
+    sets: VictimSets = field(init=False)
     registry: ReconcilerRegistry = field(init=False)
     _version: int = 0
 
     def __post_init__(self) -> None:
+        self.sets = VictimSets(Clock(), growing_seconds=self.growing_seconds)
         recorder: Any = SimpleNamespace(
             event=lambda about, reason, *_, **__: self.events.append((about.name, reason))
         )
@@ -214,6 +216,17 @@ async def test_a_victim_alone_waits_for_none(cluster: Cluster) -> None:
     cluster.mark("no-preemptor", preemptor="")
     await until(lambda: len(cluster.deleted) == 3)
     assert await cluster.is_held("slow")
+
+
+async def test_a_victim_without_notice_that_is_marked_first_waits_for_the_others() -> None:
+    cluster = Cluster(growing_seconds=4 * QUIET_SECONDS)
+    cluster.sets.on_listed()
+    cluster.mark("first")
+    await until(lambda: cluster.phase("first") is Phase.SETTLED)
+    assert await cluster.is_held("first")
+    cluster.mark("second")
+    await until(lambda: len(cluster.deleted) == 2)
+    await cluster.registry.close()
 
 
 @pytest.mark.parametrize("how", ["finishes", "is-gone", "is-deleted", "is-cancelled", "refuses"])

@@ -78,6 +78,7 @@ CANNOT = answers(AnswerState.CANNOT)
 IDLE = answers(AnswerState.IDLE)
 OTHERS_SAVE = ObservedVictim(may_terminate=False)
 SET_SAVES = ObservedVictim(is_set_ready=False)
+SET_GROWS = ObservedVictim(may_set_grow=True)
 
 
 def defers(seconds: int | None) -> ObservedVictim:
@@ -407,6 +408,17 @@ STORIES = {
         phases=(SETTLED, TERMINATING),
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
+    ),
+    "one without a checkpoint waits until all victims of its preemptor are marked": Scenario(
+        seen=((0, SET_GROWS), (1, SET_SAVES), (60, NOTHING)),
+        phases=(SETTLED, TERMINATING),
+        plan=NONE,
+        outcome=CheckpointOutcome.SKIPPED,
+    ),
+    "one that has saved does not wait for that": Scenario(
+        seen=(REQUESTED_AND_HINTED, (0.5, replace(SAVED, may_set_grow=True))),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
     ),
     "one that saves on SIGTERM is deleted at once, and the other victims wait for it": Scenario(
         seen=((0, SET_SAVES),),

@@ -102,6 +102,7 @@ def seen_by(chance: Random) -> ObservedVictim:
         request_forgotten=chance.random() < 0.2,
         may_terminate=chance.random() < 0.5,
         is_set_ready=chance.random() < 0.8,
+        may_set_grow=chance.random() < 0.1,
         is_node_lost=chance.random() < 0.2,
         eviction_blocked=chance.random() < 0.5,
     )
