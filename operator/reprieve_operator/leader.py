@@ -32,6 +32,7 @@ from .resync import PodResync
 from .settings import OperatorSettings
 from .victims.build import build_registry
 from .victims.lost_nodes import LostNodeChecker
+from .victims.preemptors import Preemptors
 from .victims.registry import ReconcilerRegistry
 from .victims.reporter import Reporter
 from .victims.victim_sets import VictimSets
@@ -141,6 +142,7 @@ class Leader:
         writes = Writes(self._api, self._call_limiter, self.election, self._metrics, self._clock)
         bare_pods = self._make_bare_pod_controller(writes)
         victim_sets = VictimSets(self._clock)
+        preemptors = Preemptors(self._api, victim_sets, self._clock)
         registry = build_registry(
             writes=writes,
             client=client,
@@ -153,6 +155,7 @@ class Leader:
             recorder=self._recorder,
             reporter=Reporter(self._recorder, self._metrics, namespaces),
             victim_sets=victim_sets,
+            preemptors=preemptors,
             settings=self._settings,
             clock=self._clock,
         )
@@ -173,6 +176,7 @@ class Leader:
         try:
             background_tasks = (
                 self._recorder.run,
+                preemptors.run,
                 partial(self._resync_loop, resync),
                 gate_controller.run,
                 resumer.run,

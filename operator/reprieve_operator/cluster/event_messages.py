@@ -105,7 +105,7 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
         ),
         Phase.CANCELLED: (
             "SoftEvictionCancelled",
-            f"{_mark_text(state)} was taken back{_budget_text(state)}; the pod stays",
+            f"{_cancellation_text(state)}; the pod stays",
         ),
         Phase.FINISHED: (
             "SoftEvictionFinished",
@@ -223,6 +223,13 @@ def _refusal_text(reason: ProtectionReason, state: Eviction) -> str:
         if state.gang
         else _REFUSAL_TEXTS[reason]
     )
+
+
+def _cancellation_text(state: Eviction) -> str:
+    """Return why the eviction was cancelled."""
+    if state.outcome is CheckpointOutcome.NOT_NEEDED:
+        return "its preemptor no longer needs its room: it was placed, is gone, or turned elsewhere"
+    return f"{_mark_text(state)} was taken back{_budget_text(state)}"
 
 
 def _waiting_text(state: Eviction) -> str:

@@ -18,6 +18,7 @@ from .gang_eviction.registry import GangRegistry, OnMember
 from .lost_nodes import LostNodeChecker
 from .notice import Notice
 from .pod_tracker import PodTracker, VictimRef
+from .preemptors import Preemptors
 from .progress import Progress
 from .reconciler import VictimReconciler
 from .registry import ReconcilerRegistry
@@ -44,6 +45,7 @@ def build_registry(
     recorder: EventRecorder,
     reporter: Reporter,
     victim_sets: VictimSets,
+    preemptors: Preemptors,
     settings: OperatorSettings,
     clock: Clock,
 ) -> ReconcilerRegistry:
@@ -106,6 +108,7 @@ def build_registry(
             assessor=make_assessor(),
             gang_member=gang_member,
             victim_sets=victim_sets,
+            preemptors=preemptors,
             notice=notice,
             termination=termination,
             lost_nodes=lost_nodes,

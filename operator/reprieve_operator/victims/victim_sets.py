@@ -20,9 +20,13 @@ within one review, or within the reviews of one scheduling attempt."""
 
 
 @dataclass(slots=True)
-class _Member:
+class SetMember:
+    """A victim that names its preemptor."""
+
     wake: Callable[[], None]
     key: VictimSetKey
+    joined_at: float
+    """When this process first saw the mark, on the monotonic clock."""
     awaited_until: datetime | None = None
     """Until when the others wait for it; `None`: they do not."""
 
@@ -31,7 +35,7 @@ class _Member:
 class _VictimSet:
     grows_until: float
     """On the monotonic clock."""
-    members: dict[str, _Member] = field(default_factory=dict)
+    members: dict[str, SetMember] = field(default_factory=dict)
 
 
 class VictimSets:
@@ -40,9 +44,37 @@ class VictimSets:
     def __init__(self, clock: Clock, *, growing_seconds: float = _GROWING_SECONDS) -> None:
         self._clock = clock
         self._growing_seconds = growing_seconds
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, SetMember] = {}
         self._sets: dict[VictimSetKey, _VictimSet] = {}
         self._is_complete = False
+        self._filled, self._emptied = asyncio.Event(), asyncio.Event()
+        self._emptied.set()
+
+    def __contains__(self, key: VictimSetKey) -> bool:
+        return key in self._sets
+
+    @property
+    def has_any(self) -> bool:
+        """True if there is a victim that names its preemptor."""
+        return bool(self._members)
+
+    async def wait_until_any(self) -> None:
+        """Wait until there is a victim that names its preemptor."""
+        await self._filled.wait()
+
+    async def wait_until_none(self) -> None:
+        """Wait until there is no victim that names its preemptor."""
+        await self._emptied.wait()
+
+    def find(self, uid: str) -> SetMember | None:
+        """Return a victim; `None` if it names no preemptor."""
+        return self._members.get(uid)
+
+    def wake(self, key: VictimSetKey) -> None:
+        """Wake the reconcilers of a set."""
+        found = self._sets.get(key)
+        for member in () if found is None else found.members.values():
+            member.wake()
 
     def on_listed(self) -> None:
         """Note that all victims are known: those that exist were listed.
@@ -61,7 +93,11 @@ class VictimSets:
             self.remove(uid)
         if key is None:
             return
-        member = self._members.setdefault(uid, _Member(wake, key))
+        if uid not in self._members:
+            self._members[uid] = SetMember(wake, key, self._clock.monotonic())
+            self._filled.set()
+            self._emptied.clear()
+        member = self._members[uid]
         self._get_or_add(key).members[uid] = member
         before, member.awaited_until = member.awaited_until, pod_state.awaited_by_set_until(pod)
         if before is not None and member.awaited_until is None:
@@ -72,6 +108,9 @@ class VictimSets:
         member = self._members.pop(uid, None)
         if member is None:
             return
+        if not self._members:
+            self._filled.clear()
+            self._emptied.set()
         rest = self._sets[member.key].members
         del rest[uid]
         if not rest:
@@ -102,7 +141,7 @@ class VictimSets:
             loop.call_later(self._growing_seconds, self._wake_ready, key)
         return self._sets[key]
 
-    def _is_awaited(self, member: _Member) -> bool:
+    def _is_awaited(self, member: SetMember) -> bool:
         return member.awaited_until is not None and self._clock.now() < member.awaited_until
 
     def _wake_ready(self, key: VictimSetKey) -> None:
@@ -110,5 +149,4 @@ class VictimSets:
         found = self._sets.get(key)
         members = () if found is None else found.members.values()
         if not any(map(self._is_awaited, members)):
-            for member in members:
-                member.wake()
+            self.wake(key)

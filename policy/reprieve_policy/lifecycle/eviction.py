@@ -67,6 +67,8 @@ class CheckpointOutcome(StrEnum):
     CANCELLED = "cancelled"
     SPARED = "spared"
     HELD_BY_BUDGET = "held-by-budget"
+    NOT_NEEDED = "not-needed"
+    """Its preemptor no longer needs its room."""
 
     @property
     def is_failure(self) -> bool:

@@ -13,7 +13,7 @@ from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
 
-from . import mark, termination
+from . import grace_period, mark, termination, victim_set
 from .eviction import (
     AWAITING_WORKLOAD,
     WITH_DEADLINE,
@@ -34,10 +34,6 @@ hint and sending it, or a container restarted."""
 _READY_TO_TERMINATE = (Phase.SETTLED, Phase.SAVED)
 """Phases in which no more answers are expected of the workload, but other pods of its gang, or
 other victims of its preemptor, may still need time."""
-
-MIN_GRACE_SECONDS = 1
-"""Not 0: that removes the object without the kubelet's word, and a StatefulSet then runs the pod
-twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +67,10 @@ class ObservedVictim:
     counts."""
     may_set_grow: bool = False
     """True just after its preemptor's first victim was marked: others are marked one by one."""
+    has_preemptor_left: bool = False
+    """Its preemptor was nominated to its node, and is not any more."""
+    is_node_wanted: bool = False
+    """A pod is nominated to its node."""
     is_replaced: bool = False
     """Its owner has created another pod in its place."""
     eviction_blocked: bool = False
@@ -202,6 +202,7 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (seen.is_being_deleted, Observation.DELETED_BY_OTHERS),
         (seen.containers_ended, Observation.CONTAINERS_ENDED),
         (not seen.is_marked, Observation.MARK_REMOVED),
+        (_is_not_needed(eviction, seen), Observation.NOT_NEEDED),
         (phase is Phase.REPRIEVED and seen.is_requested_by_deleter, Observation.REQUESTED_AGAIN),
         (
             phase in _READY_TO_TERMINATE
@@ -225,17 +226,17 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
     return None
 
 
-def _is_released(eviction: Eviction, seen: ObservedVictim) -> bool:
-    """True if a victim that is ready waits for no other pod.
+def _is_not_needed(eviction: Eviction, seen: ObservedVictim) -> bool:
+    return not seen.is_requested_again and victim_set.is_not_needed(
+        eviction, has_preemptor_left=seen.has_preemptor_left, is_node_wanted=seen.is_node_wanted
+    )
 
-    One that saves on SIGTERM does not wait for the other victims of its preemptor: it saves from
-    its DELETE on, and they wait for it.
-    """
-    # Without this, a victim that needs no notice would be gone before the next one is marked.
-    may_be_early = seen.may_set_grow and eviction.outcome is CheckpointOutcome.SKIPPED
-    saves_on_sigterm = eviction.outcome is CheckpointOutcome.ON_SIGTERM
-    is_set_ready = seen.is_set_ready and not may_be_early
-    return seen.may_terminate and (is_set_ready or saves_on_sigterm)
+
+def _is_released(eviction: Eviction, seen: ObservedVictim) -> bool:
+    """True if a victim that is ready waits for no other pod."""
+    return seen.may_terminate and not victim_set.waits_for_set(
+        eviction, is_set_ready=seen.is_set_ready, may_set_grow=seen.may_set_grow
+    )
 
 
 def _observe_request(eviction: Eviction, context: _Context) -> Observation:
@@ -371,21 +372,15 @@ def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
-    """Choose the grace period, once: the pod's own, shortened by the mark and by the admin.
-
-    A workload that saves on SIGTERM gets the time for its save, at most until the ceiling, if that
-    is longer. The grace is below one second only on a lost node.
-    """
-    if context.settings.force_delete_on_lost_nodes and context.seen.is_node_lost:
-        return replace(eviction, grace_seconds=0, deadline=None)
-    limits = [context.seen.pod_grace_seconds, context.settings.grace_cap_seconds]
-    if eviction.mark_grace_seconds is not None:
-        limits.append(eviction.mark_grace_seconds)
-    grace_seconds = max(MIN_GRACE_SECONDS, min(limits))
-    if eviction.outcome is CheckpointOutcome.ON_SIGTERM:
-        left = termination.ceiling_of(eviction, context.settings) - context.now
-        save_seconds = min(context.plan.save_seconds, int(left.total_seconds()))
-        grace_seconds = max(grace_seconds, save_seconds)
+    """Choose the grace period, once."""
+    grace_seconds = grace_period.decide_grace_seconds(
+        eviction,
+        context.seen.pod_grace_seconds,
+        context.plan,
+        context.settings,
+        context.now,
+        is_node_lost=context.seen.is_node_lost,
+    )
     return replace(eviction, grace_seconds=grace_seconds, deadline=None)
 
 

@@ -31,6 +31,7 @@ class Observation(Enum):
     RELEASED = auto()
     HELD_BY_BUDGET = auto()
     MARK_REMOVED = auto()
+    NOT_NEEDED = auto()
     DELETED_BY_OTHERS = auto()
     CONTAINERS_ENDED = auto()
     OBJECT_GONE = auto()
@@ -50,6 +51,8 @@ TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.SPARED, Phase.FIN
 
 _ALWAYS: dict[Observation, Transition] = {
     Observation.MARK_REMOVED: Transition(Phase.CANCELLED, CheckpointOutcome.CANCELLED),
+    # Its preemptor was placed, is gone, or turned to another node.
+    Observation.NOT_NEEDED: Transition(Phase.CANCELLED, CheckpointOutcome.NOT_NEEDED),
     Observation.DELETED_BY_OTHERS: Transition(Phase.TERMINATING, CheckpointOutcome.OVERTAKEN),
     Observation.CONTAINERS_ENDED: Transition(Phase.FINISHED, CheckpointOutcome.FINISHED),
     Observation.OBJECT_GONE: Transition(Phase.GONE, CheckpointOutcome.OVERTAKEN),
@@ -121,6 +124,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
     Phase.TERMINATING: {
         Observation.OBJECT_GONE: Transition(Phase.GONE),
         Observation.MARK_REMOVED: Transition(Phase.CANCELLED, CheckpointOutcome.CANCELLED),
+        Observation.NOT_NEEDED: Transition(Phase.CANCELLED, CheckpointOutcome.NOT_NEEDED),
         Observation.CONTAINERS_ENDED: Transition(Phase.FINISHED),
         # A pod that may only be evicted is not deleted at the ceiling: it stays, and its workload
         # continues.

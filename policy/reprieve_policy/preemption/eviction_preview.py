@@ -28,7 +28,7 @@ from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube import owners
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, PodView, controller_of
 from reprieve_policy.kube.values import duration
-from reprieve_policy.lifecycle.machine import MIN_GRACE_SECONDS
+from reprieve_policy.lifecycle.grace_period import MIN_GRACE_SECONDS
 from reprieve_policy.verdict import quote
 
 from . import cost

@@ -23,6 +23,7 @@ from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
+from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.victim_sets import VictimSets
@@ -79,6 +80,7 @@ class World:
             recorder=recorder,
             reporter=Reporter(recorder, self.metrics, namespaces),
             victim_sets=VictimSets(Clock()),
+            preemptors=Preemptors(cast("Api", None), VictimSets(Clock()), Clock()),
             settings=SETTINGS,
             clock=clock,
         )

@@ -184,6 +184,16 @@ this edge.
 """
 
 
+NEEDS_A_SCHEDULER = tuple(
+    Edge(phase, Observation.NOT_NEEDED)
+    for phase, moves in transitions.TABLE.items()
+    if Observation.NOT_NEEDED in moves
+)
+"""The write of these edges is that of a removed mark, at which operators are killed; only its
+outcome differs. No scheduler nominates a pod here.
+"""
+
+
 class WrittenState(NamedTuple):
     """The state that the write of an edge contains.
 
@@ -206,7 +216,8 @@ def written_edges() -> list[Edge]:
     """Return the edges that begin a write: all but those in `NO_WRITE` and the one at the
     ceiling.
     """
-    return [edge for edge in all_edges() if edge not in NO_WRITE and edge != AT_THE_CEILING]
+    left_out = {*NO_WRITE, AT_THE_CEILING, *NEEDS_A_SCHEDULER}
+    return [edge for edge in all_edges() if edge not in left_out]
 
 
 def lost_edges() -> list[Edge]:
@@ -227,7 +238,7 @@ def unseen_edges() -> list[Edge]:
 def left_edges() -> list[Edge]:
     """Return the edges without a kill: none."""
     tried = {*written_edges(), AT_THE_CEILING, *lost_edges(), *unseen_edges(), *_AS_OUR_HOLD_ENDS}
-    return [edge for edge in all_edges() if edge not in tried]
+    return [edge for edge in all_edges() if edge not in {*tried, *NEEDS_A_SCHEDULER}]
 
 
 def ending_edges() -> list[Edge]:

@@ -484,6 +484,18 @@ def test_the_events_of_a_save_on_sigterm_claim_no_result() -> None:
     assert note == "the pod is gone; whether its workload saved on SIGTERM is not known"
 
 
+def test_the_event_of_a_victim_that_is_not_needed_says_why() -> None:
+    state = an_eviction(phase=Phase.CANCELLED, outcome=CheckpointOutcome.NOT_NEEDED)
+    event = event_messages.transition(TABLE[Phase.HINTED][Observation.NOT_NEEDED], state)
+    assert event is not None
+    reason, note = event
+    assert reason == "SoftEvictionCancelled"
+    assert note == (
+        "its preemptor no longer needs its room: it was placed, is gone, or turned elsewhere; "
+        "the pod stays"
+    )
+
+
 @pytest.mark.parametrize(
     ("gang", "awaited"),
     [

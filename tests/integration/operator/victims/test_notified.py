@@ -32,6 +32,7 @@ from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
+from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.victim_sets import VictimSets
@@ -41,6 +42,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Phase
+from reprieve_runtime.client.api import Api
 from reprieve_testing.builders import an_eviction
 from reprieve_testing.stub_api import until
 
@@ -214,6 +216,7 @@ async def session() -> AsyncIterator[Session]:
             recorder=recorder,
             reporter=Reporter(recorder, OperatorMetrics(), namespaces),
             victim_sets=VictimSets(Clock()),
+            preemptors=Preemptors(cast("Api", None), VictimSets(Clock()), Clock()),
             settings=replace(settings, resync_interval_seconds=5 * POLL),
             clock=Clock(),
         )

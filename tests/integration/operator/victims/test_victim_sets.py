@@ -25,6 +25,7 @@ from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
+from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.victim_sets import VictimSets
@@ -35,6 +36,7 @@ from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_testing.stub_api import until
 
 SAVES = {keys.CHECKPOINT_HINT: "annotation:"}
@@ -53,6 +55,8 @@ class Cluster:
     pods: dict[str, VictimPod] = field(default_factory=dict)
     deleted: dict[str, int | None] = field(default_factory=dict)
     """The grace period of each pod that was deleted, in order."""
+    is_left: set[str] = field(default_factory=set)
+    """The uids of victims whose preemptor left their node."""
     events: list[tuple[str, str]] = field(default_factory=list)
     growing_seconds: float = 0.0
     sets: VictimSets = field(init=False)
@@ -70,6 +74,9 @@ class Cluster:
         async def nothing(*_: object, **__: object) -> None: ...
 
         bare: Any = SimpleNamespace(store_replacement=nothing, on_victim_gone=lambda *_, **__: None)
+        preemptors: Any = SimpleNamespace(
+            has_left=self.is_left.__contains__, is_node_wanted=lambda _: False
+        )
         ledger: Any = SimpleNamespace(record=nothing, retract=nothing, publish_checkpoint=nothing)
         self.registry = build_registry(
             writes=cast("Writes", self),
@@ -83,6 +90,7 @@ class Cluster:
             recorder=recorder,
             reporter=Reporter(recorder, OperatorMetrics(), namespaces),
             victim_sets=self.sets,
+            preemptors=cast("Preemptors", preemptors),
             settings=OperatorSettings(identity="a", resync_interval_seconds=self.resync_seconds),
             clock=Clock(),
         )
@@ -301,6 +309,25 @@ async def test_a_victim_that_saves_on_sigterm_is_not_waited_for_after_its_grace_
     cluster.delete("saver", seconds=1)
     await until(lambda: "plain" in cluster.deleted)
     await cluster.registry.close()
+
+
+async def test_a_victim_whose_preemptor_left_stays_and_its_workload_is_told(
+    cluster: Cluster,
+) -> None:
+    for name in ("a", "b"):
+        cluster.mark(name, SAVES)
+        await until(lambda name=name: cluster.phase(name) is Phase.HINTED)
+    cluster.answer("a")
+    await until(lambda: cluster.phase("a") is Phase.SAVED)
+    cluster.is_left.update({"uid-of-a", "uid-of-b"})
+    cluster.sets.wake(VictimSetKey("uid-of-high", "node"))
+    await until(lambda: cluster.phase("a") is cluster.phase("b") is Phase.CANCELLED)
+    assert await cluster.is_held("a", "b")
+    assert {name for name, reason in cluster.events if reason == "SoftEvictionCancelled"} == {
+        "a",
+        "b",
+    }
+    await until(lambda: not cluster.sets.has_any)
 
 
 async def test_no_victim_waits_beyond_its_own_ceiling() -> None:

@@ -78,6 +78,7 @@ CANNOT = answers(AnswerState.CANNOT)
 IDLE = answers(AnswerState.IDLE)
 OTHERS_SAVE = ObservedVictim(may_terminate=False)
 SET_SAVES = ObservedVictim(is_set_ready=False)
+LEFT = ObservedVictim(has_preemptor_left=True)
 SET_GROWS = ObservedVictim(may_set_grow=True)
 
 
@@ -438,6 +439,41 @@ STORIES = {
         phases=(SETTLED, TERMINATING),
         plan=ON_SIGTERM,
         outcome=CheckpointOutcome.ON_SIGTERM,
+    ),
+    "one whose preemptor left its node stays": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (60, LEFT)),
+        phases=(HINTED, CHECKPOINTING, CANCELLED),
+        outcome=CheckpointOutcome.NOT_NEEDED,
+        source=SCHEDULER,
+    ),
+    "also one that has saved and waits for others": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, LEFT)),
+        phases=(HINTED, Phase.SAVED, CANCELLED),
+        outcome=CheckpointOutcome.NOT_NEEDED,
+        source=SCHEDULER,
+    ),
+    "also one that was reprieved": Scenario(
+        seen=((0, ALMOST_COMPLETE), (60, replace(ALMOST_COMPLETE, has_preemptor_left=True))),
+        phases=(REPRIEVED, CANCELLED),
+        outcome=CheckpointOutcome.NOT_NEEDED,
+        source=SCHEDULER,
+    ),
+    "not one whose node another pod waits for": Scenario(
+        seen=(REQUESTED_AND_HINTED, (60, replace(LEFT, is_node_wanted=True))),
+        phases=(HINTED,),
+        source=SCHEDULER,
+        deadline=after(600),
+    ),
+    "not one that a person asked for": Scenario(
+        seen=(REQUESTED_AND_HINTED, (60, LEFT)),
+        phases=(HINTED,),
+        deadline=after(600),
+    ),
+    "nor one that a person asks for as well": Scenario(
+        seen=((0, ALMOST_COMPLETE), (60, replace(LEFT, is_requested_again=True))),
+        phases=(REPRIEVED, REQUESTED, HINTED),
+        source=SCHEDULER,
+        deadline=after(660),
     ),
     "one that saves on SIGTERM may be refused to a scheduler": Scenario(
         seen=((0, PROTECTED),),
@@ -942,6 +978,10 @@ LEADS_ON = {
         "only a victim without open questions waits for others",
     ),
     Observation.MARK_REMOVED: (
+        (*BEFORE_DELETE, TERMINATING),
+        "a finished eviction is not cancelled",
+    ),
+    Observation.NOT_NEEDED: (
         (*BEFORE_DELETE, TERMINATING),
         "a finished eviction is not cancelled",
     ),

@@ -25,6 +25,7 @@ from reprieve_policy.lifecycle.eviction import (
     ProtectionReason,
     Source,
 )
+from reprieve_policy.lifecycle.grace_period import MIN_GRACE_SECONDS
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TABLE, TERMINAL
 from reprieve_testing.builders import NOW, an_eviction
@@ -103,6 +104,8 @@ def seen_by(chance: Random) -> ObservedVictim:
         may_terminate=chance.random() < 0.5,
         is_set_ready=chance.random() < 0.8,
         may_set_grow=chance.random() < 0.1,
+        has_preemptor_left=chance.random() < 0.05,
+        is_node_wanted=chance.random() < 0.3,
         is_node_lost=chance.random() < 0.2,
         eviction_blocked=chance.random() < 0.5,
     )
@@ -223,6 +226,19 @@ def test_no_victim_is_deleted_before_its_set_is_ready_but_one_that_saves_on_sigt
             assert is_due or seen.is_being_deleted
 
 
+def test_only_a_scheduler_s_victim_stays_because_its_preemptor_left() -> None:
+    is_tried = False
+    for _, before, seen, _, decision in TURNS:
+        state = decision.eviction
+        if before.phase not in TERMINAL and state.outcome is CheckpointOutcome.NOT_NEEDED:
+            is_tried = True
+            assert seen.has_preemptor_left
+            assert not seen.is_node_wanted
+            assert state.source.is_preemption
+            assert state.phase is Phase.CANCELLED
+    assert is_tried
+
+
 def last_moment(victim: Life) -> datetime:
     """Return when a victim no longer waits for other pods."""
     seconds = victim.settings.ceiling_seconds
@@ -249,7 +265,7 @@ def test_every_deleted_or_ended_victim_has_an_outcome_and_a_grace_period_within_
             longest = max(victim.settings.grace_cap_seconds, save_seconds * saves_on_sigterm)
             assert state.grace_seconds <= longest
             assert (
-                state.grace_seconds >= machine.MIN_GRACE_SECONDS
+                state.grace_seconds >= MIN_GRACE_SECONDS
                 or victim.settings.force_delete_on_lost_nodes
             )
 

@@ -12,7 +12,7 @@ from reprieve_policy.lifecycle.eviction import (
     Phase,
 )
 from reprieve_policy.lifecycle.victim_set import OPEN_ENDED
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.builders import EvictionBuilder, after, an_eviction
 
 
 def test_a_set_has_a_preemptor_and_a_node() -> None:
@@ -44,3 +44,22 @@ def test_a_victim_that_saves_on_sigterm_is_awaited_until_its_grace_period_ends(
 @pytest.mark.parametrize("state", [None, an_eviction().ended(CheckpointOutcome.SAVED).build()])
 def test_any_other_victim_that_is_being_deleted_is_not_awaited(state: Eviction | None) -> None:
     assert victim_set.awaited_until(state, after(90)) is None
+
+
+STAYS = {
+    "a scheduler's, whose preemptor left": (an_eviction().asked_by_scheduler(), True),
+    "a person's": (an_eviction(), False),
+}
+
+
+@pytest.mark.parametrize(("victim", "want"), STAYS.values(), ids=STAYS)
+def test_a_victim_stays_if_its_preemptor_left(victim: EvictionBuilder, *, want: bool) -> None:
+    state = victim.build()
+    assert victim_set.is_not_needed(state, has_preemptor_left=True, is_node_wanted=False) is want
+    assert not victim_set.is_not_needed(state, has_preemptor_left=True, is_node_wanted=True)
+    assert not victim_set.is_not_needed(state, has_preemptor_left=False, is_node_wanted=False)
+
+
+def test_a_gang_that_is_evicted_as_a_unit_is_not_taken_back_for_one_of_its_pods() -> None:
+    state = replace(an_eviction().asked_by_scheduler().build(), gang="train")
+    assert not victim_set.is_not_needed(state, has_preemptor_left=True, is_node_wanted=False)
