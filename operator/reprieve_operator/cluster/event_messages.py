@@ -76,6 +76,8 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
             "another client deleted the pod before its checkpoint was acknowledged",
         )
     by = _format_time(state.deadline) if state.deadline else "soon"
+    if move.to is Phase.SETTLED and state.phase is Phase.SETTLED:
+        return "SoftEvictionWaiting", f"ready to be deleted; {then}, until {by} at the latest"
     requested = (
         "CheckpointRequested",
         f"asked to save a checkpoint by {by} (attempt {state.attempt})",

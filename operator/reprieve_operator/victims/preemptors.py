@@ -133,6 +133,8 @@ class Preemptors:
         # Other pods of its gang may need the room of its victims.
         if is_in_gang or nomination not in self._sets:
             return
+        # Only those that still have victims, so that the map cannot grow for ever.
+        self._left_at = {one: at for one, at in self._left_at.items() if one in self._sets}
         self._left_at[nomination] = self._clock.monotonic()
         delay = self._left_seconds + _WAKE_MARGIN_SECONDS
         asyncio.get_running_loop().call_later(delay, self._sets.wake, nomination)

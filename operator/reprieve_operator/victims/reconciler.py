@@ -169,6 +169,8 @@ class VictimReconciler:
         )
         has_room, uid = self._notice.can_persist_state, self.tracker.ref.uid
         seen = self._gang_member.observe(seen, has_room=has_room)
+        is_ready = state.phase in (Phase.SETTLED, Phase.SAVED)
+        self._victim_sets.on_gang_observed(uid, waits_for_gang=is_ready and not seen.may_terminate)
         return replace(
             seen,
             # A pod without room for a state cannot carry that it waits for the other victims.

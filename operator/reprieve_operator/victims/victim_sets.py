@@ -28,7 +28,10 @@ class SetMember:
     joined_at: float
     """When this process first saw the mark, on the monotonic clock."""
     awaited_until: datetime | None = None
-    """Until when the others wait for it; `None`: they do not."""
+    """Until when the others wait for it to save; `None`: they do not."""
+    waits_for_gang: bool = False
+    """It is ready itself, and its gang is not. Without this, the others would be deleted while it
+    still takes its room."""
 
 
 @dataclass(slots=True)
@@ -103,6 +106,15 @@ class VictimSets:
         if before is not None and member.awaited_until is None:
             self._wake_ready(key)
 
+    def on_gang_observed(self, uid: str, *, waits_for_gang: bool) -> None:
+        """Note whether a victim that is ready itself waits for its gang."""
+        member = self._members.get(uid)
+        if member is None or member.waits_for_gang == waits_for_gang:
+            return
+        member.waits_for_gang = waits_for_gang
+        if not waits_for_gang:
+            self._wake_ready(member.key)
+
     def remove(self, uid: str) -> None:
         """Drop a victim: it is gone, or stays, or its reconciler has ended."""
         member = self._members.pop(uid, None)
@@ -115,11 +127,14 @@ class VictimSets:
         del rest[uid]
         if not rest:
             del self._sets[member.key]
-        elif member.awaited_until is not None:
+        elif member.awaited_until is not None or member.waits_for_gang:
             self._wake_ready(member.key)
 
     def is_ready(self, uid: str) -> bool:
-        """True if no other victim of its set still saves; a pod in no set waits for none."""
+        """True if no other victim of its set still saves, or waits for a gang that does.
+
+        A pod in no set waits for none.
+        """
         member = self._members.get(uid)
         if member is None:
             return True
@@ -142,7 +157,8 @@ class VictimSets:
         return self._sets[key]
 
     def _is_awaited(self, member: SetMember) -> bool:
-        return member.awaited_until is not None and self._clock.now() < member.awaited_until
+        is_saving = member.awaited_until is not None and self._clock.now() < member.awaited_until
+        return is_saving or member.waits_for_gang
 
     def _wake_ready(self, key: VictimSetKey) -> None:
         """Wake a set of which no victim saves any more."""

@@ -484,6 +484,19 @@ def test_the_events_of_a_save_on_sigterm_claim_no_result() -> None:
     assert note == "the pod is gone; whether its workload saved on SIGTERM is not known"
 
 
+def test_the_event_of_a_victim_that_is_not_asked_says_that_it_waits() -> None:
+    move = TABLE[Phase.REQUESTED][Observation.CHECKPOINT_UNWANTED]
+    waiting = an_eviction(phase=Phase.SETTLED, outcome=CheckpointOutcome.SKIPPED, deadline=NOW)
+    assert event_messages.transition(move, waiting) == (
+        "SoftEvictionWaiting",
+        (
+            "ready to be deleted; waiting for the other victims of its preemptor on this node, "
+            f"until {NOW:%H:%M:%SZ} at the latest"
+        ),
+    )
+    assert event_messages.transition(move, an_eviction(phase=Phase.TERMINATING)) is None
+
+
 def test_the_event_of_a_victim_that_is_not_needed_says_why() -> None:
     state = an_eviction(phase=Phase.CANCELLED, outcome=CheckpointOutcome.NOT_NEEDED)
     event = event_messages.transition(TABLE[Phase.HINTED][Observation.NOT_NEEDED], state)

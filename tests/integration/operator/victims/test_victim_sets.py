@@ -37,6 +37,7 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
+from reprieve_testing.builders import NOW, an_eviction
 from reprieve_testing.stub_api import until
 
 SAVES = {keys.CHECKPOINT_HINT: "annotation:"}
@@ -309,6 +310,38 @@ async def test_a_victim_that_saves_on_sigterm_is_not_waited_for_after_its_grace_
     cluster.delete("saver", seconds=1)
     await until(lambda: "plain" in cluster.deleted)
     await cluster.registry.close()
+
+
+async def test_a_victim_that_waits_for_its_gang_is_waited_for() -> None:
+    sets, woken = VictimSets(Clock(), growing_seconds=0.0), set[str]()
+    sets.on_listed()
+    for name in ("member", "other"):
+        metadata = {
+            "name": name,
+            "uid": name,
+            "labels": {keys.SOFT_EVICTION: Phase.SAVED.value},
+            "annotations": {
+                keys.PREEMPTOR: "uid-of-high",
+                keys.EVICTION: eviction.render(
+                    an_eviction().in_phase(Phase.SAVED, deadline=NOW).build()
+                ),
+            },
+        }
+        pod = msgspec.convert({"metadata": metadata, "spec": {"nodeName": "node"}}, VictimPod)
+        sets.on_pod_update(pod, lambda name=name: woken.add(name))
+    sets.on_gang_observed("member", waits_for_gang=True)
+    assert (sets.is_ready("member"), sets.is_ready("other")) == (True, False)
+    assert woken == set()
+    sets.on_gang_observed("member", waits_for_gang=False)
+    assert sets.is_ready("other")
+    assert woken == {"member", "other"}
+    sets.on_gang_observed("member", waits_for_gang=True)
+    woken.clear()
+    sets.remove("member")
+    assert woken == {"other"}
+    sets.on_gang_observed("no-victim", waits_for_gang=True)
+    assert sets.is_ready("no-victim")
+    assert not sets.may_grow("no-victim")
 
 
 async def test_a_victim_whose_preemptor_left_stays_and_its_workload_is_told(
