@@ -1,5 +1,6 @@
 # syntax=docker/dockerfile:1
-# One image for all programs and the command line. Not built by this repository's own commands, which need no container runtime: `docker build -t reprieve:0.1.0 .`
+# One image for all programs and the command line: `docker build -t reprieve:0.1.0 .`
+# The make targets do not build it: they need no container runtime.
 
 FROM python:3.13-slim-bookworm AS build
 RUN python -m venv /opt/reprieve
@@ -22,13 +23,13 @@ RUN /opt/reprieve/bin/pip install --no-cache-dir . \
 
 FROM python:3.13-slim-bookworm
 COPY --from=build /opt/reprieve /opt/reprieve
-# Compiled at build time: the root file system is read-only in the cluster. The user below has no entry in /etc/passwd, so
-# nobody else says where its home is.
+# pip compiled the modules at build time: the root file system is read-only in the cluster. HOME is
+# set because the user below has no entry in /etc/passwd.
 ENV PATH=/opt/reprieve/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/
-# A number, so that runAsNonRoot holds without a look into /etc/passwd.
+# A number: for a name, the kubelet could not check runAsNonRoot.
 USER 65532:65532
 # No entry point: the manifests say which of the programs to run.
 CMD ["reprieve-webhooks", "--help"]

@@ -33,7 +33,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 .PHONY: binaries
-binaries: setup ## build the control plane, and the node's programs where this machine can carry one (once, some 12 minutes)
+binaries: setup ## build the control plane, and the node's programs where this machine can run one (once, some 12 minutes)
 	@$(BIN)/python hack/cluster build
 
 .PHONY: upstream
@@ -61,15 +61,15 @@ test-fast: setup ## the tests that need no cluster: unit, contract, integration 
 	@$(BIN)/pytest --numprocesses=$(FAST_WORKERS) --dist=loadfile --no-loadscope-reorder $(QUICK) tests/unit tests/contract tests/integration
 
 .PHONY: test-cluster
-test-cluster: setup binaries ## of `make test`, what runs on a real control plane and, where it can run, a real node
+test-cluster: setup binaries ## the cluster tests of `make test`: on a real control plane and, where it can run, a real node
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) tests/cluster tests/differential
 
 .PHONY: test-repeat
-test-repeat: setup ## `make test` again and again, with a log each and a summary (TIMES=5, BUSY=2 of them with a busy loop beside)
+test-repeat: setup ## `make test` several times, with a log of each run and a summary (TIMES=5, the last BUSY=2 with a busy loop beside)
 	@$(BIN)/python -m repeat --times $(or $(TIMES),5) --busy $(or $(BUSY),2)
 
 .PHONY: test-differential
-test-differential: setup binaries upstream ## the same scenes through upstream's own engines and through ours (SCENES=3000 SEED=7)
+test-differential: setup binaries upstream ## the same scenarios through upstream's own engines and through ours (SCENES=3000 SEED=7)
 	@$(if $(SCENES),REPRIEVE_SCENES=$(SCENES)) $(if $(SEED),REPRIEVE_SEED=$(SEED)) $(BIN)/pytest tests/differential
 
 .PHONY: test-chaos
@@ -88,12 +88,12 @@ check: setup ## lint, types and layers
 	@$(BIN)/lint-imports
 
 .PHONY: format
-format: setup ## format the code and mend what ruff can mend
+format: setup ## format the code and fix what ruff can fix
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
 .PHONY: bench-webhooks
-bench-webhooks: setup ## this server beside controller-runtime and Go's net/http: requests/s, latency, memory
+bench-webhooks: setup ## the admission server beside controller-runtime and Go's net/http: requests/s, latency, memory
 	@$(BIN)/python -m bench.webhooks
 
 .PHONY: bench-check
@@ -105,7 +105,7 @@ bench-admission: setup binaries ## what the webhooks and the CEL overlay add to 
 	@$(BIN)/python -m bench.admission
 
 .PHONY: bench-victims
-bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, beside a bare program (VICTIMS=1000,10000 PODS=50000 NODES=1000)
+bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, beside a minimal program (VICTIMS=1000,10000 PODS=50000 NODES=1000)
 	@$(BIN)/python -m bench.victims $(if $(VICTIMS),--victims $(VICTIMS)) $(if $(PODS),--pods $(PODS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
 
 .PHONY: bench-preemption
@@ -121,15 +121,15 @@ bench-extender: setup ## one call of a scheduler about 5,000 nodes, with uids an
 	@$(BIN)/python -m bench.extender $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(ARGS)
 
 .PHONY: fuzz
-fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s)
+fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s; ONLY=4711 repeats one)
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: record
-record: setup binaries ## record anew what a real API server asks webhooks about (tests/contract/reviews/recorded)
+record: setup binaries ## record the reviews that a real API server sends to webhooks (tests/contract/reviews/recorded)
 	@$(BIN)/python -m record
 
 .PHONY: docs
-docs: setup ## write the reference of rules (docs/rules) anew, from the rules and their pinned messages
+docs: setup ## write the reference of rules (docs/rules) from the rules and their pinned messages
 	@$(BIN)/python -m reference
 
 .PHONY: new-rule
@@ -142,7 +142,7 @@ test-shard: setup binaries ## one part of the cluster tests, for a CI that runs 
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
 .PHONY: proto
-proto: setup ## write the operator's messages anew, from the published contract in proto/
+proto: setup ## write the operator's gRPC messages from the published contract in proto/
 	@$(BIN)/python -m stubs
 
 .PHONY: clean

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from realcluster import ports
 from reprieve_certs import bundle, issue
 
 from . import reviews, servers, stub_api
@@ -40,7 +41,7 @@ def reprieve(
     kubeconfig: Path, folder: Path, *flags: str, address: str = servers.LOOPBACK
 ) -> Command:
     """Return the command line of `reprieve-webhooks`, with this API server behind it."""
-    port = servers.free_port()
+    port = ports.any_free()
     words = [
         *(
             sys.executable,
@@ -63,7 +64,7 @@ def controller_runtime(program: Path, folder: Path, address: str) -> Command:
 
 
 def _peer(name: str, program: Path, folder: Path) -> Command:
-    port = servers.free_port()
+    port = ports.any_free()
     return Command(name, port, [str(program), "-port", str(port), "-cert-dir", str(folder)])
 
 

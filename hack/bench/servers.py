@@ -76,21 +76,12 @@ def own_address() -> str:
         return address
 
 
-def free_port() -> int:
-    """Return a port on 127.0.0.1 that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def two_cores() -> tuple[int, int]:
     """Return a core for the servers and another one for the load."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise ClusterError(
-            "this machine has only one usable core: a server and its load cannot be told apart on "
-            "it"
+            "this machine has only one usable core: the server would share it with its load"
         )
     return cores[0], cores[-1]
 

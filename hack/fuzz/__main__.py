@@ -90,9 +90,9 @@ def _run(options: FuzzOptions, folder: Path, progress: Progress) -> int:
         with servers.running(command, None, log, trust) as server:
             health = ProcessHealth(server, log)
             health.begin()
-            judge, counts = Oracle(corpus.CLUSTER, MAX_REVIEW_BYTES), Counts()
+            oracle, counts = Oracle(corpus.CLUSTER, MAX_REVIEW_BYTES), Counts()
             campaign = Campaign(
-                options.seed, Target(server.port, trust), judge, _is_over(options), counts
+                options.seed, Target(server.port, trust), oracle, _is_over(options), counts
             )
             found = _send(options, campaign, health, progress)
             found = found or [Finding(counts.reviews, what) for what in health.complaints()]

@@ -112,8 +112,10 @@ def _known_key(rng: Random, document: Document) -> None:
         holder = request.get(name)
         if isinstance(holder, dict) and rng.random() < 0.3:
             holder = _opened(holder, "spec", "template")
-        told = _opened(holder, "metadata", rng.choice(("labels", "annotations")))
-        told[rng.choice(_KEYS)] = values.text(rng) if rng.random() < 0.9 else values.hostile(rng)
+        metadata = _opened(holder, "metadata", rng.choice(("labels", "annotations")))
+        metadata[rng.choice(_KEYS)] = (
+            values.text(rng) if rng.random() < 0.9 else values.hostile(rng)
+        )
 
 
 def _priority(rng: Random, document: Document) -> None:
@@ -141,11 +143,11 @@ def _objects_exchanged(_: Random, document: Document) -> None:
 
 
 def _many_keys(rng: Random, document: Document) -> None:
-    told = _opened(
+    metadata = _opened(
         _request(document).get("object"), "metadata", rng.choice(("labels", "annotations"))
     )
     filling = "k" * rng.choice((0, 300))
-    told |= {f"k{number}{filling}": "v" for number in range(rng.choice((100, 1000)))}
+    metadata |= {f"k{number}{filling}": "v" for number in range(rng.choice((100, 1000)))}
 
 
 _DOCUMENT_CHANGES = (

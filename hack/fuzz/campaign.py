@@ -61,7 +61,7 @@ class Campaign:
 
     seed: int
     target: Target
-    judge: Oracle
+    oracle: Oracle
     is_over: Callable[[Counts], bool]
     counts: Counts = field(default_factory=Counts)
 
@@ -71,7 +71,7 @@ class Campaign:
 
     async def run(self, on_progress: Callable[[Counts], None]) -> None:
         """Send until the run is over; raises the first `Finding`."""
-        async with _first_finding(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
+        async with _first_finding(), self.oracle.watching(), asyncio.TaskGroup() as self._tasks:
             running = [self._tasks.create_task(self._work()) for _ in range(WORKERS)]
             while not all(worker.done() for worker in running):
                 on_progress(self.counts)
@@ -79,7 +79,7 @@ class Campaign:
 
     async def send(self, number: int) -> None:
         """Send one case alone, by its number."""
-        async with _first_finding(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
+        async with _first_finding(), self.oracle.watching(), asyncio.TaskGroup() as self._tasks:
             connection = await self._one(number, None)
             if connection is not None:
                 connection.abort()
@@ -135,7 +135,7 @@ class Campaign:
                 else []
             )
         try:
-            return await framing.make(rng, path, made, self.judge)
+            return await framing.make(rng, path, made, self.oracle)
         except Exception as error:
             sent = b"\n".join(body.content for body in made)
             raise Finding(number, f"reading or evaluating it raises {error!r}", sent) from error

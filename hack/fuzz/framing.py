@@ -31,13 +31,13 @@ class Exchange:
 Frame = Callable[[Random, str, list[Body], Oracle], Awaitable[Exchange]]
 
 
-async def make(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+async def make(rng: Random, path: str, bodies: list[Body], oracle: Oracle) -> Exchange:
     """Return one body, or several at once, framed as the seed chooses."""
     frame = rng.choices(tuple(_FRAMES), tuple(_FRAMES.values()))[0]
     # A large body is slow enough without a false header.
     is_large = any(len(body.content) > _STUCK * 16 for body in bodies)
     exchange = await (_plain if is_large and frame is not _chunked else frame)(
-        rng, path, bodies, judge
+        rng, path, bodies, oracle
     )
     return _allowing_timeout(exchange) if is_large or exchange.pause_seconds else exchange
 
@@ -53,9 +53,9 @@ def _whole(path: str, content: bytes) -> bytes:
     return head(path, JSON, f"Content-Length: {len(content)}") + content
 
 
-async def _plain(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+async def _plain(_: Random, path: str, bodies: list[Body], oracle: Oracle) -> Exchange:
     body = bodies[0]
-    expected = await judge.expect(path, body.content)
+    expected = await oracle.expect(path, body.content)
     return Exchange(
         body.description,
         (_whole(path, body.content),),
@@ -65,8 +65,8 @@ async def _plain(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exc
     )
 
 
-async def _pipelined(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    expected = tuple([await judge.expect(path, body.content) for body in bodies])
+async def _pipelined(_: Random, path: str, bodies: list[Body], oracle: Oracle) -> Exchange:
+    expected = tuple([await oracle.expect(path, body.content) for body in bodies])
     written = b"".join(_whole(path, body.content) for body in bodies)
     return Exchange(
         "pipelined: " + _descriptions(bodies),
@@ -76,16 +76,16 @@ async def _pipelined(_: Random, path: str, bodies: list[Body], judge: Oracle) ->
     )
 
 
-async def _in_pieces(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    body, expected = bodies[0], await judge.expect(path, bodies[0].content)
+async def _in_pieces(rng: Random, path: str, bodies: list[Body], oracle: Oracle) -> Exchange:
+    body, expected = bodies[0], await oracle.expect(path, bodies[0].content)
     pieces = tuple(_split(rng, _whole(path, body.content)))
     return Exchange(
         "in pieces: " + body.description, pieces, (expected,), (body.content,), pause_seconds=0.001
     )
 
 
-async def _chunked(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    body, expected = bodies[0], await judge.expect(path, bodies[0].content)
+async def _chunked(rng: Random, path: str, bodies: list[Body], oracle: Oracle) -> Exchange:
+    body, expected = bodies[0], await oracle.expect(path, bodies[0].content)
     chunks = b"".join(
         b"%x\r\n%b\r\n" % (len(part), part) for part in _split(rng, body.content) if part
     )
@@ -95,8 +95,8 @@ async def _chunked(rng: Random, path: str, bodies: list[Body], judge: Oracle) ->
     )
 
 
-async def _over_http_1_0(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    body, expected = bodies[0], await judge.expect(path, bodies[0].content)
+async def _over_http_1_0(_: Random, path: str, bodies: list[Body], oracle: Oracle) -> Exchange:
+    body, expected = bodies[0], await oracle.expect(path, bodies[0].content)
     written = (
         head(path, JSON, f"Content-Length: {len(body.content)}", version="HTTP/1.0") + body.content
     )
@@ -125,10 +125,10 @@ async def _of_another_type(rng: Random, path: str, bodies: list[Body], _: Oracle
     return Exchange(f"Content-Type {named[:40]}", (written,), (oracle.one_of(415),))
 
 
-async def _encoded(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+async def _encoded(rng: Random, path: str, bodies: list[Body], oracle: Oracle) -> Exchange:
     """Declare the body as compressed, whether it is or not: the server never decompresses it."""
     body, encoding = bodies[0], rng.choice(("gzip", "deflate", "br", "zstd", "x"))
-    expected = await judge.expect(path, body.content)
+    expected = await oracle.expect(path, body.content)
     lines = (JSON, f"Content-Encoding: {encoding}", f"Content-Length: {len(body.content)}")
     return Exchange(
         f"as {encoding}: {body.description}",
@@ -138,8 +138,8 @@ async def _encoded(rng: Random, path: str, bodies: list[Body], judge: Oracle) ->
     )
 
 
-async def _with_a_charset(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    body, expected = bodies[0], await judge.expect(path, bodies[0].content)
+async def _with_a_charset(_: Random, path: str, bodies: list[Body], oracle: Oracle) -> Exchange:
+    body, expected = bodies[0], await oracle.expect(path, bodies[0].content)
     written = (
         head(path, f"{JSON}; charset=latin-1", f"Content-Length: {len(body.content)}")
         + body.content
@@ -169,11 +169,13 @@ async def _elsewhere(rng: Random, _: str, bodies: list[Body], __: Oracle) -> Exc
     )
 
 
-async def _of_another_length(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+async def _of_another_length(
+    rng: Random, path: str, bodies: list[Body], oracle: Oracle
+) -> Exchange:
     """Declare a shorter length: the rest is not a request."""
     content = bodies[0].content
     length = rng.randrange(len(content)) if content else 0
-    expected = await judge.expect(path, content[:length])
+    expected = await oracle.expect(path, content[:length])
     written = head(path, JSON, f"Content-Length: {length}") + content
     return Exchange(
         f"{length} of {len(content)} bytes", (written,), (expected,), (), keeps_connection=False

@@ -149,11 +149,11 @@ class Oracle:
 
         Unwatched ones are looked up, at a limited rate.
         """
-        told, named = [annotations_of(resource.metadata)], {namespace}
+        annotations, named = [annotations_of(resource.metadata)], {namespace}
         for view in pod_views(resource):
-            told.append(view.annotations)
+            annotations.append(view.annotations)
             named.add(view.spec.priorityClassName or "")
-        named |= {each.get(PREEMPTION_PRIORITY_CLASS, "") for each in told}
+        named |= {each.get(PREEMPTION_PRIORITY_CLASS, "") for each in annotations}
         return named <= self._known | {""}
 
 

@@ -12,7 +12,7 @@ from realcluster import lifecycle
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 
-from . import foreign, story, world
+from . import existing_cluster, installation, runner
 from .narrator import Narrator
 from .promise import BrokenPromiseError
 
@@ -28,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lifecycle.down(options.name, keep_logs=False, progress=progress)
             return 0
         if options.kubeconfig:
-            return foreign.tell(options.kubeconfig, Narrator(), progress)
-        return _tell(options.name, options.chapter, progress)
+            return existing_cluster.run(options.kubeconfig, Narrator(), progress)
+        return _run(options.name, options.chapter, progress)
     except (BrokenPromiseError, ClusterError) as error:
         progress.say(f"demo: {error}")
         return 1
@@ -40,11 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _tell(name: str, numbers: Sequence[int], progress: Progress) -> int:
+def _run(name: str, numbers: Sequence[int], progress: Progress) -> int:
     narrator = Narrator()
-    here = world.bring_up(name, progress)
-    kept = story.tell(
-        here, narrator, [story.CHAPTERS[number - 1] for number in numbers] or story.CHAPTERS
+    here = installation.bring_up(name, progress)
+    kept = runner.run(
+        here, narrator, [runner.CHAPTERS[number - 1] for number in numbers] or runner.CHAPTERS
     )
     narrator.say(
         f"{narrator.seconds:.0f} s in total. The cluster, with Reprieve in it, keeps running:"
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="use the cluster of this kubeconfig, after asking",
     )
-    chapters = range(1, len(story.CHAPTERS) + 1)
+    chapters = range(1, len(runner.CHAPTERS) + 1)
     only = "run only this chapter (may be given several times)"
     parser.add_argument(
         "--chapter", type=int, action="append", choices=chapters, default=[], help=only

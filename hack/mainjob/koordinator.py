@@ -11,8 +11,8 @@ from typing import Any
 
 from realcluster.client.kubectl import Done
 
+from .installation import DEMO_LABELS
 from .session import Session
-from .world import MINE
 
 NAMESPACE, NAME = "koordinator-system", "koord-descheduler"
 USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
@@ -48,7 +48,7 @@ def _rights() -> list[Any]:
         "kind": "ClusterRole",
         "name": "demo-koord-descheduler",
     }
-    metadata = {"name": role["name"], "labels": MINE}
+    metadata = {"name": role["name"], "labels": DEMO_LABELS}
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},

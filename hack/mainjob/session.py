@@ -13,9 +13,9 @@ from typing import TypeVar
 from realcluster import install
 from realcluster.client.kubectl import Done, Kubectl, shown
 
+from .installation import Installation
 from .narrator import Narrator
 from .promise import BrokenPromiseError, shortened
-from .world import World
 
 T = TypeVar("T")
 
@@ -44,22 +44,22 @@ class Background:
 class Session:
     """One chapter's namespace and folder. Each command that is shown is the one that ran."""
 
-    def __init__(self, world: World, narrator: Narrator, namespace: str) -> None:
-        self.world = world
+    def __init__(self, installation: Installation, narrator: Narrator, namespace: str) -> None:
+        self.installation = installation
         self.narrator = narrator
         self.namespace = namespace
         self.began_at = datetime.now(UTC)
-        self._folder = world.home / "demo" / namespace
+        self._folder = installation.home / "demo" / namespace
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         # Commands name the tree's own files by short names, which also work from the tree's root.
         (self._folder / install.MANIFESTS.name).symlink_to(install.MANIFESTS)
-        self.quiet: Kubectl = replace(world.kubectl, folder=self._folder)
+        self.quiet: Kubectl = replace(installation.kubectl, folder=self._folder)
         """kubectl whose commands are not shown: the chapter uses it for its own checks."""
 
     def make_namespace(self) -> None:
         """Create the chapter's namespace; remove an existing one first."""
-        self.world.make_namespace(self.namespace)
+        self.installation.make_namespace(self.namespace)
 
     def write(self, name: str, text: str) -> str:
         """Write a manifest into the chapter's folder, show it, and return its name."""

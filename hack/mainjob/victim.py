@@ -98,10 +98,10 @@ def wait_until_gone(session: Session, pod: str) -> None:
 def show_events(session: Session, pod: str, last: str) -> str:
     """Wait for the Event with reason `last`, show all Events of the victim, and return them."""
 
-    def told() -> bool:
+    def is_recorded() -> bool:
         return any(item.get("reason") == last for item in events_of(session, pod))
 
-    session.wait(f"Event {last}", told, 30)
+    session.wait(f"Event {last}", is_recorded, 30)
     return session.run(
         "get",
         "events",
@@ -134,8 +134,8 @@ def deleted_at(session: Session, pod: str) -> datetime:
 
 
 def _calls(session: Session, pod: str) -> Iterator[Call]:
-    assert session.world.audit_log is not None
-    with session.world.audit_log.open() as lines:
+    assert session.installation.audit_log is not None
+    with session.installation.audit_log.open() as lines:
         for line in lines:
             # Most lines are about other pods: decoding only these lines is a hundred times quicker.
             if f'"{pod}"' in line and f'"{session.namespace}"' in line:

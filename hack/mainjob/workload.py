@@ -11,8 +11,8 @@ from typing import Any
 from realcluster import install
 from realcluster.local_processes.container import ANNOTATION
 
+from .installation import Installation, Nodes
 from .session import Background, Session
-from .world import Nodes, World
 
 EXAMPLES = f"{install.MANIFESTS.name}/examples"
 READY_SECONDS = 90.0
@@ -20,7 +20,7 @@ READY_SECONDS = 90.0
 
 def start_job(session: Session) -> str:
     """Apply the example unchanged; return the name of its running pod."""
-    if session.world.nodes is Nodes.LOCAL:
+    if session.installation.nodes is Nodes.LOCAL:
         _apply_locally(session)
     else:
         session.run("apply", "-n", session.namespace, "-k", EXAMPLES)
@@ -37,7 +37,7 @@ def build_pod(
     template = _job(session)["spec"]["template"]
     said = {
         **template["metadata"]["annotations"],
-        **_place(session.world),
+        **_place(session.installation),
         **metadata.pop("annotations", {}),
     }
     annotations = {key: value for key, value in said.items() if value is not None}
@@ -85,17 +85,19 @@ def wait_for_pod(session: Session, *selection: str, but: str = "") -> str:
 
 def log_of(session: Session, pod: str) -> str:
     """Return what a workload has written so far."""
-    if session.world.nodes is Nodes.LOCAL:
-        file = session.world.log_of_local_pod(session.namespace, pod)
+    if session.installation.nodes is Nodes.LOCAL:
+        file = session.installation.log_of_local_pod(session.namespace, pod)
         return file.read_text() if file.exists() else ""
     return session.quiet.run("logs", pod, "-n", session.namespace).stdout
 
 
 def show_log(session: Session, pod: str) -> str:
     """Show what a workload has written so far, and return it."""
-    if session.world.nodes is Nodes.LOCAL:
+    if session.installation.nodes is Nodes.LOCAL:
         text = log_of(session, pod)
-        session.narrator.show(f"cat {session.world.log_of_local_pod(session.namespace, pod)}", text)
+        session.narrator.show(
+            f"cat {session.installation.log_of_local_pod(session.namespace, pod)}", text
+        )
         return text
     return session.run("logs", pod, "-n", session.namespace).stdout
 
@@ -103,11 +105,11 @@ def show_log(session: Session, pod: str) -> str:
 @contextlib.contextmanager
 def following(session: Session, pod: str) -> Iterator[Background]:
     """Follow a workload's log during the block: a pod's log is removed with the pod."""
-    if session.world.nodes is not Nodes.LOCAL:
+    if session.installation.nodes is not Nodes.LOCAL:
         with session.watching("logs", pod, "-n", session.namespace, "-f") as background:
             yield background
     else:
-        yield session.file(session.world.log_of_local_pod(session.namespace, pod))
+        yield session.file(session.installation.log_of_local_pod(session.namespace, pod))
 
 
 def _rendered(session: Session) -> list[Any]:
@@ -146,7 +148,7 @@ def _apply_locally(session: Session) -> None:
     items = _rendered(session)
     for item in items:
         if item["kind"] == "Job":
-            item["spec"]["template"]["metadata"]["annotations"] |= _place(session.world)
+            item["spec"]["template"]["metadata"]["annotations"] |= _place(session.installation)
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     session.narrator.say(
         f"Its pods have the annotation {ANNOTATION}: local processes replace their containers."
@@ -154,6 +156,6 @@ def _apply_locally(session: Session) -> None:
     session.run("apply", "-n", session.namespace, "-f", "-", stdin=text)
 
 
-def _place(world: World) -> Mapping[str, str]:
+def _place(installation: Installation) -> Mapping[str, str]:
     """Return the annotations that a pod needs to run here."""
-    return {ANNOTATION: "true"} if world.nodes is Nodes.LOCAL else {}
+    return {ANNOTATION: "true"} if installation.nodes is Nodes.LOCAL else {}

@@ -1,4 +1,4 @@
-"""A block of ports for each cluster: several run side by side, and a port tells its cluster."""
+"""A block of ports for each cluster: several run side by side, without a common port."""
 
 from __future__ import annotations
 
@@ -80,6 +80,13 @@ def is_free(number: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def any_free() -> int:
+    """Return a port of 127.0.0.1 that is free now, as the kernel chooses it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _bases() -> Iterator[int]:

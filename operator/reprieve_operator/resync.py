@@ -16,7 +16,7 @@ from reprieve_runtime.client.paths import object_path
 
 from .cluster import pod_state
 from .cluster.event_recorder import EventRecorder, ObjectReference
-from .cluster.pods import VersionedObject
+from .cluster.pods import PAGE_SIZE, VersionedObject
 from .cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor
@@ -26,8 +26,6 @@ _log = logging.getLogger(__name__)
 
 _POD_SPECIFIC_STATUSES = (*PERMANENT_STATUSES, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 """One pod that cannot be written must not keep the resync from the others."""
-_PAGE = 50
-"""Pods in one page of a list: each may have 256 KiB of annotations, all in memory at once."""
 
 
 class PodResync:
@@ -52,7 +50,7 @@ class PodResync:
         """Check all pods once; raises `ApiError`."""
         unreadable: dict[str, str] = {}
         async for pods, _ in self._api.list_pages(
-            object_path("pods"), VersionedObject, metadata_only=True, limit=_PAGE
+            object_path("pods"), VersionedObject, metadata_only=True, limit=PAGE_SIZE
         ):
             for pod in pods:
                 await self._resync_pod(pod.metadata, unreadable)

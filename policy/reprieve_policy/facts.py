@@ -52,8 +52,8 @@ class Facts:
     quotas: Quotas = field(default_factory=Quotas)
     """Koordinator's ElasticQuotas, if they are installed."""
     missing_permissions: frozenset[Permission] = frozenset()
-    """The permissions that the object needs (`permissions.needed`) and the requesting user
-    lacks."""
+    """The permissions that the object needs (`permissions.required_permissions`) and the requesting
+    user lacks."""
     ledger_entry: ledger.LedgerEntry | None = None
     """What the pod's owner keeps for this pod; `None`: the pod is not a replacement."""
     gang_traits: GangTraits | None = None

@@ -53,8 +53,8 @@ NON_PREEMPTIBLE_REQUEST = "quota.scheduling.koordinator.sh/non-preemptible-reque
 NON_PREEMPTIBLE_USED = "quota.scheduling.koordinator.sh/non-preemptible-used"
 QUOTA_NAMESPACES = "quota.scheduling.koordinator.sh/namespaces"
 
-# On a victim. Users may set the label to `requested` only. Reprieve writes every other value, which
-# is a phase.
+# On a victim. Users may set the label to `requested` only. Reprieve writes every other value:
+# `evict` and `marked` (`lifecycle.mark`), or the phase of the victim (`lifecycle.eviction`).
 SOFT_EVICTION = PREFIX + "soft-eviction"
 EVICTION = PREFIX + "eviction"
 # The uid of the pod for which a scheduler takes this one. The guard writes it beside its mark,

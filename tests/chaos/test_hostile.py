@@ -55,13 +55,13 @@ async def test_hostile_answers_neither_delay_other_victims_nor_fill_memory(
     chaos_runner: ChaosRunner, say: Callable[[str], None]
 ) -> None:
     operator = await chaos_runner.start_leader(poll_interval_seconds=2)
-    async with HostileWorkloads() as villains:
+    async with HostileWorkloads() as workloads:
         hostile = [
             ScriptedVictim(
                 f"{behaviour}-{index}",
                 seconds=SHORT,
                 slack_seconds=HARM_SECONDS,
-                hint=villains.hint(behaviour),
+                hint=workloads.hint(behaviour),
                 annotations=HARMFUL,
             )
             for behaviour in (*BEHAVIOURS, REDIRECTS)
@@ -70,7 +70,7 @@ async def test_hostile_answers_neither_delay_other_victims_nor_fill_memory(
         await chaos_runner.create_victims([*hostile, *bystanders()])
         await chaos_runner.mark()
         await chaos_runner.wait_over()
-    assert villains.reached == 0, "a redirect was followed"
+    assert workloads.reached == 0, "a redirect was followed"
     held = most_mib(operator)
     say(f"the operator held {held:.0f} MiB at most")
     assert held < MOST_MIB

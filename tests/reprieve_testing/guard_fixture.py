@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
@@ -20,6 +21,7 @@ from reprieve_testing import reviews
 from reprieve_testing.reviews import RunningServer, a_review, running_server
 from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest
+from reprieve_webhooks.guard import reader
 from reprieve_webhooks.guard.handler import Guard
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet
@@ -148,8 +150,12 @@ class GuardFixture:
 
 @asynccontextmanager
 async def guard_fixture(
-    directory: Path, *pods: Any, cluster_view: ClusterView | None = None
+    directory: Path,
+    *pods: Any,
+    cluster_view: ClusterView | None = None,
+    list_timeout_seconds: float = 20.0,
 ) -> AsyncIterator[GuardFixture]:
+    """Run the guard. The timeout of a list is longer than in a cluster: a busy machine is slow."""
     stored = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={TEAM: stored, PODS: {}}) as (stub, api):
         stub.lists_released.set()
@@ -162,10 +168,11 @@ async def guard_fixture(
             victim_sets=victim_sets,
             cluster_view=cluster_view,
         )
-        async with watching(guard, stub), running_server(guard=guard) as server:
-            fixture = GuardFixture(server, stub, facts, victim_sets, guard)
-            guard.nominated_pods.monotonic = lambda: fixture.clock_seconds
-            yield fixture
+        with patch.object(reader, "_LIST_TIMEOUT_SECONDS", list_timeout_seconds):
+            async with watching(guard, stub), running_server(guard=guard) as server:
+                fixture = GuardFixture(server, stub, facts, victim_sets, guard)
+                guard.nominated_pods.monotonic = lambda: fixture.clock_seconds
+                yield fixture
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """All answers of the guard side by side, each for a preemptor and a node of its own.
 
-The tests count the scheduler's calls, and check that no other pod is held up. One bystander shows
-that for all of them: an answer that stops a scheduler's loop stops every pod.
+The tests count the scheduler's calls, and check that no other pod waits longer. One bystander
+shows that for all of them: an answer that stops a scheduler's loop stops every pod.
 """
 
 import time
@@ -26,7 +26,7 @@ FEATURE_GATES = {
     OLDER: "SchedulerAsyncPreemption=false,SchedulerPopFromBackoffQ=false",
 }
 """The feature gates of each mode."""
-UNTOUCHED, NOTIFIED, REPRIEVED = "left", "told", "reprieved"
+UNTOUCHED, NOTIFIED, REPRIEVED = "untouched", "notified", "reprieved"
 WATCHED_SECONDS = 12.0
 """A storm would be six hundred calls."""
 SETTLED_SECONDS = 60.0

@@ -13,8 +13,8 @@ from http import HTTPStatus
 from itertools import count
 from typing import Any
 
-from mainjob import world
-from mainjob.world import Nodes, World
+from mainjob import installation
+from mainjob.installation import Installation, Nodes
 from realcluster import install, lifecycle
 from realcluster.binaries import build
 from realcluster.client import api
@@ -50,11 +50,11 @@ class GuardedCluster:
     """The cluster, and the actions of tests in it."""
 
     cluster: Cluster
-    world: World
+    installation: Installation
 
     @cached_property
     def kubectl(self) -> Kubectl:
-        return self.world.kubectl
+        return self.installation.kubectl
 
     def set_capacity(self, node: str, slots: int) -> None:
         """Give a node this amount of the resource that the pods of these tests request."""
@@ -233,13 +233,13 @@ def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[
     """Make a cluster with Reprieve in it, for the block."""
     with new_cluster(name, kwok_nodes=nodes, **settings) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        places = world.places(
+        places = installation.places(
             cluster.port("webhooks"),
             cluster.port("operator"),
             Nodes.LOCAL,
             lease_seconds=LEASE_SECONDS,
         )
-        world_here = World(
+        world_here = Installation(
             cluster.home,
             kubectl,
             Programs(cluster.home, kubectl, places),

@@ -122,7 +122,7 @@ async def _scheduled_pod(
 ) -> ScheduledPod:
     native = await context.native_group_of(pod, membership.read(pod.view))
     return snapshot_builder.scheduled_pod_of(
-        pod, facts, native=native, job=await context.walltime_of(pod, now), now=now
+        pod, facts, native=native, job_walltime=await context.walltime_of(pod, now), now=now
     )
 
 

@@ -106,18 +106,18 @@ async def _reclaim(api: Api, *, name: str, options: ReclaimOptions) -> int:
         click.echo(f"reprieve: node/{name}: {refusal}", err=True)
         return EXIT_FAILED
     click.echo("\n".join(build_plan(name, home, rows)))
-    going = [row for row in rows if row.decision.action is ReclaimAction.GOES]
-    if not going and not options.closes:
+    to_evict = [row for row in rows if row.decision.action is ReclaimAction.EVICT]
+    if not to_evict and not options.closes:
         return 0
     if not (
         options.is_confirmed
         or options.is_dry_run
-        or click.confirm(_question(len(going), closes=options.closes))
+        or click.confirm(_question(len(to_evict), closes=options.closes))
     ):
         return _EXIT_DECLINED
     if options.closes:
         await _taint(api, node, home, is_dry_run=options.is_dry_run)
-    return await _mark_all(api, going, options, now)
+    return await _mark_all(api, to_evict, options, now)
 
 
 async def _plan(api: Api, name: str, now: datetime) -> tuple[_TaintedNode, str, list[PlanRow]]:
@@ -191,9 +191,9 @@ async def _taint(api: Api, node: _TaintedNode, home: str, *, is_dry_run: bool) -
 
 
 async def _mark_all(
-    api: Api, going: Sequence[PlanRow], options: ReclaimOptions, now: datetime
+    api: Api, rows: Sequence[PlanRow], options: ReclaimOptions, now: datetime
 ) -> int:
-    pods = [PartialObjectMetadata(metadata=row.candidate.pod.metadata) for row in going]
+    pods = [PartialObjectMetadata(metadata=row.candidate.pod.metadata) for row in rows]
     marked = []
     for pod in pods:
         name = f"pod/{pod.metadata.name} in namespace {pod.metadata.namespace}"

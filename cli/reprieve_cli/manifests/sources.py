@@ -16,7 +16,11 @@ _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
 
 
 class Unreadable(Exception):  # noqa: N818 - named for what it reports, as `click.Abort` is
-    """A file or document that cannot be read: why, and on which of its lines, counted from 0."""
+    """A file or document that cannot be read, and why.
+
+    `line` counts from 0 in the text of one document. In what `read_all` and `documents.read` yield,
+    it counts from 1 in the file; 0 is none.
+    """
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)

@@ -17,7 +17,11 @@ from reprieve_policy.preemption import cost, reclaim
 from reprieve_policy.preemption.cost import Cost
 from reprieve_policy.preemption.reclaim import ReclaimAction, ReclaimResult
 
-_COLOURS = {ReclaimAction.GOES: "yellow", ReclaimAction.GOING: "cyan", ReclaimAction.STAYS: "green"}
+_COLOURS = {
+    ReclaimAction.EVICT: "yellow",
+    ReclaimAction.LEAVING: "cyan",
+    ReclaimAction.STAYS: "green",
+}
 _ORDER = tuple(_COLOURS)
 
 
@@ -55,7 +59,7 @@ def build_plan(node: str, home: str, rows: Sequence[PlanRow]) -> Iterator[str]:
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         action = click.style(
-            f"{row.decision.action.name.lower():5}", fg=_COLOURS[row.decision.action]
+            f"{row.decision.action.name.lower():7}", fg=_COLOURS[row.decision.action]
         )
         yield f"  {action}  {row.name:{width}}  {', '.join(_remarks(row))}".rstrip()
 
@@ -81,7 +85,7 @@ def _decide(
 
 
 def _remarks(row: PlanRow) -> Iterator[str]:
-    if row.decision.action is not ReclaimAction.GOES:
+    if row.decision.action is not ReclaimAction.EVICT:
         yield row.decision.reason or "it is already being evicted"
         return
     yield f"class {row.preemption_class}"

@@ -50,8 +50,8 @@ class Simulation:
         """The nodes with room without new victims, if need be once present victims are gone."""
         return [
             node
-            for node, simulation in self.decision.node_statuses.items()
-            if simulation in WAITING_IS_ENOUGH
+            for node, status in self.decision.node_statuses.items()
+            if status in WAITING_IS_ENOUGH
         ]
 
     def unchosen_pods(self) -> Iterator[UnchosenPod]:

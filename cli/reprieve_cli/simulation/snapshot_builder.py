@@ -121,13 +121,17 @@ class SnapshotBuilder:
         """Return a pod that is placed on a node, as a possible victim."""
         owner = controller_of(pod.metadata)
         is_of_job = owner is not None and owner.kind == "Job"
-        job = (
+        job_walltime = (
             self._jobs.get((pod.metadata.namespace or "", owner.name))
             if owner is not None and is_of_job
             else None
         )
         return snapshot_builder.scheduled_pod_of(
-            pod, self._facts_of(pod), native=self.pod_group_of(pod), job=job, now=self.now
+            pod,
+            self._facts_of(pod),
+            native=self.pod_group_of(pod),
+            job_walltime=job_walltime,
+            now=self.now,
         )
 
     def preemptor_of(self, pod: Pod) -> Preemptor:

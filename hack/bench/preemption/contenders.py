@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from mainjob import world
+from mainjob import installation
 from realcluster import install, lifecycle
 from realcluster.binaries import build
 from realcluster.client import api
@@ -168,7 +168,9 @@ def _reprieve(
     contender: Contender, cluster: Cluster, kubectl: Kubectl, progress: Progress
 ) -> Iterator[Programs]:
     """Install the base with a policy in which a minute is a second, and run both programs."""
-    places = world.places(cluster.port("webhooks"), cluster.port("operator"), world.Nodes.LOCAL)
+    places = installation.places(
+        cluster.port("webhooks"), cluster.port("operator"), installation.Nodes.LOCAL
+    )
     kubectl.read("apply", "-f", install.NAMESPACE_FILE)
     install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
     policy = json.dumps({"data": objects.POLICY})
@@ -181,7 +183,9 @@ def _reprieve(
             places[WEBHOOKS], flags=[*places[WEBHOOKS].flags, "--extender=true"]
         )
     programs = Programs(cluster.home, kubectl, places)
-    there = world.World(cluster.home, kubectl, programs, world.Nodes.LOCAL, cluster.audit_log)
+    there = installation.Installation(
+        cluster.home, kubectl, programs, installation.Nodes.LOCAL, cluster.audit_log
+    )
     try:
         for name in (WEBHOOKS, OPERATOR):
             with progress.task(f"starting {name}") as task:

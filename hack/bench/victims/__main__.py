@@ -78,15 +78,15 @@ def _measure(options: VictimsOptions, progress: Progress, measured: Measured) ->
             stack.callback(lifecycle.down, options.cluster, keep_logs=False, progress=progress)
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         kubectl.read("apply", "-f", NAMESPACE_FILE)
-        for file in ("guard.yaml", "people-rbac.yaml", "operator-rbac.yaml"):
+        for file in ("guard.yaml", "users-rbac.yaml", "operator-rbac.yaml"):
             kubectl.read("apply", "-f", BASE / file)
         hints = stack.enter_context(WorkloadProcess.running(options.answer))
         measurement = Measurement(cluster, kubectl, hints, progress)
-        for stage, others in enumerate((options.pods, 2 * options.pods)[: 1 + options.doubled]):
+        for doubling, others in enumerate((options.pods, 2 * options.pods)[: 1 + options.doubled]):
             measurement.fill(others)
             with _operating(cluster, kubectl, measurement, progress) as (operator, start):
                 measured.starts.append(start)
-                sizes = options.victims if stage == 0 else options.victims[:1]
+                sizes = options.victims if doubling == 0 else options.victims[:1]
                 for victims, rounds in zip(sizes, options.rounds, strict=False):
                     measured.turns += _rounds(measurement, operator, victims, rounds)
         if options.traffic:

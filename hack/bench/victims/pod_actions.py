@@ -106,7 +106,7 @@ async def _say(pod_actions: PodActions) -> None:
 
 
 def main() -> None:
-    """Do one thing to the pods `first` to `first + count - 1` of a namespace."""
+    """Perform one action on the pods `first` to `first + count - 1` of a namespace."""
     parser = argparse.ArgumentParser("bench.victims.pod_actions", description=__doc__)
     parser.add_argument("verb", choices=["create", "mark", "end"])
     parser.add_argument("--kubeconfig", type=Path, required=True)

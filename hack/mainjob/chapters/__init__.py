@@ -1,4 +1,4 @@
-"""One module for each chapter: `TITLE`, and `tell(world, narrator)`.
+"""One module for each chapter: `TITLE`, and `run(installation, narrator)`.
 
-`tell` acts, shows and asserts, and returns a sentence that says which promise was kept.
+`run` acts, shows and asserts, and returns a sentence that says which promise was kept.
 """

@@ -4,9 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 from mainjob import koordinator, promise, victim, workload
+from mainjob.installation import Installation
 from mainjob.narrator import Narrator
 from mainjob.session import Background, Session
-from mainjob.world import World
 from reprieve_policy import keys
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import Eviction
@@ -29,14 +29,14 @@ INHERITED = (
 )
 
 
-def tell(world: World, narrator: Narrator) -> str:
+def run(installation: Installation, narrator: Narrator) -> str:
     """Soft-evict a training Job and follow it into its replacement."""
-    session = Session(world, narrator, "demo-training")
+    session = Session(installation, narrator, "demo-training")
     session.make_namespace()
     narrator.say(
-        f"A training Job on {world.nodes.value}. Its program answers the hint, saves a file, and "
-        "exits with 143 on SIGTERM, because it is not finished. Its backoffLimit is 0: one "
-        "failure would end it."
+        f"A training Job on {installation.nodes.value}. Its program answers the hint, saves a "
+        "file, and exits with 143 on SIGTERM, because it is not finished. Its backoffLimit is 0: "
+        "one failure would end it."
     )
     first = workload.start_job(session)
     submitted = session.quiet.get("pod", first, "-n", session.namespace)["metadata"][
@@ -44,7 +44,7 @@ def tell(world: World, narrator: Narrator) -> str:
     ]
     in_namespace = ("-n", session.namespace, *OF_JOB, "-w")
     with (
-        session.watching("get", "pods", *in_namespace, *victim.VICTIMS) as story,
+        session.watching("get", "pods", *in_namespace, *victim.VICTIMS) as phases,
         session.watching("get", "pods", *in_namespace, "-o", COLUMNS) as facts,
         victim.recording(session, first) as record,
     ):
@@ -53,7 +53,7 @@ def tell(world: World, narrator: Narrator) -> str:
         victim.wait_until_gone(session, first)
         state = victim.last_state(session, record)
         second = workload.wait_for_pod(session, *OF_JOB, but=first)
-    _check_victim(session, first, state, (story, facts))
+    _check_victim(session, first, state, (phases, facts))
     _check_replacement(session, second, state, submitted)
     _check_job(session, second)
     return (
@@ -66,9 +66,9 @@ def _check_victim(
     session: Session, pod: str, state: Eviction, watched: tuple[Background, Background]
 ) -> None:
     session.narrator.say("Its Events:")
-    told = victim.show_events(session, pod, "SoftEvictionCompleted")
+    events = victim.show_events(session, pod, "SoftEvictionCompleted")
     promise.says(
-        told,
+        events,
         "CheckpointRequested",
         "CheckpointAcknowledged",
         "CheckpointSaved",
@@ -79,14 +79,14 @@ def _check_victim(
         otherwise=f"{pod} was deleted without an acknowledged checkpoint",
     )
     assert state.checkpoint is not None
-    promise.says(told, f"step {state.checkpoint.step}", quote(state.checkpoint.path or ""))
+    promise.says(events, f"step {state.checkpoint.step}", quote(state.checkpoint.path or ""))
     session.narrator.say(
         "What a watch saw, and what a Job's controller reads (143 is 128 + SIGTERM):"
     )
     for background in watched:
         session.show_watched(background)
-    story, facts = (background.text for background in watched)
-    promise.says(story, "marked", "hinted", "checkpointing", "terminating")
+    phases, facts = (background.text for background in watched)
+    promise.says(phases, "marked", "hinted", "checkpointing", "terminating")
     promise.says(facts, "PreemptionByReprieve", " 143")
     order = victim.deleted_at(session, pod) - state.checkpoint.saved_at
     promise.keep(claim=order > timedelta(0), otherwise=f"{pod} was deleted before it had saved")

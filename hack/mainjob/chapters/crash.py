@@ -6,9 +6,9 @@ The victim gets no second hint and is not deleted early.
 from datetime import timedelta
 
 from mainjob import koordinator, promise, victim, workload
+from mainjob.installation import Installation
 from mainjob.narrator import Narrator
 from mainjob.session import Session
-from mainjob.world import World
 from realcluster.programs import OPERATOR
 
 TITLE = "The operator is killed between the hint and the acknowledgement"
@@ -19,9 +19,9 @@ TIMEOUT = {"reprieve.dev/checkpoint-timeout": "20s"}
 ASKED = "asked for a checkpoint"
 
 
-def tell(world: World, narrator: Narrator) -> str:
+def run(installation: Installation, narrator: Narrator) -> str:
     """Kill the operator while a victim saves, start another one, and count hints and deletions."""
-    session = Session(world, narrator, "demo-crash")
+    session = Session(installation, narrator, "demo-crash")
     session.make_namespace()
     narrator.say(f"A pod that needs {SAVE_SECONDS:.0f} s to save is marked.")
     pod = workload.build_pod(session, POD, save_seconds=SAVE_SECONDS, annotations=TIMEOUT)
@@ -35,21 +35,21 @@ def tell(world: World, narrator: Narrator) -> str:
             claim="saved step" not in log.text,
             otherwise="the workload had saved before the operator was killed",
         )
-        world.start(OPERATOR)
+        installation.start(OPERATOR)
         narrator.say(
-            f"Another operator is started (pid {world.programs.pid(OPERATOR)}). When the first "
-            "one's lease expires, it reads the victim's state from the pod and asks the workload "
-            "for its progress."
+            f"Another operator is started (pid {installation.programs.pid(OPERATOR)}). When the "
+            "first one's lease expires, it reads the victim's state from the pod and asks the "
+            "workload for its progress."
         )
         victim.wait_until_gone(session, POD)
         after = victim.last_state(session, record)
     session.show_watched(log)
-    told = victim.show_events(session, POD, "SoftEvictionCompleted")
+    events = victim.show_events(session, POD, "SoftEvictionCompleted")
     promise.same("hints in the workload's own log", log.text.count(ASKED), 1)
     promise.same("the number of the hint", (before.attempt, after.attempt), (1, 1))
     promise.same("the time of the hint", after.hinted_at, before.hinted_at)
     promise.same("the id of the eviction", after.eviction_id, before.eviction_id)
-    promise.same("hints in Events", told.count("CheckpointRequested"), 1)
+    promise.same("hints in Events", events.count("CheckpointRequested"), 1)
     assert after.checkpoint is not None
     deleted = victim.deleted_at(session, POD)
     early = deleted - after.checkpoint.saved_at
@@ -66,6 +66,6 @@ def tell(world: World, narrator: Narrator) -> str:
 
 
 def _kill(session: Session) -> None:
-    pid = session.world.programs.pid(OPERATOR)
-    session.world.programs.stop(OPERATOR, kill=True)
+    pid = session.installation.programs.pid(OPERATOR)
+    session.installation.programs.stop(OPERATOR, kill=True)
     session.narrator.show(f"kill -KILL {pid}    # {OPERATOR}", "")

@@ -1,14 +1,14 @@
 """Chapter 3: an admin's policy is checked when it is written, and missing values are filled in."""
 
 from mainjob import promise
+from mainjob.installation import DEMO_LABELS, SELECTOR, Installation
 from mainjob.narrator import Narrator
 from mainjob.session import Session
-from mainjob.world import MINE, SELECTOR, World
 
 TITLE = "PriorityClasses that no scheduler could honour are refused"
 
 TOLERATION = "preemption-toleration.scheduling.x-k8s.io"
-PART_OF = "\n    ".join(f"{key}: {value}" for key, value in MINE.items())
+PART_OF = "\n    ".join(f"{key}: {value}" for key, value in DEMO_LABELS.items())
 
 
 def _training(seconds: str) -> str:
@@ -40,9 +40,9 @@ value: {value}
 """
 
 
-def tell(world: World, narrator: Narrator) -> str:
+def run(installation: Installation, narrator: Narrator) -> str:
     """Refuse two PriorityClasses, admit them corrected, and show the values that were filled in."""
-    session = Session(world, narrator, "demo-priority-classes")
+    session = Session(installation, narrator, "demo-priority-classes")
     session.quiet.read("delete", "priorityclasses", "-l", SELECTOR)
     _refuse_duration(session)
     _refuse_defence(session)

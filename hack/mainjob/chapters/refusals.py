@@ -4,9 +4,9 @@
 """
 
 from mainjob import promise
+from mainjob.installation import Installation
 from mainjob.narrator import Narrator
 from mainjob.session import Session
-from mainjob.world import World
 
 TITLE = "A class that does not exist is refused, in pods and in templates"
 
@@ -23,9 +23,9 @@ THREE = (
 )
 
 
-def tell(world: World, narrator: Narrator) -> str:
+def run(installation: Installation, narrator: Narrator) -> str:
     """Refuse a Pod, a Deployment, and three mistakes at once."""
-    session = Session(world, narrator, "demo-refusals")
+    session = Session(installation, narrator, "demo-refusals")
     session.make_namespace()
     _refuse_pod(session)
     _refuse_deployment(session)

@@ -3,15 +3,15 @@
 import json
 
 from mainjob import promise
+from mainjob.installation import DEMO_LABELS, Installation
 from mainjob.narrator import Narrator
 from mainjob.session import Session
-from mainjob.world import MINE, World
 from realcluster.programs import WEBHOOKS
 
 TITLE = "A namespace has a default class, and a mark needs a right"
 
 TEAM, VAULT, TENANT = "demo-team", "demo-vault", "ada"
-PART_OF = "\n    ".join(f"{key}: {value}" for key, value in MINE.items())
+PART_OF = "\n    ".join(f"{key}: {value}" for key, value in DEMO_LABELS.items())
 
 NAMESPACES = f"""\
 apiVersion: v1
@@ -84,10 +84,10 @@ WAYS = ((), ("--subresource=status",))
 """A patch of the pod, and one of its status, which carries the same labels and annotations."""
 
 
-def tell(world: World, narrator: Narrator) -> str:
+def run(installation: Installation, narrator: Narrator) -> str:
     """Show the classes in both namespaces, then try to set a mark without the right."""
-    session = Session(world, narrator, TEAM)
-    world.remove_namespaces(TEAM, VAULT)
+    session = Session(installation, narrator, TEAM)
+    installation.remove_namespaces(TEAM, VAULT)
     _default_classes(session)
     _try_marks(session)
     return (
@@ -124,10 +124,12 @@ def _try_marks(session: Session) -> None:
         "The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) "
         "…"
     )
-    session.narrator.show(f"kill -TERM {session.world.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", "")
-    with session.world.without(WEBHOOKS):
+    session.narrator.show(
+        f"kill -TERM {session.installation.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", ""
+    )
+    with session.installation.without(WEBHOOKS):
         promise.keep(
-            claim=not session.world.is_guarded(),
+            claim=not session.installation.is_guarded(),
             otherwise="the webhooks still answer after they were stopped",
         )
         session.run(*UNREADABLE)

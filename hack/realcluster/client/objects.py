@@ -64,7 +64,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the words of `kubectl get` ask for."""
+    """The objects that a `kubectl get` selects."""
 
     kind: str
     name: str = ""
@@ -84,7 +84,7 @@ _OPTIONS = {
 
 
 def parse(words: Sequence[str]) -> Wanted | None:
-    """Return what the words after `kubectl get` ask for, `None` if that is no plain read."""
+    """Parse the words after `kubectl get`; return `None` if they are no plain read."""
     found: dict[str, str] = {}
     names: list[str] = []
     left = iter(words)

@@ -117,12 +117,12 @@ class Workload:
         except OSError as error:
             self._log(f"cannot start: {error}")
             return 128
-        told = False
+        is_terminated = False
         while process.poll() is None:
-            if self._deleted.is_set() and not told:
-                told = True
+            if self._deleted.is_set() and not is_terminated:
+                is_terminated = True
                 process.terminate()
-            if told and self._kill_at is not None and time.monotonic() >= self._kill_at:
+            if is_terminated and self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._signal_all(signal.SIGKILL)
             time.sleep(POLL_SECONDS)
         self._signal_all(signal.SIGKILL)  # a container ends with its first process

@@ -120,7 +120,7 @@ def _reply_for_exit(result: ExecResult) -> WorkloadReply:
         )
     if result.exit_code is not None:
         return WorkloadReply(
-            ReplyKind.UNDELIVERABLE, detail=f"kill in the container result with {result.exit_code}"
+            ReplyKind.UNDELIVERABLE, detail=f"kill in the container ended with {result.exit_code}"
         )
     if any(words in result.message for words in _NOT_RUNNING_MESSAGES):
         return WorkloadReply(ReplyKind.NOT_RECEIVED, detail="the container is not running")

@@ -40,7 +40,7 @@ _PHASES_WITH_ANSWER = (
 """The phases whose Event quotes the workload's answer."""
 _REFUSAL_TEXTS = {
     ProtectionReason.NON_PREEMPTIBLE: "it is not preemptible",
-    ProtectionReason.NEAR_COMPLETION: "its time is almost over",
+    ProtectionReason.NEAR_COMPLETION: "it is almost complete and may finish",
 }
 
 
@@ -49,10 +49,10 @@ def transition(
 ) -> tuple[str, str] | None:
     """Return the reason and the note of a transition to `state`; `None` if it has no Event.
 
-    `answer` is what the workload said then; the note quotes its progress and message.
+    `answer` is what the workload answered; the note quotes its progress and message.
     """
     event = _transition(move, state)
-    # A workload that says "idle" knows of no request: that is not an answer.
+    # "idle" means that the workload knows of no request: that is not an answer.
     has_no_answer = (
         answer is None
         or answer.state is AnswerState.IDLE
@@ -119,13 +119,13 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
 
 def deleting(state: Eviction) -> tuple[str, str]:
     """Return the Event of the DELETE."""
-    price = _cost_text(state.cost)
+    cost = _cost_text(state.cost)
     if state.grace_seconds == 0:
-        return "SoftEvictionDeleting", f"deleting the pod at once: its node is gone{price}"
+        return "SoftEvictionDeleting", f"deleting the pod at once: its node is gone{cost}"
     for_save = " for its workload to save" if state.outcome is CheckpointOutcome.ON_SIGTERM else ""
     return (
         "SoftEvictionDeleting",
-        f"deleting the pod: SIGTERM now{for_save}, SIGKILL after {state.grace_seconds}s{price}",
+        f"deleting the pod: SIGTERM now{for_save}, SIGKILL after {state.grace_seconds}s{cost}",
     )
 
 
@@ -164,7 +164,10 @@ def job_suspended(until: datetime) -> tuple[str, str]:
     """Return the Event of a Job that is suspended because all of its pods are to be deleted."""
     return (
         "JobSuspended",
-        f"all of its pods are to be deleted, and may be; it is resumed at {_format_time(until)}",
+        (
+            "all of its pods must be evicted, and all are ready; "
+            f"the Job is resumed at {_format_time(until)}"
+        ),
     )
 
 
@@ -177,7 +180,10 @@ def job_not_resumed() -> tuple[str, str]:
     """Return the Event of a Job that is no longer ours to resume."""
     return (
         "JobNotResumed",
-        "another client has suspended it, or changed Reprieve's annotation: it must resume it",
+        (
+            "another client has suspended the Job, or changed Reprieve's annotation: "
+            "that client must resume the Job"
+        ),
     )
 
 
@@ -221,7 +227,7 @@ def waiting_for_finalizers(finalizers: tuple[str, ...]) -> tuple[str, str]:
 
 def _refusal_text(reason: ProtectionReason, state: Eviction) -> str:
     return (
-        f"for a pod of its gang {quote(state.gang)}, {_REFUSAL_TEXTS[reason]}"
+        f"a pod of its gang {quote(state.gang)} is protected: {_REFUSAL_TEXTS[reason]}"
         if state.gang
         else _REFUSAL_TEXTS[reason]
     )
@@ -231,7 +237,7 @@ def _cancellation_text(state: Eviction) -> str:
     """Return why the eviction was cancelled."""
     if state.outcome is CheckpointOutcome.NOT_NEEDED:
         return "its preemptor no longer needs its room: it was placed, is gone, or turned elsewhere"
-    return f"{_mark_text(state)} was taken back{_budget_text(state)}"
+    return f"{_mark_text(state)} was removed{_budget_text(state)}"
 
 
 def _waiting_text(state: Eviction) -> str:
@@ -255,7 +261,9 @@ def _answer_text(answer: CheckpointAnswer) -> str:
 def _budget_text(state: Eviction) -> str:
     is_held = state.outcome is CheckpointOutcome.HELD_BY_BUDGET
     return (
-        ", because it could not be evicted in time (WaitingForBudget says why)" if is_held else ""
+        ", because the pod could not be evicted in time (WaitingForBudget says why)"
+        if is_held
+        else ""
     )
 
 

@@ -15,7 +15,7 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.disruption import GangMemberState
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube import owners
-from reprieve_policy.kube.conditions import is_true
+from reprieve_policy.kube.conditions import DISRUPTION_TARGET, is_true
 from reprieve_policy.kube.objects import (
     Container,
     PodView,
@@ -25,7 +25,7 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
-from reprieve_policy.kube.pods import FAILED, has_ended, is_terminating
+from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS, FAILED, has_ended, is_terminating
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import (
     eviction,
@@ -46,11 +46,6 @@ from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_policy.verdict import Violation, annotation_path
 
 from .pods import VictimPod
-
-_DEFAULT_GRACE_SECONDS = 30
-"""The default of Kubernetes; the API server fills it in."""
-DISRUPTION_TARGET = "DisruptionTarget"
-"""The condition of a pod that ends because of a disruption, not because it failed."""
 
 _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
@@ -185,7 +180,7 @@ def observe(
         protection=protection,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
         containers_ended=has_ended(pod),
-        pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,
+        pod_grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
         answer=answer,
         hint_lost=hint_lost,
         request_forgotten=request_forgotten,

@@ -16,6 +16,9 @@ from reprieve_policy.kube.objects import (
 )
 from reprieve_policy.kube.pods import PodStatus
 
+PAGE_SIZE = 50
+"""Objects in one page of a list: each may have 256 KiB of annotations, all in memory at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionedObject:

@@ -15,7 +15,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import CheckpointRequest
-from reprieve_policy.kube.conditions import Condition
+from reprieve_policy.kube.conditions import DISRUPTION_TARGET, Condition
 from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
 from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
@@ -33,12 +33,10 @@ from reprieve_runtime.client.paths import object_path
 from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
 from .leader_election import LeaderElection
-from .pods import VersionedObject, VictimPod
+from .pods import PAGE_SIZE, VersionedObject, VictimPod
 
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
-_PAGE = 50
-"""Objects in one page of a list: all of them are in memory at once."""
 
 Body = dict[str, Any]
 R = TypeVar("R")
@@ -96,7 +94,7 @@ class Writes:
         Raises `ApiError`.
         """
         pages = self._api.list_pages(
-            path, kind, params=params, metadata_only=metadata_only, limit=_PAGE
+            path, kind, params=params, metadata_only=metadata_only, limit=PAGE_SIZE
         )
         while True:
             try:
@@ -116,7 +114,7 @@ class Writes:
         request: CheckpointRequest | None,
         *,
         begins: bool,
-        hold: bool = False,
+        add_finalizer: bool = False,
     ) -> VictimPod:
         """Write label and state in one call, with the request if the annotation carries it."""
         body = _state_patch(state)
@@ -127,7 +125,7 @@ class Writes:
         if begins:
             # An answer to an earlier request must not count as the answer to this one.
             body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER] = None
-            if hold and not pod_state.has_cleanup_finalizer(pod.metadata):
+            if add_finalizer and not pod_state.has_cleanup_finalizer(pod.metadata):
                 body["metadata"]["finalizers"] = [
                     *(pod.metadata.finalizers or ()),
                     keys.CLEANUP_FINALIZER,
@@ -225,7 +223,7 @@ class Writes:
         await self._patch_pod(metadata, body, CallPriority.NOTIFY)
 
     async def remove_label(self, metadata: VersionedMeta) -> None:
-        """Remove our label, the preemptor's name, and a state that cannot be read."""
+        """Remove our label, the preemptor's uid, and a state that cannot be read."""
         body: Body = {
             "metadata": {
                 "labels": {keys.SOFT_EVICTION: None},
@@ -336,7 +334,7 @@ class Writes:
         self, pod: VictimPod, metadata: Body, status: str, message: str
     ) -> VictimPod:
         condition = {
-            "type": pod_state.DISRUPTION_TARGET,
+            "type": DISRUPTION_TARGET,
             "status": status,
             "reason": DISRUPTION_REASON,
             "message": message,
@@ -347,10 +345,10 @@ class Writes:
         others = (
             condition
             for condition in pod.status.conditions or ()
-            if condition.type != pod_state.DISRUPTION_TARGET
+            if condition.type != DISRUPTION_TARGET
         )
         # Without this, it would be written again until the watch shows it.
-        conditions = (*others, Condition(type=pod_state.DISRUPTION_TARGET, status=status))
+        conditions = (*others, Condition(type=DISRUPTION_TARGET, status=status))
         return replace(pod, metadata=written, status=replace(pod.status, conditions=conditions))
 
     async def _call(

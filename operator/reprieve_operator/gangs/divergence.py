@@ -13,6 +13,7 @@ from typing import Any
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.cluster.pods import PAGE_SIZE
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
@@ -37,8 +38,6 @@ from .pod_groups import PodGroupConditions
 
 _log = logging.getLogger(__name__)
 
-_PAGE = 50
-"""Pods in one page, which is in memory as a whole."""
 _TRAITS = frozenset(
     {keys.PREEMPTIBLE, keys.CAN_PREEMPT, keys.PREEMPTION_CLASS, keys.PREEMPTION_PRIORITY_CLASS}
 )
@@ -167,7 +166,7 @@ class DivergenceMonitor:
                 if group.priority is not None
             }
         )
-        async for pods, _ in self._api.list_pages(object_path("pods", name), Pod, limit=_PAGE):
+        async for pods, _ in self._api.list_pages(object_path("pods", name), Pod, limit=PAGE_SIZE):
             for pod in pods:
                 _add_pod(scan, pod, facts)
         self._report(name, scan)

@@ -63,7 +63,7 @@ class _WaitingGang:
     counted_at: float = _NEVER
     member_uids: frozenset[str] = frozenset()
     """The uids of all its members at the last list."""
-    is_announced: bool = False
+    is_reported: bool = False
 
 
 class GateController:
@@ -156,21 +156,23 @@ class GateController:
             settles_at=self._clock.monotonic() + _SETTLE_SECONDS
         )
 
-    async def _reconcile_gang(self, record: _WaitingGang, members: list[LabelledPod]) -> float:
+    async def _reconcile_gang(
+        self, waiting_gang: _WaitingGang, members: list[LabelledPod]
+    ) -> float:
         """Release the waiting members, or keep them; return the seconds until the next pass."""
         try:
-            reason = await self._decide(record, members)
+            reason = await self._decide(waiting_gang, members)
         except ApiError as error:
             extra = {"gang": str(members[0].regarding), "error": str(error)}
             _log.warning("could not list the members of a gang", extra=extra)
             return RETRY_SECONDS
         if reason is None:
-            return self._keep_waiting(record, members)
+            return self._keep_waiting(waiting_gang, members)
         released = await self._releaser.release(members)
         if released:
             self._report_release(released, reason)
         # The members that could not be released need a new count: list them without delay.
-        record.settles_at = record.counted_at = _NEVER
+        waiting_gang.settles_at = waiting_gang.counted_at = _NEVER
         return self._next_reconcile_seconds(released, members)
 
     def _next_reconcile_seconds(
@@ -179,15 +181,15 @@ class GateController:
         return self._recount_seconds if len(released) == len(tried) else RETRY_SECONDS
 
     async def _decide(
-        self, record: _WaitingGang, members: list[LabelledPod]
+        self, waiting_gang: _WaitingGang, members: list[LabelledPod]
     ) -> GateReleaseReason | None:
-        reason = self._decide_from_counts(record, members)
-        is_settled = self._clock.monotonic() >= record.settles_at
-        is_old = self._count_age_seconds(record) >= self._recount_seconds
+        reason = self._decide_from_counts(waiting_gang, members)
+        is_settled = self._clock.monotonic() >= waiting_gang.settles_at
+        is_old = self._count_age_seconds(waiting_gang) >= self._recount_seconds
         is_guess = (
             reason is GateReleaseReason.COMPLETE
             and len(members) < _min_available(members)
-            and self._count_age_seconds(record) >= _MAX_COUNT_AGE_SECONDS
+            and self._count_age_seconds(waiting_gang) >= _MAX_COUNT_AGE_SECONDS
         )
         if not ((reason is None and is_settled and is_old) or is_guess):
             return reason
@@ -196,36 +198,40 @@ class GateController:
             == MAX_COUNTS_PER_NAMESPACE
         ):
             return None
-        await self._count_members(record, members)
-        return self._decide_from_counts(record, members)
+        await self._count_members(waiting_gang, members)
+        return self._decide_from_counts(waiting_gang, members)
 
     def _decide_from_counts(
-        self, record: _WaitingGang, members: list[LabelledPod]
+        self, waiting_gang: _WaitingGang, members: list[LabelledPod]
     ) -> GateReleaseReason | None:
         # Waiting pods may be in the last list, too, if the watch was behind: count no pod twice.
-        others = record.member_uids.difference(pod.metadata.uid or "" for pod in members)
+        others = waiting_gang.member_uids.difference(pod.metadata.uid or "" for pod in members)
         waiting = [pod.gated_pod for pod in members]
         return gate.decide_release(waiting, len(others), self._policy.current, self._clock.now())
 
-    async def _count_members(self, record: _WaitingGang, members: list[LabelledPod]) -> None:
+    async def _count_members(self, waiting_gang: _WaitingGang, members: list[LabelledPod]) -> None:
         """List the members of a gang, including those that do not wait."""
         self._counts_by_namespace[members[0].metadata.namespace or ""] += 1
         async with self._list_semaphore:
-            record.member_uids = await gate_pods.list_member_uids(self._api, members[0])
-        record.counted_at = self._clock.monotonic()
+            waiting_gang.member_uids = await gate_pods.list_member_uids(self._api, members[0])
+        waiting_gang.counted_at = self._clock.monotonic()
 
-    def _count_age_seconds(self, record: _WaitingGang) -> float:
-        return self._clock.monotonic() - record.counted_at
+    def _count_age_seconds(self, waiting_gang: _WaitingGang) -> float:
+        return self._clock.monotonic() - waiting_gang.counted_at
 
-    def _keep_waiting(self, record: _WaitingGang, members: list[LabelledPod]) -> float:
+    def _keep_waiting(self, waiting_gang: _WaitingGang, members: list[LabelledPod]) -> float:
         now = self._clock.monotonic()
         end = gate.deadline([pod.gated_pod for pod in members], self._policy.current)
         left = (end - self._clock.now()).total_seconds()
-        is_settled = now >= record.settles_at
-        if is_settled and record.counted_at != _NEVER and not record.is_announced:
-            record.is_announced = True
-            self._report_waiting(len(record.member_uids), members, left)
-        next_count = record.counted_at + self._recount_seconds if is_settled else record.settles_at
+        is_settled = now >= waiting_gang.settles_at
+        if is_settled and waiting_gang.counted_at != _NEVER and not waiting_gang.is_reported:
+            waiting_gang.is_reported = True
+            self._report_waiting(len(waiting_gang.member_uids), members, left)
+        next_count = (
+            waiting_gang.counted_at + self._recount_seconds
+            if is_settled
+            else waiting_gang.settles_at
+        )
         return max(0.0, min(left, next_count - now))
 
     def _report_release(self, released: list[LabelledPod], reason: GateReleaseReason) -> None:

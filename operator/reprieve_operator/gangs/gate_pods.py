@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from reprieve_operator.cluster.event_recorder import ObjectReference
+from reprieve_operator.cluster.pods import PAGE_SIZE
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs import membership as gangs
 from reprieve_policy.gangs.gate import GatedPod
@@ -24,9 +25,6 @@ from reprieve_policy.kube.pods import PodStatus
 from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
-
-_PAGE = 50
-"""Pods in one page: each may have 256 KiB of annotations, and a page is in memory as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +95,7 @@ async def list_member_uids(api: Api, member: LabelledPod) -> frozenset[str]:
     params = {} if member.gang.selector is None else {"labelSelector": member.gang.selector}
     uids: set[str] = set()
     path = object_path("pods", member.metadata.namespace)
-    async for pods, _ in api.list_pages(path, GangPod, params=params, limit=_PAGE):
+    async for pods, _ in api.list_pages(path, GangPod, params=params, limit=PAGE_SIZE):
         uids.update(pod.metadata.uid or "" for pod in pods if _is_member_of(member.gang, pod))
     return frozenset(uids)
 

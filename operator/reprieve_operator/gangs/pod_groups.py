@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.pods import PAGE_SIZE
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.values.timestamp import render
@@ -20,7 +21,6 @@ from reprieve_runtime.client.paths import object_path
 CONDITION = "PodsNotMatchingPriority"
 _NOT_SERVED = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """The API is disabled, or was enabled after the operator's role was made: nothing to read."""
-_PAGE = 50
 
 
 class PodGroupConditions:
@@ -36,7 +36,7 @@ class PodGroupConditions:
         by_namespace: dict[str, list[PodGroup]] = defaultdict(list)
         try:
             async for groups, _ in self._api.list_pages(
-                object_path("podgroups"), PodGroup, limit=_PAGE
+                object_path("podgroups"), PodGroup, limit=PAGE_SIZE
             ):
                 for group in groups:
                     by_namespace[group.metadata.namespace or ""].append(group)

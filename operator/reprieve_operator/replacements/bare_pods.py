@@ -37,9 +37,9 @@ from .replacement_queue import ReplacementQueue
 
 _log = logging.getLogger(__name__)
 
-_GIVE_UP_AFTER = timedelta(hours=24)
+_LONGEST_REFUSAL = timedelta(hours=24)
 """A replacement refused for this long (by a quota, a missing ServiceAccount) is given up."""
-_PERMANENT_STATUSES = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+_FINAL_STATUSES = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 """The Namespace is gone; the API server rejects such a pod."""
 _TERMINATING = "NamespaceTerminating"
 _GRANT_SECONDS, _DENIAL_SECONDS = 60.0, 2.0
@@ -227,9 +227,9 @@ class BarePodController:
         if error.is_conflict:
             return False  # A pod with this name was just created, maybe by us: check again later.
         since = timestamp.parse(record.metadata.creationTimestamp)
-        is_late = since is not None and self._clock.now() - since > _GIVE_UP_AFTER
+        is_late = since is not None and self._clock.now() - since > _LONGEST_REFUSAL
         is_ending = error.is_forbidden and any(word == _TERMINATING for word, _ in error.causes)
-        if not (error.status in _PERMANENT_STATUSES or is_ending or is_late):
+        if not (error.status in _FINAL_STATUSES or is_ending or is_late):
             raise error
         self._record_event(uid, place, event_messages.not_requeued(error.message))
         return True

@@ -19,7 +19,7 @@ from reprieve_runtime.client.paths import object_path
 
 _log = logging.getLogger(__name__)
 
-_HOLD_REMOVAL: dict[str, object] = {
+_RECORD_REMOVAL: dict[str, object] = {
     "annotations": {keys.SUSPENDED: None},
     "labels": {keys.SUSPENDED: None},
 }
@@ -68,7 +68,7 @@ class JobResumer:
         await self._writes.patch_job(
             path,
             job.metadata,
-            _HOLD_REMOVAL,
+            _RECORD_REMOVAL,
             suspend=False if action is SuspendedJobAction.RESUME else None,
         )
         if action in _EVENTS:

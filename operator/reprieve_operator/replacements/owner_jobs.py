@@ -13,7 +13,7 @@ from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
-from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.jobs import Job, owning_job_of
 from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.kube.pods import is_terminating
 from reprieve_policy.lifecycle import suspension, termination
@@ -24,7 +24,7 @@ from reprieve_runtime.single_flight import SingleFlight
 _SNAPSHOT_TTL_SECONDS = 1.0
 _MAX_SNAPSHOTS = 256
 """Jobs whose state is cached."""
-LABEL_VALUE = "true"
+_LABEL = "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,15 @@ class OwnerJobs:
         if path is None or job is None or job.is_suspended or not suspension.may_suspend(job):
             return None
         now = self._clock.now().replace(microsecond=0)
-        hold = SuspensionRecord(
+        record = SuspensionRecord(
             since=now, until=now + backoff, generation=job.metadata.generation + 1
         )
         changes = {
-            "annotations": {keys.SUSPENDED: suspension.render(hold)},
-            "labels": {keys.SUSPENDED: LABEL_VALUE},
+            "annotations": {keys.SUSPENDED: suspension.render(record)},
+            "labels": {keys.SUSPENDED: _LABEL},
         }
         await self._writes.patch_job(path, job.metadata, changes, suspend=True)
-        return hold.until
+        return record.until
 
     async def _get_snapshot(self, pod: VictimPod) -> _JobSnapshot | None:
         path, uid = _path_of(pod), _owner_uid(pod)
@@ -99,7 +99,9 @@ class OwnerJobs:
         state = pod_state.state_of(pod.metadata)
         if not pod_state.is_in_progress(state):
             state = pod_state.initial_state(pod, self._clock.now())
-        return suspension.readiness_of(state, is_announced=pod_state.has_disruption_target(pod))
+        return suspension.readiness_of(
+            state, has_disruption_condition=pod_state.has_disruption_target(pod)
+        )
 
     async def _read_job(self, path: str, uid: str) -> Job | None:
         job = await self._writes.get(path, Job)
@@ -112,10 +114,8 @@ def _ttl_of(snapshot: _JobSnapshot | None) -> float:
 
 
 def _path_of(pod: VictimPod) -> str | None:
-    owner = controller_of(pod.metadata)
-    if owner is None or owner.kind != "Job" or not owner.apiVersion.startswith("batch/"):
-        return None
-    return object_path("jobs", pod.metadata.namespace, owner.name)
+    owner = owning_job_of(pod.metadata)
+    return None if owner is None else object_path("jobs", pod.metadata.namespace, owner.name)
 
 
 def _owner_uid(pod: VictimPod) -> str:

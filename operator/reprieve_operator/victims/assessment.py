@@ -18,8 +18,8 @@ from reprieve_policy import keys
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.jobs import Job
-from reprieve_policy.kube.objects import annotations_of, controller_of
+from reprieve_policy.kube.jobs import Job, owning_job_of
+from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import Eviction, Protection
@@ -88,14 +88,8 @@ class VictimAssessor:
         return state
 
     async def _read_job(self, pod: VictimPod) -> None:
-        owner = controller_of(pod.metadata)
-        is_job = owner is not None and owner.kind == "Job" and owner.apiVersion.startswith("batch/")
-        if (
-            self._has_read_job
-            or owner is None
-            or not is_job
-            or not self._policy.current.near_completion_seconds
-        ):
+        owner = owning_job_of(pod.metadata)
+        if self._has_read_job or owner is None or not self._policy.current.near_completion_seconds:
             return
         try:
             path = object_path("jobs", pod.metadata.namespace, owner.name)

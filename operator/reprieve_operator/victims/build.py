@@ -50,7 +50,7 @@ def build_registry(
     clock: Clock,
 ) -> ReconcilerRegistry:
     """Return an empty registry that makes a reconciler for each victim."""
-    resync_seconds = settings.resync_interval_seconds
+    reread_seconds = settings.resync_interval_seconds
 
     def make_assessor() -> VictimAssessor:
         return VictimAssessor(writes, policy, namespaces, clock)
@@ -63,7 +63,7 @@ def build_registry(
             ref,
             writes,
             clock,
-            resync_seconds=resync_seconds,
+            reread_seconds=reread_seconds,
             on_change=victim_sets.on_pod_update,
         )
         gang_member = GangMember(gangs, ref.uid, tracker.wake)
@@ -77,7 +77,7 @@ def build_registry(
             writes,
             recorder,
             clock,
-            holds_victims=settings.cleanup_finalizer,
+            adds_finalizer=settings.cleanup_finalizer,
             on_pod_update=tracker.on_pod_update,
         )
         termination = Termination(
@@ -94,12 +94,12 @@ def build_registry(
             deletion_wait=DeletionWait(
                 recorder,
                 clock,
-                resync_seconds=resync_seconds,
+                reread_seconds=reread_seconds,
                 cleanup_ceiling_seconds=settings.cleanup_ceiling_seconds,
             ),
             eviction_retry=EvictionRetry(writes, policy, recorder, clock),
             reporter=reporter,
-            resync_seconds=resync_seconds,
+            reread_seconds=reread_seconds,
             on_pod_update=tracker.on_pod_update,
         )
         return VictimReconciler(
@@ -114,7 +114,7 @@ def build_registry(
             lost_nodes=lost_nodes,
             policy=policy,
             clock=clock,
-            max_retry_after_seconds=resync_seconds,
+            max_retry_after_seconds=reread_seconds,
         )
 
     return ReconcilerRegistry(make_reconciler, make_gangs, victim_sets)

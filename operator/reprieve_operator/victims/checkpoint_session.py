@@ -4,8 +4,6 @@ The request goes to the endpoint that `endpoints` resolves, or into an annotatio
 accepted from either, whatever carried the request.
 """
 
-import random
-
 from reprieve_operator.checkpointing import endpoints
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.endpoints import Endpoint, SignalEndpoint
@@ -21,6 +19,7 @@ from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.verdict import Violation
+from reprieve_runtime.backoff import jittered
 
 _CANCEL_TIMEOUT_SECONDS = 2.0
 _SHORTEST_PAUSE_SECONDS = 0.01
@@ -123,7 +122,7 @@ class CheckpointSession:
 
     def poll(self, pod: VictimPod, state: Eviction) -> float:
         """Call the workload if it has an endpoint; return the seconds until there is more to do."""
-        resync = self._settings.resync_interval_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        resync = jittered(self._settings.resync_interval_seconds, 0.2)
         now = self._clock.now()
         wake = machine.next_wake(state)
         until_deadline = resync if wake is None else (wake - now).total_seconds()

@@ -31,7 +31,7 @@ class Notice:
         recorder: EventRecorder,
         clock: Clock,
         *,
-        holds_victims: bool,
+        adds_finalizer: bool,
         on_pod_update: Callable[[VictimPod], None],
     ) -> None:
         self.can_persist_state = True
@@ -40,7 +40,7 @@ class Notice:
         self._writes = writes
         self._recorder = recorder
         self._clock = clock
-        self._holds_victims = holds_victims
+        self._adds_finalizer = adds_finalizer
         self._on_pod_update = on_pod_update
         self._postponed_since: float | None = None
 
@@ -128,7 +128,7 @@ class Notice:
         request = self._session.annotation_request(pod, state)
         self._on_pod_update(
             await self._writes.write_state(
-                pod, state, request, begins=begins, hold=self._holds_victims
+                pod, state, request, begins=begins, add_finalizer=self._adds_finalizer
             )
         )
         if begins and isinstance(endpoint, str):

@@ -34,7 +34,7 @@ class PodTracker:
         writes: Writes,
         clock: Clock,
         *,
-        resync_seconds: float,
+        reread_seconds: float,
         on_change: Callable[[VictimPod, Callable[[], None]], None] = lambda *_: None,
     ) -> None:
         """`on_change` gets each newer version of the pod, and what wakes its reconciler."""
@@ -43,7 +43,7 @@ class PodTracker:
         """The victim as it was seen last."""
         self._writes = writes
         self._clock = clock
-        self._resync_seconds = resync_seconds
+        self._reread_seconds = reread_seconds
         self._on_change = on_change
         self._changed = asyncio.Event()
         self._must_reread = False
@@ -80,8 +80,8 @@ class PodTracker:
         self.invalidate()
         self.wake()
 
-    def begin_turn(self) -> None:
-        """Wait, from now on, for what changes after this."""
+    def discard_changes(self) -> None:
+        """Forget what has changed so far: only later changes end the wait."""
         self._changed.clear()
 
     async def wait_for_change(self, seconds: float) -> None:
@@ -99,7 +99,7 @@ class PodTracker:
 
         `pod` is `None` afterwards if the pod is gone. Raises `ApiError`.
         """
-        is_due = self._clock.monotonic() - self._read_at >= self._resync_seconds
+        is_due = self._clock.monotonic() - self._read_at >= self._reread_seconds
         if not (self._is_read_needed or is_due):
             return False
         self._read_at = self._clock.monotonic()

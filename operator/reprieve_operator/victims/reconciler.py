@@ -85,7 +85,7 @@ class VictimReconciler:
         """Reconcile the victim until there is nothing left to do for it."""
         try:
             while not self._is_done:
-                self.tracker.begin_turn()
+                self.tracker.discard_changes()
                 try:
                     pause = await self._reconcile()
                     self._has_failed = False
@@ -99,7 +99,7 @@ class VictimReconciler:
             await self._notice.close()
 
     async def _reconcile(self) -> float:
-        """Do what is due now; return the seconds until the next turn if nothing happens before."""
+        """Do what is due now; return the seconds until the next reconciliation."""
         last = self.tracker.pod
         if await self.tracker.refresh(self.progress.read_priority):
             self._termination.on_reread()
@@ -227,5 +227,5 @@ class VictimReconciler:
         _log.log(level, "call failed", extra={"pod": self.tracker.ref.key, "error": str(error)})
         # A proxy may send any Retry-After.
         requested = min(error.retry_after_seconds or 0, self._max_retry_after_seconds)
-        self.tracker.begin_turn()
+        self.tracker.discard_changes()
         return max(requested, delay)

@@ -26,7 +26,7 @@ class Reporter:
     ) -> None:
         """Report the transitions that led to the decision's state.
 
-        `answer` is what the workload said then.
+        `answer` is what the workload answered.
         """
         state = decision.eviction
         counters = {

@@ -4,14 +4,11 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.pods import PAGE_SIZE, VictimPod
 from reprieve_policy import keys
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
-
-_PAGE = 50
-"""Pods in one page of a list: each may have 256 KiB of annotations, all in memory at once."""
 
 
 class VictimWatch:
@@ -41,7 +38,7 @@ class VictimWatch:
             self._handle_pod,
             on_delete=self._handle_delete,
             params=selector,
-            page=_PAGE,
+            page=PAGE_SIZE,
         )
 
     async def run(self) -> None:

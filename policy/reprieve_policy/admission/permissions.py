@@ -30,8 +30,8 @@ def required_permissions(
     if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
         return _NONE
     found = [
-        right
-        for right, claimed in _CLAIMS_BY_PERMISSION.items()
+        permission
+        for permission, claimed in _CLAIMS_BY_PERMISSION.items()
         if any(claimed(resource, old, facts))
     ]
     return frozenset(found) if found else _NONE

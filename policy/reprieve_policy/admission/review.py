@@ -58,14 +58,14 @@ def _bounded(verdict: Verdict) -> Verdict:
 
 
 def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
-    telling: list[Verdict] = []
+    findings: list[Verdict] = []
     for rule in _RULES_OF.get(resource.kind, ()):
         verdict = rule.check(resource, old, facts)
         # Most objects break no rule: merging empty verdicts would take as long as all the rules
         # together.
         if verdict is not NO_FINDINGS and not verdict.is_empty:
-            telling.append(_named(rule, verdict))
-    return Verdict.merged(telling) if telling else NO_FINDINGS
+            findings.append(_named(rule, verdict))
+    return Verdict.merged(findings) if findings else NO_FINDINGS
 
 
 def _named(rule: Rule, verdict: Verdict) -> Verdict:

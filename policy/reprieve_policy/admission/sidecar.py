@@ -70,12 +70,12 @@ def _entries(spec: Spec, place: AgentPlacement, image: str) -> Iterator[ListAddi
 
 
 def _container(spec: Spec, place: AgentPlacement, image: str) -> Mapping[str, object]:
-    said = ["--request", place.request, *(["--signal", place.signal] if place.signal else [])]
+    arguments = ["--request", place.request, *(["--signal", place.signal] if place.signal else [])]
     as_user = {} if place.run_as_user is None else {"runAsUser": place.run_as_user}
     container: dict[str, Any] = {
         "name": NAME,
         "image": image,
-        "command": [NAME, *said],
+        "command": [NAME, *arguments],
         "restartPolicy": "Always",
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
         "ports": [{"name": NAME, "containerPort": PORT}],

@@ -45,11 +45,13 @@ def of_priority_classes() -> list[Document]:
         (minimum, "string(object.value + 1)", seconds, toleration.SECONDS),
         (seconds, "'0'", minimum, toleration.MINIMUM),
     ]
-    told = {key: f"object.metadata.?annotations[?{term.text(key)}]" for key in (minimum, seconds)}
+    entries = {
+        key: f"object.metadata.?annotations[?{term.text(key)}]" for key in (minimum, seconds)
+    }
     added = [
-        f"({told[said]}.optMap(t, {check.is_accepted(value, 't')}).orValue(false)"
+        f"({entries[other]}.optMap(t, {check.is_accepted(value, 't')}).orValue(false)"
         f" ? [{_add('annotations', key, filled)}] : [])"
-        for key, filled, said, value in halves
+        for key, filled, other, value in halves
     ]
     return document.mutating(
         "reprieve-defaults-priority-classes",
@@ -58,7 +60,7 @@ def of_priority_classes() -> list[Document]:
             document.NOT_DELETED,
             MatchCondition(
                 "says-half-a-toleration",
-                f"{told[minimum]}.hasValue() != {told[seconds]}.hasValue()",
+                f"{entries[minimum]}.hasValue() != {entries[seconds]}.hasValue()",
             ),
         ],
         [],

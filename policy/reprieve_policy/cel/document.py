@@ -114,14 +114,14 @@ def constraints(
 
 
 def preemption_changed(
-    told: Sequence[MetadataKey], new: Mapping[str, str], old: Mapping[str, str]
+    keys_read: Sequence[MetadataKey], new: Mapping[str, str], old: Mapping[str, str]
 ) -> MatchCondition:
     """Return the condition that one of these keys has changed. At creation, every present key has.
 
     `new` and `old` give the expression of each part: its labels, its annotations.
     """
     by_part: dict[str, list[str]] = {}
-    for part, key in told:
+    for part, key in keys_read:
         by_part.setdefault(part, []).append(key)
     expressions = (
         f"{term.texts(names)}\n.exists(key, {new[part]}[?key] != {old[part]}[?key])"

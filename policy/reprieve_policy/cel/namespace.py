@@ -54,10 +54,10 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     is_in_run = "int(run[0]) <= int(n) && int(n) <= int(run[run.size() - 1])"
     among = f"{term.texts(numbers)}.filter(n, {runs}\n.exists(run, {is_in_run}))"
     # The first that is set and that the Namespace allows; `sensitive` allows only one.
-    said = annotation(keys.DEFAULT_PREEMPTION_CLASS)
+    own_default = annotation(keys.DEFAULT_PREEMPTION_CLASS)
     candidates = ", ".join(
         (
-            said,
+            own_default,
             f"{{{by_type}}}[?{workload_type}].orValue('')",
             f"'{settings.default_class}'",
             "variables.highestAllowed",

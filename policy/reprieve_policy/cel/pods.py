@@ -96,8 +96,10 @@ def _conditions(group: KindGroup, settings: PolicySettings) -> Iterator[MatchCon
         {part: group.find(owner, f"metadata.{part}") for part in _PARTS}
         for owner in ("object", "oldObject")
     )
-    told = [(field.part, field.key) for field in fields.pod_fields(settings)]
-    yield document.preemption_changed([*told, *(_MARKS if group.is_template else ())], new, old)
+    keys_read = [(field.part, field.key) for field in fields.pod_fields(settings)]
+    yield document.preemption_changed(
+        [*keys_read, *(_MARKS if group.is_template else ())], new, old
+    )
 
 
 def _variables(group: KindGroup, settings: PolicySettings) -> Iterator[Variable]:
@@ -176,30 +178,32 @@ def _raised(path: str) -> str:
         _is_known(_OLD_CLASS),
         "variables.preemptionClass > variables.oldPreemptionClass",
     )
-    told = term.refusal(path, ViolationKind.FORBIDDEN, None, "may only be lowered after creation")
-    return f"({' && '.join(conditions)}\n? {told} : [])"
+    refusal = term.refusal(
+        path, ViolationKind.FORBIDDEN, None, "may only be lowered after creation"
+    )
+    return f"({' && '.join(conditions)}\n? {refusal} : [])"
 
 
 def _made_unpreemptible(path: str, *, is_default: bool) -> str:
     entries = (term.entry(part, keys.PREEMPTIBLE) for part in ("oldLabels", "labels"))
     is_preemptible = "{}.orValue('') != 'false'" if is_default else "{}.orValue('') == 'true'"
     was, is_now = (is_preemptible.format(entry) for entry in entries)
-    told = term.refusal(
+    refusal = term.refusal(
         path, ViolationKind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation"
     )
-    return f"(oldObject != null && {was} && !({is_now}) ? {told} : [])"
+    return f"(oldObject != null && {was} && !({is_now}) ? {refusal} : [])"
 
 
 def _marked(part: str, key: str, prefix: str) -> str:
     new, old = term.entry(part, key), term.entry(term.old(part), key)
     path = (label_path if part == "labels" else annotation_path)(prefix, key)
-    told = term.refusal(
+    refusal = term.refusal(
         path,
         ViolationKind.FORBIDDEN,
         None,
         "a mark in a template would evict every pod that it makes",
     )
-    return f"({new}.hasValue() && !{old}.hasValue() ? {told} : [])"
+    return f"({new}.hasValue() && !{old}.hasValue() ? {refusal} : [])"
 
 
 def _refused_where(mode: str) -> Validation:
@@ -226,8 +230,8 @@ def _advice(group: KindGroup) -> Iterator[Validation]:
     hint = f"{term.entry('annotations', keys.CHECKPOINT_HINT)}.hasValue()"
     is_silent = f"variables.enforcement == '{OFF}' || !variables.isPlanReadable"
     hint_path = annotation_path(group.prefix, keys.CHECKPOINT_HINT)
-    told = f'{hint_path}: has no effect with checkpoint "none"'
-    yield Validation(f"{strategy} != 'none' || !{hint} || {is_silent}", term.text(told), told)
+    warning = f'{hint_path}: has no effect with checkpoint "none"'
+    yield Validation(f"{strategy} != 'none' || !{hint} || {is_silent}", term.text(warning), warning)
 
     never_saved = f"({strategy} == 'none' || {strategy} == '' && !{hint})"
     lowest, highest = preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT, preemption_class.HIGHEST

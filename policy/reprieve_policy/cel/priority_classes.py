@@ -36,11 +36,11 @@ VARIABLES = (
 
 def render() -> list[Document]:
     """Return the policy that refuses and the one that warns."""
-    told = [(field.part, field.key) for field in fields.PRIORITY_CLASS_FIELDS]
-    told += [("annotations", old) for _, old, _ in _PAIRS]
+    keys_read = [(field.part, field.key) for field in fields.PRIORITY_CLASS_FIELDS]
+    keys_read += [("annotations", old) for _, old, _ in _PAIRS]
     conditions: tuple[MatchCondition, ...] = (
         document.NOT_DELETED,
-        document.preemption_changed(told, _PARTS, _OLD_PARTS),
+        document.preemption_changed(keys_read, _PARTS, _OLD_PARTS),
     )
     found = (("found", "\n+ ".join(_violations())), ("violations", term.shown("variables.found")))
     name = "reprieve-rules-priority-classes"
@@ -89,8 +89,8 @@ def _older(new: str, field: MetadataField) -> str:
     differs = f"{older}.hasValue() && {newer}.hasValue() && {older} != {newer}"
     differed = f"{older} == {was_older} && {was_newer}.hasValue() && {was_older} != {was_newer}"
     detail = f"differs from {new}; remove this one, schedulers read only the other"
-    told = term.refusal(field.path(), ViolationKind.INVALID, f"{older}.value()", detail)
-    return f"({differs} ? ({differed} ? [] : {told}) : {check.violations(field, '')})"
+    refusal = term.refusal(field.path(), ViolationKind.INVALID, f"{older}.value()", detail)
+    return f"({differs} ? ({differed} ? [] : {refusal}) : {check.violations(field, '')})"
 
 
 def _advice() -> Iterator[Validation]:
@@ -103,8 +103,10 @@ def _advice() -> Iterator[Validation]:
     is_least = f"int(t) >= object.value && int(t) <= object.value + ({lasts} ? 1 : 0)"
     is_readable = f"{seconds}.optMap(t, {is_time}).orValue(true)"
     protects = f"!({is_readable} && {minimum}.optMap(t, {is_number} && {is_least}).orValue(false))"
-    told = f"{annotation_path('', _MINIMUM)}: tolerates no preemptor"
-    yield Validation(protects, term.text(told), told)
+    warning = f"{annotation_path('', _MINIMUM)}: tolerates no preemptor"
+    yield Validation(protects, term.text(warning), warning)
     for _, old, _ in _PAIRS:
-        told = f"{annotation_path('', old)}: unread; use *.x-k8s.io"
-        yield Validation(f"!{term.entry('annotations', old)}.hasValue()", term.text(told), told)
+        warning = f"{annotation_path('', old)}: unread; use *.x-k8s.io"
+        yield Validation(
+            f"!{term.entry('annotations', old)}.hasValue()", term.text(warning), warning
+        )

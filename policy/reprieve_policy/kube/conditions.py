@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition of a pod that ends because of a disruption, not because it failed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:

@@ -1,10 +1,13 @@
-"""Jobs: what bounds how long their pods run, and what their suspension depends on."""
+"""Jobs: what bounds how long their pods run, and what their suspension depends on.
+
+Also which Job a pod belongs to.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .conditions import Condition
-from .objects import VersionedMeta
+from .objects import ObjectMeta, OwnerReference, VersionedMeta, controller_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +40,15 @@ class Job:
     def is_suspended(self) -> bool:
         """True if the Job is suspended, by Reprieve or by others."""
         return bool(self.spec.suspend)
+
+
+def owning_job_of(metadata: ObjectMeta) -> OwnerReference | None:
+    """Return the batch Job that controls an object, `None` if none does.
+
+    Other projects have a kind of the same name: a Volcano Job does not count.
+    """
+    owner = controller_of(metadata)
+    is_batch_job = (
+        owner is not None and owner.kind == "Job" and owner.apiVersion.startswith("batch/")
+    )
+    return owner if is_batch_job else None

@@ -31,6 +31,10 @@ from .objects import (
 FAILED = "Failed"
 ENDED_PHASES = ("Succeeded", FAILED)
 """The phases of a pod that has ended: it no longer occupies its node."""
+DEFAULT_GRACE_SECONDS = 30
+"""The grace period of a pod that states none; the API server fills it in."""
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+"""On static pods, which a kubelet runs from a file: a deleted one only appears again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

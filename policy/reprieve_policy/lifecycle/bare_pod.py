@@ -14,6 +14,7 @@ from typing import Any
 
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.pods import MIRROR_ANNOTATION
 
 from . import replacement_annotations
 from .ledger import LedgerEntry
@@ -25,7 +26,6 @@ MAX_RECORDS_OF_NAMESPACE = 500
 """Records of pods that wait to be created. Without the limit for one namespace, one tenant could
 use up all of them."""
 
-_MIRROR = "kubernetes.io/config.mirror"
 _MANAGED_BY, _DEBUG = "app.kubernetes.io/managed-by", "kubectl-debug"
 _OWN_LABELS = frozenset({keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION, keys.GANG_GATE_LABEL})
 _OWN_ANNOTATIONS = frozenset(
@@ -71,7 +71,7 @@ def is_recreatable(pod: Document) -> bool:
     metadata, spec = _part(pod, "metadata"), _part(pod, "spec")
     return not (
         metadata.get("ownerReferences")
-        or _MIRROR in _part(metadata, "annotations")
+        or MIRROR_ANNOTATION in _part(metadata, "annotations")
         or _part(metadata, "labels").get(_MANAGED_BY) == _DEBUG
         # `kubectl run -i`: the input ended with the attached terminal.
         or any(container.get("stdinOnce") for container in _containers(spec, "containers"))

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
 
 from . import grace_period, mark, termination, victim_set
 from .eviction import (
@@ -51,7 +52,7 @@ class ObservedVictim:
     is_being_deleted: bool = False
     containers_ended: bool = False
     is_gone: bool = False
-    pod_grace_seconds: int = 30
+    pod_grace_seconds: int = DEFAULT_GRACE_SECONDS
     answer: CheckpointAnswer | None = None
     hint_lost: bool = False
     """After our restart, the workload was asked, and does not report that it knows of the

@@ -83,7 +83,9 @@ def ends_by_suspension(eviction: Eviction) -> bool:
     return eviction.outcome in _SUSPENDING
 
 
-def readiness_of(eviction: Eviction | None, *, is_announced: bool) -> SuspensionReadiness:
+def readiness_of(
+    eviction: Eviction | None, *, has_disruption_condition: bool
+) -> SuspensionReadiness:
     """Return how far a live pod is; `None`: it is not a victim."""
     if (
         eviction is None
@@ -93,7 +95,11 @@ def readiness_of(eviction: Eviction | None, *, is_announced: bool) -> Suspension
         return SuspensionReadiness.PREVENTS_SUSPENSION
     if eviction.phase is not Phase.TERMINATING:
         return SuspensionReadiness.SAVING
-    return SuspensionReadiness.READY_WITH_CONDITION if is_announced else SuspensionReadiness.READY
+    return (
+        SuspensionReadiness.READY_WITH_CONDITION
+        if has_disruption_condition
+        else SuspensionReadiness.READY
+    )
 
 
 def decide(job: Job, now: datetime) -> SuspendedJobAction:

@@ -1,7 +1,7 @@
 """Preview of an eviction: its cost, and its steps.
 
 For `reprieve explain`. Nothing is decided here: it combines what `cost`, `checkpoint_plan` and
-`eviction_method` decide, by the same functions that the operator calls. Which preemptors may take
+`termination` decide, by the same functions that the operator calls. Which preemptors may take
 the pod is in `selection.explain`.
 """
 
@@ -27,15 +27,13 @@ from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube import owners
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, PodView, controller_of
+from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
 from reprieve_policy.kube.values import duration
 from reprieve_policy.lifecycle.grace_period import MIN_GRACE_SECONDS
 from reprieve_policy.verdict import quote
 
 from . import cost
 from .cost import Cost, WorkProgress
-
-_DEFAULT_GRACE_SECONDS = 30
-"""The default of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +151,7 @@ def _carry(hint: Hint) -> str:
 
 def _grace_seconds(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> int:
     own_grace = pod.view.spec.terminationGracePeriodSeconds
-    grace = _DEFAULT_GRACE_SECONDS if own_grace is None else own_grace
+    grace = DEFAULT_GRACE_SECONDS if own_grace is None else own_grace
     usual = max(MIN_GRACE_SECONDS, min(grace, settings.grace_cap_seconds))
     saves_on_sigterm = plan.saves_on_sigterm and pod.has_started
     return (

@@ -148,22 +148,23 @@ def retry_after(
     *,
     is_asynchronous: bool,
     is_short: bool = False,
-    fellows: int,
+    recent_victim_count: int,
     now: datetime,
 ) -> int | None:
     """Return the seconds that the client must wait; `None` if it comes back by itself.
 
-    `fellows`: victims on the same node that were refused recently, this one included; each is a
-    separate client. With several victims the scheduler waits for all of them, so each wait is only
-    as long as the rate limit demands. The same holds if the answer should be short (`is_short`).
+    `recent_victim_count`: how many victims on the same node were refused recently, this one
+    included; each is a separate client. With several victims the scheduler waits for all of them,
+    so each wait is only as long as the rate limit demands. The same holds if the answer should be
+    short (`is_short`).
     """
     if request_kind is RequestKind.EVICTION or not is_asynchronous:
         return None
-    least = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, fellows))
+    least = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, recent_victim_count))
     if is_short:
         return least
     most = MAX_RETRY_SECONDS if decision.is_postponed else REFUSED_RETRY_SECONDS
-    if decision.until is None or fellows > 1:
+    if decision.until is None or recent_victim_count > 1:
         return max(least, MIN_RETRY_SECONDS if decision.is_postponed else most)
     return max(least, min(most, math.ceil((decision.until - now).total_seconds())))
 
@@ -306,12 +307,12 @@ def _decide_protected(
         # pod nor the rest of its gang.
         reason, until = requester.refusal.reason, requester.refusal.until
         # With the date: a toleration may hold for weeks.
-        violation_shown = selection.REASON_MESSAGES[reason] + (
+        detail = selection.REASON_MESSAGES[reason] + (
             "" if until is None else f", until {timestamp.render(until)}"
         )
         return GuardDecision(
             violation=Violation(
-                _PATHS.get(reason, "metadata"), ViolationKind.FORBIDDEN, None, violation_shown
+                _PATHS.get(reason, "metadata"), ViolationKind.FORBIDDEN, None, detail
             ),
             until=until,
         )
@@ -352,19 +353,16 @@ def _postponed(why: str, until: datetime | None) -> GuardDecision:
 
 
 def _refused(violation: Violation, until: datetime | None) -> GuardDecision:
-    violation_shown = (
-        violation
-        if until is None
-        else replace(violation, detail=f"{violation.detail}, until {_clock(until)}")
-    )
-    return GuardDecision(violation=violation_shown, until=until)
+    if until is not None:
+        violation = replace(violation, detail=f"{violation.detail}, until {_render_time(until)}")
+    return GuardDecision(violation=violation, until=until)
 
 
 def _by(until: datetime | None) -> str:
-    return "" if until is None else f" by {_clock(until)}"
+    return "" if until is None else f" by {_render_time(until)}"
 
 
-def _clock(moment: datetime) -> str:
+def _render_time(moment: datetime) -> str:
     return f"{moment:%H:%M:%SZ}"
 
 

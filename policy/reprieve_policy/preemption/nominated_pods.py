@@ -48,7 +48,7 @@ class NominatedPod:
 
     @property
     def is_in_pod_group(self) -> bool:
-        """True for a member of a native PodGroup, whose priority it preempts with (`pod_group`)."""
+        """True for a member of a native PodGroup, whose priority it preempts with."""
         return self.pod.spec.schedulingGroup is not None
 
     @property

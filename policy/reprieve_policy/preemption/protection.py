@@ -32,7 +32,7 @@ def decide_protection(
 
 
 def protection_of_gang(protections: Iterable[Protection | None]) -> Protection | None:
-    """Return what protects a gang evicted as a unit; `found`: what protects each of its pods.
+    """Return what protects a gang evicted as a unit, from what protects each of its pods.
 
     One non-preemptible pod protects all. A gang is nearly complete if all of its pods are, until
     the last one is complete. Without this, the deadline of one small pod would protect a thousand

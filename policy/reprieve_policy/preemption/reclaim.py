@@ -16,6 +16,7 @@ from reprieve_policy.config.namespace import EXEMPT
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, PodView, annotations_of, controller_of
+from reprieve_policy.kube.pods import MIRROR_ANNOTATION
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.verdict import Violation, ViolationKind, label_path
@@ -23,10 +24,7 @@ from reprieve_policy.verdict import Violation, ViolationKind, label_path
 from . import protection
 
 _REASON = "reclaim: the node was lent, and is wanted back"
-"""`cause` knows it by its first word. It names no namespace, so as not to reveal the lender."""
-
-_MIRROR = "kubernetes.io/config.mirror"
-"""On static pods, which a kubelet runs from a file: a deleted one only appears again."""
+"""`cause` recognises its first word. It names no namespace, so as not to reveal the lender."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +42,9 @@ class NodePod:
 class ReclaimAction(Enum):
     """What becomes of a pod when its node is reclaimed."""
 
-    GOES = auto()
-    GOING = auto()
+    EVICT = auto()
+    LEAVING = auto()
+    """It is already being evicted or deleted."""
     STAYS = auto()
 
 
@@ -55,7 +54,7 @@ class ReclaimResult(NamedTuple):
     action: ReclaimAction
     reason: str = ""
     until: datetime | None = None
-    """When a pod that goes is notified; `None`: at once."""
+    """When a pod that is evicted is notified; `None`: at once."""
 
 
 def home_namespace_of(
@@ -88,14 +87,14 @@ def decide_reclaim(
     if exempt_reason:
         return ReclaimResult(ReclaimAction.STAYS, exempt_reason)
     if pod.is_leaving:
-        return ReclaimResult(ReclaimAction.GOING)
+        return ReclaimResult(ReclaimAction.LEAVING)
     members = (pod, *others)
     protections = [
         protection.decide_protection(member.view, facts, member.walltime, now) for member in members
     ]
     protection_of_all = protection.protection_of_gang(protections)
     if protection_of_all is None:
-        return ReclaimResult(ReclaimAction.GOES)
+        return ReclaimResult(ReclaimAction.EVICT)
     protected = members[protections.index(protection_of_all)]
     reason = (
         protection_of_all.reason
@@ -103,7 +102,7 @@ def decide_reclaim(
         else f"{protected.metadata.name} of its gang is {protection_of_all.reason}"
     )
     return ReclaimResult(
-        ReclaimAction.STAYS if protection_of_all.until is None else ReclaimAction.GOES,
+        ReclaimAction.STAYS if protection_of_all.until is None else ReclaimAction.EVICT,
         reason,
         protection_of_all.until,
     )
@@ -123,4 +122,4 @@ def _exempt_reason(pod: NodePod, home: str) -> str:
         return f"{metadata.namespace} is exempt"
     if owner is not None and owner.kind == "DaemonSet":
         return f"DaemonSet {owner.name} would create it again on this node"
-    return "it is a static pod of the node" if _MIRROR in annotations_of(metadata) else ""
+    return "it is a static pod of the node" if MIRROR_ANNOTATION in annotations_of(metadata) else ""

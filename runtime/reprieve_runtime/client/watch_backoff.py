@@ -1,12 +1,14 @@
 """When a failed watch is opened again, and when its collection is listed again first."""
 
+from http import HTTPStatus
+
 from reprieve_runtime.backoff import Backoff
 
 from .api_error import ApiError
 
 _FIRST_SECONDS = 0.2
 _LAST_SECONDS = 15.0
-_RELIST_STATUSES = frozenset({400, 404, 410})
+_RELIST_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 """The resource version is too old or invalid for this collection: a retry would fail again."""
 _TOO_LARGE = "ResourceVersionTooLarge"
 """A status cause: etcd was restored to a version before the one that the watch starts from."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mainjob import world
-from mainjob.world import Nodes, World
+from mainjob import installation
+from mainjob.installation import Installation, Nodes
 from realcluster.progress import Progress
 from realcluster.real_nodes.image import PYTHON_IMAGE
 from reprieve_policy import keys
@@ -51,20 +51,20 @@ DEAF = "import time; print('ready', flush=True); time.sleep(3600)"
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[World]:
+def here() -> Iterator[Installation]:
     with cleared(CLUSTER):
-        yield world.bring_up(CLUSTER, Progress())
+        yield installation.bring_up(CLUSTER, Progress())
 
 
 @pytest.fixture
-def namespace(here: World) -> Iterator[str]:
+def namespace(here: Installation) -> Iterator[str]:
     here.make_namespace("agents")
     yield "agents"
     here.remove_namespaces("agents")
 
 
 @pytest.fixture
-def real(here: World) -> World:
+def real(here: Installation) -> Installation:
     if here.nodes is not Nodes.REAL:
         pytest.skip("no real node can run here")
     return here
@@ -94,7 +94,7 @@ def a_container(name: str, program: str) -> Any:
     }
 
 
-def create(here: World, namespace: str, pod: Any) -> Any:
+def create(here: Installation, namespace: str, pod: Any) -> Any:
     return json.loads(
         here.kubectl.read("create", "-n", namespace, "-o", "json", "-f", "-", stdin=json.dumps(pod))
     )
@@ -114,7 +114,7 @@ def mounts(container: Any) -> dict[str, str]:
 
 
 def test_a_pod_that_requests_the_agent_gets_it_without_credentials_and_stays_restricted(
-    here: World, namespace: str
+    here: Installation, namespace: str
 ) -> None:
     labelled = {
         "apiVersion": "v1",
@@ -133,19 +133,21 @@ def test_a_pod_that_requests_the_agent_gets_it_without_credentials_and_stays_res
     assert sidecar["restartPolicy"] == "Always"
 
 
-def test_a_pod_that_has_the_agent_gets_no_second_one(here: World, namespace: str) -> None:
+def test_a_pod_that_has_the_agent_gets_no_second_one(here: Installation, namespace: str) -> None:
     made = create(here, namespace, a_pod("once", "file:///run/app/request"))
     again = {**made, "metadata": {"name": "again", "annotations": made["metadata"]["annotations"]}}
     assert sidecar_of(create(here, namespace, again)) == sidecar_of(made)
 
 
-def test_a_template_is_not_changed(here: World, namespace: str) -> None:
+def test_a_template_is_not_changed(here: Installation, namespace: str) -> None:
     here.kubectl.read("apply", "-n", namespace, "-k", EXAMPLES / "shell")
     (job,) = here.kubectl.get("jobs", "-n", namespace)["items"]
     assert "initContainers" not in job["spec"]["template"]["spec"]
 
 
-def test_an_agent_that_cannot_work_is_refused_with_all_reasons(here: World, namespace: str) -> None:
+def test_an_agent_that_cannot_work_is_refused_with_all_reasons(
+    here: Installation, namespace: str
+) -> None:
     pod = a_pod("no", "signal://USR1?container=main", hostNetwork=True)
     done = here.kubectl.run("create", "-n", namespace, "-f", "-", stdin=json.dumps(pod))
     assert 'spec.hostNetwork: Invalid value: "true"' in done.stderr
@@ -158,7 +160,7 @@ def test_an_agent_that_cannot_work_is_refused_with_all_reasons(here: World, name
     ["shell", *(pytest.param(name, marks=pytest.mark.slow) for name in ("launcher", "signal"))],
 )
 def test_an_example_with_the_agent_saves_is_deleted_and_its_replacement_resumes(
-    real: World, namespace: str, example: str
+    real: Installation, namespace: str, example: str
 ) -> None:
     real.kubectl.read("apply", "-n", namespace, "-k", EXAMPLES / example)
     loses_nothing(real, namespace, example)
@@ -166,7 +168,7 @@ def test_an_example_with_the_agent_saves_is_deleted_and_its_replacement_resumes(
 
 @pytest.mark.real_node
 def test_an_example_that_polls_answers_with_its_own_rights_and_its_replacement_resumes(
-    real: World, namespace: str, tmp_path: Path
+    real: Installation, namespace: str, tmp_path: Path
 ) -> None:
     real.kubectl.read("apply", "-f", EXAMPLES / "annotation" / "own-pod-only.yaml")
     real.kubectl.read(
@@ -178,13 +180,13 @@ def test_an_example_that_polls_answers_with_its_own_rights_and_its_replacement_r
 @pytest.mark.slow
 @pytest.mark.real_node
 def test_an_example_with_grpc_saves_is_deleted_and_its_replacement_resumes(
-    real: World, namespace: str, tmp_path: Path
+    real: Installation, namespace: str, tmp_path: Path
 ) -> None:
     real.kubectl.read("apply", "-k", overlays.with_grpc(namespace, tmp_path))
     loses_nothing(real, namespace, "grpc")
 
 
-def loses_nothing(real: World, namespace: str, job: str) -> None:
+def loses_nothing(real: Installation, namespace: str, job: str) -> None:
     """Mark a Job's pod: it saves first, its replacement resumes, the Job is not charged for it."""
     selector = f"batch.kubernetes.io/job-name={job}"
     first = wait_for("a pod that trains", lambda: training(real, namespace, selector), PATIENCE)
@@ -207,7 +209,9 @@ def loses_nothing(real: World, namespace: str, job: str) -> None:
 
 
 @pytest.mark.real_node
-def test_a_signal_reaches_the_declared_container_and_no_other(real: World, namespace: str) -> None:
+def test_a_signal_reaches_the_declared_container_and_no_other(
+    real: Installation, namespace: str
+) -> None:
     told, deaf = a_container("told", SIGNALLED), a_container("deaf", DEAF)
     pod = a_pod("signalled", "signal://USR1?container=told", deaf, told, shareProcessNamespace=True)
     pod["metadata"]["finalizers"] = ["example.com/hold"]
@@ -239,7 +243,9 @@ def test_a_signal_reaches_the_declared_container_and_no_other(real: World, names
 
 
 @pytest.mark.real_node
-def test_the_agent_is_small_and_cannot_call_the_api_server(real: World, namespace: str) -> None:
+def test_the_agent_is_small_and_cannot_call_the_api_server(
+    real: Installation, namespace: str
+) -> None:
     create(real, namespace, a_pod("small", "file:///run/app/request"))
     wait_for(
         "the agent", lambda: "listening" in log(real, namespace, "small", agent.NAME), PATIENCE
@@ -255,7 +261,7 @@ def test_the_agent_is_small_and_cannot_call_the_api_server(real: World, namespac
 
 @pytest.mark.real_node
 def test_a_cancelled_request_is_marked_as_cancelled_in_its_file(
-    real: World, namespace: str
+    real: Installation, namespace: str
 ) -> None:
     create(real, namespace, a_pod("spared", "file:///run/app/request"))
     wait_for(
@@ -270,7 +276,7 @@ def test_a_cancelled_request_is_marked_as_cancelled_in_its_file(
     assert request_in(real, namespace, "spared")["id"] == request["id"]
 
 
-def request_in(here: World, namespace: str, pod: str) -> Any:
+def request_in(here: Installation, namespace: str, pod: str) -> Any:
     """Return the request as the workload's own container sees it; empty if there is none."""
     done = here.kubectl.run(
         "exec", pod, "-n", namespace, "-c", "main", "--", "cat", "/run/app/request"
@@ -278,7 +284,7 @@ def request_in(here: World, namespace: str, pod: str) -> Any:
     return json.loads(done.stdout) if done.status == 0 else {}
 
 
-def training(here: World, namespace: str, selector: str, but: str = "") -> str | None:
+def training(here: Installation, namespace: str, selector: str, but: str = "") -> str | None:
     for pod in here.kubectl.get("pods", "-n", namespace, "-l", selector)["items"]:
         name = str(pod["metadata"]["name"])
         if name != but and "training from step" in log(here, namespace, name):
@@ -286,19 +292,19 @@ def training(here: World, namespace: str, selector: str, but: str = "") -> str |
     return None
 
 
-def log(here: World, namespace: str, pod: str, container: str | None = None) -> str:
+def log(here: Installation, namespace: str, pod: str, container: str | None = None) -> str:
     choice = () if container is None else ("-c", container)
     return here.kubectl.run("logs", pod, "-n", namespace, *choice).stdout
 
 
-def exit_codes(here: World, namespace: str, name: str) -> dict[str, int]:
+def exit_codes(here: Installation, namespace: str, name: str) -> dict[str, int]:
     status = here.kubectl.find("pod", name, "-n", namespace)["status"]
     found = (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ()))
     ended = {each["name"]: each["state"].get("terminated") for each in found}
     return {container: state["exitCode"] for container, state in ended.items() if state}
 
 
-def events(here: World, namespace: str, pod: str) -> list[tuple[str, str]]:
+def events(here: Installation, namespace: str, pod: str) -> list[tuple[str, str]]:
     items = here.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
     ours = [item for item in items if item["regarding"]["name"] == pod and "eventTime" in item]
     return [

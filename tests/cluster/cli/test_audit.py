@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 CLASS = "reprieve.dev/preemption-class"
 LABEL = f"metadata.labels[{CLASS}]"
-USER_ROLES = Path(__file__).parents[3] / "manifests" / "base" / "people-rbac.yaml"
+USER_ROLES = Path(__file__).parents[3] / "manifests" / "base" / "users-rbac.yaml"
 
 
 def audit(kubeconfig: Path, *words: object) -> subprocess.CompletedProcess[str]:

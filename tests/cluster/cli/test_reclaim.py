@@ -26,7 +26,7 @@ YELLOW = "\x1b[33m"
 def home(cluster: ClusterHandle) -> Iterator[str]:
     """The namespace that lent the node. The node is empty: the pods of other tests have left it."""
     cluster.set_policy()
-    wait_for(f"nobody is on {NODE}", lambda: not on(cluster, NODE))
+    wait_for(f"no pod is on {NODE}", lambda: not on(cluster, NODE))
     with cluster.namespace("home") as name:
         cluster.kubectl.read("label", "node", NODE, f"{KEY}={name}", "--overwrite")
         yield name
@@ -82,7 +82,7 @@ def test_pods_that_borrow_the_node_are_evicted_and_those_of_the_home_namespace_s
     lines = done.stdout.splitlines()
     assert lines[0] == f"node/{NODE} belongs to namespace {home}"
     assert plan(done.stdout, home, borrower) == [
-        f"goes {borrower}/train class 3, 0 CPU-hours",
+        f"evict {borrower}/train class 3, 0 CPU-hours",
         f"stays {borrower}/kept non-preemptible",
         f"stays {home}/own it is at home",
     ]
@@ -103,7 +103,7 @@ def test_a_gang_is_evicted_or_kept_as_a_unit(
     on_node(cluster, borrower, "b", node="kwok-1", labels=GANG)
     done = cluster.reprieve("reclaim", NODE, "--dry-run")
     assert plan(done.stdout, borrower) == [
-        f'goes {borrower}/a class 4, 0 CPU-hours, with all 2 pods of its gang "ddp"'
+        f'evict {borrower}/a class 4, 0 CPU-hours, with all 2 pods of its gang "ddp"'
     ]
     on_node(cluster, borrower, "c", node="kwok-1", labels=GANG | NON_PREEMPTIBLE)
     done = cluster.reprieve("reclaim", NODE, "--dry-run")
@@ -214,7 +214,7 @@ def test_on_a_terminal_the_plan_is_shown_before_a_confirmation(
     finally:
         asking.kill()
         os.close(ours)
-    assert f"{YELLOW}goes " in shown
+    assert f"{YELLOW}evict " in shown
     assert "Evict " in shown
     assert f"{borrower}/train" in shown
     is_marked = "reprieve-reclaim" in str(cluster.pod(borrower, "train"))
@@ -243,7 +243,7 @@ def test_a_reclamation_is_cancelled_like_any_soft_eviction(
         cluster.wait_phase(borrower, "train", "checkpointing")
         again = cluster.reprieve("reclaim", NODE, "--yes")
         assert plan(again.stdout, borrower) == [
-            f"going {borrower}/train it is already being evicted"
+            f"leaving {borrower}/train it is already being evicted"
         ]
         cluster.kubectl.read("label", "pod", "train", "-n", borrower, "reprieve.dev/soft-eviction-")
         wait_for("it is cancelled", lambda: '"phase":"cancelled"' in state_of(cluster, borrower))

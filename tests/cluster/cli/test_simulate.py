@@ -17,7 +17,7 @@ from reprieve_testing.impersonated_users import cluster_binding
 
 pytestmark = pytest.mark.cluster
 
-USER_ROLES = Path(__file__).parents[3] / "manifests" / "base" / "people-rbac.yaml"
+USER_ROLES = Path(__file__).parents[3] / "manifests" / "base" / "users-rbac.yaml"
 NODE = "kwok-0"
 CLASS = "reprieve.dev/preemption-class"
 DUMPED = "nodes,pods,poddisruptionbudgets,jobs,namespaces,priorityclasses,configmaps"

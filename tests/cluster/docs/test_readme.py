@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from mainjob import world
-from mainjob.world import World
+from mainjob import installation
+from mainjob.installation import Installation
 from realcluster.binaries import build
 from realcluster.progress import Progress
 from realcluster.real_nodes import node
@@ -68,11 +68,11 @@ def shape(output: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[World]:
+def running() -> Iterator[Installation]:
     if obstacle := node.can_run():
         pytest.skip(f"no real node can run here: {obstacle}")
     with cleared(CLUSTER):
-        started = world.bring_up(CLUSTER, Progress())
+        started = installation.bring_up(CLUSTER, Progress())
         # The README shows what an admin does in a namespace of some team's.
         started.make_namespace("team")
         yield started
@@ -84,7 +84,7 @@ def test_the_pages_show_commands() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_command_prints_what_the_page_says(running: World, page: str) -> None:
+def test_each_command_prints_what_the_page_says(running: Installation, page: str) -> None:
     commands = [command for block in transcripts(page) for command in block]
     for command in (*commands, *bare_commands(page)):
         done = _run(command.line, running)
@@ -95,7 +95,7 @@ def test_each_command_prints_what_the_page_says(running: World, page: str) -> No
             assert shape(printed) == shape(command.output), command.line
 
 
-def _read_until(command: Command, printed: str, running: World) -> str:
+def _read_until(command: Command, printed: str, running: Installation) -> str:
     """Return what a command prints; repeats one that only reads until that is what is shown.
 
     A container is ready before its program has printed its first line, and Events come late.
@@ -118,7 +118,7 @@ def _split(part: str) -> Command:
     return Command(line, output)
 
 
-def _run(command: str, running: World) -> "subprocess.CompletedProcess[str]":
+def _run(command: str, running: Installation) -> "subprocess.CompletedProcess[str]":
     folders = (str(build.bin_directory()), str(Path(sys.executable).parent), os.environ["PATH"])
     path = os.pathsep.join(folders)
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(running.kubectl.kubeconfig)}

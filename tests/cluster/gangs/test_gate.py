@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mainjob import world
-from mainjob.world import Nodes, World
+from mainjob import installation
+from mainjob.installation import Installation, Nodes
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from reprieve_policy.keys import (
@@ -39,7 +39,7 @@ class Gated:
     """One namespace of a cluster in which both programs run and the gate is switched on."""
 
     cluster: ClusterHandle
-    world: World
+    installation: Installation
     namespace: str
 
     def create(self, document: Any, *words: str) -> Any:
@@ -109,14 +109,14 @@ def installed() -> Iterator[Gated]:
 
 def installed_in(handle: ClusterHandle) -> Iterator[Gated]:
     cluster, kubectl = handle.cluster, handle.kubectl
-    here = world.places(
+    here = installation.places(
         cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
     )
     programs = Programs(cluster.home, kubectl, here)
     try:
         stop(programs)
         install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
-        yield Gated(handle, World(cluster.home, kubectl, programs, Nodes.LOCAL), "default")
+        yield Gated(handle, Installation(cluster.home, kubectl, programs, Nodes.LOCAL), "default")
     finally:
         stop(programs)
 
@@ -130,7 +130,7 @@ def stop(programs: Programs) -> None:
 def gated(installed: Gated) -> Iterator[Gated]:
     installed.cluster.set_policy(gangGate="true")
     for name in (WEBHOOKS, OPERATOR):
-        installed.world.start(name)
+        installed.installation.start(name)
     wait_for("new pods are held", lambda: holds_new_pods(installed), SECONDS)
     with installed.cluster.namespace("gate") as namespace:
         yield replace(installed, namespace=namespace)
@@ -313,7 +313,7 @@ def test_an_incomplete_gang_is_released_at_its_timeout(gated: Gated) -> None:
     gated.create(a_job())
     gated.wait_pods("running", 3, runs)
     wait_for("Event", lambda: "GangIncomplete" in gated.events(), SECONDS)
-    metrics = gated.world.programs.read(OPERATOR, "/metrics")
+    metrics = gated.installation.programs.read(OPERATOR, "/metrics")
     assert 'reprieve_gang_gate_releases_total{reason="timed-out"}' in metrics
     assert "\nreprieve_gang_gated_pods 0.0\n" in metrics
 
@@ -333,7 +333,7 @@ def test_without_an_operator_no_new_pod_waits_and_the_next_operator_releases_wai
     gated.create(a_job())
     gated.wait_pods("held", 3, is_held)
 
-    gated.world.programs.stop(OPERATOR, kill=True)
+    gated.installation.programs.stop(OPERATOR, kill=True)
     wait_for("the Lease is stale", lambda: not holds_new_pods(gated), SECONDS)
     gated.allow_pods(8)
     gated.create(a_job("later", **LABELS | {POD_GROUP: "later"}))
@@ -343,7 +343,7 @@ def test_without_an_operator_no_new_pod_waits_and_the_next_operator_releases_wai
         "those that were held wait for the operator's return"
     )
 
-    gated.world.start(OPERATOR)
+    gated.installation.start(OPERATOR)
     gated.wait_pods("running", 4, runs, f"{POD_GROUP}=train")
 
 
@@ -351,8 +351,8 @@ def test_after_a_kill_the_next_operator_releases_the_rest(gated: Gated) -> None:
     gated.allow_pods(3)
     gated.create(a_job())
     gated.wait_pods("held", 3, is_held)
-    gated.world.programs.stop(OPERATOR, kill=True)
-    gated.world.start(OPERATOR)
+    gated.installation.programs.stop(OPERATOR, kill=True)
+    gated.installation.start(OPERATOR)
     gated.wait_pods("held", 3, is_held)
     gated.allow_pods(4)
     gated.wait_pods("running", 4, runs)
@@ -430,7 +430,7 @@ def test_no_pod_has_the_gate_without_the_label_that_the_operator_selects(gated: 
     )
     assert refused.status != 0
     assert "nothing would ever release the pod" in refused.output
-    stop(gated.world.programs)
+    stop(gated.installation.programs)
     without = gated.cluster.kubectl.run(
         "create",
         "-n",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mainjob import workload, world
+from mainjob import installation, workload
+from mainjob.installation import Installation, Nodes
 from mainjob.narrator import Narrator
 from mainjob.session import Session
-from mainjob.world import Nodes, World
 from realcluster.binaries import build
 from realcluster.local_processes.container import ANNOTATION
 from realcluster.progress import Progress
@@ -32,12 +32,12 @@ SECONDS = 90.0
 class Place:
     """The one node of these tests; it has room for one of the two pods."""
 
-    world: World
+    installation: Installation
     node: str
 
     @property
     def extra(self) -> dict[str, str]:
-        return {ANNOTATION: "true"} if self.world.nodes is Nodes.LOCAL else {}
+        return {ANNOTATION: "true"} if self.installation.nodes is Nodes.LOCAL else {}
 
 
 @pytest.fixture(
@@ -53,7 +53,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         pytest.skip(f"no real node can run here: {obstacle}")
     cluster = "guard-main" if is_real else "guard-main-simulated"
     with cleared(cluster):
-        here = world.bring_up(cluster, Progress(), prefer_real=is_real)
+        here = installation.bring_up(cluster, Progress(), prefer_real=is_real)
         found = Place(here, f"{cluster}-real-0" if is_real else "kwok-0")
         capacity = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
         here.kubectl.read(
@@ -66,11 +66,11 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.fixture
 def session(place: Place) -> Iterator[Session]:
-    found = Session(place.world, Narrator(), "guard-main-job")
+    found = Session(place.installation, Narrator(), "guard-main-job")
     found.make_namespace()
     yield found
-    # The next story needs the node.
-    place.world.remove_namespaces(found.namespace)
+    # The next test needs the node.
+    place.installation.remove_namespaces(found.namespace)
 
 
 def test_a_preemptor_gets_the_node_after_the_training_saved_and_its_replacement_resumes(
@@ -202,8 +202,8 @@ def resumes(session: Session, first: str, step: int) -> bool:
 
 def deletions(place: Place, session: Session, name: str) -> list[tuple[str, int]]:
     """Return the users that requested the pod's deletion, with the answers, oldest first."""
-    assert place.world.audit_log is not None
-    entries = map(json.loads, place.world.audit_log.read_text().splitlines())
+    assert place.installation.audit_log is not None
+    entries = map(json.loads, place.installation.audit_log.read_text().splitlines())
     return [
         (entry["user"]["username"], entry["responseStatus"]["code"])
         for entry in entries

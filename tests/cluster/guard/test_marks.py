@@ -74,7 +74,7 @@ class UsersByRight:
 @pytest.fixture(scope="module")
 def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
     kubectl = cluster.kubectl
-    kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
+    kubectl.read("apply", "-f", BASE / "users-rbac.yaml")
     pods = "pods pods/status pods/binding bindings"
     # Where enforcement is off, the guard holds all the same.
     labels = {"reprieve.dev/enforcement": "off"}

@@ -37,7 +37,7 @@ def namespace_editor(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
         "metadata": {"name": "test:namespaces"},
     }
     kubectl = cluster.kubectl
-    kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
+    kubectl.read("apply", "-f", BASE / "users-rbac.yaml")
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {**bound, "rules": [rule("namespaces namespaces/status namespaces/finalize", "*")]},

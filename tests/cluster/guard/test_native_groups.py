@@ -135,4 +135,4 @@ def notified_pod(ours: GuardedCluster, team: str) -> str:
         )["items"]
         return str(pods[0]["metadata"]["name"]) if pods else None
 
-    return wait_for("a victim is told", find)
+    return wait_for("a victim is notified", find)

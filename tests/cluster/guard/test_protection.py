@@ -56,7 +56,7 @@ class UsersByRight:
 @pytest.fixture(scope="module")
 def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
     kubectl = cluster.kubectl
-    kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
+    kubectl.read("apply", "-f", BASE / "users-rbac.yaml")
     everything = [rule("*", "*", group="*")]
     kubectl.apply(
         # Where enforcement is off, the guard holds all the same.

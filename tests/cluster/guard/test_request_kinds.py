@@ -208,7 +208,7 @@ def test_a_preemptor_gets_no_second_victim_set_while_its_first_is_unfinished(
             )
         ours.running(team, "on-kwok-0", "on-kwok-1")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH))
-        first = wait_for("a victim is told", lambda: names(ours, team, "hinted"))[0]
+        first = wait_for("a victim is notified", lambda: names(ours, team, "hinted"))[0]
         other = {"on-kwok-0": "on-kwok-1", "on-kwok-1": "on-kwok-0"}[first]
         uid = (ours.pod(team, "preemptor") or {})["metadata"]["uid"]
         node = other.removeprefix("on-")
@@ -232,7 +232,7 @@ def test_a_preemptor_gets_no_second_victim_set_while_its_first_is_unfinished(
 
 
 def test_without_a_leading_operator_a_victim_is_deleted_at_once(ours: GuardedCluster) -> None:
-    with ours.namespace("nobody") as team, ours.world.without(OPERATOR):
+    with ours.namespace("nobody") as team, ours.installation.without(OPERATOR):
         ours.create(
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
         )
@@ -250,7 +250,7 @@ def test_without_webhooks_a_victim_is_deleted_at_once(ours: GuardedCluster) -> N
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
         )
         ours.running(team, "victim")
-        with ours.world.without(WEBHOOKS):
+        with ours.installation.without(WEBHOOKS):
             ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
             ours.running(team, "preemptor")
         assert {call.code for call in ours.calls(team)} == {200}
@@ -287,7 +287,7 @@ def test_if_the_webhooks_hang_a_victim_is_deleted_at_the_api_servers_timeout(
 @contextmanager
 def hanging(ours: GuardedCluster, program: str) -> Iterator[None]:
     """Have a program's port take connections and answer none for as long as the block runs."""
-    pid = ours.world.programs.pid(program)
+    pid = ours.installation.programs.pid(program)
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -439,7 +439,7 @@ def test_a_drain_does_not_delete_a_pod_that_a_budget_holds(ours: GuardedCluster)
         assert {call.code for call in ours.calls(team, OPERATORS, "create")} == {429}
         budget(ours, team, at_least=0)
         wait_for(
-            "it is told anew",
+            "it is notified again",
             lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"),
         )
         ours.acknowledge_checkpoint(team, "held")
@@ -479,7 +479,8 @@ def test_while_a_budget_allows_no_disruption_a_drain_waits_and_no_pod_is_notifie
         }
         budget(ours, team, at_least=0)
         wait_for(
-            "it is told", lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted")
+            "it is notified",
+            lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"),
         )
         ours.acknowledge_checkpoint(team, "held")
         ours.wait_gone(team, "held")

@@ -198,7 +198,7 @@ def victim_in(ours: GuardedCluster, team: str) -> str:
     def find() -> str | None:
         return next(iter(hinted(ours, team)), None)
 
-    name = wait_for("a victim is told", find)
+    name = wait_for("a victim is notified", find)
     state = json.loads(
         (ours.pod(team, name) or {})["metadata"]["annotations"]["reprieve.dev/eviction"]
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mainjob import foreign
+from mainjob import existing_cluster
 from mainjob.narrator import Narrator
 from realcluster import install
 from realcluster.binaries import build
@@ -33,7 +33,7 @@ def kubectl(elsewhere: Cluster) -> Kubectl:
 
 @pytest.fixture
 def consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(foreign.CONSENT, "1")
+    monkeypatch.setenv(existing_cluster.CONSENT, "1")
 
 
 def traces(kubectl: Kubectl) -> list[str]:
@@ -46,18 +46,18 @@ def traces(kubectl: Kubectl) -> list[str]:
     return [name for name in found if "reprieve" in name or "demo" in name]
 
 
-def tell(cluster: Cluster) -> tuple[int, str]:
+def run_demo(cluster: Cluster) -> tuple[int, str]:
     output = io.StringIO()
-    return foreign.tell(cluster.kubeconfig, Narrator(output), Progress()), output.getvalue()
+    return existing_cluster.run(cluster.kubeconfig, Narrator(output), Progress()), output.getvalue()
 
 
 def test_without_a_confirmation_nothing_is_changed(
     elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(foreign.CONSENT, raising=False)
+    monkeypatch.delenv(existing_cluster.CONSENT, raising=False)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     with pytest.raises(ClusterError, match="set REPRIEVE_YES=1 to agree"):
-        tell(elsewhere)
+        run_demo(elsewhere)
     assert traces(kubectl) == []
 
 
@@ -65,7 +65,7 @@ def test_without_a_confirmation_nothing_is_changed(
 def test_the_admission_chapters_are_shown_and_nothing_is_left_behind(
     elsewhere: Cluster, kubectl: Kubectl
 ) -> None:
-    status, said = tell(elsewhere)
+    status, said = run_demo(elsewhere)
     assert status == 0
     assert [line[:4] for line in said.splitlines() if line.startswith("ok ")] == [
         "ok 1",
@@ -80,7 +80,7 @@ def test_the_admission_chapters_are_shown_and_nothing_is_left_behind(
 def test_an_existing_installation_is_left_alone(elsewhere: Cluster, kubectl: Kubectl) -> None:
     kubectl.read("apply", "-f", install.NAMESPACE_FILE)
     with pytest.raises(ClusterError, match="would overwrite an installation"):
-        tell(elsewhere)
+        run_demo(elsewhere)
     assert traces(kubectl) == ["namespace/reprieve-system"]
     kubectl.read("delete", "-f", install.NAMESPACE_FILE)
 
@@ -90,9 +90,9 @@ def test_an_existing_installation_is_left_alone(elsewhere: Cluster, kubectl: Kub
 def test_a_cluster_that_cannot_reach_this_machine_gets_instructions(
     elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainjob.world.EFFECTIVE_SECONDS", 3.0)
+    monkeypatch.setattr("mainjob.installation.EFFECTIVE_SECONDS", 3.0)
     # The webhooks are then called at an address where no server listens.
     monkeypatch.setattr(install, "LOCAL_URL", "https://no-such-text/")
     with pytest.raises(ClusterError, match=r"does not reach .*kubectl apply -k manifests/base"):
-        tell(elsewhere)
+        run_demo(elsewhere)
     assert traces(kubectl) == []

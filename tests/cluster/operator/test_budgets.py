@@ -268,7 +268,7 @@ def test_an_eviction_that_a_budget_holds_at_the_ceiling_is_cancelled_and_the_wor
     )
     events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
     (note,) = [event["note"] for event in events if event["reason"] == "SoftEvictionCancelled"]
-    assert "it could not be evicted in time (WaitingForBudget says why)" in note
+    assert "the pod could not be evicted in time (WaitingForBudget says why)" in note
     assert operator.metric("reprieve_preemption_cancellations_total") == 1
     writes = cluster.audit(namespace, "drained")
     assert {entry.status for entry in writes if entry.what == "create eviction"} == {429}

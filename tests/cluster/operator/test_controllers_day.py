@@ -85,9 +85,9 @@ def day_result() -> Iterator[DayResult]:
             "old templates' pods let pass": day.reviews("validate", kind="Pod", outcome="warned"),
             "old CronJobs' Jobs let pass": day.reviews("validate", kind="Job", outcome="warned"),
             "schedulers' deletions": day.reviews("guard", kind="Pod"),
-            "people refused": day.reviews("validate", outcome="denied"),
+            "users refused": day.reviews("validate", outcome="denied"),
         }
-        log = day.world.programs.log("reprieve-webhooks").read_text()
+        log = day.installation.programs.log("reprieve-webhooks").read_text()
         skipped = day.reviews("guard", kind="Pod", outcome="skipped")
         yield DayResult(
             day.calls, ready_at, failed, reviews, skipped, log, time.monotonic() - began

@@ -231,7 +231,7 @@ def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(
         wait_for("its deadline is over", lambda: datetime.now(UTC) > over)
         operator.signal(signal.SIGCONT)
         wait_for(
-            "the victim's end is told",
+            "an Event about the victim's end",
             lambda: "SoftEvictionCompleted" in reasons(cluster, namespace),
         )
     now = cluster.pod(namespace, "twin")

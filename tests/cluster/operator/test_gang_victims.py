@@ -22,8 +22,8 @@ pytestmark = pytest.mark.cluster
 GANG = {keys.POD_GROUP: "train"}
 NAMES = ("a", "b", "c", "d")
 TOGETHER_SECONDS = 20.0
-"""Much less than a deadline: that is how far apart they would be."""
-"""Between the first hint and the last, on a busy machine; serial hints would be a deadline apart.
+"""At most between the first hint and the last, on a busy machine. Hints sent one after another
+would be a deadline apart.
 """
 
 

@@ -145,7 +145,7 @@ def test_a_pod_near_completion_is_reprieved_until_its_end_and_then_notified(
     wait_for("Events", lambda: cluster.event_reasons(namespace, "almost") == reasons)
     until = moment(state(reprieved)["deadline"])
     assert notes(cluster, namespace, "PreemptionRefused") == [
-        f"the pod stays until {until:%H:%M:%SZ}: its time is almost over"
+        f"the pod stays until {until:%H:%M:%SZ}: it is almost complete and may finish"
     ]
 
 

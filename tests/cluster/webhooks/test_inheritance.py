@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mainjob import world
-from mainjob.world import Nodes, World
+from mainjob import installation
+from mainjob.installation import Installation, Nodes
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from reprieve_policy import keys
@@ -74,11 +74,11 @@ def installed() -> Iterator[ClusterHandle]:
 
 def installed_in(handle: ClusterHandle) -> Iterator[ClusterHandle]:
     cluster, kubectl = handle.cluster, handle.kubectl
-    here = world.places(
+    here = installation.places(
         cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
     )
     programs = Programs(cluster.home, kubectl, here)
-    running = World(cluster.home, kubectl, programs, Nodes.LOCAL)
+    running = Installation(cluster.home, kubectl, programs, Nodes.LOCAL)
     try:
         stop(programs)
         kubectl.apply(JOB_SETS)

@@ -116,7 +116,11 @@ def calls_a_second(*shares: int, is_postponed: bool = True) -> float:
     rate = 0.0
     for seen in filter(None, shares):
         seconds = guard.retry_after(
-            decision, RequestKind.PREEMPTION, is_asynchronous=True, fellows=seen, now=now
+            decision,
+            RequestKind.PREEMPTION,
+            is_asynchronous=True,
+            recent_victim_count=seen,
+            now=now,
         )
         assert seconds is not None
         rate += seen * TRIES / ((TRIES - 1) * seconds)

@@ -38,9 +38,9 @@ def refused(ground: RefusalReason, until: datetime | None = None) -> Requester:
 
 HINTING = a_pod().with_hint()
 CASES = {
-    "told now": (sought(HINTING), PREEMPTED),
+    "notified now": (sought(HINTING), PREEMPTED),
     "marked, and not taken up": (sought(HINTING, is_marked=True), PREEMPTED),
-    "told before": (sought(HINTING, state=in_phase(Phase.HINTED)), PREEMPTED),
+    "notified before": (sought(HINTING, state=in_phase(Phase.HINTED)), PREEMPTED),
     "just taken up": (sought(HINTING, state=in_phase(Phase.REQUESTED)), PREEMPTED),
     "saved": (sought(HINTING, state=in_phase(Phase.SAVED)), PREEMPTED),
     "class 10": (

@@ -48,7 +48,7 @@ CASES = {
     "a pod that mutation sees before it has a name": Case(
         "pod-with-a-generated-name-before-it-has-one", added=DEFAULT
     ),
-    "a dry run is judged as the run would be": Case("pod-on-a-dry-run", OUT_OF_RANGE),
+    "a dry run is reviewed as the run would be": Case("pod-on-a-dry-run", OUT_OF_RANGE),
     "a server-side apply that creates": Case("pod-applied-server-side"),
     "a CronJob": Case("cronjob"),
     "a Job": Case("job"),
@@ -87,7 +87,7 @@ CASES = {
     "a Job's finished pod loses its tracking finalizer": Case(
         "finished-pod-of-a-job-loses-its-tracking-finalizer"
     ),
-    "a terminating pod is nobody's business any more": Case("terminating-bad-pod-is-made-worse"),
+    "a terminating pod is not reviewed any more": Case("terminating-bad-pod-is-made-worse"),
     "a terminating pod loses its last finalizer": Case(
         "terminating-bad-pod-loses-its-last-finalizer"
     ),
@@ -118,7 +118,7 @@ CASES = {
     "a bad PriorityClass is deleted": Case("priorityclass-deleted"),
     "a bad Namespace is deleted": Case("namespace-deleted"),
     # The policy itself.
-    "a PriorityClass with a toleration that nobody can read": Case(
+    "a PriorityClass with an unreadable toleration": Case(
         "priorityclass",
         "metadata.annotations[preemption-toleration.scheduling.x-k8s.io/toleration-seconds]: "
         'Invalid value: "1h": must be whole seconds, like "3600"; "-1" tolerates forever',

@@ -43,7 +43,7 @@ async def test_a_review_in_progress_is_answered_before_the_port_closes():
         closing = asyncio.create_task(server.close())
         # The port is closed first; the review under way still has its connection.
         async with asyncio.timeout(60):
-            while await _is_open(server.port):  # noqa: ASYNC110 - a closed port tells nobody
+            while await _is_open(server.port):  # noqa: ASYNC110 - no event announces a closed port
                 await asyncio.sleep(0)
         go_on.set()
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ import pytest
 from reprieve_certs import issue
 from reprieve_policy import keys
 from reprieve_testing.builders import NOW
+from reprieve_testing.cluster import free_port
 from reprieve_testing.reviews import a_pod, a_review
 from reprieve_testing.stub_api import stub_api
 
@@ -65,7 +65,7 @@ async def running(directory: Path, *flags: str) -> AsyncIterator[Running]:
             "users": [{"name": "u", "user": user}],
         }
         kubeconfig.write_text(json.dumps(named | {"contexts": [context], "current-context": "x"}))
-    port = _free_port()
+    port = free_port()
     process = await start(
         *(
             "--kubeconfig",
@@ -88,12 +88,6 @@ async def running(directory: Path, *flags: str) -> AsyncIterator[Running]:
         if process.returncode is None:
             process.kill()
         await process.communicate()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 async def test_without_an_api_server_it_lives_says_what_it_waits_for_and_guesses_nothing(
@@ -173,7 +167,7 @@ async def test_the_program_is_ready_once_its_first_answer_is_correct(tmp_path: P
     assert response["status"]["message"].endswith("classes allowed in this namespace: 10")
 
 
-@pytest.mark.slow  # test_it_reports_ready_once_its_first_answer_is_correct has a directory too.
+@pytest.mark.slow  # the test above also serves certificates of a directory
 async def test_certificates_of_a_directory_are_served_and_need_no_secret(tmp_path: Path):
     ca = issue.issue_ca(NOW)
     pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)

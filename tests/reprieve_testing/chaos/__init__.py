@@ -1,1 +1,1 @@
-"""Tools that break the operator on purpose, and the promises that must hold all the same."""
+"""Tools that break the operator on purpose, and the promises that it must keep nevertheless."""

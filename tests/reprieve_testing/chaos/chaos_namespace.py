@@ -220,7 +220,7 @@ class ChaosNamespace:
 
 
 async def all_of(work: Iterable[Awaitable[object]]) -> None:
-    """Do many things at once; the first failure ends the others."""
+    """Await all of them concurrently; the first failure cancels the others."""
     async with asyncio.TaskGroup() as group:
         for one in work:
             group.create_task(_as_coroutine(one))

@@ -242,9 +242,9 @@ def left_edges() -> list[Edge]:
 
 
 def ending_edges() -> list[Edge]:
-    """Return the edges whose write, or what follows it, differs where victims are evicted.
+    """Return the edges that differ between deletion and eviction of the victim.
 
-    All others come before the operator decides how a victim ends, or follow from an end by others.
+    All others come before the operator ends the victim, or follow a deletion by another client.
     """
     return [
         edge

@@ -17,7 +17,7 @@ _SHARE = 1 / 25
 
 
 def all_scenarios(generated: int = GENERATED, seed: int = SEED) -> Sequence[Scenario]:
-    """Return them; their names tell the kinds apart."""
+    """Return the scenarios of all kinds; the name of each shows its kind."""
     return (
         *(case.scenario for case in use_cases()),
         *(shown.scenario for shown in EXAMPLES.values()),

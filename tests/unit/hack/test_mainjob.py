@@ -5,11 +5,11 @@ from itertools import count
 
 import pytest
 
-from mainjob import promise, story, victim
+from mainjob import promise, runner, victim
+from mainjob.installation import Installation
 from mainjob.narrator import Narrator
 from mainjob.promise import BrokenPromiseError
-from mainjob.story import Chapter
-from mainjob.world import World
+from mainjob.runner import Chapter
 
 
 class Terminal(io.StringIO):
@@ -18,8 +18,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def world() -> World:
-    return World.__new__(World)  # no chapter of these tests uses it
+def installation() -> Installation:
+    return Installation.__new__(Installation)  # no chapter of these tests uses it
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_wait_that_times_out_names_its_condition() -> None:
 
 
 def test_the_demo_ends_with_the_first_chapter_that_breaks_its_promise(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> str:
         raise BrokenPromiseError("the pod stayed")
@@ -74,27 +74,27 @@ def test_the_demo_ends_with_the_first_chapter_that_breaks_its_promise(
         Chapter("two", broken),
         Chapter("three", lambda *_: "kept"),
     ]
-    monkeypatch.setattr(story, "CHAPTERS", chapters)
+    monkeypatch.setattr(runner, "CHAPTERS", chapters)
     out = io.StringIO()
-    assert not story.tell(world, Narrator(out), chapters)
+    assert not runner.run(installation, Narrator(out), chapters)
     assert "ok 1 kept" in out.getvalue()
     assert "not ok 2 two: the pod stayed" in out.getvalue()
     assert "three" not in out.getvalue()
 
 
 def test_only_selected_chapters_run_under_their_own_numbers(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chapters = [Chapter("one", lambda *_: "first"), Chapter("two", lambda *_: "second")]
-    monkeypatch.setattr(story, "CHAPTERS", chapters)
+    monkeypatch.setattr(runner, "CHAPTERS", chapters)
     out = io.StringIO()
-    assert story.tell(world, Narrator(out), chapters[1:])
+    assert runner.run(installation, Narrator(out), chapters[1:])
     assert "ok 2 second" in out.getvalue()
     assert "first" not in out.getvalue()
 
 
 def test_seven_chapters_are_the_main_job() -> None:
-    assert len(story.CHAPTERS) == 7
+    assert len(runner.CHAPTERS) == 7
 
 
 def test_a_broken_promise_is_one_sentence() -> None:

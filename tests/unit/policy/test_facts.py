@@ -40,11 +40,13 @@ class Case:
 
 CASES = {
     "the PriorityClass comes first": Case(want=2),
-    "then the Namespace's default": Case(priority_class=None, want=3),
-    "then its workload type": Case(
+    "without a PriorityClass, the Namespace's default counts": Case(priority_class=None, want=3),
+    "without a Namespace's default, its workload type counts": Case(
         priority_class=None, namespace=NamespacePolicy(workload_type="service"), want=6
     ),
-    "then the cluster": Case(priority_class=None, namespace=NamespacePolicy(), want=1),
+    "without any of these, the cluster's default counts": Case(
+        priority_class=None, namespace=NamespacePolicy(), want=1
+    ),
     "a pod without a PriorityClass has the global default's": Case(
         priority_class=None, priority_classes={"global": GLOBAL_GIVES_1}, want=1
     ),
@@ -105,12 +107,12 @@ EFFECTIVE = {
         9,
         6,
     ),
-    "one below what is allowed stays what it is": (
+    "a class below the allowed ones stays as it is": (
         NamespacePolicy(allowed_classes=ClassSet(frozenset({5}))),
         3,
         3,
     ),
-    "one above a list counts as its highest": (
+    "a class above the allowed ones counts as the highest of them": (
         NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 5}))),
         10,
         5,

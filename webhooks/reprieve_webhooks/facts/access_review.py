@@ -45,7 +45,7 @@ class AccessReviewer:
             TTL_SECONDS, limits=DEFAULT_LIMITS
         )
 
-    async def missing_rights(
+    async def missing_permissions(
         self, user: UserInfo, needed: Iterable[Permission]
     ) -> frozenset[Permission]:
         """Return the `needed` permissions that the user lacks; `ApiError` if they are unknown."""
@@ -54,21 +54,23 @@ class AccessReviewer:
             return frozenset(needed)
         # A digest, so that the cache does not grow with the length of user names.
         digest = hashlib.sha256(encoded).digest()
-        held = {right: await self._is_allowed(user, digest, right) for right in needed}
-        return frozenset(right for right, is_held in held.items() if not is_held)
+        held = {
+            permission: await self._is_allowed(user, digest, permission) for permission in needed
+        }
+        return frozenset(permission for permission, is_held in held.items() if not is_held)
 
-    async def _is_allowed(self, user: UserInfo, digest: bytes, right: Permission) -> bool:
+    async def _is_allowed(self, user: UserInfo, digest: bytes, permission: Permission) -> bool:
         try:
             return await self._single_flight.do(
-                (digest, right), partial(self._create_review, user, right)
+                (digest, permission), partial(self._create_review, user, permission)
             )
         except RateLimitedError:
             # Without this, a user with enough accounts to exceed the limit would have the
             # permission: a review that fails admits its object.
             return False
 
-    async def _create_review(self, user: UserInfo, right: Permission) -> bool:
-        attributes = {"group": _GROUP, "resource": right.resource, "verb": right.verb}
+    async def _create_review(self, user: UserInfo, permission: Permission) -> bool:
+        attributes = {"group": _GROUP, "resource": permission.resource, "verb": permission.verb}
         spec = {
             "user": user.username,
             "uid": user.uid,

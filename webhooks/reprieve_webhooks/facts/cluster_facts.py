@@ -123,14 +123,16 @@ class ClusterFacts:
             else None,
             policy_config_map=self._policy_config_map,
             operator_is_live=operator_is_live,
-            pods_created_together=await self._gate.count_made_together(resource, request.namespace)
+            pods_created_together=await self._gate.count_created_together(
+                resource, request.namespace
+            )
             if may_be_gated
             else SINGLE_POD,
             quotas=self._quotas.quotas,
         )
-        return await self._with_missing_rights(request, resource, facts)
+        return await self._with_missing_permissions(request, resource, facts)
 
-    async def _with_missing_rights(
+    async def _with_missing_permissions(
         self, request: AdmissionRequest, resource: Resource, facts: Facts
     ) -> Facts:
         """Add the permissions that the user lacks; nearly every object needs none."""
@@ -140,7 +142,7 @@ class ClusterFacts:
         if not needed or controllers.is_made_from_template(resource, user.username):
             return facts
         return replace(
-            facts, missing_permissions=await self._access_reviewer.missing_rights(user, needed)
+            facts, missing_permissions=await self._access_reviewer.missing_permissions(user, needed)
         )
 
     async def gang_traits(

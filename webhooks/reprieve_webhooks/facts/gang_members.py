@@ -37,18 +37,18 @@ class GangMemberReader:
         self._timeout_seconds = timeout_seconds
 
     async def find_live_member(
-        self, found: Gang, namespace: str, admitted: Iterable[AdmittedMember]
+        self, gang: Gang, namespace: str, admitted: Iterable[AdmittedMember]
     ) -> tuple[PodView, Gang] | None:
         """Return a live member and the gang that it states; `None` if there is none."""
         pods = (
             self._get_by_name(namespace, admitted)
-            if found.selector is None
-            else self._list_by_label(namespace, found.selector)
+            if gang.selector is None
+            else self._list_by_label(namespace, gang.selector)
         )
         async for pod in pods:
             view = pod.view
             member = membership.read(view)
-            if member is not None and member.key == found.key and not is_terminating(pod):
+            if member is not None and member.key == gang.key and not is_terminating(pod):
                 return view, member
         return None
 
@@ -79,9 +79,9 @@ class GangMemberReader:
         )
 
 
-def can_list_members(namespace: str, found: Gang) -> bool:
+def can_list_members(namespace: str, gang: Gang) -> bool:
     """True where the members can be read and may differ: a Job's pods all have one template."""
-    return not found.is_batch_job and is_valid_name(namespace) is not None
+    return not gang.is_batch_job and is_valid_name(namespace) is not None
 
 
 def admitted_member_of(pod: Resource) -> AdmittedMember | None:

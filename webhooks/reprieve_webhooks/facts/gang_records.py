@@ -81,38 +81,38 @@ class GangRecords:
         `None` if there are none, or if they cannot be read now.
         """
         view = next(pod_views(pod))
-        found = membership.read(view)
+        gang = membership.read(view)
         if (
-            found is None
-            or not found.is_declared
-            or not gang_members.can_list_members(namespace, found)
+            gang is None
+            or not gang.is_declared
+            or not gang_members.can_list_members(namespace, gang)
         ):
             return None
-        key = (namespace, *found.key)
-        own: GangTraits = divergence.traits_of(view, found, facts)
+        key = (namespace, *gang.key)
+        own: GangTraits = divergence.traits_of(view, gang, facts)
         others: GangTraits | None = own
         record = self._records.get(key)
         if record is None or record.traits != own or self._age(record) > TRUSTED_SECONDS:
             try:
-                others = await self._confirm(key, found, facts)
+                others = await self._confirm(key, gang, facts)
             except (ApiError, msgspec.MsgspecError):
                 # The verdict of the other rules must not depend on a call that only this one needs.
                 self._count_lookup("unknown")
                 return None
             record = self._records.get(key)
         if not is_dry_run and others in (None, own):
-            admitted = gang_members.admitted_member_of(pod) if found.selector is None else None
+            admitted = gang_members.admitted_member_of(pod) if gang.selector is None else None
             self._record_member(key, own, None if others is None else record, admitted)
         return others
 
     def forget(self, pod: Resource, namespace: str) -> None:
         """Forget the gang of a member that changed: the next pod is compared with the live pods."""
-        found = membership.read(next(pod_views(pod)))
-        if found is not None:
-            self._records.pop((namespace, *found.key), None)
+        gang = membership.read(next(pod_views(pod)))
+        if gang is not None:
+            self._records.pop((namespace, *gang.key), None)
 
-    async def _confirm(self, key: _Key, found: Gang, facts: Facts) -> GangTraits | None:
-        traits = await self._single_flight.do(key, partial(self._read_traits, found, key[0], facts))
+    async def _confirm(self, key: _Key, gang: Gang, facts: Facts) -> GangTraits | None:
+        traits = await self._single_flight.do(key, partial(self._read_traits, gang, key[0], facts))
         self._count_lookup("nobody" if traits is None else "member")
         record = self._records.get(key)
         if traits is None:
@@ -123,10 +123,10 @@ class GangRecords:
         )
         return traits
 
-    async def _read_traits(self, found: Gang, namespace: str, facts: Facts) -> GangTraits | None:
-        record = self._records.get((namespace, *found.key))
+    async def _read_traits(self, gang: Gang, namespace: str, facts: Facts) -> GangTraits | None:
+        record = self._records.get((namespace, *gang.key))
         admitted = () if record is None else record.admitted_members
-        member = await self._member_reader.find_live_member(found, namespace, admitted)
+        member = await self._member_reader.find_live_member(gang, namespace, admitted)
         return None if member is None else divergence.traits_of(*member, facts)
 
     def _record_member(

@@ -1,4 +1,4 @@
-"""What the gang gate needs to know: whether an operator is live, and what a pod's owner makes.
+"""What the gang gate needs: whether an operator is live, and how many pods an owner creates.
 
 Whether an operator is live is concluded from watching its Lease. As in the operator's own leader
 election, the clocks of two machines are never compared: a renewal counts from the time it was
@@ -100,8 +100,8 @@ class GateFacts:
         """True once no operator has led for a minute: longer than a failover takes."""
         return self._liveness.seconds_without_leader >= _FAILOVER_SECONDS
 
-    async def count_made_together(self, pod: Resource, namespace: str) -> int:
-        """Return how many pods the owner of `pod` makes at once."""
+    async def count_created_together(self, pod: Resource, namespace: str) -> int:
+        """Return how many pods the owner of `pod` creates without waiting for one to run."""
         owner = controller_of(pod.metadata)
         kind = owners.ledger_kind_of(owner)
         if owner is None or kind is None or kind.is_composite:

@@ -33,8 +33,8 @@ _MAX_NODES = 30
 class ReviewLookups:
     """Reads what else happens around a pod under review: once for a review, and only if needed."""
 
-    def __init__(self, pods: GuardReader, cluster_view: ClusterView | None) -> None:
-        self._reader, self._cluster_view = pods, cluster_view
+    def __init__(self, reader: GuardReader, cluster_view: ClusterView | None) -> None:
+        self._reader, self._cluster_view = reader, cluster_view
         self._pods_under_eviction: Sequence[GuardedPod] | None = None
         self._snapshot: Snapshot | None = None
 
@@ -77,13 +77,13 @@ class Evaluator:
     def __init__(
         self,
         contexts: ReviewContextReader,
-        pods: GuardReader,
+        reader: GuardReader,
         refusal_history: RefusalHistory,
         victim_sets: VictimSetLookup,
         cluster_view: ClusterView | None,
         now: Callable[[], datetime],
     ) -> None:
-        self._contexts, self._reader = contexts, pods
+        self._contexts, self._reader = contexts, reader
         self._refusal_history, self._victim_sets = refusal_history, victim_sets
         self._cluster_view, self._now = cluster_view, now
 
@@ -93,7 +93,7 @@ class Evaluator:
             context,
             Requester(
                 request_kind=context.request_kind,
-                unprocessed_mark_seconds=self._unhandled_mark_seconds(context),
+                unprocessed_mark_seconds=self._unprocessed_mark_seconds(context),
             ),
         )
 
@@ -145,7 +145,7 @@ class Evaluator:
             context.victim,
             context.facts,
             native=context.pod_group,
-            job=context.job_walltime,
+            job_walltime=context.job_walltime,
             now=self._now(),
         )
         # What protects a gang as a whole is known only with the extender's snapshot.
@@ -158,7 +158,7 @@ class Evaluator:
             request_kind=context.request_kind,
             refusal=refusal,
             is_exempt=candidate.preemptor.is_exempt,
-            unprocessed_mark_seconds=self._unhandled_mark_seconds(context),
+            unprocessed_mark_seconds=self._unprocessed_mark_seconds(context),
         )
         decision = self._decide(context, requester)
         if (
@@ -175,8 +175,8 @@ class Evaluator:
         now = self._now()
         return guard.decide(context.target_pod(now), requester, context.facts, now)
 
-    def _unhandled_mark_seconds(self, context: ReviewContext) -> float:
-        return self._refusal_history.unhandled_mark_seconds(context.victim.uid)
+    def _unprocessed_mark_seconds(self, context: ReviewContext) -> float:
+        return self._refusal_history.unprocessed_mark_seconds(context.victim.uid)
 
     async def _nominated_near(
         self, nominees: Sequence[NominatedPod], context: ReviewContext

@@ -283,7 +283,7 @@ class Guard:
             context.request_kind,
             is_asynchronous=mode is not SchedulerMode.UNKNOWN,
             is_short=is_short,
-            fellows=self._refusal_history.count_recent_victims(node, uid, by),
+            recent_victim_count=self._refusal_history.count_recent_victims(node, uid, by),
             now=self._now(),
         )
         if context.request_kind is RequestKind.PREEMPTION:

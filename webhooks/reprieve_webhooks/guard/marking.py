@@ -25,12 +25,12 @@ class Marker:
 
     def __init__(
         self,
-        pods: GuardReader,
+        reader: GuardReader,
         contexts: ReviewContextReader,
         evaluator: Evaluator,
         now: Callable[[], datetime],
     ) -> None:
-        self._reader, self._contexts, self._evaluator, self._now = pods, contexts, evaluator, now
+        self._reader, self._contexts, self._evaluator, self._now = reader, contexts, evaluator, now
 
     async def mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark a pod; `False` if it changed since the decision. Raises `ApiError`."""

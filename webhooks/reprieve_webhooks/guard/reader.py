@@ -18,9 +18,9 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
-from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.jobs import Job, owning_job_of
 from reprieve_policy.kube.nodes import Node
-from reprieve_policy.kube.objects import controller_of, pod_group_name_of
+from reprieve_policy.kube.objects import pod_group_name_of
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption import eviction_pdb
@@ -130,8 +130,8 @@ class GuardReader:
 
     async def job_walltime(self, pod: GuardedPod, namespace: str) -> Walltime | None:
         """Return the walltime of the Job that the pod belongs to."""
-        owner = controller_of(pod.metadata)
-        if owner is None or owner.kind != "Job" or not owner.apiVersion.startswith("batch/"):
+        owner = owning_job_of(pod.metadata)
+        if owner is None:
             return None
         job = await self._job_getter.find("jobs", owner.name, namespace)
         if job is None or job.metadata.uid != owner.uid:
@@ -242,7 +242,7 @@ class GuardReader:
             return ()
 
     async def _list_pods_under_eviction(self) -> Sequence[GuardedPod]:
-        """Read them; the API server's cache ignores `limit`, so the size is limited here."""
+        """Read all pods with our label; the size is limited here, as that cache ignores `limit`."""
         text = await self._api.request(
             "GET",
             object_path("pods"),

@@ -54,7 +54,7 @@ class RefusalHistory:
         self._marked_since: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
         """Since when each pod carries a mark that no operator handles."""
 
-    def unhandled_mark_seconds(self, uid: str) -> float:
+    def unprocessed_mark_seconds(self, uid: str) -> float:
         """Return for how long this pod has carried a mark that no operator handles."""
         since = self._marked_since.get(uid)
         return 0.0 if since is None else self._monotonic() - since

@@ -88,8 +88,8 @@ class ReviewContext:
 class ReviewContextReader:
     """Reads the context of pods; raises `ApiError`."""
 
-    def __init__(self, pods: GuardReader, facts: FactsReader) -> None:
-        self._reader, self._facts = pods, facts
+    def __init__(self, reader: GuardReader, facts: FactsReader) -> None:
+        self._reader, self._facts = reader, facts
 
     async def read(
         self, victim: GuardedPod, namespace: str, request_kind: RequestKind

@@ -62,7 +62,7 @@ class ClusterInformers:
         self._pod_cache = PodCache(self._snapshot_cache, facts.watched_facts, self._now)
         self._jobs: dict[Key, str] = {}
         self._walltimes = FirstSeenWalltimes()
-        self._reevaluation_requested = asyncio.Event()
+        self._reclassification_requested = asyncio.Event()
         pods = Reflector(
             api,
             object_path("pods"),
@@ -134,7 +134,7 @@ class ClusterInformers:
         """True where every pod is classified by the policy that holds now."""
         if self._pod_cache.is_up_to_date:
             return True
-        self._reevaluation_requested.set()
+        self._reclassification_requested.set()
         return False
 
     def preemptor(self, uid: str) -> Preemptor | None:
@@ -169,11 +169,13 @@ class ClusterInformers:
         gc.freeze()
         while True:
             while not self._pod_cache.is_up_to_date:
-                self._pod_cache.reevaluate(_BATCH_SIZE)
+                self._pod_cache.reclassify(_BATCH_SIZE)
                 await asyncio.sleep(0)
-            self._reevaluation_requested.clear()
+            self._reclassification_requested.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._reevaluation_requested.wait(), _POLICY_CHECK_SECONDS)
+                await asyncio.wait_for(
+                    self._reclassification_requested.wait(), _POLICY_CHECK_SECONDS
+                )
 
     def _keep_node(self, node: Node) -> None:
         self._snapshot_cache.put_node(snapshot_builder.node_info_of(node))

@@ -78,7 +78,7 @@ class PodCache:
         self._dependencies = PodDependencies()
         self._clock, self._monotonic = clock, monotonic
         self._pods: dict[Key, _CachedPod] = {}
-        self._to_reevaluate: dict[Key, None] = {}
+        self._to_reclassify: dict[Key, None] = {}
         """The pods to classify again."""
         self._assumed: dict[Key, _AssumedPod] = {}
         self._unnotified_marks: dict[Key, _UnnotifiedMark] = {}
@@ -88,7 +88,7 @@ class PodCache:
     def is_up_to_date(self) -> bool:
         """True where every pod is classified by the current facts."""
         self._queue_outdated()
-        return not self._to_reevaluate
+        return not self._to_reclassify
 
     def put(self, pod: Pod) -> None:
         """Add a pod or its new state."""
@@ -97,12 +97,12 @@ class PodCache:
         cached = self._pods.get(key)
         # Many changes of a pod, such as restarts of its containers, concern no field that is read.
         if cached is None or cached.encoded != encoded:
-            self._evaluate(key, pod, encoded)
+            self._classify_and_store(key, pod, encoded)
 
     def remove(self, key: Key) -> None:
         """Remove a pod."""
         cached = self._pods.pop(key, None)
-        self._to_reevaluate.pop(key, None)
+        self._to_reclassify.pop(key, None)
         self._assumed.pop(key, None)
         self._unnotified_marks.pop(key, None)
         if cached is not None:
@@ -157,17 +157,17 @@ class PodCache:
 
     def put_job(self, uid: str, bound: Walltime | None) -> None:
         """Record the walltime of a Job; `None`: it has none, or no longer exists."""
-        self._to_reevaluate.update(dict.fromkeys(self._dependencies.put_job(uid, bound)))
+        self._to_reclassify.update(dict.fromkeys(self._dependencies.put_job(uid, bound)))
 
     def put_group(self, key: Key, group: PodGroupInfo | None) -> None:
         """Record a native group; `None`: it no longer exists."""
-        self._to_reevaluate.update(dict.fromkeys(self._dependencies.put_group(key, group)))
+        self._to_reclassify.update(dict.fromkeys(self._dependencies.put_group(key, group)))
 
-    def reevaluate(self, max_entries: int) -> None:
+    def reclassify(self, max_entries: int) -> None:
         """Classify again at most `max_entries` of the pods that a change concerns."""
-        for key in list(islice(self._to_reevaluate, max_entries)):
+        for key in list(islice(self._to_reclassify, max_entries)):
             encoded = self._pods[key].encoded
-            self._evaluate(key, _DECODE(encoded), encoded)
+            self._classify_and_store(key, _DECODE(encoded), encoded)
 
     def _set_assumed(
         self, key: Key, cached: _CachedPod, classified: ScheduledPod | Preemptor
@@ -180,13 +180,13 @@ class PodCache:
         observed = cached.classified if before is None else before.observed
         self._assumed[key] = _AssumedPod(self._monotonic() + _ASSUMED_SECONDS, observed)
 
-    def _evaluate(self, key: Key, pod: Pod, encoded: bytes) -> None:
+    def _classify_and_store(self, key: Key, pod: Pod, encoded: bytes) -> None:
         before = self._pods.get(key)
         if before is not None:
             self._unlink(key, before)
         else:
             self._facts.add_pod(key[0])
-        self._to_reevaluate.pop(key, None)
+        self._to_reclassify.pop(key, None)
         self._assumed.pop(key, None)
         dependencies = tuple(dependencies_of(pod))
         classified = self._ignore_expired_mark(key, self._classify(pod, dependencies))
@@ -216,9 +216,9 @@ class PodCache:
         facts = self._facts.get(pod.metadata.namespace or "")
         native = self._dependencies.group(dependencies)
         if pod.occupies_node:
-            job = self._dependencies.job_walltime(dependencies)
+            job_walltime = self._dependencies.job_walltime(dependencies)
             return snapshot_builder.scheduled_pod_of(
-                pod, facts, native=native, job=job, now=self._clock()
+                pod, facts, native=native, job_walltime=job_walltime, now=self._clock()
             )
         return snapshot_builder.preemptor_of(pod, facts, native=native) if pod.is_pending else None
 
@@ -253,12 +253,12 @@ class PodCache:
         """Queue the pods whose classification rests on facts or assumptions that no longer hold."""
         changed = self._facts.drop_changed()
         now = self._monotonic()
-        self._to_reevaluate.update(
+        self._to_reclassify.update(
             dict.fromkeys(
                 key for key, assumed in self._assumed.items() if assumed.expires_at <= now
             )
         )
-        self._to_reevaluate.update(
+        self._to_reclassify.update(
             dict.fromkeys(
                 key
                 for key, marked in self._unnotified_marks.items()
@@ -266,6 +266,6 @@ class PodCache:
             )
         )
         if changed:
-            self._to_reevaluate.update(
+            self._to_reclassify.update(
                 dict.fromkeys(key for key in self._pods if key[0] in changed)
             )

@@ -103,7 +103,7 @@ class VictimSelector:
         return min(spare(costly, surplus), spare(small, surplus), key=len)
 
     def _rank(self, victims: Sequence[Pod], now: float) -> tuple[float, ...]:
-        """Return the rank of a set of victims; the lowest goes."""
+        """Return the rank of a set of victims; the set of the lowest rank is preempted."""
         highest = max(pod.priority for pod in victims)
         if self._contender.order in (Order.LOSS, Order.PRIORITY_THEN_LOSS):
             loss = sum(self._losses.expected(pod, now) for pod in victims)

@@ -20,7 +20,7 @@ class Rules(Enum):
 
 
 class Order(Enum):
-    """Which of the possible sets of victims goes."""
+    """Which of the possible sets of victims is preempted."""
 
     STOCK = "kube-scheduler's: priority, number, age"
     COST = "priority, number, class, estimated cost"
@@ -56,7 +56,7 @@ class Waiting(Enum):
     """When a preemptor takes no victims because room is coming."""
 
     FOR_ITS_OWN = "its own victims are leaving"
-    FOR_ANY = "pods are leaving some node, whoever is nominated to it"
+    FOR_ANY = "pods are leaving some node, also one to which another pod is nominated"
     FOR_UNCLAIMED = "pods are leaving some node, and no pod is nominated to it"
 
 

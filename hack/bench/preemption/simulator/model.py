@@ -133,7 +133,7 @@ class Node:
         self.version += 1
 
     def release(self, pod: Pod) -> None:
-        """Free the room of a pod that is gone."""
+        """Free the room of a pod that has ended."""
         del self.pods[pod]
         self.used -= pod.cpus
         self.leaving -= pod.cpus if pod.is_leaving else 0

@@ -78,7 +78,7 @@ class Kubelets:
 
 @dataclass
 class _JobState:
-    """What the Job controller knows of a Job."""
+    """The state of a Job in the Job controller."""
 
     job: Job
     failures: int = 0  # in a row

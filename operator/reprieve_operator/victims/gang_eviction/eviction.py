@@ -23,10 +23,10 @@ class GangEviction:
         self.origin = decision.origin
         self.is_in_progress = decision.is_in_progress
         self.is_cancelled = decision.is_cancelled
-        self.pod_count = len(decision.newly_included | decision.awaited)
-        self.newly_included = [
-            pods[uid] for uid in sorted(decision.newly_included | decision.awaited) if uid in pods
-        ]
+        members = decision.newly_included | decision.awaited
+        self.pod_count = len(members)
+        self.pods_to_start = [pods[uid] for uid in sorted(members) if uid in pods]
+        """The members whose reconcilers are not started yet."""
         self.protection: Protection | None = None
         """What protects the whole gang against preemption, once `is_assessed`."""
         self.is_assessed = False

@@ -110,7 +110,7 @@ class GangRegistry:
     ) -> AsyncIterator[Protection | None]:
         # One for each controller: the pods of a Job share its walltime, which is read once.
         assessors: defaultdict[str, VictimAssessor] = defaultdict(self._make_assessor)
-        for pod in eviction.newly_included:
+        for pod in eviction.pods_to_start:
             owner = controller_of(pod.metadata)
             _, found = await assessors[owner.uid if owner else ""].assess(pod, state)
             yield found
@@ -118,7 +118,7 @@ class GangRegistry:
     def start(self, eviction: GangEviction) -> None:
         """Start the reconcilers of the gang's other pods, once the first pod has its notice."""
         eviction.is_in_progress = True
-        included, eviction.newly_included = eviction.newly_included, []
+        included, eviction.pods_to_start = eviction.pods_to_start, []
         if not eviction.is_cancelled:
             for pod in included:
                 self._on_member(pod, eviction)

@@ -21,12 +21,12 @@ class DeletionWait:
         recorder: EventRecorder,
         clock: Clock,
         *,
-        resync_seconds: float,
+        reread_seconds: float,
         cleanup_ceiling_seconds: float,
     ) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._resync_seconds = resync_seconds
+        self._reread_seconds = reread_seconds
         self._cleanup_ceiling_seconds = cleanup_ceiling_seconds
         self._containers_ended_at: float | None = None
         self._reported_at: float | None = None
@@ -37,7 +37,7 @@ class DeletionWait:
 
         Return the seconds until there is more to report or to do.
         """
-        pause = self._resync_seconds
+        pause = self._reread_seconds
         if pod_state.has_cleanup_finalizer(pod.metadata):
             pause = min(pause, max(0.1, self._seconds_until_ceiling(pod)))
         others = pod_state.other_finalizers(pod)

@@ -143,7 +143,7 @@ class ReplacementHandover:
 def _is_resolved(error: ApiError | None) -> bool:
     """True if the call is done, or refused for good.
 
-    A call that was given up for another reason is made again at each turn. Without this, the
-    replacement would inherit nothing after an outage of the API server.
+    A call that was given up for another reason is made again at each reconciliation. Without this,
+    the replacement would inherit nothing after an outage of the API server.
     """
     return error is None or is_permanent(error)

@@ -1,6 +1,5 @@
 """A victim whose Job decides how it ends: the Job is suspended once all of its pods must go."""
 
-import random
 from datetime import timedelta
 
 from reprieve_operator.clock import Clock
@@ -14,9 +13,10 @@ from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.lifecycle.termination import EvictionMethod
+from reprieve_runtime.backoff import jittered
 
-_JOB_POLL_SECONDS = 2.0
-"""Between two reads of the other pods of a Job."""
+_MAX_JOB_POLL_SECONDS, _JOB_POLL_JITTER = 2.4, 1 / 3
+"""Between two reads of the other pods of a Job: 1.6 to 2.4 s."""
 
 
 class JobSuspension:
@@ -60,9 +60,9 @@ class JobSuspension:
         return self.wait()
 
     def wait(self) -> float:
-        """Wait for the Job's other pods; return the seconds until the next look at them."""
+        """Wait for the Job's other pods; return the seconds until they are read again."""
         self._waits_for_job = True
-        return _JOB_POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        return jittered(_MAX_JOB_POLL_SECONDS, _JOB_POLL_JITTER)
 
     def report_deletion(self, pod: VictimPod, state: Eviction) -> None:
         """Report, once, that the Job's suspension has deleted the pod."""

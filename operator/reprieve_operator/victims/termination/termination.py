@@ -44,7 +44,7 @@ class Termination:
         deletion_wait: DeletionWait,
         eviction_retry: EvictionRetry,
         reporter: Reporter,
-        resync_seconds: float,
+        reread_seconds: float,
         on_pod_update: Callable[[VictimPod], None],
     ) -> None:
         self._writes = writes
@@ -54,7 +54,7 @@ class Termination:
         self._deletion_wait = deletion_wait
         self._eviction_retry = eviction_retry
         self._reporter = reporter
-        self._resync_seconds = resync_seconds
+        self._reread_seconds = reread_seconds
         self._on_pod_update = on_pod_update
         self._is_delete_requested = False
 
@@ -84,7 +84,7 @@ class Termination:
         if self._is_delete_requested:
             # The watch does not show the DELETE yet. What it delivers meanwhile (a status, the
             # API server's condition) is older.
-            return self._resync_seconds
+            return self._reread_seconds
         method = await self._job_suspension.decide_method(pod, state)
         await self._handover.record(pod, state)
         pod = await self._state_writer.write_terminating(
@@ -95,9 +95,9 @@ class Termination:
         await self._handover.store_replacement(pod, state)
         pause = await self._perform(method, pod, state)
         if pause is not None:
-            return min(pause, self._resync_seconds)
+            return min(pause, self._reread_seconds)
         self._is_delete_requested = True
-        return self._resync_seconds
+        return self._reread_seconds
 
     async def write_finished(self, pod: VictimPod, state: Eviction) -> VictimPod:
         """Write the last state of a pod that ended by itself.

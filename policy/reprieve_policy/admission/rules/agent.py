@@ -33,20 +33,20 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 
 
 def _check(view: PodView) -> Verdict:
-    path, wish = annotation_path(view.prefix, keys.AGENT), view.annotations[keys.AGENT]
-    bad = agent.ACCEPTED_VALUES.check(wish, path)
+    path, value = annotation_path(view.prefix, keys.AGENT), view.annotations[keys.AGENT]
+    bad = agent.ACCEPTED_VALUES.check(value, path)
     if bad is not None:
         return Verdict(violations=(bad,))
     # An agent that is already there was found to work when it was added to the pod.
-    if wish != agent.ENABLED or agent.has_agent(view.spec.initContainers):
+    if value != agent.ENABLED or agent.has_agent(view.spec.initContainers):
         return NO_FINDINGS
     if not agent.wants_agent(view):
-        return Verdict(warnings=tuple(_useless(view, path)))
+        return Verdict(warnings=tuple(_warn_without_effect(view, path)))
     place = agent.find_placement(view) if view.spec.containers is not None else ()
     return NO_FINDINGS if isinstance(place, AgentPlacement) else Verdict(violations=place)
 
 
-def _useless(view: PodView, path: str) -> Iterator[str]:
+def _warn_without_effect(view: PodView, path: str) -> Iterator[str]:
     # Another rule reports an unreadable hint.
     if keys.CHECKPOINT_HINT not in view.annotations or agent.hint_of(view) is not None:
         yield f"{path}: has no effect without a hint file:// or signal://"

@@ -52,8 +52,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
             violations.append(
                 Violation(path, ViolationKind.INVALID, view.annotations[CHECKPOINT_HINT], missing)
             )
-        if told := _warning(hint, view):
-            warnings.append(f"{path}: {told}")
+        if warning := _warning(hint, view):
+            warnings.append(f"{path}: {warning}")
     if not violations and not warnings:
         return NO_FINDINGS
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))

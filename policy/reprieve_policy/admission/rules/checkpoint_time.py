@@ -20,11 +20,9 @@ from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_TIMEOUT, ESTIMATED_CHECKPOINT_TIME
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
+from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
 from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, annotation_path
-
-_GRACE_SECONDS = 30
-"""The default of Kubernetes, for a pod without a value."""
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
@@ -39,23 +37,23 @@ def _check(view: PodView, facts: Facts) -> Iterator[str]:
     plan = checkpoint_plan.parse(view.annotations, facts.settings, view.prefix)
     if not isinstance(plan, CheckpointPlan) or plan.estimated_seconds is None:
         return
-    save = f"a {duration.render(plan.estimated_seconds)} save"
+    takes = f"but a save takes {duration.render(plan.estimated_seconds)}"
     if not plan.gives_notice:
         yield from _check_grace(
-            view, plan.estimated_seconds, save, facts.settings.grace_cap_seconds
+            view, plan.estimated_seconds, takes, facts.settings.grace_cap_seconds
         )
     elif plan.estimated_seconds > plan.timeout_seconds:
         path = annotation_path(view.prefix, CHECKPOINT_TIMEOUT)
-        yield f"{path}: {duration.render(plan.timeout_seconds)} cannot hold {save}"
+        yield f"{path}: {duration.render(plan.timeout_seconds)}, {takes}"
 
 
 def _check_grace(
-    view: PodView, estimated_seconds: int, save: str, cap_seconds: int
+    view: PodView, estimated_seconds: int, takes: str, cap_seconds: int
 ) -> Iterator[str]:
     own = view.spec.terminationGracePeriodSeconds
-    own_seconds = _GRACE_SECONDS if own is None else own
+    own_seconds = DEFAULT_GRACE_SECONDS if own is None else own
     grace_seconds = max(0, min(own_seconds, cap_seconds))
     if estimated_seconds > grace_seconds:
-        capped = "the cap, " if own_seconds > cap_seconds else ""
+        capped = "the cap of " if own_seconds > cap_seconds else ""
         path = f"{view.prefix}spec.terminationGracePeriodSeconds"
-        yield f"{path}: {capped}{duration.render(grace_seconds)}, cannot hold {save}; use a hint"
+        yield f"{path}: {capped}{duration.render(grace_seconds)}, {takes}; use a hint"

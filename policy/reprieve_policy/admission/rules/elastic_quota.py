@@ -41,7 +41,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 
 def _read(name: str, written: Quantities, found: list[Violation]) -> dict[str, int]:
     """Return the readable amounts by resource; add the violations of the others to `found`."""
-    read: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for resource, text in written.items():
         path = _path(name, resource)
         amount = quantity.parse(text, path)
@@ -50,8 +50,8 @@ def _read(name: str, written: Quantities, found: list[Violation]) -> dict[str, i
         elif amount < 0:
             found.append(Violation(path, ViolationKind.INVALID, str(text), "must not be negative"))
         else:
-            read[resource] = amount
-    return read
+            amounts[resource] = amount
+    return amounts
 
 
 def _check_order(least: dict[str, int], most: dict[str, int]) -> Iterator[Violation]:

@@ -44,13 +44,13 @@ def _check_view(view: PodView, *, is_controlled: bool) -> Iterator[Violation]:
         if name and not membership.is_name(name):
             yield Violation(dialect.name.path(view.prefix), ViolationKind.INVALID, name, _DETAIL)
     chosen = [
-        said
-        for said in membership.gang_names(view)
-        if _is_chosen(said.dialect, view, is_controlled=is_controlled)
+        stated
+        for stated in membership.gang_names(view)
+        if _is_chosen(stated.dialect, view, is_controlled=is_controlled)
     ]
-    for said in chosen[1:]:
-        if said.name != chosen[0].name:
-            yield _another(said, chosen[0])
+    for stated in chosen[1:]:
+        if stated.name != chosen[0].name:
+            yield _another(stated, chosen[0])
 
 
 def _is_chosen(dialect: GangDialect, view: PodView, *, is_controlled: bool) -> bool:
@@ -59,12 +59,12 @@ def _is_chosen(dialect: GangDialect, view: PodView, *, is_controlled: bool) -> b
     return not membership.is_generated(dialect, view)
 
 
-def _another(said: GangName, first: GangName) -> Violation:
+def _another(stated: GangName, first: GangName) -> Violation:
     detail = f'must be "{first.name}", as in {first.path}: a pod is in one gang'
-    return Violation(said.path, ViolationKind.INVALID, said.name, detail)
+    return Violation(stated.path, ViolationKind.INVALID, stated.name, detail)
 
 
 def _warn(view: PodView) -> Iterator[str]:
-    for said in membership.gang_names(view):
-        if said.dialect.replacement_key:
-            yield f"label {said.dialect.name.key} is old: use {said.dialect.replacement_key}"
+    for stated in membership.gang_names(view):
+        if stated.dialect.replacement_key:
+            yield f"label {stated.dialect.name.key} is old: use {stated.dialect.replacement_key}"

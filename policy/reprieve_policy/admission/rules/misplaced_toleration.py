@@ -31,11 +31,11 @@ _MISPLACED = "unread; set it on a PriorityClass"
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Warn of a toleration that no scheduler reads."""
-    warnings = tuple(_slips(resource))
+    warnings = tuple(_warn(resource))
     return Verdict(warnings=warnings) if warnings else NO_FINDINGS
 
 
-def _slips(resource: Resource) -> Iterator[str]:
+def _warn(resource: Resource) -> Iterator[str]:
     if resource.kind == "PriorityClass":
         yield from _misplaced(labels_of(resource.metadata), "metadata.labels")
     for view in pod_views(resource):

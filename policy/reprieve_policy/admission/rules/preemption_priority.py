@@ -39,9 +39,9 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     ):
         return NO_FINDINGS  # Nearly every pod; the API server has checked its PriorityClass.
     found = [
-        said
+        finding
         for claim in preemption_priority.priority_claims(resource)
-        for said in _check_claim(claim, facts)
+        for finding in _check_claim(claim, facts)
     ]
     if (
         old is not None
@@ -58,9 +58,10 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     # The group templates of one Workload share a priority (1.37 refuses others), and so its
     # violations.
     unique = dict.fromkeys(found)
-    violations = tuple(said for said in unique if isinstance(said, Violation))
+    violations = tuple(finding for finding in unique if isinstance(finding, Violation))
     return Verdict(
-        violations=violations, warnings=tuple(said for said in unique if isinstance(said, str))
+        violations=violations,
+        warnings=tuple(finding for finding in unique if isinstance(finding, str)),
     )
 
 
@@ -87,18 +88,20 @@ def _check_claim(claim: PriorityClaim, facts: Facts) -> Iterator[Violation | str
 def _check_bounds(
     claim: PriorityClaim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
 ) -> Iterator[Violation]:
-    worth, given = (
+    value, own_preemption_priority = (
         named.value or 0,
         max(priority, known.class_preemption_priority(priority, own_class, facts)),
     )
     may_lift = _may_lift(own_class, facts)
-    highest = given + (facts.settings.max_preemption_priority_lift if may_lift else 0)
-    if worth < priority:
-        detail = f"its value {worth} is below the priority {priority}: must be {priority} or higher"
+    highest = own_preemption_priority + (
+        facts.settings.max_preemption_priority_lift if may_lift else 0
+    )
+    if value < priority:
+        detail = f"its value {value} is below the priority {priority}: must be {priority} or higher"
         yield Violation(claim.path, ViolationKind.INVALID, claim.preemption_priority_class, detail)
-    elif worth > highest:
+    elif value > highest:
         where = "here" if may_lift else "for its PriorityClass"
-        detail = f"its value {worth} is above {highest}, the highest allowed {where}"
+        detail = f"its value {value} is above {highest}, the highest allowed {where}"
         yield Violation(claim.path, ViolationKind.FORBIDDEN, None, detail)
 
 

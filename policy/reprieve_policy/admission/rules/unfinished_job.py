@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.facts import Facts
+from reprieve_policy.kube.conditions import DISRUPTION_TARGET
 from reprieve_policy.kube.objects import PodFailurePolicyRule, PodView, Resource, Spec, pod_views
 from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
-_DISRUPTED = "DisruptionTarget"
 _BY_SIGTERM = 143
 """The exit code of a program ended by SIGTERM, as shells and container runtimes count."""
 _EXITS_WITH_0 = re.compile(
@@ -75,5 +75,6 @@ def _concerns_preempted(rule: PodFailurePolicyRule) -> bool:
             rule.onExitCodes.operator == "In"
         )
     return any(
-        found.type == _DISRUPTED and found.status != "False" for found in rule.onPodConditions or ()
+        found.type == DISRUPTION_TARGET and found.status != "False"
+        for found in rule.onPodConditions or ()
     )

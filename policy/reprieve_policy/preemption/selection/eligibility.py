@@ -34,23 +34,23 @@ class Eligibility:
         own = self._pod_reason(pod)
         if pod.gang is None:
             return own
-        whole = self.evicted_gang(pod)
+        gang = self.evicted_gang(pod)
         if own is RefusalReason.NEAR_COMPLETION and (
-            whole is not None or pod.disruption_mode is DisruptionMode.ALL
+            gang is not None or pod.disruption_mode is DisruptionMode.ALL
         ):
             own = self.pod_eligibility.reason_as_gang_member(pod)
         if own is not None:
             return own
-        if whole is not None:
-            return self._gang_reason(whole)
+        if gang is not None:
+            return self._gang_reason(gang)
         return None if self.spare_members(pod.gang) > 0 else RefusalReason.MIN_AVAILABLE
 
     def refusal(self, pod: ScheduledPod) -> Refusal | None:
         """Return why the pod may not be a victim, as a sentence; `None` if it may."""
-        reason, group = self.reason(pod), self.evicted_gang(pod)
+        reason, gang = self.reason(pod), self.evicted_gang(pod)
         if reason is None:
             return None
-        protected = None if group is None else self.protecting_member(group)
+        protected = None if gang is None else self.protecting_member(gang)
         if reason is not RefusalReason.GANG or protected is None:
             return reasons.build_refusal(reason, self.preemptor, pod, self.snapshot)
         member, its = protected
@@ -65,9 +65,9 @@ class Eligibility:
         if pod.gang is None:
             return None
         if pod.gang not in self._evicted_gangs:
-            group = self.snapshot.gangs.get(pod.gang)
+            gang = self.snapshot.gangs.get(pod.gang)
             self._evicted_gangs[pod.gang] = (
-                group if group is not None and self._is_evicted_as_a_unit(group) else None
+                gang if gang is not None and self._is_evicted_as_a_unit(gang) else None
             )
         return self._evicted_gangs[pod.gang]
 
@@ -78,40 +78,40 @@ class Eligibility:
         """
         if self.pod_eligibility.is_leaving(pod):
             return self._own_release_certainty(pod)
-        group = self.evicted_gang(pod)
-        if group is None or self.reason(pod) is not RefusalReason.ALREADY_LEAVING:
+        gang = self.evicted_gang(pod)
+        if gang is None or self.reason(pod) is not RefusalReason.ALREADY_LEAVING:
             return ReleaseCertainty.NOT_SOON
-        if group.key not in self._release_certainties:
+        if gang.key not in self._release_certainties:
             leaving = map(
-                self._own_release_certainty, self._leaving_members(self.affected_members(group))
+                self._own_release_certainty, self._leaving_members(self.affected_members(gang))
             )
-            self._release_certainties[group.key] = max(leaving, default=ReleaseCertainty.NOT_SOON)
-        return self._release_certainties[group.key]
+            self._release_certainties[gang.key] = max(leaving, default=ReleaseCertainty.NOT_SOON)
+        return self._release_certainties[gang.key]
 
     def spare_members(self, key: GangKey) -> int:
         """Return how many pods a gang disrupted one by one may lose; leaving pods count as lost."""
         if key not in self._spare_members:
-            group = self.snapshot.gangs.get(key)
+            gang = self.snapshot.gangs.get(key)
             self._spare_members[key] = (
                 _NO_MINIMUM
-                if group is None or not group.min_available
-                else self._count_spare_members(group)
+                if gang is None or not gang.min_available
+                else self._count_spare_members(gang)
             )
         return self._spare_members[key]
 
-    def affected_members(self, group: GangInfo) -> tuple[ScheduledPod, ...]:
-        """Return the pods that a gang is judged by and evicted with.
+    def affected_members(self, gang: GangInfo) -> tuple[ScheduledPod, ...]:
+        """Return the members on which the eligibility of a gang depends; they are evicted together.
 
         All but those that are only deleted, or leave late, and so leave alone. Without this, a user
         who deletes one small pod, with a grace period of any length, would protect the rest of its
         gang.
         """
-        if group.key not in self._members:
+        if gang.key not in self._members:
             # Once: a large gang is on many nodes.
-            self._members[group.key] = tuple(
-                member for member in group.members if not self._leaves_alone(member)
+            self._members[gang.key] = tuple(
+                member for member in gang.members if not self._leaves_alone(member)
             )
-        return self._members[group.key]
+        return self._members[gang.key]
 
     def _leaves_alone(self, member: ScheduledPod) -> bool:
         release = member.release
@@ -121,20 +121,20 @@ class Eligibility:
         certainty = self.pod_eligibility.release_certainty(member)
         return release.is_only_deleted or certainty is ReleaseCertainty.NOT_SOON
 
-    def _is_evicted_as_a_unit(self, group: GangInfo) -> bool:
+    def _is_evicted_as_a_unit(self, gang: GangInfo) -> bool:
         """True if the gang says so, or if it can spare no pod.
 
         Without the latter, a gang that declares all of its pods as needed could not be preempted at
         all. But a pod that is already leaving then takes no others with it.
         """
-        if group.disruption_mode is DisruptionMode.ALL:
+        if gang.disruption_mode is DisruptionMode.ALL:
             return True
-        members = self.affected_members(group)
-        return 0 < len(members) <= group.min_available and not any(self._leaving_members(members))
+        members = self.affected_members(gang)
+        return 0 < len(members) <= gang.min_available and not any(self._leaving_members(members))
 
-    def _count_spare_members(self, group: GangInfo) -> int:
-        members = self.affected_members(group)
-        return len(members) - sum(1 for _ in self._leaving_members(members)) - group.min_available
+    def _count_spare_members(self, gang: GangInfo) -> int:
+        members = self.affected_members(gang)
+        return len(members) - sum(1 for _ in self._leaving_members(members)) - gang.min_available
 
     def _leaving_members(self, members: Iterable[ScheduledPod]) -> Iterator[ScheduledPod]:
         return (
@@ -153,8 +153,8 @@ class Eligibility:
             return ReleaseCertainty.NOTIFIED
         return self.pod_eligibility.release_certainty(pod)
 
-    def _gang_reason(self, group: GangInfo) -> RefusalReason | None:
-        found = self.protecting_member(group)
+    def _gang_reason(self, gang: GangInfo) -> RefusalReason | None:
+        found = self.protecting_member(gang)
         if found is None:
             return None
         # A leaving member takes all with it, also those that are not notified yet. Without this, a
@@ -166,32 +166,32 @@ class Eligibility:
             else RefusalReason.GANG
         )
 
-    def protecting_member(self, group: GangInfo) -> tuple[ScheduledPod, RefusalReason] | None:
+    def protecting_member(self, gang: GangInfo) -> tuple[ScheduledPod, RefusalReason] | None:
         """Return the member that protects a gang evicted as a unit, and how.
 
         A leaving member first, otherwise the first that is refused.
         """
-        if group.key not in self._protected:
-            members = self.affected_members(group)
+        if gang.key not in self._protected:
+            members = self.affected_members(gang)
             leaving = (
                 (member, RefusalReason.ALREADY_LEAVING) for member in self._leaving_members(members)
             )
-            self._protected[group.key] = next(leaving, None) or self._first_refused(members)
-        return self._protected[group.key]
+            self._protected[gang.key] = next(leaving, None) or self._first_refused(members)
+        return self._protected[gang.key]
 
     def _first_refused(
         self, members: Sequence[ScheduledPod]
     ) -> tuple[ScheduledPod, RefusalReason] | None:
-        judged = [(member, self._pod_reason(member)) for member in members]
-        near = [member for member, reason in judged if reason is RefusalReason.NEAR_COMPLETION]
-        if near and len(near) == len(judged):
+        refusals = [(member, self._pod_reason(member)) for member in members]
+        near = [member for member, reason in refusals if reason is RefusalReason.NEAR_COMPLETION]
+        if near and len(near) == len(refusals):
             # The gang may finish until its last member has.
             return max(near, key=self._seconds_left), RefusalReason.NEAR_COMPLETION
         if near:
-            judged = [
+            refusals = [
                 (member, self.pod_eligibility.reason_as_gang_member(member)) for member in members
             ]
-        return next(((member, reason) for member, reason in judged if reason is not None), None)
+        return next(((member, reason) for member, reason in refusals if reason is not None), None)
 
     def _seconds_left(self, pod: ScheduledPod) -> float:
         return (

@@ -71,14 +71,14 @@ def decide(
 ) -> PreemptionDecision:
     """Choose victims for the preemptor on the nodes, by name.
 
-    `proposed` are the scheduler's own victims by node, as uids. `told_of_room`: nodes that its
-    scheduler was recently told have room for it. Once `is_over` is true, the decision ends with
-    what was found: a gang that is not placed by then is not placed.
+    `proposed` are the scheduler's own victims by node, as uids. `reported_room`: nodes that were
+    recently reported to the scheduler as having room for the preemptor. Once `is_expired` returns
+    true, the decision ends with what was found: a gang that is not placed by then is not placed.
 
     If only the scheduler can tell what fits, its own victims are taken, provided that all of them
-    may be victims. That is so with pod affinity, topology spread or device claims, and on a node
-    where the scheduler was told of room and wants victims again (volume limits, a resize, a filter
-    of its own). If some of its victims are gone, the proposal is outdated and not followed.
+    may be victims. That is so with pod affinity, topology spread or device claims, and on a node in
+    `reported_room` on which the scheduler wants victims again (volume limits, a resize, a filter of
+    its own). If some of its victims are gone, the proposal is outdated and not followed.
     """
     eligibility = Eligibility(preemptor, snapshot)
     reason = eligibility.pod_eligibility.preemptor_reason() or (
@@ -149,38 +149,38 @@ def _dry_run_node(
             if dry_run.satisfies_constraints(node)
             else DryRunStatus.UNSUITABLE
         )
-    results = dry_run.result_for(node)
+    result = dry_run.result_for(node)
     # A scheduler with an outdated cache does not insist, and one that insists elsewhere waits here.
-    is_outdated = results is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(
+    is_outdated = result is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(
         node_info, proposed[node], eligibility
     )
-    return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else results
+    return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else result
 
 
 def _check_proposal(
     node_info: NodeInfo, dry_run: NodeDryRun, eligibility: Eligibility, proposed: Collection[str]
 ) -> Selection | DryRunStatus:
-    results = select_victims.select_proposed(node_info, proposed, eligibility)
+    result = select_victims.select_proposed(node_info, proposed, eligibility)
     if (
-        results is not DryRunStatus.PROPOSAL_OUTDATED
+        result is not DryRunStatus.PROPOSAL_OUTDATED
         or dry_run.result_for(node_info.name) in _HAS_OR_GETS_ROOM
     ):
-        return results
-    # Others leave elsewhere. Without this, each ended pod among the many that a scheduler names
-    # would end the whole decision.
+        return result
+    # Waiting would not give the preemptor room here. Without this, each ended pod among the many
+    # that a scheduler names would end the whole decision.
     return DryRunStatus.PROPOSAL_REJECTED
 
 
 def _proposed_again(
     results: Mapping[str, Selection | DryRunStatus],
-    free_nodes: Collection[str],
+    reported_room: Collection[str],
     eligibility: Eligibility,
     proposed: Mapping[str, Collection[str]],
 ) -> dict[str, Selection | DryRunStatus]:
-    """Return the scheduler's own victims on nodes that it was told have room.
+    """Return the scheduler's own victims on nodes that were reported to it as having room.
 
-    It knows limits that are not evaluated here. Not when it first asks: if a pod has ended since it
-    looked, a victim would be evicted for nothing.
+    The scheduler knows limits that are not evaluated here. This does not hold for its first call:
+    if a pod has ended since the scheduler looked, a victim would be evicted for nothing.
     """
     # A gang member nominated elsewhere may be the one that the scheduler has just placed here,
     # which the snapshot does not show yet: the victims elsewhere are then the preemptor's. Without
@@ -191,7 +191,7 @@ def _proposed_again(
     nodes = [
         node
         for node, one in results.items()
-        if one is DryRunStatus.HAS_ROOM and node in free_nodes and proposed.get(node)
+        if one is DryRunStatus.HAS_ROOM and node in reported_room and proposed.get(node)
     ]
     return {
         node: select_victims.select_proposed(node_infos[node], proposed[node], eligibility)
@@ -216,9 +216,9 @@ def _nodes_being_released(
         if node_info.name not in seen and any(one.is_leaving for one in node_info.pods)
     )
     return {
-        node: results
+        node: result
         for node in releasing
-        if (results := dry_run.result_for(node)) is DryRunStatus.ROOM_BEING_RELEASED
+        if (result := dry_run.result_for(node)) is DryRunStatus.ROOM_BEING_RELEASED
     }
 
 

@@ -42,13 +42,15 @@ class VictimExplanation:
 
 def explain_victim(pod: ScheduledPod, snapshot: Snapshot) -> VictimExplanation:
     """Return which preemptors may take the pod."""
-    protected, until = _ask(HIGHEST, pod, snapshot), _completion_of(pod, snapshot)
+    protected, until = _refusal_of_class(HIGHEST, pod, snapshot), _completion_of(pod, snapshot)
     if until is not None:
         snapshot = replace(snapshot, now=until)
     return VictimExplanation(
         preemption_class=pod.preemption_class,
         preemptor_classes=tuple(
-            value for value in range(LOWEST, HIGHEST + 1) if _ask(value, pod, snapshot) is None
+            value
+            for value in range(LOWEST, HIGHEST + 1)
+            if _refusal_of_class(value, pod, snapshot) is None
         ),
         preemption_priority=pod.preemption_priority,
         protected_by=protected,
@@ -57,8 +59,10 @@ def explain_victim(pod: ScheduledPod, snapshot: Snapshot) -> VictimExplanation:
     )
 
 
-def _ask(preemption_class: int, pod: ScheduledPod, snapshot: Snapshot) -> Refusal | None:
-    """Ask for a preemptor of the highest priority: it is refused for other reasons only."""
+def _refusal_of_class(
+    preemption_class: int, pod: ScheduledPod, snapshot: Snapshot
+) -> Refusal | None:
+    """Return why a preemptor of that class and of the highest priority is refused, if it is."""
     return refusal_for(_preemptor(preemption_class, pod), pod, snapshot)
 
 
@@ -73,9 +77,9 @@ def _completion_of(pod: ScheduledPod, snapshot: Snapshot) -> datetime | None:
     `None` if none of them is nearly complete.
     """
     eligibility = Eligibility(_preemptor(HIGHEST, pod), snapshot)
-    reason, group = eligibility.reason(pod), eligibility.evicted_gang(pod)
-    if reason is RefusalReason.GANG and group is not None:
-        pod, reason = eligibility.protecting_member(group) or (pod, reason)
+    reason, gang = eligibility.reason(pod), eligibility.evicted_gang(pod)
+    if reason is RefusalReason.GANG and gang is not None:
+        pod, reason = eligibility.protecting_member(gang) or (pod, reason)
     if reason is not RefusalReason.NEAR_COMPLETION:
         return None
     assert pod.progress.walltime is not None
@@ -83,22 +87,22 @@ def _completion_of(pod: ScheduledPod, snapshot: Snapshot) -> datetime | None:
 
 
 def _tolerated(
-    candidate: VictimToleration, defence: int, now: datetime
+    toleration: VictimToleration, preemption_priority: int, now: datetime
 ) -> ToleratedPriorities | None:
     """Return which preemptors the pod's PriorityClass refuses, and until when."""
-    found, since = candidate.policy, candidate.scheduled_at
+    policy, since = toleration.policy, toleration.scheduled_at
     # A lower priority than the pod's own would not preempt it anyway.
     if (
-        not candidate.has_priority_class
-        or found is None
-        or found.minimum_preemptable_priority <= defence + 1
+        not toleration.has_priority_class
+        or policy is None
+        or policy.minimum_preemptable_priority <= preemption_priority + 1
     ):
         return None
-    if found.seconds < 0 or since is None:
-        return ToleratedPriorities(minimum=found.minimum_preemptable_priority, until=None)
-    until = since + timedelta(seconds=found.seconds)
+    if policy.seconds < 0 or since is None:
+        return ToleratedPriorities(minimum=policy.minimum_preemptable_priority, until=None)
+    until = since + timedelta(seconds=policy.seconds)
     return (
-        ToleratedPriorities(minimum=found.minimum_preemptable_priority, until=until)
+        ToleratedPriorities(minimum=policy.minimum_preemptable_priority, until=until)
         if now < until
         else None
     )

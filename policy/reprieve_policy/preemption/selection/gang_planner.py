@@ -55,7 +55,7 @@ class GangPlanner:
     def __init__(
         self, dry_run: NodeDryRun, eligibility: Eligibility, is_expired: Callable[[], bool]
     ) -> None:
-        """Plan until `is_over` is true: no client waits for a plan any more."""
+        """Plan until `is_expired` returns true: no client waits for a plan any more."""
         self._eligibility, self._is_expired = eligibility, is_expired
         self._dry_runs = [dry_run]
         self._kinds = [
@@ -94,22 +94,22 @@ class GangPlanner:
         if best is None:
             return False
         node = best[1]
-        found = (
+        result = (
             draft.dry_run(node, demand)
             if node in draft.changed_nodes
             else self._dry_runs[index].result_for(node)
         )
-        draft.place(node, demand, found)
+        draft.place(node, demand, result)
         return True
 
     def _rank_nodes(self, index: int) -> tuple[VictimRanking, Sequence[tuple[SortKey, str]]]:
         """Return all feasible nodes for pods with one demand, the best first."""
         if index not in self._rankings:
-            found = self._dry_runs[index].feasible_nodes(self._is_expired)
-            ranking = ranking_for(found.values(), self._eligibility.snapshot.now)
+            feasible = self._dry_runs[index].feasible_nodes(self._is_expired)
+            ranking = ranking_for(feasible.values(), self._eligibility.snapshot.now)
             self._rankings[index] = (
                 ranking,
-                sorted((ranking.rank_result(one), node) for node, one in found.items()),
+                sorted((ranking.rank_result(result), node) for node, result in feasible.items()),
             )
         return self._rankings[index]
 
@@ -138,11 +138,11 @@ class _PlanDraft:
         self._ranks: dict[tuple[int, str], SortKey | None] = {}
         """Rank of the additional victims for one more pod of a kind; `None`: infeasible."""
 
-    def place(self, node: str, demand: PodDemand, found: Selection | DryRunStatus) -> None:
+    def place(self, node: str, demand: PodDemand, result: Selection | DryRunStatus) -> None:
         """Place a pod, and record its victims."""
         self._demands[node] = self._demands.get(node, CombinedDemand()).plus(demand)
-        self._record_victims(node, found)
-        changed = {node, *(member.node for member in self._gang_members_of(found))}
+        self._record_victims(node, result)
+        changed = {node, *(member.node for member in self._gang_members_of(result))}
         self.changed_nodes |= changed
         self._ranks = {key: rank for key, rank in self._ranks.items() if key[1] not in changed}
 
@@ -159,13 +159,13 @@ class _PlanDraft:
         # No pod is placed beside the scheduler's own victims: what else fits there is unknown.
         for node in self.changed_nodes - self._fixed_nodes:
             if (kind, node) not in self._ranks:
-                found = (
+                result = (
                     self.dry_run(node, demand)
                     if dry_run.satisfies_constraints(node)
                     else DryRunStatus.UNSUITABLE
                 )
                 self._ranks[kind, node] = (
-                    self._rank_added(node, found, ranking) if is_feasible(found) else None
+                    self._rank_added(node, result, ranking) if is_feasible(result) else None
                 )
             rank = self._ranks[kind, node]
             if rank is not None:
@@ -185,8 +185,8 @@ class _PlanDraft:
             self._gangs.items(), key=lambda item: victim_units.scheduler_order(item[1], now)
         ):
             without = {other: kept for other, kept in self._gangs.items() if other != key}
-            is_settled = any(member.node in self._fixed_nodes for member in unit.members)
-            if not is_settled and all(self._is_enough(node, without) for node in own_nodes):
+            is_fixed = any(member.node in self._fixed_nodes for member in unit.members)
+            if not is_fixed and all(self._is_enough(node, without) for node in own_nodes):
                 self._gangs = without
 
     def plan(self, node: str, violations: int) -> PreemptionPlan:
@@ -195,7 +195,7 @@ class _PlanDraft:
         now = self._eligibility.snapshot.now
         here = [*self._single_pods.get(node, ()), *(_narrowed_to(node, unit) for unit in gangs)]
         others = [
-            unit for other, found in self._single_pods.items() if other != node for unit in found
+            unit for other, units in self._single_pods.items() if other != node for unit in units
         ]
         return PreemptionPlan(
             node,
@@ -204,26 +204,26 @@ class _PlanDraft:
             violations,
         )
 
-    def _record_victims(self, node: str, found: Selection | DryRunStatus) -> None:
-        taken = found.units if isinstance(found, Selection) else ()
-        self._single_pods[node] = tuple(unit for unit in taken if unit.gang is None)
-        self._gangs |= {unit.gang: unit for unit in taken if unit.gang is not None}
+    def _record_victims(self, node: str, result: Selection | DryRunStatus) -> None:
+        units = result.units if isinstance(result, Selection) else ()
+        self._single_pods[node] = tuple(unit for unit in units if unit.gang is None)
+        self._gangs |= {unit.gang: unit for unit in units if unit.gang is not None}
 
-    def _gang_members_of(self, found: Selection | DryRunStatus) -> Iterator[ScheduledPod]:
+    def _gang_members_of(self, result: Selection | DryRunStatus) -> Iterator[ScheduledPod]:
         """Yield all pods of the victims' gangs: they are evicted too, or fewer can be spared."""
-        for unit in found.units if isinstance(found, Selection) else ():
+        for unit in result.units if isinstance(result, Selection) else ():
             key = unit.members[0].gang
-            group = None if key is None else self._eligibility.snapshot.gangs.get(key)
-            yield from () if group is None else group.members
+            gang = None if key is None else self._eligibility.snapshot.gangs.get(key)
+            yield from () if gang is None else gang.members
 
     def _rank_added(
-        self, node: str, found: Selection | DryRunStatus, ranking: VictimRanking
+        self, node: str, result: Selection | DryRunStatus, ranking: VictimRanking
     ) -> SortKey:
-        if not isinstance(found, Selection):
+        if not isinstance(result, Selection):
             return NO_VICTIMS
         before = _uids(self._single_pods.get(node, ()))
         return ranking.rank(
-            (unit for unit in found.units if unit.on_node[0].uid not in before), found.violations
+            (unit for unit in result.units if unit.on_node[0].uid not in before), result.violations
         )
 
     def _dry_run_placed(
@@ -233,18 +233,18 @@ class _PlanDraft:
 
     def _is_enough(self, node: str, gangs: Mapping[GangKey, VictimUnit]) -> bool:
         """True if the node needs no victims beside those and its own single pods."""
-        found = self._dry_run_placed(node, gangs)
-        needed = _uids(found.units) if isinstance(found, Selection) else set()
-        return is_feasible(found) and needed <= _uids(self._single_pods[node])
+        result = self._dry_run_placed(node, gangs)
+        needed = _uids(result.units) if isinstance(result, Selection) else set()
+        return is_feasible(result) and needed <= _uids(self._single_pods[node])
 
     def _select(
         self, node: str, combined: CombinedDemand, gangs: Mapping[GangKey, VictimUnit]
     ) -> Selection | DryRunStatus:
         singles = (
             pod
-            for other, found in self._single_pods.items()
+            for other, units in self._single_pods.items()
             if other != node
-            for pod in _pods(found)
+            for pod in _pods(units)
         )
         lost = Counter(pod.gang for pod in singles if pod.gang is not None)
         return select_victims.select(
@@ -255,18 +255,18 @@ class _PlanDraft:
         )
 
 
-def _first(found: Iterator[tuple[SortKey, str]]) -> list[tuple[SortKey, str]]:
-    first = next(found, None)
+def _first(ranked: Iterator[tuple[SortKey, str]]) -> list[tuple[SortKey, str]]:
+    first = next(ranked, None)
     return [] if first is None else [first]
 
 
-def _uids(found: Iterable[VictimUnit]) -> set[str]:
+def _uids(units: Iterable[VictimUnit]) -> set[str]:
     """Return what identifies the units on one node."""
-    return {unit.on_node[0].uid for unit in found}
+    return {unit.on_node[0].uid for unit in units}
 
 
-def _pods(found: Iterable[VictimUnit]) -> Iterator[ScheduledPod]:
-    return (pod for unit in found for pod in unit.members)
+def _pods(units: Iterable[VictimUnit]) -> Iterator[ScheduledPod]:
+    return (pod for unit in units for pod in unit.members)
 
 
 def _is_on(unit: VictimUnit, node: str) -> bool:

@@ -30,7 +30,7 @@ class NodeDryRun:
     def __init__(self, demand: PodDemand, eligibility: Eligibility) -> None:
         self._demand, self._eligibility = demand, eligibility
         self._load = CombinedDemand().plus(demand)
-        self._found: dict[str, Selection | DryRunStatus] = {}
+        self._results: dict[str, Selection | DryRunStatus] = {}
 
     def has_same_demand(self, demand: PodDemand) -> bool:
         """True for a pod with the same demand."""
@@ -43,9 +43,9 @@ class NodeDryRun:
 
     def result_for(self, node: str) -> Selection | DryRunStatus:
         """Return the victims on the node if there were none elsewhere."""
-        if node not in self._found:
-            self._found[node] = self._dry_run(node)
-        return self._found[node]
+        if node not in self._results:
+            self._results[node] = self._dry_run(node)
+        return self._results[node]
 
     def satisfies_constraints(self, node: str) -> bool:
         """True if such a pod may run on the node at all."""
@@ -55,12 +55,12 @@ class NodeDryRun:
         )
 
     def feasible_nodes(self, is_expired: Callable[[], bool]) -> dict[str, Selection | DryRunStatus]:
-        """Return all feasible nodes of the snapshot; once it is over, those seen so far."""
-        found = {
+        """Return all feasible nodes; once the search time has expired, those seen so far."""
+        results = {
             node: self.result_for(node)
             for node in takewhile(lambda _: not is_expired(), self._eligibility.snapshot.nodes)
         }
-        return {node: selection for node, selection in found.items() if is_feasible(selection)}
+        return {node: result for node, result in results.items() if is_feasible(result)}
 
     def _dry_run(self, node: str) -> Selection | DryRunStatus:
         node_info = self._eligibility.snapshot.nodes.get(node)
@@ -71,9 +71,9 @@ class NodeDryRun:
         return select_victims.select(node_info, self._load, self._eligibility)
 
 
-def is_feasible(found: Selection | DryRunStatus) -> bool:
+def is_feasible(result: Selection | DryRunStatus) -> bool:
     """True if a pod has room, will have, or could have with victims."""
-    return isinstance(found, Selection) or found in _FEASIBLE
+    return isinstance(result, Selection) or result in _FEASIBLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,12 @@ class VictimRanking:
     states_preferences: bool
     """At least one of the compared pods states preferences."""
 
-    def rank_result(self, found: Selection | DryRunStatus) -> SortKey:
+    def rank_result(self, result: Selection | DryRunStatus) -> SortKey:
         """Rank the victims of a node."""
         return (
-            self.rank(found.units, found.violations) if isinstance(found, Selection) else NO_VICTIMS
+            self.rank(result.units, result.violations)
+            if isinstance(result, Selection)
+            else NO_VICTIMS
         )
 
     def rank(self, victims: Iterable[VictimUnit], violations: int) -> SortKey:
@@ -118,11 +120,9 @@ class VictimRanking:
         )
 
 
-def ranking_for(found: Iterable[Selection | DryRunStatus], now: datetime) -> VictimRanking:
+def ranking_for(results: Iterable[Selection | DryRunStatus], now: datetime) -> VictimRanking:
     """Return the ranking for these results."""
-    units = (
-        unit for selection in found if isinstance(selection, Selection) for unit in selection.units
-    )
+    units = (unit for result in results if isinstance(result, Selection) for unit in result.units)
     return VictimRanking(
         now, any(member.states_preferences for unit in units for member in unit.members)
     )

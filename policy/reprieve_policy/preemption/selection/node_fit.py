@@ -104,20 +104,20 @@ def _holds(term: NodeAffinityTerm, node_info: NodeInfo) -> bool:
     )
 
 
-def _compare(said: str | None, values: Sequence[str], sign: int) -> bool:
-    if said is None or len(values) != 1:
+def _compare(value: str | None, values: Sequence[str], sign: int) -> bool:
+    if value is None or len(values) != 1:
         return False
-    its, bound = go_int.parse(said, 64), go_int.parse(values[0], 64)
-    return its is not None and bound is not None and (its - bound) * sign > 0
+    number, bound = go_int.parse(value, 64), go_int.parse(values[0], 64)
+    return number is not None and bound is not None and (number - bound) * sign > 0
 
 
 _OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
-    "In": lambda said, values: said in values,
-    "NotIn": lambda said, values: said not in values,
-    "Exists": lambda said, _values: said is not None,
-    "DoesNotExist": lambda said, _values: said is None,
-    "Gt": lambda said, values: _compare(said, values, 1),
-    "Lt": lambda said, values: _compare(said, values, -1),
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _values: value is not None,
+    "DoesNotExist": lambda value, _values: value is None,
+    "Gt": lambda value, values: _compare(value, values, 1),
+    "Lt": lambda value, values: _compare(value, values, -1),
 }
 
 

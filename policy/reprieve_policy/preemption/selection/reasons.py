@@ -59,12 +59,12 @@ class PodEligibility:
     def __init__(self, preemptor: Preemptor, snapshot: Snapshot) -> None:
         settings, own = snapshot.settings, preemptor.preemption_class
         self._preemptor, self._snapshot = preemptor, snapshot
-        self._priority, self._group, self._quota = (
+        self._priority, self._gang, self._quota = (
             preemptor.demand.priority,
             preemptor.gang,
             preemptor.quota,
         )
-        self._operator_is_there = snapshot.operator_is_live
+        self._operator_is_live = snapshot.operator_is_live
         self._near_completion_seconds = min(
             settings.near_completion_seconds, settings.ceiling_seconds
         )
@@ -122,7 +122,7 @@ class PodEligibility:
         # A chain, not a table: one call per reason would dominate a decision about 150,000 pods.
         if pod.preemption_priority >= self._priority:
             return RefusalReason.PRIORITY
-        if self._group is not None and pod.gang == self._group:
+        if self._gang is not None and pod.gang == self._gang:
             return RefusalReason.OWN_GANG
         if pod.release is not None and self.is_leaving(pod):
             return RefusalReason.ALREADY_LEAVING
@@ -150,7 +150,7 @@ class PodEligibility:
         # Without an operator only a pod that is being deleted leaves: marked or notified pods wait
         # for an operator, as if Reprieve were not there.
         leaving = pod.release
-        return leaving is not None and (self._operator_is_there or leaving.is_being_deleted)
+        return leaving is not None and (self._operator_is_live or leaving.is_being_deleted)
 
     def _is_near_completion(self, walltime: Walltime) -> bool:
         return 0 < walltime.left(self._snapshot.now) <= self._near_completion_seconds

@@ -16,6 +16,7 @@ from datetime import datetime
 from enum import IntEnum
 
 from reprieve_policy import keys
+from reprieve_policy.kube.conditions import DISRUPTION_TARGET
 from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
@@ -27,7 +28,7 @@ from .snapshot import Release
 
 UNKNOWN_PREEMPTOR = "unknown"
 """The preemptor of a scheduler's own victim, which is unknown here. No uid has this value."""
-_PREEMPTED_BY_SCHEDULER = ("DisruptionTarget", "True", "PreemptionByScheduler")
+_PREEMPTED_BY_SCHEDULER = (DISRUPTION_TARGET, "True", "PreemptionByScheduler")
 
 
 class ReleaseCertainty(IntEnum):

@@ -34,7 +34,8 @@ NOTHING_SELECTED = AlreadySelected()
 
 
 _rank = itemgetter(0)
-# In this order: the least certain releases must not be needed.
+# The least certain first: each certainty's pods count as staying, and if the demand then no longer
+# fits, their release is waited for.
 _STATUS_BY_CERTAINTY = {
     ReleaseCertainty.HELD_BY_BUDGET: DryRunStatus.ROOM_MAY_BE_RELEASED,
     ReleaseCertainty.BEING_DELETED: DryRunStatus.ROOM_MAY_BE_RELEASED,

@@ -56,16 +56,16 @@ def scheduled_pod_of(
     facts: Facts,
     *,
     native: PodGroupInfo | None = None,
-    job: Walltime | None = None,
+    job_walltime: Walltime | None = None,
     now: datetime,
 ) -> ScheduledPod:
     """Return a pod on a node.
 
-    `native` is the PodGroup that it names, `job` its Job's walltime, as far as known.
+    `native` is the PodGroup that it names, `job_walltime` its Job's walltime, as far as known.
     """
     view, metadata = pod.view, pod.metadata
     priority = pod_group.priority_of(_priority(pod, facts), native)
-    found = membership.read(view)
+    gang = membership.read(view)
     scheduled = ScheduledPod(
         uid=metadata.uid or "",
         namespace=metadata.namespace or "",
@@ -84,22 +84,22 @@ def scheduled_pod_of(
         ports=node_fit.host_ports_of(pod.spec),
         labels=view.labels,
         quota=_quota(pod, facts),
-        gang=_gang_key(pod, found),
-        disruption_mode=_mode(pod, found, native),
-        gang_minimum=_protected_minimum(found, native),
+        gang=_gang_key(pod, gang),
+        disruption_mode=_mode(pod, gang, native),
+        gang_minimum=_protected_minimum(gang, native),
         is_guarded=_is_guarded(pod, facts),
         anti_affinity=node_fit.anti_affinity_of(pod.spec, metadata.namespace or ""),
     )
     return (
         scheduled
         if facts.namespace.enforcement == OFF
-        else _with_policy(scheduled, pod, facts, job, now)
+        else _with_policy(scheduled, pod, facts, job_walltime, now)
     )
 
 
 def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) -> Preemptor:
     """Return a pod that waits for a node, by itself; see `with_gang`."""
-    view, found = pod.view, membership.read(pod.view)
+    view, gang = pod.view, membership.read(pod.view)
     no_default = facts.settings.default_can_preempt is False
     policy = known.preemption_policy(view, facts)
     return Preemptor(
@@ -116,8 +116,8 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
             view.labels, policy, disable_default_trigger_preemption=no_default
         ),
         quota=_quota(pod, facts),
-        gang=_gang_key(pod, found),
-        gang_minimum=_minimum(found, native),
+        gang=_gang_key(pod, gang),
+        gang_minimum=_minimum(gang, native),
         labels=view.labels,
         nominated_node=pod.status.nominatedNodeName or None,
         devices=cost.devices_of(pod.spec)[1],
@@ -175,7 +175,7 @@ def pod_demand_of(pod: Pod, facts: Facts) -> PodDemand:
 
 
 def node_info_of(
-    node: Node, pods: Collection[ScheduledPod] = (), nominees: Iterable[PodDemand] = ()
+    node: Node, pods: Collection[ScheduledPod] = (), nominated: Iterable[PodDemand] = ()
 ) -> NodeInfo:
     """Return a node with its pods and the pods nominated to it."""
     return NodeInfo(
@@ -187,17 +187,17 @@ def node_info_of(
         ),
         is_unschedulable=bool(node.spec.unschedulable),
         pods=tuple(pods),
-        nominated_pods=tuple(nominees),
+        nominated_pods=tuple(nominated),
     )
 
 
-def disruption_budget_of(found: PodDisruptionBudget) -> DisruptionBudget:
+def disruption_budget_of(budget: PodDisruptionBudget) -> DisruptionBudget:
     """Return a PodDisruptionBudget."""
     return DisruptionBudget(
-        namespace=found.metadata.namespace or "",
-        requirements=node_fit.requirements_of(found.spec.selector),
-        disruptions_allowed=found.status.disruptionsAllowed,
-        disrupted_pods=frozenset(found.status.disruptedPods or ()),
+        namespace=budget.metadata.namespace or "",
+        requirements=node_fit.requirements_of(budget.spec.selector),
+        disruptions_allowed=budget.status.disruptionsAllowed,
+        disrupted_pods=frozenset(budget.status.disruptedPods or ()),
     )
 
 
@@ -256,21 +256,21 @@ def snapshot_of(
 
 
 def _with_policy(
-    scheduled: ScheduledPod, pod: Pod, facts: Facts, job: Walltime | None, now: datetime
+    scheduled: ScheduledPod, pod: Pod, facts: Facts, job_walltime: Walltime | None, now: datetime
 ) -> ScheduledPod:
     """Return the pod with Reprieve's own policy; without it, it is as upstream knows it."""
     view, settings = pod.view, facts.settings
     plan = checkpoint_plan.read_leniently(view.annotations, settings)
     own = walltime.read(pod)
-    bound = walltime.tightest((own, job), now)
-    stake = cost.cost_inputs_of(view, plan, settings, facts.namespace.workload_type)
+    bound = walltime.tightest((own, job_walltime), now)
+    cost_inputs = cost.cost_inputs_of(view, plan, settings, facts.namespace.workload_type)
     own_class = known.effective_class(view, facts)
     return replace(
         scheduled,
         preemption_class=own_class,
         is_non_preemptible=known.is_non_preemptible(view, facts),
         is_service=facts.namespace.workload_type == _SERVICE,
-        cost_inputs=stake,
+        cost_inputs=cost_inputs,
         progress=WorkProgress(
             started_at=scheduled.progress.started_at,
             saved_at=timestamp.parse(view.annotations.get(keys.LAST_CHECKPOINT_AT)),
@@ -278,7 +278,7 @@ def _with_policy(
         ),
         states_preferences=own_class != settings.default_class
         or plan.gives_notice
-        or stake.stated != 0
+        or cost_inputs.stated != 0
         or bound is not None,
     )
 
@@ -307,15 +307,15 @@ def _victim_toleration(pod: Pod, facts: Facts) -> VictimToleration:
 
 
 def _quota(pod: Pod, facts: Facts) -> quota.QuotaKey | None:
-    found = facts.quotas.find(labels_of(pod.metadata), pod.metadata.namespace or "")
-    return None if found is None else found.key
+    own_quota = facts.quotas.find(labels_of(pod.metadata), pod.metadata.namespace or "")
+    return None if own_quota is None else own_quota.key
 
 
-def _gang_key(pod: Pod, found: membership.Gang | None) -> GangKey | None:
+def _gang_key(pod: Pod, gang: membership.Gang | None) -> GangKey | None:
     return (
         None
-        if found is None
-        else GangKey(pod.metadata.namespace or "", disruption.identity_of(found))
+        if gang is None
+        else GangKey(pod.metadata.namespace or "", disruption.identity_of(gang))
     )
 
 
@@ -324,24 +324,24 @@ def evicted_as_a_unit(pod: Pod, native: PodGroupInfo | None) -> bool:
     return _mode(pod, membership.read(pod.view), native) is DisruptionMode.ALL
 
 
-def _mode(pod: Pod, found: membership.Gang | None, native: PodGroupInfo | None) -> DisruptionMode:
-    if found is None:
+def _mode(pod: Pod, gang: membership.Gang | None, native: PodGroupInfo | None) -> DisruptionMode:
+    if gang is None:
         return DisruptionMode.SINGLE
-    mode = disruption.disruption_mode_of(found, pod.metadata)
+    mode = disruption.disruption_mode_of(gang, pod.metadata)
     if mode is DisruptionMode.FROM_POD_GROUP:
         return DisruptionMode.SINGLE if native is None else native.disruption_mode
     return mode
 
 
-def _protected_minimum(found: membership.Gang | None, native: PodGroupInfo | None) -> int:
+def _protected_minimum(gang: membership.Gang | None, native: PodGroupInfo | None) -> int:
     """Return how many of the gang are protected from one-by-one disruption.
 
     Only as the gang itself declares, not by a label: without this, a label that any user may add to
     the pods of a Job would protect them.
     """
-    if found is None or not (found.is_native or found.is_declared):
+    if gang is None or not (gang.is_native or gang.is_declared):
         return 0
-    return _minimum(None if found.is_native else found, native)
+    return _minimum(None if gang.is_native else gang, native)
 
 
 def _is_guarded(pod: Pod, facts: Facts) -> bool:
@@ -356,7 +356,7 @@ def _is_guarded(pod: Pod, facts: Facts) -> bool:
     )
 
 
-def _minimum(found: membership.Gang | None, native: PodGroupInfo | None) -> int:
-    own_minimum = None if found is None else found.min_available
+def _minimum(gang: membership.Gang | None, native: PodGroupInfo | None) -> int:
+    own_minimum = None if gang is None else gang.min_available
     placed_together = None if native is None else native.min_count
     return own_minimum or placed_together or 0

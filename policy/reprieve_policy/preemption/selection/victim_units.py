@@ -36,15 +36,15 @@ def units_of(pods: Iterable[ScheduledPod], eligibility: Eligibility) -> list[Vic
     units: list[VictimUnit] = []
     gangs_as_units: dict[GangKey, tuple[GangInfo, list[ScheduledPod]]] = {}
     for pod in pods:
-        group = None if pod.gang is None else eligibility.evicted_gang(pod)
-        if group is None:
+        gang = None if pod.gang is None else eligibility.evicted_gang(pod)
+        if gang is None:
             units.append(VictimUnit((pod,), (pod,), None, pod.preemption_priority))
         else:
-            gangs_as_units.setdefault(group.key, (group, []))[1].append(pod)
-    for group, here in gangs_as_units.values():
-        members = eligibility.affected_members(group)
+            gangs_as_units.setdefault(gang.key, (gang, []))[1].append(pod)
+    for gang, here in gangs_as_units.values():
+        members = eligibility.affected_members(gang)
         priority = max(member.preemption_priority for member in members)
-        units.append(VictimUnit(tuple(here), members, group.key, priority))
+        units.append(VictimUnit(tuple(here), members, gang.key, priority))
     return units
 
 

@@ -216,9 +216,9 @@ async def test_an_endless_answer_is_cut_off_and_does_not_count(
 async def test_endless_interim_responses_do_not_block_the_event_loop(
     transport: HttpTransport,
 ) -> None:
-    async with HostileWorkloads() as villains:
+    async with HostileWorkloads() as workloads:
         target = HttpEndpoint(
-            URL(villains.hint("announces-for-ever").replace("http://:", "http://127.0.0.1:"))
+            URL(workloads.hint("announces-for-ever").replace("http://:", "http://127.0.0.1:"))
         )
         begun = time.process_time()
         replies = await asyncio.gather(*(transport.poll(target, "u-1", 1) for _ in range(20)))

@@ -73,9 +73,9 @@ def test_the_request_names_the_class(label: str, policy: NamespacePolicy, want: 
 
 EXTENSIONS = {
     "before the ceiling": ({"deadline": NOW + timedelta(seconds=1799)}, {}, True),
-    "not at the ceiling": ({"deadline": NOW + timedelta(seconds=1800)}, {}, False),
-    "not twice": ({"deadline": NOW, "phase": Phase.EXTENDED}, {}, False),
-    "not if extensions are off": ({"deadline": NOW}, {"extension_percent": 0}, False),
+    "no extension at the ceiling": ({"deadline": NOW + timedelta(seconds=1800)}, {}, False),
+    "no second extension": ({"deadline": NOW, "phase": Phase.EXTENDED}, {}, False),
+    "no extension if extensions are off": ({"deadline": NOW}, {"extension_percent": 0}, False),
 }
 
 
@@ -94,7 +94,7 @@ CALLED = {
     "a pod's own address": ("10.244.1.7", "http://10.244.1.7:8080/checkpoint?x=%2F"),
     "a public address": ("8.8.4.4", "http://8.8.4.4:8080/checkpoint?x=%2F"),
     "an IPv6 address, in brackets": ("fd00::7", "http://[fd00::7]:8080/checkpoint?x=%2F"),
-    "an IPv4 address in IPv6 clothes": (
+    "an IPv4-mapped IPv6 address": (
         "::ffff:10.244.1.7",
         "http://10.244.1.7:8080/checkpoint?x=%2F",
     ),
@@ -110,8 +110,8 @@ def test_a_hint_is_sent_to_the_address_of_the_pod(address: str, want: str) -> No
 
 REFUSED = {
     "loopback": "127.0.0.1",
-    "loopback in IPv6 clothes": "::ffff:127.0.0.1",
-    "its node's in IPv6 clothes": "::ffff:10.0.0.1",
+    "IPv4-mapped loopback": "::ffff:127.0.0.1",
+    "the node's own, IPv4-mapped": "::ffff:10.0.0.1",
     "IPv6 loopback": "::1",
     "cloud metadata, link-local": "169.254.169.254",
     "IPv6 link-local": "fe80::1",
@@ -187,7 +187,7 @@ LEARNED = {
     "a hint that may have arrived is not sent again": [
         (DeliveryState.UNSENT, ReplyKind.OUTCOME_UNKNOWN, DeliveryState.OUTCOME_UNKNOWN)
     ],
-    "until the workload says that it knows of none": [
+    "a hint that the workload does not know is sent again": [
         (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNKNOWN_REQUEST, DeliveryState.UNSENT)
     ],
     "a signal that was delivered is sent once": [
@@ -201,7 +201,7 @@ LEARNED = {
     "a way that leads nowhere is not tried again": [
         (DeliveryState.UNSENT, ReplyKind.UNDELIVERABLE, DeliveryState.CANNOT_POLL)
     ],
-    "one that cannot be asked is not told again": [
+    "a workload that cannot be polled gets no second hint": [
         (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED, DeliveryState.CANNOT_POLL)
     ],
     "an inherited hint that the workload does not know was lost": [
@@ -213,23 +213,23 @@ LEARNED = {
             ReplyKind.NOT_RECEIVED,
         )
     ],
-    "no word about an inherited hint changes nothing": [
+    "a missing reply about an inherited hint has no effect": [
         (DeliveryState.INHERITED, ReplyKind.OUTCOME_UNKNOWN, DeliveryState.INHERITED)
     ],
-    "what answered once is asked, never told": [
+    "a workload that answered once is polled and gets no second hint": [
         (DeliveryState.ANSWERED, heard, DeliveryState.ANSWERED)
         for heard in ReplyKind
         if heard is not ReplyKind.UNKNOWN_REQUEST
     ],
-    "until it knows of no request twice in a row": [
+    "a workload that twice in a row knows of no request has lost it": [
         (DeliveryState.ANSWERED, ReplyKind.UNKNOWN_REQUEST, DeliveryState.RECHECKING),
         (DeliveryState.RECHECKING, ReplyKind.ANSWER, DeliveryState.ANSWERED),
         (DeliveryState.RECHECKING, ReplyKind.UNKNOWN_REQUEST, DeliveryState.FORGOTTEN),
     ],
-    "or, after it did once, does not say what it answers": [
+    "a workload that knows of no request and then answers without an id has lost it": [
         (DeliveryState.RECHECKING, ReplyKind.UNATTRIBUTED, DeliveryState.FORGOTTEN),
     ],
-    "while it is started it says nothing of either": [
+    "a workload that is starting neither keeps nor loses its request": [
         (DeliveryState.RECHECKING, heard, DeliveryState.RECHECKING)
         for heard in (ReplyKind.NOT_RECEIVED, ReplyKind.OUTCOME_UNKNOWN, ReplyKind.UNSUPPORTED)
     ],
@@ -238,7 +238,7 @@ LEARNED = {
         (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNATTRIBUTED, DeliveryState.UNATTRIBUTED),
         (DeliveryState.CANNOT_POLL, ReplyKind.UNATTRIBUTED, DeliveryState.CANNOT_POLL),
     ],
-    "what is to be told in another attempt is, unless it answers this one": [
+    "a hint that is due in another attempt is sent unless the workload answers this one": [
         (known, heard, known)
         for known in (DeliveryState.LOST, DeliveryState.FORGOTTEN, DeliveryState.UNATTRIBUTED)
         for heard in ReplyKind
@@ -321,22 +321,26 @@ def test_a_mark_counts_until_it_is_removed(
 
 KOORDINATOR = {keys.KOORDINATOR_SOFT_EVICTION: "true"}
 BEGINS = {
-    "our label asks by itself": ("requested", {}, Source.LABEL),
-    "so does the guard's, for an eviction": ("evict", {}, Source.LABEL),
-    "also beside a mark": ("evict", KOORDINATOR, Source.LABEL),
-    "our label asks beside a mark, and must be taken back itself": (
+    "our label alone requests an eviction": ("requested", {}, Source.LABEL),
+    "the guard's label requests an eviction": ("evict", {}, Source.LABEL),
+    "the guard's label requests an eviction beside a mark": ("evict", KOORDINATOR, Source.LABEL),
+    "our label requests an eviction beside a mark, and must be removed itself": (
         "requested",
         KOORDINATOR,
         Source.LABEL,
     ),
-    "a mark in another dialect asks for as long as it stands": (
+    "a mark in another dialect requests an eviction until it is removed": (
         "marked",
         KOORDINATOR,
         Source.KOORDINATOR,
     ),
     "a mark that was removed before the operator saw it evicts no pod": ("marked", {}, None),
-    "a mark that says false is none": ("marked", {keys.KOORDINATOR_SOFT_EVICTION: "false"}, None),
-    "a phase asks for nothing": ("cancelled", KOORDINATOR, None),
+    "a mark with the value false is no mark": (
+        "marked",
+        {keys.KOORDINATOR_SOFT_EVICTION: "false"},
+        None,
+    ),
+    "a phase as the label's value requests no eviction": ("cancelled", KOORDINATOR, None),
 }
 
 

@@ -178,7 +178,7 @@ class World:
             cast("LedgerWriter", self), cast("BarePodController", self), policy, recorder, clock
         )
         deletion_wait = DeletionWait(
-            recorder, clock, resync_seconds=30.0, cleanup_ceiling_seconds=300.0
+            recorder, clock, reread_seconds=30.0, cleanup_ceiling_seconds=300.0
         )
         return Termination(
             writes=writes,
@@ -196,7 +196,7 @@ class World:
             deletion_wait=deletion_wait,
             eviction_retry=EvictionRetry(writes, policy, recorder, clock),
             reporter=reporter,
-            resync_seconds=30.0,
+            reread_seconds=30.0,
             on_pod_update=lambda _: None,
         )
 

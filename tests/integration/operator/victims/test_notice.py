@@ -40,7 +40,7 @@ class World:
             cast("Writes", self),
             cast("EventRecorder", None),
             Clock(monotonic=lambda: self.seconds),
-            holds_victims=False,
+            adds_finalizer=False,
             on_pod_update=lambda _: None,
         )
 

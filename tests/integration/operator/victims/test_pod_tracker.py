@@ -38,7 +38,7 @@ class World:
     def tracker(self) -> PodTracker:
         clock = Clock(monotonic=lambda: self.seconds)
         ref = VictimRef("team", "train", "uid")
-        return PodTracker(ref, cast("Writes", self), clock, resync_seconds=RESYNC_SECONDS)
+        return PodTracker(ref, cast("Writes", self), clock, reread_seconds=RESYNC_SECONDS)
 
 
 def a_pod(version: str) -> VictimPod:
@@ -68,7 +68,7 @@ UPDATES = {
 async def test_the_newest_version_is_kept(version: str, kept: str, *, wakes: bool) -> None:
     tracker = World().tracker()
     tracker.on_pod_update(a_pod("7"))
-    tracker.begin_turn()
+    tracker.discard_changes()
     tracker.on_pod_update(a_pod(version))
     assert tracker.pod is not None
     assert tracker.pod.metadata.resourceVersion == kept

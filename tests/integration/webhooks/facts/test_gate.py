@@ -68,7 +68,7 @@ async def cluster(
         **collections,
     }
     async with stub_api(directory, collections=known) as (stub, api):
-        facts = ClusterFacts(api, "reprieve-system", "reprieve-policy", lookup_timeout_seconds=1.0)
+        facts = ClusterFacts(api, "reprieve-system", "reprieve-policy", lookup_timeout_seconds=60.0)
         running = asyncio.create_task(facts.run())
         made = Cluster(stub, facts)
         try:

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from reprieve_testing.guard_fixture import MARKED, GuardFixture, a_victim, guard_fixture, seconds_of
+from reprieve_webhooks.guard import reader
 
 
 @pytest_asyncio.fixture
@@ -27,9 +28,9 @@ BUDGETS = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
 THEIRS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-b/podgroups"
 GROUPED = {
-    "all of it goes": ({"disruptionMode": {"all": {}}}, False),
+    "the group is evicted as a unit": ({"disruptionMode": {"all": {}}}, False),
     "they go one by one": ({"disruptionMode": {"single": {}}}, True),
-    "nothing is said": ({}, True),
+    "the group has no disruption mode": ({}, True),
     "there is no such group": (None, True),
 }
 
@@ -166,11 +167,11 @@ def ready(**metadata: Any) -> Any:
 
 
 BY_BUDGET = {
-    "that allows none": ({"db": a_budget(0)}, True),
-    "that allows one": ({"db": a_budget(1)}, False),
-    "of other pods": ({"db": a_budget(0, app="db")}, False),
-    "none": ({}, False),
-    "that is in no form": ({"db": {"spec": {"selector": 7}}}, False),
+    "a budget that allows none": ({"db": a_budget(0)}, True),
+    "a budget that allows one": ({"db": a_budget(1)}, False),
+    "a budget of other pods": ({"db": a_budget(0, app="db")}, False),
+    "no budget": ({}, False),
+    "an invalid budget": ({"db": {"spec": {"selector": 7}}}, False),
 }
 
 
@@ -249,12 +250,15 @@ async def test_the_read_of_budgets_ends_before_the_api_servers_timeout(
     tmp_path: Path,
 ) -> None:
     pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(5)]
-    async with guard_fixture(tmp_path, *pods) as here:
+    list_timeout_seconds = reader._LIST_TIMEOUT_SECONDS
+    assert list_timeout_seconds < API_SERVER_SECONDS / 2, "the other calls need time, too"
+    async with guard_fixture(tmp_path, *pods, list_timeout_seconds=list_timeout_seconds) as here:
+        here.guard._reader._timeout_seconds = 300.0  # Only the timeout of a list ends the read.
         here.stub.lists_released.clear()
         asked = here.guard._reader._budget_lists
         asked._monotonic = partial(float, asked._monotonic())
         for pod in pods:
-            async with asyncio.timeout(API_SERVER_SECONDS):
+            async with asyncio.timeout(60):
                 response = await here.evict(pod["metadata"]["name"])
             assert "asked to save a checkpoint first" in response["status"]["message"]
         # Nor does each of a drain wait anew.

@@ -74,9 +74,9 @@ async def test_a_system_critical_pod_may_have_a_second_set(tmp_path: Path) -> No
 
 
 HIDDEN_BY = {
-    "who was nominated a moment ago": (0.1, False),
-    "whom the victim was chosen for": (60.0, True),
-    "whom the victim was chosen for a moment ago": (0.1, True),
+    "that was nominated a moment ago": (0.1, False),
+    "that the victim was chosen for": (60.0, True),
+    "that the victim was chosen for a moment ago": (0.1, True),
 }
 
 

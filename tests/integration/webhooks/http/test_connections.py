@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest_asyncio
@@ -46,8 +47,8 @@ class Port:
             writer.transport.abort()
 
 
-@pytest_asyncio.fixture
-async def port() -> AsyncIterator[Port]:
+@asynccontextmanager
+async def listening_port(handshake_seconds: float = 60.0) -> AsyncIterator[Port]:
     async with running_server() as server:
         listening = await listener.listen(
             server.webhooks,
@@ -55,7 +56,7 @@ async def port() -> AsyncIterator[Port]:
             address="127.0.0.1",
             port=0,
             max_connections=MOST,
-            handshake_seconds=0.3,
+            handshake_seconds=handshake_seconds,
         )
         opened = Port(server, listening.port)
         try:
@@ -63,6 +64,12 @@ async def port() -> AsyncIterator[Port]:
         finally:
             opened.close()
             await listening.close()
+
+
+@pytest_asyncio.fixture
+async def port() -> AsyncIterator[Port]:
+    async with listening_port() as opened:
+        yield opened
 
 
 async def is_closed(connection: Connection) -> bool:
@@ -105,6 +112,7 @@ async def test_a_connection_with_half_a_request_head_counts_as_silent(port: Port
     assert await is_closed(slow)
 
 
-async def test_a_connection_without_a_tls_handshake_times_out(port: Port) -> None:
-    assert await is_closed(await port.connect_in_silence())
-    assert await port.status() == 200
+async def test_a_connection_without_a_tls_handshake_times_out() -> None:
+    async with listening_port(handshake_seconds=1.0) as port:
+        assert await is_closed(await port.connect_in_silence())
+        assert await port.status() == 200

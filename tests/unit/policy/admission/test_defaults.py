@@ -90,8 +90,8 @@ CASES = {
     "a new mark of Koordinator's gets our label, whenever it comes": Case(
         resource=A_POD.marked_by("descheduler").build(), old=A_POD.build(), labels=MARKED
     ),
-    "also at creation": Case(resource=A_POD.marked_by("descheduler").build(), labels=MARKED),
-    "also where enforcement is off: the mark was a right, not a rule": Case(
+    "a mark at creation": Case(resource=A_POD.marked_by("descheduler").build(), labels=MARKED),
+    "a mark where enforcement is off: it needs a right, not a rule": Case(
         resource=A_POD.marked_by("descheduler").build(), facts=Facts(namespace=OFF), labels=MARKED
     ),
     "a mark as Koordinator's label gets it too": Case(

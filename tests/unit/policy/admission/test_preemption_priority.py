@@ -10,9 +10,15 @@ POD = a_pod().in_priority_class("own").defended_as("other")
 
 NAMES = {
     "a pod names its own and that of its defence": (POD.build(), ["own", "other"]),
-    "so does a template": (POD.in_template_of("CronJob"), ["own", "other"]),
-    "and the template of a listed kind": (POD.in_listed_kind(), ["own", "other"]),
-    "and a native group": (
+    "a template names its own and that of its defence": (
+        POD.in_template_of("CronJob"),
+        ["own", "other"],
+    ),
+    "the template of a listed kind names its own and that of its defence": (
+        POD.in_listed_kind(),
+        ["own", "other"],
+    ),
+    "a native group names its own and that of its defence": (
         a_pod_group().in_priority_class("own").defended_as("other").build(),
         ["own", "other"],
     ),
@@ -24,9 +30,12 @@ NAMES = {
         a_priority_class("own").defended_as("other").build(),
         ["other"],
     ),
-    "not itself": (a_priority_class("own").defended_as("own").build(), []),
-    "and mostly none": (a_priority_class("own").build(), []),
-    "a pod that says nothing names none": (a_pod().build(), []),
+    "a PriorityClass that is its own defence names none": (
+        a_priority_class("own").defended_as("own").build(),
+        [],
+    ),
+    "a PriorityClass without a defence names none": (a_priority_class("own").build(), []),
+    "a pod without a PriorityClass names none": (a_pod().build(), []),
     "another object names none": (a_namespace().build(), []),
 }
 

@@ -23,20 +23,29 @@ LEADER = a_pod().labelled(keys.LEADER_WORKER_SET, "llm").labelled(keys.LEADER_WO
 OWN_UID = "podgroup-pod-uid"
 
 MODES = {
-    "a label gang is all or nothing": (a_pod().in_gang("train"), DisruptionMode.ALL),
-    "so is Koordinator's": (a_pod().in_koordinators_gang("train"), DisruptionMode.ALL),
-    "and Kueue's": (a_pod().labelled(keys.KUEUE_GROUP, "train"), DisruptionMode.ALL),
-    "and what a JobSet made": (a_pod().labelled(keys.JOBSET, "train"), DisruptionMode.ALL),
-    "and one replica of a LeaderWorkerSet": (LEADER, DisruptionMode.ALL),
+    "a gang by label is evicted as a unit": (a_pod().in_gang("train"), DisruptionMode.ALL),
+    "a gang of Koordinator is evicted as a unit": (
+        a_pod().in_koordinators_gang("train"),
+        DisruptionMode.ALL,
+    ),
+    "a pod group of Kueue is evicted as a unit": (
+        a_pod().labelled(keys.KUEUE_GROUP, "train"),
+        DisruptionMode.ALL,
+    ),
+    "the pods of a JobSet are evicted as a unit": (
+        a_pod().labelled(keys.JOBSET, "train"),
+        DisruptionMode.ALL,
+    ),
+    "a replica of a LeaderWorkerSet is evicted as a unit": (LEADER, DisruptionMode.ALL),
     "a Job's pods are replaced one by one": (
         a_pod().labelled(keys.JOB, "train"),
         DisruptionMode.SINGLE,
     ),
-    "unless they declare a gang": (
+    "a Job's pods that declare a gang are evicted as a unit": (
         a_pod().labelled(keys.JOB, "train").in_gang("train"),
         DisruptionMode.ALL,
     ),
-    "or belong to a JobSet": (
+    "a Job's pods that belong to a JobSet are evicted as a unit": (
         a_pod().labelled(keys.JOB, "train-0").labelled(keys.JOBSET, "train"),
         DisruptionMode.ALL,
     ),
@@ -44,23 +53,23 @@ MODES = {
         a_pod().in_native_gang("train"),
         DisruptionMode.FROM_POD_GROUP,
     ),
-    "whatever its labels": (
+    "a native PodGroup decides even if labels name a gang": (
         a_pod().in_native_gang("train").in_gang("train"),
         DisruptionMode.FROM_POD_GROUP,
     ),
-    "Volcano's gang is all or nothing": (
+    "a gang of Volcano is evicted as a unit": (
         a_pod().annotated(keys.VOLCANO_GROUP, "train"),
         DisruptionMode.ALL,
     ),
-    "the group that Volcano gives a pod that declared none is not": (
+    "the group that Volcano generates for a single pod is no gang": (
         a_pod().annotated(keys.VOLCANO_GROUP, OWN_UID),
         DisruptionMode.SINGLE,
     ),
-    "nor what it gives the pods of one controller": (
+    "the group that Volcano generates for a controller is no gang": (
         a_pod().owned_by("ReplicaSet", "web").annotated(keys.VOLCANO_GROUP, "podgroup-uid-of-web"),
         DisruptionMode.SINGLE,
     ),
-    "a group of that name that a user declared is all or nothing": (
+    "a declared gang with such a name is evicted as a unit": (
         a_pod().in_gang(OWN_UID),
         DisruptionMode.ALL,
     ),
@@ -95,8 +104,14 @@ IDENTITIES = {
         (a_pod().in_gang("a"), a_pod().in_koordinators_gang("a")),
         "a",
     ),
-    "a JobSet's is another": ((a_pod().labelled(keys.JOBSET, "a"),), "jobset/a"),
-    "as is each replica of a LeaderWorkerSet": ((LEADER,), "leader-worker-set/llm-0"),
+    "a JobSet of the same name is another gang": (
+        (a_pod().labelled(keys.JOBSET, "a"),),
+        "jobset/a",
+    ),
+    "each replica of a LeaderWorkerSet is a gang of its own": (
+        (LEADER,),
+        "leader-worker-set/llm-0",
+    ),
 }
 
 
@@ -148,8 +163,10 @@ class Case:
 
 
 CASES = {
-    "a mark on one reaches all": Case(members=(A, B, C), reached="abc", unheard="abc"),
-    "however young they are: no pod was notified before": Case(
+    "a mark on one member reaches all members": Case(
+        members=(A, B, C), reached="abc", unheard="abc"
+    ),
+    "a mark reaches members created after it, if no member was notified before": Case(
         members=(A, a_member("b", age=-5)), reached="ab", unheard="ab"
     ),
     "a pod of unknown age is included": Case(
@@ -158,7 +175,7 @@ CASES = {
         unheard="ab",
         is_under_way=True,
     ),
-    "but none that has ended or is being deleted": Case(
+    "a mark does not reach members that are being deleted": Case(
         members=(A, a_member("b", is_leaving=True)), reached="a", unheard="a"
     ),
     "an operator that was killed continues with the pods that were not notified": Case(
@@ -168,7 +185,7 @@ CASES = {
         unheard="abc",
         is_under_way=True,
     ),
-    "also where the first is gone": Case(
+    "an operator that was killed continues if the first member no longer exists": Case(
         members=(B,), begun=HINTED, reached="b", unheard="b", is_under_way=True
     ),
     "a pod created after the gang's request belongs to the next decision": Case(
@@ -190,7 +207,7 @@ CASES = {
         unheard="a",
         is_under_way=True,
     ),
-    "nor is one that is being deleted": Case(
+    "a pod that is being deleted is not awaited": Case(
         members=(a_member("a", SETTLED), a_member("b", HINTED, is_leaving=True)),
         begun=SETTLED,
         is_under_way=True,
@@ -200,33 +217,33 @@ CASES = {
         begun=SETTLED,
         is_under_way=True,
     ),
-    "one that another client deletes ends nothing": Case(
+    "a member that another client deletes does not end the gang's eviction": Case(
         members=(a_member("a", OVERTAKEN), a_member("b", SETTLED), C),
         begun=SETTLED,
         reached="c",
         unheard="c",
         is_under_way=True,
     ),
-    "what one of them takes back is taken back for all": Case(
+    "a cancellation by one member cancels the eviction of all": Case(
         members=(a_member("a", CANCELLED), a_member("b", HINTED), C),
         begun=HINTED,
         unheard="b",
         is_under_way=True,
         is_cancelled=True,
     ),
-    "what was taken back before does not count against a new mark": Case(
+    "an earlier cancellation has no effect on a new mark": Case(
         members=(a_member("a", CANCELLED), B), reached="ab", unheard="ab"
     ),
-    "nor does what went before": Case(
+    "an earlier termination has no effect on a new mark": Case(
         members=(a_member("a", TERMINATING), B), reached="b", unheard="b"
     ),
-    "one that finished its part is not asked again": Case(
+    "a member that has finished its part is not notified again": Case(
         members=(a_member("a", HINTED), a_member("b", a_state(Phase.FINISHED))),
         begun=HINTED,
         unheard="a",
         is_under_way=True,
     ),
-    "one that was spared in an earlier decision goes now": Case(
+    "a member that was spared in an earlier decision is evicted now": Case(
         members=(A, a_member("b", a_state(Phase.SPARED, decision="earlier"))),
         reached="ab",
         unheard="ab",
@@ -236,7 +253,7 @@ CASES = {
         reached="a",
         unheard="a",
     ),
-    "one of another gang neither": Case(
+    "a pod evicted with another gang has no effect on the gang": Case(
         members=(A, a_member("b", a_state(Phase.HINTED, gang="other"))), reached="a", unheard="a"
     ),
     "a gang that was reprieved was not notified": Case(
@@ -253,29 +270,37 @@ CASES = {
 
 EVICTED_ALREADY = replace(HINTED, must_evict=True)
 EVICTED = {
-    "one that an eviction asked for": ((A, B), replace(FIRST, must_evict=True), True),
-    "also if a scheduler was refused before": (
+    "an eviction that was requested through the Eviction API": (
+        (A, B),
+        replace(FIRST, must_evict=True),
+        True,
+    ),
+    "an eviction request after a scheduler was refused": (
         (a_member("a", REPRIEVED), B),
         replace(FIRST, must_evict=True),
         True,
     ),
-    "or if an operator that was killed continues": (
+    "an eviction that a restarted operator continues": (
         (a_member("a", EVICTED_ALREADY), B),
         EVICTED_ALREADY,
         True,
     ),
-    "though a scheduler comes for another then": ((a_member("a", EVICTED_ALREADY), B), FIRST, True),
-    "not if a notified member may be deleted": (
+    "an eviction that has begun, with a later preemption of another member": (
+        (a_member("a", EVICTED_ALREADY), B),
+        FIRST,
+        True,
+    ),
+    "an eviction request after a notified member may be deleted": (
         (a_member("a", HINTED), B),
         replace(FIRST, must_evict=True),
         False,
     ),
-    "though others are to be evicted": (
+    "a deletion, although another member is to be evicted": (
         (a_member("a", HINTED), a_member("b", EVICTED_ALREADY)),
         EVICTED_ALREADY,
         False,
     ),
-    "not one that was requested by a client that may delete it": (
+    "a request by a client that may delete the member": (
         (a_member("a", HINTED), B),
         FIRST,
         False,

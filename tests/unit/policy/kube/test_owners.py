@@ -105,7 +105,7 @@ WHOLES = {
     "leaders of a LeaderWorkerSet are a part of it": Case(
         of=LEADERS, among=OF_A_LEADER_WORKER_SET, want=LWS
     ),
-    "so are its workers, whose StatefulSet is the leader's": Case(
+    "workers of a LeaderWorkerSet, whose StatefulSet is the leader's": Case(
         of=WORKERS, among=OF_A_LEADER_WORKER_SET, want=LWS, looks=3
     ),
     "a StatefulSet of a pod of its own stands for itself": Case(
@@ -113,7 +113,7 @@ WHOLES = {
     ),
     "a Job that is gone is a part of nothing": Case(of=JOB, among={}),
     "a ReplicaSet is not even looked at": Case(of=a_reference("ReplicaSet"), among={}, looks=0),
-    "nor is another group's Job": Case(
+    "a Job of another API group is not read": Case(
         of=a_reference("Job", api_version="batch.volcano.sh/v1"), among={}, looks=0
     ),
     "pods that own each other are followed only so far": Case(

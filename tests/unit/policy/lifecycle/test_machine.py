@@ -111,7 +111,7 @@ SPARED, REPRIEVED, REQUESTED, SETTLED = (
 )
 SCHEDULER = Source.KOORDINATOR
 
-STORIES = {
+SCENARIOS = {
     "a victim is notified, saves, is deleted, and is replaced": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
@@ -124,12 +124,12 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, Phase.SAVED, TERMINATING, Phase.GONE, Phase.REQUEUED),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that saves at once need not answer before": Scenario(
+    "a victim that saves at once need not answer before": Scenario(
         seen=(REQUESTED_AND_HINTED, (1, SAVED)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that has accepted has until its deadline": Scenario(
+    "a victim that has accepted has until its deadline": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, ObservedVictim(answer=ACCEPTED_WITHOUT_DOCUMENT)),
@@ -138,38 +138,38 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "one that never answers is ended at its deadline, as failed": Scenario(
+    "a victim that never answers is deleted at its deadline, as failed": Scenario(
         seen=(REQUESTED_AND_HINTED, (599, NOTHING), (600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "one that answers but is slow is given 50 % more": Scenario(
+    "a victim that answers but is slow is extended by 50 %": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (899, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED),
         deadline=after(900),
     ),
-    "once only": Scenario(
+    "a victim is extended only once": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (900, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "in its extension it may still save": Scenario(
+    "an extended victim may still save": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (890, SAVED)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that answers for the first time at its deadline is extended": Scenario(
+    "a victim that answers for the first time at its deadline is extended": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED),
         deadline=after(900),
     ),
-    "without an extension it is ended at its deadline": Scenario(
+    "without an extension, a victim is deleted at its deadline": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         settings=PolicySettings(extension_percent=0),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "an operator that was away beyond the extension ends it at once": Scenario(
+    "an operator that was down beyond the extension deletes the victim at once": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (5000, NOTHING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
@@ -179,7 +179,7 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "a deferral never shortens the time it has": Scenario(
+    "a deferral never shortens the time of a victim": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, defers(60))),
         phases=(HINTED, DEFERRED),
         deadline=after(600),
@@ -199,7 +199,7 @@ STORIES = {
         phases=(HINTED, DEFERRED),
         deadline=after(890),
     ),
-    "a deferral that was granted is forced at its end": Scenario(
+    "a deferred victim is deleted at the end of its deferral": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, SAVING),
@@ -226,12 +226,12 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that cannot save is ended at once": Scenario(
+    "a victim that cannot save is deleted at once": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, CANNOT)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.REFUSED,
     ),
-    "one without a checkpoint is ended at once": Scenario(
+    "a victim without a checkpoint is deleted at once": Scenario(
         seen=((0, NOTHING),),
         phases=(
             SETTLED,
@@ -243,7 +243,7 @@ STORIES = {
     "a mark removed before the hint cancels": Scenario(
         seen=((0, UNMARKED),), phases=(CANCELLED,), outcome=CheckpointOutcome.CANCELLED
     ),
-    "a mark removed while it saves cancels": Scenario(
+    "a mark removed while the victim saves cancels": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, UNMARKED)),
         phases=(HINTED, CHECKPOINTING, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
@@ -262,23 +262,23 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "a mark removed after the DELETE changes nothing": Scenario(
+    "a mark removed after the DELETE has no effect": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, replace(UNMARKED, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "a mark removed while a budget holds up the eviction cancels": Scenario(
+    "a mark removed while a budget delays the eviction cancels": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, UNMARKED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "one that an eviction asked for is cancelled if a budget holds it at the ceiling": Scenario(
+    "a requested eviction is cancelled if a budget delays it at the ceiling": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, HELD), (1799, HELD), (1800, HELD)),
         phases=(HINTED, Phase.SAVED, TERMINATING, CANCELLED),
         outcome=CheckpointOutcome.HELD_BY_BUDGET,
         must_evict=True,
     ),
-    "not before its eviction was tried": Scenario(
+    "an eviction that was not tried yet is not cancelled at the ceiling": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -289,28 +289,28 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
         must_evict=True,
     ),
-    "nor one that is being deleted": Scenario(
+    "a victim that is being deleted is not cancelled at the ceiling": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, replace(HELD, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
         must_evict=True,
     ),
-    "nor one that may be deleted then": Scenario(
+    "a victim that may be deleted at the ceiling is not cancelled": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, HELD)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that ends by itself while a budget holds up its eviction keeps its outcome": Scenario(
+    "a victim that ends by itself while a budget delays its eviction keeps its outcome": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, ENDED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.FINISHED),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that another client deletes is overtaken": Scenario(
+    "a victim that another client deletes is overtaken": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, DELETED), (9, GONE)),
         phases=(HINTED, CHECKPOINTING, TERMINATING, Phase.GONE),
         outcome=CheckpointOutcome.OVERTAKEN,
     ),
-    "one that is deleted after it has saved has saved": Scenario(
+    "a victim that another client deletes after it has saved has saved": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -319,27 +319,27 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that is gone at the first observation is overtaken": Scenario(
+    "a victim that no longer exists at the first observation is overtaken": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, GONE)),
         phases=(HINTED, Phase.GONE),
         outcome=CheckpointOutcome.OVERTAKEN,
     ),
-    "one that is gone after it has saved has saved": Scenario(
+    "a victim that no longer exists after it has saved has saved": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (6, GONE)),
         phases=(HINTED, Phase.SAVED, Phase.GONE),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one whose containers ended by themselves is finished": Scenario(
+    "a victim whose containers ended by themselves is finished": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, ENDED)),
         phases=(HINTED, Phase.FINISHED),
         outcome=CheckpointOutcome.FINISHED,
     ),
-    "one whose containers ended after it has saved has saved": Scenario(
+    "a victim whose containers ended after it has saved has saved": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (6, ENDED)),
         phases=(HINTED, Phase.SAVED, Phase.FINISHED),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that has saved waits for others": Scenario(
+    "a victim that has saved waits for others": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -349,7 +349,7 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
         deadline=after(1800),
     ),
-    "but not beyond the ceiling": Scenario(
+    "a victim that has saved waits for others until the ceiling": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, replace(SAVED, may_terminate=False)),
@@ -358,131 +358,131 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that never answered waits for others too, until the ceiling": Scenario(
+    "a victim that never answered waits for others until the ceiling": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (1799, OTHERS_SAVE)),
         phases=(HINTED, SETTLED),
         outcome=CheckpointOutcome.UNRESPONSIVE,
         deadline=after(1800),
     ),
-    "and is ended with them": Scenario(
+    "a victim that never answered is deleted with the others": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (601, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "or at the ceiling": Scenario(
+    "a victim that never answered is deleted at the ceiling": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (1800, OTHERS_SAVE)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "one that cannot save waits for others": Scenario(
+    "a victim that cannot save waits for others": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(CANNOT, may_terminate=False))),
         phases=(HINTED, SETTLED),
         outcome=CheckpointOutcome.REFUSED,
         deadline=after(1800),
     ),
-    "one that was slow waits for others": Scenario(
+    "a slow victim waits for others": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, OTHERS_SAVE), (900, OTHERS_SAVE)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED),
         outcome=CheckpointOutcome.TIMED_OUT,
         deadline=after(1800),
     ),
-    "one without a checkpoint waits for others": Scenario(
+    "a victim without a checkpoint waits for others": Scenario(
         seen=((0, OTHERS_SAVE), (60, OTHERS_SAVE)),
         phases=(SETTLED,),
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
         deadline=after(1800),
     ),
-    "one that has saved waits for the other victims of its preemptor": Scenario(
+    "a victim that has saved waits for the other victims of its preemptor": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, SET_SAVES)),
         phases=(HINTED, Phase.SAVED),
         outcome=CheckpointOutcome.SAVED,
         deadline=after(1800),
     ),
-    "and is ended when they are ready": Scenario(
+    "a victim that waits for its set is ended when the set is ready": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, NOTHING)),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "and at its own ceiling": Scenario(
+    "a victim that waits for its set is ended at its own ceiling": Scenario(
         seen=((0, SET_SAVES), (1799, SET_SAVES), (1800, SET_SAVES)),
         phases=(SETTLED, TERMINATING),
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
     ),
-    "one without a checkpoint waits until all victims of its preemptor are marked": Scenario(
+    "a victim without a checkpoint waits while its set may grow": Scenario(
         seen=((0, SET_GROWS), (1, SET_SAVES), (60, NOTHING)),
         phases=(SETTLED, TERMINATING),
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
     ),
-    "one that has saved does not wait for that": Scenario(
+    "a victim that has saved does not wait for its set to grow": Scenario(
         seen=(REQUESTED_AND_HINTED, (0.5, replace(SAVED, may_set_grow=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "one that saves on SIGTERM is deleted at once, and the other victims wait for it": Scenario(
+    "a victim that saves on SIGTERM does not wait for its set": Scenario(
         seen=((0, SET_SAVES),),
         phases=(SETTLED, TERMINATING),
         plan=ON_SIGTERM,
         outcome=CheckpointOutcome.ON_SIGTERM,
     ),
-    "one that saves on SIGTERM waits for its gang": Scenario(
+    "a victim that saves on SIGTERM waits for its gang": Scenario(
         seen=((0, OTHERS_SAVE), (60, OTHERS_SAVE)),
         phases=(SETTLED,),
         plan=ON_SIGTERM,
         outcome=CheckpointOutcome.ON_SIGTERM,
         deadline=after(1500),
     ),
-    "but so that it can save before the ceiling": Scenario(
+    "a victim that saves on SIGTERM keeps time for the save before the ceiling": Scenario(
         seen=((0, OTHERS_SAVE), (1499, OTHERS_SAVE), (1500, OTHERS_SAVE)),
         phases=(SETTLED, TERMINATING),
         plan=ON_SIGTERM,
         outcome=CheckpointOutcome.ON_SIGTERM,
     ),
-    "one whose preemptor left its node stays": Scenario(
+    "a victim whose preemptor left its node stays": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (60, LEFT)),
         phases=(HINTED, CHECKPOINTING, CANCELLED),
         outcome=CheckpointOutcome.NOT_NEEDED,
         source=SCHEDULER,
     ),
-    "also one that has saved and waits for others": Scenario(
+    "a victim that has saved stays if its preemptor left its node": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, LEFT)),
         phases=(HINTED, Phase.SAVED, CANCELLED),
         outcome=CheckpointOutcome.NOT_NEEDED,
         source=SCHEDULER,
     ),
-    "also one that was reprieved": Scenario(
+    "a reprieved victim stays if its preemptor left its node": Scenario(
         seen=((0, ALMOST_COMPLETE), (60, replace(ALMOST_COMPLETE, has_preemptor_left=True))),
         phases=(REPRIEVED, CANCELLED),
         outcome=CheckpointOutcome.NOT_NEEDED,
         source=SCHEDULER,
     ),
-    "not one whose node another pod waits for": Scenario(
+    "a victim whose preemptor left goes if another pod is nominated to its node": Scenario(
         seen=(REQUESTED_AND_HINTED, (60, replace(LEFT, is_node_wanted=True))),
         phases=(HINTED,),
         source=SCHEDULER,
         deadline=after(600),
     ),
-    "not one that a person asked for": Scenario(
+    "a victim that a person asked for goes whatever its preemptor does": Scenario(
         seen=(REQUESTED_AND_HINTED, (60, LEFT)),
         phases=(HINTED,),
         deadline=after(600),
     ),
-    "nor one that a person asks for as well": Scenario(
+    "a reprieved victim that a person asks for goes whatever its preemptor does": Scenario(
         seen=((0, ALMOST_COMPLETE), (60, replace(LEFT, is_requested_again=True))),
         phases=(REPRIEVED, REQUESTED, HINTED),
         source=SCHEDULER,
         deadline=after(660),
     ),
-    "one that saves on SIGTERM may be refused to a scheduler": Scenario(
+    "a victim that saves on SIGTERM may be refused to a scheduler": Scenario(
         seen=((0, PROTECTED),),
         phases=(SPARED,),
         plan=ON_SIGTERM,
         outcome=CheckpointOutcome.SPARED,
         source=SCHEDULER,
     ),
-    "a mark removed while it waits for others cancels": Scenario(
+    "a mark removed while the victim waits for others cancels": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (600, OTHERS_SAVE),
@@ -491,24 +491,24 @@ STORIES = {
         phases=(HINTED, SETTLED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
-    "one that finishes while it waits for others is finished": Scenario(
+    "a victim that finishes while it waits for others is finished": Scenario(
         seen=((0, OTHERS_SAVE), (1, replace(ENDED, may_terminate=False))),
         phases=(SETTLED, Phase.FINISHED),
         plan=NONE,
         outcome=CheckpointOutcome.FINISHED,
     ),
-    "a lost hint is given again, with a whole timeout": Scenario(
+    "a lost hint is sent again, with a whole timeout": Scenario(
         seen=(REQUESTED_AND_HINTED, (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
     ),
-    "a hint that is lost at its deadline is given again too": Scenario(
+    "a hint that is lost at its deadline is sent again": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, LOST)), phases=(HINTED, HINTED), deadline=after(1200)
     ),
-    "three times in all": Scenario(
+    "a lost hint is sent at most three times": Scenario(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, LOST), (30, LOST), (40, LOST)),
         phases=(HINTED, HINTED, HINTED),
         deadline=after(620),
     ),
-    "then time just runs": Scenario(
+    "after three lost hints, the victim is deleted at its deadline": Scenario(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, LOST), (620, LOST)),
         phases=(HINTED, HINTED, HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
@@ -523,22 +523,22 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "one that answered and was restarted is notified again, without more time": Scenario(
+    "a restarted workload that had answered is notified again, without more time": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVING)),
         phases=(HINTED, CHECKPOINTING, CHECKPOINTING),
         deadline=after(600),
     ),
-    "so that it may still save": Scenario(
+    "a restarted workload may still save": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVED)),
         phases=(HINTED, CHECKPOINTING, CHECKPOINTING, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "also in its extension, which does not get longer": Scenario(
+    "a workload restarted in its extension is notified again, without more time": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (700, FORGOTTEN), (899, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, EXTENDED),
         deadline=after(900),
     ),
-    "and while it is deferred, once": Scenario(
+    "a workload restarted in its deferral is notified again": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, defers(700)),
@@ -549,7 +549,7 @@ STORIES = {
         phases=(HINTED, DEFERRED, DEFERRED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that keeps forgetting is notified three times in all": Scenario(
+    "a workload that restarts repeatedly is notified at most three times": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
             (5, SAVING),
@@ -567,25 +567,25 @@ STORIES = {
         ),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "also with a lost hint among them": Scenario(
+    "a lost hint counts among the three notices": Scenario(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, SAVING), (30, FORGOTTEN), (40, FORGOTTEN)),
         phases=(HINTED, HINTED, CHECKPOINTING, CHECKPOINTING),
         deadline=after(610),
     ),
-    "one that forgets at its deadline is extended first": Scenario(
+    "a workload restarted at its deadline is extended first": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, FORGOTTEN), (610, FORGOTTEN)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, EXTENDED),
         deadline=after(900),
     ),
-    "and is ended at its last deadline, as no time is left to notify it": Scenario(
+    "a workload restarted at its last deadline is deleted: no time is left to notify it": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (900, FORGOTTEN)),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
-    "one that never reported this request is notified again, without more time": Scenario(
+    "a workload that never reported this request is notified again, without more time": Scenario(
         seen=(REQUESTED_AND_HINTED, (400, FORGOTTEN)), phases=(HINTED, HINTED), deadline=after(600)
     ),
-    "nor at its deadline": Scenario(
+    "a workload that never reported this request is deleted at its deadline": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, FORGOTTEN)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
@@ -593,7 +593,7 @@ STORIES = {
     "an observation of the last eviction's workload does not shorten this one's notice": Scenario(
         seen=((0, FORGOTTEN),), phases=(HINTED,), deadline=after(600)
     ),
-    "an idle workload is not one that answers": Scenario(
+    "an idle workload does not count as answering": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, IDLE), (600, IDLE)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
@@ -610,30 +610,30 @@ STORIES = {
     "an answer from before the hint does not count": Scenario(
         seen=((0, SAVED), (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
     ),
-    "one that is not preemptible is spared if a scheduler asks": Scenario(
+    "a non-preemptible victim of a scheduler is spared": Scenario(
         seen=((0, PROTECTED),), phases=(SPARED,), outcome=CheckpointOutcome.SPARED, source=SCHEDULER
     ),
-    "and is ended if a person asks": Scenario(
+    "a non-preemptible victim of a user is deleted": Scenario(
         seen=((0, PROTECTED), (600, PROTECTED)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "one that becomes protected after the notice is not spared": Scenario(
+    "a victim that becomes protected after the notice is not spared": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, PROTECTED)),
         phases=(HINTED,),
         deadline=after(600),
         source=SCHEDULER,
     ),
-    "one that is almost complete is reprieved if a scheduler asks": Scenario(
+    "a victim of a scheduler that is almost complete is reprieved": Scenario(
         seen=((0, ALMOST_COMPLETE), (299, ALMOST_COMPLETE)),
         phases=(REPRIEVED,),
         deadline=after(300),
         source=SCHEDULER,
     ),
-    "and notified if a person asks": Scenario(
+    "a victim of a user that is almost complete is notified": Scenario(
         seen=((0, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(600)
     ),
-    "one that is not complete by then is notified, with a whole timeout": Scenario(
+    "a victim that is not complete after its reprieve is notified, with a whole timeout": Scenario(
         seen=((0, ALMOST_COMPLETE), (300, NOTHING)),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(900),
@@ -661,25 +661,25 @@ STORIES = {
         source=SCHEDULER,
         settings=PolicySettings(ceiling_seconds=200),
     ),
-    "one that completes is finished": Scenario(
+    "a reprieved victim that completes is finished": Scenario(
         seen=((0, ALMOST_COMPLETE), (100, ENDED)),
         phases=(REPRIEVED, Phase.FINISHED),
         outcome=CheckpointOutcome.FINISHED,
         source=SCHEDULER,
     ),
-    "a removed mark of one that is reprieved cancels": Scenario(
+    "a removed mark of a reprieved victim cancels": Scenario(
         seen=((0, ALMOST_COMPLETE), (5, UNMARKED)),
         phases=(REPRIEVED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
         source=SCHEDULER,
     ),
-    "a person's request for one that is reprieved is honoured": Scenario(
+    "a user's request to evict a reprieved victim is honoured": Scenario(
         seen=((0, ALMOST_COMPLETE), (5, replace(ALMOST_COMPLETE, is_requested_again=True))),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(605),
         source=SCHEDULER,
     ),
-    "one that is no longer preemptible when its reprieve is over is spared": Scenario(
+    "a victim that is not preemptible when its reprieve is over is spared": Scenario(
         seen=((0, ALMOST_COMPLETE), (300, PROTECTED)),
         phases=(REPRIEVED, REQUESTED, SPARED),
         outcome=CheckpointOutcome.SPARED,
@@ -703,7 +703,7 @@ STORIES = {
         settings=PolicySettings(ceiling_seconds=700),
         deadline=after(700),
     ),
-    "the ceiling bounds a hint that is given again": Scenario(
+    "the ceiling bounds a hint that is sent again": Scenario(
         seen=(REQUESTED_AND_HINTED, (599, LOST)),
         phases=(HINTED, HINTED),
         settings=PolicySettings(ceiling_seconds=700),
@@ -714,7 +714,7 @@ STORIES = {
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "a hint given again by a clock that went back does not shorten the time": Scenario(
+    "a hint sent again after the clock went back does not shorten the time": Scenario(
         seen=(REQUESTED_AND_HINTED, (-3600, LOST)), phases=(HINTED, HINTED), deadline=after(600)
     ),
     "a clock that goes forward an hour ends the wait": Scenario(
@@ -737,7 +737,7 @@ def live(scenario: Scenario) -> tuple[Eviction, list[Phase]]:
     return eviction, phases
 
 
-@pytest.mark.parametrize("scenario", STORIES.values(), ids=STORIES)
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_the_life_of_a_victim(scenario: Scenario) -> None:
     eviction, phases = live(scenario)
     assert tuple(phases) == scenario.phases
@@ -751,7 +751,7 @@ def test_the_life_of_a_victim(scenario: Scenario) -> None:
 
 
 def test_a_new_request_replaces_the_first() -> None:
-    scenario = STORIES["a person's request for one that is reprieved is honoured"]
+    scenario = SCENARIOS["a user's request to evict a reprieved victim is honoured"]
     state, _ = live(scenario)
     assert (state.source, state.cause, state.refused_on) == (
         Source.LABEL,
@@ -795,7 +795,7 @@ def test_a_checkpoint_has_the_workloads_answer_and_its_time() -> None:
 def test_only_an_answer_counts_as_answered() -> None:
     stories = {
         name: scenario
-        for name, scenario in STORIES.items()
+        for name, scenario in SCENARIOS.items()
         if scenario.outcome is CheckpointOutcome.UNRESPONSIVE
     }
     assert stories
@@ -804,23 +804,27 @@ def test_only_an_answer_counts_as_answered() -> None:
 
 NAMED = CheckpointAnswer(state=AnswerState.SAVING, eviction_id=an_eviction().build().eviction_id)
 NOTES = {
-    "that it is saving may be written later": (
+    "a report of progress may be written later": (
         an_eviction().hinted(deadline=after(600)).build(),
         NAMED,
         True,
     ),
-    "but not an answer that comes once": (
+    "the first answer is written at once": (
         an_eviction().hinted(deadline=after(600)).build(),
         ACCEPTED_WITHOUT_DOCUMENT,
         False,
     ),
-    "nor one that others wait for": (
+    "an answer that others wait for is written at once": (
         an_eviction().hinted(deadline=after(600)).build(),
         replace(NAMED, state=AnswerState.SAVED),
         False,
     ),
-    "nor one at the deadline": (an_eviction().hinted(deadline=after(5)).build(), NAMED, False),
-    "nor the notice": (an_eviction().build(), None, False),
+    "an answer at the deadline is written at once": (
+        an_eviction().hinted(deadline=after(5)).build(),
+        NAMED,
+        False,
+    ),
+    "the notice is written at once": (an_eviction().build(), None, False),
 }
 
 
@@ -851,22 +855,22 @@ GRACES = {
     "a cap may be longer than the usual": Grace(pod_seconds=3600, cap_seconds=120, want=120),
     "a mark may shorten it": Grace(mark_seconds=5, want=5),
     "a mark may not lengthen it": Grace(pod_seconds=20, mark_seconds=25, want=20),
-    "never zero, whatever the mark": Grace(mark_seconds=0, want=1),
-    "never zero, whatever the pod": Grace(pod_seconds=0, want=1),
-    "nor on a lost node, unless the admin wants it": Grace(is_node_lost=True, want=30),
-    "nor where the admin wants it, on any other node": Grace(
+    "a mark of 0 gives a grace of 1 s": Grace(mark_seconds=0, want=1),
+    "a pod's grace of 0 becomes 1 s": Grace(pod_seconds=0, want=1),
+    "a lost node has no effect unless the admin wants it": Grace(is_node_lost=True, want=30),
+    "a grace of 0 that the admin allows is for lost nodes only": Grace(
         may_be_forced=True, mark_seconds=0, want=1
     ),
-    "zero on a lost node where the admin wants it": Grace(
+    "the grace is 0 on a lost node if the admin wants it": Grace(
         may_be_forced=True, is_node_lost=True, want=0
     ),
-    "as long as a save on SIGTERM takes": Grace(plan=ON_SIGTERM, want=300),
-    "whatever the mark": Grace(plan=ON_SIGTERM, mark_seconds=5, want=300),
-    "at most until the ceiling": Grace(plan=ON_SIGTERM, ceiling_seconds=120, want=120),
-    "but never less than without a save": Grace(
+    "a save on SIGTERM gets the time that it takes": Grace(plan=ON_SIGTERM, want=300),
+    "a mark does not shorten a save on SIGTERM": Grace(plan=ON_SIGTERM, mark_seconds=5, want=300),
+    "a save on SIGTERM ends at the ceiling": Grace(plan=ON_SIGTERM, ceiling_seconds=120, want=120),
+    "a short save on SIGTERM gets the usual grace": Grace(
         plan=plan_of(hint="sigterm:", estimate="5s"), want=30
     ),
-    "nor on a node that is lost": Grace(
+    "the grace is 0 on a lost node for a save on SIGTERM, too": Grace(
         plan=ON_SIGTERM, may_be_forced=True, is_node_lost=True, want=0
     ),
 }

@@ -103,14 +103,18 @@ STANDINGS = {
 }
 
 
-@pytest.mark.parametrize(("eviction", "is_announced", "want"), STANDINGS.values(), ids=STANDINGS)
+@pytest.mark.parametrize(
+    ("eviction", "has_disruption_condition", "want"), STANDINGS.values(), ids=STANDINGS
+)
 def test_the_progress_of_a_pod(
     eviction: Eviction | None,
     *,
-    is_announced: bool,
+    has_disruption_condition: bool,
     want: SuspensionReadiness,
 ) -> None:
-    assert suspension.readiness_of(eviction, is_announced=is_announced) is want
+    assert (
+        suspension.readiness_of(eviction, has_disruption_condition=has_disruption_condition) is want
+    )
 
 
 HOLD = SuspensionRecord(since=after(0), until=after(300), generation=3)
@@ -129,21 +133,21 @@ class Case:
 
 
 FATES = {
-    "it stays suspended for the back-off": Case(want=SuspendedJobAction.KEEP),
-    "then it is resumed": Case(seconds=300, want=SuspendedJobAction.RESUME),
-    "one that another client has resumed is theirs": Case(
+    "a Job stays suspended for the back-off": Case(want=SuspendedJobAction.KEEP),
+    "a Job is resumed after the back-off": Case(seconds=300, want=SuspendedJobAction.RESUME),
+    "a Job that another client has resumed is left to it": Case(
         is_suspended=False, want=SuspendedJobAction.DROP_RECORD
     ),
-    "one that another client has resumed and suspended again is theirs": Case(
+    "a Job that another client has resumed and suspended again is left to it": Case(
         generation=5, transition=120, seconds=400, want=SuspendedJobAction.RELEASE_OWNERSHIP
     ),
-    "one that changed before the job controller saw it suspended may be theirs": Case(
+    "a Job that changed before the job controller saw it suspended is left to other clients": Case(
         generation=4, transition=None, want=SuspendedJobAction.RELEASE_OWNERSHIP
     ),
-    "one whose spec was changed meanwhile is resumed all the same": Case(
+    "a Job whose spec was changed meanwhile is resumed nevertheless": Case(
         generation=4, seconds=400, want=SuspendedJobAction.RESUME
     ),
-    "one with an unreadable record is not resumed": Case(
+    "a Job with an unreadable record is not resumed": Case(
         hold=None, want=SuspendedJobAction.RELEASE_OWNERSHIP
     ),
 }

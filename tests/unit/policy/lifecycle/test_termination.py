@@ -38,9 +38,9 @@ class Case:
 
 
 CASES = {
-    "by default it is deleted": Case(want=EvictionMethod.DELETE),
-    "so is a Job's": Case(job=a_job(), want=EvictionMethod.DELETE),
-    "it is evicted where the admin wants budgets honoured": Case(
+    "by default, the victim is deleted": Case(want=EvictionMethod.DELETE),
+    "by default, a Job's victim is deleted": Case(job=a_job(), want=EvictionMethod.DELETE),
+    "the victim is evicted if the admin wants budgets honoured": Case(
         settings=EVICTS, want=EvictionMethod.EVICT
     ),
     "no budget is honoured beyond the ceiling": Case(
@@ -49,23 +49,23 @@ CASES = {
     "a Job whose only pod has saved is suspended": Case(
         settings=SUSPENDS, job=a_job(), want=EvictionMethod.SUSPEND
     ),
-    "so is one whose pod had nothing to save": Case(
+    "a Job whose only pod had nothing to save is suspended": Case(
         settings=SUSPENDS,
         job=a_job(),
         outcome=CheckpointOutcome.SKIPPED,
         want=EvictionMethod.SUSPEND,
     ),
-    "one whose pod did not answer has failed, and is not": Case(
+    "a Job whose pod did not answer is not suspended": Case(
         settings=SUSPENDS,
         job=a_job(),
         outcome=CheckpointOutcome.UNRESPONSIVE,
         want=EvictionMethod.EVICT,
     ),
-    "what no Job owns is evicted": Case(settings=SUSPENDS, want=EvictionMethod.EVICT),
-    "a Job that others look after is not suspended": Case(
+    "a victim without a Job is evicted": Case(settings=SUSPENDS, want=EvictionMethod.EVICT),
+    "a Job that another controller manages is not suspended": Case(
         settings=SUSPENDS, job=a_job(may_be_suspended=False), want=EvictionMethod.EVICT
     ),
-    "one of whose pods a single one stays is not suspended": Case(
+    "a Job with one pod that is no victim is not suspended": Case(
         settings=SUSPENDS,
         job=a_job(
             SuspensionReadiness.READY_WITH_CONDITION,
@@ -74,7 +74,7 @@ CASES = {
         ),
         want=EvictionMethod.EVICT,
     ),
-    "its other victims are waited for": Case(
+    "a Job is suspended only after its other victims have saved": Case(
         settings=SUSPENDS,
         job=a_job(
             SuspensionReadiness.READY_WITH_CONDITION,
@@ -88,7 +88,7 @@ CASES = {
         job=a_job(SuspensionReadiness.READY_WITH_CONDITION, SuspensionReadiness.READY),
         want=EvictionMethod.SET_DISRUPTION_CONDITION,
     ),
-    "only once all are announced is it suspended": Case(
+    "a Job is suspended once the conditions of all its pods are written": Case(
         settings=SUSPENDS,
         job=a_job(SuspensionReadiness.READY_WITH_CONDITION),
         want=EvictionMethod.SUSPEND,
@@ -96,10 +96,10 @@ CASES = {
     "the job controller is waited for": Case(
         settings=SUSPENDS, job=a_job(is_suspended=True), want=EvictionMethod.WAIT
     ),
-    "on a lost node it is deleted without the Eviction API": Case(
+    "on a lost node, the victim is deleted without the Eviction API": Case(
         settings=EVICTS, grace_seconds=0, want=EvictionMethod.DELETE
     ),
-    "nor is its Job, or the Job's other pods": Case(
+    "on a lost node, the victim does not wait for its Job": Case(
         settings=SUSPENDS,
         job=a_job(SuspensionReadiness.SAVING),
         grace_seconds=0,
@@ -108,9 +108,13 @@ CASES = {
     "a pod that an eviction asked for is evicted, whatever the policy": Case(
         must_evict=True, want=EvictionMethod.EVICT
     ),
-    "also beyond the ceiling": Case(must_evict=True, seconds=6000, want=EvictionMethod.EVICT),
-    "also on a lost node": Case(must_evict=True, grace_seconds=0, want=EvictionMethod.EVICT),
-    "its Job is not suspended instead": Case(
+    "a requested eviction stays an eviction beyond the ceiling": Case(
+        must_evict=True, seconds=6000, want=EvictionMethod.EVICT
+    ),
+    "a requested eviction stays an eviction on a lost node": Case(
+        must_evict=True, grace_seconds=0, want=EvictionMethod.EVICT
+    ),
+    "a requested eviction does not suspend the Job": Case(
         settings=SUSPENDS, job=a_job(), must_evict=True, want=EvictionMethod.EVICT
     ),
     "no pod is waited for beyond the ceiling": Case(
@@ -170,17 +174,20 @@ def stood_down(ago: float, since: float | None = None) -> Eviction:
 
 
 FOLLOWED = {
-    "the first one follows nothing": (None, None),
-    "nor does one after another end": (an_eviction().in_phase(Phase.CANCELLED).build(), None),
-    "one soon after a budget held it": (stood_down(ago=600), NOW),
-    "or later": (stood_down(ago=700), after(-100)),
-    "however often": (stood_down(ago=600, since=7200), after(-7200)),
-    "also where a scheduler was refused between": (
+    "the first eviction has no predecessor": (None, None),
+    "an eviction after a user's cancellation follows no delay by a budget": (
+        an_eviction().in_phase(Phase.CANCELLED).build(),
+        None,
+    ),
+    "an eviction soon after a budget delayed the last one": (stood_down(ago=600), NOW),
+    "an eviction some time after a budget delayed the last one": (stood_down(ago=700), after(-100)),
+    "an eviction after many delays by a budget": (stood_down(ago=600, since=7200), after(-7200)),
+    "an eviction after a budget's delay and the refusal of a scheduler": (
         replace(stood_down(ago=5, since=600), phase=Phase.SPARED, outcome=CheckpointOutcome.SPARED),
         after(-600),
     ),
-    "until it was no victim for as long": (stood_down(ago=1199), after(-599)),
-    "and no longer": (stood_down(ago=1200), None),
+    "an eviction just before the delay is forgotten": (stood_down(ago=1199), after(-599)),
+    "an eviction once the delay is forgotten": (stood_down(ago=1200), None),
 }
 
 
@@ -195,17 +202,17 @@ def test_a_new_request_after_a_hold_does_not_begin_a_new_wait(
 
 
 INHERITED = {
-    "one that finished has no replacement": (
+    "a victim that finished has no replacement": (
         an_eviction().hinted(deadline=after(60)),
         False,
         False,
     ),
-    "one that was notified and failed leaves the same as a deleted one": (
+    "a notified victim that failed has the ledger of a deleted one": (
         an_eviction().hinted(deadline=after(60)),
         True,
         True,
     ),
-    "one that failed before it was notified failed by itself": (an_eviction(), True, False),
+    "a victim that failed before it was notified failed by itself": (an_eviction(), True, False),
 }
 
 

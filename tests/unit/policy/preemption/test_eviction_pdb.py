@@ -48,21 +48,25 @@ def a_budget(
 
 
 CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
-    "without a budget nothing holds it": (WEB_POD, [], False),
-    "one that allows none does": (WEB_POD, [a_budget()], True),
-    "one that allows one does not": (WEB_POD, [a_budget(ONE)], False),
-    "one that is spent more than once does": (
+    "without a budget, no eviction is blocked": (WEB_POD, [], False),
+    "a budget that allows no eviction blocks": (WEB_POD, [a_budget()], True),
+    "a budget that allows one eviction does not block": (WEB_POD, [a_budget(ONE)], False),
+    "a budget with a negative number of allowed evictions blocks": (
         WEB_POD,
         [a_budget({"disruptionsAllowed": -1})],
         True,
     ),
-    "one that was changed since it was counted does": (
+    "a budget that was changed since it was counted blocks": (
         WEB_POD,
         [a_budget({**ONE, "observedGeneration": 2})],
         True,
     ),
-    "another app's does not": (WEB_POD, [a_budget(selector={"matchLabels": {"app": "db"}})], False),
-    "of several the one that selects it": (
+    "a budget of another app does not block": (
+        WEB_POD,
+        [a_budget(selector={"matchLabels": {"app": "db"}})],
+        False,
+    ),
+    "of several budgets, the one that selects the pod blocks": (
         WEB_POD,
         [a_budget(selector={"matchLabels": {"app": "db"}}), a_budget()],
         True,
@@ -74,8 +78,12 @@ CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
     ),
     "a budget without a selector selects no pod": (WEB_POD, [a_budget(selector=None)], False),
     "a budget with an empty selector selects every pod": (WEB_POD, [a_budget(selector={})], True),
-    "also who has no labels": (a_pod(), [a_budget(selector={})], True),
-    "whom an expression leaves": (
+    "a budget with an empty selector selects a pod without labels": (
+        a_pod(),
+        [a_budget(selector={})],
+        True,
+    ),
+    "a budget whose expression does not exclude the pod selects it": (
         a_pod(),
         [
             a_budget(
@@ -86,29 +94,41 @@ CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
         ],
         True,
     ),
-    "one that is not ready goes where there are enough without it": (
+    "a pod that is not ready is evicted if enough others are healthy": (
         UNREADY_POD,
         [a_budget({**NONE, **ENOUGH})],
         False,
     ),
-    "not where there are too few": (UNREADY_POD, [a_budget({**NONE, **TOO_FEW})], True),
-    "nor where none is wanted, and none allowed": (UNREADY_POD, [a_budget()], True),
-    "one of which nothing is known is not ready": (
+    "a pod that is not ready is not evicted if too few others are healthy": (
+        UNREADY_POD,
+        [a_budget({**NONE, **TOO_FEW})],
+        True,
+    ),
+    "a pod that is not ready is not evicted if the budget requires and allows none": (
+        UNREADY_POD,
+        [a_budget()],
+        True,
+    ),
+    "a pod without a status is not ready": (
         a_pod(None, labels={"app": "web"}),
         [a_budget({**NONE, **ENOUGH})],
         False,
     ),
-    "always, where the budget says so": (
+    "AlwaysAllow evicts a pod that is not ready": (
         UNREADY_POD,
         [a_budget({**NONE, **TOO_FEW}, unhealthyPodEvictionPolicy="AlwaysAllow")],
         False,
     ),
-    "which says nothing of one that is ready": (
+    "AlwaysAllow does not evict a ready pod": (
         WEB_POD,
         [a_budget({**NONE, **TOO_FEW}, unhealthyPodEvictionPolicy="AlwaysAllow")],
         True,
     ),
-    "nor does it where there are enough": (WEB_POD, [a_budget({**NONE, **ENOUGH})], True),
+    "a ready pod is not evicted even if enough others are healthy": (
+        WEB_POD,
+        [a_budget({**NONE, **ENOUGH})],
+        True,
+    ),
 }
 
 

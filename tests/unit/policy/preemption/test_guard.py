@@ -71,151 +71,169 @@ class Case:
 
 
 CASES = {
-    "a pod that can save is told first": Case(want="told", until=after(600)),
-    "within the time that it asks for": Case(
-        pod=HINTING.annotated(keys.CHECKPOINT_TIMEOUT, "90s"), want="told", until=after(90)
+    "a pod that can save is notified first": Case(want="notified", until=after(600)),
+    "a pod's own checkpoint timeout is its deadline": Case(
+        pod=HINTING.annotated(keys.CHECKPOINT_TIMEOUT, "90s"), want="notified", until=after(90)
     ),
-    "so it is where it is drained": Case(requester=EVICTED, want="told", until=after(600)),
-    "one that wants no checkpoint goes at once, as if no guard were there": Case(pod=PLAIN),
-    "drained as well": Case(pod=PLAIN, requester=EVICTED),
-    ("one of a gang that goes as a whole goes with all of it"): Case(
+    "a drained pod that can save is notified first": Case(
+        requester=EVICTED, want="notified", until=after(600)
+    ),
+    "a pod without a checkpoint is deleted at once": Case(pod=PLAIN),
+    "a drained pod without a checkpoint is evicted at once": Case(pod=PLAIN, requester=EVICTED),
+    "a member of a gang that is evicted as a unit is evicted with its gang": Case(
         pod=PLAIN, evicted_as_a_unit=True, want="joined"
     ),
-    "alone where it is drained": Case(pod=PLAIN, evicted_as_a_unit=True, requester=EVICTED),
-    "one that has not started has nothing to save": Case(has_started=False),
-    "but its gang may have": Case(has_started=False, evicted_as_a_unit=True, want="joined"),
-    "one that is leaving is left alone": Case(
+    "a drained member of a gang without a checkpoint is evicted alone": Case(
+        pod=PLAIN, evicted_as_a_unit=True, requester=EVICTED
+    ),
+    "a pod that has not started has nothing to save": Case(has_started=False),
+    "the gang of a pod that has not started may have something to save": Case(
+        has_started=False, evicted_as_a_unit=True, want="joined"
+    ),
+    "the deletion of a terminating pod is allowed": Case(
         is_leaving=True, state=in_phase(Phase.HINTED, left=600)
     ),
-    "without a leading operator it is allowed": Case(operator_is_there=False),
-    "nor does a pod wait for one that has gone": Case(
+    "without a leading operator, the deletion is allowed": Case(operator_is_there=False),
+    "without a leading operator, a saving pod is deleted": Case(
         operator_is_there=False, state=in_phase(Phase.CHECKPOINTING, left=600)
     ),
-    ("where nothing is enforced nothing is guarded"): Case(
+    "in a namespace without enforcement, the deletion is allowed": Case(
         namespace=NamespacePolicy(enforcement="off")
     ),
-    ("where it is only warned of the pod goes"): Case(
+    "in a namespace that only warns, the deletion is allowed with a warning": Case(
         namespace=NamespacePolicy(enforcement="warn"), want="warned"
     ),
-    "nothing is warned of a pod that may go": Case(
+    "in a namespace that only warns, a pod without a checkpoint causes no warning": Case(
         pod=PLAIN, namespace=NamespacePolicy(enforcement="warn")
     ),
     # Under way.
-    "one that was marked is waited for": Case(is_marked=True, want="waits"),
-    "also without a checkpoint": Case(pod=PLAIN, is_marked=True, want="waits"),
-    "for a while": Case(
+    "a marked pod is waited for": Case(is_marked=True, want="waits"),
+    "a marked pod without a checkpoint is waited for": Case(
+        pod=PLAIN, is_marked=True, want="waits"
+    ),
+    "a mark that the operator has not processed for 59.9 s is waited for": Case(
         is_marked=True, requester=replace(PREEMPTED, unprocessed_mark_seconds=59.9), want="waits"
     ),
-    "not for ever where the operator takes no notice": Case(
+    "a mark that the operator has not processed for 60 s is not waited for": Case(
         is_marked=True, requester=replace(PREEMPTED, unprocessed_mark_seconds=60)
     ),
-    "one that was told is waited for until its deadline": Case(
+    "a notified pod is waited for until its deadline": Case(
         state=in_phase(Phase.HINTED, ago=5, left=595), want="waits", until=after(595)
     ),
-    "one that saves too": Case(
+    "a saving pod is waited for until its deadline": Case(
         state=in_phase(Phase.CHECKPOINTING, ago=5, left=10),
         requester=EVICTED,
         want="waits",
         until=after(10),
     ),
-    "one that has saved is deleted by the operator, with its ledger, and with its gang": Case(
+    "a pod that has saved is waited for: the operator writes its ledger and deletes it": Case(
         state=in_phase(Phase.SAVED, left=1700, outcome=CheckpointOutcome.SAVED), want="waits"
     ),
-    "one that settled as well": Case(state=in_phase(Phase.SETTLED, left=1700), want="waits"),
-    ("and one whose deletion a budget holds up"): Case(
+    "a settled pod is waited for": Case(state=in_phase(Phase.SETTLED, left=1700), want="waits"),
+    "a pod whose deletion a budget delays is waited for": Case(
         state=in_phase(Phase.TERMINATING), want="waits"
     ),
-    "one that was only just taken up too": Case(state=in_phase(Phase.REQUESTED), want="waits"),
-    ("a minute after the ceiling every requester may delete it"): Case(
+    "a pod whose eviction has just begun is waited for": Case(
+        state=in_phase(Phase.REQUESTED), want="waits"
+    ),
+    "a minute after the ceiling every requester may delete it": Case(
         state=in_phase(Phase.TERMINATING, ago=1860)
     ),
-    "not before": Case(state=in_phase(Phase.TERMINATING, ago=1859), want="waits"),
-    "a budget that holds its eviction no longer than the ceiling": Case(
+    "until a minute after the ceiling, a terminating victim is waited for": Case(
+        state=in_phase(Phase.TERMINATING, ago=1859), want="waits"
+    ),
+    "a budget delays an eviction until the ceiling and no longer": Case(
         state=in_phase(Phase.TERMINATING, ago=1800, must_evict=True)
     ),
-    "until then it holds": Case(
+    "until the ceiling, a budget delays an eviction": Case(
         state=in_phase(Phase.TERMINATING, ago=1799, must_evict=True), want="waits"
     ),
-    (
-        "one that is asked anew after a budget held it is waited for no longer than another ceiling"
-    ): Case(
+    "a victim notified again after a budget delayed it is waited for until another ceiling": Case(
         state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-1800))
     ),
-    "until then it has its notice": Case(
+    "until another ceiling, a victim notified again has its notice": Case(
         state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-1799)),
         want="waits",
         until=after(540),
     ),
-    "against an eviction it has it always": Case(
+    "an eviction always waits for a victim that was notified again": Case(
         state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-(10**6))),
         requester=EVICTED,
         want="waits",
         until=after(540),
     ),
-    "what a budget had stood down is a pod like any other": Case(
-        state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), want="told", until=after(600)
+    "a victim whose eviction a budget cancelled is notified again": Case(
+        state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True),
+        want="notified",
+        until=after(600),
     ),
-    "it is not notified while the budget holds it": Case(
+    "a victim whose eviction a budget cancelled is not notified while the budget allows none": Case(
         state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), requester=HELD, want="held"
     ),
-    "what protected it does so still": Case(
+    "beyond the ceiling of a delayed eviction, class 10 still protects": Case(
         pod=HINTING.in_class(10),
         state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True),
         want="class",
     ),
-    "also against this preemptor": Case(
+    "beyond the ceiling of a delayed eviction, a toleration still protects": Case(
         state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True),
         requester=replace(PREEMPTED, refusal=TOLERATED),
         want="priority",
     ),
-    "another eviction is the budget's to judge": Case(
+    "another eviction of a delayed victim is left to its budget": Case(
         pod=HINTING.in_class(10),
         state=in_phase(Phase.TERMINATING, ago=1860, must_evict=True),
         requester=EVICTED,
     ),
-    "whatever an extension says": Case(state=in_phase(Phase.DEFERRED, ago=1860, left=100)),
-    "one whose eviction was taken back is told anew": Case(
-        state=in_phase(Phase.CANCELLED, ago=60), want="told", until=after(600)
+    "a deferral does not protect beyond a minute after the ceiling": Case(
+        state=in_phase(Phase.DEFERRED, ago=1860, left=100)
     ),
-    "and is waited for once it is marked anew": Case(
+    "a pod whose eviction was cancelled is notified again": Case(
+        state=in_phase(Phase.CANCELLED, ago=60), want="notified", until=after(600)
+    ),
+    "a pod that is marked again after a cancellation is waited for": Case(
         state=in_phase(Phase.CANCELLED, ago=6000), is_marked=True, want="waits"
     ),
-    "one that was spared is judged anew": Case(
-        state=in_phase(Phase.SPARED, ago=60), want="told", until=after(600)
+    "a spared pod is evaluated again and notified": Case(
+        state=in_phase(Phase.SPARED, ago=60), want="notified", until=after(600)
     ),
     # Protected.
     "class 10 is never preempted": Case(pod=HINTING.in_class(10), want="class"),
-    "nor class 7 that cannot save": Case(pod=a_pod().in_class(7), want="class"),
-    "drained it goes, after notice": Case(
-        pod=HINTING.in_class(10), requester=EVICTED, want="told", until=after(600)
+    "class 7 without a checkpoint is never preempted": Case(pod=a_pod().in_class(7), want="class"),
+    "a drained pod of class 10 is evicted after notice": Case(
+        pod=HINTING.in_class(10), requester=EVICTED, want="notified", until=after(600)
     ),
-    "and at once where it wants none": Case(pod=a_pod().in_class(7), requester=EVICTED),
-    ("one that is almost complete is let finish"): Case(
+    "a drained pod of class 7 without a checkpoint is evicted at once": Case(
+        pod=a_pod().in_class(7), requester=EVICTED
+    ),
+    "a pod that is almost complete may finish": Case(
         ends_in=120, want="walltime", until=after(120)
     ),
-    "one of a gang that goes as a whole is not complete by itself": Case(
-        ends_in=120, evicted_as_a_unit=True, want="told", until=after(600)
+    "a member of a gang that is evicted as a unit is not complete by itself": Case(
+        ends_in=120, evicted_as_a_unit=True, want="notified", until=after(600)
     ),
-    "but not by a drain": Case(ends_in=120, requester=EVICTED, want="told", until=after(600)),
-    "one that the operator reprieved as well": Case(
+    "a drained pod that is almost complete is notified": Case(
+        ends_in=120, requester=EVICTED, want="notified", until=after(600)
+    ),
+    "a pod that the operator reprieved as almost complete may finish": Case(
         state=in_phase(
             Phase.REPRIEVED, ago=5, left=100, refused_on=ProtectionReason.NEAR_COMPLETION
         ),
         want="walltime",
         until=after(100),
     ),
-    "on whatever ground": Case(
+    "a pod that the operator reprieved as non-preemptible stays": Case(
         state=in_phase(Phase.REPRIEVED, left=100, refused_on=ProtectionReason.NON_PREEMPTIBLE),
         want="class",
         until=after(100),
     ),
-    "a drain waits for it as well, and changes nothing of it": Case(
+    "a drain waits for a reprieved pod and does not mark it": Case(
         state=in_phase(Phase.REPRIEVED, left=100),
         requester=EVICTED,
         want="finishes",
         until=after(100),
     ),
-    "whichever requester marked it": Case(
+    "a drain waits for a reprieved pod that another requester marked": Case(
         state=in_phase(Phase.REPRIEVED, left=100),
         is_marked=True,
         requester=EVICTED,
@@ -223,50 +241,57 @@ CASES = {
         until=after(100),
     ),
     # A budget.
-    "a pod that a budget holds now is not notified": Case(requester=HELD, want="held"),
-    "one that wants no checkpoint is the API server's to refuse": Case(pod=PLAIN, requester=HELD),
-    "one that was told before is waited for": Case(
+    "a pod whose budget allows no eviction now is not notified": Case(requester=HELD, want="held"),
+    "the API server refuses the eviction of a pod without a checkpoint": Case(
+        pod=PLAIN, requester=HELD
+    ),
+    "a pod notified before its budget allowed none is waited for": Case(
         state=in_phase(Phase.HINTED, left=9), requester=HELD, want="waits", until=after(9)
     ),
-    "where it is only warned of the API server decides": Case(
+    "in a namespace that only warns, the API server decides about the budget": Case(
         requester=HELD, namespace=NamespacePolicy(enforcement="warn"), want="warned"
     ),
     # Kubernetes' own.
     "a system-critical pod preempts a non-preemptible pod after notice": Case(
-        pod=HINTING.in_class(10), requester=EXEMPT, want="told", until=after(600)
+        pod=HINTING.in_class(10), requester=EXEMPT, want="notified", until=after(600)
     ),
-    "at once where it wants none": Case(pod=a_pod().in_class(7), requester=EXEMPT),
-    "with all of its gang": Case(
+    "a system-critical pod preempts a pod without a checkpoint at once": Case(
+        pod=a_pod().in_class(7), requester=EXEMPT
+    ),
+    "a system-critical pod preempts a gang as a unit": Case(
         pod=PLAIN, evicted_as_a_unit=True, requester=EXEMPT, want="joined"
     ),
-    "one that is almost complete as well": Case(
-        ends_in=120, requester=EXEMPT, want="told", until=after(600)
+    "a system-critical pod preempts a pod that is almost complete after notice": Case(
+        ends_in=120, requester=EXEMPT, want="notified", until=after(600)
     ),
-    "and one that was reprieved": Case(
-        state=in_phase(Phase.REPRIEVED, left=100), requester=EXEMPT, want="told", until=after(600)
+    "a system-critical pod preempts a reprieved pod after notice": Case(
+        state=in_phase(Phase.REPRIEVED, left=100),
+        requester=EXEMPT,
+        want="notified",
+        until=after(600),
     ),
-    "and then it waits": Case(
+    "a system-critical pod waits for a reprieved pod that is marked": Case(
         state=in_phase(Phase.REPRIEVED, left=100), is_marked=True, requester=EXEMPT, want="waits"
     ),
-    "until a minute after the ceiling": Case(
+    "a system-critical pod waits until a minute after the ceiling": Case(
         state=in_phase(Phase.CHECKPOINTING, ago=1860, left=9), requester=EXEMPT
     ),
     # The preemptor.
-    ("one that its preemptor may not have stays"): Case(
+    "a pod that its preemptor may not preempt stays": Case(
         requester=replace(PREEMPTED, refusal=TOLERATED), want="priority"
     ),
-    "until what keeps it from him ends": Case(
+    "a pod with a toleration for a time stays until the toleration ends": Case(
         requester=replace(PREEMPTED, refusal=TOLERATED._replace(until=after(60))),
         want="until",
         until=after(60),
     ),
-    "whatever it is about": Case(
+    "a pod of another quota stays": Case(
         requester=replace(
             PREEMPTED, refusal=Refusal(selection.RefusalReason.QUOTA, "of pod secret")
         ),
         want="quota",
     ),
-    "also one that wants no checkpoint": Case(
+    "a pod without a checkpoint that its preemptor may not preempt stays": Case(
         pod=PLAIN, requester=replace(PREEMPTED, refusal=TOLERATED), want="priority"
     ),
     "an eviction that has begun is finished for every requester": Case(
@@ -279,29 +304,37 @@ CASES = {
         requester=replace(PREEMPTED, has_victims_elsewhere=True), want="busy"
     ),
     # Where preempted pods should be deleted.
-    "a scheduler that deletes a pod has it at once": Case(settings=DELETING),
-    "so have Kubernetes' own": Case(pod=HINTING.in_class(10), requester=EXEMPT, settings=DELETING),
-    "not an eviction": Case(requester=EVICTED, settings=DELETING, want="told", until=after(600)),
-    "nor a pod that is not preemptible": Case(
+    "with deletion without notice, a scheduler's deletion is allowed at once": Case(
+        settings=DELETING
+    ),
+    "with deletion without notice, a system-critical pod preempts class 10 at once": Case(
+        pod=HINTING.in_class(10), requester=EXEMPT, settings=DELETING
+    ),
+    "with deletion without notice, an evicted pod is still notified": Case(
+        requester=EVICTED, settings=DELETING, want="notified", until=after(600)
+    ),
+    "with deletion without notice, class 10 is still protected": Case(
         pod=HINTING.in_class(10), settings=DELETING, want="class"
     ),
-    "nor one that is almost complete": Case(
+    "with deletion without notice, a pod that is almost complete may still finish": Case(
         ends_in=120, settings=DELETING, want="walltime", until=after(120)
     ),
-    "nor one that its preemptor may not have": Case(
+    "with deletion without notice, a toleration still protects": Case(
         requester=replace(PREEMPTED, refusal=TOLERATED), settings=DELETING, want="priority"
     ),
-    "nor a marked pod": Case(is_marked=True, settings=DELETING, want="waits"),
-    "nor one that was told before": Case(
+    "with deletion without notice, a marked pod is still waited for": Case(
+        is_marked=True, settings=DELETING, want="waits"
+    ),
+    "with deletion without notice, a notified pod is still waited for": Case(
         state=in_phase(Phase.HINTED, left=9), settings=DELETING, want="waits", until=after(9)
     ),
-    ("nor a part of a gang that goes as a whole"): Case(
+    "with deletion without notice, a gang is still evicted as a unit": Case(
         evicted_as_a_unit=True, settings=DELETING, want="joined"
     ),
 }
 
 WORDS = {
-    "told": (
+    "notified": (
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to "
         "save a checkpoint first"
     ),
@@ -344,8 +377,8 @@ def test_the_decision_on_a_deletion_or_eviction(case: Case) -> None:
     ruling = guard.decide(sought(case), case.requester, facts(case), NOW)
     assert ruling.is_allowed == (case.want in ("allowed", "warned"))
     assert bool(ruling.warning) == (case.want == "warned")
-    assert ruling.sets_mark == (case.want in ("told", "joined"))
-    assert ruling.is_postponed == (case.want in ("told", "joined", "waits", "finishes"))
+    assert ruling.sets_mark == (case.want in ("notified", "joined"))
+    assert ruling.is_postponed == (case.want in ("notified", "joined", "waits", "finishes"))
     assert ruling.until == case.until
     if ruling.violation is not None:
         assert str(ruling.violation).startswith(WORDS[case.want])
@@ -389,38 +422,42 @@ RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
     "a part of a second is one": (put_off(11.2), 1, 12),
     "for half a minute at most": (put_off(600), 1, 30),
     "for four seconds at least": (put_off(0.1), 1, 4),
-    "also where the time is over": (put_off(-5), 1, 4),
-    "and without a known time": (put_off(None), 1, 4),
+    "for four seconds if the time is over": (put_off(-5), 1, 4),
+    "for four seconds without a known time": (put_off(None), 1, 4),
     "several of a node have each their own client": (put_off(600), 3, 12),
     "however many": (put_off(1), 40, 30),
     "where a preemption is refused its preemptor may look elsewhere soon": (refused(600), 1, 5),
     "sooner where that ends": (refused(3.5), 1, 4),
-    "but no sooner than others": (refused(1), 1, 4),
+    "no sooner than four seconds for a protected pod": (refused(1), 1, 4),
     "for good too": (refused(None), 1, 5),
-    "and with others": (refused(None), 4, 16),
+    "four permanently protected pods": (refused(None), 4, 16),
     "no refused victim": (put_off(2), 0, 4),
 }
 
 
-@pytest.mark.parametrize(("ruling", "fellows", "want"), RETRIES.values(), ids=RETRIES)
+@pytest.mark.parametrize(("ruling", "recent_victim_count", "want"), RETRIES.values(), ids=RETRIES)
 def test_an_asynchronous_scheduler_gets_a_retry_time(
-    ruling: GuardDecision, fellows: int, want: int
+    ruling: GuardDecision, recent_victim_count: int, want: int
 ) -> None:
     found = guard.retry_after(
-        ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW
+        ruling,
+        RequestKind.PREEMPTION,
+        is_asynchronous=True,
+        recent_victim_count=recent_victim_count,
+        now=NOW,
     )
     assert found == want
 
 
 def test_if_the_retry_time_must_be_short_every_decision_gets_the_shortest() -> None:
     for ruling in (put_off(600), refused(600), refused(None)):
-        for fellows, want in ((1, 4), (3, 12), (40, 30)):
+        for recent_victim_count, want in ((1, 4), (3, 12), (40, 30)):
             found = guard.retry_after(
                 ruling,
                 RequestKind.PREEMPTION,
                 is_asynchronous=True,
                 is_short=True,
-                fellows=fellows,
+                recent_victim_count=recent_victim_count,
                 now=NOW,
             )
             assert found == want
@@ -434,22 +471,42 @@ def test_a_synchronous_scheduler_and_a_drain_get_no_retry_time() -> None:
     ):
         ruling = put_off(12)
         assert (
-            guard.retry_after(ruling, kind, is_asynchronous=is_asynchronous, fellows=1, now=NOW)
+            guard.retry_after(
+                ruling, kind, is_asynchronous=is_asynchronous, recent_victim_count=1, now=NOW
+            )
             is None
         )
 
 
 GONE = {
-    "one that others follow": (put_off(9), RequestKind.PREEMPTION, True, True, True),
-    "the last is waited for": (put_off(9), RequestKind.PREEMPTION, True, False, False),
-    "a synchronous scheduler is through with all of them at once": (
+    "a postponed victim that others follow counts as deleted": (
+        put_off(9),
+        RequestKind.PREEMPTION,
+        True,
+        True,
+        True,
+    ),
+    "the last postponed victim is waited for": (
+        put_off(9),
+        RequestKind.PREEMPTION,
+        True,
+        False,
+        False,
+    ),
+    "a synchronous scheduler deletes all victims at once": (
         put_off(9),
         RequestKind.PREEMPTION,
         False,
         True,
         False,
     ),
-    "one that stays is there": (refused(9), RequestKind.PREEMPTION, True, True, False),
+    "a protected pod does not count as deleted": (
+        refused(9),
+        RequestKind.PREEMPTION,
+        True,
+        True,
+        False,
+    ),
     "a drain waits for each": (put_off(9), RequestKind.EVICTION, True, True, False),
 }
 
@@ -492,10 +549,14 @@ def calls_a_second(ruling: GuardDecision, *seen: int) -> float:
     """
     pauses = [
         guard.retry_after(
-            ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW
+            ruling,
+            RequestKind.PREEMPTION,
+            is_asynchronous=True,
+            recent_victim_count=recent_victim_count,
+            now=NOW,
         )
         or 0
-        for fellows in seen
+        for recent_victim_count in seen
     ]
     lasts = 10 * min(pauses)
     return (
@@ -508,27 +569,32 @@ def test_the_victims_of_a_preemptor_cause_at_most_one_call_a_second(
     ruling: GuardDecision,
 ) -> None:
     """For every answer that there is."""
-    for fellows in range(1, AT_ONCE + 1):
-        assert calls_a_second(ruling, fellows) <= 0.6
-    for fellows in range(AT_ONCE, 28):
-        assert calls_a_second(ruling, fellows) <= 1
+    for recent_victim_count in range(1, AT_ONCE + 1):
+        assert calls_a_second(ruling, recent_victim_count) <= 0.6
+    for recent_victim_count in range(AT_ONCE, 28):
+        assert calls_a_second(ruling, recent_victim_count) <= 1
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
 def test_two_replicas_that_see_half_of_the_victims_get_at_most_one_call_a_second(
     ruling: GuardDecision,
 ) -> None:
-    for fellows in range(2, AT_ONCE + 1):
-        assert calls_a_second(ruling, fellows // 2, fellows - fellows // 2) <= 0.6
+    for recent_victim_count in range(2, AT_ONCE + 1):
+        assert (
+            calls_a_second(
+                ruling, recent_victim_count // 2, recent_victim_count - recent_victim_count // 2
+            )
+            <= 0.6
+        )
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
 def test_two_replicas_that_see_unequal_parts_get_at_most_one_call_a_second(
     ruling: GuardDecision,
 ) -> None:
-    for fellows in range(2, AT_ONCE):
-        for others in range(1, fellows):
-            assert calls_a_second(ruling, others, fellows - others) <= 1
+    for recent_victim_count in range(2, AT_ONCE):
+        for others in range(1, recent_victim_count):
+            assert calls_a_second(ruling, others, recent_victim_count - others) <= 1
 
 
 def test_an_allowed_request_has_no_mark_and_no_warning() -> None:
@@ -617,32 +683,38 @@ FOR_HIGH = "preempted by pod uid-of-high"
 BUSY = {
     "no pod": ([], False),
     "a victim that saves elsewhere": ([(a_victim(state=going()), "there")], True),
-    "one on the same node is of the same set": ([(a_victim(state=going()), "here")], False),
-    "one that goes because its gang does": (
+    "a victim on the same node belongs to the same set": (
+        [(a_victim(state=going()), "here")],
+        False,
+    ),
+    "a member that is evicted because of its gang": (
         [(a_victim(state=going(source=Source.GANG)), "there")],
         False,
     ),
-    "one that a person asked for since": (
+    "a victim that a user has marked since": (
         [(a_victim(state=going(source=Source.LABEL)), "there")],
         False,
     ),
-    "one that was only marked": ([(a_victim(is_marked=True), "there")], True),
-    "one that was marked anew": (
+    "a victim that is marked and not yet notified": ([(a_victim(is_marked=True), "there")], True),
+    "a victim that was marked again after a cancellation": (
         [(a_victim(state=going(Phase.CANCELLED), is_marked=True), "there")],
         True,
     ),
-    "a mark that was taken back": ([(a_victim(), "there")], False),
-    "what only its mark and its state say, which its owner may write": (
+    "a victim whose mark was removed": ([(a_victim(), "there")], False),
+    "a mark and a state without a recorded preemptor, which the pod's owner may write": (
         [(a_victim(state=going(), of=""), "there"), (a_victim(is_marked=True, of=""), "there")],
         False,
     ),
-    "one that is let finish": ([(a_victim(state=going(Phase.REPRIEVED)), "there")], False),
-    "one that is over": ([(a_victim(state=going(Phase.CANCELLED)), "there")], False),
-    "one that is being deleted": (
+    "a reprieved victim": ([(a_victim(state=going(Phase.REPRIEVED)), "there")], False),
+    "a victim whose eviction was cancelled": (
+        [(a_victim(state=going(Phase.CANCELLED)), "there")],
+        False,
+    ),
+    "a victim that is being deleted": (
         [(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")],
         False,
     ),
-    "another preemptor's": ([(a_victim(state=going(), of="higher"), "there")], False),
+    "a victim of another preemptor": ([(a_victim(state=going(), of="higher"), "there")], False),
 }
 
 

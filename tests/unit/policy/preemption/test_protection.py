@@ -38,14 +38,14 @@ class Case:
 
 
 CASES = {
-    "an ordinary pod is protected by nothing": Case(),
+    "an ordinary pod is not protected": Case(),
     "class 10 is never preempted": Case(pod=a_pod().in_class(10).with_hint(), want=FOR_GOOD),
-    "nor is class 7 without a checkpoint": Case(pod=a_pod().in_class(7), want=FOR_GOOD),
-    "nor is it with `checkpoint: none`": Case(
+    "class 7 without a checkpoint is never preempted": Case(pod=a_pod().in_class(7), want=FOR_GOOD),
+    "class 9 with `checkpoint: none` is never preempted": Case(
         pod=a_pod().in_class(9).with_checkpoint("none"), want=FOR_GOOD
     ),
-    "class 9 that can save is": Case(pod=a_pod().in_class(9).with_hint()),
-    "class 6 without a checkpoint is": Case(pod=a_pod().in_class(6)),
+    "class 9 that can save is preemptible": Case(pod=a_pod().in_class(9).with_hint()),
+    "class 6 without a checkpoint is preemptible": Case(pod=a_pod().in_class(6)),
     "a sensitive workload is never preempted, whatever its label says": Case(
         pod=a_pod().in_class(3).with_hint(),
         namespace=NamespacePolicy(workload_type="sensitive"),
@@ -57,22 +57,26 @@ CASES = {
     "Koordinator's label protects": Case(
         pod=a_pod().labelled("quota.scheduling.koordinator.sh/preemptible", "false"), want=FOR_GOOD
     ),
-    "five minutes before its end it is let finish": Case(walltime=ends_in(300), want=almost(300)),
-    "a second before its end too": Case(walltime=ends_in(1), want=almost(1)),
-    "earlier it is not": Case(walltime=ends_in(301)),
-    "once its time is over it has no more of it": Case(walltime=ends_in(0)),
-    "nor later": Case(walltime=ends_in(-60)),
-    "another threshold": Case(
+    "a pod that ends in five minutes may finish": Case(walltime=ends_in(300), want=almost(300)),
+    "a pod that ends in a second may finish": Case(walltime=ends_in(1), want=almost(1)),
+    "a pod that ends in more than five minutes is not protected": Case(walltime=ends_in(301)),
+    "a pod whose walltime is over is not protected": Case(walltime=ends_in(0)),
+    "a pod whose walltime was over a minute ago is not protected": Case(walltime=ends_in(-60)),
+    "an admin's threshold of near completion counts": Case(
         walltime=ends_in(60), settings=PolicySettings(near_completion_seconds=60), want=almost(60)
     ),
-    "none at all": Case(walltime=ends_in(1), settings=PolicySettings(near_completion_seconds=0)),
+    "a threshold of 0 protects no pod": Case(
+        walltime=ends_in(1), settings=PolicySettings(near_completion_seconds=0)
+    ),
     "the ceiling bounds the threshold": Case(
         walltime=ends_in(200), settings=PolicySettings(ceiling_seconds=199)
     ),
-    "what protects for good goes first": Case(
+    "permanent protection comes before near completion": Case(
         pod=a_pod().in_class(10), walltime=ends_in(60), want=FOR_GOOD
     ),
-    "a walltime of longer than there are dates": Case(walltime=Walltime(NOW, 2**63 - 1)),
+    "a walltime that ends after the last date protects no pod": Case(
+        walltime=Walltime(NOW, 2**63 - 1)
+    ),
 }
 
 
@@ -84,10 +88,13 @@ def test_what_protects_a_pod(case: Case) -> None:
 
 
 OF_GANG = {
-    "nothing protects": ([None, None], None),
+    "no member is protected": ([None, None], None),
     "no pod": ([], None),
     "a pod near completion protects no other": ([None, almost(60)], None),
-    "where all are, the last of them counts": ([almost(60), almost(300), almost(5)], almost(300)),
+    "if all members are near completion, the last of them counts": (
+        [almost(60), almost(300), almost(5)],
+        almost(300),
+    ),
     "a non-preemptible pod protects all": ([almost(60), FOR_GOOD, None], FOR_GOOD),
 }
 

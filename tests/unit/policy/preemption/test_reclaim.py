@@ -52,59 +52,59 @@ class Case:
 
 
 CASES = {
-    "a pod of another namespace goes": Case(want=ReclaimResult(ReclaimAction.GOES)),
-    "one of the node's home stays": Case(
+    "a pod of another namespace is evicted": Case(want=ReclaimResult(ReclaimAction.EVICT)),
+    "a pod of the node's home namespace stays": Case(
         pod=a_node_pod(of(HOME)), want=ReclaimResult(ReclaimAction.STAYS, "it is at home")
     ),
-    "one that is going already goes": Case(
-        pod=a_node_pod(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.GOING)
+    "a pod that is leaving already counts as leaving": Case(
+        pod=a_node_pod(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.LEAVING)
     ),
-    "one of the node's home that is going is none of ours": Case(
+    "a leaving pod of the node's home namespace stays": Case(
         pod=a_node_pod(of(HOME), is_going=True),
         want=ReclaimResult(ReclaimAction.STAYS, "it is at home"),
     ),
-    "what the cluster itself runs stays": Case(
+    "a pod of kube-system stays": Case(
         pod=a_node_pod(of("kube-system")),
         want=ReclaimResult(ReclaimAction.STAYS, "kube-system is exempt"),
     ),
-    "a DaemonSet's pod stays, because another would come in its place": Case(
+    "a DaemonSet's pod stays, because it would be recreated on the node": Case(
         pod=a_node_pod(a_pod().owned_by("DaemonSet", "logs")),
         want=ReclaimResult(
             ReclaimAction.STAYS, "DaemonSet logs would create it again on this node"
         ),
     ),
-    "a Job's does not": Case(
-        pod=a_node_pod(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)
+    "a Job's pod is evicted": Case(
+        pod=a_node_pod(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.EVICT)
     ),
     "a kubelet's own pod stays": Case(
         pod=a_node_pod(a_pod().annotated("kubernetes.io/config.mirror", "x")),
         want=ReclaimResult(ReclaimAction.STAYS, "it is a static pod of the node"),
     ),
-    "what is not preemptible stays": Case(
+    "a pod that is not preemptible stays": Case(
         pod=a_node_pod(PROTECTED), want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible")
     ),
-    "so does all that is sensitive": Case(
+    "a pod of a sensitive namespace stays": Case(
         namespace=NamespacePolicy(workload_type="sensitive"),
         want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible"),
     ),
-    "what is nearly complete is asked once its time is over": Case(
+    "a pod that is nearly complete is evicted once its walltime is over": Case(
         pod=a_node_pod(a_pod(), ENDS_SOON),
-        want=ReclaimResult(ReclaimAction.GOES, "near-completion", after(100)),
+        want=ReclaimResult(ReclaimAction.EVICT, "near-completion", after(100)),
     ),
-    "a pod goes with the others of its gang": Case(
-        others=[a_node_pod(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.GOES)
+    "a pod is evicted with its gang": Case(
+        others=[a_node_pod(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.EVICT)
     ),
-    "and stays where one of them may not be preempted": Case(
+    "a pod stays if a member of its gang is not preemptible": Case(
         others=[a_node_pod(a_pod().named("q"), ENDS_SOON), a_node_pod(PROTECTED)],
         want=ReclaimResult(ReclaimAction.STAYS, "p of its gang is non-preemptible"),
     ),
-    "but does not wait for one that is nearly complete": Case(
-        others=[a_node_pod(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.GOES)
+    "a pod does not wait for a member of its gang that is nearly complete": Case(
+        others=[a_node_pod(a_pod().named("q"), ENDS_SOON)], want=ReclaimResult(ReclaimAction.EVICT)
     ),
-    "only where all of them are": Case(
+    "a pod waits if all members of its gang are nearly complete": Case(
         pod=a_node_pod(a_pod(), Walltime(NOW, 50)),
         others=[a_node_pod(a_pod().named("q"), ENDS_SOON)],
-        want=ReclaimResult(ReclaimAction.GOES, "q of its gang is near-completion", after(100)),
+        want=ReclaimResult(ReclaimAction.EVICT, "q of its gang is near-completion", after(100)),
     ),
 }
 
@@ -125,8 +125,8 @@ HOMES = {
     "by its label": ({KEY: "a"}, [], "a"),
     "by its taint": ({}, [(KEY, "a")], "a"),
     "by both": ({KEY: "a"}, [(KEY, "a"), (KEY, "a")], "a"),
-    "another taint says nothing": ({KEY: "a"}, [("dedicated", "b")], "a"),
-    "an empty taint says nothing": ({KEY: "a"}, [(KEY, "")], "a"),
+    "another taint has no effect": ({KEY: "a"}, [("dedicated", "b")], "a"),
+    "an empty taint has no effect": ({KEY: "a"}, [(KEY, "")], "a"),
     "unknown without either": ({}, [], NOT_DECLARED),
     "unknown if they are empty": ({KEY: ""}, [(KEY, "")], NOT_DECLARED),
     "unknown if they differ": (
@@ -134,7 +134,7 @@ HOMES = {
         [(KEY, "b"), (KEY, "a")],
         Violation(PATH, ViolationKind.INVALID, "a", 'the node\'s taint of that name says "b"'),
     ),
-    "nor where two taints do": (
+    "unknown if two taints differ": (
         {},
         [(KEY, "b"), (KEY, "c")],
         Violation(

@@ -125,12 +125,15 @@ def test_a_mark_is_unhandled_for_as_long_as_it_is_observed() -> None:
     clock.now += 40
     memory.observe_mark("victim", has_pending_mark=True)
     clock.now += 2
-    assert (memory.unhandled_mark_seconds("victim"), memory.unhandled_mark_seconds("other")) == (
+    assert (
+        memory.unprocessed_mark_seconds("victim"),
+        memory.unprocessed_mark_seconds("other"),
+    ) == (
         42,
         0,
     )
     memory.observe_mark("victim", has_pending_mark=False)
-    assert memory.unhandled_mark_seconds("victim") == 0
+    assert memory.unprocessed_mark_seconds("victim") == 0
 
 
 def test_evictions_change_nothing_of_what_is_known_of_a_scheduler() -> None:

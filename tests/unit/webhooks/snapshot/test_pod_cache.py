@@ -60,7 +60,7 @@ class Cluster:
 
     def settle(self) -> None:
         while not self.pod_cache.is_up_to_date:
-            self.pod_cache.reevaluate(1)
+            self.pod_cache.reclassify(1)
 
     def snapshot(self) -> Snapshot:
         return self.snapshot_cache.snapshot(NOW, PolicySettings())

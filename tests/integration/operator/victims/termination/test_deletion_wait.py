@@ -29,7 +29,7 @@ def test_finalizers_of_others_are_reported_once_a_minute() -> None:
     deletion_wait = DeletionWait(
         recorder,
         Clock(monotonic=lambda: now),
-        resync_seconds=30.0,
+        reread_seconds=30.0,
         cleanup_ceiling_seconds=300.0,
     )
     for second in range(185):

@@ -1,6 +1,4 @@
-"""Where a workload that nobody may preempt asks to run, and what is said where that is on another
-Namespace's nodes.
-"""
+"""Which nodes a non-preemptible workload selects, and the message if they are lent."""
 
 from collections.abc import Sequence
 from dataclasses import replace

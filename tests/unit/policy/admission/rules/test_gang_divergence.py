@@ -63,7 +63,7 @@ CASES = {
         .labelled(keys.CAN_PREEMPT, "true"),
         rest=MEMBER,
     ),
-    "nor are two dialects of one gang": Case(
+    "two dialects of one gang do not diverge": Case(
         pod=a_pod().in_gang("a"), rest=a_pod().in_koordinators_gang("a")
     ),
     "another class": Case(

@@ -58,11 +58,11 @@ IDENTITY = {
     "two dialects that name the same gang are one gang": Case(
         resource=a_pod().in_gang("a").in_koordinators_gang("a").build()
     ),
-    "two that name different gangs are refused": Case(
+    "two dialects that name different gangs are refused": Case(
         resource=BOTH.build(),
         refused=(f'{GANG}: Invalid value: "b": must be "a", as in {POD_GROUP}: {IN_ONE}',),
     ),
-    "so are they in a template": Case(
+    "two dialects that name different gangs are refused in a template": Case(
         resource=BOTH.in_template_of("Deployment"),
         refused=(
             (
@@ -71,14 +71,14 @@ IDENTITY = {
             ),
         ),
     ),
-    "and on a pod that a controller made": Case(
+    "two dialects that name different gangs are refused on a controller's pod": Case(
         resource=BOTH.owned_by("PyTorchJob").build(),
         refused=(f'{GANG}: Invalid value: "b": must be "a", as in {POD_GROUP}: {IN_ONE}',),
     ),
     "a native group that a controller made for its Job is no second gang": Case(
         resource=TWO_OF_A_CONTROLLERS.build()
     ),
-    "of a pod without a controller it is": Case(
+    "a native group of a pod without a controller is a second gang": Case(
         resource=a_pod().in_native_gang("b").in_gang("a").build(),
         refused=(f'{POD_GROUP}: Invalid value: "a": must be "b", as in {NATIVE}: {IN_ONE}',),
     ),
@@ -88,7 +88,7 @@ IDENTITY = {
     "a name that Kueue chose is no second gang": Case(
         resource=OF_KUEUE.annotated(keys.KUEUE_PARENT, "leaderworkerset").in_gang("a").build()
     ),
-    "a name for Kueue that a person chose is": Case(
+    "a name for Kueue that a user chose is a second gang": Case(
         resource=OF_KUEUE.in_gang("a").build(),
         refused=(f'{KUEUE}: Invalid value: "b": must be "a", as in {POD_GROUP}: {IN_ONE}',),
     ),
@@ -112,10 +112,10 @@ IDENTITY = {
 }
 
 SIZES = {
-    "a minimum as large as the gang is well": Case(
+    "a minimum as large as the gang is admitted": Case(
         resource=a_pod().in_koordinators_gang("a", 3, 3).build()
     ),
-    "a smaller one is preempted as a whole nevertheless": Case(
+    "a smaller minimum gives a warning: the gang is evicted as a unit": Case(
         resource=a_pod().in_koordinators_gang("a", 2, 3).build(),
         warned=(
             (
@@ -138,15 +138,15 @@ SIZES = {
         refused=(f'{OLD_MINIMUM}: Invalid value: "all": {A_NUMBER}',),
         warned=(OLD_NAME_WARNING,),
     ),
-    "none is no minimum": Case(
+    "a minimum of 0 is refused": Case(
         resource=a_pod().in_koordinators_gang("a", 0).build(),
         refused=(f'{MINIMUM}: Invalid value: "0": {A_NUMBER}',),
     ),
-    "nor is a negative one": Case(
+    "a negative minimum is refused": Case(
         resource=a_pod().in_koordinators_gang("a", -1).build(),
         refused=(f'{MINIMUM}: Invalid value: "-1": {A_NUMBER}',),
     ),
-    "nor one that upstream's int32 cannot hold": Case(
+    "a minimum beyond upstream's int32 is refused": Case(
         resource=a_pod().in_koordinators_gang("a", 2**31).build(),
         refused=(f'{MINIMUM}: Invalid value: "2147483648": {A_NUMBER}',),
     ),

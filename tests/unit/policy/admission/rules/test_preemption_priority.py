@@ -1,5 +1,6 @@
-"""What a workload is defended with, beside what pods say (`test_admission`): bounds, native groups,
-names unknown.
+"""The preemption priority of workloads: bounds, native groups, unknown names.
+
+`../test_review.py` has the cases of pods.
 """
 
 from dataclasses import dataclass, field

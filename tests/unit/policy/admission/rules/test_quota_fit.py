@@ -86,7 +86,9 @@ CASES = {
     "what non-preemptible jobs ask for is kept for them": Case(
         job=a_job("13"), quota=of_cpus(non_preemptible_request="8"), warned=over("21 over max 20")
     ),
-    "but no more than the min": Case(job=a_job("10"), quota=of_cpus(non_preemptible_request="15")),
+    "no more than the min is kept for non-preemptible jobs": Case(
+        job=a_job("10"), quota=of_cpus(non_preemptible_request="15")
+    ),
     "what other preemptible jobs use counts": Case(
         job=a_job("13"),
         quota=of_cpus(used="10", non_preemptible_used="2", non_preemptible_request="2"),

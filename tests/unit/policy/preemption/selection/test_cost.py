@@ -1,4 +1,4 @@
-"""Class and cost, where anybody says anything of it; how many victims at most, and how dear
+"""Class and cost, where pods or settings state them; the limits of number and cost of victims
 (document 001).
 """
 
@@ -49,26 +49,26 @@ def victims(snapshot_fixture: SnapshotFixture, preemptor: Preemptor = ABOVE) -> 
 TWO = replace(ABOVE, demand=a_preemptor(cpu=2).demand)
 
 NODE = {
-    "the lower class goes, however old": (
+    "the lower class is preempted, whatever its age": (
         (
             speaking("high", preemption_class=4, started=-1),
             speaking("low", preemption_class=2, started=-9999),
         ),
         ["low"],
     ),
-    "of one class, who says that it is cheap": (
+    "of one class, the pod with the lower stated cost is preempted": (
         (speaking("dear", stated=5, started=-1), speaking("cheap", stated=-5, started=-9999)),
         ["cheap"],
     ),
-    "then who would lose the least": (
+    "of one class and stated cost, the pod that loses the least is preempted": (
         (speaking("long", started=-9999), speaking("short", started=-1)),
         ["short"],
     ),
-    "one that says nothing is in the cluster's default class, and compared by it": (
+    "a pod without preferences counts as one of the cluster's default class": (
         (a_scheduled_pod("silent", started=-1), speaking("low", preemption_class=2, started=-9999)),
         ["low"],
     ),
-    "a lower priority goes first, whatever the class": (
+    "a lower priority is preempted first, whatever the class": (
         (speaking("high", preemption_class=0, priority=5), speaking("low", preemption_class=8)),
         ["low"],
     ),
@@ -84,14 +84,20 @@ def test_which_of_two_pods_on_a_node_is_preempted(
 
 
 NODES = {
-    "the lower class goes": (speaking("a", preemption_class=4), speaking("b", preemption_class=2)),
-    "the cheaper goes": (speaking("a", stated=3), speaking("b")),
-    "who would lose the least goes": (speaking("a", started=-99), speaking("b", started=-9)),
-    "who says nothing stays beside a lower class": (
+    "the lower class is preempted": (
+        speaking("a", preemption_class=4),
+        speaking("b", preemption_class=2),
+    ),
+    "the cheaper pod is preempted": (speaking("a", stated=3), speaking("b")),
+    "the pod that loses the least is preempted": (
+        speaking("a", started=-99),
+        speaking("b", started=-9),
+    ),
+    "a pod without preferences stays beside a lower class": (
         a_scheduled_pod("a", started=-1),
         speaking("b", preemption_class=1),
     ),
-    "by name, where there is nothing else": (speaking("b"), speaking("b")),
+    "by name, if all else is equal": (speaking("b"), speaking("b")),
 }
 
 
@@ -196,7 +202,7 @@ WORTH = {
     "it costs as much": (bounded(HOUR), 1.0, None, False),
     "more devices are worth more": (bounded(HOUR), 2.0, None, True),
     "it runs for a shorter time": (bounded(9 * HOUR), 1.0, HOUR, False),
-    "or may run for longer": (bounded(HOUR), 1.0, 9 * HOUR, False),
+    "a longer walltime of the preemptor has no effect": (bounded(HOUR), 1.0, 9 * HOUR, False),
 }
 
 

@@ -37,7 +37,7 @@ class Case:
 
 
 CASES = {
-    "the lowest priority goes": Case(
+    "the lowest priority is preempted": Case(
         snapshot_fixture=a_snapshot(
             a_node_info(
                 "n", a_scheduled_pod("high", priority=9), a_scheduled_pod("low", priority=5), cpu=2
@@ -45,7 +45,7 @@ CASES = {
         ),
         want=("low",),
     ),
-    "of one priority, who started last goes": Case(
+    "of one priority, the pod that started last is preempted": Case(
         snapshot_fixture=a_snapshot(
             a_node_info(
                 "n",
@@ -56,7 +56,7 @@ CASES = {
         ),
         want=("young",),
     ),
-    "as few go as make room": Case(
+    "no more pods are preempted than needed": Case(
         preemptor=a_preemptor(cpu=2),
         snapshot_fixture=a_snapshot(
             a_node_info(
@@ -81,7 +81,7 @@ CASES = {
         ),
         want=("large",),
     ),
-    "whom a budget protects goes last": Case(
+    "a pod that a budget protects is preempted last": Case(
         snapshot_fixture=a_snapshot(
             a_node_info(
                 "n",

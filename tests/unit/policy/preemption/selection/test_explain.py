@@ -87,17 +87,19 @@ class Case:
 
 MATE = replace(NORMAL, uid="v", name="mate", gang=GANG, disruption_mode=DisruptionMode.ALL)
 CASES = {
-    "strictly higher classes may preempt it": Case(),
-    "of pods without preferences, those of the default class too": Case(
+    "strictly higher classes may preempt the pod": Case(),
+    "the default class may preempt a pod without preferences": Case(
         pod=replace(NORMAL, preemption_class=4), classes=(4, 5, 6, 7, 8, 9, 10)
     ),
-    "or those of the bands above": Case(settings=PolicySettings(class_rule="banded")),
-    "which are fewer": Case(
+    "by the banded rule, the bands above may preempt the pod": Case(
+        settings=PolicySettings(class_rule="banded")
+    ),
+    "by the banded rule, fewer classes may preempt a pod of class 5": Case(
         pod=replace(NORMAL, preemption_class=5),
         settings=PolicySettings(class_rule="banded"),
         classes=(7, 8, 9, 10),
     ),
-    "one that is not preemptible never is": Case(
+    "a non-preemptible pod is never preempted": Case(
         pod=replace(NORMAL, is_non_preemptible=True),
         classes=(),
         ground=RefusalReason.NON_PREEMPTIBLE,
@@ -113,13 +115,13 @@ CASES = {
     "a service at home stays": Case(
         pod=replace(NORMAL, is_service=True), classes=(), ground=RefusalReason.NODE_NOT_LENT
     ),
-    "a gang that goes as a whole is protected by what protects one of it": Case(
+    "a gang that is evicted as a unit is protected by what protects one member": Case(
         pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL),
         others=[replace(MATE, is_non_preemptible=True)],
         classes=(),
         ground=RefusalReason.GANG,
     ),
-    "and may be preempted by preemptors of all its pods": Case(
+    "a gang that is evicted as a unit is preempted by preemptors of all its pods": Case(
         pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL),
         others=[replace(MATE, preemption_class=7)],
         classes=(8, 9, 10),
@@ -137,7 +139,7 @@ CASES = {
         pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)),
         others=[MATE],
     ),
-    "of one that goes pod by pod, each is let finish": Case(
+    "each pod of a gang that is evicted pod by pod may finish": Case(
         pod=replace(NORMAL, gang=GANG, progress=ending_in(60)),
         others=[replace(MATE, disruption_mode=DisruptionMode.SINGLE)],
         ground=RefusalReason.NEAR_COMPLETION,
@@ -147,19 +149,21 @@ CASES = {
         pod=replace(NORMAL, toleration=tolerating(1000, 600)),
         tolerated=ToleratedPriorities(minimum=1000, until=after(540)),
     ),
-    "or for ever": Case(
+    "its PriorityClass may refuse lower priorities for ever": Case(
         pod=replace(NORMAL, toleration=tolerating(1000, -1)),
         tolerated=ToleratedPriorities(minimum=1000, until=None),
     ),
-    "or as long as it is not scheduled": Case(
+    "its PriorityClass refuses lower priorities as long as the pod is not scheduled": Case(
         pod=replace(NORMAL, toleration=tolerating(1000, 0, None)),
         tolerated=ToleratedPriorities(minimum=1000, until=None),
     ),
-    "which ends": Case(pod=replace(NORMAL, toleration=tolerating(1000, 60))),
-    "and says nothing about who could not preempt it anyway": Case(
+    "the toleration of its PriorityClass ends": Case(
+        pod=replace(NORMAL, toleration=tolerating(1000, 60))
+    ),
+    "the toleration omits priorities that could not preempt the pod anyway": Case(
         pod=replace(NORMAL, toleration=tolerating(101, -1))
     ),
-    "one that cannot be read tolerates nothing": Case(
+    "an unreadable toleration has no effect": Case(
         pod=replace(NORMAL, toleration=replace(NO_TOLERATION, has_priority_class=True))
     ),
 }

@@ -402,7 +402,7 @@ ABOUT: dict[str, Callable[[PreemptionCandidate], bool]] = {
 
 @pytest.fixture(scope="module")
 def subjects() -> set[str]:
-    """Decide random scenes until each of `ABOUT` is in one; return those that are."""
+    """Decide random snapshots until each of `ABOUT` is in one; return those that are."""
     found: set[str] = set()
 
     def has_all(pair: tuple[Preemptor, Snapshot]) -> bool:

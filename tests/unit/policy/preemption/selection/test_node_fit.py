@@ -52,11 +52,11 @@ CORDONED = a_node_info("n", is_unschedulable=True)
 LENT = a_node_info("n", taints=TAINTED)
 
 NODES = {
-    "a pod that asks for nothing may run anywhere": Case(node_info=PLAIN, want=True),
-    "its selector must be met": Case(
+    "a pod without constraints may run on any node": Case(node_info=PLAIN, want=True),
+    "a node without the selected label does not fit": Case(
         constraints=SchedulingConstraints(node_selector=GPU), node_info=PLAIN, want=False
     ),
-    "and is by the label": Case(
+    "a node with the selected label fits": Case(
         constraints=SchedulingConstraints(node_selector=GPU), node_info=LABELLED, want=True
     ),
     "one term of several is enough": Case(
@@ -74,45 +74,45 @@ NODES = {
         node_info=LABELLED,
         want=False,
     ),
-    "no term holds for no node": Case(
+    "an affinity without terms fits no node": Case(
         constraints=SchedulingConstraints(node_affinity_terms=()), node_info=PLAIN, want=False
     ),
-    "nor does an empty one": Case(constraints=needing(), node_info=PLAIN, want=False),
-    "a node may be named": Case(
+    "an empty affinity term fits no node": Case(constraints=needing(), node_info=PLAIN, want=False),
+    "a node that a field selector names fits": Case(
         constraints=needing(names=(Requirement("metadata.name", "In", ("n",)),)),
         node_info=PLAIN,
         want=True,
     ),
-    "and another may be": Case(
+    "a node that a field selector does not name does not fit": Case(
         constraints=needing(names=(Requirement("metadata.name", "In", ("m",)),)),
         node_info=PLAIN,
         want=False,
     ),
-    "what a label must not say": Case(
+    "NotIn excludes a node with the value": Case(
         constraints=needing(Requirement("gpu", "NotIn", ("8",))), node_info=LABELLED, want=False
     ),
-    "it does not where there is none": Case(
+    "NotIn includes a node without the label": Case(
         constraints=needing(Requirement("gpu", "NotIn", ("8",))), node_info=PLAIN, want=True
     ),
-    "more than": Case(
+    "Gt includes a node with a higher value": Case(
         constraints=needing(Requirement("gpu", "Gt", ("7",))), node_info=LABELLED, want=True
     ),
-    "no more than": Case(
+    "Gt excludes a node with the same value": Case(
         constraints=needing(Requirement("gpu", "Gt", ("8",))), node_info=LABELLED, want=False
     ),
-    "less than": Case(
+    "Lt includes a node with a lower value": Case(
         constraints=needing(Requirement("gpu", "Lt", ("9",))), node_info=LABELLED, want=True
     ),
-    "what is not there is not less": Case(
+    "Lt excludes a node without the label": Case(
         constraints=needing(Requirement("gpu", "Lt", ("9",))), node_info=PLAIN, want=False
     ),
-    "than one number": Case(
+    "Lt with two numbers fits no node": Case(
         constraints=needing(Requirement("gpu", "Lt", ("9", "10"))), node_info=LABELLED, want=False
     ),
-    "that is one": Case(
+    "Lt with a text that is no number fits no node": Case(
         constraints=needing(Requirement("gpu", "Lt", ("many",))), node_info=LABELLED, want=False
     ),
-    "compared with a label that is one": Case(
+    "Lt excludes a node whose label is no number": Case(
         constraints=needing(Requirement("gpu", "Lt", ("9",))),
         node_info=a_node_info("n", labels={"gpu": "1_0"}),
         want=False,
@@ -121,26 +121,26 @@ NODES = {
         constraints=needing(Requirement("gpu", "About", ("8",))), node_info=LABELLED, want=False
     ),
     "a cordoned node is unsuitable": Case(node_info=CORDONED, want=False),
-    "but who tolerates everything": Case(
+    "a pod that tolerates everything fits a cordoned node": Case(
         constraints=tolerating(operator="Exists"), node_info=CORDONED, want=True
     ),
-    "a taint keeps out who does not tolerate it": Case(node_info=LENT, want=False),
-    "by key and value": Case(
+    "a taint excludes a pod that does not tolerate it": Case(node_info=LENT, want=False),
+    "a toleration of the key and value fits": Case(
         constraints=tolerating("lent", "Equal", "yes"), node_info=LENT, want=True
     ),
-    "with no operator that is meant": Case(
+    "a toleration without an operator means Equal": Case(
         constraints=tolerating("lent", "", "yes"), node_info=LENT, want=True
     ),
-    "another value does not do": Case(
+    "a toleration of another value does not fit": Case(
         constraints=tolerating("lent", "Equal", "no"), node_info=LENT, want=False
     ),
-    "nor another key": Case(
+    "a toleration of another key does not fit": Case(
         constraints=tolerating("borrowed", "Exists"), node_info=LENT, want=False
     ),
-    "nor another effect": Case(
+    "a toleration of another effect does not fit": Case(
         constraints=tolerating("lent", "Exists", effect="NoExecute"), node_info=LENT, want=False
     ),
-    "nor an unknown operator": Case(
+    "a toleration with an unknown operator does not fit": Case(
         constraints=tolerating("lent", "Like", "yes"), node_info=LENT, want=False
     ),
     "a taint with PreferNoSchedule excludes no pod": Case(
@@ -159,11 +159,19 @@ def port(number: int, address: str = "0.0.0.0", protocol: str = "TCP") -> frozen
 
 
 PORTS = {
-    "one port is one pod's": (port(80), port(80), True),
-    "two are not": (port(80), port(81), False),
-    "nor one of two protocols": (port(80), port(80, protocol="UDP"), False),
-    "nor one at two addresses": (port(80, "10.0.0.1"), port(80, "10.0.0.2"), False),
-    "every address is each of them": (port(80, "10.0.0.1"), port(80), True),
+    "two pods with the same port conflict": (port(80), port(80), True),
+    "two ports do not conflict": (port(80), port(81), False),
+    "one port of two protocols does not conflict": (port(80), port(80, protocol="UDP"), False),
+    "one port at two addresses does not conflict": (
+        port(80, "10.0.0.1"),
+        port(80, "10.0.0.2"),
+        False,
+    ),
+    "a port at all addresses conflicts with one at any address": (
+        port(80, "10.0.0.1"),
+        port(80),
+        True,
+    ),
 }
 
 
@@ -177,17 +185,17 @@ def test_whether_host_ports_are_free(
 ONE = a_pod_demand(ports=port(80))
 ON_80 = a_scheduled_pod("web", priority=9, cpu=0, ports=port(80))
 PREEMPTED = {
-    ("the pod with the port is preempted, whichever others could be"): (
+    "the pod with the port is preempted, whichever others could be": (
         ONE,
         a_node_info("n", ON_80, a_scheduled_pod("low"), cpu=9),
         ["web"],
     ),
-    "who makes a place among the pods": (
+    "a pod is preempted if the node may run no more pods": (
         a_pod_demand(cpu=0),
         a_node_info("n", a_scheduled_pod("low"), cpu=9, pods=1),
         ["low"],
     ),
-    "what the preemptor does not ask for is not looked at": (
+    "resources that the preemptor does not request do not count": (
         a_pod_demand(amounts={"cpu": 0, "memory": 10**9}),
         a_node_info(
             "n",
@@ -201,14 +209,14 @@ PREEMPTED = {
         ),
         ["low"],
     ),
-    "a nominated pod of lower priority is no bar": (
+    "a nominated pod of lower priority does not count": (
         a_pod_demand(),
         a_node_info(
             "n", a_scheduled_pod("low"), cpu=1, nominated_pods=(a_pod_demand("other", priority=1),)
         ),
         ["low"],
     ),
-    "nor is the preemptor itself": (
+    "the nominated preemptor itself does not count": (
         a_pod_demand(),
         a_node_info("n", a_scheduled_pod("low"), cpu=1, nominated_pods=(a_pod_demand(),)),
         ["low"],
@@ -228,17 +236,17 @@ def test_which_pods_are_preempted_for_host_ports(
 
 HELPLESS = {
     "an unknown node": (a_node_info("other"), DryRunStatus.UNKNOWN_NODE),
-    "a node that keeps it out": (a_node_info("n", is_unschedulable=True), DryRunStatus.UNSUITABLE),
-    "a node that is too small however empty": (
+    "a node that is cordoned": (a_node_info("n", is_unschedulable=True), DryRunStatus.UNSUITABLE),
+    "a node that is too small when empty": (
         a_node_info("n", a_scheduled_pod("low"), cpu=0.5),
         DryRunStatus.TOO_SMALL,
     ),
-    "a node that says nothing of how many pods it takes": (
+    "a node without a number of allocatable pods": (
         a_node_info("n", a_scheduled_pod("low"), allocatable={"cpu": 10**10}),
         DryRunStatus.TOO_SMALL,
     ),
     "a node with room": (a_node_info("n", a_scheduled_pod("low"), cpu=2), DryRunStatus.HAS_ROOM),
-    "a node that will have": (
+    "a node with room that is being released": (
         a_node_info("n", a_scheduled_pod("low"), a_scheduled_pod("gone", is_leaving=True), cpu=2),
         DryRunStatus.ROOM_BEING_RELEASED,
     ),

@@ -133,35 +133,37 @@ CASES = {
         detail="its walltime ends at 2026-11-21T12:05:00Z: it may finish",
     ),
     "a second before that it is not yet": Case(pod=running(901), want=None),
-    "what is over is not nearly complete": Case(pod=running(600), want=None),
-    "who has no walltime is never complete": Case(
+    "a pod whose walltime is over is not nearly complete": Case(pod=running(600), want=None),
+    "a pod without a walltime is never nearly complete": Case(
         pod=low(progress=WorkProgress(started_at=after(-600))), want=None
     ),
     "both of the default class, without preferences": Case(want=None),
-    "of another class, equals are not taken": Case(
+    "a victim of the preemptor's own class is not taken": Case(
         preemptor=of_class(5),
         pod=low(preemption_class=5),
         want=RefusalReason.CLASS,
         detail="a preemptor of class 5 takes no victim of class 5, by the strict rule",
     ),
-    "a lower class is": Case(preemptor=of_class(5), pod=low(preemption_class=4), want=None),
-    "a higher one is not, whatever the priority": Case(
+    "a victim of a lower class is taken": Case(
+        preemptor=of_class(5), pod=low(preemption_class=4), want=None
+    ),
+    "a victim of a higher class is not taken, whatever its priority": Case(
         pod=low(preemption_class=5), want=RefusalReason.CLASS
     ),
-    "the highest never is": Case(
+    "class 10 takes no victim of class 10": Case(
         preemptor=of_class(10), pod=low(preemption_class=10), want=RefusalReason.CLASS
     ),
-    "by the banded rule a band is taken by the next": Case(
+    "by the banded rule, a victim of the same band is not taken": Case(
         preemptor=of_class(6),
         pod=low(preemption_class=5),
         settings=BANDED,
         want=RefusalReason.CLASS,
         detail="banded",
     ),
-    "of which the lowest suffices": Case(
+    "by the banded rule, the lowest class of the next band takes the victim": Case(
         preemptor=of_class(7), pod=low(preemption_class=4), settings=BANDED, want=None
     ),
-    "what it tolerates, it tolerates for its time": Case(
+    "a toleration protects until its time is over": Case(
         pod=tolerating(61),
         want=RefusalReason.TOLERATION,
         detail=(
@@ -169,33 +171,39 @@ CASES = {
             "is 1000, until 2026-11-21T12:00:01Z"
         ),
     ),
-    "and no longer": Case(pod=tolerating(60), want=None),
-    "or for ever": Case(
+    "a toleration does not protect once its time is over": Case(pod=tolerating(60), want=None),
+    "a toleration of -1 protects for ever": Case(
         pod=tolerating(-1),
         want=RefusalReason.TOLERATION,
         detail="its PriorityClass tolerates priorities below 5000, and the preemptor's is 1000",
     ),
-    "as one that is not known to be scheduled": Case(
+    "a pod without a known time of scheduling is protected for ever": Case(
         pod=tolerating(1, since=None), want=RefusalReason.TOLERATION
     ),
-    "but no pod of the priority that it names": Case(pod=tolerating(-1, minimum=1000), want=None),
+    "a preemptor of the tolerated minimum takes the victim": Case(
+        pod=tolerating(-1, minimum=1000), want=None
+    ),
     "a service on a node without a label is at home": Case(
         pod=low(is_service=True), want=RefusalReason.NODE_NOT_LENT
     ),
-    "a service on its own node is": Case(
+    "a service on a node of its own Namespace is at home": Case(
         pod=low(is_service=True), labels=HOME, want=RefusalReason.NODE_NOT_LENT
     ),
-    "on a node that was lent to it it is not": Case(
+    "a service on a node of another Namespace is not at home": Case(
         pod=low(is_service=True), labels={HOME_NAMESPACE: "other"}, want=None
     ),
-    "a preemptor with a quota takes victims of that": Case(
+    "a preemptor with a quota takes victims of the same quota": Case(
         preemptor=replace(ME, quota=QUOTA), pod=low(quota=QUOTA), want=None
     ),
-    "and of no other": Case(
+    "a preemptor with a quota takes no victims of another quota": Case(
         preemptor=replace(ME, quota=QUOTA), pod=low(quota=OTHER), want=RefusalReason.QUOTA
     ),
-    "nor of none": Case(preemptor=replace(ME, quota=QUOTA), want=RefusalReason.QUOTA),
-    "one without takes all": Case(pod=low(quota=OTHER), want=None),
+    "a preemptor with a quota takes no victims without a quota": Case(
+        preemptor=replace(ME, quota=QUOTA), want=RefusalReason.QUOTA
+    ),
+    "a preemptor without a quota takes victims of all quotas": Case(
+        pod=low(quota=OTHER), want=None
+    ),
     "a gang of which one goes, and that can do without no other, keeps all": Case(
         pod=low(gang=GangKey("team", "gang")),
         want=RefusalReason.MIN_AVAILABLE,
@@ -214,9 +222,13 @@ def test_which_pods_may_be_victims(case: Case):
 
 ROUNDS = {
     "its last victims are still going": (low(is_leaving=True), "n", RefusalReason.VICTIMS_LEAVING),
-    "they have gone": (LOW, "n", None),
+    "its last victims no longer exist": (LOW, "n", None),
     "the node is no longer there": (LOW, "gone", None),
-    "who goes is none of its victims": (low(is_leaving=True, preemption_priority=1000), "n", None),
+    "the pod that is leaving is not one of its victims": (
+        low(is_leaving=True, preemption_priority=1000),
+        "n",
+        None,
+    ),
 }
 
 
@@ -322,9 +334,9 @@ def test_times_are_compared_with_the_time_of_the_snapshot():
 
 ENDS = {
     "a toleration for a time": (tolerating(61), after(1)),
-    "one for ever": (tolerating(-1), None),
-    "one whose time has not begun": (tolerating(61, since=None), None),
-    "another ground": (low(preemption_class=5), None),
+    "a toleration for ever": (tolerating(-1), None),
+    "a toleration whose time has not begun": (tolerating(61, since=None), None),
+    "another reason": (low(preemption_class=5), None),
 }
 
 

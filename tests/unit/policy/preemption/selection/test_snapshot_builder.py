@@ -127,23 +127,23 @@ HINTED, ENDING = (
 TEAM = GangKey("team", "train")
 
 SCHEDULED_PODS = {
-    "a class of its own is something said": Case(
+    "a class of the pod's own is a preference": Case(
         pod=a_pod(labels=in_class(2)), want={"preemption_class": 2, "states_preferences": True}
     ),
-    "so is a checkpoint": Case(
+    "a checkpoint is a preference": Case(
         pod=a_pod(annotations=say(checkpoint="auto", checkpoint_hint="http://:80/")),
         want={"states_preferences": True},
     ),
-    "so is what its eviction costs": Case(
+    "an eviction cost is a preference": Case(
         pod=a_pod(annotations={keys.EVICTION_COST: "5"}), want={"states_preferences": True}
     ),
-    "so is how long it runs": Case(
+    "a walltime is a preference": Case(
         pod=a_pod({"activeDeadlineSeconds": 3600}),
         want={"states_preferences": True, "progress.walltime": Walltime(after(-1800), 3600)},
     ),
     "its Job may end before it": Case(
         pod=a_pod({"activeDeadlineSeconds": 3600}),
-        known={"job": Walltime(after(-1900), 3000)},
+        known={"job_walltime": Walltime(after(-1900), 3000)},
         want={"progress.walltime": Walltime(after(-1900), 3000)},
     ),
     "its last checkpoint counts": Case(
@@ -155,15 +155,15 @@ SCHEDULED_PODS = {
         facts=Facts(namespace=NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))),
         want={"preemption_class": 8, "is_non_preemptible": True},
     ),
-    "nor is what Koordinator's label protects": Case(
+    "a pod with Koordinator's label `preemptible: false` is not preemptible": Case(
         pod=a_pod(labels={keys.PREEMPTIBLE: "false"}), want={"is_non_preemptible": True}
     ),
-    "nor, where an admin says so, is one that says nothing": Case(
+    "a pod without preferences is not preemptible if that is the admin's default": Case(
         pod=a_pod(),
         facts=NON_PREEMPTIBLE_BY_DEFAULT,
         want={"is_non_preemptible": True, "preemption_class": 4},
     ),
-    "but one that says that it is": Case(
+    "a pod that is labelled preemptible is, despite the admin's default": Case(
         pod=a_pod(labels={keys.PREEMPTIBLE: "true"}),
         facts=NON_PREEMPTIBLE_BY_DEFAULT,
         want={"is_non_preemptible": False},
@@ -190,7 +190,7 @@ SCHEDULED_PODS = {
             )
         },
     ),
-    "one that is not known to be scheduled tolerates for ever": Case(
+    "a pod without a known time of scheduling tolerates for ever": Case(
         pod=a_pod(
             {"priorityClassName": "training"},
             status={"conditions": [{**SCHEDULED, "status": "False"}]},
@@ -209,12 +209,12 @@ SCHEDULED_PODS = {
         facts=WITH_TRAINING,
         want={"priority": 7, "preemption_priority": 9000},
     ),
-    "never with less than it is scheduled with": Case(
+    "a defence is never below the priority that the pod is scheduled with": Case(
         pod=a_pod({"priority": 9999}, annotations=say(preemption_priority_class="urgent")),
         facts=WITH_TRAINING,
         want={"preemption_priority": 9999},
     ),
-    "its PodGroup's priority stands for its own": Case(
+    "the priority of its PodGroup replaces its own": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
         known={
             "native": PodGroupInfo(priority=99, disruption_mode=DisruptionMode.ALL, min_count=3)
@@ -230,7 +230,7 @@ SCHEDULED_PODS = {
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
         want={"gang": TEAM, "disruption_mode": DisruptionMode.SINGLE},
     ),
-    "a gang that was declared goes as a whole": Case(
+    "a declared gang is evicted as a unit": Case(
         pod=a_pod(labels=IN_GANG),
         want={"gang": TEAM, "disruption_mode": DisruptionMode.ALL, "gang_minimum": 0},
     ),
@@ -242,7 +242,7 @@ SCHEDULED_PODS = {
         pod=a_pod(labels={keys.JOB: "train", keys.DRAFT_MIN_AVAILABLE: "2147483647"}),
         want={"disruption_mode": DisruptionMode.SINGLE, "gang_minimum": 0},
     ),
-    "nor does one beside a native group": Case(
+    "a minimum beside a native group protects none of it": Case(
         pod=a_pod(
             {"schedulingGroup": {"podGroupName": "train"}},
             annotations={keys.KOORDINATOR_MIN_AVAILABLE: "2147483647"},
@@ -250,19 +250,21 @@ SCHEDULED_PODS = {
         known={"native": PodGroupInfo(disruption_mode=DisruptionMode.SINGLE, min_count=3)},
         want={"disruption_mode": DisruptionMode.SINGLE, "gang_minimum": 3},
     ),
-    "the guard is asked about one that says something": Case(
+    "the guard evaluates a pod with a class": Case(
         pod=a_pod(labels=in_class(4)), want={"is_guarded": True}
     ),
-    "and about one that declares a checkpoint": Case(
+    "the guard evaluates a pod with a checkpoint": Case(
         pod=a_pod(annotations={keys.CHECKPOINT: "auto"}), want={"is_guarded": True}
     ),
-    "not about one that says nothing": Case(pod=a_pod(labels=IN_GANG), want={"is_guarded": False}),
-    "nor where its Namespace only warns": Case(
+    "the guard does not evaluate a pod without preferences": Case(
+        pod=a_pod(labels=IN_GANG), want={"is_guarded": False}
+    ),
+    "the guard does not evaluate a pod whose Namespace only warns": Case(
         pod=a_pod(labels=in_class(4)),
         facts=Facts(namespace=NamespacePolicy(enforcement="warn")),
         want={"is_guarded": False},
     ),
-    "nor where that is off": Case(
+    "the guard does not evaluate a pod whose Namespace has no enforcement": Case(
         pod=a_pod(labels=in_class(4)),
         facts=Facts(namespace=NamespacePolicy(enforcement="off")),
         want={"is_guarded": False},
@@ -272,7 +274,7 @@ SCHEDULED_PODS = {
         facts=Facts(quotas=Quotas([a_quota("team", "team")])),
         want={"quota": ("team", "team")},
     ),
-    "one that keeps others away is known": Case(
+    "an anti-affinity names its Namespaces": Case(
         pod=a_pod(
             repelling({"labelSelector": {"matchLabels": {"app": "db"}}, "namespaces": ["a", "b"]})
         ),
@@ -282,20 +284,22 @@ SCHEDULED_PODS = {
             )
         },
     ),
-    "of its own Namespace where it names none": Case(
+    "an anti-affinity without Namespaces is about the pod's own": Case(
         pod=a_pod(repelling({"labelSelector": {}})),
         want={"anti_affinity": (AntiAffinity(frozenset({"team"}), ()),)},
     ),
-    "of any where it selects some": Case(
+    "an anti-affinity with a Namespace selector is about all Namespaces": Case(
         pod=a_pod(repelling({"labelSelector": {}, "namespaces": ["a"], "namespaceSelector": {}})),
         want={"anti_affinity": (AntiAffinity(None, ()),)},
     ),
-    "every pod if it has too many terms": Case(
+    "an anti-affinity with too many terms is about all pods": Case(
         pod=a_pod(repelling(*[{"labelSelector": {"matchLabels": {"app": "db"}}}] * 17)),
         want={"anti_affinity": (AntiAffinity(None, ()),)},
     ),
-    "no pod if it selects none": Case(pod=a_pod(repelling({})), want={"anti_affinity": ()}),
-    "the guard is not asked in Kubernetes' own Namespaces": Case(
+    "an anti-affinity without a selector is about no pod": Case(
+        pod=a_pod(repelling({})), want={"anti_affinity": ()}
+    ),
+    "the guard evaluates no pod in Kubernetes' own Namespaces": Case(
         pod=a_pod({}, labels=in_class(4), namespace="kube-system"), want={"is_guarded": False}
     ),
     "host ports of containers and sidecars are the node's": Case(
@@ -319,18 +323,18 @@ SCHEDULED_PODS = {
             )
         },
     ),
-    "one being deleted is going, until its grace ends": Case(
+    "a pod that is being deleted leaves until its grace period ends": Case(
         pod=a_pod(deletionTimestamp="2026-11-21T12:00:30Z"),
         want={"is_leaving": True, "release.expected_at": after(30), "release.notified": False},
     ),
-    "one that the operator deletes was told": Case(
+    "a pod that the operator deletes was notified": Case(
         pod=a_pod(
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.TERMINATING).build())},
         ),
         want={"release.expected_at": after(30), "release.notified": True},
     ),
-    "one that is to be evicted and has not gone is held": Case(
+    "a pod that is to be evicted and still runs is held by a budget": Case(
         pod=a_pod(annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))}),
         want={
             "is_leaving": True,
@@ -339,7 +343,7 @@ SCHEDULED_PODS = {
             "release.expected_at": ENDING.requested_at,
         },
     ),
-    "a terminating pod is not, and leaves like any deleted pod": Case(
+    "a terminating pod is not held by a budget, and leaves like any deleted pod": Case(
         pod=a_pod(
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
@@ -350,11 +354,11 @@ SCHEDULED_PODS = {
             "release.is_held_by_budget": False,
         },
     ),
-    "while it saves it is not": Case(
+    "a saving pod is not held by a budget": Case(
         pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True))}),
         want={"release.notified": True, "release.is_held_by_budget": False},
     ),
-    "unless a budget held it before: then since that": Case(
+    "a saving pod that a budget held before is held since then": Case(
         pod=a_pod(
             annotations={
                 keys.EVICTION: render(replace(HINTED, must_evict=True, held_since=after(-60)))
@@ -366,7 +370,7 @@ SCHEDULED_PODS = {
             "release.expected_at": after(-60),
         },
     ),
-    "one that was taken back stays, whatever held it before": Case(
+    "a pod whose eviction was cancelled stays, even if a budget held it before": Case(
         pod=a_pod(
             annotations={
                 keys.EVICTION: render(
@@ -382,18 +386,18 @@ SCHEDULED_PODS = {
         ),
         want={"release": None},
     ),
-    "what is to be deleted is told": Case(
+    "a pod that is to be deleted was notified": Case(
         pod=a_pod(annotations={keys.EVICTION: render(ENDING)}),
         want={"release.notified": True, "release.is_held_by_budget": False},
     ),
-    "a mark changes nothing of one that goes": Case(
+    "a mark on a pod that is leaving has no effect": Case(
         pod=a_pod(
             labels={keys.SOFT_EVICTION: "requested"},
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
         ),
         want={"release.is_held_by_budget": True, "release.expected_at": ENDING.requested_at},
     ),
-    "one that was spared begins anew": Case(
+    "a spared pod that is marked again is leaving": Case(
         pod=a_pod(
             labels={keys.SOFT_EVICTION: "requested"},
             annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.SPARED).build())},
@@ -404,14 +408,14 @@ SCHEDULED_PODS = {
         pod=a_pod(labels={keys.SOFT_EVICTION: "requested"}),
         want={"is_leaving": True, "release.expected_at": None, "release.notified": False},
     ),
-    "an unreadable mark asks for nothing": Case(
+    "an unreadable mark has no effect": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_leaving": False}
     ),
     "a pod to be evicted is leaving at an unknown time": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}),
         want={"is_leaving": True, "release.expected_at": None},
     ),
-    "one with Koordinator's mark is going": Case(
+    "a pod with Koordinator's mark is leaving": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": True}
     ),
     **{
@@ -450,15 +454,23 @@ def test_a_scheduled_pod_is_decoded(case: Case):
 
 NATIVE = a_pod({"schedulingGroup": {"podGroupName": "train"}})
 WHOLE = {
-    "a pod alone does not": (a_pod(), None, False),
-    "one of a labelled gang does": (a_pod(labels={keys.POD_GROUP: "train"}), None, True),
-    "one of a native group does as that says": (
+    "a pod without a gang is evicted alone": (a_pod(), None, False),
+    "a member of a labelled gang is evicted with it": (
+        a_pod(labels={keys.POD_GROUP: "train"}),
+        None,
+        True,
+    ),
+    "a member of a native group is evicted with it if the group says so": (
         NATIVE,
         PodGroupInfo(disruption_mode=DisruptionMode.ALL),
         True,
     ),
-    "or does not": (NATIVE, PodGroupInfo(), False),
-    "or where that is gone": (NATIVE, None, False),
+    "a member of a native group is evicted alone if the group says nothing": (
+        NATIVE,
+        PodGroupInfo(),
+        False,
+    ),
+    "a member of a native group that no longer exists is evicted alone": (NATIVE, None, False),
 }
 
 
@@ -478,7 +490,7 @@ def waiting(name: str, *, nominated: str | None = None, **fields: Any) -> Preemp
 
 NEVER = {"preemptionPolicy": "Never"}
 PREEMPTORS = {
-    "a pod that waits is what upstream knows of it": Case(
+    "a pending pod has the values that upstream reads": Case(
         pod=a_pod(),
         want={
             "demand.priority": 7,
@@ -488,22 +500,22 @@ PREEMPTORS = {
             "devices": 0.5,
         },
     ),
-    "one of Kubernetes' own is exempt": Case(
+    "a preemptor of Kubernetes' own priorities is exempt": Case(
         pod=a_pod({"priority": 1_000_000_001}), want={"is_exempt": True}
     ),
-    "the highest that a user may be is not": Case(
+    "a preemptor of the highest user-definable priority is not exempt": Case(
         pod=a_pod({"priority": 1_000_000_000}), want={"is_exempt": False}
     ),
-    "one of an exempt Namespace is": Case(
+    "a preemptor of an exempt Namespace is exempt": Case(
         pod=a_pod(namespace="kube-system"), want={"is_exempt": True}
     ),
-    "one that never preempts says so": Case(
+    "a preemptor with preemptionPolicy Never may not preempt": Case(
         pod=a_pod(NEVER), want={"never_preempts": True, "can_preempt": False}
     ),
-    "one may be forbidden to by its label": Case(
+    "a preemptor may be forbidden to preempt by its label": Case(
         pod=a_pod(labels={keys.CAN_PREEMPT: "false"}), want={"can_preempt": False}
     ),
-    "or by the cluster's policy": Case(
+    "a preemptor may be forbidden to preempt by the cluster's policy": Case(
         pod=a_pod(),
         facts=Facts(settings=PolicySettings(default_can_preempt=False)),
         want={"can_preempt": False},
@@ -513,7 +525,9 @@ PREEMPTORS = {
         facts=WITH_TRAINING,
         want={"demand.priority": 9000},
     ),
-    "and 0 where it names none": Case(pod=a_pod({"priority": None}), want={"demand.priority": 0}),
+    "a preemptor without a PriorityClass has priority 0": Case(
+        pod=a_pod({"priority": None}), want={"demand.priority": 0}
+    ),
     (
         "in a native group too it preempts by its own: kube-scheduler places "
         "none whose pods have another"
@@ -522,22 +536,22 @@ PREEMPTORS = {
         known={"native": PodGroupInfo(priority=99)},
         want={"demand.priority": 7},
     ),
-    "where victims may still be going for it is known": Case(
+    "the nominated node of a preemptor is read": Case(
         pod=a_pod(status={"nominatedNodeName": "n"}), want={"nominated_node": "n"}
     ),
-    "which scheduler places it is known": Case(
+    "the scheduler of a preemptor is read": Case(
         pod=a_pod({"schedulerName": "ours"}), want={"scheduler": "ours", "is_gated": False}
     ),
-    "and that none does yet": Case(
+    "a preemptor with a scheduling gate is gated": Case(
         pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}
     ),
     "no longer nominated is not nominated": Case(
         pod=a_pod(status={"nominatedNodeName": ""}), want={"nominated_node": None}
     ),
-    "it may run no longer than it says": Case(
+    "the walltime of a preemptor is read": Case(
         pod=a_pod({"activeDeadlineSeconds": 60}), want={"walltime_seconds": 60}
     ),
-    "its node must have labels": Case(
+    "the node labels that a preemptor requires are read": Case(
         pod=a_pod(
             {
                 "nodeSelector": {"zone": "a"},
@@ -566,27 +580,27 @@ PREEMPTORS = {
             ),
         },
     ),
-    "it tolerates taints": Case(
+    "the tolerations of a preemptor are read": Case(
         pod=a_pod({"tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]}),
         want={
             "demand.constraints.tolerations": (TaintToleration("k", "Exists", "", "NoSchedule"),)
         },
     ),
-    "a spread that is only preferred is no bar": Case(
+    "a preferred topology spread does not count": Case(
         pod=a_pod({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}),
         want={"depends_on_other_pods": False},
     ),
-    "one that is required depends on other pods": Case(
+    "a required topology spread depends on other pods": Case(
         pod=a_pod({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}),
         want={"depends_on_other_pods": True},
     ),
-    "so does being near some": Case(
+    "a required pod affinity depends on other pods": Case(
         pod=a_pod(
             {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}
         ),
         want={"depends_on_other_pods": True},
     ),
-    "and a claim of devices": Case(
+    "a resource claim depends on other pods": Case(
         pod=a_pod({"resourceClaims": [{"name": "gpu"}]}), want={"depends_on_other_pods": True}
     ),
 }
@@ -703,7 +717,7 @@ BUDGETS = {
         (Requirement("app", "In", ("web",)), Requirement("tier", "Exists")),
     ),
     "without a selector no pod is selected": ({}, ()),
-    "with an empty one neither, as in kube-scheduler": ({"selector": {}}, ()),
+    "with an empty selector no pod is selected, as in kube-scheduler": ({"selector": {}}, ()),
 }
 
 

@@ -18,9 +18,9 @@ from realcluster.real_nodes import node
 
 KWOK_NODES = 2
 """Annotation for clusters without a real node: without it, a pod could land on a simulated node."""
-MINE = {"app.kubernetes.io/part-of": "reprieve-demo"}
+DEMO_LABELS = {"app.kubernetes.io/part-of": "reprieve-demo"}
 """Labels what the demo creates in the cluster, so that a later run can remove it."""
-SELECTOR = ",".join(f"{key}={value}" for key, value in MINE.items())
+SELECTOR = ",".join(f"{key}={value}" for key, value in DEMO_LABELS.items())
 CLEAN_SECONDS = 90.0
 EFFECTIVE_SECONDS = 30.0
 
@@ -46,7 +46,7 @@ class Nodes(Enum):
 
 
 @dataclass(frozen=True)
-class World:
+class Installation:
     """A cluster with Reprieve in it."""
 
     home: Path
@@ -59,7 +59,11 @@ class World:
         """Create a namespace of the demo; remove an existing one first."""
         self.remove_namespaces(name)
         self.kubectl.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": MINE}}
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": name, "labels": DEMO_LABELS},
+            }
         )
 
     def remove_namespaces(self, *names: str) -> None:
@@ -133,7 +137,7 @@ class World:
         )
 
 
-def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> World:
+def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Installation:
     """Return the demo's cluster `name`, made or reused, without traces of an earlier run."""
     obstacle = node.can_run() if prefer_real else "not wanted"
     nodes = Nodes.LOCAL if obstacle else Nodes.REAL
@@ -150,28 +154,28 @@ def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Worl
     cluster = lifecycle.up(name, asked, None, progress)
     kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
     here = places(cluster.port("webhooks"), cluster.port("operator"), nodes)
-    world = World(
+    installation = Installation(
         cluster.home, kubectl, Programs(cluster.home, kubectl, here), nodes, cluster.audit_log
     )
-    install_reprieve(world, cluster.port("webhooks"), progress)
-    return world
+    install_reprieve(installation, cluster.port("webhooks"), progress)
+    return installation
 
 
-def install_reprieve(world: World, webhooks_port: int, progress: Progress) -> None:
+def install_reprieve(installation: Installation, webhooks_port: int, progress: Progress) -> None:
     """Remove what an earlier run left, apply the manifests, and start both programs."""
     with progress.task("removing what an earlier run left"):
         for name in (WEBHOOKS, OPERATOR):
-            world.programs.stop(name)
-        world.remove_namespaces()
-        world.kubectl.read("delete", "priorityclasses", "-l", SELECTOR)
+            installation.programs.stop(name)
+        installation.remove_namespaces()
+        installation.kubectl.read("delete", "priorityclasses", "-l", SELECTOR)
     with progress.task(
         f"installing Reprieve: kubectl apply -k manifests/overlays/{install.DEMO.name}, at its own "
         "port"
     ):
-        install.install(world.kubectl, install.DEMO, webhooks_port)
+        install.install(installation.kubectl, install.DEMO, webhooks_port)
     for name in (WEBHOOKS, OPERATOR):
         with progress.task(f"starting {name} with the rights of its own ServiceAccount") as task:
-            world.start(name, task.tick)
+            installation.start(name, task.tick)
 
 
 def places(

@@ -7,26 +7,24 @@ with workloads are left out, because the operator would have to reach the pods' 
 
 import os
 import shutil
-import socket
 import sys
-from contextlib import closing
 from pathlib import Path
 
-from realcluster import install, paths
+from realcluster import install, paths, ports
 from realcluster.binaries import build
 from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 
-from . import story, world
+from . import installation, runner
+from .installation import Installation, Nodes, UnreachableError
 from .narrator import Narrator
-from .world import Nodes, UnreachableError, World
 
 CONSENT = "REPRIEVE_YES"
 
 
-def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
+def run(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
     """Install Reprieve into the cluster, run the chapters without a workload, and uninstall it."""
     kubectl = Kubectl(build.ensure(["kubectl"], progress)["kubectl"], kubeconfig.resolve())
     server = kubectl.read(
@@ -41,27 +39,29 @@ def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
             f"{server} already has a namespace reprieve-system: the demo would overwrite an "
             "installation"
         )
-    webhooks_port, operator_port = _free_port(), _free_port()
+    webhooks_port, operator_port = ports.any_free(), ports.any_free()
     home = paths.state_home() / "foreign"
-    programs = Programs(home, kubectl, world.places(webhooks_port, operator_port, Nodes.FOREIGN))
-    here = World(home, kubectl, programs, Nodes.FOREIGN)
+    programs = Programs(
+        home, kubectl, installation.places(webhooks_port, operator_port, Nodes.FOREIGN)
+    )
+    here = Installation(home, kubectl, programs, Nodes.FOREIGN)
     try:
         _install(here, server, webhooks_port, progress)
-        shown = [chapter for chapter in story.CHAPTERS if not chapter.has_workload]
-        kept = story.tell(here, narrator, shown)
+        shown = [chapter for chapter in runner.CHAPTERS if not chapter.has_workload]
+        kept = runner.run(here, narrator, shown)
     finally:
         _remove(here, webhooks_port)
     narrator.say(
-        f"{len(shown)} of {len(story.CHAPTERS)} chapters: the others need workloads whose "
+        f"{len(shown)} of {len(runner.CHAPTERS)} chapters: the others need workloads whose "
         "addresses this machine reaches; `make demo` without KUBECONFIG shows them. Everything "
         "that the demo created in this cluster is removed."
     )
     return 0 if kept else 1
 
 
-def _install(here: World, server: str, port: int, progress: Progress) -> None:
+def _install(here: Installation, server: str, port: int, progress: Progress) -> None:
     try:
-        world.install_reprieve(here, port, progress)
+        installation.install_reprieve(here, port, progress)
     except UnreachableError:
         raise ClusterError(
             f"{server} does not reach https://127.0.0.1:{port} of this machine, where the webhooks "
@@ -79,17 +79,11 @@ def _ask(question: str) -> None:
         raise ClusterError("nothing was done")
 
 
-def _remove(here: World, port: int) -> None:
+def _remove(here: Installation, port: int) -> None:
     for name in (WEBHOOKS, OPERATOR):
         here.programs.stop(name)
     here.remove_namespaces()
-    here.kubectl.run("delete", "priorityclasses", "-l", world.SELECTOR)
+    here.kubectl.run("delete", "priorityclasses", "-l", installation.SELECTOR)
     manifests = install.render(here.kubectl, install.DEMO, port)
     here.kubectl.run("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
     shutil.rmtree(here.home, ignore_errors=True)  # with the tokens of both ServiceAccounts
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return int(chosen.getsockname()[1])

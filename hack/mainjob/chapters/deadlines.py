@@ -4,15 +4,15 @@ import re
 from datetime import datetime
 
 from mainjob import koordinator, promise, victim, workload
+from mainjob.installation import Installation
 from mainjob.narrator import Narrator
 from mainjob.session import Background, Session
-from mainjob.world import World
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 
-TITLE = "A silent victim goes at its deadline; a slow one gets one extension"
+TITLE = "A silent victim is deleted at its deadline; a slow one gets one extension"
 
 STUBBORN, SLOW, PLAIN = "never-answers", "slow", "nothing-to-save"
 TIMEOUT_SECONDS = 8
@@ -28,9 +28,9 @@ COLUMNS = victim.columns(
 FAILED = "reprieve_preemption_failed_checkpoint_total"
 
 
-def tell(world: World, narrator: Narrator) -> str:
+def run(installation: Installation, narrator: Narrator) -> str:
     """Mark all three pods at once and check the end of each."""
-    session = Session(world, narrator, "demo-unwilling")
+    session = Session(installation, narrator, "demo-deadlines")
     session.make_namespace()
     narrator.say(
         f"Three pods with the same program. {STUBBORN} neither answers nor reacts to SIGTERM; "
@@ -46,19 +46,19 @@ def tell(world: World, narrator: Narrator) -> str:
             session, PLAIN, annotations={keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: None}
         ),
     )
-    failed_before = _failed(world)
+    failed_before = _failed(installation)
     watch = ("get", "pods", "-n", session.namespace, "-w")
     with (
-        session.watching(*watch, *victim.VICTIMS) as story,
+        session.watching(*watch, *victim.VICTIMS) as phases,
         session.watching(*watch, "-o", COLUMNS) as facts,
     ):
         marked = {name: _mark(session, name) for name in (PLAIN, STUBBORN, SLOW)}
         for name in (PLAIN, SLOW, STUBBORN):
             victim.wait_until_gone(session, name)
-    for background in (story, facts):
+    for background in (phases, facts):
         session.show_watched(background)
     _check_plain(session, marked[PLAIN])
-    _check_slow(session, marked[SLOW], story)
+    _check_slow(session, marked[SLOW], phases)
     _check_stubborn(session, marked[STUBBORN], facts)
     _check_counted(session, failed_before)
     return (
@@ -80,21 +80,21 @@ def _check_plain(session: Session, marked: datetime) -> None:
     waited = (victim.deleted_at(session, PLAIN) - marked).total_seconds()
     session.narrator.say(f"{PLAIN} was deleted {waited:.1f} s after its mark, without a hint.")
     promise.within(f"from the mark of {PLAIN} to its DELETE", waited, 0, SLACK_SECONDS)
-    told = victim.show_events(session, PLAIN, "SoftEvictionCompleted")
-    promise.keep(claim="CheckpointRequested" not in told, otherwise=f"{PLAIN} was hinted")
-    promise.says(told, str(CheckpointOutcome.SKIPPED))
+    events = victim.show_events(session, PLAIN, "SoftEvictionCompleted")
+    promise.keep(claim="CheckpointRequested" not in events, otherwise=f"{PLAIN} was hinted")
+    promise.says(events, str(CheckpointOutcome.SKIPPED))
 
 
-def _check_slow(session: Session, marked: datetime, story: Background) -> None:
+def _check_slow(session: Session, marked: datetime, phases: Background) -> None:
     waited = (victim.deleted_at(session, SLOW) - marked).total_seconds()
     session.narrator.say(
         f"{SLOW} had {waited:.1f} s instead of {TIMEOUT_SECONDS}: extended once, because it "
         "answered."
     )
-    told = victim.show_events(session, SLOW, "SoftEvictionCompleted")
-    promise.same("extensions", told.count("CheckpointExtended"), 1)
-    promise.says(told, "CheckpointSaved")
-    promise.says(story.text, "extended")
+    events = victim.show_events(session, SLOW, "SoftEvictionCompleted")
+    promise.same("extensions", events.count("CheckpointExtended"), 1)
+    promise.says(events, "CheckpointSaved")
+    promise.says(phases.text, "extended")
     promise.within(
         f"from the mark of {SLOW} to its DELETE",
         waited,
@@ -118,9 +118,9 @@ def _check_stubborn(session: Session, marked: datetime, facts: Background) -> No
         f"After {waited:.1f} s, {STUBBORN} got SIGTERM; {grace:.0f} s later (the grace is "
         f"{GRACE_SECONDS}), SIGKILL ended it: exit code 137."
     )
-    told = victim.show_events(session, STUBBORN, "SoftEvictionCompleted")
+    events = victim.show_events(session, STUBBORN, "SoftEvictionCompleted")
     promise.says(
-        told,
+        events,
         "CheckpointRequested",
         "CheckpointUnanswered",
         "SIGKILL after 3s",
@@ -139,23 +139,21 @@ def _check_stubborn(session: Session, marked: datetime, facts: Background) -> No
 
 def _check_counted(session: Session, before: float) -> None:
     session.narrator.say("The operator counts this one, and no other, as a failed checkpoint:")
-    text = session.world.programs.read(OPERATOR, "/metrics")
+    text = session.installation.programs.read(OPERATOR, "/metrics")
     lines = [
         line
         for line in text.splitlines()
         if line.startswith((FAILED, "reprieve_preemptions_total"))
     ]
     own = "\n".join(line for line in lines if f'"{session.namespace}"' in line)
-    session.narrator.show(
-        f"curl -s {session.world.programs.url(OPERATOR, '/metrics')} | grep {session.namespace}",
-        own,
-    )
-    promise.same("failed checkpoints", _failed(session.world) - before, 1.0)
+    metrics = session.installation.programs.url(OPERATOR, "/metrics")
+    session.narrator.show(f"curl -s {metrics} | grep {session.namespace}", own)
+    promise.same("failed checkpoints", _failed(session.installation) - before, 1.0)
 
 
-def _failed(world: World) -> float:
+def _failed(installation: Installation) -> float:
     """Return how many failed checkpoints the operator has counted in all namespaces."""
-    text = world.programs.read(OPERATOR, "/metrics")
+    text = installation.programs.read(OPERATOR, "/metrics")
     return sum(
         float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(FAILED + "{")
     )

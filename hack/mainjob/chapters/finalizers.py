@@ -3,20 +3,20 @@
 import time
 
 from mainjob import koordinator, promise, victim, workload
+from mainjob.installation import Installation
 from mainjob.narrator import Narrator
 from mainjob.session import Session
-from mainjob.world import World
 
 TITLE = "Another controller's finalizer holds the victim until that controller is done"
 
-POD, FINALIZER = "two-cleaners", "data-mover.example.com/upload"
+POD, FINALIZER = "two-finalizers", "data-mover.example.com/upload"
 CLEANER_SECONDS = 2.0  # the other controller's time after Reprieve names its finalizer
 RELEASE = '{"metadata":{"finalizers":null}}'
 
 
-def tell(world: World, narrator: Narrator) -> str:
+def run(installation: Installation, narrator: Narrator) -> str:
     """Evict a pod that carries another controller's finalizer."""
-    session = Session(world, narrator, "demo-cleaners")
+    session = Session(installation, narrator, "demo-finalizers")
     session.make_namespace()
     narrator.say(
         f"A pod carries the finalizer {FINALIZER}: its owner moves data away before the pod "
@@ -26,8 +26,8 @@ def tell(world: World, narrator: Narrator) -> str:
         session, workload.build_pod(session, POD, save_seconds=0.2, finalizers=[FINALIZER])
     )
     koordinator.mark(session, POD)
-    told = victim.show_events(session, POD, "WaitingForFinalizers")
-    promise.says(told, "CheckpointSaved", FINALIZER)
+    events = victim.show_events(session, POD, "WaitingForFinalizers")
+    promise.says(events, "CheckpointSaved", FINALIZER)
     narrator.say(
         "Its container has ended. The object stays, and Reprieve leaves the finalizer alone."
     )
@@ -41,7 +41,7 @@ def tell(world: World, narrator: Narrator) -> str:
     promise.same("Events about its end", after.count("SoftEvictionCompleted"), 1)
     victim.deleted_at(session, POD)
     return (
-        "another controller's finalizer held the victim, Reprieve said so, and the pod went when "
+        "another controller's finalizer held the victim, Reprieve said so, and the pod ended when "
         "that controller was done"
     )
 
