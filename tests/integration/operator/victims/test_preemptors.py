@@ -37,6 +37,7 @@ class World:
     preemptors: Preemptors
     seconds: float = 0.0
     wakes: int = 0
+    witnesses: int = 0
 
     def mark(self, name: str, *, node: str = "node", preemptor: str = "uid-of-high") -> None:
         """Show a victim of this preemptor."""
@@ -53,9 +54,11 @@ class World:
 
     async def send(self, kind: str, document: Any) -> None:
         """Send an event, and wait until it is handled."""
+        self.witnesses += 1
+        name = f"witness-{self.witnesses}"
         self.stub.send(kind, document)
-        self.stub.send("ADDED", a_preemptor("witness", node=f"{kind}-{self.stub.calls.total()}"))
-        await asyncio.sleep(0.1)
+        self.stub.send("ADDED", a_preemptor(name, node="another"))
+        await until(lambda: ("team", name) in self.preemptors._nominations)
 
     def _wake(self) -> None:
         self.wakes += 1

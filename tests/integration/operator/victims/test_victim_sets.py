@@ -3,7 +3,6 @@
 The API server is played: it accepts every write, and shows it at once.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -44,7 +43,9 @@ SAVES = {keys.CHECKPOINT_HINT: "annotation:"}
 ON_SIGTERM = {keys.CHECKPOINT_HINT: "sigterm:", keys.ESTIMATED_CHECKPOINT_TIME: "2m"}
 SAVED = {"state": "saved"}
 MARK = mark.render(mark.Mark(initiator=mark.GUARD_INITIATOR, reason="preemption"))
-QUIET_SECONDS = 0.05
+WITNESS = "witness"
+SHORT_SECONDS = 0.05
+LONG_SECONDS = 1000.0
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Cluster:
     pods: dict[str, VictimPod] = field(default_factory=dict)
     deleted: dict[str, int | None] = field(default_factory=dict)
     """The grace period of each pod that was deleted, in order."""
+    deleted_witnesses: set[str] = field(default_factory=set)
     is_left: set[str] = field(default_factory=set)
     """The uids of victims whose preemptor left their node."""
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -120,7 +122,11 @@ class Cluster:
         return self.change(name, labels={keys.SOFT_EVICTION: ""}, annotations=gone)
 
     async def delete_pod(self, pod: VictimPod, state: Eviction) -> bool:
-        self.deleted[pod.metadata.name or ""] = state.grace_seconds
+        name = pod.metadata.name or ""
+        if name.startswith(WITNESS):
+            self.deleted_witnesses.add(name)
+        else:
+            self.deleted[name] = state.grace_seconds
         return True
 
     def mark(
@@ -190,8 +196,11 @@ class Cluster:
         return None if state is None else state.phase
 
     async def is_held(self, *names: str) -> bool:
-        """Return whether none of these pods is deleted, once nothing happens any more."""
-        await asyncio.sleep(QUIET_SECONDS)
+        """Return whether none of these pods is deleted, while a pod in no set was."""
+        self._version += 1
+        witness = f"{WITNESS}-{self._version}"
+        self.mark(witness, preemptor="")
+        await until(lambda: witness in self.deleted_witnesses)
         return not self.deleted.keys() & set(names)
 
 
@@ -228,13 +237,24 @@ async def test_a_victim_alone_waits_for_none(cluster: Cluster) -> None:
 
 
 async def test_a_victim_without_notice_that_is_marked_first_waits_for_the_others() -> None:
-    cluster = Cluster(growing_seconds=4 * QUIET_SECONDS)
+    cluster, key = Cluster(growing_seconds=LONG_SECONDS), VictimSetKey("uid-of-high", "node")
     cluster.sets.on_listed()
     cluster.mark("first")
     await until(lambda: cluster.phase("first") is Phase.SETTLED)
     assert await cluster.is_held("first")
     cluster.mark("second")
+    assert await cluster.is_held("first", "second")
+    cluster.sets._sets[key].grows_until = 0.0
+    cluster.sets.wake(key)
     await until(lambda: len(cluster.deleted) == 2)
+    await cluster.registry.close()
+
+
+async def test_a_set_is_woken_when_it_no_longer_grows() -> None:
+    cluster = Cluster(growing_seconds=SHORT_SECONDS)
+    cluster.sets.on_listed()
+    cluster.mark("first")
+    await until(lambda: "first" in cluster.deleted)
     await cluster.registry.close()
 
 
@@ -302,7 +322,7 @@ async def test_a_victim_that_saves_on_sigterm_is_waited_for_until_its_containers
 
 async def test_a_victim_that_saves_on_sigterm_is_not_waited_for_after_its_grace_period() -> None:
     """Its kubelet is silent: its object stays."""
-    cluster = Cluster(resync_seconds=QUIET_SECONDS)
+    cluster = Cluster(resync_seconds=SHORT_SECONDS)
     cluster.sets.on_listed()
     cluster.mark("plain")
     cluster.mark("saver", ON_SIGTERM)
