@@ -169,6 +169,7 @@ class VictimReconciler:
         )
         has_room, uid = self._notice.can_persist_state, self.tracker.ref.uid
         seen = self._gang_member.observe(seen, has_room=has_room)
+        has_left = self._preemptors.has_left(uid)
         is_ready = state.phase in (Phase.SETTLED, Phase.SAVED)
         self._victim_sets.on_gang_observed(uid, waits_for_gang=is_ready and not seen.may_terminate)
         return replace(
@@ -176,8 +177,8 @@ class VictimReconciler:
             # A pod without room for a state cannot carry that it waits for the other victims.
             is_set_ready=self._victim_sets.is_ready(uid) or not has_room,
             may_set_grow=self._victim_sets.may_grow(uid) and has_room,
-            has_preemptor_left=self._preemptors.has_left(uid),
-            is_node_wanted=self._preemptors.is_node_wanted(uid),
+            has_preemptor_left=has_left,
+            is_node_wanted=has_left and self._preemptors.is_node_wanted(uid),
             eviction_blocked=self._termination.is_eviction_blocked,
         )
 

@@ -71,7 +71,7 @@ class ObservedVictim:
     has_preemptor_left: bool = False
     """Its preemptor was nominated to its node, and is not any more."""
     is_node_wanted: bool = False
-    """A pod is nominated to its node."""
+    """A pod is nominated to its node; known only if its own preemptor left."""
     is_replaced: bool = False
     """Its owner has created another pod in its place."""
     eviction_blocked: bool = False
