@@ -32,8 +32,10 @@ from .resync import PodResync
 from .settings import OperatorSettings
 from .victims.build import build_registry
 from .victims.lost_nodes import LostNodeChecker
+from .victims.preemptors import Preemptors
 from .victims.registry import ReconcilerRegistry
 from .victims.reporter import Reporter
+from .victims.victim_sets import VictimSets
 from .victims.watch import VictimWatch
 
 _log = logging.getLogger(__name__)
@@ -139,6 +141,8 @@ class Leader:
         client = CheckpointClient(transport_factories(self._api))
         writes = Writes(self._api, self._call_limiter, self.election, self._metrics, self._clock)
         bare_pods = self._make_bare_pod_controller(writes)
+        victim_sets = VictimSets(self._clock)
+        preemptors = Preemptors(self._api, victim_sets, self._clock)
         registry = build_registry(
             writes=writes,
             client=client,
@@ -150,6 +154,8 @@ class Leader:
             lost_nodes=LostNodeChecker(writes, self.policy),
             recorder=self._recorder,
             reporter=Reporter(self._recorder, self._metrics, namespaces),
+            victim_sets=victim_sets,
+            preemptors=preemptors,
             settings=self._settings,
             clock=self._clock,
         )
@@ -161,12 +167,16 @@ class Leader:
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)
         watch = VictimWatch(
-            self._api, partial(self._on_pod_update, registry), registry.on_pod_delete
+            self._api,
+            partial(self._on_pod_update, registry),
+            registry.on_pod_delete,
+            on_listed=victim_sets.on_listed,
         )
         self._term = Term(registry, gate_controller, divergence, watch, namespaces)
         try:
             background_tasks = (
                 self._recorder.run,
+                preemptors.run,
                 partial(self._resync_loop, resync),
                 gate_controller.run,
                 resumer.run,

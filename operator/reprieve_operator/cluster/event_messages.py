@@ -66,7 +66,7 @@ def transition(
 
 
 def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
-    then = "waiting for the rest of its gang" if state.phase is move.to else "deleting the pod"
+    then = _waiting_text(state) if state.phase is move.to else "deleting the pod"
     if move.outcome in _FAILURE_EVENTS:
         reason, what = _FAILURE_EVENTS[move.outcome]
         return reason, f"{what}: work since the last checkpoint may be lost; {then}"
@@ -76,6 +76,8 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
             "another client deleted the pod before its checkpoint was acknowledged",
         )
     by = _format_time(state.deadline) if state.deadline else "soon"
+    if move.to is Phase.SETTLED and state.phase is Phase.SETTLED:
+        return "SoftEvictionWaiting", f"ready to be deleted; {then}, until {by} at the latest"
     requested = (
         "CheckpointRequested",
         f"asked to save a checkpoint by {by} (attempt {state.attempt})",
@@ -105,7 +107,7 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
         ),
         Phase.CANCELLED: (
             "SoftEvictionCancelled",
-            f"{_mark_text(state)} was removed{_budget_text(state)}; the pod stays",
+            f"{_cancellation_text(state)}; the pod stays",
         ),
         Phase.FINISHED: (
             "SoftEvictionFinished",
@@ -120,18 +122,21 @@ def deleting(state: Eviction) -> tuple[str, str]:
     cost = _cost_text(state.cost)
     if state.grace_seconds == 0:
         return "SoftEvictionDeleting", f"deleting the pod at once: its node is gone{cost}"
+    for_save = " for its workload to save" if state.outcome is CheckpointOutcome.ON_SIGTERM else ""
     return (
         "SoftEvictionDeleting",
-        f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{cost}",
+        f"deleting the pod: SIGTERM now{for_save}, SIGKILL after {state.grace_seconds}s{cost}",
     )
 
 
 def completed(state: Eviction) -> tuple[str, str]:
     """Return the Event of a victim that is gone."""
-    return (
-        "SoftEvictionCompleted",
-        f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}",
+    result = (
+        "whether its workload saved on SIGTERM is not known"
+        if state.outcome is CheckpointOutcome.ON_SIGTERM
+        else f"its checkpoint ended as {state.outcome or 'unknown'}"
     )
+    return "SoftEvictionCompleted", f"the pod is gone; {result}"
 
 
 def waiting_for_budget(refusal: str, until: datetime, *, stays: bool) -> tuple[str, str]:
@@ -226,6 +231,20 @@ def _refusal_text(reason: ProtectionReason, state: Eviction) -> str:
         if state.gang
         else _REFUSAL_TEXTS[reason]
     )
+
+
+def _cancellation_text(state: Eviction) -> str:
+    """Return why the eviction was cancelled."""
+    if state.outcome is CheckpointOutcome.NOT_NEEDED:
+        return "its preemptor no longer needs its room: it was placed, is gone, or turned elsewhere"
+    return f"{_mark_text(state)} was removed{_budget_text(state)}"
+
+
+def _waiting_text(state: Eviction) -> str:
+    """Return what a victim that is ready still waits for."""
+    if state.gang:
+        return "waiting for the rest of its gang"
+    return "waiting for the other victims of its preemptor on this node"
 
 
 def _mark_text(state: Eviction) -> str:

@@ -48,6 +48,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "CheckpointRefused": ("Delete", _WARNING),
     "CheckpointAnswerUnreadable": ("Hint", _WARNING),
     "CheckpointHintByAnnotation": ("Hint", _WARNING),
+    "SoftEvictionWaiting": ("Wait", _NORMAL),
     "SoftEvictionDeleting": ("Delete", _NORMAL),
     "SoftEvictionOvertaken": ("Wait", _WARNING),
     "SoftEvictionFinished": ("Finish", _NORMAL),

@@ -27,7 +27,14 @@ from reprieve_policy.kube.objects import (
 )
 from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS, FAILED, has_ended, is_terminating
 from reprieve_policy.kube.values import timestamp
-from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
+from reprieve_policy.lifecycle import (
+    eviction,
+    machine,
+    mark,
+    termination,
+    transitions,
+    victim_set,
+)
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
     Eviction,
@@ -35,6 +42,7 @@ from reprieve_policy.lifecycle.eviction import (
     Protection,
     Source,
 )
+from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_policy.verdict import Violation, annotation_path
 
 from .pods import VictimPod
@@ -125,6 +133,22 @@ def member_of(pod: VictimPod) -> GangMemberState:
         is_terminating=is_terminating(pod),
         state=state_of(pod.metadata),
     )
+
+
+def victim_set_of(pod: VictimPod) -> VictimSetKey | None:
+    """Return the set of victims that the pod is in; `None` if it is in none, or is no victim."""
+    if not is_victim(pod.metadata):
+        return None
+    preemptor_uid = annotations_of(pod.metadata).get(keys.PREEMPTOR, "")
+    return victim_set.key_of(preemptor_uid, pod.spec.nodeName)
+
+
+def awaited_by_set_until(pod: VictimPod) -> datetime | None:
+    """Return until when the other victims of its set wait for this one; `None`: they do not."""
+    if has_ended(pod) or (is_terminating(pod) and have_containers_ended(pod)):
+        return None
+    state = state_of(pod.metadata)
+    return victim_set.awaited_until(state if is_in_progress(state) else None, grace_ends_at(pod))
 
 
 def is_requested_by_label(metadata: VersionedMeta) -> bool:

@@ -18,6 +18,7 @@ from .gang_eviction.registry import GangRegistry, OnMember
 from .lost_nodes import LostNodeChecker
 from .notice import Notice
 from .pod_tracker import PodTracker, VictimRef
+from .preemptors import Preemptors
 from .progress import Progress
 from .reconciler import VictimReconciler
 from .registry import ReconcilerRegistry
@@ -28,6 +29,7 @@ from .termination.handover import ReplacementHandover
 from .termination.job_suspension import JobSuspension
 from .termination.state_writer import TerminationStateWriter
 from .termination.termination import Termination
+from .victim_sets import VictimSets
 
 
 def build_registry(
@@ -42,6 +44,8 @@ def build_registry(
     lost_nodes: LostNodeChecker,
     recorder: EventRecorder,
     reporter: Reporter,
+    victim_sets: VictimSets,
+    preemptors: Preemptors,
     settings: OperatorSettings,
     clock: Clock,
 ) -> ReconcilerRegistry:
@@ -55,7 +59,13 @@ def build_registry(
         return GangRegistry(writes, recorder, clock, make_assessor, on_member)
 
     def make_reconciler(ref: VictimRef, gangs: GangRegistry) -> VictimReconciler:
-        tracker = PodTracker(ref, writes, clock, reread_seconds=reread_seconds)
+        tracker = PodTracker(
+            ref,
+            writes,
+            clock,
+            reread_seconds=reread_seconds,
+            on_change=victim_sets.on_pod_update,
+        )
         gang_member = GangMember(gangs, ref.uid, tracker.wake)
         progress = Progress(gang_member, reporter, recorder, policy, clock)
         poller = CheckpointPoller(client, settings, clock, tracker.wake)
@@ -97,6 +107,8 @@ def build_registry(
             progress=progress,
             assessor=make_assessor(),
             gang_member=gang_member,
+            victim_sets=victim_sets,
+            preemptors=preemptors,
             notice=notice,
             termination=termination,
             lost_nodes=lost_nodes,
@@ -105,4 +117,4 @@ def build_registry(
             max_retry_after_seconds=reread_seconds,
         )
 
-    return ReconcilerRegistry(make_reconciler, make_gangs)
+    return ReconcilerRegistry(make_reconciler, make_gangs, victim_sets)

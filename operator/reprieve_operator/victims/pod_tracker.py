@@ -1,6 +1,7 @@
 """What is known of one victim's object, and what wakes its reconciler. No decision is made here."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from reprieve_operator.clock import Clock
@@ -28,14 +29,22 @@ class PodTracker:
     """Keeps the newest version of one pod, from the watch, from reads and from the writes."""
 
     def __init__(
-        self, ref: VictimRef, writes: Writes, clock: Clock, *, reread_seconds: float
+        self,
+        ref: VictimRef,
+        writes: Writes,
+        clock: Clock,
+        *,
+        reread_seconds: float,
+        on_change: Callable[[VictimPod, Callable[[], None]], None] = lambda *_: None,
     ) -> None:
+        """`on_change` gets each newer version of the pod, and what wakes its reconciler."""
         self.ref = ref
         self.pod: VictimPod | None = None
         """The victim as it was seen last."""
         self._writes = writes
         self._clock = clock
         self._reread_seconds = reread_seconds
+        self._on_change = on_change
         self._changed = asyncio.Event()
         self._must_reread = False
         self._read_at = clock.monotonic()
@@ -54,6 +63,7 @@ class PodTracker:
         if version >= known:
             self.pod = pod
             self._read_at = self._clock.monotonic()
+            self._on_change(pod, self.wake)
         if version > known or not version:
             self.wake()
 
@@ -103,4 +113,6 @@ class PodTracker:
             # Only a periodic read. Polling the workload goes on while the API server is away.
             return False
         self.pod, self._must_reread = pod, False
+        if pod is not None:
+            self._on_change(pod, self.wake)
         return True

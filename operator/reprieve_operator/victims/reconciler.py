@@ -26,8 +26,10 @@ from .gang_eviction.member import GangMember
 from .lost_nodes import LostNodeChecker
 from .notice import Notice
 from .pod_tracker import PodTracker
+from .preemptors import Preemptors
 from .progress import Progress
 from .termination.termination import Termination
+from .victim_sets import VictimSets
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ class VictimReconciler:
         progress: Progress,
         assessor: VictimAssessor,
         gang_member: GangMember,
+        victim_sets: VictimSets,
+        preemptors: Preemptors,
         notice: Notice,
         termination: Termination,
         lost_nodes: LostNodeChecker,
@@ -55,6 +59,8 @@ class VictimReconciler:
         self.progress = progress
         self._assessor = assessor
         self._gang_member = gang_member
+        self._victim_sets = victim_sets
+        self._preemptors = preemptors
         self._notice = notice
         self._termination = termination
         self._lost_nodes = lost_nodes
@@ -161,8 +167,18 @@ class VictimReconciler:
             hint_lost=self._notice.hint_lost,
             request_forgotten=self._notice.request_forgotten,
         )
+        has_room, uid = self._notice.can_persist_state, self.tracker.ref.uid
+        seen = self._gang_member.observe(seen, has_room=has_room)
+        has_left = self._preemptors.has_left(uid)
+        is_ready = state.phase in (Phase.SETTLED, Phase.SAVED)
+        self._victim_sets.on_gang_observed(uid, waits_for_gang=is_ready and not seen.may_terminate)
         return replace(
-            self._gang_member.observe(seen, has_room=self._notice.can_persist_state),
+            seen,
+            # A pod without room for a state cannot carry that it waits for the other victims.
+            is_set_ready=self._victim_sets.is_ready(uid) or not has_room,
+            may_set_grow=self._victim_sets.may_grow(uid) and has_room,
+            has_preemptor_left=has_left,
+            is_node_wanted=has_left and self._preemptors.is_node_wanted(uid),
             eviction_blocked=self._termination.is_eviction_blocked,
         )
 

@@ -14,6 +14,7 @@ from .gang_eviction.eviction import GangEviction
 from .gang_eviction.registry import GangRegistry, OnMember
 from .pod_tracker import VictimRef
 from .reconciler import VictimReconciler
+from .victim_sets import VictimSets
 
 _log = logging.getLogger(__name__)
 
@@ -25,9 +26,11 @@ class ReconcilerRegistry:
         self,
         make_reconciler: Callable[[VictimRef, GangRegistry], VictimReconciler],
         make_gangs: Callable[[OnMember], GangRegistry],
+        victim_sets: VictimSets,
     ) -> None:
         self._make_reconciler = make_reconciler
         self._gangs = make_gangs(self._join_gang)
+        self._victim_sets = victim_sets
         self._reconcilers: dict[str, VictimReconciler] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -89,6 +92,7 @@ class ReconcilerRegistry:
     def _on_done(self, uid: str, task: "asyncio.Task[None]") -> None:
         reconciler = self._reconcilers.pop(uid)
         del self._tasks[uid]
+        self._victim_sets.remove(uid)
         if task.cancelled():
             return
         error = task.exception()

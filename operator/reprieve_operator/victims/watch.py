@@ -1,5 +1,7 @@
 """The watch of victims: only pods that carry our label."""
 
+import asyncio
+import math
 from collections.abc import Callable
 
 from reprieve_operator.cluster.pods import PAGE_SIZE, VictimPod
@@ -16,10 +18,17 @@ class VictimWatch:
     """
 
     def __init__(
-        self, api: Api, on_update: Callable[[VictimPod], None], on_delete: Callable[[str], None]
+        self,
+        api: Api,
+        on_update: Callable[[VictimPod], None],
+        on_delete: Callable[[str], None],
+        *,
+        on_listed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_listed` is called once, when the first list is complete."""
         self._on_update = on_update
         self._on_delete = on_delete
+        self._on_listed = on_listed
         self._uids: dict[Key, str] = {}
         selector = {"labelSelector": keys.SOFT_EVICTION}
         self.reflector: Reflector[VictimPod, None] = Reflector(
@@ -34,7 +43,15 @@ class VictimWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        await self.reflector.run()
+        announcement = asyncio.create_task(self._announce_first_list())
+        try:
+            await self.reflector.run()
+        finally:
+            announcement.cancel()
+
+    async def _announce_first_list(self) -> None:
+        await self.reflector.wait_synced(math.inf)
+        self._on_listed()
 
     def _handle_pod(self, pod: VictimPod) -> None:
         key, uid = (pod.metadata.namespace or "", pod.metadata.name or ""), pod.metadata.uid or ""

@@ -70,11 +70,16 @@ class AnnotationHint:
     """The request is written to an annotation; the workload reads it (downward API)."""
 
 
-Hint = HttpHint | GrpcHint | SignalHint | FileHint | AnnotationHint
+@dataclass(frozen=True, slots=True)
+class SigtermHint:
+    """No request: the workload saves on SIGTERM, and has the time for its save until SIGKILL."""
 
-DELIVERED_BY_OPERATOR = frozenset({HttpHint, GrpcHint, SignalHint, AnnotationHint})
-"""Hints that the operator delivers itself. For the others it needs the agent; without one, it uses
-the annotation."""
+
+Hint = HttpHint | GrpcHint | SignalHint | FileHint | AnnotationHint | SigtermHint
+
+DELIVERED_BY_OPERATOR = frozenset({HttpHint, GrpcHint, SignalHint, AnnotationHint, SigtermHint})
+"""Hints that the operator delivers itself, the last one by its DELETE. For the others it needs the
+agent; without one, it uses the annotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +97,20 @@ class CheckpointPlan:
 
     @property
     def gives_notice(self) -> bool:
-        """True if the pod gets a hint and time."""
+        """True if the pod gets time to save, and a hint or SIGTERM at its beginning."""
         return self.strategy is not Strategy.NONE
+
+    @property
+    def saves_on_sigterm(self) -> bool:
+        """True if the workload saves once SIGTERM ends it, and is not asked before."""
+        return self.gives_notice and isinstance(self.hint, SigtermHint)
+
+    @property
+    def save_seconds(self) -> int:
+        """How long a save takes at most: as declared, within the timeout."""
+        if self.estimated_seconds is None:
+            return self.timeout_seconds
+        return min(self.estimated_seconds, self.timeout_seconds)
 
 
 _PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
@@ -108,11 +125,11 @@ _STEP = r"[A-Za-z0-9_-][A-Za-z0-9._-]*|\.[A-Za-z0-9_-][A-Za-z0-9._-]*|\.\.[A-Za-
 """One step of a file's path, other than `.` and `..`."""
 
 HINT = Matches(
-    f"annotation:|http://:(?P<port>{_PORT})(?P<path>{_PATH})|grpc://:(?P<grpc>{_PORT})"
+    f"annotation:|(?P<sigterm>sigterm:)|http://:(?P<port>{_PORT})(?P<path>{_PATH})|grpc://:(?P<grpc>{_PORT})"
     rf"|signal://(?P<signal>{_SIGNAL})\?container=(?P<container>{_CONTAINER})"
     rf"|file://(?P<file>(?:/(?:{_STEP}))+)",
     'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", '
-    '"file:///PATH", "annotation:"',
+    '"file:///PATH", "annotation:", "sigterm:"',
     ViolationKind.UNSUPPORTED,
     _MAX_HINT,
 )
@@ -244,6 +261,8 @@ def _hint(match: re.Match[str]) -> Hint:
         return GrpcHint(int(parts["grpc"]))
     if parts["signal"] is not None:
         return SignalHint(parts["signal"], parts["container"])
+    if parts["sigterm"] is not None:
+        return SigtermHint()
     return AnnotationHint() if parts["file"] is None else FileHint(parts["file"])
 
 

@@ -57,6 +57,8 @@ class CheckpointOutcome(StrEnum):
 
     SAVED = "saved"
     SKIPPED = "skipped"
+    ON_SIGTERM = "on-sigterm"
+    """The workload saves when SIGTERM ends it. Whether it did cannot be known."""
     UNRESPONSIVE = "unresponsive"
     TIMED_OUT = "timed-out"
     REFUSED = "refused"
@@ -65,6 +67,8 @@ class CheckpointOutcome(StrEnum):
     CANCELLED = "cancelled"
     SPARED = "spared"
     HELD_BY_BUDGET = "held-by-budget"
+    NOT_NEEDED = "not-needed"
+    """Its preemptor no longer needs its room."""
 
     @property
     def is_failure(self) -> bool:

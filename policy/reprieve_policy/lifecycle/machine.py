@@ -14,11 +14,12 @@ from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
 
-from . import mark, termination
+from . import grace_period, mark, termination, victim_set
 from .eviction import (
     AWAITING_WORKLOAD,
     WITH_DEADLINE,
     Checkpoint,
+    CheckpointOutcome,
     Eviction,
     Phase,
     PreemptionCause,
@@ -32,12 +33,8 @@ MAX_ATTEMPTS = 3
 hint and sending it, or a container restarted."""
 
 _READY_TO_TERMINATE = (Phase.SETTLED, Phase.SAVED)
-"""Phases in which no more answers are expected of the workload, but other gang members may still
-need time."""
-
-MIN_GRACE_SECONDS = 1
-"""Not 0: that removes the object without the kubelet's word, and a StatefulSet then runs the pod
-twice."""
+"""Phases in which no more answers are expected of the workload, but other pods of its gang, or
+other victims of its preemptor, may still need time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +63,15 @@ class ObservedVictim:
     may_terminate: bool = True
     """False while other members of the gang must be saved first; past the ceiling it no longer
     counts."""
+    is_set_ready: bool = True
+    """False while other victims of its preemptor must be saved first; past the ceiling it no longer
+    counts."""
+    may_set_grow: bool = False
+    """True just after its preemptor's first victim was marked: others are marked one by one."""
+    has_preemptor_left: bool = False
+    """Its preemptor was nominated to its node, and is not any more."""
+    is_node_wanted: bool = False
+    """A pod is nominated to its node; known only if its own preemptor left."""
     is_replaced: bool = False
     """Its owner has created another pod in its place."""
     eviction_blocked: bool = False
@@ -197,10 +203,11 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (seen.is_being_deleted, Observation.DELETED_BY_OTHERS),
         (seen.containers_ended, Observation.CONTAINERS_ENDED),
         (not seen.is_marked, Observation.MARK_REMOVED),
+        (_is_not_needed(eviction, seen), Observation.NOT_NEEDED),
         (phase is Phase.REPRIEVED and seen.is_requested_by_deleter, Observation.REQUESTED_AGAIN),
         (
             phase in _READY_TO_TERMINATE
-            and (seen.may_terminate or _is_over(eviction, context.now)),
+            and (_is_released(eviction, seen) or _is_over(eviction, context.now)),
             Observation.RELEASED,
         ),
         (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
@@ -220,6 +227,19 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
     return None
 
 
+def _is_not_needed(eviction: Eviction, seen: ObservedVictim) -> bool:
+    return not seen.is_requested_again and victim_set.is_not_needed(
+        eviction, has_preemptor_left=seen.has_preemptor_left, is_node_wanted=seen.is_node_wanted
+    )
+
+
+def _is_released(eviction: Eviction, seen: ObservedVictim) -> bool:
+    """True if a victim that is ready waits for no other pod."""
+    return seen.may_terminate and not victim_set.waits_for_set(
+        eviction, is_set_ready=seen.is_set_ready, may_set_grow=seen.may_set_grow
+    )
+
+
 def _observe_request(eviction: Eviction, context: _Context) -> Observation:
     protection = context.seen.protection
     if protection is not None and eviction.source.is_preemption:
@@ -228,6 +248,8 @@ def _observe_request(eviction: Eviction, context: _Context) -> Observation:
         # Only once: without this, a deadline that keeps moving would protect the pod for ever.
         if eviction.refused_on is None and context.now < protection.until:
             return Observation.PROTECTED_FOR_NOW
+    if context.plan.saves_on_sigterm:
+        return Observation.CHECKPOINT_ON_SIGTERM
     return (
         Observation.CHECKPOINT_WANTED
         if context.plan.gives_notice
@@ -343,20 +365,24 @@ def _enter_saved(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
-    return _prolong(eviction, termination.ceiling_of(eviction, context.settings), context)
+    """Wait for other pods, at most to the ceiling; a save on SIGTERM must end by then."""
+    until = termination.ceiling_of(eviction, context.settings)
+    if eviction.outcome is CheckpointOutcome.ON_SIGTERM:
+        until -= timedelta(seconds=context.plan.save_seconds)
+    return _prolong(eviction, until, context)
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
-    """Choose the grace period, once: the pod's own, shortened by the mark and by the admin.
-
-    It is below one second only on a lost node.
-    """
-    if context.settings.force_delete_on_lost_nodes and context.seen.is_node_lost:
-        return replace(eviction, grace_seconds=0, deadline=None)
-    limits = [context.seen.pod_grace_seconds, context.settings.grace_cap_seconds]
-    if eviction.mark_grace_seconds is not None:
-        limits.append(eviction.mark_grace_seconds)
-    return replace(eviction, grace_seconds=max(MIN_GRACE_SECONDS, min(limits)), deadline=None)
+    """Choose the grace period, once."""
+    grace_seconds = grace_period.decide_grace_seconds(
+        eviction,
+        context.seen.pod_grace_seconds,
+        context.plan,
+        context.settings,
+        context.now,
+        is_node_lost=context.seen.is_node_lost,
+    )
+    return replace(eviction, grace_seconds=grace_seconds, deadline=None)
 
 
 _ON_ENTRY = {

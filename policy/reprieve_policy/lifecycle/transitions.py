@@ -19,6 +19,7 @@ class Observation(Enum):
     REQUESTED_AGAIN = auto()
     CHECKPOINT_WANTED = auto()
     CHECKPOINT_UNWANTED = auto()
+    CHECKPOINT_ON_SIGTERM = auto()
     HINT_LOST = auto()
     REQUEST_FORGOTTEN = auto()
     ANSWERED = auto()
@@ -30,6 +31,7 @@ class Observation(Enum):
     RELEASED = auto()
     HELD_BY_BUDGET = auto()
     MARK_REMOVED = auto()
+    NOT_NEEDED = auto()
     DELETED_BY_OTHERS = auto()
     CONTAINERS_ENDED = auto()
     OBJECT_GONE = auto()
@@ -49,6 +51,8 @@ TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.SPARED, Phase.FIN
 
 _ALWAYS: dict[Observation, Transition] = {
     Observation.MARK_REMOVED: Transition(Phase.CANCELLED, CheckpointOutcome.CANCELLED),
+    # Its preemptor was placed, is gone, or turned to another node.
+    Observation.NOT_NEEDED: Transition(Phase.CANCELLED, CheckpointOutcome.NOT_NEEDED),
     Observation.DELETED_BY_OTHERS: Transition(Phase.TERMINATING, CheckpointOutcome.OVERTAKEN),
     Observation.CONTAINERS_ENDED: Transition(Phase.FINISHED, CheckpointOutcome.FINISHED),
     Observation.OBJECT_GONE: Transition(Phase.GONE, CheckpointOutcome.OVERTAKEN),
@@ -68,6 +72,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
         Observation.PROTECTED_FOR_NOW: Transition(Phase.REPRIEVED),
         Observation.CHECKPOINT_WANTED: Transition(Phase.HINTED),
         Observation.CHECKPOINT_UNWANTED: Transition(Phase.SETTLED, CheckpointOutcome.SKIPPED),
+        Observation.CHECKPOINT_ON_SIGTERM: Transition(Phase.SETTLED, CheckpointOutcome.ON_SIGTERM),
     },
     Phase.REPRIEVED: _ALWAYS
     | {
@@ -103,8 +108,9 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
         Observation.REQUEST_FORGOTTEN: Transition(Phase.DEFERRED, resends_hint=True),
         Observation.DEADLINE_ANSWERED: Transition(Phase.SETTLED, CheckpointOutcome.TIMED_OUT),
     },
-    # No more answers are awaited: the victim waits for the rest of its gang. A victim without a
-    # gang is released at once.
+    # No more answers are awaited: the victim waits for the rest of its gang, and for the other
+    # victims of its preemptor on its node. A victim without both is released at once. One that
+    # saves on SIGTERM waits for its gang only: it saves from its DELETE on, and the others wait.
     Phase.SETTLED: _ALWAYS | {Observation.RELEASED: Transition(Phase.TERMINATING)},
     Phase.SAVED: _ALWAYS
     | {
@@ -118,6 +124,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
     Phase.TERMINATING: {
         Observation.OBJECT_GONE: Transition(Phase.GONE),
         Observation.MARK_REMOVED: Transition(Phase.CANCELLED, CheckpointOutcome.CANCELLED),
+        Observation.NOT_NEEDED: Transition(Phase.CANCELLED, CheckpointOutcome.NOT_NEEDED),
         Observation.CONTAINERS_ENDED: Transition(Phase.FINISHED),
         # A pod that may only be evicted is not deleted at the ceiling: it stays, and its workload
         # continues.

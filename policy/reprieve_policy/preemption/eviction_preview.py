@@ -29,7 +29,7 @@ from reprieve_policy.kube import owners
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, PodView, controller_of
 from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
 from reprieve_policy.kube.values import duration
-from reprieve_policy.lifecycle.machine import MIN_GRACE_SECONDS
+from reprieve_policy.lifecycle.grace_period import MIN_GRACE_SECONDS
 from reprieve_policy.verdict import quote
 
 from . import cost, loss
@@ -90,9 +90,10 @@ def _steps(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) ->
             "what its replacement needs to know is written to its controller, "
             "or to that controller's owner"
         )
-    grace = _grace_seconds(pod, settings)
+    grace = _grace_seconds(pod, plan, settings)
     yield f"{_END[settings.end_with]}, with {duration.render(grace)} between SIGTERM and SIGKILL"
-    if settings.suspend_jobs and owner is not None and owner.kind == "Job":
+    is_of_job = owner is not None and owner.kind == "Job"
+    if settings.suspend_jobs and is_of_job and not plan.saves_on_sigterm:
         backoff = duration.render(settings.suspended_job_backoff_seconds)
         yield (
             "if all pods of its Job are victims and none failed to save, "
@@ -108,8 +109,11 @@ def _notice(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -
     if not pod.has_started:
         yield "it gets no notice: it has not started"
         return
-    yield f"it is asked to save a checkpoint: {_carry(plan.hint)}"
     ceiling = settings.ceiling_seconds
+    if plan.saves_on_sigterm:
+        yield "it is not asked: its workload saves a checkpoint on SIGTERM"
+        return
+    yield f"it is asked to save a checkpoint: {_carry(plan.hint)}"
     extended = min(plan.timeout_seconds * (100 + settings.extension_percent) // 100, ceiling)
     phrases = [f"it has {duration.render(min(plan.timeout_seconds, ceiling))}"]
     if extended > plan.timeout_seconds:
@@ -150,10 +154,14 @@ def _carry(hint: Hint) -> str:
     )
 
 
-def _grace_seconds(pod: PreviewedPod, settings: PolicySettings) -> int:
+def _grace_seconds(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> int:
     own_grace = pod.view.spec.terminationGracePeriodSeconds
     grace = DEFAULT_GRACE_SECONDS if own_grace is None else own_grace
-    return max(MIN_GRACE_SECONDS, min(grace, settings.grace_cap_seconds))
+    usual = max(MIN_GRACE_SECONDS, min(grace, settings.grace_cap_seconds))
+    saves_on_sigterm = plan.saves_on_sigterm and pod.has_started
+    return (
+        max(usual, min(plan.save_seconds, settings.ceiling_seconds)) if saves_on_sigterm else usual
+    )
 
 
 def _name(owner: OwnerReference) -> str:

@@ -160,8 +160,11 @@ def test_several_victims_of_one_preemptor_are_retried_no_more_often_than_one(
         victim_in(ours, team)
         bystander_is_placed(ours, team)
         assert rate(observe_calls(ours, team)) <= 1
+        # Together, or one after the other, as the scheduler deletes them.
         for _ in range(2):
             ours.acknowledge_checkpoint(team, victim := victim_in(ours, team))
+            wait_for("the answer counts", lambda name=victim: name not in hinted(ours, team))
+        for victim in "ab":
             ours.wait_gone(team, victim)
         ours.running(team, "preemptor")
         assert rate(ours.calls(team)) <= 1
@@ -200,10 +203,7 @@ def victim_in(ours: GuardedCluster, team: str) -> str:
     """Return the marked pod once its workload is notified."""
 
     def find() -> str | None:
-        pods: list[Any] = ours.kubectl.get(
-            "pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted"
-        )["items"]
-        return str(pods[0]["metadata"]["name"]) if pods else None
+        return next(iter(hinted(ours, team)), None)
 
     name = wait_for("a victim is notified", find)
     state = json.loads(
@@ -211,6 +211,12 @@ def victim_in(ours: GuardedCluster, team: str) -> str:
     )
     assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
     return name
+
+
+def hinted(ours: GuardedCluster, team: str) -> list[str]:
+    """Return the pods whose workload is notified and has not answered."""
+    pods = ours.kubectl.get("pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted")["items"]
+    return [str(pod["metadata"]["name"]) for pod in pods]
 
 
 def a_job(name: str, pods: int, pod: Any) -> Any:

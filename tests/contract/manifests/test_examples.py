@@ -60,7 +60,7 @@ def test_examples_with_the_agent_are_admitted_without_a_warning_and_get_the_agen
     assert isinstance(agent.find_placement(view), agent.AgentPlacement)
 
 
-@pytest.mark.parametrize("name", ["annotation", "grpc"])
+@pytest.mark.parametrize("name", ["annotation", "grpc", "sigterm"])
 def test_examples_without_the_agent_are_admitted_without_a_warning_and_get_none(
     name: str,
 ) -> None:

@@ -23,8 +23,10 @@ from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
+from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
+from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
@@ -77,6 +79,8 @@ class World:
             lost_nodes=cast("LostNodeChecker", None),
             recorder=recorder,
             reporter=Reporter(recorder, self.metrics, namespaces),
+            victim_sets=VictimSets(Clock()),
+            preemptors=Preemptors(cast("Api", None), VictimSets(Clock()), Clock()),
             settings=SETTINGS,
             clock=clock,
         )

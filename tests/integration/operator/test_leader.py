@@ -1,25 +1,33 @@
-"""The term of a leader: a failed resync is repeated soon; the health check finds a dead watch."""
+"""The term of a leader: a failed resync is repeated soon; the health check finds a dead watch.
+
+Preemptors are watched only if a victim names one.
+"""
 
 import asyncio
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from reprieve_operator import leader as terms
+from reprieve_operator.background import background
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.leader_election import LeaderElection
+from reprieve_operator.cluster.policies import NamespacePolicies
 from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.resync import PodResync
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.watch import VictimWatch
+from reprieve_policy import keys
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_testing.stub_api import stub_api, until
 
+PODS = "/api/v1/pods"
 SETTINGS = OperatorSettings(identity="a", sweep_interval_seconds=1000.0)
 
 
@@ -86,3 +94,45 @@ async def test_only_a_silent_watch_with_a_renewed_lease_is_unhealthy(
         assert term.is_healthy
         watch.reflector._last_response_at -= silent_seconds
         assert term.is_healthy is is_healthy
+
+
+class StartedReflector:
+    """Watches nothing."""
+
+    def __init__(self) -> None:
+        self.is_started = False
+
+    async def run(self) -> None:
+        self.is_started = True
+        await asyncio.Event().wait()
+
+
+async def test_preemptors_are_watched_once_a_victim_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reflector = StartedReflector()
+    monkeypatch.setattr(Preemptors, "_make_reflector", lambda _: reflector)
+    async with stub_api(tmp_path, collections={PODS: {"victim": a_victim("2")}}) as (stub, api):
+        stub.lists_released.set()
+        leader = a_term(api)
+        leader.election = cast("LeaderElection", Leadership(is_leading=False))
+        async with background(lambda: leader._run_controllers(NamespacePolicies(api))):
+            await until(
+                lambda: leader._term is not None and leader._term.victim_watch.reflector.is_synced
+            )
+            assert not reflector.is_started
+            await until(lambda: stub.open_watches > 0)
+            stub.send("MODIFIED", a_victim("3", {keys.PREEMPTOR: "uid-of-high"}), only=PODS)
+            await until(lambda: reflector.is_started)
+
+
+def a_victim(version: str, annotations: dict[str, str] | None = None) -> Any:
+    metadata = {
+        "name": "victim",
+        "namespace": "team",
+        "uid": "uid-of-victim",
+        "resourceVersion": version,
+        "labels": {keys.SOFT_EVICTION: "requested"},
+        "annotations": annotations or {},
+    }
+    return {"metadata": metadata, "spec": {"nodeName": "node"}, "status": {"phase": "Running"}}

@@ -76,6 +76,8 @@ class Trigger:
     is_preemptible: bool = True
     """If False, a scheduler marks it."""
     has_hint: bool = True
+    saves_on_sigterm: bool = False
+    """It gets no request; its DELETE gives it the time to save."""
     after_a_lost_hint: bool = False
     forgets: bool = False
     """Its container restarts and knows of no request."""
@@ -104,6 +106,7 @@ TRIGGERS: Mapping[Observation, Trigger] = {
     Observation.REQUESTED_AGAIN: Trigger(action=PodAction.INSIST),
     Observation.CHECKPOINT_WANTED: Trigger(),
     Observation.CHECKPOINT_UNWANTED: Trigger(has_hint=False),
+    Observation.CHECKPOINT_ON_SIGTERM: Trigger(has_hint=False, saves_on_sigterm=True),
     Observation.HINT_LOST: Trigger(after_a_lost_hint=True),
     Observation.REQUEST_FORGOTTEN: Trigger(forgets=True, least_seconds=FORGETFUL),
     Observation.ANSWERED: Trigger(scripted_answer=SAVING),
@@ -181,6 +184,16 @@ this edge.
 """
 
 
+NEEDS_A_SCHEDULER = tuple(
+    Edge(phase, Observation.NOT_NEEDED)
+    for phase, moves in transitions.TABLE.items()
+    if Observation.NOT_NEEDED in moves
+)
+"""The write of these edges is that of a removed mark, at which operators are killed; only its
+outcome differs. No scheduler nominates a pod here.
+"""
+
+
 class WrittenState(NamedTuple):
     """The state that the write of an edge contains.
 
@@ -203,7 +216,8 @@ def written_edges() -> list[Edge]:
     """Return the edges that begin a write: all but those in `NO_WRITE` and the one at the
     ceiling.
     """
-    return [edge for edge in all_edges() if edge not in NO_WRITE and edge != AT_THE_CEILING]
+    left_out = {*NO_WRITE, AT_THE_CEILING, *NEEDS_A_SCHEDULER}
+    return [edge for edge in all_edges() if edge not in left_out]
 
 
 def lost_edges() -> list[Edge]:
@@ -224,7 +238,7 @@ def unseen_edges() -> list[Edge]:
 def left_edges() -> list[Edge]:
     """Return the edges without a kill: none."""
     tried = {*written_edges(), AT_THE_CEILING, *lost_edges(), *unseen_edges(), *_AS_OUR_HOLD_ENDS}
-    return [edge for edge in all_edges() if edge not in tried]
+    return [edge for edge in all_edges() if edge not in {*tried, *NEEDS_A_SCHEDULER}]
 
 
 def ending_edges() -> list[Edge]:

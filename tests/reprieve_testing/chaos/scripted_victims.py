@@ -174,6 +174,7 @@ def victim_for_edge(edge: Edge, point: KillPoint, when: When, name: str) -> Scri
         scripted_answer=way.scripted_answer,
         seconds=edges.seconds_of(edge),
         has_hint=event.has_hint,
+        annotations={keys.CHECKPOINT_HINT: "sigterm:"} if event.saves_on_sigterm else {},
         has_owner=point in (LEDGER, FINALIZER_REMOVAL) or event.is_held,
         walltime=edges.walltime_of(edge),
         partner=partner_of(name, event) if way.is_in_gang else None,

@@ -390,7 +390,8 @@ def test_only_the_operators_writes_to_pods_count_also_in_rotated_audit_logs(
 
 
 def test_every_edge_of_the_table_has_a_setup_or_a_reason():
-    written, excused = {*edges.written_edges(), edges.AT_THE_CEILING}, set(edges.NO_WRITE)
+    written = {*edges.written_edges(), edges.AT_THE_CEILING}
+    excused = {*edges.NO_WRITE, *edges.NEEDS_A_SCHEDULER}
     passed = {edge for first in written for edge in edges.edges_in_one_write(first)[1:]}
     assert written | excused | passed == set(edges.all_edges()) | excused
     assert [
@@ -499,6 +500,7 @@ def test_the_ends_of_a_victim_are_also_tried_with_evictions():
     }
     ends = {
         Observation.CHECKPOINT_UNWANTED,
+        Observation.CHECKPOINT_ON_SIGTERM,
         Observation.SAVED,
         Observation.CANNOT,
         Observation.DEADLINE_UNANSWERED,

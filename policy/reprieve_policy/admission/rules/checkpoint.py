@@ -1,6 +1,6 @@
 """The checkpoint annotations are readable, and request no more time than the admin allows.
 
-Checked: `checkpoint` is `auto`, `manual` or `none`; `checkpoint-hint` has one of five forms, all of
+Checked: `checkpoint` is `auto`, `manual` or `none`; `checkpoint-hint` has one of six forms, all of
 which stay on the pod itself; durations are like `10m`, and within the limits; `requeue` is `auto`
 or `never`, `requeue-env` is `true` or `false`. Warned of: a class of 7 or more without a
 checkpoint, which makes the workload non-preemptible; a hint that has no effect because of

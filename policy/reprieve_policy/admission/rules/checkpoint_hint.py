@@ -25,6 +25,7 @@ from reprieve_policy.checkpointing.checkpoint_plan import (
     FileHint,
     Hint,
     SignalHint,
+    SigtermHint,
 )
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_HINT
@@ -72,7 +73,7 @@ def _missing_half(hint: Hint, view: PodView) -> str:
     """Return what the pod lacks, empty if it has all."""
     spec = view.spec
     # Every pod has containers; if they were not read, they are unknown.
-    if spec.containers is None or isinstance(hint, AnnotationHint):
+    if spec.containers is None or isinstance(hint, AnnotationHint | SigtermHint):
         return ""
     containers = tuple(_containers(spec))
     if isinstance(hint, SignalHint):

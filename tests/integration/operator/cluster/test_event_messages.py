@@ -480,6 +480,53 @@ def test_the_event_of_a_grace_period_of_0_names_its_reason() -> None:
     assert note == "deleting the pod at once: its node is gone"
 
 
+def test_the_events_of_a_save_on_sigterm_claim_no_result() -> None:
+    state = an_eviction(outcome=CheckpointOutcome.ON_SIGTERM, grace_seconds=120)
+    _, note = event_messages.deleting(state)
+    assert note == "deleting the pod: SIGTERM now for its workload to save, SIGKILL after 120s"
+    _, note = event_messages.completed(state)
+    assert note == "the pod is gone; whether its workload saved on SIGTERM is not known"
+
+
+def test_the_event_of_a_victim_that_is_not_asked_says_that_it_waits() -> None:
+    move = TABLE[Phase.REQUESTED][Observation.CHECKPOINT_UNWANTED]
+    waiting = an_eviction(phase=Phase.SETTLED, outcome=CheckpointOutcome.SKIPPED, deadline=NOW)
+    assert event_messages.transition(move, waiting) == (
+        "SoftEvictionWaiting",
+        (
+            "ready to be deleted; waiting for the other victims of its preemptor on this node, "
+            f"until {NOW:%H:%M:%SZ} at the latest"
+        ),
+    )
+    assert event_messages.transition(move, an_eviction(phase=Phase.TERMINATING)) is None
+
+
+def test_the_event_of_a_victim_that_is_not_needed_says_why() -> None:
+    state = an_eviction(phase=Phase.CANCELLED, outcome=CheckpointOutcome.NOT_NEEDED)
+    event = event_messages.transition(TABLE[Phase.HINTED][Observation.NOT_NEEDED], state)
+    assert event is not None
+    reason, note = event
+    assert reason == "SoftEvictionCancelled"
+    assert note == (
+        "its preemptor no longer needs its room: it was placed, is gone, or turned elsewhere; "
+        "the pod stays"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gang", "awaited"),
+    [
+        ("", "the other victims of its preemptor on this node"),
+        ("train", "the rest of its gang"),
+    ],
+)
+def test_the_event_of_a_saved_victim_names_what_it_waits_for(gang: str, awaited: str) -> None:
+    state = an_eviction(phase=Phase.SAVED, gang=gang)
+    event = event_messages.transition(TABLE[Phase.HINTED][Observation.SAVED], state)
+    assert event is not None
+    assert event[1].endswith(f"; waiting for {awaited}")
+
+
 @pytest.mark.parametrize(
     ("hours", "told"),
     [

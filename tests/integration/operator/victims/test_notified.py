@@ -32,14 +32,17 @@ from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
+from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.reporter import Reporter
+from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Phase
+from reprieve_runtime.client.api import Api
 from reprieve_testing.builders import an_eviction
 from reprieve_testing.stub_api import until
 
@@ -212,6 +215,8 @@ async def session() -> AsyncIterator[Session]:
             lost_nodes=cast("LostNodeChecker", None),
             recorder=recorder,
             reporter=Reporter(recorder, OperatorMetrics(), namespaces),
+            victim_sets=VictimSets(Clock()),
+            preemptors=Preemptors(cast("Api", None), VictimSets(Clock()), Clock()),
             settings=replace(settings, resync_interval_seconds=5 * POLL),
             clock=Clock(),
         )

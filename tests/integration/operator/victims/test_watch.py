@@ -55,6 +55,21 @@ async def break_watch(stub: StubApi) -> None:
     await until(lambda: stub.calls[WATCH] > watches)
 
 
+async def test_the_end_of_the_first_list_is_reported_once(tmp_path: Path) -> None:
+    told, listed = Told(), list[int]()
+    async with stub_api(tmp_path, collections={ALL: {"a": pod("a", "1")}}) as (stub, api):
+        watch = VictimWatch(
+            api, told.see, told.lose, on_listed=lambda: listed.append(len(told.seen))
+        )
+        async with background(watch.run):
+            await until(lambda: stub.calls[ALL] == 1)
+            assert listed == []
+            stub.lists_released.set()
+            await until(lambda: stub.open_watches == 1 and listed == [1])
+            await break_watch(stub)
+            assert listed == [1]
+
+
 async def test_existing_and_changed_victims_are_delivered(tmp_path: Path) -> None:
     async with watched(tmp_path, pod("a", "1")) as (stub, told):
         stub.send("ADDED", pod("b", "2", "Pending"))

@@ -53,7 +53,7 @@ KOORDINATOR_MARK = "metadata.labels[scheduling.koordinator.sh/soft-eviction]"
 IN_TEMPLATE = "Forbidden: a mark in a template would evict every pod that it makes"
 HINTS = (
     '"http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", '
-    '"file:///PATH", "annotation:"'
+    '"file:///PATH", "annotation:", "sigterm:"'
 )
 NINE_THOUSAND = "must be 9000 or higher"
 NEVER_BELOW = "only a higher priority preempts it"

@@ -15,6 +15,7 @@ from reprieve_policy.checkpointing.checkpoint_plan import (
     HttpHint,
     Requeue,
     SignalHint,
+    SigtermHint,
     Strategy,
 )
 from reprieve_policy.config.settings import PolicySettings
@@ -91,6 +92,7 @@ HINTS = {
     "a hidden file": ("file:///data/.hint", FileHint("/data/.hint")),
     "a file whose name begins with two points": ("file:///data/..hint", FileHint("/data/..hint")),
     "the annotation": ("annotation:", AnnotationHint()),
+    "SIGTERM": ("sigterm:", SigtermHint()),
 }
 
 FOREIGN_HINTS = {
@@ -127,6 +129,8 @@ FOREIGN_HINTS = {
     "a file with a query": "file:///data/x?y",
     "a file in another script": "file:///data/保存",
     "a file of more than 512 characters": "file:///" + "x" * 512,
+    "SIGTERM with a container": "sigterm://main",
+    "SIGTERM with a time": "sigterm:10m",
     "nothing": "",
 }
 
@@ -141,9 +145,30 @@ def test_hints_to_other_addresses_are_refused(text: str) -> None:
     found = checkpoint_plan.parse_hint(text, "path")
     detail = (
         'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", '
-        '"file:///PATH", "annotation:"'
+        '"file:///PATH", "annotation:", "sigterm:"'
     )
     assert found == Violation("path", ViolationKind.UNSUPPORTED, text, detail)
+
+
+def test_only_a_workload_with_that_hint_saves_on_sigterm() -> None:
+    assert plan_of({keys.CHECKPOINT_HINT: "sigterm:"}).saves_on_sigterm
+    assert not plan_of({keys.CHECKPOINT_HINT: "annotation:"}).saves_on_sigterm
+    assert not plan_of({keys.CHECKPOINT_HINT: "sigterm:", keys.CHECKPOINT: "none"}).saves_on_sigterm
+
+
+SAVE_TIMES = {
+    "the timeout, where nothing is estimated": ({keys.CHECKPOINT_TIMEOUT: "3m"}, 180),
+    "the estimate": ({keys.ESTIMATED_CHECKPOINT_TIME: "90s"}, 90),
+    "an estimate within the timeout": (
+        {keys.CHECKPOINT_TIMEOUT: "3m", keys.ESTIMATED_CHECKPOINT_TIME: "1h"},
+        180,
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), SAVE_TIMES.values(), ids=SAVE_TIMES)
+def test_a_save_takes(annotations: dict[str, str], want: int) -> None:
+    assert plan_of(annotations).save_seconds == want
 
 
 SET = "the limit set for this cluster"

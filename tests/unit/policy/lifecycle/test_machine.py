@@ -51,6 +51,8 @@ ALMOST_COMPLETE = ObservedVictim(
 def plan_of(**annotations: str) -> CheckpointPlan:
     known = {
         "checkpoint": keys.CHECKPOINT,
+        "hint": keys.CHECKPOINT_HINT,
+        "estimate": keys.ESTIMATED_CHECKPOINT_TIME,
         "timeout": keys.CHECKPOINT_TIMEOUT,
         "max_deferral": keys.MAX_DEFERRAL,
     }
@@ -63,6 +65,7 @@ def plan_of(**annotations: str) -> CheckpointPlan:
 
 AUTO = plan_of(checkpoint="auto")
 NONE = plan_of(checkpoint="none")
+ON_SIGTERM = plan_of(hint="sigterm:", estimate="5m")
 
 
 def answers(state: AnswerState, *, may_go: bool = True, **fields: object) -> ObservedVictim:
@@ -74,6 +77,9 @@ SAVED = answers(AnswerState.SAVED, step=4200, path="/ckpt/4200")
 CANNOT = answers(AnswerState.CANNOT)
 IDLE = answers(AnswerState.IDLE)
 OTHERS_SAVE = ObservedVictim(may_terminate=False)
+SET_SAVES = ObservedVictim(is_set_ready=False)
+LEFT = ObservedVictim(has_preemptor_left=True)
+SET_GROWS = ObservedVictim(may_set_grow=True)
 
 
 def defers(seconds: int | None) -> ObservedVictim:
@@ -386,6 +392,95 @@ SCENARIOS = {
         plan=NONE,
         outcome=CheckpointOutcome.SKIPPED,
         deadline=after(1800),
+    ),
+    "a victim that has saved waits for the other victims of its preemptor": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, SET_SAVES)),
+        phases=(HINTED, Phase.SAVED),
+        outcome=CheckpointOutcome.SAVED,
+        deadline=after(1800),
+    ),
+    "a victim that waits for its set is ended when the set is ready": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, NOTHING)),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
+    ),
+    "a victim that waits for its set is ended at its own ceiling": Scenario(
+        seen=((0, SET_SAVES), (1799, SET_SAVES), (1800, SET_SAVES)),
+        phases=(SETTLED, TERMINATING),
+        plan=NONE,
+        outcome=CheckpointOutcome.SKIPPED,
+    ),
+    "a victim without a checkpoint waits while its set may grow": Scenario(
+        seen=((0, SET_GROWS), (1, SET_SAVES), (60, NOTHING)),
+        phases=(SETTLED, TERMINATING),
+        plan=NONE,
+        outcome=CheckpointOutcome.SKIPPED,
+    ),
+    "a victim that has saved does not wait for its set to grow": Scenario(
+        seen=(REQUESTED_AND_HINTED, (0.5, replace(SAVED, may_set_grow=True))),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
+    ),
+    "a victim that saves on SIGTERM does not wait for its set": Scenario(
+        seen=((0, SET_SAVES),),
+        phases=(SETTLED, TERMINATING),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.ON_SIGTERM,
+    ),
+    "a victim that saves on SIGTERM waits for its gang": Scenario(
+        seen=((0, OTHERS_SAVE), (60, OTHERS_SAVE)),
+        phases=(SETTLED,),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.ON_SIGTERM,
+        deadline=after(1500),
+    ),
+    "a victim that saves on SIGTERM keeps time for the save before the ceiling": Scenario(
+        seen=((0, OTHERS_SAVE), (1499, OTHERS_SAVE), (1500, OTHERS_SAVE)),
+        phases=(SETTLED, TERMINATING),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.ON_SIGTERM,
+    ),
+    "a victim whose preemptor left its node stays": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (60, LEFT)),
+        phases=(HINTED, CHECKPOINTING, CANCELLED),
+        outcome=CheckpointOutcome.NOT_NEEDED,
+        source=SCHEDULER,
+    ),
+    "a victim that has saved stays if its preemptor left its node": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, is_set_ready=False)), (60, LEFT)),
+        phases=(HINTED, Phase.SAVED, CANCELLED),
+        outcome=CheckpointOutcome.NOT_NEEDED,
+        source=SCHEDULER,
+    ),
+    "a reprieved victim stays if its preemptor left its node": Scenario(
+        seen=((0, ALMOST_COMPLETE), (60, replace(ALMOST_COMPLETE, has_preemptor_left=True))),
+        phases=(REPRIEVED, CANCELLED),
+        outcome=CheckpointOutcome.NOT_NEEDED,
+        source=SCHEDULER,
+    ),
+    "a victim whose preemptor left goes if another pod is nominated to its node": Scenario(
+        seen=(REQUESTED_AND_HINTED, (60, replace(LEFT, is_node_wanted=True))),
+        phases=(HINTED,),
+        source=SCHEDULER,
+        deadline=after(600),
+    ),
+    "a victim that a person asked for goes whatever its preemptor does": Scenario(
+        seen=(REQUESTED_AND_HINTED, (60, LEFT)),
+        phases=(HINTED,),
+        deadline=after(600),
+    ),
+    "a reprieved victim that a person asks for goes whatever its preemptor does": Scenario(
+        seen=((0, ALMOST_COMPLETE), (60, replace(LEFT, is_requested_again=True))),
+        phases=(REPRIEVED, REQUESTED, HINTED),
+        source=SCHEDULER,
+        deadline=after(660),
+    ),
+    "a victim that saves on SIGTERM may be refused to a scheduler": Scenario(
+        seen=((0, PROTECTED),),
+        phases=(SPARED,),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.SPARED,
+        source=SCHEDULER,
     ),
     "a mark removed while the victim waits for others cancels": Scenario(
         seen=(
@@ -749,6 +844,8 @@ class Grace:
     cap_seconds: int = 30
     is_node_lost: bool = False
     may_be_forced: bool = False
+    plan: CheckpointPlan = NONE
+    ceiling_seconds: int = 1800
     want: int
 
 
@@ -767,6 +864,15 @@ GRACES = {
     "the grace is 0 on a lost node if the admin wants it": Grace(
         may_be_forced=True, is_node_lost=True, want=0
     ),
+    "a save on SIGTERM gets the time that it takes": Grace(plan=ON_SIGTERM, want=300),
+    "a mark does not shorten a save on SIGTERM": Grace(plan=ON_SIGTERM, mark_seconds=5, want=300),
+    "a save on SIGTERM ends at the ceiling": Grace(plan=ON_SIGTERM, ceiling_seconds=120, want=120),
+    "a short save on SIGTERM gets the usual grace": Grace(
+        plan=plan_of(hint="sigterm:", estimate="5s"), want=30
+    ),
+    "the grace is 0 on a lost node for a save on SIGTERM, too": Grace(
+        plan=ON_SIGTERM, may_be_forced=True, is_node_lost=True, want=0
+    ),
 }
 
 
@@ -776,10 +882,12 @@ def test_grace_is_chosen_once(grace: Grace) -> None:
         Mark(grace_seconds=grace.mark_seconds), Source.LABEL, "pod-uid", NOW
     )
     settings = PolicySettings(
-        grace_cap_seconds=grace.cap_seconds, force_delete_on_lost_nodes=grace.may_be_forced
+        grace_cap_seconds=grace.cap_seconds,
+        force_delete_on_lost_nodes=grace.may_be_forced,
+        ceiling_seconds=grace.ceiling_seconds,
     )
     seen = ObservedVictim(pod_grace_seconds=grace.pod_seconds, is_node_lost=grace.is_node_lost)
-    decision = machine.decide(begun, seen, NONE, settings, NOW)
+    decision = machine.decide(begun, seen, grace.plan, settings, NOW)
     assert decision.eviction.grace_seconds == grace.want
 
 
@@ -850,6 +958,7 @@ LEADS_ON = {
     Observation.REQUESTED_AGAIN: ((REPRIEVED,), "no other phase is protected"),
     Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
+    Observation.CHECKPOINT_ON_SIGTERM: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.HINT_LOST: ((Phase.HINTED,), "a workload that has answered has the hint"),
     Observation.REQUEST_FORGOTTEN: (
         (CHECKPOINTING, EXTENDED, DEFERRED),
@@ -873,6 +982,10 @@ LEADS_ON = {
         "only a victim without open questions waits for others",
     ),
     Observation.MARK_REMOVED: (
+        (*BEFORE_DELETE, TERMINATING),
+        "a finished eviction is not cancelled",
+    ),
+    Observation.NOT_NEEDED: (
         (*BEFORE_DELETE, TERMINATING),
         "a finished eviction is not cancelled",
     ),

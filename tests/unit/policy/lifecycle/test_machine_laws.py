@@ -6,7 +6,12 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import NamedTuple
 
-from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy
+from reprieve_policy.checkpointing.checkpoint_plan import (
+    AnnotationHint,
+    CheckpointPlan,
+    SigtermHint,
+    Strategy,
+)
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import eviction as codec
@@ -20,6 +25,7 @@ from reprieve_policy.lifecycle.eviction import (
     ProtectionReason,
     Source,
 )
+from reprieve_policy.lifecycle.grace_period import MIN_GRACE_SECONDS
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TABLE, TERMINAL
 from reprieve_testing.builders import NOW, an_eviction
@@ -96,6 +102,10 @@ def seen_by(chance: Random) -> ObservedVictim:
         hint_lost=chance.random() < 0.3,
         request_forgotten=chance.random() < 0.2,
         may_terminate=chance.random() < 0.5,
+        is_set_ready=chance.random() < 0.8,
+        may_set_grow=chance.random() < 0.1,
+        has_preemptor_left=chance.random() < 0.05,
+        is_node_wanted=chance.random() < 0.3,
         is_node_lost=chance.random() < 0.2,
         eviction_blocked=chance.random() < 0.5,
     )
@@ -111,7 +121,7 @@ def a_life(chance: Random) -> Life:
         must_evict=not source.is_preemption and chance.random() < 0.5,
         plan=CheckpointPlan(
             strategy=chance.choice([Strategy.AUTO, Strategy.AUTO, Strategy.AUTO, Strategy.NONE]),
-            hint=AnnotationHint(),
+            hint=chance.choice([AnnotationHint(), AnnotationHint(), SigtermHint()]),
             timeout_seconds=chance.randint(1, 3600),
             max_deferral_seconds=chance.randint(1, 3600),
         ),
@@ -191,6 +201,7 @@ def test_no_outcome_is_decided_without_a_reason() -> None:
         is_late = now >= (before.deadline or ceiling)
         assert {
             CheckpointOutcome.SKIPPED: not victim.plan.gives_notice,
+            CheckpointOutcome.ON_SIGTERM: victim.plan.saves_on_sigterm,
             CheckpointOutcome.OVERTAKEN: seen.is_being_deleted,
             CheckpointOutcome.REFUSED: about_it is not None
             and about_it.state is AnswerState.CANNOT,
@@ -203,8 +214,36 @@ def test_no_outcome_is_decided_without_a_reason() -> None:
 def test_no_gang_member_is_deleted_early_except_at_the_ceiling_or_by_others() -> None:
     for victim, before, seen, now, decision in TURNS:
         if before.phase in BEFORE_DELETE and decision.eviction.phase is Phase.TERMINATING:
-            ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
-            assert seen.may_terminate or seen.is_being_deleted or now >= ceiling
+            assert seen.may_terminate or seen.is_being_deleted or now >= last_moment(victim)
+
+
+def test_no_victim_is_deleted_before_its_set_is_ready_but_one_that_saves_on_sigterm() -> None:
+    for victim, before, seen, now, decision in TURNS:
+        state = decision.eviction
+        if before.phase in BEFORE_DELETE and state.phase is Phase.TERMINATING:
+            saves_on_sigterm = state.outcome is CheckpointOutcome.ON_SIGTERM
+            is_due = seen.is_set_ready or saves_on_sigterm or now >= last_moment(victim)
+            assert is_due or seen.is_being_deleted
+
+
+def test_only_a_scheduler_s_victim_stays_because_its_preemptor_left() -> None:
+    is_tried = False
+    for _, before, seen, _, decision in TURNS:
+        state = decision.eviction
+        if before.phase not in TERMINAL and state.outcome is CheckpointOutcome.NOT_NEEDED:
+            is_tried = True
+            assert seen.has_preemptor_left
+            assert not seen.is_node_wanted
+            assert state.source.is_preemption
+            assert state.phase is Phase.CANCELLED
+    assert is_tried
+
+
+def last_moment(victim: Life) -> datetime:
+    """Return when a victim no longer waits for other pods."""
+    seconds = victim.settings.ceiling_seconds
+    save_seconds = victim.plan.save_seconds if victim.plan.saves_on_sigterm else 0
+    return NOW + timedelta(seconds=seconds - save_seconds)
 
 
 def test_a_checkpoint_is_only_what_the_workload_acknowledged() -> None:
@@ -221,9 +260,12 @@ def test_every_deleted_or_ended_victim_has_an_outcome_and_a_grace_period_within_
         assert (state.outcome is not None) or state.phase in BEFORE_DELETE
         if state.phase is Phase.TERMINATING:
             assert state.grace_seconds is not None
-            assert state.grace_seconds <= victim.settings.grace_cap_seconds
+            saves_on_sigterm = state.outcome is CheckpointOutcome.ON_SIGTERM
+            save_seconds = min(victim.plan.save_seconds, victim.settings.ceiling_seconds)
+            longest = max(victim.settings.grace_cap_seconds, save_seconds * saves_on_sigterm)
+            assert state.grace_seconds <= longest
             assert (
-                state.grace_seconds >= machine.MIN_GRACE_SECONDS
+                state.grace_seconds >= MIN_GRACE_SECONDS
                 or victim.settings.force_delete_on_lost_nodes
             )
 

@@ -79,6 +79,8 @@ HINTED = a_pod().with_hint()
 HINT_STEP = (
     'it is asked to save a checkpoint: POST to port 8080 of its own address, path "/checkpoint"'
 )
+ON_SIGTERM = a_pod().with_hint("sigterm:")
+SIGTERM_STEP = "it is not asked: its workload saves a checkpoint on SIGTERM"
 TIMES = (
     "it has 10m, 15m if it answers and is slow, up to 5m more where it asks "
     "for that; never more than 30m in all"
@@ -197,6 +199,32 @@ TIMES = (
             pod=HINTED.owned_by("Sweep", controls=False),
             settings=PolicySettings(recreate_bare_pods=True),
             want=(HINT_STEP, TIMES, DELETED, ALONE),
+        ),
+        Case(
+            pod=ON_SIGTERM.owned_by("Job", "train"),
+            settings=PolicySettings(suspend_jobs=True),
+            want=(
+                SIGTERM_STEP,
+                (
+                    "what its replacement needs to know is written to its controller, or to "
+                    "that controller's owner"
+                ),
+                "it is deleted, with 10m between SIGTERM and SIGKILL",
+                (
+                    "Job/train replaces it; the replacement is informed of the preemption "
+                    "and the checkpoint"
+                ),
+            ),
+        ),
+        Case(
+            pod=ON_SIGTERM,
+            settings=PolicySettings(checkpoint_timeout_seconds=20),
+            want=(SIGTERM_STEP, DELETED, ALONE),
+        ),
+        Case(
+            pod=ON_SIGTERM,
+            has_started=False,
+            want=("it gets no notice: it has not started", DELETED, ALONE),
         ),
         Case(
             pod=HINTED,

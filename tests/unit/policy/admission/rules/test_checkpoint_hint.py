@@ -87,6 +87,7 @@ CASES = {
     "a mount itself": ("file:///data", a_spec(a_container(mount="/data")), MOUNT),
     "a file where nothing is mounted": ("file:///dev/shm/x", a_spec(a_container()), MOUNT),
     "the annotation, which needs nothing": ("annotation:", a_spec(a_container()), ""),
+    "SIGTERM, which needs nothing": ("sigterm:", a_spec(a_container()), ""),
     "a pod whose containers were not read": ("http://:8080/x", Spec(priority=0), ""),
 }
 

@@ -1,0 +1,148 @@
+"""Watches the preemptors of victims: which of them have left the node that victims make room on.
+
+A preemptor is a pending pod that is nominated to a node. It leaves when it is bound, to any node,
+when it is nominated to another node or to none, and when it is gone. Only a preemptor that this
+process has seen nominated to the victim's node can leave it. Without this, victims would be taken
+back for which nobody was nominated: those of a scheduler that nominates none, and those that a gang
+needs on other nodes than its first pod. The watch runs only while victims name a preemptor.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from reprieve_operator.background import background
+from reprieve_operator.clock import Clock
+from reprieve_policy.gangs import membership
+from reprieve_policy.kube.objects import (
+    PodView,
+    SchedulingGroup,
+    Spec,
+    VersionedMeta,
+    annotations_of,
+    labels_of,
+)
+from reprieve_policy.kube.pods import PodStatus
+from reprieve_policy.lifecycle.victim_set import VictimSetKey
+from reprieve_runtime.client.api import Api
+from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.client.reflector import Key, Reflector
+
+from .victim_sets import VictimSets
+
+_LEFT_SECONDS = 3.0
+"""A scheduler that retries may clear a nomination and set it again in its next cycle."""
+_IDLE_SECONDS = 60.0
+"""The watch is kept for this time. Without this, each victim would cost a list."""
+_PAGE = 50
+"""Pods in one page of a list: each may have 256 KiB of annotations, all in memory at once."""
+_WAKE_MARGIN_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PreemptorSpec:
+    schedulingGroup: SchedulingGroup | None = None  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptorPod:
+    """A pending pod with its nomination and its gang; nothing else of it is decoded."""
+
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
+    spec: _PreemptorSpec = field(default_factory=_PreemptorSpec)
+    status: PodStatus = field(default_factory=PodStatus)
+
+
+class Preemptors:
+    """The nominated pods of one term, and when each left the node of its victims."""
+
+    def __init__(
+        self,
+        api: Api,
+        sets: VictimSets,
+        clock: Clock,
+        *,
+        left_seconds: float = _LEFT_SECONDS,
+        idle_seconds: float = _IDLE_SECONDS,
+    ) -> None:
+        self._api = api
+        self._sets = sets
+        self._clock = clock
+        self._left_seconds = left_seconds
+        self._idle_seconds = idle_seconds
+        self._nominations: dict[Key, VictimSetKey] = {}
+        self._gang_pods: set[Key] = set()
+        self._left_at: dict[VictimSetKey, float] = {}
+
+    async def run(self) -> None:
+        """Watch while there are victims with a preemptor, until cancelled."""
+        while True:
+            await self._sets.wait_until_any()
+            async with background(self._make_reflector().run):
+                await self._wait_until_idle()
+            self._nominations.clear()
+            self._gang_pods.clear()
+            self._left_at.clear()
+
+    async def _wait_until_idle(self) -> None:
+        while True:
+            await self._sets.wait_until_none()
+            await asyncio.sleep(self._idle_seconds)
+            if not self._sets.has_any:
+                return
+
+    def has_left(self, uid: str) -> bool:
+        """True if a victim's preemptor left its node, after the victim was marked."""
+        victim = self._sets.find(uid)
+        left_at = None if victim is None else self._left_at.get(victim.key)
+        if victim is None or left_at is None or left_at < victim.joined_at:
+            return False
+        return self._clock.monotonic() - left_at >= self._left_seconds
+
+    def is_node_wanted(self, uid: str) -> bool:
+        """True if any pod is nominated to the node of a victim."""
+        victim = self._sets.find(uid)
+        return victim is not None and any(
+            nomination.node == victim.key.node for nomination in self._nominations.values()
+        )
+
+    def _make_reflector(self) -> Reflector[PreemptorPod, None]:
+        return Reflector(
+            self._api,
+            object_path("pods"),
+            PreemptorPod,
+            self._handle_pod,
+            on_delete=self._handle_delete,
+            params={"fieldSelector": "status.nominatedNodeName!=,spec.nodeName="},
+            page=_PAGE,
+        )
+
+    def _handle_pod(self, pod: PreemptorPod) -> None:
+        metadata, node = pod.metadata, pod.status.nominatedNodeName or ""
+        key = metadata.namespace or "", metadata.name or ""
+        nomination = VictimSetKey(metadata.uid or "", node)
+        if self._nominations.get(key, nomination) != nomination:
+            self._handle_delete(key)
+        self._nominations[key] = nomination
+        self._left_at.pop(nomination, None)
+        if _is_in_gang(pod):
+            self._gang_pods.add(key)
+
+    def _handle_delete(self, key: Key) -> None:
+        nomination, is_in_gang = self._nominations.pop(key), key in self._gang_pods
+        self._gang_pods.discard(key)
+        # Other pods of its gang may need the room of its victims.
+        if is_in_gang or nomination not in self._sets:
+            return
+        # Only those that still have victims, so that the map cannot grow for ever.
+        self._left_at = {one: at for one, at in self._left_at.items() if one in self._sets}
+        self._left_at[nomination] = self._clock.monotonic()
+        delay = self._left_seconds + _WAKE_MARGIN_SECONDS
+        asyncio.get_running_loop().call_later(delay, self._sets.wake, nomination)
+
+
+def _is_in_gang(pod: PreemptorPod) -> bool:
+    """True if the pod is placed together with others; pods of a batch Job are placed alone."""
+    spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
+    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
+    gang = membership.read(PodView("", labels, annotations, spec, is_template=False))
+    return gang is not None and not gang.is_batch_job
