@@ -72,6 +72,7 @@ PREEMPTED_COUNT = PREFIX + "preempted-count"
 FIRST_SUBMITTED_AT = PREFIX + "first-submitted-at"
 RESUME_FROM_CHECKPOINT = PREFIX + "resume-from-checkpoint"
 LAST_CHECKPOINT_AT = PREFIX + "last-checkpoint-at"
+LAST_CHECKPOINT_TOOK = PREFIX + "last-checkpoint-took"
 # On a pod that Reprieve itself made: the uid of the pod that it replaces.
 REQUEUED_FROM = PREFIX + "requeued-from"
 

@@ -67,6 +67,11 @@ def transition(
 
 def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
     then = _waiting_text(state) if state.phase is move.to else "deleting the pod"
+    if move.outcome is CheckpointOutcome.LOSES_LESS:
+        return (
+            "CheckpointNotRequested",
+            f"a save would take as long as the work that it keeps, or longer; {then}",
+        )
     if move.outcome in _FAILURE_EVENTS:
         reason, what = _FAILURE_EVENTS[move.outcome]
         return reason, f"{what}: work since the last checkpoint may be lost; {then}"

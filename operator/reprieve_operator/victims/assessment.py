@@ -1,11 +1,11 @@
-"""The assessment of a victim as its eviction begins: its protection, its cost, the cause.
+"""The assessment of a victim as its eviction begins: its protection, cost, loss and cause.
 
 `reprieve_policy` decides each. The victim's Job is read once, where its walltime could matter: only
 a preemption is refused because the pod is nearly complete.
 """
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reprieve_operator.clock import Clock
@@ -15,6 +15,7 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
@@ -23,12 +24,24 @@ from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import Eviction, Protection
-from reprieve_policy.preemption import cost, protection
+from reprieve_policy.preemption import cost, loss, protection
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """A victim as its eviction begins."""
+
+    state: Eviction
+    """With its cost and its cause."""
+    protection: Protection | None = None
+    """What protects the pod from preemption."""
+    loses_less_at_once: bool = False
+    """By ending at once it loses less than by a save."""
 
 
 class VictimAssessor:
@@ -44,8 +57,8 @@ class VictimAssessor:
         self._has_read_job = False
         self._job_walltime: Walltime | None = None
 
-    async def assess(self, pod: VictimPod, state: Eviction) -> tuple[Eviction, Protection | None]:
-        """Return the state with cost and cause, and the pod's protection; raises `ApiError`."""
+    async def assess(self, pod: VictimPod, state: Eviction) -> Assessment:
+        """Assess the pod; raises `ApiError`."""
         may_be_refused = state.source.is_preemption and not pod_state.is_requested_by_label(
             pod.metadata
         )
@@ -57,27 +70,36 @@ class VictimAssessor:
         )
         own = walltime.read(pod)
         bound = walltime.tightest((own, self._job_walltime), now)
-        assessed = self._with_cost_and_cause(pod, state, facts, bound, now)
+        work = WorkProgress(
+            started_at=timestamp.parse(pod.status.startTime),
+            saved_at=timestamp.parse(annotations_of(pod.metadata).get(keys.LAST_CHECKPOINT_AT)),
+            walltime=bound,
+        )
+        view, plan = pod_state.view_of(pod), pod_state.plan_of(pod, facts.settings)
+        assessed = self._with_cost_and_cause(pod, state, facts, plan, work, now)
         if not may_be_refused:
-            return assessed, None
-        return assessed, protection.decide_protection(pod_state.view_of(pod), facts, bound, now)
+            return Assessment(assessed)
+        inputs = loss.loss_inputs_of(view, plan, facts.settings)
+        return Assessment(
+            assessed,
+            protection.decide_protection(view, facts, bound, now),
+            loss.loses_less_at_once(inputs, work, now),
+        )
 
     def _with_cost_and_cause(
-        self, pod: VictimPod, state: Eviction, facts: Facts, bound: Walltime | None, now: datetime
+        self,
+        pod: VictimPod,
+        state: Eviction,
+        facts: Facts,
+        plan: CheckpointPlan,
+        work: WorkProgress,
+        now: datetime,
     ) -> Eviction:
         """Return the state with cost and cause; both stay as they were at the first request."""
         if state.cost is None:
-            work = WorkProgress(
-                started_at=timestamp.parse(pod.status.startTime),
-                saved_at=timestamp.parse(annotations_of(pod.metadata).get(keys.LAST_CHECKPOINT_AT)),
-                walltime=bound,
-            )
-            plan, workload_type = (
-                pod_state.plan_of(pod, facts.settings),
-                facts.namespace.workload_type,
-            )
+            view, workload_type = pod_state.view_of(pod), facts.namespace.workload_type
             estimate = cost.decide_cost(
-                pod_state.view_of(pod), plan, work, facts.settings, now, workload_type=workload_type
+                view, plan, work, facts.settings, now, workload_type=workload_type
             )
             state = replace(state, cost=estimate.recorded)
         if state.cause is None:

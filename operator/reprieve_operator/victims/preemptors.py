@@ -1,10 +1,14 @@
 """Watches the preemptors of victims: which of them have left the node that victims make room on.
 
 A preemptor is a pending pod that is nominated to a node. It leaves when it is bound, to any node,
-when it is nominated to another node or to none, and when it is gone. Only a preemptor that this
-process has seen nominated to the victim's node can leave it. Without this, victims would be taken
-back for which nobody was nominated: those of a scheduler that nominates none, and those that a gang
-needs on other nodes than its first pod. The watch runs only while victims name a preemptor.
+when it is nominated to none, when it is gone, and when it is nominated to another node on which it
+has victims as well. A nomination to another node alone is no reason: kube-scheduler nominates
+before it asks for victims, and the guard refuses a second set of them while the first one saves.
+
+Only a preemptor that this process has seen nominated to the victim's node can leave it. Without
+this, victims would be taken back although no preemptor was nominated: those of a scheduler that
+nominates none, and those that a gang needs on other nodes than its first pod. The watch runs only
+while victims name a preemptor.
 """
 
 import asyncio
@@ -96,7 +100,18 @@ class Preemptors:
         left_at = None if victim is None else self._left_at.get(victim.key)
         if victim is None or left_at is None or left_at < victim.joined_at:
             return False
-        return self._clock.monotonic() - left_at >= self._left_seconds
+        is_long_ago = self._clock.monotonic() - left_at >= self._left_seconds
+        return is_long_ago and not self._has_only_moved(victim.key)
+
+    def _has_only_moved(self, left: VictimSetKey) -> bool:
+        """True if the preemptor is nominated to another node and has no victims there.
+
+        The room that it left is then the only one that is being released for it.
+        """
+        return any(
+            nomination.preemptor_uid == left.preemptor_uid and nomination not in self._sets
+            for nomination in self._nominations.values()
+        )
 
     def is_node_wanted(self, uid: str) -> bool:
         """True if any pod is nominated to the node of a victim."""

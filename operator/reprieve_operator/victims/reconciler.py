@@ -14,13 +14,13 @@ from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import lost_node, machine, termination
-from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError
 
-from .assessment import VictimAssessor
+from .assessment import Assessment, VictimAssessor
 from .gang_eviction.eviction import GangEviction
 from .gang_eviction.member import GangMember
 from .lost_nodes import LostNodeChecker
@@ -111,11 +111,11 @@ class VictimReconciler:
             self._is_done = True
             return 0.0
         self.progress.on_state_read(state)
-        state, protection = await self._assess(pod, state) if begins else (state, None)
-        state = await self._gang_member.look_up_gang(pod, state, begins=begins)
+        assessment = await self._assess(pod, state) if begins else Assessment(state)
+        state = await self._gang_member.look_up_gang(pod, assessment.state, begins=begins)
         is_leaving = state.phase is Phase.TERMINATING
         answer = None if begins or is_leaving else self._notice.current_answer(pod, state)
-        seen = self._observe(pod, state, answer, protection)
+        seen = self._observe(pod, state, answer, assessment)
         if self._notice.needs_final_poll(pod, state, seen):
             return self._notice.poll(pod, state)
         decision = await self._decide(pod, state, seen)
@@ -144,26 +144,26 @@ class VictimReconciler:
             return state, False
         return termination.carry_over_budget_hold(begun, state, self._policy.current), True
 
-    async def _assess(self, pod: VictimPod, state: Eviction) -> tuple[Eviction, Protection | None]:
-        state, protection = await self._assessor.assess(pod, state)
-        if protection is None:
-            return state, None
+    async def _assess(self, pod: VictimPod, state: Eviction) -> Assessment:
+        assessment = await self._assessor.assess(pod, state)
+        protection = assessment.protection
         # A pod without room for a state cannot carry the time until which it is reprieved.
-        can_carry = self._notice.can_persist_state or protection.until is None
-        return state, protection if can_carry else None
+        if protection is None or protection.until is None or self._notice.can_persist_state:
+            return assessment
+        return replace(assessment, protection=None)
 
     def _observe(
         self,
         pod: VictimPod,
         state: Eviction,
         answer: CheckpointAnswer | None,
-        protection: Protection | None,
+        assessment: Assessment,
     ) -> ObservedVictim:
         seen = pod_state.observe(
             pod,
             state,
             answer,
-            protection=protection,
+            protection=assessment.protection,
             hint_lost=self._notice.hint_lost,
             request_forgotten=self._notice.request_forgotten,
         )
@@ -174,6 +174,7 @@ class VictimReconciler:
         self._victim_sets.on_gang_observed(uid, waits_for_gang=is_ready and not seen.may_terminate)
         return replace(
             seen,
+            loses_less_at_once=assessment.loses_less_at_once,
             # A pod without room for a state cannot carry that it waits for the other victims.
             is_set_ready=self._victim_sets.is_ready(uid) or not has_room,
             may_set_grow=self._victim_sets.may_grow(uid) and has_room,

@@ -14,7 +14,7 @@ from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
 
-_GROWING_SECONDS = 1.0
+_GROWING_SECONDS = 0.5
 """How long after the first victim of a set others are marked: the guard marks them one by one,
 within one review, or within the reviews of one scheduling attempt."""
 

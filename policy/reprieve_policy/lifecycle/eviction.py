@@ -57,6 +57,8 @@ class CheckpointOutcome(StrEnum):
 
     SAVED = "saved"
     SKIPPED = "skipped"
+    LOSES_LESS = "loses-less"
+    """It was not asked: by ending at once it loses less than by a save."""
     ON_SIGTERM = "on-sigterm"
     """The workload saves when SIGTERM ends it. Whether it did cannot be known."""
     UNRESPONSIVE = "unresponsive"

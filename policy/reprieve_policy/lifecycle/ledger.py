@@ -7,6 +7,7 @@ of an owner share one slot. `kube.owners` decides which owner holds the ledger.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -39,6 +40,8 @@ class LedgerEntry:
     first_submitted_at: datetime
     eviction_ids: tuple[str, ...]
     checkpoint: Checkpoint | None = None
+    save_seconds: int | None = None
+    """How long the last save took, from its request to its end; `None`: none was asked for."""
 
 
 Ledger = Mapping[str, LedgerEntry]
@@ -77,6 +80,7 @@ def record(
         # A slot of its own has one pod at a time, so one id is enough.
         eviction_ids=(*known, eviction.eviction_id)[-(_MAX_IDS if _is_shared(slot) else 1) :],
         checkpoint=_last_saved(slot, before.checkpoint if before else None, eviction.checkpoint),
+        save_seconds=_save_seconds(eviction) or (before.save_seconds if before else None),
     )
     return _newest({name: entry for name, entry in ledger.items() if name != slot} | {slot: after})
 
@@ -92,6 +96,17 @@ def _last_saved(slot: str, before: Checkpoint | None, now: Checkpoint | None) ->
     if not _is_shared(slot):
         return now
     return max(before, now, key=lambda checkpoint: checkpoint.saved_at)
+
+
+def _save_seconds(eviction: Eviction) -> int | None:
+    """Return how long the save took, rounded up, at least 1; `None` if the pod saved nothing.
+
+    The workload's clock says when it ended, so it may seem to end before it began.
+    """
+    if eviction.checkpoint is None or eviction.hinted_at is None:
+        return None
+    took = math.ceil((eviction.checkpoint.saved_at - eviction.hinted_at).total_seconds())
+    return min(max(1, took), _MAX_COUNT)
 
 
 def retract(ledger: Ledger, slot: str, eviction: Eviction) -> Ledger:
@@ -163,6 +178,8 @@ def _to_document(entry: LedgerEntry) -> dict[str, object]:
             "step": saved.step,
             "path": saved.path,
         }
+    if entry.save_seconds is not None:
+        document["took"] = entry.save_seconds
     return document
 
 
@@ -170,6 +187,7 @@ def _from_document(value: object) -> LedgerEntry | None:
     if not isinstance(value, dict):
         return None
     count, first, ids = value.get("count"), timestamp.parse(value.get("first")), value.get("ids")
+    took = value.get("took")
     if not json_document.is_whole_number(count, 1, _MAX_COUNT) or first is None:
         return None
     return LedgerEntry(
@@ -177,6 +195,7 @@ def _from_document(value: object) -> LedgerEntry | None:
         first_submitted_at=first,
         eviction_ids=_ids_from(ids),
         checkpoint=_checkpoint_from(value.get("saved")),
+        save_seconds=took if json_document.is_whole_number(took, 1, _MAX_COUNT) else None,
     )
 
 

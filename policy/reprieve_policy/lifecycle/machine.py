@@ -49,6 +49,8 @@ class ObservedVictim:
     does not change the preemption."""
     protection: Protection | None = None
     """What protects the pod from preemption."""
+    loses_less_at_once: bool = False
+    """By ending at once it loses less than by a save (`preemption.loss`)."""
     is_being_deleted: bool = False
     containers_ended: bool = False
     is_gone: bool = False
@@ -250,11 +252,13 @@ def _observe_request(eviction: Eviction, context: _Context) -> Observation:
             return Observation.PROTECTED_FOR_NOW
     if context.plan.saves_on_sigterm:
         return Observation.CHECKPOINT_ON_SIGTERM
-    return (
-        Observation.CHECKPOINT_WANTED
-        if context.plan.gives_notice
-        else Observation.CHECKPOINT_UNWANTED
-    )
+    if not context.plan.gives_notice:
+        return Observation.CHECKPOINT_UNWANTED
+    # Pods of a gang save together, and who asks by our label asks for a save.
+    is_alone = eviction.source.is_preemption and not eviction.gang
+    if context.seen.loses_less_at_once and is_alone:
+        return Observation.CHECKPOINT_LOSES_MORE
+    return Observation.CHECKPOINT_WANTED
 
 
 def _observe_answer(eviction: Eviction, seen: ObservedVictim) -> Observation | None:

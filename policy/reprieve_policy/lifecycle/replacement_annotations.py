@@ -13,7 +13,7 @@ from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config.annotation_values import WholeNumber
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.kube.values import text, timestamp
+from reprieve_policy.kube.values import duration, text, timestamp
 from reprieve_policy.verdict import ListAddition, MetadataChange
 
 from . import ledger
@@ -24,6 +24,7 @@ ENVIRONMENT: Mapping[str, str] = {
     keys.FIRST_SUBMITTED_AT: "REPRIEVE_FIRST_SUBMITTED_AT",
     keys.RESUME_FROM_CHECKPOINT: "REPRIEVE_RESUME_FROM_CHECKPOINT",
     keys.LAST_CHECKPOINT_AT: "REPRIEVE_LAST_CHECKPOINT_AT",
+    keys.LAST_CHECKPOINT_TOOK: "REPRIEVE_LAST_CHECKPOINT_TOOK",
 }
 """For each annotation, the variable with the same value."""
 
@@ -55,6 +56,8 @@ def build_annotations(entry: ledger.LedgerEntry) -> Mapping[str, str]:
     if entry.checkpoint is not None:
         stamps[keys.RESUME_FROM_CHECKPOINT] = entry.checkpoint.path or _UNNAMED
         stamps[keys.LAST_CHECKPOINT_AT] = timestamp.render(entry.checkpoint.saved_at)
+    if entry.save_seconds is not None:
+        stamps[keys.LAST_CHECKPOINT_TOOK] = duration.render(entry.save_seconds)
     return stamps
 
 

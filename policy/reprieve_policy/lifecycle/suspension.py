@@ -21,7 +21,11 @@ _OWN_CONTROLLER = "kubernetes.io/job-controller"
 _MAX_TEXT = 256
 _LAG = timedelta(seconds=60)
 """The job controller notices a suspension within this time. A later transition is not ours."""
-_SUSPENDING = (CheckpointOutcome.SAVED, CheckpointOutcome.SKIPPED)
+_SUSPENDING = (
+    CheckpointOutcome.SAVED,
+    CheckpointOutcome.SKIPPED,
+    CheckpointOutcome.LOSES_LESS,
+)
 """Outcomes that allow a suspension. Document 001: a workload that did not answer has failed, and is
 not suspended."""
 

@@ -19,6 +19,7 @@ class Observation(Enum):
     REQUESTED_AGAIN = auto()
     CHECKPOINT_WANTED = auto()
     CHECKPOINT_UNWANTED = auto()
+    CHECKPOINT_LOSES_MORE = auto()
     CHECKPOINT_ON_SIGTERM = auto()
     HINT_LOST = auto()
     REQUEST_FORGOTTEN = auto()
@@ -72,6 +73,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
         Observation.PROTECTED_FOR_NOW: Transition(Phase.REPRIEVED),
         Observation.CHECKPOINT_WANTED: Transition(Phase.HINTED),
         Observation.CHECKPOINT_UNWANTED: Transition(Phase.SETTLED, CheckpointOutcome.SKIPPED),
+        Observation.CHECKPOINT_LOSES_MORE: Transition(Phase.SETTLED, CheckpointOutcome.LOSES_LESS),
         Observation.CHECKPOINT_ON_SIGTERM: Transition(Phase.SETTLED, CheckpointOutcome.ON_SIGTERM),
     },
     Phase.REPRIEVED: _ALWAYS

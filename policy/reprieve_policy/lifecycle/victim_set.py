@@ -16,6 +16,7 @@ from typing import NamedTuple
 from .eviction import AWAITING_WORKLOAD, CheckpointOutcome, Eviction, Phase
 
 OPEN_ENDED = datetime.max.replace(tzinfo=UTC)
+_NOT_ASKED = (CheckpointOutcome.SKIPPED, CheckpointOutcome.LOSES_LESS)
 _NOTICE_PENDING = (Phase.REQUESTED, *AWAITING_WORKLOAD)
 
 
@@ -55,7 +56,7 @@ def waits_for_set(eviction: Eviction, *, is_set_ready: bool, may_set_grow: bool)
     """
     if eviction.outcome is CheckpointOutcome.ON_SIGTERM:
         return False
-    may_be_early = may_set_grow and eviction.outcome is CheckpointOutcome.SKIPPED
+    may_be_early = may_set_grow and eviction.outcome in _NOT_ASKED
     return may_be_early or not is_set_ready
 
 

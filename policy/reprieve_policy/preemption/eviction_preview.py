@@ -66,9 +66,7 @@ def preview(pod: PreviewedPod, facts: Facts, now: datetime) -> EvictionPreview:
     workload_type = facts.namespace.workload_type
     return EvictionPreview(
         cost=cost.decide_cost(view, plan, pod.work, settings, now, workload_type=workload_type),
-        loss_seconds=loss.expected_loss(
-            loss.loss_inputs_of(view.spec, plan, settings), pod.work, now
-        ),
+        loss_seconds=loss.expected_loss(loss.loss_inputs_of(view, plan, settings), pod.work, now),
         steps=tuple(_steps(pod, plan, settings)),
     )
 

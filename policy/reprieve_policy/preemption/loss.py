@@ -9,8 +9,8 @@
 | at times of its own choice, or never | since the last save |
 
 The last save is `last-checkpoint-at`; without one, the start of the pod counts. How long a save
-takes is declared (`estimated-checkpoint-time`), else learned from the owner's last saves, else
-assumed: the timeout.
+takes is declared (`estimated-checkpoint-time`), else learned from the pod that this one replaces
+(`last-checkpoint-took`), else assumed: the timeout.
 
 By its loss a victim is chosen (`victimOrder: loss`) and asked, or not asked, to save. The cost of
 document 001 (`cost`) is another figure: it weighs the parts by the workload type and includes the
@@ -24,9 +24,11 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
+from reprieve_policy import keys
 from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube.objects import Spec
+from reprieve_policy.kube.objects import PodView
+from reprieve_policy.kube.values import duration
 
 from .cost import WorkProgress, devices_of
 
@@ -57,21 +59,16 @@ class LossInputs(NamedTuple):
 NO_LOSS = LossInputs()
 
 
-def loss_inputs_of(
-    spec: Spec, plan: CheckpointPlan, settings: PolicySettings, learned_seconds: int | None = None
-) -> LossInputs:
-    """Return the time-independent parts of a pod's loss.
-
-    `learned_seconds` is how long the last saves of its owner's pods took.
-    """
-    devices = devices_of(spec)[1]
+def loss_inputs_of(view: PodView, plan: CheckpointPlan, settings: PolicySettings) -> LossInputs:
+    """Return the time-independent parts of a pod's loss."""
+    devices = devices_of(view.spec)[1]
     if not plan.gives_notice:
         return LossInputs(devices=devices)
-    declared = plan.estimated_seconds
-    known = learned_seconds if declared is None else declared
+    learned = duration.parse(view.annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
+    known = learned if plan.estimated_seconds is None else plan.estimated_seconds
     return LossInputs(
         devices=devices,
-        way=SaveWay.WHEN_ASKED,
+        way=SaveWay.ON_SIGTERM if plan.saves_on_sigterm else SaveWay.WHEN_ASKED,
         save_seconds=min(
             plan.timeout_seconds if known is None else known, settings.ceiling_seconds
         ),
@@ -87,17 +84,18 @@ def expected_loss(inputs: LossInputs, progress: WorkProgress, now: datetime) -> 
     return inputs.devices * min(unsaved, inputs.save_seconds + _overhead_seconds(inputs))
 
 
-def goes_at_once(inputs: LossInputs, progress: WorkProgress, now: datetime) -> bool:
-    """True if waiting for a save would lose as much as ending the pod without one, or more.
+def loses_less_at_once(inputs: LossInputs, progress: WorkProgress, now: datetime) -> bool:
+    """True if a pod that would be asked to save loses less, or as much, by ending at once.
 
-    Of a save whose time is unknown only the overhead is certain: such a pod is asked, unless even a
-    save in no time would not pay. Without this, a pod that needs a second for its save, and does
-    not say so, would lose up to a whole timeout.
+    Only where the time of a save is known. Without this, a pod that needs a second for its save,
+    and does not say so, would lose up to a whole timeout. A pod that saves on SIGTERM is not asked:
+    it may end as soon as it likes.
     """
-    if inputs.way is SaveWay.NOT_AT_THE_END:
-        return True
-    least = inputs.save_seconds if inputs.is_save_time_known else 0
-    return unsaved_seconds(progress, now) <= least + _overhead_seconds(inputs)
+    return (
+        inputs.way is SaveWay.WHEN_ASKED
+        and inputs.is_save_time_known
+        and unsaved_seconds(progress, now) <= inputs.save_seconds + OVERHEAD_SECONDS
+    )
 
 
 def unsaved_seconds(progress: WorkProgress, now: datetime) -> float:

@@ -112,8 +112,7 @@ class GangRegistry:
         assessors: defaultdict[str, VictimAssessor] = defaultdict(self._make_assessor)
         for pod in eviction.pods_to_start:
             owner = controller_of(pod.metadata)
-            _, found = await assessors[owner.uid if owner else ""].assess(pod, state)
-            yield found
+            yield (await assessors[owner.uid if owner else ""].assess(pod, state)).protection
 
     def start(self, eviction: GangEviction) -> None:
         """Start the reconcilers of the gang's other pods, once the first pod has its notice."""

@@ -273,7 +273,7 @@ def _with_policy(
         is_non_preemptible=known.is_non_preemptible(view, facts),
         is_service=facts.namespace.workload_type == _SERVICE,
         cost_inputs=cost_inputs,
-        loss_inputs=loss.loss_inputs_of(pod.spec, plan, settings),
+        loss_inputs=loss.loss_inputs_of(view, plan, settings),
         progress=WorkProgress(
             started_at=scheduled.progress.started_at,
             saved_at=timestamp.parse(view.annotations.get(keys.LAST_CHECKPOINT_AT)),
