@@ -138,6 +138,15 @@ TIMES = (
             ),
         ),
         Case(
+            pod=a_pod().owned_by("Job", "sweep", api_version="batch.volcano.sh/v1alpha1"),
+            settings=PolicySettings(suspend_jobs=True),
+            want=(
+                "it gets no notice: it wants no checkpoint",
+                DELETED,
+                "Job/sweep replaces it; the replacement is not informed",
+            ),
+        ),
+        Case(
             pod=HINTED.owned_by("DaemonSet", "agent"),
             want=(
                 HINT_STEP,
