@@ -141,7 +141,7 @@ async def test_of_a_jobs_changed_deadlines_the_first_one_seen_counts(
             "controller": True,
         }
         told.append((await here.delete(a_victim(ownerReferences=[owner])))["status"]["message"])
-    until_then = f"may finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
+    until_then = f"may finish, until {began + timedelta(seconds=1200):%Y-%m-%dT%H:%M:%SZ}"
     assert [until_then in message for message in told] == [True, True, False, True]
 
 

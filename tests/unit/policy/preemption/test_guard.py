@@ -348,10 +348,11 @@ WORDS = {
     ),
     "finishes": (
         "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may "
-        "finish, until 12:01:40Z"
+        "finish, until 2026-11-21T12:01:40Z"
     ),
     "walltime": (
-        "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may finish, until 12:0"
+        "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may finish, "
+        "until 2026-11-21T12:0"
     ),
     "priority": (
         "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority"
