@@ -110,11 +110,11 @@ def build_document(simulation: Simulation) -> dict[str, object]:
             "gang": None if preemptor.gang is None else preemptor.gang.identity,
             "restOfGang": len(preemptor.pending_members),
         },
-        "ground": decision.reason,
+        "reason": decision.reason,
         "choices": [_candidate_fields(each, simulation.snapshot) for each in decision.candidates],
         "nodes": dict(decision.node_statuses),
         "refused": [
-            {**_pod_fields(pod), "ground": refusal.reason, "detail": refusal.detail}
+            {**_pod_fields(pod), "reason": refusal.reason, "detail": refusal.detail}
             for pod, refusal in others
             if refusal is not None
         ],

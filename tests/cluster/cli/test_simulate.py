@@ -114,7 +114,7 @@ def test_a_live_run_a_dump_and_explain_agree(
     (choice,) = live["choices"]
     assert (choice["node"], [victim["name"] for victim in choice["victims"]]) == (NODE, ["low"])
     (kept,) = [refused for refused in live["refused"] if refused["namespace"] == team]
-    assert (kept["name"], kept["ground"]) == ("kept", "non-preemptible")
+    assert (kept["name"], kept["reason"]) == ("kept", "non-preemptible")
 
     for form in ("json", "yaml"):
         dump = tmp_path / f"cluster.{form}"
@@ -142,7 +142,7 @@ def test_a_live_run_a_dump_and_explain_agree(
         == []
     )
     explanation = json.loads(cluster.reprieve("explain", "kept", "-n", team, "-o", "json").stdout)
-    assert (explanation["protected"]["ground"], explanation["preemptorClasses"]) == (
+    assert (explanation["protected"]["reason"], explanation["preemptorClasses"]) == (
         "non-preemptible",
         [],
     )

@@ -94,7 +94,7 @@ def test_a_deletion_is_counted_by_namespace_and_cause(cause: PreemptionCause) ->
 def test_a_state_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
     world = World().ends()
     assert world.value("reprieve_preemptions_total", namespace="team", reason="request") == 1
-    assert world.value("reprieve_preemption_cost_count", workload_type="unsaid") is None
+    assert world.value("reprieve_preemption_cost_count", workload_type="unset") is None
 
 
 FAILURES = {
@@ -121,7 +121,7 @@ def test_only_lost_work_counts_as_a_failure_and_only_no_answer_as_an_escalation(
 
 
 @pytest.mark.parametrize(
-    ("workload_type", "shown"), [("ml-training", "ml-training"), (None, "unsaid")]
+    ("workload_type", "shown"), [("ml-training", "ml-training"), (None, "unset")]
 )
 def test_a_cost_is_observed_under_the_namespaces_workload_type(
     workload_type: str | None, shown: str
@@ -137,7 +137,7 @@ def test_each_refusal_is_counted_and_a_permanent_one_has_one_event(
     phase: Phase, *, once: bool
 ) -> None:
     world = World().refuses(phase).refuses(phase)
-    assert world.value("reprieve_preemption_refusals_total", ground="near-completion") == 2
+    assert world.value("reprieve_preemption_refusals_total", reason="near-completion") == 2
     assert world.told == [("PreemptionRefused", once)] * 2
 
 
@@ -147,7 +147,7 @@ def test_an_eviction_that_continues_is_not_counted_as_a_refusal() -> None:
     world.reporter().report_transitions(
         POD, LifecycleDecision(hinted, (Transition(Phase.REQUESTED), Transition(Phase.HINTED)))
     )
-    assert world.value("reprieve_preemption_refusals_total", ground="near-completion") is None
+    assert world.value("reprieve_preemption_refusals_total", reason="near-completion") is None
 
 
 def answering(state: AnswerState, **fields: Any) -> ObservedVictim:

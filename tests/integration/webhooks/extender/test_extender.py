@@ -135,7 +135,7 @@ async def test_without_eligible_victims_the_result_has_no_node() -> None:
     ) as called:
         assert await called.call({"one": "a"}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
-        assert called.value("reprieve_extender_passed_over_total", obstacle="no-victims") == 1
+        assert called.value("reprieve_extender_passed_over_total", reason="no-victims") == 1
 
 
 async def test_a_scheduler_that_asks_again_after_a_report_of_free_room_gets_its_own_victims() -> (
@@ -173,7 +173,7 @@ async def test_a_gang_whose_last_victim_has_just_left_evicts_no_second_set() -> 
     async with serving(cluster_view) as called:
         assert await called.call({"one": ["gone"], "two": ["b"]}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
-        assert called.value("reprieve_extender_passed_over_total", obstacle="outdated") == 1
+        assert called.value("reprieve_extender_passed_over_total", reason="proposal-outdated") == 1
 
 
 async def test_a_call_without_candidates_gets_a_result_without_nodes() -> None:

@@ -109,11 +109,11 @@ def test_the_text_and_the_document_agree() -> None:
             for line in text.output.splitlines()
             if f"/{refused['name']} on {refused['node']} " in line
         ]
-        assert refused["ground"] in line.split()
+        assert refused["reason"] in line.split()
         assert line.endswith(refused["detail"])
-    assert {refused["ground"] for refused in document["refused"]} == {
+    assert {refused["reason"] for refused in document["refused"]} == {
         "non-preemptible",
-        "home",
+        "node-not-lent",
         "toleration",
     }
     assert document["nodes"] == {"gpu-3": "too-small"}
