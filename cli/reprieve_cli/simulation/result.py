@@ -111,7 +111,9 @@ def build_document(simulation: Simulation) -> dict[str, object]:
             "restOfGang": len(preemptor.pending_members),
         },
         "reason": decision.reason,
-        "choices": [_candidate_fields(each, simulation.snapshot) for each in decision.candidates],
+        "candidates": [
+            _candidate_fields(each, simulation.snapshot) for each in decision.candidates
+        ],
         "nodes": dict(decision.node_statuses),
         "refused": [
             {**_pod_fields(pod), "reason": refusal.reason, "detail": refusal.detail}
@@ -243,10 +245,12 @@ def _candidate_fields(candidate: PreemptionCandidate, snapshot: Snapshot) -> dic
     return {
         "node": candidate.node,
         "budgetsViolated": candidate.pdb_violations,
-        "counted": candidate.victim_count,
+        "victimCount": candidate.victim_count,
         "hours": candidate.cost_hours,
         "victims": [_victim_fields(victim, snapshot) for victim in candidate.all_pods],
-        "later": [_victim_fields(victim, snapshot) for victim in candidate.other_victims],
+        "victimsForRestOfGang": [
+            _victim_fields(victim, snapshot) for victim in candidate.other_victims
+        ],
     }
 
 

@@ -111,7 +111,7 @@ def test_a_live_run_a_dump_and_explain_agree(
     )
     urgent = preemptor(tmp_path, team, 1000, 5)
     live = simulated(cluster, urgent)
-    (choice,) = live["choices"]
+    (choice,) = live["candidates"]
     assert (choice["node"], [victim["name"] for victim in choice["victims"]]) == (NODE, ["low"])
     (kept,) = [refused for refused in live["refused"] if refused["namespace"] == team]
     assert (kept["name"], kept["reason"]) == ("kept", "non-preemptible")
@@ -120,7 +120,7 @@ def test_a_live_run_a_dump_and_explain_agree(
         dump = tmp_path / f"cluster.{form}"
         dump.write_text(cluster.kubectl.read("get", DUMPED, "-A", "-o", form))
         found = simulated(cluster, urgent, "--from", str(dump), "--at", live["at"])
-        assert found["choices"] == live["choices"]
+        assert found["candidates"] == live["choices"]
         assert kept in found["refused"]
 
     explanation = json.loads(cluster.reprieve("explain", "low", "-n", team, "-o", "json").stdout)
@@ -129,7 +129,7 @@ def test_a_live_run_a_dump_and_explain_agree(
         path = preemptor(tmp_path, team, 1000, preemption_class)
         victims = [
             victim["name"]
-            for each in simulated(cluster, path)["choices"]
+            for each in simulated(cluster, path)["candidates"]
             for victim in each["victims"]
         ]
         assert (victims == ["low"]) == (preemption_class in explanation["preemptorClasses"]), (
@@ -137,7 +137,7 @@ def test_a_live_run_a_dump_and_explain_agree(
         )
     assert (
         simulated(cluster, preemptor(tmp_path, team, explanation["preemptionPriority"], 9))[
-            "choices"
+            "candidates"
         ]
         == []
     )
@@ -168,7 +168,7 @@ def test_a_gang_is_simulated_with_all_its_pods(
         )
         found = simulated(cluster, path)
         assert found["preemptor"]["restOfGang"] == parallelism - 1
-        assert bool(found["choices"]) == is_found, (parallelism, found)
+        assert bool(found["candidates"]) == is_found, (parallelism, found)
 
 
 def test_the_documented_rights_suffice_and_missing_ones_are_reported(

@@ -79,7 +79,7 @@ def expected_victims(ours: ExtenderCluster, preemptor: Any) -> list[Any]:
     file.write_text(json.dumps(preemptor))
     done = ours.cluster.reprieve("simulate", "--preemptor", str(file), "-o", "json")
     assert done.stderr == ""
-    choices: list[Any] = json.loads(done.stdout)["choices"]
+    choices: list[Any] = json.loads(done.stdout)["candidates"]
     return choices
 
 

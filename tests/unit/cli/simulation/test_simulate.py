@@ -33,7 +33,7 @@ class Simulated:
 
     @property
     def best(self) -> tuple[str, set[str]]:
-        choice = self.document["choices"][0]
+        choice = self.document["candidates"][0]
         return choice["node"], {victim["name"] for victim in choice["victims"]}
 
 
