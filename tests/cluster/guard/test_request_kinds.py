@@ -100,7 +100,11 @@ def a_tolerant_class(name: str, seconds: int) -> Any:
             "its class is not low enough",
         ),
     ],
-    ids=["it tolerates", "and wants no checkpoint", "its class is higher"],
+    ids=[
+        "a PriorityClass with a toleration",
+        "a toleration, and no checkpoint",
+        "a higher preemption class",
+    ],
 )
 def test_a_victim_that_is_protected_from_its_preemptor_is_refused_and_never_marked(
     ours: GuardedCluster, said: Any, why: str

@@ -120,7 +120,7 @@ def create(kubectl: Kubectl, document: Json, *more: str) -> Done:
 
 
 COVERED = {
-    "a pod that says nothing": (a_pod(), keys.PREEMPTION_CLASS, "4"),
+    "a pod without preemption keys": (a_pod(), keys.PREEMPTION_CLASS, "4"),
     "a pod of a class": (a_pod({keys.PREEMPTION_CLASS: "2"}), keys.PREEMPTION_CLASS, "2"),
     "a pod with a plan": (
         a_pod(annotations={keys.CHECKPOINT_TIMEOUT: "5m"}),
@@ -149,7 +149,7 @@ LEFT = {
     "a class that a PriorityClass may give": a_pod(priorityClassName="cel-high"),
     "a pod that a controller will replace": a_pod(owner=OWNER),
     "a mark in Koordinator's dialect": a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}),
-    "a hint, and what it needs": a_pod(annotations={keys.CHECKPOINT_HINT: "annotation:"}),
+    "a checkpoint hint": a_pod(annotations={keys.CHECKPOINT_HINT: "annotation:"}),
     "a claim to be non-preemptible": a_pod({keys.PREEMPTIBLE: "false"}),
     "a gang": a_pod({keys.PREEMPTION_CLASS: "2", keys.POD_GROUP: "gang"}),
     "borrowed nodes": a_pod(

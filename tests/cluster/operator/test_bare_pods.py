@@ -285,7 +285,7 @@ def test_a_pod_that_finished_is_not_recreated_even_if_the_operator_is_killed(her
 @pytest.mark.parametrize(
     "is_killed",
     [pytest.param(False, marks=pytest.mark.slow), True],
-    ids=["it lives", "it is killed"],
+    ids=["the operator keeps running", "the operator is killed"],
 )
 def test_a_notified_pod_that_fails_is_recreated_even_if_the_operator_is_killed(
     here: Here, *, is_killed: bool

@@ -171,11 +171,11 @@ def test_the_annotation_carrier_needs_no_network(cluster: ClusterHandle, namespa
 
 
 NOT_ITS_OWN = {
-    "cloud metadata's": (
+    "the address of the cloud's metadata service": (
         "169.254.169.254",
         "the pod's address is not a unicast address of its own",
     ),
-    "its node's": ("10.99.0.1", "the pod's address is its node's"),
+    "the node's address": ("10.99.0.1", "the pod's address is its node's"),
 }
 
 
@@ -183,8 +183,8 @@ NOT_ITS_OWN = {
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        NOT_ITS_OWN["cloud metadata's"],
-        pytest.param(*NOT_ITS_OWN["its node's"], marks=pytest.mark.slow),
+        NOT_ITS_OWN["the address of the cloud's metadata service"],
+        pytest.param(*NOT_ITS_OWN["the node's address"], marks=pytest.mark.slow),
     ],
     ids=NOT_ITS_OWN,
 )

@@ -40,18 +40,18 @@ ASKING = {"preemptions.reprieve.dev", "evictions.reprieve.dev"}
 FIGURES: dict[str, tuple[str, object]] = {
     "the shortest time": (r"between (\S+) and \S+ seconds", guard.MIN_RETRY_SECONDS),
     "the longest time": (r"between \S+ and (\S+) seconds", guard.MAX_RETRY_SECONDS),
-    "what no time is longer than": (r"no time is longer than (\S+) s\b", guard.MAX_RETRY_SECONDS),
+    "the limit of every retry time": (r"no time is longer than (\S+) s\b", guard.MAX_RETRY_SECONDS),
     "the time for each of several": (r"(\d+)(?: seconds)? for each", guard.MIN_RETRY_SECONDS),
     "the time after a mark that could not be written": (
         r"asked for again in (\S+) s\b",
         guard.MIN_RETRY_SECONDS,
     ),
     "the longest time of a refusal": (r"refused \| (\d+) at most", guard.REFUSED_RETRY_SECONDS),
-    "what is waited beyond the ceiling": (
+    "the wait beyond the ceiling": (
         r"at most (\w+ \w+) beyond",
         SPANS[guard.GRACE_AFTER_CEILING_SECONDS],
     ),
-    "what a nomination is waited for": (
+    "the wait for a nomination": (
         r"waits for \w+,? \(?(\S+) s at most",
         nominated_pods.NOMINATION_WAIT_SECONDS,
     ),
@@ -63,7 +63,7 @@ FIGURES: dict[str, tuple[str, object]] = {
         r"heard of them for (\S+) s\b",
         int(nominated_pods.MAX_SILENCE_SECONDS),
     ),
-    "how often one asks who insists": (
+    "retries of a synchronous scheduler": (
         r"(\w+) times without a pause",
         IN_WORDS[refusal_history._MIN_IMMEDIATE_RETRIES + 1],
     ),
@@ -71,7 +71,7 @@ FIGURES: dict[str, tuple[str, object]] = {
         r"to ask (\w+) times before",
         IN_WORDS[refusal_history._MIN_IMMEDIATE_RETRIES + 1],
     ),
-    "how long what is probable is believed": (
+    "how long an inferred mode is used": (
         r"believed for (\w+ \w+),",
         SPANS[int(scheduler_mode._INFERENCE_TTL_SECONDS)],
     ),

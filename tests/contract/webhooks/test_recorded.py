@@ -67,7 +67,7 @@ CASES = {
     "a StatefulSet's revision": Case("controller-revision-of-a-statefulset"),
     # The ratchet.
     "a bad pod gets a label": Case("bad-pod-is-labelled"),
-    "a bad pod is made worse: only what is new is named": Case(
+    "a bad pod is made worse: only the new violation is named": Case(
         "bad-pod-is-made-worse",
         f'{CHECKPOINT}: Unsupported value: "sometimes": supported values: "auto", "manual", "none"',
     ),

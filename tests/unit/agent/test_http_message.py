@@ -19,11 +19,11 @@ REQUESTS = {
     ),
     "a POST": (POST + b"{}", HttpRequest("POST", b"{}")),
     "a POST with more after it": (POST + b"{}POST", HttpRequest("POST", b"{}")),
-    "a POST that says its length twice alike": (
+    "a POST with the same Content-Length twice": (
         b"POST / HTTP/1.1\r\nContent-Length: 2\r\ncontent-length:2\r\n\r\n{}",
         HttpRequest("POST", b"{}"),
     ),
-    "a header that is none": (
+    "a header line without a colon": (
         b"POST / HTTP/1.1\r\nrubbish\r\nContent-Length: 0\r\n\r\n",
         HttpRequest("POST", b""),
     ),

@@ -196,7 +196,7 @@ CASES = {
         good(writes=[HINT_WRITTEN, MARKED, DELETED, write(30, "delete", uid="another")])
     ),
     "two attempts are two hints": Case(good(hints=[HINT, replace(HINT, attempt=2)])),
-    "one attempt is one hint": Case(
+    "two hints for one attempt": Case(
         good(hints=[HINT, HINT]),
         ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"],
     ),

@@ -133,7 +133,7 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
         [KILL],
     ),
     "a connection that ended before the command": ((None,), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
-    "a status that is none": ((b"\x03{]",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "an unreadable status": ((b"\x03{]",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
     "a status of another world": (
         (b'\x03{"status":"Failure","details":null}',),
         ReplyKind.OUTCOME_UNKNOWN,

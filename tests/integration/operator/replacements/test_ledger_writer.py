@@ -107,10 +107,10 @@ def publish(directory: Path, pod: VictimPod, saved_at: datetime, **annotations: 
 
 
 KNOWN = {
-    "nothing was known": ({}, True),
-    "an earlier time was": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:59Z"}, True),
-    "what was there is no time": ({keys.LAST_CHECKPOINT_AT: "soon"}, True),
-    "the same was known": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"}, False),
+    "no time in the ledger": ({}, True),
+    "an earlier time in the ledger": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:59Z"}, True),
+    "an unreadable time in the ledger": ({keys.LAST_CHECKPOINT_AT: "soon"}, True),
+    "the same time in the ledger": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"}, False),
     "another pod of the owner saved later": (
         {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:01Z"},
         False,
@@ -264,14 +264,14 @@ DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
 UNSAVED = {"checkpoint": None, "outcome": CheckpointOutcome.TIMED_OUT}
 BARE = a_pod(phase="Failed", owned=False)
 WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
-    "it is deleted": (proceed, a_pod(), GOING, ["record", "disruption", "delete"]),
-    "it is deleted, and not requeued": (
+    "deleted": (proceed, a_pod(), GOING, ["record", "disruption", "delete"]),
+    "deleted, not requeued": (
         proceed,
         a_pod(**NEVER),
         GOING,
         ["publish", "disruption", "delete"],
     ),
-    "it is deleted unsaved, and not requeued": (
+    "deleted without a checkpoint, not requeued": (
         proceed,
         a_pod(**NEVER),
         replace(GOING, **UNSAVED),
@@ -284,63 +284,68 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         replace(GOING, **UNSAVED),
         ["state"],
     ),
-    "it finishes": (
+    "succeeded": (
         Termination.write_finished,
         a_pod(phase="Succeeded"),
         ENDED,
         ["publish", "finished"],
     ),
-    "it finishes unsaved": (
+    "succeeded without a checkpoint": (
         Termination.write_finished,
         a_pod(phase="Succeeded"),
         replace(ENDED, **UNSAVED),
         ["finished"],
     ),
-    "it fails": (Termination.write_finished, a_pod(phase="Failed"), ENDED, ["record", "finished"]),
-    "it fails, and is not requeued": (
+    "failed": (Termination.write_finished, a_pod(phase="Failed"), ENDED, ["record", "finished"]),
+    "failed, not requeued": (
         Termination.write_finished,
         a_pod(phase="Failed", **NEVER),
         ENDED,
         ["publish", "finished"],
     ),
-    "it fails untold, and has an owner": (
+    "failed without notice, with an owner": (
         Termination.write_finished,
         a_pod(phase="Failed"),
         replace(ENDED, hinted_at=None),
         ["publish", "finished"],
     ),
-    "it fails, and has no owner": (
+    "failed, without an owner": (
         Termination.write_finished,
         BARE,
         ENDED,
         ["record", "preserve", "finished"],
     ),
-    "it fails without an owner, and is not requeued": (
+    "failed, without an owner, not requeued": (
         Termination.write_finished,
         a_pod(phase="Failed", owned=False, **NEVER),
         ENDED,
         ["publish", "finished"],
     ),
-    "it fails untold, and has no owner": (
+    "failed without notice, without an owner": (
         Termination.write_finished,
         BARE,
         replace(ENDED, hinted_at=None),
         ["publish", "finished"],
     ),
-    "it finishes, and has no owner": (
+    "succeeded, without an owner": (
         Termination.write_finished,
         a_pod(phase="Succeeded", owned=False),
         ENDED,
         ["publish", "finished"],
     ),
-    "it stays": (Termination.write_cancelled, a_pod(), STAYS, ["publish", "cancelled"]),
-    "it stays unsaved": (
+    "the eviction is cancelled": (
+        Termination.write_cancelled,
+        a_pod(),
+        STAYS,
+        ["publish", "cancelled"],
+    ),
+    "cancelled without a checkpoint": (
         Termination.write_cancelled,
         a_pod(),
         replace(STAYS, **UNSAVED),
         ["cancelled"],
     ),
-    "it stays after it was counted": (
+    "cancelled after it was counted": (
         Termination.write_cancelled,
         a_pod(),
         replace(STAYS, grace_seconds=30),

@@ -130,14 +130,14 @@ UNREAD = {
         REPRIEVED,
         PolicySettings(),
     ),
-    "it was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
+    "the pod was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
     "the policy reprieves no pod": (
         a_victim(),
         BY_SCHEDULER,
         PolicySettings(near_completion_seconds=0),
     ),
-    "it has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
-    "its owner is no Job": (a_victim(owner="ReplicaSet"), BY_SCHEDULER, PolicySettings()),
+    "the pod has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
+    "the owner is not a Job": (a_victim(owner="ReplicaSet"), BY_SCHEDULER, PolicySettings()),
 }
 
 
@@ -151,7 +151,7 @@ async def test_no_job_is_read_if(pod: VictimPod, state: Eviction, settings: Poli
 UNBOUND = {
     "is gone": None,
     "is another of the same name": a_job(uid="another"),
-    "has not begun": a_job(began=None),
+    "has not started": a_job(began=None),
     "is not bounded": a_job(seconds=None),
 }
 

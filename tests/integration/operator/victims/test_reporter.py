@@ -178,13 +178,13 @@ STEPS = {
         after(600),
         Counts(extensions=1),
     ),
-    "not one that is put off to no later moment": (
+    "no extension at the ceiling": (
         replace(SAVING, deadline=CEILING),
         ObservedVictim(),
         CEILING,
         Counts(),
     ),
-    "one that was put off before": (
+    "a second extension is not counted": (
         replace(SAVING, phase=Phase.EXTENDED),
         ObservedVictim(),
         after(600),
@@ -196,44 +196,44 @@ STEPS = {
         after(1),
         Counts(deferrals=1),
     ),
-    "one that is asked again in its extension": (
+    "a hint that is sent again in an extension": (
         replace(SAVING, phase=Phase.EXTENDED, answered_at=after(5)),
         ObservedVictim(request_forgotten=True),
         after(1),
         Counts(),
     ),
-    "a mark that is taken back": (
+    "a removed mark": (
         HINTED,
         ObservedVictim(is_marked=False),
         after(1),
         Counts(cancellations=1),
     ),
-    "one that is taken back after the deletion": (
+    "a mark that is removed after the deletion": (
         ENDED,
         ObservedVictim(is_marked=False, is_being_deleted=True),
         after(1),
         Counts(),
     ),
-    "a checkpoint at the first word": (
+    "a checkpoint in the first answer": (
         HINTED,
         answering(AnswerState.SAVED),
         after(42.5),
         Counts(saved=1, saved_within=42.5),
     ),
-    "one that took longer, from the hint on": (
+    "a checkpoint in a later answer, timed from the hint": (
         replace(SAVING, answered_at=after(5)),
         answering(AnswerState.SAVED),
         after(590),
         Counts(saved=1, saved_within=590.0),
     ),
-    "one that cannot be made": (HINTED, answering(AnswerState.CANNOT), after(1), Counts()),
+    "a checkpoint that cannot be made": (HINTED, answering(AnswerState.CANNOT), after(1), Counts()),
     "a victim that is gone, and was the last": (
         ENDED,
         ObservedVictim(is_gone=True),
         after(31),
         Counts(),
     ),
-    "one in whose place its owner makes another": (
+    "a victim that its owner replaces": (
         ENDED,
         ObservedVictim(is_gone=True, is_replaced=True),
         after(31),

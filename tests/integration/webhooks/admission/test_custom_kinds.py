@@ -59,7 +59,7 @@ CLASHES: dict[str, dict[str, Any]] = {
     "a field that is a number in ours": {"replicas": "many"},
     "a field that is a template in ours": {"template": "a-template-by-name"},
     "a field that is a list in ours": {"tolerations": {"a": 1}},
-    "templates of its own": {"templates": [1, 2]},
+    'a field "templates" of another form': {"templates": [1, 2]},
 }
 
 

@@ -114,7 +114,7 @@ CASES = {
     "labels are there": Case(
         {"labels": {"a~b/c": "d"}}, {"a~b/c": "d", keys.PREEMPTION_CLASS: "4"}
     ),
-    "the class is said": Case(
+    "a class of its own": Case(
         {"labels": {keys.PREEMPTION_CLASS: "3"}}, {keys.PREEMPTION_CLASS: "3"}
     ),
 }
@@ -149,11 +149,11 @@ SAID = ["PREEMPTED_COUNT", "FIRST_SUBMITTED_AT", "RESUME_FROM_CHECKPOINT", "LAST
 VARIABLES = [f"REPRIEVE_{name}" for name in SAID]
 OWN_COUNT = {"name": "REPRIEVE_PREEMPTED_COUNT", "value": "0"}
 ENVIRONMENTS = {
-    "there is none": ({}, VARIABLES),
-    "it is null": ({"env": None}, VARIABLES),
-    "it is empty": ({"env": []}, VARIABLES),
-    "it has others": ({"env": [{"name": "A", "value": "b"}]}, ["A", *VARIABLES]),
-    "it has one of ours, which stays": ({"env": [OWN_COUNT]}, VARIABLES),
+    "no env": ({}, VARIABLES),
+    "env is null": ({"env": None}, VARIABLES),
+    "env is empty": ({"env": []}, VARIABLES),
+    "env with other variables": ({"env": [{"name": "A", "value": "b"}]}, ["A", *VARIABLES]),
+    "env with a variable of Reprieve, which stays": ({"env": [OWN_COUNT]}, VARIABLES),
 }
 
 

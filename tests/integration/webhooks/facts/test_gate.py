@@ -144,7 +144,7 @@ NOT_READ = {
     "another group has a kind of that name": ({}, {"apiVersion": "batch.volcano.sh/v1alpha1"}),
     "the owner is of an unknown kind": ({}, {"kind": "Trainer"}),
     "the name is a path": ({}, {"name": "../../../v1/secrets"}),
-    "the name goes up": ({}, {"name": ".."}),
+    "the name is two dots": ({}, {"name": ".."}),
 }
 
 
@@ -198,7 +198,7 @@ async def test_an_owner_created_again_under_its_name_is_another(tmp_path: Path):
 
 
 GATES = {
-    "there are no gates": {},
+    "no scheduling gates": {},
     "gates are null": {"schedulingGates": None},
     "gates are empty": {"schedulingGates": []},
     "others have gates": {"schedulingGates": [{"name": "example.com/quota"}]},

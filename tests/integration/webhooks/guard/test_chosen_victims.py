@@ -52,7 +52,7 @@ FEW = {
 PACES = {
     "asynchronous: nominated meanwhile": ("auto", False),
     "asynchronous: nominated a moment ago": ("auto", True),
-    "an admin says asynchronous": ("asynchronous", True),
+    'an admin sets the mode "asynchronous"': ("asynchronous", True),
     "synchronous: nominated for a victim of before": ("synchronous", True),
 }
 
@@ -196,7 +196,7 @@ async def test_all_pods_of_a_gang_that_can_spare_none_are_marked_on_all_nodes(
 
 SILENT = {"annotations": {}, "labels": {keys.PREEMPTION_CLASS: "3"}}
 WANTING: Mapping[str, tuple[Any, Any]] = {
-    "none of it wants notice": (SILENT, SILENT),
+    "no pod of it has a checkpoint hint": (SILENT, SILENT),
     "only those elsewhere do": (SILENT, {}),
     "only those here do": ({}, SILENT),
 }

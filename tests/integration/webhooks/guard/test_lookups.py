@@ -29,9 +29,9 @@ GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
 THEIRS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-b/podgroups"
 GROUPED = {
     "the group is evicted as a unit": ({"disruptionMode": {"all": {}}}, False),
-    "they go one by one": ({"disruptionMode": {"single": {}}}, True),
+    "disruption mode single": ({"disruptionMode": {"single": {}}}, True),
     "the group has no disruption mode": ({}, True),
-    "there is no such group": (None, True),
+    "the group does not exist": (None, True),
 }
 
 

@@ -113,7 +113,7 @@ async def test_nominations_where_the_group_runs_count_however_many_there_are_els
 
 
 OTHERS = {
-    "goes one by one": (SINGLE, {}),
+    "is preempted pod by pod": (SINGLE, {}),
     "is preempted by none of so low a priority": (WHOLE | {"priority": 1000}, {"priority": 1000}),
 }
 

@@ -177,7 +177,7 @@ def workload(kind: str, group: str, spec: Json, **labels: str) -> Json:
 
 
 REQUESTED = {
-    "one pod": ([preemptor()], None, 0),
+    "a single pod": ([preemptor()], None, 0),
     "a gang's pods": ([mate("a", **GANG), mate("b", **GANG), mate("c", **GANG)], "g", 2),
     "a Job makes a gang": (
         [workload("Job", "batch", {"parallelism": 3, "activeDeadlineSeconds": 60})],
@@ -289,13 +289,13 @@ THERE = {
         "w-s",
         2,
     ),
-    "one is placed": (
+    "a pod is scheduled already": (
         [three("Job")],
         [made("w-x", node="gpu-9"), made("w-y"), made("w-z")],
         "w-y",
         1,
     ),
-    "one was evicted and is not replaced yet": (
+    "a pod was evicted and is not replaced yet": (
         [three("Job")],
         [
             made("w-x", node="gpu-9", deletionTimestamp="2026-11-21T12:00:10Z"),
@@ -305,7 +305,7 @@ THERE = {
         "w-y",
         2,
     ),
-    "one is nominated": (
+    "a pod is nominated already": (
         [three("Job")],
         [made("w-x", nominated="gpu-1"), made("w-y"), made("w-z")],
         "w-y",
@@ -363,10 +363,10 @@ def grouped(own: int, **spec: Any) -> list[Json]:
 
 
 GROUPED = {
-    "its group's": (grouped(10000, priority=10000), ""),
-    "that of its group's class": (grouped(10000, priorityClassName="urgent"), ""),
+    "the priority of its group": (grouped(10000, priority=10000), ""),
+    "the priority of its group's PriorityClass": (grouped(10000, priorityClassName="urgent"), ""),
     "another": (grouped(0, priority=10000), "Invalid value: 0: must be 10000, as in its PodGroup"),
-    "one, and its group none": (
+    "a priority, in a group without one": (
         grouped(10000),
         "Invalid value: 10000: must be 0, as in its PodGroup",
     ),

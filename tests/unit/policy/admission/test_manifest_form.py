@@ -9,7 +9,7 @@ from reprieve_policy.admission import manifest_form
 DROPPED = "Forbidden: the field is {0}: the API server drops one that it does not know"
 
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "an object that says nothing": ({"kind": "Pod"}, []),
+    "an object without fields": ({"kind": "Pod"}, []),
     "metadata that is no mapping is for the decoder to say": ({"kind": "Pod", "metadata": []}, []),
     "maps that are absent, null and empty": (
         {"kind": "Pod", "metadata": {"labels": None, "annotations": {}}},

@@ -43,7 +43,7 @@ class Case:
 
 
 CASES = {
-    "a pod that says nothing needs none": Case(resource=a_pod().build()),
+    "a pod without preemption keys needs no permission": Case(resource=a_pod().build()),
     "a preemptible pod needs none": Case(resource=MODEST.build()),
     "a pod that is not preemptible needs it": Case(resource=CLAIMING.build(), needs=True),
     "a template too": Case(resource=CLAIMING.in_template_of("Deployment"), needs=True),
@@ -51,7 +51,7 @@ CASES = {
     "a quota without a min bounds nothing": Case(
         resource=CLAIMING.build(), facts=UNBOUNDED, needs=True
     ),
-    "a quota that is not there is none": Case(
+    "a quota that does not exist": Case(
         resource=CLAIMING.labelled(keys.QUOTA_NAME, "imagined").build(), facts=BOUNDED, needs=True
     ),
     "an update of a pod that claimed it before needs none": Case(

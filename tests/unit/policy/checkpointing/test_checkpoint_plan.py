@@ -35,7 +35,7 @@ STRATEGIES = {
     "a hint alone means auto": (HINT, Strategy.AUTO),
     "auto without a hint is notified by annotation": ({keys.CHECKPOINT: "auto"}, Strategy.AUTO),
     "manual is notified too": ({keys.CHECKPOINT: "manual"}, Strategy.MANUAL),
-    "none overrides a hint": ({**HINT, keys.CHECKPOINT: "none"}, Strategy.NONE),
+    "strategy none overrides a hint": ({**HINT, keys.CHECKPOINT: "none"}, Strategy.NONE),
 }
 
 
@@ -196,7 +196,7 @@ LENIENT = {
         {**HINT, keys.CHECKPOINT_TIMEOUT: "10h"},
         600,
     ),
-    "a readable timeout holds beside what is unreadable": (
+    "a readable timeout beside an unreadable requeue": (
         {**HINT, keys.CHECKPOINT_TIMEOUT: "5m", keys.REQUEUE: "later"},
         300,
     ),

@@ -49,7 +49,7 @@ READ = {
         '{"state":"saving","progress":1}',
         CheckpointAnswer(state=AnswerState.SAVING, progress=1.0),
     ),
-    "has saved, what and where": (
+    "saved, with step and path": (
         '{"state":"saved","id":"uid-1","step":4200,"path":"/ckpt/4200"}',
         CheckpointAnswer(
             state=AnswerState.SAVED, eviction_id="uid-1", step=4200, path="/ckpt/4200"

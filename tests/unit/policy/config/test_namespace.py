@@ -21,7 +21,7 @@ def parse(resource: Resource) -> NamespacePolicy | tuple[Violation, ...]:
 
 
 READ = {
-    "one without annotations allows 0 to 6": (
+    "a Namespace without annotations allows 0 to 6": (
         a_namespace(),
         NamespacePolicy(allowed_classes=UNLISTED),
     ),
@@ -107,7 +107,7 @@ REFUSED = {
             )
         ],
     ),
-    "a default class above what it may claim": (
+    "a default class above the highest allowed one": (
         a_namespace().giving_class(7),
         [f'{DEFAULT_PATH}: Unsupported value: "7": classes allowed in this namespace: 0-6'],
     ),

@@ -131,7 +131,7 @@ def test_space_around_a_value_is_ignored() -> None:
 
 
 BAD = {
-    "a kind that is no line of its own": (
+    "two kinds on one line": (
         "templateKinds",
         "Sweep",
         ViolationKind.INVALID,

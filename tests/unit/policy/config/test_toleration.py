@@ -35,7 +35,7 @@ class Case:
 
 CASES = {
     "within the toleration time, the victim is reprieved": Case(),
-    "one second before the time is up, it is reprieved": Case(now=after(599)),
+    "a second before the time ends, the victim is reprieved": Case(now=after(599)),
     "at the very end of the time, it is not: the boundary is exclusive": Case(
         now=after(600), is_reprieved=False
     ),
@@ -53,7 +53,7 @@ CASES = {
     "zero seconds tolerate nothing, even at once": Case(
         toleration=PreemptionToleration(10_000, 0), now=NOW, is_reprieved=False
     ),
-    "the longest toleration there is does not overflow": Case(
+    "the longest possible toleration does not overflow": Case(
         toleration=PreemptionToleration(10_000, MAX_SECONDS), now=after(10**9)
     ),
     "a pod whose PodScheduled is not True tolerates": Case(scheduled_at=None, now=after(10**6)),

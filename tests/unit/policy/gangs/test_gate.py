@@ -70,7 +70,7 @@ CREATED = {
         facts=replace(READY, pods_created_together=1)
     ),
     "a gang of one does not wait": Created(pod=a_member(of=1)),
-    "a number that cannot be read is none": Created(pod=a_member(of="many")),
+    "an unreadable number of pods": Created(pod=a_member(of="many")),
     "a gang without a minimum does not wait": Created(
         pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train")
     ),
@@ -126,7 +126,7 @@ OWNERS = {
         4,
     ),
     "a Job without parallelism makes one": (PodController(kind="Job"), 1),
-    "a Job makes no more than it completes": (
+    "a Job creates no more pods than its completions": (
         PodController(kind="Job", spec=Spec(parallelism=8, completions=3)),
         3,
     ),
@@ -161,11 +161,11 @@ def test_how_many_pods_are_created_together(owner: PodController, want: int) -> 
 
 
 MEMBERS = {
-    "one that waits": ("Pending", None, True),
-    "one that runs": ("Running", None, True),
-    "one that has done its part": ("Succeeded", None, True),
-    "one that failed, and is replaced": ("Failed", None, False),
-    "one that is going": ("Running", "2026-11-21T12:00:00Z", False),
+    "a pending pod": ("Pending", None, True),
+    "a running pod": ("Running", None, True),
+    "a succeeded pod": ("Succeeded", None, True),
+    "a failed pod, which is replaced": ("Failed", None, False),
+    "a pod that is being deleted": ("Running", "2026-11-21T12:00:00Z", False),
 }
 
 
@@ -182,14 +182,14 @@ RELEASED = {
     "three of four wait on": (members(3), 0, ON, NOW, None),
     "four of four are released": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
     "more than enough are released": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
-    "one that is made anew joins three that run": (
+    "a recreated pod joins three running ones": (
         members(1),
         3,
         ON,
         NOW,
         GateReleaseReason.COMPLETE,
     ),
-    "one that is made anew waits while two of the others are gone": (members(1), 1, ON, NOW, None),
+    "a recreated pod waits while two others are missing": (members(1), 1, ON, NOW, None),
     "of several numbers the lowest holds": (
         [*members(1, of=2), *members(1, of=4)],
         0,
@@ -213,7 +213,7 @@ RELEASED = {
         after(6000),
         GateReleaseReason.COMPLETE,
     ),
-    "one that need not wait is released": (
+    "a pod without a minimum is released": (
         members(1, of=None),
         0,
         ON,

@@ -37,7 +37,7 @@ READ = {
         a_pod().in_gang("a"),
         declared("pod-group", selector=f"{keys.POD_GROUP}=a"),
     ),
-    "an empty name is none, as upstream reads it": (a_pod().in_gang(""), None),
+    "an empty name does not count, as upstream reads it": (a_pod().in_gang(""), None),
     "document 000": (
         a_pod().labelled(keys.KOORDINATOR_POD_GROUP, "a"),
         declared("koordinator-pod-group", selector=f"{keys.KOORDINATOR_POD_GROUP}=a"),
@@ -71,7 +71,7 @@ READ = {
         a_pod().labelled(keys.JOB, "a-worker-0").labelled(keys.JOBSET, "a"),
         member("jobset", selector=f"{keys.JOBSET}=a"),
     ),
-    "one group of a LeaderWorkerSet": (
+    "a group of a LeaderWorkerSet": (
         LEADER.labelled(keys.LEADER_WORKER_GROUP, "1"),
         member(
             "leader-worker-set",

@@ -27,7 +27,7 @@ SAYS = {
         {"spec": {"disruptionMode": {"single": {}}}},
         PodGroupInfo(disruption_mode=DisruptionMode.SINGLE),
     ),
-    "its priority": (
+    "a priority": (
         {"spec": {"priority": -7, "priorityClassName": "low"}},
         PodGroupInfo(priority=-7),
     ),

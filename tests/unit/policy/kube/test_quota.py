@@ -35,12 +35,12 @@ QUOTAS = {
         GPU,
         "admin/gpu",
     ),
-    "a quota that is not there is the default one": (
+    "an unknown quota becomes the default quota": (
         [a_quota("team", "team"), a_quota(quota.DEFAULT, "admin")],
         GPU,
         f"admin/{quota.DEFAULT}",
     ),
-    "a quota that is not there is none where there is no default": (
+    "an unknown quota without a default quota": (
         [a_quota("team", "team")],
         GPU,
         None,
@@ -62,7 +62,7 @@ QUOTAS = {
         {},
         f"admin/{quota.DEFAULT}",
     ),
-    "where there are no quotas there is none": ([], GPU, None),
+    "no quotas": ([], GPU, None),
 }
 
 

@@ -31,16 +31,16 @@ CASES = {
     "a scheduler's mark without a text is for a higher priority": Case(
         want=PreemptionCause.PRIORITY
     ),
-    "one that states a preemptor is too": Case(
+    "a reason with a preemptor is a preemption": Case(
         text="preempted by team-b/train", want=PreemptionCause.PRIORITY
     ),
-    "one that wants quota back reclaims": Case(
+    "a reason with a quota is a reclaim": Case(
         text="Reclaim borrowed quota", want=PreemptionCause.RECLAIM
     ),
     "as Koordinator's quota controller calls it": Case(
         initiator="quota-overused-revoke", want=PreemptionCause.RECLAIM
     ),
-    "one that was lent reclaims": Case(
+    "a reason with a lent node is a reclaim": Case(
         text="node was lent to team-a", want=PreemptionCause.RECLAIM
     ),
     "a sensitive claim": Case(text="claim of a sensitive user", want=PreemptionCause.SENSITIVE),

@@ -128,7 +128,7 @@ RETRACTED = {
     "the first leaves nothing": ([1], 1, None),
     "of several, the others stay": ([1, 2], 2, (1, ("uid-1",))),
     "any of them may be taken back": ([1, 2], 1, (1, ("uid-2",))),
-    "one that was never counted changes nothing": ([1], 2, (1, ("uid-1",))),
+    "an eviction that was never counted changes nothing": ([1], 2, (1, ("uid-1",))),
     "nothing is taken from nothing": ([], 1, None),
 }
 

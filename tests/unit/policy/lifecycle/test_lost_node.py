@@ -13,15 +13,21 @@ from reprieve_testing.builders import after, an_eviction
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 NODES = {
-    "one that there is no object of is gone": (None, True),
-    "one that is ready is there": (NodeHealth(is_ready=True, taints=set()), False),
-    "one that does not answer may run on": (NodeHealth(is_ready=False, taints=set()), False),
-    "one that is cut off may run on": (NodeHealth(is_ready=False, taints={UNREACHABLE}), False),
-    "one that an admin has marked as off is lost": (
+    "a node without a Node object": (None, True),
+    "a ready node": (NodeHealth(is_ready=True, taints=set()), False),
+    "a node that is not ready may still run pods": (
+        NodeHealth(is_ready=False, taints=set()),
+        False,
+    ),
+    "an unreachable node may still run pods": (
+        NodeHealth(is_ready=False, taints={UNREACHABLE}),
+        False,
+    ),
+    "a node with the taint out-of-service": (
         NodeHealth(is_ready=False, taints={UNREACHABLE, OUT_OF_SERVICE}),
         True,
     ),
-    "one that is ready is not lost, whatever its taints": (
+    "a ready node with the taint out-of-service": (
         NodeHealth(is_ready=True, taints={OUT_OF_SERVICE}),
         False,
     ),

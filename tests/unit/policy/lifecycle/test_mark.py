@@ -49,7 +49,7 @@ READ = {
         a_pod().labelled(KOORDINATOR, "job2"),
         Mark(initiator="job2"),
     ),
-    "Koordinator's label that says false": (a_pod().labelled(KOORDINATOR, "false"), None),
+    "Koordinator's label with the value false": (a_pod().labelled(KOORDINATOR, "false"), None),
     "Koordinator's label that is empty": (a_pod().labelled(KOORDINATOR, ""), None),
     "Koordinator's annotation as its code writes it": (
         annotated(AS_KOORDINATOR_WRITES_IT),
@@ -67,7 +67,7 @@ READ = {
         Mark(requested_at=NOW + timedelta(milliseconds=250)),
     ),
     "the bare true that Koordinator's comment allows": (annotated("true"), Mark()),
-    "an annotation that says false": (annotated("false"), None),
+    "an annotation with the value false": (annotated("false"), None),
     "an empty annotation": (annotated(""), None),
     "an empty object": (annotated("{}"), Mark()),
     "nulls are unsaid": (
@@ -115,12 +115,15 @@ OWN = {
         ),
         True,
     ),
-    "one of `reprieve reclaim`": (mark.render(Mark(initiator=mark.RECLAIM_INITIATOR)), True),
+    "a mark of `reprieve reclaim`": (mark.render(Mark(initiator=mark.RECLAIM_INITIATOR)), True),
     "a descheduler's": (AS_KOORDINATOR_WRITES_IT, False),
-    "one whose reason is our initiator": ('{"initiator":"a","reason":"reprieve-reclaim"}', False),
-    "one without an initiator": ("true", False),
-    "one that is unreadable": ("{", False),
-    "an empty one": ("", False),
+    "a mark with Reprieve's initiator as its reason": (
+        '{"initiator":"a","reason":"reprieve-reclaim"}',
+        False,
+    ),
+    "a mark without an initiator": ("true", False),
+    "an unreadable mark": ("{", False),
+    "an empty mark": ("", False),
 }
 
 
@@ -141,7 +144,7 @@ REFUSED = {
     "NaN for an object": ("NaN", f'{PATH}: Invalid value: "NaN": {EXPECTED}'),
     "an integer of 5000 digits": ('{"timestamp":' + "9" * 5000 + "}", f"{PATH}: Invalid value: "),
     "an annotation of 20 KB": ("x" * 20_480, f"{PATH}: Invalid value: "),
-    "a timestamp that is none": (
+    "an unreadable timestamp": (
         '{"timestamp":"yesterday"}',
         f'{PATH}.timestamp: Invalid value: "yesterday": must be RFC 3339 or an epoch',
     ),

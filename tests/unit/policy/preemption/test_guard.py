@@ -133,7 +133,7 @@ CASES = {
     "a pod whose deletion a budget delays is waited for": Case(
         state=in_phase(Phase.TERMINATING), want="waits"
     ),
-    "a pod whose eviction has just begun is waited for": Case(
+    "a pod whose eviction has just been requested": Case(
         state=in_phase(Phase.REQUESTED), want="waits"
     ),
     "a minute after the ceiling every requester may delete it": Case(
@@ -294,7 +294,7 @@ CASES = {
     "a pod without a checkpoint that its preemptor may not preempt stays": Case(
         pod=PLAIN, requester=replace(PREEMPTED, refusal=TOLERATED), want="priority"
     ),
-    "an eviction that has begun is finished for every requester": Case(
+    "an eviction in progress is finished for every requester": Case(
         state=in_phase(Phase.HINTED, left=9),
         requester=replace(PREEMPTED, refusal=TOLERATED),
         want="waits",
@@ -419,8 +419,8 @@ def refused(left: float | None) -> GuardDecision:
 
 
 RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
-    "what is left is waited for": (put_off(12), 1, 12),
-    "a part of a second is one": (put_off(11.2), 1, 12),
+    "the remaining time": (put_off(12), 1, 12),
+    "a part of a second is rounded up": (put_off(11.2), 1, 12),
     "for half a minute at most": (put_off(600), 1, 30),
     "for four seconds at least": (put_off(0.1), 1, 4),
     "for four seconds if the time is over": (put_off(-5), 1, 4),

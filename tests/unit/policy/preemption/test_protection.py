@@ -46,7 +46,7 @@ CASES = {
     ),
     "class 9 that can save is preemptible": Case(pod=a_pod().in_class(9).with_hint()),
     "class 6 without a checkpoint is preemptible": Case(pod=a_pod().in_class(6)),
-    "a sensitive workload is never preempted, whatever its label says": Case(
+    "a sensitive workload is never preempted, despite its label": Case(
         pod=a_pod().in_class(3).with_hint(),
         namespace=NamespacePolicy(workload_type="sensitive"),
         want=FOR_GOOD,

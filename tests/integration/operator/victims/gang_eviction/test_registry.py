@@ -175,8 +175,8 @@ def test_the_gangs_of_one_namespace_do_not_delay_those_of_another(tmp_path: Path
 NATIVE = {
     "all": ({"spec": {"disruptionMode": {"all": {}}}}, True),
     "single": ({"spec": {"disruptionMode": {"single": {}}}}, False),
-    "nothing said": ({"spec": {}}, False),
-    "no such group": (None, False),
+    "no disruption mode": ({"spec": {}}, False),
+    "a group that does not exist": (None, False),
 }
 
 

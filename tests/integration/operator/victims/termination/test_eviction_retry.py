@@ -56,7 +56,7 @@ ANSWERS = {
     "a budget": (BUDGET, True),
     "two of them": (TWO_BUDGETS, True),
     "another admission's refusal": (REFUSED, True),
-    "a webhook's that says no more than that": (
+    "a webhook's denial without a reason": (
         ApiError(400, "", "admission webhook denied the request"),
         True,
     ),

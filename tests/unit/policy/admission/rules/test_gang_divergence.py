@@ -57,7 +57,7 @@ class Case:
 MEMBER = a_pod().in_koordinators_gang("a", 2, 2)
 CASES = {
     "pods that say the same": Case(pod=MEMBER, rest=MEMBER),
-    "a default that is said is no difference": Case(
+    "an explicit default is no difference": Case(
         pod=MEMBER.in_class(4)
         .labelled(keys.PREEMPTIBLE, "true")
         .labelled(keys.CAN_PREEMPT, "true"),
@@ -71,12 +71,12 @@ CASES = {
         rest=MEMBER,
         refused=(f'{CLASS}: Invalid value: "5": must be "4", {REST}',),
     ),
-    "one that may not be a victim where the others may": Case(
+    "a non-preemptible pod in a preemptible gang": Case(
         pod=MEMBER.labelled(keys.PREEMPTIBLE, "false"),
         rest=MEMBER,
         refused=(f'{PREEMPTIBLE}: Invalid value: "false": must be "true", {REST}',),
     ),
-    "one that may not preempt": Case(
+    "a pod that may not preempt": Case(
         pod=MEMBER.labelled(keys.CAN_PREEMPT, "false"),
         rest=MEMBER,
         refused=(f'{CAN_PREEMPT}: Invalid value: "false": must be "true", {REST}',),
@@ -204,7 +204,7 @@ GENERATED = {
     "a Volcano Job's": a_pod()
     .annotated(keys.VOLCANO_GROUP, "a")
     .annotated(keys.VOLCANO_TASK, "worker"),
-    "one that Kueue named": a_pod()
+    "a pod group of Kueue": a_pod()
     .labelled(keys.KUEUE_GROUP, "a")
     .annotated(keys.KUEUE_PARENT, "ReplicaSet"),
 }
@@ -229,7 +229,7 @@ CHANGES = {
     "another class": (MEMBER.in_class(5), MEMBER, True),
     "nothing of it": (MEMBER.labelled("app", "x"), MEMBER, False),
     "another gang": (MEMBER.in_class(5), a_pod().in_koordinators_gang("b", 2, 2), False),
-    "its first gang": (MEMBER.in_class(5), a_pod(), False),
+    "a rollout that adds a gang": (MEMBER.in_class(5), a_pod(), False),
 }
 
 

@@ -77,7 +77,7 @@ SHOWN = {
     "micros": ("20u", "20u"),
     "nanos": ("1n", "1n"),
     "a power of two": ("2048Mi", "2Gi"),
-    "what no power of two divides": ("1000", "1000"),
+    "a number without a binary suffix": ("1000", "1000"),
     "a negative number": ("-1536", "-1536"),
     "a negative fraction": ("-1500m", "-1500m"),
     "more than exbi": ("2048Ei", "2048Ei"),

@@ -56,7 +56,7 @@ CASES = {
         ),
         want=("young",),
     ),
-    "no more pods are preempted than needed": Case(
+    "only as many pods are preempted as needed": Case(
         preemptor=a_preemptor(cpu=2),
         snapshot_fixture=a_snapshot(
             a_node_info(
@@ -92,7 +92,7 @@ CASES = {
         ).with_budgets(a_budget("web")),
         want=("batch",),
     ),
-    "a node without violated budgets goes before one of lower priority": Case(
+    "a node without violated budgets is preferred to lower priorities": Case(
         snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("web", priority=1, labels=WEB), cpu=1),
             a_node_info("b", a_scheduled_pod("batch", priority=2), cpu=1),
