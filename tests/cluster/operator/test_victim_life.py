@@ -284,7 +284,7 @@ LEFT_OVER: dict[str, dict[str, Any]] = {
         "labels": {"reprieve.dev/soft-eviction": "hinted"},
         "annotations": {"reprieve.dev/eviction": "{"},
     },
-    "our label for a mark that was taken back": {
+    "Reprieve's label after its mark was removed": {
         "labels": {"reprieve.dev/soft-eviction": "marked"},
         "annotations": {PREEMPTOR: "uid-of-high"},
     },

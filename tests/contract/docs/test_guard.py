@@ -41,7 +41,10 @@ FIGURES: dict[str, tuple[str, object]] = {
     "the shortest time": (r"between (\S+) and \S+ seconds", guard.MIN_RETRY_SECONDS),
     "the longest time": (r"between \S+ and (\S+) seconds", guard.MAX_RETRY_SECONDS),
     "the limit of every retry time": (r"no time is longer than (\S+) s\b", guard.MAX_RETRY_SECONDS),
-    "the time for each of several": (r"(\d+)(?: seconds)? for each", guard.MIN_RETRY_SECONDS),
+    "the time for each of several victims": (
+        r"(\d+)(?: seconds)? for each",
+        guard.MIN_RETRY_SECONDS,
+    ),
     "the time after a mark that could not be written": (
         r"asked for again in (\S+) s\b",
         guard.MIN_RETRY_SECONDS,
@@ -80,14 +83,17 @@ FIGURES: dict[str, tuple[str, object]] = {
         r"more than (\d+) evictions a second",
         int(limits.CALLS_PER_SECOND),
     ),
-    "evictions before that": (r"after the first (\w+)\)", IN_WORDS[limits.BURST_CALLS]),
-    "evictions in all": (
+    "evictions before the limit": (r"after the first (\w+)\)", IN_WORDS[limits.BURST_CALLS]),
+    "evictions of all Namespaces": (
         r"or (\w+) times as many in all",
         IN_WORDS[reader._NAMESPACES_AT_FULL_RATE],
     ),
     "budgets that are read": (r"a namespace has more than (\d+)", reader._MAX_BUDGETS),
-    "how long they may take": (r"cannot be read within (\S+) s\b", reader._LIST_TIMEOUT_SECONDS),
-    "how large their list may be": (
+    "how long a list of budgets may take": (
+        r"cannot be read within (\S+) s\b",
+        reader._LIST_TIMEOUT_SECONDS,
+    ),
+    "how large a list of budgets may be": (
         r"or (\d+) MiB of them",
         reader._MAX_BUDGET_LIST_BYTES // 1024**2,
     ),

@@ -30,8 +30,8 @@ REQUESTS = {
 }
 UNFINISHED = (b"", b"GET", b"GET / HTTP/1.1\r\n", POST[:-1], POST, POST + b"{")
 REFUSED = {
-    "no HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", HTTPStatus.BAD_REQUEST),
-    "no words": (b"\r\n\r\n", HTTPStatus.BAD_REQUEST),
+    "not HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", HTTPStatus.BAD_REQUEST),
+    "an empty request line": (b"\r\n\r\n", HTTPStatus.BAD_REQUEST),
     "another protocol": (b"GET / SPDY/3\r\n\r\n", HTTPStatus.BAD_REQUEST),
     "another path": (b"GET /metrics HTTP/1.1\r\n\r\n", HTTPStatus.NOT_FOUND),
     "a whole URL": (b"GET http://10.0.0.1/ HTTP/1.1\r\n\r\n", HTTPStatus.NOT_FOUND),

@@ -17,8 +17,8 @@ CASES = {
         "[" * 100 + "[],1,{}" + "]" * 100,
         "[" * 100 + "null,1,null" + "]" * 100,
     ),
-    "brackets in texts are text": (r'["\"[[[[\\",1]', r'["\"[[[[\\",1]'),
-    "nothing is nothing": ("", ""),
+    "brackets in strings do not count": (r'["\"[[[[\\",1]', r'["\"[[[[\\",1]'),
+    "an empty text stays empty": ("", ""),
 }
 
 

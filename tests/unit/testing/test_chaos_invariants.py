@@ -183,7 +183,7 @@ CASES = {
     "a DELETE during which the API server was killed may have taken effect": Case(
         good(writes=[HINT_WRITTEN, MARKED, write(20.2, "delete", status=0, uid="")])
     ),
-    "and it may have had no effect": Case(
+    "a DELETE during which the API server was killed may have had no effect": Case(
         good(writes=[HINT_WRITTEN, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])
     ),
     "a victim that others delete need not be deleted": Case(
@@ -233,7 +233,7 @@ CASES = {
             answers=[],
         )
     ),
-    "and is neither written to nor hinted": Case(
+    "writes and hints to a pod that is no victim are breaches": Case(
         good(victims=expected_victims(may_be_touched=False), writes=[HINT_WRITTEN, DELETED]),
         [
             "no_write_to_former_victims: team/victim: patch at {1}, though it was no victim",
@@ -259,7 +259,7 @@ CASES = {
         good(writes=[HINT_WRITTEN, replace(MARKED, version=""), DELETED]),
         ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],
     ),
-    "no phase is left backwards": Case(
+    "a phase never changes backwards": Case(
         good(writes=[HINT_WRITTEN, MARKED, write(20.1, "patch", HINTED), DELETED]),
         ["every_phase_follows_from_the_one_before: u: hinted was written after terminating"],
     ),

@@ -158,7 +158,7 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
         ReplyKind.OUTCOME_UNKNOWN,
         None,
     ),
-    "idle is no acceptance": (
+    "idle is not an acceptance": (
         saying(an_answer(state="STATE_IDLE")),
         ReplyKind.OUTCOME_UNKNOWN,
         None,
@@ -416,9 +416,9 @@ async def one_header_named_a_thousand_times(
 
 HOSTILE = {
     "pings for ever": pings_for_ever,
-    "greetings for ever": greetings_for_ever,
+    "SETTINGS frames for ever": greetings_for_ever,
     "headers that unfold to 30 MB": one_header_named_a_thousand_times,
-    "silence after the greeting": settings_then_silence,
+    "silence after the SETTINGS frame": settings_then_silence,
     "garbage after the request": settings_then_garbage,
     "headers without end": settings_then_headers_for_ever,
     "a message of 4 GiB": an_answer_without_end,

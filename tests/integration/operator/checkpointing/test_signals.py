@@ -89,7 +89,7 @@ async def stub(tmp_path: Path) -> AsyncIterator[tuple[StubApi, SignalTransport]]
 
 
 ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
-    "kill that ends well": ((DONE,), ReplyKind.DELIVERED, [KILL]),
+    "kill exits with 0": ((DONE,), ReplyKind.DELIVERED, [KILL]),
     "no kill, but a shell": (
         (
             broken(NO_FILE),
@@ -98,7 +98,7 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
         ReplyKind.DELIVERED,
         [KILL, SHELL],
     ),
-    "no kill in the words of a shell": (
+    "no kill, in the error of a shell": (
         (
             failed(127),
             DONE,
@@ -139,8 +139,8 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
         ReplyKind.OUTCOME_UNKNOWN,
         [KILL],
     ),
-    "no end within the time": (("silence",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
-    "no right": ((403,), ReplyKind.UNDELIVERABLE, [KILL]),
+    "kill does not end in time": (("silence",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "no permission": ((403,), ReplyKind.UNDELIVERABLE, [KILL]),
     "a container that the pod has not": ((400,), ReplyKind.NOT_RECEIVED, [KILL]),
     "an API server with too much to do": ((429,), ReplyKind.NOT_RECEIVED, [KILL]),
     "an API server that fails": ((500,), ReplyKind.OUTCOME_UNKNOWN, [KILL]),

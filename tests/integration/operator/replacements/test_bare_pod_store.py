@@ -149,7 +149,7 @@ KEPT = {
     "a record of a Namespace": (("a/1",), "", ""),
     "the limit of a Namespace": (("a/1", "a/2"), FULL, ""),
     "the total limit, no Namespace at its own": (("a/1", "b/2", "c/3"), FULL, FULL),
-    "the same one twice counts once": (("a/1", "a/1"), "", ""),
+    "the same record twice counts once": (("a/1", "a/1"), "", ""),
 }
 
 

@@ -277,8 +277,8 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         replace(GOING, **UNSAVED),
         ["disruption", "delete"],
     ),
-    "another client deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
-    "another client deletes it unsaved": (
+    "deleted by another client": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
+    "deleted by another client, without a checkpoint": (
         overtake,
         a_pod(**DELETED),
         replace(GOING, **UNSAVED),

@@ -149,10 +149,10 @@ async def test_no_job_is_read_if(pod: VictimPod, state: Eviction, settings: Poli
 
 
 UNBOUND = {
-    "is gone": None,
-    "is another of the same name": a_job(uid="another"),
+    "does not exist": None,
+    "is another Job of the same name": a_job(uid="another"),
     "has not started": a_job(began=None),
-    "is not bounded": a_job(seconds=None),
+    "has no active deadline": a_job(seconds=None),
 }
 
 

@@ -111,9 +111,7 @@ CASES = {
     "labels are absent": Case({}),
     "labels are null": Case({"labels": None}),
     "labels are empty": Case({"labels": {}}),
-    "labels are there": Case(
-        {"labels": {"a~b/c": "d"}}, {"a~b/c": "d", keys.PREEMPTION_CLASS: "4"}
-    ),
+    "labels exist": Case({"labels": {"a~b/c": "d"}}, {"a~b/c": "d", keys.PREEMPTION_CLASS: "4"}),
     "a class of its own": Case(
         {"labels": {keys.PREEMPTION_CLASS: "3"}}, {keys.PREEMPTION_CLASS: "3"}
     ),

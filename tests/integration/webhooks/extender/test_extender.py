@@ -439,7 +439,7 @@ async def test_a_call_about_more_nodes_than_any_cluster_has_is_counted_as_malfor
 
 
 async def test_slow_calls_are_disconnected_and_block_no_other_scheduler() -> None:
-    async with serving(read_seconds=1.0) as called:
+    async with serving(read_seconds=5.0) as called:
         slow = [asyncio.create_task(_send_half(called.server)) for _ in range(8)]
         await until(lambda: len(called.extender._body_reads) == 8)
         assert await called.call({"one": "a"}) == {"one": victims("a")}

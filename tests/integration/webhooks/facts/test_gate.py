@@ -201,7 +201,7 @@ GATES = {
     "no scheduling gates": {},
     "gates are null": {"schedulingGates": None},
     "gates are empty": {"schedulingGates": []},
-    "others have gates": {"schedulingGates": [{"name": "example.com/quota"}]},
+    "gates of other controllers": {"schedulingGates": [{"name": "example.com/quota"}]},
 }
 
 

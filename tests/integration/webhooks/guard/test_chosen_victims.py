@@ -50,10 +50,10 @@ FEW = {
     "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
 }
 PACES = {
-    "asynchronous: nominated meanwhile": ("auto", False),
+    "asynchronous: nominated in the meantime": ("auto", False),
     "asynchronous: nominated a moment ago": ("auto", True),
     'an admin sets the mode "asynchronous"': ("asynchronous", True),
-    "synchronous: nominated for a victim of before": ("synchronous", True),
+    "synchronous: nominated for an earlier victim": ("synchronous", True),
 }
 
 
@@ -197,8 +197,8 @@ async def test_all_pods_of_a_gang_that_can_spare_none_are_marked_on_all_nodes(
 SILENT = {"annotations": {}, "labels": {keys.PREEMPTION_CLASS: "3"}}
 WANTING: Mapping[str, tuple[Any, Any]] = {
     "no pod of it has a checkpoint hint": (SILENT, SILENT),
-    "only those elsewhere do": (SILENT, {}),
-    "only those here do": ({}, SILENT),
+    "only pods on other nodes have a checkpoint hint": (SILENT, {}),
+    "only pods on this node have a checkpoint hint": ({}, SILENT),
 }
 
 

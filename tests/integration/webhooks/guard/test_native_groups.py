@@ -114,7 +114,10 @@ async def test_nominations_where_the_group_runs_count_however_many_there_are_els
 
 OTHERS = {
     "is preempted pod by pod": (SINGLE, {}),
-    "is preempted by none of so low a priority": (WHOLE | {"priority": 1000}, {"priority": 1000}),
+    "has a priority that the preemptor's does not exceed": (
+        WHOLE | {"priority": 1000},
+        {"priority": 1000},
+    ),
 }
 
 

@@ -403,11 +403,11 @@ OTHERS = {
     "has no gang": FixedClusterView([GOING], [cluster_views.a_preemptor("uid-of-high")]),
     "asks for more room than is coming": FixedClusterView([GOING], [a_mate(cpu=9)]),
     "has inter-pod constraints": FixedClusterView([GOING], [a_mate(depends_on_other_pods=True)]),
-    "has victims that go on this very node": FixedClusterView(
+    "has leaving victims on the same node": FixedClusterView(
         [replace(GOING, node=NODE)], [a_mate(nominated_node=NODE)]
     ),
     "is not known to the extender": FixedClusterView([GOING], []),
-    "is known by watches that are behind": FixedClusterView([GOING], [a_mate()], is_stale=True),
+    "is known to watches that lag behind": FixedClusterView([GOING], [a_mate()], is_stale=True),
 }
 
 

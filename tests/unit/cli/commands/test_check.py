@@ -49,7 +49,7 @@ INPUTS: dict[str, tuple[str, str | bytes, int]] = {
         "{apiVersion: v1, kind: Pod, metadata: {labels: {reprieve.dev/preemption-class: x}}}",
         1,
     ),
-    "lines that end as on Windows": ("a.yaml", BAD.replace("\n", "\r\n"), 6),
+    "line ends of Windows": ("a.yaml", BAD.replace("\n", "\r\n"), 6),
     "a byte order mark": ("a.yaml", b"\xef\xbb\xbf" + BAD.encode(), 6),
     "a file without a suffix": ("manifest", BAD, 6),
     "a list": ("a.yaml", "apiVersion: v1\nkind: List\nitems:\n- " + BAD.replace("\n", "\n  "), 9),

@@ -190,7 +190,7 @@ REQUESTED = {
         None,
         0,
     ),
-    "unless they are a gang": ([workload("StatefulSet", "apps", {"replicas": 5}, **GANG)], "g", 4),
+    "two pods of a gang": ([workload("StatefulSet", "apps", {"replicas": 5}, **GANG)], "g", 4),
     "a DaemonSet's pod": ([workload("DaemonSet", "apps", {})], None, 0),
     "a document that makes no pods is ignored": (
         [{"apiVersion": "v1", "kind": "Service"}, preemptor()],
@@ -401,11 +401,11 @@ REFUSED = {
         [PLACED],
         "pod research/urgent: is already placed on a node, or has ended",
     ),
-    "nothing that makes pods": (
+    "an object that creates no pods": (
         [{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}],
         "Service default/s makes no pods: must be a Pod, or",
     ),
-    "nothing at all": (
+    "an empty file": (
         [],
         "must be a Pod, or a workload that makes pods, like ReplicationController, Deployment",
     ),
@@ -430,7 +430,7 @@ REFUSED = {
         [preemptor(spec={"priority": "high"})],
         "Pod research/urgent: Expected `int | null`, got `str` - at `$.spec.priority`",
     ),
-    "no object": ([["a"]], "not a Kubernetes object: needs apiVersion and kind"),
+    "not an object": ([["a"]], "not a Kubernetes object: needs apiVersion and kind"),
 }
 
 

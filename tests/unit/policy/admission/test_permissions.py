@@ -124,12 +124,12 @@ SENSITIVE = NamespacePolicy(workload_type="sensitive", allowed_classes=ClassSet(
 GIVING_TEN = NamespacePolicy(default_class=10, allowed_classes=ClassSet(frozenset({10})))
 CLAIMS_OF_TEN = {
     "class 10 in a template that the guard does not find": (TEN, None, NamespacePolicy(), True),
-    "class 9 there": (NINE, None, NamespacePolicy(), False),
+    "class 9 in a template that the guard does not find": (NINE, None, NamespacePolicy(), False),
     "class 10 newly": (TEN, NINE, NamespacePolicy(), True),
-    "class 10 as before": (TEN, TEN, NamespacePolicy(), False),
+    "class 10, unchanged": (TEN, TEN, NamespacePolicy(), False),
     "class 10 where workloads are sensitive": (TEN, None, SENSITIVE, False),
-    "class 10 where the Namespace gives it": (TEN, None, GIVING_TEN, False),
-    "class 10 of a pod, which is the guard's to ask for": (
+    "class 10 as the Namespace's default": (TEN, None, GIVING_TEN, False),
+    "class 10 of a pod, which the guard checks": (
         a_pod().in_class(10).build(),
         None,
         NamespacePolicy(),

@@ -14,7 +14,7 @@ NAMES = {
         POD.in_template_of("CronJob"),
         ["own", "other"],
     ),
-    "the template of a listed kind names its own and that of its defence": (
+    "a template of a listed kind names both its PriorityClasses": (
         POD.in_listed_kind(),
         ["own", "other"],
     ),
@@ -36,7 +36,7 @@ NAMES = {
     ),
     "a PriorityClass without a defence names none": (a_priority_class("own").build(), []),
     "a pod without a PriorityClass names none": (a_pod().build(), []),
-    "another object names none": (a_namespace().build(), []),
+    "another object names no PriorityClass": (a_namespace().build(), []),
 }
 
 

@@ -241,11 +241,11 @@ PODS = {
         facts=knowing(LOW, HIGH),
         refused=(f"{DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here",),
     ),
-    "unless the admin allows the lift": Case(
+    "a higher preemption priority is admitted if the admin allows it": Case(
         resource=a_pod().with_priority(100, "low").defended_as("high").build(),
         facts=knowing(LOW, HIGH, lift=8900),
     ),
-    "or its PriorityClass gives it": Case(
+    "a preemption priority from the PriorityClass is admitted": Case(
         resource=a_pod().with_priority(100, "defended").defended_as("high").build(),
         facts=knowing(DEFENDED, HIGH),
     ),
@@ -394,7 +394,7 @@ PRIORITY_CLASSES = {
         resource=a_priority_class().worth(1000).tolerating(seconds="60", below="1001").build(),
         warned=(f"{MINIMUM}: tolerates no preemptor",),
     ),
-    "the minimum that upstream assumes is not warned of where there are no seconds": Case(
+    "the minimum that upstream assumes causes no warning without seconds": Case(
         resource=a_priority_class().worth(1000).tolerating(below="1001").build()
     ),
     "a minimum not above the class's own value is, with and without them": Case(
@@ -415,7 +415,7 @@ PRIORITY_CLASSES = {
         resource=a_priority_class().labelled(TOLERATION_SECONDS, "60").build(),
         warned=(f"metadata.labels[*/toleration-seconds]: {ON_A_PRIORITY_CLASS}",),
     ),
-    "the older prefix is warned of": Case(
+    "the older prefix causes a warning": Case(
         resource=a_priority_class()
         .annotated(keys.OLD_TOLERATION_PREFIX + keys.TOLERATION_SECONDS, "60")
         .build(),
@@ -488,7 +488,7 @@ PLACES = {
             "spec.nodeSelector[reprieve.dev/home-namespace]: non-preemptible on borrowed nodes",
         ),
     ),
-    "or refused, by setting": Case(
+    "two prefixes are refused if the policy says so": Case(
         resource=a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build(),
         facts=REFUSING_LOANS,
         refused=(

@@ -34,7 +34,7 @@ STRATEGIES = {
     "a pod without annotations gets no notice": ({}, Strategy.NONE),
     "a hint alone means auto": (HINT, Strategy.AUTO),
     "auto without a hint is notified by annotation": ({keys.CHECKPOINT: "auto"}, Strategy.AUTO),
-    "manual is notified too": ({keys.CHECKPOINT: "manual"}, Strategy.MANUAL),
+    "manual is notified": ({keys.CHECKPOINT: "manual"}, Strategy.MANUAL),
     "strategy none overrides a hint": ({**HINT, keys.CHECKPOINT: "none"}, Strategy.NONE),
 }
 
@@ -122,7 +122,7 @@ FOREIGN_HINTS = {
     "a file above its folder": "file:///data/../etc/passwd",
     "a file's folder itself": "file:///data/.",
     "a folder": "file:///data/",
-    "the root": "file:///",
+    "the root folder": "file:///",
     "a file by a doubled slash": "file:///data//x",
     "a file with a query": "file:///data/x?y",
     "a file in another script": "file:///data/保存",

@@ -67,8 +67,8 @@ REFUSED: dict[str, tuple[Value[Any], str, ViolationKind, str]] = {
         ViolationKind.INVALID,
         "must be a share",
     ),
-    "no duration": (BRIEF, "soon", ViolationKind.INVALID, duration.EXPECTED),
-    "no time at all": (BRIEF, "0h", ViolationKind.INVALID, "must be longer than 0s"),
+    "not a duration": (BRIEF, "soon", ViolationKind.INVALID, duration.EXPECTED),
+    "a duration of zero": (BRIEF, "0h", ViolationKind.INVALID, "must be longer than 0s"),
     "a longer duration": (
         BRIEF,
         "91s",

@@ -149,7 +149,7 @@ LENIENT = {
         a_namespace().labelled(keys.ENFORCEMENT, "no").enforcing("warn"),
         NamespacePolicy(enforcement="warn"),
     ),
-    "values that disagree: the default gives way": (
+    "values that contradict each other: the default is dropped": (
         a_namespace().for_workloads("sensitive").giving_class(5),
         NamespacePolicy(workload_type="sensitive", allowed_classes=TEN),
     ),

@@ -158,7 +158,7 @@ BAD = {
             'like "system:serviceaccount:kube-system:my-scheduler"'
         ),
     ),
-    "names of which none may be lifted": (
+    "an empty list of names": (
         "liftablePriorityClasses",
         "training",
         ViolationKind.INVALID,
@@ -212,7 +212,7 @@ BAD = {
         ViolationKind.INVALID,
         "must be a whole number between 0 and 100",
     ),
-    "no number": (
+    "not a number": (
         "extensionPercent",
         "half",
         ViolationKind.INVALID,

@@ -58,7 +58,7 @@ CREATED = {
         .annotated(keys.KOORDINATOR_MIN_AVAILABLE, "4"),
         want=HELD,
     ),
-    "the gates of others are no reason not to wait": Created(
+    "gates of other controllers do not prevent the gate": Created(
         pod=with_gates(a_member(), "example.com/quota"), want=HELD
     ),
     "no pod waits if the gate is switched off": Created(
@@ -179,9 +179,9 @@ def members(number: int, of: int | None = 4, *, waiting_since: datetime = NOW) -
 
 
 RELEASED = {
-    "three of four wait on": (members(3), 0, ON, NOW, None),
-    "four of four are released": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
-    "more than enough are released": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
+    "three of four pods keep waiting": (members(3), 0, ON, NOW, None),
+    "four of four pods are released": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
+    "more pods than the minimum are released": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
     "a recreated pod joins three running ones": (
         members(1),
         3,
@@ -190,16 +190,22 @@ RELEASED = {
         GateReleaseReason.COMPLETE,
     ),
     "a recreated pod waits while two others are missing": (members(1), 1, ON, NOW, None),
-    "of several numbers the lowest holds": (
+    "the lowest of several minimums counts": (
         [*members(1, of=2), *members(1, of=4)],
         0,
         ON,
         NOW,
         GateReleaseReason.COMPLETE,
     ),
-    "just before its time is over, it waits": (members(3), 0, ON, after(599), None),
-    "at the timeout, it is released": (members(3), 0, ON, after(600), GateReleaseReason.TIMED_OUT),
-    "the time counts from the one that waits longest": (
+    "just before the timeout, the pods wait": (members(3), 0, ON, after(599), None),
+    "at the timeout, the pods are released": (
+        members(3),
+        0,
+        ON,
+        after(600),
+        GateReleaseReason.TIMED_OUT,
+    ),
+    "the timeout counts from the oldest pod": (
         [*members(1), *members(1, waiting_since=after(599))],
         0,
         ON,
@@ -221,7 +227,7 @@ RELEASED = {
         GateReleaseReason.NOT_NEEDED,
     ),
     "a gang of one is released": (members(1, of=1), 0, ON, NOW, GateReleaseReason.NOT_NEEDED),
-    "switched off, all are released": (
+    "all pods are released if the gate is switched off": (
         members(3),
         0,
         PolicySettings(),

@@ -32,7 +32,7 @@ OLD_SELECTOR = f"{keys.OLD_POD_GROUP}=a"
 READ = {
     "a pod without gang keys is in none": (a_pod(), None),
     "a native PodGroup": (a_pod().in_native_gang("a"), declared("native")),
-    "no native PodGroup where none is named": (a_pod().in_native_gang(None), None),
+    "no native PodGroup without a name": (a_pod().in_native_gang(None), None),
     "scheduler-plugins": (
         a_pod().in_gang("a"),
         declared("pod-group", selector=f"{keys.POD_GROUP}=a"),
@@ -42,7 +42,7 @@ READ = {
         a_pod().labelled(keys.KOORDINATOR_POD_GROUP, "a"),
         declared("koordinator-pod-group", selector=f"{keys.KOORDINATOR_POD_GROUP}=a"),
     ),
-    "the lightweight forebear": (
+    "the older lightweight label": (
         LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "2"),
         declared("lightweight", min_available=2, selector=OLD_SELECTOR),
     ),

@@ -116,7 +116,7 @@ WHOLES = {
     "a Job of another API group is not read": Case(
         of=a_reference("Job", api_version="batch.volcano.sh/v1"), among={}, looks=0
     ),
-    "pods that own each other are followed only so far": Case(
+    "pods that own each other are followed to a limit": Case(
         of=WORKERS,
         among={("statefulsets", "lws-0"): a_reference("Pod", "lws-0"), ("pods", "lws-0"): WORKERS},
         looks=owners.MAX_OWNER_DEPTH,

@@ -44,7 +44,7 @@ PODS = {
         Spec(containers=(a_container("2"),), initContainers=(a_container("1", is_sidecar=True),)),
         3000,
     ),
-    "sidecars beside the init containers that come after them": (
+    "sidecars beside later init containers": (
         Spec(
             containers=(a_container("1"),),
             initContainers=(a_container("4"), a_container("1", is_sidecar=True), a_container("4")),
@@ -64,7 +64,7 @@ PODS = {
         Spec(containers=(a_container("1"),), overhead={"cpu": "250m"}),
         1250,
     ),
-    "nothing, where it cannot be read": (Spec(containers=(a_container("many"),)), 0),
+    "an unreadable request counts as zero": (Spec(containers=(a_container("many"),)), 0),
 }
 
 

@@ -20,12 +20,12 @@ QUOTAS = {
         GPU,
         "admin/gpu",
     ),
-    "of two of a name, the one in the pod's namespace is": (
+    "of two quotas of a name, the one in the pod's Namespace": (
         [a_quota("gpu", "admin"), a_quota("gpu", "team")],
         GPU,
         "team/gpu",
     ),
-    "of two of a name elsewhere, it is always the same one": (
+    "of two quotas of a name in other Namespaces, always the same": (
         [a_quota("gpu", "b"), a_quota("gpu", "a")],
         GPU,
         "a/gpu",
@@ -45,19 +45,23 @@ QUOTAS = {
         GPU,
         None,
     ),
-    "an empty name is no name": ([a_quota("team", "team")], {keys.QUOTA_NAME: ""}, "team/team"),
-    "without a name it is the one named like the namespace": (
+    "an empty name counts as no name": (
+        [a_quota("team", "team")],
+        {keys.QUOTA_NAME: ""},
+        "team/team",
+    ),
+    "without a name, the quota named like the Namespace": (
         [a_quota("team", "team"), a_quota("other", "team")],
         {},
         "team/team",
     ),
-    "or the one that lists the namespace": (
+    "without a name, the quota that lists the Namespace": (
         [a_quota("shared", "admin", "a", "team")],
         {},
         "admin/shared",
     ),
-    "another one in the namespace is not used": ([a_quota("gpu", "team")], {}, None),
-    "without any it is the default one": (
+    "another quota in the Namespace is not used": ([a_quota("gpu", "team")], {}, None),
+    "without any other, the default quota": (
         [a_quota(quota.DEFAULT, "admin")],
         {},
         f"admin/{quota.DEFAULT}",

@@ -175,17 +175,17 @@ SPECS: dict[str, tuple[Json, Json]] = {
         {"volumes": [{"name": "kube-api-access-t46gg", "emptyDir": {}}]},
         {"volumes": [{"name": "kube-api-access-t46gg", "emptyDir": {}}]},
     ),
-    "tolerations that every pod gets are given again": ({"tolerations": ADDED_TOLERATIONS}, {}),
+    "tolerations that every pod gets are dropped": ({"tolerations": ADDED_TOLERATIONS}, {}),
     "the author's tolerations stay": (
         {"tolerations": [{"operator": "Exists"}, *ADDED_TOLERATIONS]},
         {"tolerations": [{"operator": "Exists"}]},
     ),
-    "the gang gate is the webhooks' to close": (
+    "the gang gate is dropped: the webhooks add it": (
         {"schedulingGates": [{"name": keys.GANG_GATE}, {"name": "example.com/hold"}]},
         {"schedulingGates": [{"name": "example.com/hold"}]},
     ),
     "unknown fields stay": ({"aFieldOfTomorrow": [1]}, {"aFieldOfTomorrow": [1]}),
-    "lists that are null are none": (
+    "null lists are dropped": (
         {"volumes": None, "tolerations": None, "initContainers": None},
         {},
     ),

@@ -21,7 +21,7 @@ class Case:
 
 
 CASES = {
-    "our label is a request": Case(source=Source.LABEL, want=PreemptionCause.REQUEST),
+    "Reprieve's label is a request": Case(source=Source.LABEL, want=PreemptionCause.REQUEST),
     "a request that is not a scheduler's": Case(
         source=Source.LABEL,
         initiator="koord-scheduler",
@@ -37,7 +37,7 @@ CASES = {
     "a reason with a quota is a reclaim": Case(
         text="Reclaim borrowed quota", want=PreemptionCause.RECLAIM
     ),
-    "as Koordinator's quota controller calls it": Case(
+    "the reason of Koordinator's quota controller": Case(
         initiator="quota-overused-revoke", want=PreemptionCause.RECLAIM
     ),
     "a reason with a lent node is a reclaim": Case(
@@ -53,7 +53,7 @@ CASES = {
         is_for_sensitive=True,
         want=PreemptionCause.SENSITIVE,
     ),
-    "words that only contain one of them": Case(
+    "words that only contain a keyword": Case(
         text="insensitive, unrevoked, talented", want=PreemptionCause.PRIORITY
     ),
 }

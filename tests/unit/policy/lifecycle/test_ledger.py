@@ -125,11 +125,11 @@ def test_an_eviction_counts_once_however_often_it_is_recorded() -> None:
 
 
 RETRACTED = {
-    "the first leaves nothing": ([1], 1, None),
-    "of several, the others stay": ([1, 2], 2, (1, ("uid-1",))),
-    "any of them may be taken back": ([1, 2], 1, (1, ("uid-2",))),
+    "the only eviction": ([1], 1, None),
+    "the last of several evictions": ([1, 2], 2, (1, ("uid-1",))),
+    "an earlier one of several evictions": ([1, 2], 1, (1, ("uid-2",))),
     "an eviction that was never counted changes nothing": ([1], 2, (1, ("uid-1",))),
-    "nothing is taken from nothing": ([], 1, None),
+    "an empty ledger": ([], 1, None),
 }
 
 

@@ -43,9 +43,9 @@ HINTED = an_eviction().hinted(deadline=after(60)).build()
 ENDED = replace(HINTED, phase=Phase.TERMINATING, outcome=CheckpointOutcome.SAVED)
 
 MOMENTS = {
-    "when the victim is to be deleted": (HINTED, ENDED, True),
-    "not while it has time": (HINTED, HINTED, False),
-    "not once its grace is chosen": (ENDED, ENDED, False),
+    "before the victim is deleted": (HINTED, ENDED, True),
+    "not before the victim's deadline": (HINTED, HINTED, False),
+    "not after the grace period is chosen": (ENDED, ENDED, False),
     "not if another client has deleted it": (
         HINTED,
         replace(ENDED, outcome=CheckpointOutcome.OVERTAKEN),

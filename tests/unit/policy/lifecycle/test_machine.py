@@ -544,7 +544,7 @@ SCENARIOS = {
         deadline=after(900),
         source=SCHEDULER,
     ),
-    "no pod is reprieved twice": Scenario(
+    "a pod is reprieved only once": Scenario(
         seen=(
             (0, ALMOST_COMPLETE),
             (

@@ -39,8 +39,8 @@ AS_KOORDINATOR_WRITES_IT = (
 
 READ = {
     "a pod without a mark": (a_pod(), None),
-    "our label": (a_pod().marked(), Mark()),
-    "our label in a later phase asks for nothing new": (
+    "Reprieve's label": (a_pod().marked(), Mark()),
+    "Reprieve's label in a later phase is not a new request": (
         a_pod().labelled(keys.SOFT_EVICTION, "hinted"),
         None,
     ),
@@ -70,7 +70,7 @@ READ = {
     "an annotation with the value false": (annotated("false"), None),
     "an empty annotation": (annotated(""), None),
     "an empty object": (annotated("{}"), Mark()),
-    "nulls are unsaid": (
+    "null fields count as absent": (
         annotated('{"timestamp":null,"deleteOptions":null,"initiator":null,"reason":null}'),
         Mark(),
     ),
@@ -109,7 +109,7 @@ def test_marks_are_read(pod: PodBuilder, want: Mark | None) -> None:
 
 
 OWN = {
-    "the guard's": (
+    "a mark of the guard": (
         mark.render(
             Mark(initiator=mark.GUARD_INITIATOR, reason="preempted by pod uid", requested_at=NOW)
         ),

@@ -139,13 +139,13 @@ def test_a_cost_is_the_sum_of_three_parts(case: Case) -> None:
 
 DEVICES = {
     "GPUs": ({"nvidia.com/gpu": "8", "cpu": "64"}, Device.GPU, 8),
-    "another vendor's": ({"amd.com/gpu": "2"}, Device.GPU, 2),
-    "accelerators by other names": (
+    "a device of another vendor": ({"amd.com/gpu": "2"}, Device.GPU, 2),
+    "accelerators with other names": (
         {"google.com/tpu": "4", "aws.amazon.com/neuron": "1"},
         Device.GPU,
         5,
     ),
-    "slices of one": ({"nvidia.com/mig-1g.5gb": "2"}, Device.GPU, 2),
+    "slices of a GPU": ({"nvidia.com/mig-1g.5gb": "2"}, Device.GPU, 2),
     "CPUs where there are none": ({"cpu": "1500m", "memory": "1Gi"}, Device.CPU, 1.5),
     "zero GPUs": ({"nvidia.com/gpu": "0", "cpu": "2"}, Device.CPU, 2),
     "a resource that only sounds like one": (

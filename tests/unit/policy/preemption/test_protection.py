@@ -91,7 +91,7 @@ OF_GANG = {
     "no member is protected": ([None, None], None),
     "no pod": ([], None),
     "a pod near completion protects no other": ([None, almost(60)], None),
-    "if all members are near completion, the last of them counts": (
+    "if all members are near completion, the last to end counts": (
         [almost(60), almost(300), almost(5)],
         almost(300),
     ),

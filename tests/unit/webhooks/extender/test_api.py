@@ -44,7 +44,7 @@ READ = {
         PROPOSED,
     ),
     "no candidates": (args(), {}),
-    "no candidates of either sort": (args(NodeNameToVictims={}, NodeNameToMetaVictims={}), {}),
+    "no candidates of either form": (args(NodeNameToVictims={}, NodeNameToMetaVictims={}), {}),
     "a node without victims": (
         args(NodeNameToMetaVictims={"one": {"Pods": None}}),
         {"one": frozenset()},
@@ -93,12 +93,12 @@ def test_an_unreadable_call_is_answered_in_one_sentence(body: bytes, says: str) 
 
 
 BOUNDS = {
-    "as many nodes as are let through": ({"one": "a", "two": "b", "three": ""}, ""),
+    "the highest allowed number of nodes": ({"one": "a", "two": "b", "three": ""}, ""),
     "a node too many": (
         {"one": "", "two": "", "three": "", "four": ""},
         "4 nodes: must be at most 3",
     ),
-    "as many victims": ({"one": "ab", "two": ""}, ""),
+    "the highest allowed number of victims": ({"one": "ab", "two": ""}, ""),
     "a victim too many": ({"one": "a", "two": "abc"}, "3 victims on one node: must be at most 2"),
     "a victim too many, the same one repeatedly": (
         {"one": "aaa"},

@@ -54,8 +54,8 @@ class World:
 
 ANSWERS = {
     "a budget": (BUDGET, True),
-    "two of them": (TWO_BUDGETS, True),
-    "another admission's refusal": (REFUSED, True),
+    "two disruption budgets": (TWO_BUDGETS, True),
+    "a denial of another admission webhook": (REFUSED, True),
     "a webhook's denial without a reason": (
         ApiError(400, "", "admission webhook denied the request"),
         True,

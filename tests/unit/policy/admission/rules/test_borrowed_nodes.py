@@ -39,9 +39,9 @@ def requiring(
 ASKS = {
     "nothing": (CRITICAL, ()),
     "its own nodes": (CRITICAL.on_nodes_of("team"), ()),
-    "nodes of another": (CRITICAL.on_nodes_of("lender"), (SELECTOR,)),
+    "another team's nodes": (CRITICAL.on_nodes_of("lender"), (SELECTOR,)),
     "its own nodes, by affinity": (CRITICAL.on_nodes_where(requiring("In", "team")), ()),
-    "nodes of another, by affinity": (
+    "another team's nodes, by affinity": (
         CRITICAL.on_nodes_where(requiring("In", "lender")),
         (AFFINITY,),
     ),
@@ -76,12 +76,12 @@ ASKS = {
         CRITICAL.tolerating(taint("lender")),
         ("spec.tolerations[0]",),
     ),
-    "to tolerate its own taint": (CRITICAL.tolerating(taint("team", operator="Equal")), ()),
-    "to tolerate the taint of any Namespace": (
+    "a toleration of its own taint": (CRITICAL.tolerating(taint("team", operator="Equal")), ()),
+    "a toleration of the taint of any Namespace": (
         CRITICAL.tolerating(taint("x", key="gpu"), taint(operator="Exists")),
         ("spec.tolerations[1]",),
     ),
-    "to tolerate every taint": (
+    "a toleration of every taint": (
         CRITICAL.tolerating(taint(operator="Exists", key="")),
         ("spec.tolerations[0]",),
     ),

@@ -53,7 +53,7 @@ CASES = {
         a_spec(a_container(), before=(a_container("init", port=8080),)),
         PORT,
     ),
-    "another port than is declared": ("http://:8080/x", a_spec(a_container(port=8081)), PORT),
+    "a port that is not declared": ("http://:8080/x", a_spec(a_container(port=8081)), PORT),
     "a port where none is declared": ("grpc://:9000", a_spec(a_container()), PORT),
     "a container that exists": ("signal://USR1?container=main", a_spec(a_container()), ""),
     "a sidecar that exists": (
@@ -86,7 +86,7 @@ CASES = {
     ),
     "a mount itself": ("file:///data", a_spec(a_container(mount="/data")), MOUNT),
     "a file where nothing is mounted": ("file:///dev/shm/x", a_spec(a_container()), MOUNT),
-    "the annotation, which needs nothing": ("annotation:", a_spec(a_container()), ""),
+    "an annotation": ("annotation:", a_spec(a_container()), ""),
     "a pod whose containers were not read": ("http://:8080/x", Spec(priority=0), ""),
 }
 

@@ -49,7 +49,7 @@ CASES = {
     "a negative grace period counts as zero": Case(
         with_grace(taking("1s"), -5), f"{GRACE}: 0s, but a save takes 1s; use a hint"
     ),
-    "no grace at all": Case(
+    "a grace period of zero": Case(
         with_grace(taking("1s"), 0), f"{GRACE}: 0s, but a save takes 1s; use a hint"
     ),
     "a longer one that the admin caps": Case(

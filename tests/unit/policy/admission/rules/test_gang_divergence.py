@@ -56,7 +56,7 @@ class Case:
 
 MEMBER = a_pod().in_koordinators_gang("a", 2, 2)
 CASES = {
-    "pods that say the same": Case(pod=MEMBER, rest=MEMBER),
+    "pods with the same values": Case(pod=MEMBER, rest=MEMBER),
     "an explicit default is no difference": Case(
         pod=MEMBER.in_class(4)
         .labelled(keys.PREEMPTIBLE, "true")
@@ -86,7 +86,7 @@ CASES = {
         rest=MEMBER,
         refused=(f'spec.priority: Invalid value: "1000": must be "0", {REST}',),
     ),
-    "another defence": Case(
+    "another preemption priority": Case(
         pod=MEMBER.defended_as("high"),
         rest=MEMBER,
         refused=(f'{DEFENCE}: Invalid value: "1000": must be "0", {REST}',),
@@ -227,7 +227,7 @@ def test_a_template_is_not_compared_with_the_pods_that_it_replaces() -> None:
 
 CHANGES = {
     "another class": (MEMBER.in_class(5), MEMBER, True),
-    "nothing of it": (MEMBER.labelled("app", "x"), MEMBER, False),
+    "no gang": (MEMBER.labelled("app", "x"), MEMBER, False),
     "another gang": (MEMBER.in_class(5), a_pod().in_koordinators_gang("b", 2, 2), False),
     "a rollout that adds a gang": (MEMBER.in_class(5), a_pod(), False),
 }

@@ -164,7 +164,7 @@ SIZES = {
         refused=(f'{OLD_MINIMUM}: Invalid value: "2": must be "3", as in {MINIMUM}',),
         warned=(OLD_NAME_WARNING,),
     ),
-    "two that agree are one": Case(
+    "two equal minimums count as one": Case(
         resource=LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "3")
         .in_koordinators_gang("a", 3)
         .build(),

@@ -94,7 +94,7 @@ CASES = {
         quota=of_cpus(used="10", non_preemptible_used="2", non_preemptible_request="2"),
         warned=over("23 over max 20"),
     ),
-    "figures that are not of the same moment never make room": Case(
+    "figures of different times never free quota": Case(
         job=a_job("21"),
         quota=of_cpus(used="1", non_preemptible_used="4"),
         warned=over("21 over max 20"),

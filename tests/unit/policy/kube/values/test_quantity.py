@@ -38,7 +38,7 @@ READ = {
     "an exponent": ("2e3", 2000 * NANOS),
     "an exponent in capitals": ("2E+3", 2000 * NANOS),
     "a negative exponent": ("5e-1", NANOS // 2),
-    "less than a nano is one": ("0.1n", 1),
+    "less than a nano is rounded up": ("0.1n", 1),
     "a negative less than a nano is one too": ("-0.1n", -1),
     "more digits than a float holds": ("9007199254740993", 9007199254740993 * NANOS),
     "the highest exponent": ("1e99", 10**99 * NANOS),
@@ -54,7 +54,7 @@ REFUSED = {
     "a unit": "1GB",
     "a comma": "1,5",
     "a space": "1 Gi",
-    "two points": "1.2.3",
+    "two decimal points": "1.2.3",
     "a point alone": ".",
     "a sign alone": "-",
     "two signs": "--1",
@@ -66,7 +66,7 @@ REFUSED = {
     "too many digits": "9" * 65,
     "digits of another script": "٣",
     "infinity": float("inf"),
-    "no number": float("nan"),
+    "not a number": float("nan"),
     "a line end": "1\n",
 }
 

@@ -171,7 +171,7 @@ BESIDE_A_GANG = {
         (speaking("member", gang=GANG), speaking("dear", preemption_class=4, stated=9)),
         ["dear"],
     ),
-    "is so, too, where fewer large ones go": (
+    "is reprieved where fewer large pods are preempted": (
         TWO,
         (speaking("member", gang=GANG, cpu=3), speaking("large", cpu=2), *SMALL),
         ["large"],

@@ -126,9 +126,7 @@ CASES = {
         others=[replace(MATE, preemption_class=7)],
         classes=(8, 9, 10),
     ),
-    (
-        "of one that is nearly complete, the last to end is let finish, then it is like any other"
-    ): Case(
+    ("a gang near its walltime may finish, and is like any other after its last pod"): Case(
         pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)),
         others=[replace(MATE, preemption_class=5, progress=ending_in(120))],
         classes=(6, 7, 8, 9, 10),

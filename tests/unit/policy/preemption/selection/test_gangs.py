@@ -193,7 +193,7 @@ CASES = {
         elsewhere=["b1"],
         units=1,
     ),
-    "one victim frees room for two members": Case(
+    "a single victim frees room for two members": Case(
         preemptor=a_gang_of(2),
         snapshot_fixture=a_snapshot(a_node_info("a", a_scheduled_pod("large", cpu=2), cpu=2)),
         victims=["large"],
@@ -319,8 +319,8 @@ def ends_in(seconds: float) -> WorkProgress:
 
 NEAR = of_gang("a1", progress=ends_in(60))
 COMPLETING = {
-    "one pod is near its walltime": ([NEAR, of_gang("a2")], [None, None]),
-    "one pod is near its walltime, and another is protected": (
+    "a pod is near its walltime": ([NEAR, of_gang("a2")], [None, None]),
+    "a pod is near its walltime, and another is protected": (
         [NEAR, of_gang("a2", is_non_preemptible=True)],
         [RefusalReason.GANG, RefusalReason.NON_PREEMPTIBLE],
     ),
@@ -606,9 +606,9 @@ def test_a_native_gangs_pods_on_other_nodes_are_proposed_as_well_and_have_not_le
 
 
 BESIDE = {
-    "one pod may not be a victim": ({"near", "protected"}, {"a": DryRunStatus.PROPOSAL_REJECTED}),
+    "a pod may not be a victim": ({"near", "protected"}, {"a": DryRunStatus.PROPOSAL_REJECTED}),
     "all are leaving": ({"going"}, {"a": DryRunStatus.ROOM_BEING_RELEASED}),
-    "one pod no longer exists": ({"near", "gone"}, {"a": DryRunStatus.PROPOSAL_OUTDATED}),
+    "a pod no longer exists": ({"near", "gone"}, {"a": DryRunStatus.PROPOSAL_OUTDATED}),
 }
 
 

@@ -32,7 +32,7 @@ MINE = GangKey("team", "mine")
 
 SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
     "notified by the operator": ({"is_leaving": True}, DryRunStatus.ROOM_BEING_RELEASED),
-    "another client deletes it": (DELETED, DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "deleted by another client": (DELETED, DryRunStatus.ROOM_MAY_BE_RELEASED),
     "a grace period equal to the longest wait": (
         {**DELETED, "release_expected_at": after(CEILING)},
         DryRunStatus.ROOM_MAY_BE_RELEASED,
@@ -102,12 +102,12 @@ def test_a_pod_that_a_budget_holds_past_the_ceiling_is_protected_like_any_other(
 
 
 HELD_GANGS: dict[str, tuple[tuple[int, int], DryRunStatus | None]] = {
-    "at first": ((0, 0), DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "for as long as one of it is waited for": (
+    "below the longest wait": ((0, 0), DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "a single pod beyond the longest wait": (
         (CEILING + 1, 60),
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
-    "for longer": ((CEILING + 1, 3600), None),
+    "both pods beyond the longest wait": ((CEILING + 1, 3600), None),
 }
 
 
@@ -358,7 +358,7 @@ ROUNDS: dict[str, tuple[Mapping[str, Any], RefusalReason | None]] = {
     "the victims are leaving": ({"is_leaving": True}, RefusalReason.VICTIMS_LEAVING),
     "the victims are deleted": (DELETED, RefusalReason.VICTIMS_LEAVING),
     "the victims were marked a moment ago": (MARKED, RefusalReason.VICTIMS_LEAVING),
-    "one victim has a grace period of years": (
+    "a victim has a grace period of years": (
         {**DELETED, "release_expected_at": after(10**9)},
         None,
     ),
@@ -378,11 +378,11 @@ def test_a_round_is_unfinished_while(fields: Mapping[str, Any], want: RefusalRea
 
 PROPOSED: dict[str, tuple[set[str], DryRunStatus]] = {
     "all victims were notified": ({"told"}, DryRunStatus.ROOM_BEING_RELEASED),
-    "one victim is deleted": ({"told", "deleted"}, DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "one victim has a grace period of years": ({"low", "years"}, DryRunStatus.PROPOSAL_REJECTED),
+    "a victim is deleted": ({"told", "deleted"}, DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "a victim has a grace period of years": ({"low", "years"}, DryRunStatus.PROPOSAL_REJECTED),
     "a budget holds one of them": ({"told", "held"}, DryRunStatus.ROOM_MAY_BE_RELEASED),
     "no victim exists": ({"gone"}, DryRunStatus.PROPOSAL_OUTDATED),
-    "one victim no longer exists": ({"low", "gone"}, DryRunStatus.PROPOSAL_OUTDATED),
+    "a victim no longer exists": ({"low", "gone"}, DryRunStatus.PROPOSAL_OUTDATED),
 }
 
 
@@ -545,8 +545,11 @@ def test_a_gangs_pod_waits_for_room_on_nodes_that_its_scheduler_does_not_name():
 
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "has no gang": {},
-    "has room there by more than is judged here": {"gang": MINE, "depends_on_other_pods": True},
-    "has no room there": {"gang": MINE, "demand": a_pod_demand(cpu=2)},
+    "depends on constraints that are not evaluated here": {
+        "gang": MINE,
+        "depends_on_other_pods": True,
+    },
+    "finds no room on the other nodes": {"gang": MINE, "demand": a_pod_demand(cpu=2)},
 }
 
 

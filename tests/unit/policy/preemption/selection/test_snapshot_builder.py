@@ -419,7 +419,7 @@ SCHEDULED_PODS = {
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": True}
     ),
     **{
-        f"one that is {phase} {'is' if going else 'is not'} going": Case(
+        f"a pod in phase {phase} {'is' if going else 'is not'} leaving": Case(
             pod=a_pod(
                 labels={keys.SOFT_EVICTION: phase},
                 annotations={
