@@ -17,7 +17,7 @@ from reprieve_certs.issue import ServingNames
 from reprieve_certs.renewal import RenewalStep
 from reprieve_certs.rotator import Rotator, StoredSecret, WriteConflict
 from reprieve_certs.serving import ServingContext
-from reprieve_testing.builders import NOW
+from reprieve_testing.objects.builders import NOW
 
 NAMES = ServingNames(("reprieve-webhooks.reprieve-system.svc",))
 DAY = timedelta(days=1)

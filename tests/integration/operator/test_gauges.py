@@ -34,8 +34,8 @@ from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import Api
-from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.stub_api import until
+from reprieve_testing.objects.builders import NOW, after, an_eviction
+from reprieve_testing.servers.stub_api import until
 
 SETTINGS = OperatorSettings(identity="a")
 JOB = {

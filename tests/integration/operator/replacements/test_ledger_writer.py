@@ -36,8 +36,8 @@ from reprieve_policy.lifecycle.eviction import Checkpoint, CheckpointOutcome, Ev
 from reprieve_policy.lifecycle.machine import LifecycleDecision
 from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.objects.builders import NOW, after, an_eviction
+from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 HINTED = an_eviction().hinted(deadline=after(600)).build()

@@ -28,7 +28,7 @@ from reprieve_policy.lifecycle.eviction import (
     Source,
 )
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, a_pod, after, an_eviction
+from reprieve_testing.objects.builders import NOW, a_pod, after, an_eviction
 
 JOB = "/apis/batch/v1/namespaces/team/jobs/train"
 BY_SCHEDULER = an_eviction().asked_by_scheduler().build()

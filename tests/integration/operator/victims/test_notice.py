@@ -17,7 +17,7 @@ from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, Checkp
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import machine
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 HINTED = an_eviction().hinted(deadline=after(600)).build()
 PLAN = CheckpointPlan(

@@ -16,7 +16,7 @@ from reprieve_operator.victims.termination.eviction_retry import EvictionRetry
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 POD = msgspec.convert(
     {"metadata": {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7"}}, VictimPod

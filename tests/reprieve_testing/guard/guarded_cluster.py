@@ -22,8 +22,13 @@ from realcluster.client.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
-
-from .cluster import LEASE_SECONDS, OPERATOR_NAMESPACE, make_namespace, new_cluster, wait_for
+from reprieve_testing.cluster.handle import (
+    LEASE_SECONDS,
+    OPERATOR_NAMESPACE,
+    make_namespace,
+    new_cluster,
+    wait_for,
+)
 
 Json = Any
 SCHEDULER = "system:kube-scheduler"

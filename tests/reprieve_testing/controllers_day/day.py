@@ -18,8 +18,7 @@ from realcluster.client import api
 from realcluster.client.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.state import Cluster
-
-from .cluster import LEASE_SECONDS, new_cluster, wait_for
+from reprieve_testing.cluster.handle import LEASE_SECONDS, new_cluster, wait_for
 
 Json = Any
 NODES = 6
