@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
 
 pytestmark = pytest.mark.cluster
 

@@ -16,7 +16,7 @@ import pytest
 from realcluster.client import api
 from reprieve_policy import keys
 from reprieve_testing import manifests
-from reprieve_testing.cluster import ClusterHandle, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
 from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = pytest.mark.cluster

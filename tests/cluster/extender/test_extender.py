@@ -15,13 +15,13 @@ import pytest
 
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
-from reprieve_testing.extender_cluster import (
+from reprieve_testing.cluster.extender_cluster import (
     ExtenderCluster,
     a_pod,
     a_priority_class,
     extender_cluster,
 )
-from reprieve_testing.hack_cluster import NAMESPACE
+from reprieve_testing.cluster.hack_cluster import NAMESPACE
 
 pytestmark = pytest.mark.cluster
 

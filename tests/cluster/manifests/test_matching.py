@@ -15,10 +15,11 @@ import pytest
 from realcluster.client.kubectl import Done
 from reprieve_policy import keys
 from reprieve_policy.kube import controllers
-from reprieve_testing import manifests, narrowed_webhooks
-from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.impersonated_users import until_answered
-from reprieve_testing.narrowed_webhooks import CALL_FAILED
+from reprieve_testing import manifests
+from reprieve_testing.cluster import narrowed_webhooks
+from reprieve_testing.cluster.handle import ClusterHandle
+from reprieve_testing.cluster.impersonated_users import until_answered
+from reprieve_testing.cluster.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle, Program, wait_for
-from reprieve_testing.impersonated_users import RBAC
+from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, ClusterHandle, Program, wait_for
+from reprieve_testing.cluster.impersonated_users import RBAC
 
 pytestmark = pytest.mark.cluster
 

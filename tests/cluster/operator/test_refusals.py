@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, Json, Program, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, Json, Program, wait_for
 
 pytestmark = pytest.mark.cluster
 

@@ -3,15 +3,14 @@ does.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reprieve_testing import grpc_example
-from reprieve_testing.cluster import ClusterHandle, Program, wait_for
-from reprieve_testing.workload import HINT, Workload
+from reprieve_testing.cluster.handle import ClusterHandle, Program, wait_for
+from reprieve_testing.servers import grpc_example
+from reprieve_testing.servers.workload import HINT, Workload
 
 pytestmark = pytest.mark.cluster
 
@@ -20,21 +19,6 @@ SHORT = HTTP | {"reprieve.dev/checkpoint-timeout": "6s"}
 """For tests that wait for its end: longer than their earlier checks take on a busy machine."""
 KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
 PREEMPTOR = "reprieve.dev/preemptor"
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: ClusterHandle) -> Iterator[Program]:
-    cluster.set_policy()
-    program = cluster.start_operator()
-    program.wait_leading()
-    yield program
-    assert program.stop() == 0
-
-
-@pytest.fixture
-def namespace(cluster: ClusterHandle) -> Iterator[str]:
-    with cluster.namespace("life") as name:
-        yield name
 
 
 def condition(pod: Any, kind: str) -> Any:

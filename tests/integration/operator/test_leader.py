@@ -18,7 +18,7 @@ from reprieve_operator.resync import PodResync
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_testing.stub_api import stub_api, until
+from reprieve_testing.servers.stub_api import stub_api, until
 
 SETTINGS = OperatorSettings(identity="a", sweep_interval_seconds=1000.0)
 

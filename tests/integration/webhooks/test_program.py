@@ -15,10 +15,10 @@ import pytest
 
 from reprieve_certs import issue
 from reprieve_policy import keys
-from reprieve_testing.builders import NOW
-from reprieve_testing.cluster import free_port
-from reprieve_testing.reviews import a_pod, a_review
-from reprieve_testing.stub_api import stub_api
+from reprieve_testing.cluster.handle import free_port
+from reprieve_testing.objects.builders import NOW
+from reprieve_testing.servers.reviews import a_pod, a_review
+from reprieve_testing.servers.stub_api import stub_api
 
 PROGRAM = Path(sys.executable).with_name("reprieve-webhooks")
 DEADLINE_SECONDS = 60.0

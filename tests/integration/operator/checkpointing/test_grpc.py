@@ -24,7 +24,7 @@ from reprieve_operator.checkpointing.grpc_transport import GrpcTransport
 from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
-from reprieve_testing.stub_api import stub_api
+from reprieve_testing.servers.stub_api import stub_api
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[bytes, Context], Awaitable[bytes]]

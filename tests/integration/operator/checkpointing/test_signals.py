@@ -19,7 +19,7 @@ from reprieve_operator.checkpointing.endpoints import SignalEndpoint
 from reprieve_operator.checkpointing.signal_transport import SignalTransport
 from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_policy.checkpointing.contract import CheckpointRequest
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 TARGET = SignalEndpoint("team", "training-0", "u", "main", "USR1")
 PODS = "/api/v1/namespaces/team/pods"

@@ -23,8 +23,8 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, PodBuilder, a_pod
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod
+from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 PODS = "/api/v1/namespaces/team/pods"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

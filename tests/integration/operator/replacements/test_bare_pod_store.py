@@ -25,8 +25,8 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Checkpoint, CheckpointOutcome, Eviction, Phase
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.stub_api import until
+from reprieve_testing.objects.builders import NOW, after, an_eviction
+from reprieve_testing.servers.stub_api import until
 
 PODS = "/api/v1/namespaces/team/pods"
 RECORDS = "/apis/apps/v1/namespaces/reprieve-system/controllerrevisions"

@@ -40,8 +40,8 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Phase
-from reprieve_testing.builders import an_eviction
-from reprieve_testing.stub_api import until
+from reprieve_testing.objects.builders import an_eviction
+from reprieve_testing.servers.stub_api import until
 
 Json = Any
 Answers = Iterator[Json]

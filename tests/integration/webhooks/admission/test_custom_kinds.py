@@ -8,7 +8,7 @@ import pytest
 from reprieve_policy.kube import kinds, template_kinds
 from reprieve_policy.kube.objects import TemplatedResource, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_testing.reviews import a_review, running_server
+from reprieve_testing.servers.reviews import a_review, running_server
 from reprieve_webhooks.admission import review
 from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 

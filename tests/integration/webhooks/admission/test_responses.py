@@ -19,7 +19,7 @@ from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.reviews import (
+from reprieve_testing.servers.reviews import (
     Document,
     FixedFacts,
     RunningServer,

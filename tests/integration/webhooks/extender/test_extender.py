@@ -15,15 +15,15 @@ from prometheus_client import CollectorRegistry
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption.selection.snapshot import GangKey, Release
-from reprieve_testing.cluster_views import (
+from reprieve_testing.objects.cluster_views import (
     NOW,
     FixedClusterView,
     a_preemptor,
     a_scheduled_pod,
     an_extender_call,
 )
-from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
-from reprieve_testing.stub_api import until
+from reprieve_testing.servers.reviews import RunningServer, a_pod, a_review, running_server
+from reprieve_testing.servers.stub_api import until
 from reprieve_webhooks.extender import api
 from reprieve_webhooks.extender.metrics import FALLBACKS, CallOutcome, ExtenderMetrics
 from reprieve_webhooks.extender.route import PATH, routes

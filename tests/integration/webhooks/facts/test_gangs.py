@@ -18,8 +18,8 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, Resource
 from reprieve_runtime.client.api import Api
-from reprieve_testing.builders import PodBuilder, a_pod
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.objects.builders import PodBuilder, a_pod
+from reprieve_testing.servers.stub_api import StubApi, stub_api
 from reprieve_webhooks.facts import gang_records
 from reprieve_webhooks.facts.gang_records import GangRecords
 from reprieve_webhooks.lookups import limits

@@ -13,8 +13,8 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
-from reprieve_testing.reviews import a_pod, a_review, patch_of, running_server
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.reviews import a_pod, a_review, patch_of, running_server
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts import gate_facts
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts

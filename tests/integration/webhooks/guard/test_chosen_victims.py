@@ -17,8 +17,7 @@ from prometheus_client import CollectorRegistry
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_testing.cluster_views import an_extender_call
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     GANG,
     NODE,
     OPERATOR,
@@ -32,8 +31,9 @@ from reprieve_testing.guard_fixture import (
     seconds_of,
     watching,
 )
-from reprieve_testing.reviews import running_server
-from reprieve_testing.stub_api import stub_api, until
+from reprieve_testing.objects.cluster_views import an_extender_call
+from reprieve_testing.servers.reviews import running_server
+from reprieve_testing.servers.stub_api import stub_api, until
 from reprieve_webhooks.extender.metrics import ExtenderMetrics
 from reprieve_webhooks.extender.service import Extender
 from reprieve_webhooks.guard.handler import Guard

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from reprieve_testing.guard_fixture import MARKED, GuardFixture, a_victim, guard_fixture, seconds_of
+from reprieve_testing.guard.fixture import MARKED, GuardFixture, a_victim, guard_fixture, seconds_of
 from reprieve_webhooks.guard import reader
 
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from reprieve_policy import keys
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     HINT,
     MARKED,
     NODE,

@@ -15,9 +15,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, Release
-from reprieve_testing import cluster_views
-from reprieve_testing.cluster_views import FixedClusterView, a_scheduled_pod
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     GANG,
     HINT,
     HINTED,
@@ -32,7 +30,9 @@ from reprieve_testing.guard_fixture import (
     guard_fixture,
     seconds_of,
 )
-from reprieve_testing.stub_api import StubApi, until
+from reprieve_testing.objects import cluster_views
+from reprieve_testing.objects.cluster_views import FixedClusterView, a_scheduled_pod
+from reprieve_testing.servers.stub_api import StubApi, until
 from reprieve_webhooks.guard import reader
 
 

@@ -15,7 +15,7 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     HINT,
     MARKED,
     NOW,

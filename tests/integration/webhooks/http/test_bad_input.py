@@ -12,7 +12,13 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server, trusting
+from reprieve_testing.servers.reviews import (
+    RunningServer,
+    a_pod,
+    a_review,
+    running_server,
+    trusting,
+)
 
 LIMIT = 100_000
 

@@ -13,7 +13,7 @@ from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.suspension import SuspensionRecord
 from reprieve_policy.preemption import guard, reclaim
 from reprieve_policy.preemption.guard import RequestKind
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
 GUARDED = {

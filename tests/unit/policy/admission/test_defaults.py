@@ -12,7 +12,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
-from reprieve_testing.builders import NOW, a_namespace, a_pod, a_priority_class, after
+from reprieve_testing.objects.builders import NOW, a_namespace, a_pod, a_priority_class, after
 
 MINIMUM = keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY
 SECONDS = keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS

@@ -15,7 +15,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.verdict import ViolationKind
-from reprieve_testing.builders import a_pod, a_quota
+from reprieve_testing.objects.builders import a_pod, a_quota
 
 PATH = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
 NEEDS = (

@@ -4,7 +4,13 @@ import pytest
 
 from reprieve_policy.admission import preemption_priority
 from reprieve_policy.kube.objects import Resource
-from reprieve_testing.builders import a_namespace, a_pod, a_pod_group, a_priority_class, a_workload
+from reprieve_testing.objects.builders import (
+    a_namespace,
+    a_pod,
+    a_pod_group,
+    a_priority_class,
+    a_workload,
+)
 
 POD = a_pod().in_priority_class("own").defended_as("other")
 

@@ -19,7 +19,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.kinds import TEMPLATE_KINDS
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.verdict import Verdict
-from reprieve_testing.builders import a_namespace, a_pod, a_policy_map, a_priority_class
+from reprieve_testing.objects.builders import a_namespace, a_pod, a_policy_map, a_priority_class
 
 CLASS = "metadata.labels[reprieve.dev/preemption-class]"
 PREEMPTIBLE = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"

@@ -29,7 +29,7 @@ from reprieve_policy.kube.objects import (
     VolumeMount,
 )
 from reprieve_policy.verdict import ListAddition
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 HINT = "metadata.annotations[reprieve.dev/checkpoint-hint]"
 AGENT_PATH = "metadata.annotations[reprieve.dev/agent]"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.verdict import Violation
-from reprieve_testing.builders import after
+from reprieve_testing.objects.builders import after
 from reprieve_testing.safe_texts import is_showable
 
 REQUEST = CheckpointRequest(

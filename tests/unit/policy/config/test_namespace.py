@@ -10,7 +10,7 @@ from reprieve_policy.config.namespace import WORKLOAD_TYPE_CLASS, NamespacePolic
 from reprieve_policy.config.preemption_class import UNLISTED, ClassSet
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing.builders import NamespaceBuilder, a_namespace
+from reprieve_testing.objects.builders import NamespaceBuilder, a_namespace
 
 TEN = ClassSet(frozenset({10}))
 ALL = ClassSet(frozenset(range(11)))

@@ -11,7 +11,7 @@ from reprieve_policy import keys
 from reprieve_policy.config import toleration
 from reprieve_policy.config.toleration import MAX_SECONDS, PreemptionToleration, VictimToleration
 from reprieve_policy.verdict import Violation
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 INT64_MAX = 2**63 - 1
 MINIMUM, SECONDS = toleration.annotation_keys(keys.TOLERATION_PREFIX)

@@ -6,7 +6,7 @@ import pytest
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.kube.jobs import Job, JobSpec, JobStatus
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 READ = {
     "both are set": ("2026-11-21T11:00:00Z", 3600, Walltime(after(-3600), 3600)),

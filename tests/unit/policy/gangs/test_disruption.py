@@ -17,7 +17,7 @@ from reprieve_policy.lifecycle.eviction import (
     Source,
 )
 from reprieve_policy.lifecycle.transitions import TERMINAL
-from reprieve_testing.builders import PodBuilder, a_pod, after, an_eviction
+from reprieve_testing.objects.builders import PodBuilder, a_pod, after, an_eviction
 
 LEADER = a_pod().labelled(keys.LEADER_WORKER_SET, "llm").labelled(keys.LEADER_WORKER_GROUP, "0")
 OWN_UID = "podgroup-pod-uid"

@@ -15,7 +15,7 @@ from reprieve_policy.gangs import gate
 from reprieve_policy.gangs.gate import GatedPod, GateReleaseReason, PodController, StatefulSetStatus
 from reprieve_policy.kube.objects import NameOnly, ObjectMeta, Resource, SchedulingGroup, Spec
 from reprieve_policy.verdict import GateAddition, MetadataChange
-from reprieve_testing.builders import NOW, PodBuilder, a_namespace, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_namespace, a_pod, after
 
 ON = PolicySettings(gang_gate=True, gang_gate_timeout_seconds=600)
 READY = Facts(settings=ON, operator_is_live=True, pods_created_together=4)

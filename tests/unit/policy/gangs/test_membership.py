@@ -7,7 +7,7 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.dialects import DIALECTS
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import PodView, pod_views
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 
 def view(pod: PodBuilder) -> PodView:

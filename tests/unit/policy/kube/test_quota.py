@@ -10,7 +10,7 @@ from reprieve_policy.kube import quota
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.kube.quota import Quota, Quotas
 from reprieve_policy.kube.values.quantity import NANOS
-from reprieve_testing.builders import a_quota
+from reprieve_testing.objects.builders import a_quota
 
 GPU = {keys.QUOTA_NAME: "gpu"}
 

@@ -11,7 +11,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import bare_pod
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 Json = dict[str, Any]
 SETTINGS = PolicySettings()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import PreemptionCause, Source
-from reprieve_testing.builders import an_eviction
+from reprieve_testing.objects.builders import an_eviction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from reprieve_policy.lifecycle.eviction import (
     Source,
 )
 from reprieve_policy.lifecycle.mark import Mark
-from reprieve_testing.builders import NOW, after, an_eviction
+from reprieve_testing.objects.builders import NOW, after, an_eviction
 
 REQUESTED = an_eviction().build()
 FULL = Eviction(

@@ -13,7 +13,7 @@ from reprieve_policy.kube.objects import OwnerReference, controller_of
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction
 from reprieve_policy.lifecycle.ledger import MAX_BYTES, SHARED_SLOT, Ledger, LedgerEntry
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after, an_eviction
 
 SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
 CREATED_AT = datetime.fromisoformat("2026-11-21T09:00:00+00:00")

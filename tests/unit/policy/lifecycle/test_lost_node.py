@@ -8,7 +8,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import lost_node
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.lost_node import OUT_OF_SERVICE, NodeHealth
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 

@@ -30,7 +30,7 @@ from reprieve_policy.lifecycle.eviction import (
 from reprieve_policy.lifecycle.machine import ObservedVictim
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.lifecycle.transitions import TABLE, TERMINAL, Observation
-from reprieve_testing.builders import NOW, after, an_eviction
+from reprieve_testing.objects.builders import NOW, after, an_eviction
 
 SETTINGS = PolicySettings()  # 10 min, 50 %, 5 min of deferral, 30 s of grace, a ceiling of 30 min
 NOTHING = ObservedVictim()

@@ -12,7 +12,7 @@ from reprieve_policy.kube.objects import Resource, annotations_of, labels_of
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.verdict import Violation
-from reprieve_testing.builders import NOW, PodBuilder, a_pod
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod
 from reprieve_testing.safe_texts import is_showable
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION

@@ -12,7 +12,7 @@ from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry as Slot
 from reprieve_policy.lifecycle.replacement_annotations import EnvironmentVariable
 from reprieve_policy.verdict import ListAddition
-from reprieve_testing.builders import NOW, a_pod, after
+from reprieve_testing.objects.builders import NOW, a_pod, after
 
 SETTINGS = PolicySettings()
 REQUESTS_VARIABLES = {keys.REQUEUE_ENV: "true"}

@@ -15,7 +15,7 @@ from reprieve_policy.lifecycle.suspension import (
     SuspensionReadiness,
     SuspensionRecord,
 )
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 
 def owned_by(kind: str) -> VersionedMeta:

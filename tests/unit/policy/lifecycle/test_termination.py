@@ -10,7 +10,7 @@ from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.suspension import SuspensionReadiness
 from reprieve_policy.lifecycle.termination import EvictionMethod, OwnerJobState
-from reprieve_testing.builders import NOW, EvictionBuilder, after, an_eviction
+from reprieve_testing.objects.builders import NOW, EvictionBuilder, after, an_eviction
 
 EVICTS = PolicySettings(end_with="evict", ceiling_seconds=600)
 SUSPENDS = PolicySettings(suspend_jobs=True, end_with="evict", ceiling_seconds=600)

@@ -18,7 +18,7 @@ from reprieve_policy.kube.objects import PodView, pod_views
 from reprieve_policy.lifecycle.eviction import Device, RecordedCost
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.cost import WEIGHTS, Cost, WorkProgress
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 SETTINGS = PolicySettings()  # a timeout of 10 min, a ceiling of 30
 HOUR = 3600

@@ -12,7 +12,7 @@ from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.eviction_preview import EvictionPreview, PreviewedPod, preview
-from reprieve_testing.builders import NOW, PodBuilder, a_pod
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod
 
 DELETED = "it is deleted, with 30s between SIGTERM and SIGKILL"
 EVICTED = (

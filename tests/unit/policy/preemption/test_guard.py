@@ -32,7 +32,7 @@ from reprieve_policy.preemption.guard import (
 )
 from reprieve_policy.preemption.selection import Refusal
 from reprieve_policy.verdict import MetadataChange, Violation, ViolationKind
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 HINTING = a_pod().with_hint()
 PLAIN = a_pod().in_class(4)

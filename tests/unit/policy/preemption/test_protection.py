@@ -12,7 +12,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.lifecycle.eviction import Protection, ProtectionReason, Source
 from reprieve_policy.preemption import protection
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 ORDINARY = a_pod()

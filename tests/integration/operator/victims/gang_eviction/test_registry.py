@@ -25,8 +25,8 @@ from reprieve_policy import keys
 from reprieve_policy.gangs import disruption
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, an_eviction
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.objects.builders import NOW, an_eviction
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 TEAM, GROUPS = (
     "/api/v1/namespaces/team/pods",

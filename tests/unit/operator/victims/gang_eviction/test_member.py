@@ -13,7 +13,7 @@ from reprieve_operator.victims.gang_eviction.registry import GangRegistry
 from reprieve_policy.gangs import disruption
 from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection, ProtectionReason
 from reprieve_policy.lifecycle.machine import ObservedVictim
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 PREEMPTED = an_eviction().asked_by_scheduler().build()
 EVICTED = replace(an_eviction().build(), must_evict=True)

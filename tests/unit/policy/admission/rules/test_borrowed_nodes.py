@@ -13,7 +13,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import HOME_NAMESPACE
 from reprieve_policy.kube.objects import Affinity, NodeAffinity, NodeToleration, Resource, Spec
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 ANY_CLASS = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 WARNS = Facts(namespace=ANY_CLASS)

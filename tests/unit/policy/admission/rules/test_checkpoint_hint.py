@@ -9,7 +9,7 @@ from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.checkpointing.checkpoint_plan import DELIVERED_BY_OPERATOR, Hint
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Container, ContainerPort, Resource, Spec, VolumeMount
-from reprieve_testing.builders import a_pod
+from reprieve_testing.objects.builders import a_pod
 
 PATH = "metadata.annotations[reprieve.dev/checkpoint-hint]"
 PORT = "must be a port that a container of the pod declares"

@@ -9,7 +9,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 GRACE = "spec.terminationGracePeriodSeconds"
 TIMEOUT = "metadata.annotations[reprieve.dev/checkpoint-timeout]"

@@ -20,7 +20,7 @@ from reprieve_policy.kube.objects import (
     TemplatedResource,
     pod_views,
 )
-from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
+from reprieve_testing.objects.builders import PodBuilder, a_pod, a_priority_class
 
 CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
 PREEMPTIBLE = f"metadata.labels[{keys.PREEMPTIBLE}]"

@@ -9,7 +9,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import REFUSE, PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import JobTemplate, Resource, Spec
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 GANG = f"metadata.annotations[{keys.KOORDINATOR_GANG}]"
 MINIMUM = f"metadata.annotations[{keys.KOORDINATOR_MIN_AVAILABLE}]"

@@ -11,7 +11,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodGroupTemplate, Resource
-from reprieve_testing.builders import a_pod, a_pod_group, a_priority_class, a_workload
+from reprieve_testing.objects.builders import a_pod, a_pod_group, a_priority_class, a_workload
 
 DEFENCE = "metadata.annotations[reprieve.dev/preemption-priority-class]"
 FIXED = f"{DEFENCE}: Forbidden: may not be changed after creation"

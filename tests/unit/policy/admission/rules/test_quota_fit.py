@@ -11,7 +11,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.quota import Quota, Quotas
-from reprieve_testing.builders import PodBuilder, a_pod, a_quota
+from reprieve_testing.objects.builders import PodBuilder, a_pod, a_quota
 
 AMOUNTS = ("min_amounts", "max_amounts", "used", "non_preemptible_used", "non_preemptible_request")
 

@@ -18,7 +18,7 @@ from reprieve_policy.kube.objects import (
     Resource,
     Spec,
 )
-from reprieve_testing.builders import a_pod
+from reprieve_testing.objects.builders import a_pod
 
 POLICY = (
     "spec.podFailurePolicy: preemptions are failures: ignore "

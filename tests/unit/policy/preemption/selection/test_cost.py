@@ -13,8 +13,8 @@ from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.cost import CostInputs, WorkProgress
 from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
-from reprieve_testing.builders import NOW, after
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.snapshots import (
     SnapshotFixture,
     a_budget,
     a_node_info,

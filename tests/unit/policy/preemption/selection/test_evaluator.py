@@ -7,7 +7,7 @@ import pytest
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import Preemptor
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.snapshots import (
     SnapshotFixture,
     a_budget,
     a_node_info,

@@ -30,7 +30,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     ScheduledPod,
     Snapshot,
 )
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 GANG = GangKey("team", "g")
 NORMAL = ScheduledPod(

@@ -24,8 +24,8 @@ from reprieve_policy.preemption.selection.snapshot import (
     ScheduledPod,
     Snapshot,
 )
-from reprieve_testing.builders import NOW
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW
+from reprieve_testing.objects.snapshots import (
     ALL_PODS,
     SnapshotFixture,
     a_budget,

@@ -16,7 +16,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Taint,
     TaintToleration,
 )
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.snapshots import (
     a_node_info,
     a_pod_demand,
     a_preemptor,

@@ -24,8 +24,8 @@ from reprieve_policy.preemption.selection import (
     RefusalReason,
 )
 from reprieve_policy.preemption.selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod
-from reprieve_testing.builders import NOW, after
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.snapshots import (
     a_node_info,
     a_pod_demand,
     a_preemptor,

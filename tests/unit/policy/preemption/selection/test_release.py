@@ -10,8 +10,8 @@ from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason
 from reprieve_policy.preemption.selection.snapshot import GangKey
-from reprieve_testing.builders import NOW, after
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.snapshots import (
     ALL_PODS,
     a_node_info,
     a_pod_demand,

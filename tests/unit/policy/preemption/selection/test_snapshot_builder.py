@@ -38,8 +38,14 @@ from reprieve_policy.preemption.selection.snapshot import (
     Taint,
     TaintToleration,
 )
-from reprieve_testing.builders import NOW, a_priority_class, a_quota, after, an_eviction
-from reprieve_testing.snapshots import a_budget, a_pod_demand, a_preemptor, a_scheduled_pod, amounts
+from reprieve_testing.objects.builders import NOW, a_priority_class, a_quota, after, an_eviction
+from reprieve_testing.objects.snapshots import (
+    a_budget,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    amounts,
+)
 
 FACTS = Facts()
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T11:00:00Z"}

@@ -15,12 +15,12 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import Observation
-from reprieve_testing.builders import after
 from reprieve_testing.chaos import edges, invariants, records, scripted_victims
 from reprieve_testing.chaos.edges import Edge, PodAction
 from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
 from reprieve_testing.chaos.proxy import ProxiedCall
 from reprieve_testing.chaos.records import Hint, WorkloadAnswer, Write
+from reprieve_testing.objects.builders import after
 
 EARLY = "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at "
 HINTED = Eviction(

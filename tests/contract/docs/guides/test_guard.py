@@ -13,7 +13,8 @@ import pytest
 from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing import guard_scenarios, manifests
+from reprieve_testing import manifests
+from reprieve_testing.guard import scenarios
 from reprieve_webhooks.guard import nominated_pods, reader, refusal_history, scheduler_mode
 from reprieve_webhooks.lookups import limits
 
@@ -100,7 +101,7 @@ FIGURES: dict[str, tuple[str, object]] = {
     "how long a guard that hangs is waited for": (r"hang, after (\d+) seconds", WAITED_FOR),
     "how long the storms are watched": (
         r"calls in (\d+) s\b",
-        int(guard_scenarios.WATCHED_SECONDS),
+        int(scenarios.WATCHED_SECONDS),
     ),
 }
 
