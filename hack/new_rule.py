@@ -176,7 +176,7 @@ def _cases(rule: NewRule) -> str:
 
 import pytest
 
-{_imports(decide_admission, Facts)}from reprieve_testing.builders import PodBuilder, a_pod
+{_imports(decide_admission, Facts)}from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 CASES: dict[str, tuple[PodBuilder, tuple[str, ...]]] = {{
     "a pod without annotations is allowed": (a_pod(), ()),

@@ -2,7 +2,10 @@
 
 import pytest
 
-pytest_plugins = ["reprieve_testing.run_lock", "reprieve_testing.progress"]
+pytest_plugins = [
+    "reprieve_testing.pytest_plugins.run_lock",
+    "reprieve_testing.pytest_plugins.progress",
+]
 
 _ORDER = ("chaos", "cluster", "differential", "integration", "contract", "unit")
 """Folders, those with the longest files first: else a run ends with one worker that is busy."""

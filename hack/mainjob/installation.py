@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Self
 
 from realcluster import install, lifecycle
 from realcluster.binaries import build
@@ -15,6 +16,7 @@ from realcluster.errors import ClusterError
 from realcluster.programs import OPERATOR, WEBHOOKS, Place, Programs
 from realcluster.progress import Progress
 from realcluster.real_nodes import node
+from realcluster.state import Cluster
 
 KWOK_NODES = 2
 """Annotation for clusters without a real node: without it, a pod could land on a simulated node."""
@@ -54,6 +56,16 @@ class Installation:
     programs: Programs
     nodes: Nodes
     audit_log: Path | None = None
+
+    @classmethod
+    def for_cluster(cls, cluster: Cluster, nodes: Nodes, *, lease_seconds: int = 4) -> Self:
+        """Return the installation of a cluster of this machine; nothing is applied or started."""
+        kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
+        here = places(
+            cluster.port("webhooks"), cluster.port("operator"), nodes, lease_seconds=lease_seconds
+        )
+        programs = Programs(cluster.home, kubectl, here)
+        return cls(cluster.home, kubectl, programs, nodes, cluster.audit_log)
 
     def make_namespace(self, name: str) -> None:
         """Create a namespace of the demo; remove an existing one first."""
@@ -152,11 +164,7 @@ def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Inst
         "local_processes": bool(obstacle),
     }
     cluster = lifecycle.up(name, asked, None, progress)
-    kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-    here = places(cluster.port("webhooks"), cluster.port("operator"), nodes)
-    installation = Installation(
-        cluster.home, kubectl, Programs(cluster.home, kubectl, here), nodes, cluster.audit_log
-    )
+    installation = Installation.for_cluster(cluster, nodes)
     install_reprieve(installation, cluster.port("webhooks"), progress)
     return installation
 

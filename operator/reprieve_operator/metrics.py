@@ -42,7 +42,7 @@ class OperatorMetrics:
         self.refusals = Counter(
             "reprieve_preemption_refusals",
             "Preemptions refused, permanently or for now",
-            ["ground"],
+            ["reason"],
             registry=self.registry,
         )
         self.checkpoint_seconds = Histogram(

@@ -15,7 +15,7 @@ from reprieve_testing.chaos.chaos_namespace import ChaosNamespace
 from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.proxy import ApiProxy
 from reprieve_testing.chaos.scripted_victims import WorkloadServer
-from reprieve_testing.cluster import ClusterHandle, Program, cluster_for_tests
+from reprieve_testing.cluster.handle import ClusterHandle, Program, cluster_for_tests
 
 NAME = "reprieve-chaos"
 KWOK_NODES = 4

@@ -13,7 +13,7 @@ from reprieve_testing.chaos.chaos_namespace import until
 from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING
 from reprieve_testing.chaos.scripted_victims import mixed_victims
-from reprieve_testing.cluster import ClusterHandle, Program
+from reprieve_testing.cluster.handle import ClusterHandle, Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -34,7 +34,7 @@ from reprieve_testing.chaos.scripted_victims import (
     unseen_at,
     victim_for_edge,
 )
-from reprieve_testing.cluster import ClusterHandle, Program
+from reprieve_testing.cluster.handle import ClusterHandle, Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -13,7 +13,7 @@ from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING, SHORT, PodAction, Trigger
 from reprieve_testing.chaos.proxy import ApiProxy
 from reprieve_testing.chaos.scripted_victims import ScriptedVictim, mixed_victims, utc_now
-from reprieve_testing.cluster import ClusterHandle, Program
+from reprieve_testing.cluster.handle import ClusterHandle, Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT
 from reprieve_testing.chaos.hostile_workloads import BEHAVIOURS, REDIRECTS, HostileWorkloads
 from reprieve_testing.chaos.scripted_victims import ScriptedVictim
-from reprieve_testing.cluster import Program
+from reprieve_testing.cluster.handle import Program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

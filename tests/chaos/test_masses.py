@@ -11,7 +11,7 @@ from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING, PodAction, Trigger
 from reprieve_testing.chaos.proxy import ApiProxy
 from reprieve_testing.chaos.scripted_victims import ScriptedVictim, mixed_victims, utc_now
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster.handle import ClusterHandle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

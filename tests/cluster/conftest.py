@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, cluster_for_tests
+from reprieve_testing.cluster.handle import ClusterHandle, Program, cluster_for_tests
 
 NAME = "reprieve-test"
 
@@ -19,6 +19,24 @@ def cluster() -> Iterator[ClusterHandle]:
     with cluster_for_tests(NAME) as handle:
         handle.install_operator_rights()
         yield handle
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: ClusterHandle) -> Iterator[Program]:
+    """An operator with the default policy, for all tests of a module; it leads."""
+    cluster.set_policy()
+    program = cluster.start_operator()
+    program.wait_leading()
+    yield program
+    assert program.stop() == 0
+
+
+@pytest.fixture
+def namespace(cluster: ClusterHandle, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of one test, named after the test's file."""
+    prefix = request.path.stem.removeprefix("test_").replace("_", "-")
+    with cluster.namespace(prefix) as name:
+        yield name
 
 
 @pytest.hookimpl(wrapper=True)

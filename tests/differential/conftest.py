@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, cluster_for_tests
+from reprieve_testing.cluster.handle import ClusterHandle, cluster_for_tests
 
 NAME = "reprieve-differential"
 

@@ -33,9 +33,9 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.objects import Resource, pod_views
-from reprieve_testing import generated_metadata
-from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.generated_metadata import Metadata
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
+from reprieve_testing.objects import generated_metadata
+from reprieve_testing.objects.generated_metadata import Metadata
 
 pytestmark = pytest.mark.cluster
 

@@ -5,9 +5,9 @@
 
 from itertools import chain
 
-from reprieve_testing.builders import NOW
 from reprieve_testing.differential import core, generator, rule, variations
 from reprieve_testing.differential.scenario import Scenario, ScenarioOutcome
+from reprieve_testing.objects.builders import NOW
 
 PLAIN, FLAVOURED, SEED = 2000, 100, 7
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, new_cluster
+from reprieve_testing.cluster.handle import ClusterHandle, new_cluster
 from reprieve_testing.differential import extender, population, rule
 from reprieve_testing.differential.difference import Difference
 from reprieve_testing.differential.documents import REPRIEVE, UPSTREAM

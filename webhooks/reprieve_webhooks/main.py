@@ -132,7 +132,7 @@ class _Program:
     def _scheduling_reflectors(self) -> Mapping[str, Reflector[Any, Any]]:
         """Return the watches for the guard and the extender, which readiness waits for too."""
         extender = {} if self.cluster_view is None else self.cluster_view.watches()
-        return {"nominees": self.guard.nominated_pods.reflector, **extender}
+        return {"nominated-pods": self.guard.nominated_pods.reflector, **extender}
 
     def missing(self) -> tuple[str, ...]:
         """Return what is missing for correct responses; empty once ready."""

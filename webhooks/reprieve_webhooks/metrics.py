@@ -37,7 +37,7 @@ class WebhookMetrics:
             collector(registry=self.registry)
         gang_lookups = self._counter(
             "reprieve_gang_lookups_total",
-            "Lookups of live gang members, by outcome (member, nobody, unknown).",
+            "Lookups of live gang members, by outcome (member, no-member, unknown).",
             ("outcome",),
         )
         self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(

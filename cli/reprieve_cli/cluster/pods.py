@@ -11,8 +11,8 @@ from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube.jobs import Job
-from reprieve_policy.kube.objects import annotations_of, controller_of
+from reprieve_policy.kube.jobs import Job, owning_job_of
+from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
@@ -43,8 +43,8 @@ class PodContext:
 
     async def walltime_of(self, pod: Pod, now: datetime) -> Walltime | None:
         """Return the walltime of the pod or of its Job, whichever ends first."""
-        own, owner = walltime.read(pod), controller_of(pod.metadata)
-        if owner is None or owner.kind != "Job":
+        own, owner = walltime.read(pod), owning_job_of(pod.metadata)
+        if owner is None:
             return own
         path = object_path("jobs", pod.metadata.namespace, owner.name)
         if path not in self._walltimes:

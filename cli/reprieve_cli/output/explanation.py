@@ -40,7 +40,7 @@ def build_document(explanation: VictimExplanation, eviction: EvictionPreview) ->
         "preemptorClasses": list(explanation.preemptor_classes),
         "preemptionPriority": explanation.preemption_priority,
         "protected": protected
-        and {"ground": protected.reason, "detail": protected.detail, "until": until},
+        and {"reason": protected.reason, "detail": protected.detail, "until": until},
         "tolerated": tolerated
         and {"below": tolerated.minimum, "until": _optional_time(tolerated.until)},
         "cost": {

@@ -111,11 +111,13 @@ def build_document(simulation: Simulation) -> dict[str, object]:
             "gang": None if preemptor.gang is None else preemptor.gang.identity,
             "restOfGang": len(preemptor.pending_members),
         },
-        "ground": decision.reason,
-        "choices": [_candidate_fields(each, simulation.snapshot) for each in decision.candidates],
+        "reason": decision.reason,
+        "candidates": [
+            _candidate_fields(each, simulation.snapshot) for each in decision.candidates
+        ],
         "nodes": dict(decision.node_statuses),
         "refused": [
-            {**_pod_fields(pod), "ground": refusal.reason, "detail": refusal.detail}
+            {**_pod_fields(pod), "reason": refusal.reason, "detail": refusal.detail}
             for pod, refusal in others
             if refusal is not None
         ],
@@ -254,11 +256,13 @@ def _candidate_fields(candidate: PreemptionCandidate, snapshot: Snapshot) -> dic
     return {
         "node": candidate.node,
         "budgetsViolated": candidate.pdb_violations,
-        "counted": candidate.victim_count,
+        "victimCount": candidate.victim_count,
         "hours": candidate.cost_hours,
         "lossSeconds": round(candidate.loss(snapshot.now)),
         "victims": [_victim_fields(victim, snapshot) for victim in candidate.all_pods],
-        "later": [_victim_fields(victim, snapshot) for victim in candidate.other_victims],
+        "victimsForRestOfGang": [
+            _victim_fields(victim, snapshot) for victim in candidate.other_victims
+        ],
     }
 
 

@@ -14,7 +14,7 @@ from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
-from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.jobs import Job, owning_job_of
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import (
     ObjectMeta,
@@ -119,12 +119,9 @@ class SnapshotBuilder:
 
     def scheduled_pod_of(self, pod: Pod) -> ScheduledPod:
         """Return a pod that is placed on a node, as a possible victim."""
-        owner = controller_of(pod.metadata)
-        is_of_job = owner is not None and owner.kind == "Job"
+        job = owning_job_of(pod.metadata)
         job_walltime = (
-            self._jobs.get((pod.metadata.namespace or "", owner.name))
-            if owner is not None and is_of_job
-            else None
+            None if job is None else self._jobs.get((pod.metadata.namespace or "", job.name))
         )
         return snapshot_builder.scheduled_pod_of(
             pod,

@@ -157,7 +157,7 @@ class CheckpointPoller:
         assert self._delivery is not None
         _log.debug(
             "workload replied",
-            extra={"heard": reply.kind.name, "detail": reply.detail or reply.answer_error},
+            extra={"reply": reply.kind.name, "detail": reply.detail or reply.answer_error},
         )
         self._delivery = delivery.next_state(self._delivery, reply.kind)
         self._next_call_at = self._clock.monotonic() + self._delay_after(reply)

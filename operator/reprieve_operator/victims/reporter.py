@@ -68,7 +68,7 @@ class Reporter:
         self._metrics.preemptions.labels(namespace, state.cause or PreemptionCause.REQUEST).inc()
         self._metrics.outcomes.labels(outcome).inc()
         if state.cost is not None:
-            workload_type = self._namespaces.get(namespace).workload_type or "unsaid"
+            workload_type = self._namespaces.get(namespace).workload_type or "unset"
             self._metrics.cost.labels(workload_type).observe(state.cost.hours)
         if state.outcome is CheckpointOutcome.UNRESPONSIVE:
             self._metrics.escalations.inc()

@@ -117,7 +117,7 @@ class GateReleaseReason(StrEnum):
     COMPLETE = "complete"
     """As many members exist as the gang needs."""
     TIMED_OUT = "timed-out"
-    NOT_NEEDED = "unwanted"
+    NOT_NEEDED = "not-needed"
     """There is no gang, or the gate is switched off."""
 
 

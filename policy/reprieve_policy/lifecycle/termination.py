@@ -35,7 +35,7 @@ class EvictionMethod(StrEnum):
     SUSPEND = "suspend"
     """Suspend the Job: the job controller deletes all of its pods, of which no answer is
     awaited."""
-    SET_DISRUPTION_CONDITION = "announce"
+    SET_DISRUPTION_CONDITION = "set-disruption-condition"
     """Write the pod's condition, and wait for the Job's other pods to be as far."""
     WAIT = "wait"
     """Wait for the Job's other pods, or for the job controller."""

@@ -26,6 +26,7 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube import owners
+from reprieve_policy.kube.jobs import owning_job_of
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, PodView, controller_of
 from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
 from reprieve_policy.kube.values import duration
@@ -90,7 +91,7 @@ def _steps(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) ->
         )
     grace = _grace_seconds(pod, plan, settings)
     yield f"{_END[settings.end_with]}, with {duration.render(grace)} between SIGTERM and SIGKILL"
-    is_of_job = owner is not None and owner.kind == "Job"
+    is_of_job = owning_job_of(pod.metadata) is not None
     if settings.suspend_jobs and is_of_job and not plan.saves_on_sigterm:
         backoff = duration.render(settings.suspended_job_backoff_seconds)
         yield (

@@ -336,9 +336,8 @@ def _decide_protected(
         # Without figures and names: a reader of the scheduler's logs or events may own neither the
         # pod nor the rest of its gang.
         reason, until = requester.refusal.reason, requester.refusal.until
-        # With the date: a toleration may hold for weeks.
         detail = selection.REASON_MESSAGES[reason] + (
-            "" if until is None else f", until {timestamp.render(until)}"
+            "" if until is None else f", until {_render_time(until)}"
         )
         return GuardDecision(
             violation=Violation(
@@ -401,7 +400,8 @@ def _by(until: datetime | None) -> str:
 
 
 def _render_time(moment: datetime) -> str:
-    return f"{moment:%H:%M:%SZ}"
+    """Return whole seconds with the date: a toleration may hold for weeks."""
+    return timestamp.render(moment.replace(microsecond=0))
 
 
 TOO_MANY_EVICTIONS = _postponed("too many evictions at once, try again", None)

@@ -20,8 +20,8 @@ from realcluster.real_nodes.image import PYTHON_IMAGE
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import agent
 from reprieve_policy.lifecycle import eviction
-from reprieve_testing import overlays
-from reprieve_testing.cluster import cleared, wait_for
+from reprieve_testing.cluster import overlays
+from reprieve_testing.cluster.handle import cleared, wait_for
 from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = pytest.mark.cluster

@@ -14,8 +14,8 @@ from realcluster.real_nodes import node
 from realcluster.real_nodes.config import LABEL, PAUSE_IMAGE
 from realcluster.real_nodes.image import PYTHON_IMAGE
 from reprieve_policy import keys
-from reprieve_testing.cluster import Program, wait_for
-from reprieve_testing.hack_cluster import OwnCluster, own_cluster
+from reprieve_testing.cluster.hack_cluster import OwnCluster, own_cluster
+from reprieve_testing.cluster.handle import Program, wait_for
 from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.real_node]

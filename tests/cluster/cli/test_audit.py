@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.impersonated_users import RBAC, cluster_binding
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
+from reprieve_testing.cluster.impersonated_users import RBAC, cluster_binding
 
 pytestmark = pytest.mark.cluster
 

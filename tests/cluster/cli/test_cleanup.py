@@ -7,7 +7,7 @@ import pytest
 
 from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.suspension import SuspensionRecord
-from reprieve_testing.cluster import ClusterHandle, Json
+from reprieve_testing.cluster.handle import ClusterHandle, Json
 
 pytestmark = pytest.mark.cluster
 

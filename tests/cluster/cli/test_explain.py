@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -89,7 +89,7 @@ def test_explain_shows_possible_preemptors_times_cost_and_the_steps_of_an_evicti
         [4, 5, 6, 7, 8, 9, 10],
     )
     assert explanation["tolerated"] == {"below": 10000, "until": None}
-    assert explanation["protected"]["ground"] == "near-completion"
+    assert explanation["protected"]["reason"] == "near-completion"
     assert explanation["cost"]["device"] == "cpu"
 
 

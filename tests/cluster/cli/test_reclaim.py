@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.workload import HINT, Workload
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
+from reprieve_testing.servers.workload import HINT, Workload
 
 pytestmark = pytest.mark.cluster
 

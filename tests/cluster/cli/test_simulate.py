@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.impersonated_users import cluster_binding
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
+from reprieve_testing.cluster.impersonated_users import cluster_binding
 
 pytestmark = pytest.mark.cluster
 
@@ -111,16 +111,16 @@ def test_a_live_run_a_dump_and_explain_agree(
     )
     urgent = preemptor(tmp_path, team, 1000, 5)
     live = simulated(cluster, urgent)
-    (choice,) = live["choices"]
+    (choice,) = live["candidates"]
     assert (choice["node"], [victim["name"] for victim in choice["victims"]]) == (NODE, ["low"])
     (kept,) = [refused for refused in live["refused"] if refused["namespace"] == team]
-    assert (kept["name"], kept["ground"]) == ("kept", "non-preemptible")
+    assert (kept["name"], kept["reason"]) == ("kept", "non-preemptible")
 
     for form in ("json", "yaml"):
         dump = tmp_path / f"cluster.{form}"
         dump.write_text(cluster.kubectl.read("get", DUMPED, "-A", "-o", form))
         found = simulated(cluster, urgent, "--from", str(dump), "--at", live["at"])
-        assert found["choices"] == live["choices"]
+        assert found["candidates"] == live["choices"]
         assert kept in found["refused"]
 
     explanation = json.loads(cluster.reprieve("explain", "low", "-n", team, "-o", "json").stdout)
@@ -129,7 +129,7 @@ def test_a_live_run_a_dump_and_explain_agree(
         path = preemptor(tmp_path, team, 1000, preemption_class)
         victims = [
             victim["name"]
-            for each in simulated(cluster, path)["choices"]
+            for each in simulated(cluster, path)["candidates"]
             for victim in each["victims"]
         ]
         assert (victims == ["low"]) == (preemption_class in explanation["preemptorClasses"]), (
@@ -137,12 +137,12 @@ def test_a_live_run_a_dump_and_explain_agree(
         )
     assert (
         simulated(cluster, preemptor(tmp_path, team, explanation["preemptionPriority"], 9))[
-            "choices"
+            "candidates"
         ]
         == []
     )
     explanation = json.loads(cluster.reprieve("explain", "kept", "-n", team, "-o", "json").stdout)
-    assert (explanation["protected"]["ground"], explanation["preemptorClasses"]) == (
+    assert (explanation["protected"]["reason"], explanation["preemptorClasses"]) == (
         "non-preemptible",
         [],
     )
@@ -168,7 +168,7 @@ def test_a_gang_is_simulated_with_all_its_pods(
         )
         found = simulated(cluster, path)
         assert found["preemptor"]["restOfGang"] == parallelism - 1
-        assert bool(found["choices"]) == is_found, (parallelism, found)
+        assert bool(found["candidates"]) == is_found, (parallelism, found)
 
 
 def test_the_documented_rights_suffice_and_missing_ones_are_reported(

@@ -8,13 +8,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, Program, wait_for
-from reprieve_testing.workload import HINT, Workload
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
+from reprieve_testing.servers.workload import HINT, Workload
 
 pytestmark = pytest.mark.cluster
 
@@ -25,21 +24,6 @@ WITH_INITIATOR = {
     ),
 }
 CYAN = "\x1b[36m"
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: ClusterHandle) -> Iterator[Program]:
-    cluster.set_policy()
-    program = cluster.start_operator()
-    program.wait_leading()
-    yield program
-    assert program.stop() == 0
-
-
-@pytest.fixture
-def namespace(cluster: ClusterHandle) -> Iterator[str]:
-    with cluster.namespace("cli") as name:
-        yield name
 
 
 @pytest.mark.usefixtures("operator")

@@ -16,7 +16,7 @@ import pytest
 from realcluster.client import api
 from reprieve_policy import keys
 from reprieve_testing import manifests
-from reprieve_testing.cluster import ClusterHandle, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
 from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = pytest.mark.cluster
@@ -27,10 +27,10 @@ NOT_ITS_OWN = "a workload may answer for its own pod only, with that pod's own t
 NOTHING_ELSE = "a workload may write its answer and change nothing else"
 CHANGES: dict[str, Any] = {
     "an image": {"spec": {"containers": [{"name": "main", "image": "elsewhere/another:1"}]}},
-    "its time": {"spec": {"activeDeadlineSeconds": 1}},
+    "the active deadline": {"spec": {"activeDeadlineSeconds": 1}},
     "a label": {"metadata": {"labels": {"app": "another"}}},
-    "an annotation more": {"metadata": {"annotations": {"example.com/added": "yes"}}},
-    "an annotation less": {"metadata": {"annotations": {"example.com/kept": None}}},
+    "an added annotation": {"metadata": {"annotations": {"example.com/added": "yes"}}},
+    "a removed annotation": {"metadata": {"annotations": {"example.com/kept": None}}},
     "a finalizer": {"metadata": {"finalizers": ["example.com/hold"]}},
 }
 ANSWER = {"metadata": {"annotations": {keys.CHECKPOINT_ANSWER: '{"state":"saved"}'}}}

@@ -21,7 +21,7 @@ from mainjob.installation import Installation
 from realcluster.binaries import build
 from realcluster.progress import Progress
 from realcluster.real_nodes import node
-from reprieve_testing.cluster import cleared
+from reprieve_testing.cluster.handle import cleared
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("README.md", "docs/getting-started.md")

@@ -15,13 +15,13 @@ import pytest
 
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
-from reprieve_testing.extender_cluster import (
+from reprieve_testing.cluster.extender_cluster import (
     ExtenderCluster,
     a_pod,
     a_priority_class,
     extender_cluster,
 )
-from reprieve_testing.hack_cluster import NAMESPACE
+from reprieve_testing.cluster.hack_cluster import NAMESPACE
 
 pytestmark = pytest.mark.cluster
 
@@ -79,7 +79,7 @@ def expected_victims(ours: ExtenderCluster, preemptor: Any) -> list[Any]:
     file.write_text(json.dumps(preemptor))
     done = ours.cluster.reprieve("simulate", "--preemptor", str(file), "-o", "json")
     assert done.stderr == ""
-    choices: list[Any] = json.loads(done.stdout)["choices"]
+    choices: list[Any] = json.loads(done.stdout)["candidates"]
     return choices
 
 

@@ -18,9 +18,13 @@ import pytest
 
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.extender_cluster import ExtenderCluster, a_priority_class, extender_cluster
-from reprieve_testing.hack_cluster import NAMESPACE
+from reprieve_testing.cluster.extender_cluster import (
+    ExtenderCluster,
+    a_priority_class,
+    extender_cluster,
+)
+from reprieve_testing.cluster.hack_cluster import NAMESPACE
+from reprieve_testing.cluster.handle import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

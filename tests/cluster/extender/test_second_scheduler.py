@@ -12,14 +12,14 @@ import yaml
 
 from realcluster.binaries import build
 from realcluster.progress import Progress
-from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.extender_cluster import (
+from reprieve_testing.cluster.extender_cluster import (
     ExtenderCluster,
     a_pod,
     a_priority_class,
     extender_cluster,
 )
-from reprieve_testing.hack_cluster import SECONDS
+from reprieve_testing.cluster.hack_cluster import SECONDS
+from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, wait_for
 from reprieve_testing.manifests import MANIFESTS, read
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -24,7 +24,12 @@ from reprieve_policy.keys import (
 )
 from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
 from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
-from reprieve_testing.cluster import LEASE_SECONDS, ClusterHandle, cluster_for_tests, wait_for
+from reprieve_testing.cluster.handle import (
+    LEASE_SECONDS,
+    ClusterHandle,
+    cluster_for_tests,
+    wait_for,
+)
 
 pytestmark = pytest.mark.cluster
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.impersonated_users import ImpersonatedUser, role, rule, until_answered
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
+from reprieve_testing.cluster.impersonated_users import ImpersonatedUser, role, rule, until_answered
 
 pytestmark = pytest.mark.cluster
 

@@ -18,8 +18,8 @@ from realcluster.local_processes.container import ANNOTATION
 from realcluster.progress import Progress
 from realcluster.real_nodes import node
 from realcluster.real_nodes.image import PYTHON_IMAGE
-from reprieve_testing.cluster import cleared, wait_for
-from reprieve_testing.guarded_cluster import CPU, a_priority_class
+from reprieve_testing.cluster.handle import cleared, wait_for
+from reprieve_testing.guard.guarded_cluster import CPU, a_priority_class
 
 pytestmark = pytest.mark.cluster
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded_cluster import (
+from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.guard.guarded_cluster import (
     HINT,
     GuardedCluster,
     a_pod,

@@ -7,8 +7,8 @@ import pytest
 
 from realcluster.install import BASE
 from reprieve_policy import keys
-from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.impersonated_users import (
+from reprieve_testing.cluster.handle import ClusterHandle
+from reprieve_testing.cluster.impersonated_users import (
     RBAC,
     ImpersonatedUser,
     cluster_binding,

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.guard_scenarios import (
-    WATCHED_SECONDS,
-    bystander_is_placed,
-    observe_calls,
-    rate,
-)
-from reprieve_testing.guarded_cluster import (
+from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.guard.guarded_cluster import (
     HINT,
     GuardedCluster,
     a_pod,
     a_priority_class,
     guarded_cluster,
+)
+from reprieve_testing.guard.scenarios import (
+    WATCHED_SECONDS,
+    bystander_is_placed,
+    observe_calls,
+    rate,
 )
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,8 @@ import pytest
 from realcluster.client.kubectl import Done
 from realcluster.install import BASE
 from reprieve_policy import keys
-from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.impersonated_users import (
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
+from reprieve_testing.cluster.impersonated_users import (
     ImpersonatedUser,
     cluster_binding,
     role,

@@ -19,9 +19,9 @@ import pytest
 from realcluster.binaries import build
 from realcluster.client.kubectl import Done
 from realcluster.programs import OPERATOR, WEBHOOKS
-from reprieve_testing import guard_scenarios
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded_cluster import (
+from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.guard import scenarios
+from reprieve_testing.guard.guarded_cluster import (
     HINT,
     SCHEDULER,
     GuardedCluster,
@@ -100,7 +100,11 @@ def a_tolerant_class(name: str, seconds: int) -> Any:
             "its class is not low enough",
         ),
     ],
-    ids=["it tolerates", "and wants no checkpoint", "its class is higher"],
+    ids=[
+        "a PriorityClass with a toleration",
+        "a toleration, and no checkpoint",
+        "a higher preemption class",
+    ],
 )
 def test_a_victim_that_is_protected_from_its_preemptor_is_refused_and_never_marked(
     ours: GuardedCluster, said: Any, why: str
@@ -145,7 +149,7 @@ def test_a_toleration_protects_until_it_ends_and_then_the_pod_is_notified_and_de
         ours.running(team, "preemptor")
         ours.wait_gone(team, "tolerant")
         assert {call.code for call in ours.calls(team)} <= {429, 404}
-        assert guard_scenarios.rate(ours.calls(team)) <= 1
+        assert scenarios.rate(ours.calls(team)) <= 1
 
 
 def test_a_system_critical_pod_preempts_a_protected_pod_after_notice(ours: GuardedCluster) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing import guard_scenarios
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.guard_scenarios import (
+from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.guard import scenarios
+from reprieve_testing.guard.guarded_cluster import HINT, GuardedCluster, a_pod, guarded_cluster
+from reprieve_testing.guard.scenarios import (
     ASYNCHRONOUS,
     FEATURE_GATES,
     GANG,
@@ -32,7 +33,6 @@ from reprieve_testing.guard_scenarios import (
     observe_calls,
     rate,
 )
-from reprieve_testing.guarded_cluster import HINT, GuardedCluster, a_pod, guarded_cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -56,9 +56,9 @@ def pace(request: pytest.FixtureRequest) -> str:
 def ours(pace: str) -> Iterator[GuardedCluster]:
     gates = FEATURE_GATES[pace]
     with guarded_cluster(
-        f"test-guard-{pace[:4]}", nodes=guard_scenarios.NODES, feature_gates=gates
+        f"test-guard-{pace[:4]}", nodes=scenarios.NODES, feature_gates=gates
     ) as cluster:
-        guard_scenarios.prepare(cluster)
+        scenarios.prepare(cluster)
         for node in ("kwok-0", "kwok-1"):
             cluster.set_capacity(node, 2)
         yield cluster
@@ -66,7 +66,7 @@ def ours(pace: str) -> Iterator[GuardedCluster]:
 
 @pytest.fixture(scope="module")
 def results(ours: GuardedCluster, pace: str) -> ScenarioResults:
-    return guard_scenarios.run_scenarios(ours, pace)
+    return scenarios.run_scenarios(ours, pace)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -110,11 +110,11 @@ def test_while_pods_keep_ending_only_a_scheduler_without_retry_time_or_pause_ret
     while.
     """
     at_first, later = results.busy
-    assert min(at_first.ended, later.ended) >= guard_scenarios.WATCHED_SECONDS / 3
+    assert min(at_first.ended, later.ended) >= scenarios.WATCHED_SECONDS / 3
     size, is_unbounded = SCENARIOS[name].size, pace == SYNCHRONOUS
     for busy, each_time in ((at_first, is_unbounded or name == GANG), (later, is_unbounded)):
         assert len(busy.calls[name]) <= (
-            size * (busy.ended + 1) if each_time else guard_scenarios.WATCHED_SECONDS
+            size * (busy.ended + 1) if each_time else scenarios.WATCHED_SECONDS
         )
 
 

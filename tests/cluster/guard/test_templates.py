@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.impersonated_users import until_answered
+from reprieve_testing.cluster.handle import ClusterHandle
+from reprieve_testing.cluster.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 

@@ -15,22 +15,22 @@ import pytest
 
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
-from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.extender_cluster import (
+from reprieve_testing.cluster.extender_cluster import (
     ExtenderCluster,
     a_pod,
     a_priority_class,
     extender_cluster,
 )
-from reprieve_testing.guard_scenarios import (
+from reprieve_testing.cluster.hack_cluster import NAMESPACE, SECONDS
+from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, wait_for
+from reprieve_testing.guard.guarded_cluster import SCHEDULER, RemovalCall, calls_in
+from reprieve_testing.guard.scenarios import (
     ASYNCHRONOUS,
     HELD_UP_SECONDS,
     SYNCHRONOUS,
     WATCHED_SECONDS,
     rate,
 )
-from reprieve_testing.guarded_cluster import SCHEDULER, RemovalCall, calls_in
-from reprieve_testing.hack_cluster import NAMESPACE, SECONDS
 
 pytestmark = pytest.mark.cluster
 

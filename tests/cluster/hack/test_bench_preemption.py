@@ -10,7 +10,7 @@ import pytest
 from bench.preemption import objects, replay
 from bench.preemption.records import ReplayResult
 from bench.preemption.trace import TIERS, Checkpoints, Job, Tier, Trace
-from reprieve_testing.cluster import ClusterHandle, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

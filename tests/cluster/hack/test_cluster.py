@@ -16,8 +16,7 @@ import pytest
 
 from realcluster import lifecycle
 from realcluster.client.kubectl import Kubectl
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.hack_cluster import (
+from reprieve_testing.cluster.hack_cluster import (
     NAMESPACE,
     SECONDS,
     OwnCluster,
@@ -25,7 +24,8 @@ from reprieve_testing.hack_cluster import (
     own_cluster,
     succeed,
 )
-from reprieve_testing.pod_programs import HOLD, a_pod, release
+from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.cluster.pod_programs import HOLD, a_pod, release
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ from realcluster.client.kubectl import Kubectl
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 from realcluster.state import Cluster
-from reprieve_testing.cluster import new_cluster
+from reprieve_testing.cluster.handle import new_cluster
 
 CLUSTER = "reprieve-elsewhere"
 

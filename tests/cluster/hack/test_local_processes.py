@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from realcluster.local_processes.container import ANNOTATION, LOST
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.hack_cluster import (
+from reprieve_testing.cluster.hack_cluster import (
     NAMESPACE,
     SECONDS,
     OwnCluster,
@@ -25,7 +24,8 @@ from reprieve_testing.hack_cluster import (
     own_cluster,
     succeed,
 )
-from reprieve_testing.pod_programs import (
+from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.cluster.pod_programs import (
     HOLD,
     POD_IP,
     PODINFO,

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from realcluster import install
-from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle
+from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, ClusterHandle
 from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = pytest.mark.cluster

@@ -14,10 +14,10 @@ import yaml
 from realcluster.client.kubectl import Done, Kubectl
 from realcluster.install import MANIFESTS
 from reprieve_policy import keys
-from reprieve_testing import narrowed_webhooks
-from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.impersonated_users import until_answered
-from reprieve_testing.narrowed_webhooks import CALL_FAILED
+from reprieve_testing.cluster import narrowed_webhooks
+from reprieve_testing.cluster.handle import ClusterHandle
+from reprieve_testing.cluster.impersonated_users import until_answered
+from reprieve_testing.cluster.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 
@@ -120,7 +120,7 @@ def create(kubectl: Kubectl, document: Json, *more: str) -> Done:
 
 
 COVERED = {
-    "a pod that says nothing": (a_pod(), keys.PREEMPTION_CLASS, "4"),
+    "a pod without preemption keys": (a_pod(), keys.PREEMPTION_CLASS, "4"),
     "a pod of a class": (a_pod({keys.PREEMPTION_CLASS: "2"}), keys.PREEMPTION_CLASS, "2"),
     "a pod with a plan": (
         a_pod(annotations={keys.CHECKPOINT_TIMEOUT: "5m"}),
@@ -149,7 +149,7 @@ LEFT = {
     "a class that a PriorityClass may give": a_pod(priorityClassName="cel-high"),
     "a pod that a controller will replace": a_pod(owner=OWNER),
     "a mark in Koordinator's dialect": a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}),
-    "a hint, and what it needs": a_pod(annotations={keys.CHECKPOINT_HINT: "annotation:"}),
+    "a checkpoint hint": a_pod(annotations={keys.CHECKPOINT_HINT: "annotation:"}),
     "a claim to be non-preemptible": a_pod({keys.PREEMPTIBLE: "false"}),
     "a gang": a_pod({keys.PREEMPTION_CLASS: "2", keys.POD_GROUP: "gang"}),
     "borrowed nodes": a_pod(

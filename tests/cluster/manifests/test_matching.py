@@ -15,10 +15,11 @@ import pytest
 from realcluster.client.kubectl import Done
 from reprieve_policy import keys
 from reprieve_policy.kube import controllers
-from reprieve_testing import manifests, narrowed_webhooks
-from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.impersonated_users import until_answered
-from reprieve_testing.narrowed_webhooks import CALL_FAILED
+from reprieve_testing import manifests
+from reprieve_testing.cluster import narrowed_webhooks
+from reprieve_testing.cluster.handle import ClusterHandle
+from reprieve_testing.cluster.impersonated_users import until_answered
+from reprieve_testing.cluster.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 
@@ -56,14 +57,14 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
     )
     for document in (*made, *SPEAKING.values(), GOING):
         kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(document))
-    kubectl.read("create", "-n", EXEMPT, "-f", "-", stdin=json.dumps(SPEAKING["says-a-class"]))
+    kubectl.read("create", "-n", EXEMPT, "-f", "-", stdin=json.dumps(SPEAKING["with-a-class"]))
     kubectl.read("delete", "pod", "going", "-n", NAMESPACE, "--wait=false")
     kubectl.apply(*CONFIGURATIONS)
     until_answered(CALL_FAILED, lambda: create(kubectl, a_pod("new")))
     until_answered(
         CALL_FAILED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}})
     )
-    until_answered(CALL_FAILED, lambda: delete(kubectl, SCHEDULERS[0], "says-a-class"))
+    until_answered(CALL_FAILED, lambda: delete(kubectl, SCHEDULERS[0], "with-a-class"))
     yield kubectl
     for configuration in CONFIGURATIONS:
         kubectl.run("delete", configuration["kind"], configuration["metadata"]["name"])
@@ -144,11 +145,11 @@ def evict(kubectl: Any, user: str, pod: str, namespace: str = NAMESPACE) -> Done
 SPEAKING = {
     pod["metadata"]["name"]: pod
     for pod in (
-        a_pod("says-a-class", {keys.PREEMPTION_CLASS: "3"}),
-        a_pod("says-whether-it-is-preemptible", {keys.PREEMPTIBLE: "true"}),
+        a_pod("with-a-class", {keys.PREEMPTION_CLASS: "3"}),
+        a_pod("with-preemptible", {keys.PREEMPTIBLE: "true"}),
         a_pod("is-a-victim", {keys.SOFT_EVICTION: "requested"}),
-        a_pod("says-a-checkpoint", annotations={keys.CHECKPOINT: "auto"}),
-        a_pod("says-a-hint", annotations={keys.CHECKPOINT_HINT: "annotation:"}),
+        a_pod("with-a-checkpoint", annotations={keys.CHECKPOINT: "auto"}),
+        a_pod("with-a-hint", annotations={keys.CHECKPOINT_HINT: "annotation:"}),
     )
 }
 """Each pod states one thing for which a scheduler's deletion of it is reviewed."""
@@ -293,7 +294,7 @@ def test_a_schedulers_deletion_of_a_pod_with_a_preemption_key_is_reviewed(
 
 
 @pytest.mark.parametrize(
-    ("pod", "namespace"), [("old", NAMESPACE), ("going", NAMESPACE), ("says-a-class", EXEMPT)]
+    ("pod", "namespace"), [("old", NAMESPACE), ("going", NAMESPACE), ("with-a-class", EXEMPT)]
 )
 def test_a_schedulers_deletion_of_another_pod_costs_no_call(
     kubectl: Any, pod: str, namespace: str
@@ -308,7 +309,7 @@ def test_a_deletion_by_other_users_costs_no_call(kubectl: Any, user: str) -> Non
     assert done.status == 0, done.output
 
 
-@pytest.mark.parametrize("pod", ["old", "says-a-hint"])
+@pytest.mark.parametrize("pod", ["old", "with-a-hint"])
 def test_an_eviction_of_any_pod_is_reviewed(kubectl: Any, pod: str) -> None:
     assert CALL_FAILED in evict(kubectl, "jane", pod).output
 
@@ -317,5 +318,5 @@ def test_an_eviction_of_any_pod_is_reviewed(kubectl: Any, pod: str) -> None:
 def test_evictions_by_the_operator_or_without_enforcement_cost_no_call(
     kubectl: Any, user: str, namespace: str
 ) -> None:
-    done = evict(kubectl, user, "says-a-class", namespace)
+    done = evict(kubectl, user, "with-a-class", namespace)
     assert done.status == 0, done.output

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, Json, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, Json, wait_for
 
 pytestmark = pytest.mark.cluster
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle, Program, wait_for
-from reprieve_testing.impersonated_users import RBAC
+from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, ClusterHandle, Program, wait_for
+from reprieve_testing.cluster.impersonated_users import RBAC
 
 pytestmark = pytest.mark.cluster
 
@@ -285,7 +285,7 @@ def test_a_pod_that_finished_is_not_recreated_even_if_the_operator_is_killed(her
 @pytest.mark.parametrize(
     "is_killed",
     [pytest.param(False, marks=pytest.mark.slow), True],
-    ids=["it lives", "it is killed"],
+    ids=["the operator keeps running", "the operator is killed"],
 )
 def test_a_notified_pod_that_fails_is_recreated_even_if_the_operator_is_killed(
     here: Here, *, is_killed: bool

@@ -12,7 +12,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.kube.values import timestamp
-from reprieve_testing.cluster import ClusterHandle, Program, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, Program, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 

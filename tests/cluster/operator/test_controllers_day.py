@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 import pytest
 
 from reprieve_policy.kube.values import timestamp
-from reprieve_testing.controllers_day import AuditedCall, Day, a_day
-from reprieve_testing.day_chapters import CHAPTERS, OLD, before
+from reprieve_testing.controllers_day.chapters import CHAPTERS, OLD, before
+from reprieve_testing.controllers_day.day import AuditedCall, Day, a_day
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

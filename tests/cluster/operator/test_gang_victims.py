@@ -14,8 +14,8 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase, Source
-from reprieve_testing.cluster import ClusterHandle, Program, wait_for
-from reprieve_testing.workload import HINT, Workload
+from reprieve_testing.cluster.handle import ClusterHandle, Program, wait_for
+from reprieve_testing.servers.workload import HINT, Workload
 
 pytestmark = pytest.mark.cluster
 

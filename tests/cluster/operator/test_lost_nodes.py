@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reprieve_testing import manifests
-from reprieve_testing.cluster import ClusterHandle, Program, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, Program, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 

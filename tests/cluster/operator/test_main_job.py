@@ -12,7 +12,7 @@ from mainjob.narrator import Narrator
 from mainjob.runner import Chapter
 from realcluster.progress import Progress
 from realcluster.real_nodes import node
-from reprieve_testing.cluster import cleared
+from reprieve_testing.cluster.handle import cleared
 
 CLUSTER = "reprieve-main"
 WITHOUT_WORKLOAD = [chapter for chapter in runner.CHAPTERS if not chapter.has_workload]

@@ -13,9 +13,9 @@ import pytest
 from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.impersonated_users import until_answered
+from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
+from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.cluster.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +25,7 @@ POLLS = {keys.CHECKPOINT_HINT: "annotation:", keys.CHECKPOINT_TIMEOUT: "60s"}
 
 
 @dataclass
-class World:
+class UpgradedCluster:
     """A cluster with all of Reprieve, and its state before its API server served the type."""
 
     cluster: OwnCluster
@@ -44,7 +44,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def upgraded() -> Iterator[UpgradedCluster]:
     with own_cluster("test-native-groups", "--kwok-nodes", 2) as cluster:
         programs = cluster.install_webhooks()
         programs.start(WEBHOOKS)
@@ -56,7 +56,7 @@ def world() -> Iterator[World]:
             groups_before = cluster.kubectl.run("get", "--raw", GROUPS).stderr
             log_before = operator.log.read_text()
             serve_groups(cluster)
-            yield World(cluster, groups_before, log_before)
+            yield UpgradedCluster(cluster, groups_before, log_before)
             assert cluster.programs[-1].stop() == 0
         finally:
             programs.stop(WEBHOOKS)
@@ -88,12 +88,12 @@ def serve_groups(cluster: OwnCluster) -> None:
     until_answered("denied", lambda: refused(cluster))
 
 
-def test_before_they_are_served_nothing_complains(world: World) -> None:
-    assert "could not find the requested resource" in world.groups_before
-    assert "podgroups" not in world.log_before
+def test_before_they_are_served_nothing_complains(upgraded: UpgradedCluster) -> None:
+    assert "could not find the requested resource" in upgraded.groups_before
+    assert "podgroups" not in upgraded.log_before
 
 
-def a_group(world: World, name: str, *members: str, **metadata: Any) -> None:
+def a_group(upgraded: UpgradedCluster, name: str, *members: str, **metadata: Any) -> None:
     """Create a native PodGroup whose pods go together, and its pods; return once they run."""
     spec = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}}
     group = {
@@ -102,20 +102,21 @@ def a_group(world: World, name: str, *members: str, **metadata: Any) -> None:
         "metadata": {"name": name},
         "spec": spec,
     }
-    world.cluster.kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(group))
+    upgraded.cluster.kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(group))
     for member in members:
         in_group = {"schedulingGroup": {"podGroupName": name}}
-        world.cluster.create_pod(
+        upgraded.cluster.create_pod(
             NAMESPACE, member, spec=in_group, **{"annotations": POLLS, **metadata}
         )
 
 
-def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> None:
+def test_a_mark_on_one_of_a_native_group_reaches_the_others(upgraded: UpgradedCluster) -> None:
     """By programs that were started before there were such groups."""
-    a_group(world, "together", "together-0", "together-1")
-    world.cluster.mark(NAMESPACE, "together-0")
+    a_group(upgraded, "together", "together-0", "together-1")
+    upgraded.cluster.mark(NAMESPACE, "together-0")
     told = [
-        world.cluster.wait_phase(NAMESPACE, name, "hinted") for name in ("together-0", "together-1")
+        upgraded.cluster.wait_phase(NAMESPACE, name, "hinted")
+        for name in ("together-0", "together-1")
     ]
     states = [json.loads(pod["metadata"]["annotations"][keys.EVICTION]) for pod in told]
     assert [(state.get("source", "label"), state["gang"]) for state in states] == [
@@ -123,15 +124,15 @@ def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> Non
         ("gang", "together"),
     ]
     for pod in told:
-        world.save(pod)
+        upgraded.save(pod)
     for name in ("together-0", "together-1"):
-        world.cluster.wait_gone(NAMESPACE, name)
+        upgraded.cluster.wait_gone(NAMESPACE, name)
 
 
 def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(
-    world: World,
+    upgraded: UpgradedCluster,
 ) -> None:
-    a_group(world, "torn", "torn-0", "torn-1", annotations={})
+    a_group(upgraded, "torn", "torn-0", "torn-1", annotations={})
     tried = (
         "delete",
         "pod",
@@ -141,7 +142,7 @@ def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(
         "--dry-run=server",
         "--as=system:kube-scheduler",
     )
-    done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)))
+    done = wait_for("the guard answers", lambda: is_refused(upgraded.cluster.kubectl.run(*tried)))
     assert "its whole gang is marked for eviction first" in done.stderr
 
 

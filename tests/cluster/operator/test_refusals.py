@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, Json, Program, wait_for
+from reprieve_testing.cluster.handle import ClusterHandle, Json, Program, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -71,7 +71,7 @@ def is_unmarked(pod: Json) -> bool:
 def test_a_pod_that_is_not_preemptible_stays_and_loses_the_mark(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
-    before = operator.metric('reprieve_preemption_refusals_total{ground="non-preemptible"}') or 0
+    before = operator.metric('reprieve_preemption_refusals_total{reason="non-preemptible"}') or 0
     cluster.create_pod(namespace, "protected", labels=PROTECTED)
     cluster.annotate(namespace, "protected", f"{KOORDINATOR}={MARK}")
     spared = in_phase(cluster, namespace, "protected", "spared")
@@ -84,7 +84,7 @@ def test_a_pod_that_is_not_preemptible_stays_and_loses_the_mark(
         "Event", lambda: cluster.event_reasons(namespace, "protected") == ["PreemptionRefused"]
     )
     assert (
-        operator.metric('reprieve_preemption_refusals_total{ground="non-preemptible"}')
+        operator.metric('reprieve_preemption_refusals_total{reason="non-preemptible"}')
         == before + 1
     )
     shown = cluster.reprieve("watch", "--once", "-n", namespace)

@@ -3,15 +3,14 @@ does.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reprieve_testing import grpc_example
-from reprieve_testing.cluster import ClusterHandle, Program, wait_for
-from reprieve_testing.workload import HINT, Workload
+from reprieve_testing.cluster.handle import ClusterHandle, Program, wait_for
+from reprieve_testing.servers import grpc_example
+from reprieve_testing.servers.workload import HINT, Workload
 
 pytestmark = pytest.mark.cluster
 
@@ -20,21 +19,6 @@ SHORT = HTTP | {"reprieve.dev/checkpoint-timeout": "6s"}
 """For tests that wait for its end: longer than their earlier checks take on a busy machine."""
 KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
 PREEMPTOR = "reprieve.dev/preemptor"
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: ClusterHandle) -> Iterator[Program]:
-    cluster.set_policy()
-    program = cluster.start_operator()
-    program.wait_leading()
-    yield program
-    assert program.stop() == 0
-
-
-@pytest.fixture
-def namespace(cluster: ClusterHandle) -> Iterator[str]:
-    with cluster.namespace("life") as name:
-        yield name
 
 
 def condition(pod: Any, kind: str) -> Any:
@@ -171,11 +155,11 @@ def test_the_annotation_carrier_needs_no_network(cluster: ClusterHandle, namespa
 
 
 NOT_ITS_OWN = {
-    "cloud metadata's": (
+    "the address of the cloud's metadata service": (
         "169.254.169.254",
         "the pod's address is not a unicast address of its own",
     ),
-    "its node's": ("10.99.0.1", "the pod's address is its node's"),
+    "the node's address": ("10.99.0.1", "the pod's address is its node's"),
 }
 
 
@@ -183,8 +167,8 @@ NOT_ITS_OWN = {
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        NOT_ITS_OWN["cloud metadata's"],
-        pytest.param(*NOT_ITS_OWN["its node's"], marks=pytest.mark.slow),
+        NOT_ITS_OWN["the address of the cloud's metadata service"],
+        pytest.param(*NOT_ITS_OWN["the node's address"], marks=pytest.mark.slow),
     ],
     ids=NOT_ITS_OWN,
 )
@@ -284,7 +268,7 @@ LEFT_OVER: dict[str, dict[str, Any]] = {
         "labels": {"reprieve.dev/soft-eviction": "hinted"},
         "annotations": {"reprieve.dev/eviction": "{"},
     },
-    "our label for a mark that was taken back": {
+    "Reprieve's label after its mark was removed": {
         "labels": {"reprieve.dev/soft-eviction": "marked"},
         "annotations": {PREEMPTOR: "uid-of-high"},
     },

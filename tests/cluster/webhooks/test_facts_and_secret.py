@@ -26,7 +26,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.policy_config_map import PolicyConfigMap
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster.handle import ClusterHandle
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 

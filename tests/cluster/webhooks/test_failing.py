@@ -14,8 +14,8 @@ from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.reviews import RunningServer, running_server
+from reprieve_testing.cluster.handle import ClusterHandle
+from reprieve_testing.servers.reviews import RunningServer, running_server
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 

@@ -17,7 +17,12 @@ from mainjob.installation import Installation, Nodes
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from reprieve_policy import keys
-from reprieve_testing.cluster import LEASE_SECONDS, ClusterHandle, cluster_for_tests, wait_for
+from reprieve_testing.cluster.handle import (
+    LEASE_SECONDS,
+    ClusterHandle,
+    cluster_for_tests,
+    wait_for,
+)
 
 pytestmark = pytest.mark.cluster
 

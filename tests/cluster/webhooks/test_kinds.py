@@ -14,9 +14,9 @@ import pytest
 from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
-from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.impersonated_users import until_answered
+from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
+from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, wait_for
+from reprieve_testing.cluster.impersonated_users import until_answered
 
 pytestmark = pytest.mark.cluster
 

@@ -14,10 +14,10 @@ from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
-from reprieve_testing import impersonated_users
-from reprieve_testing.cluster import wait_for
-from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.impersonated_users import ImpersonatedUser, until_answered
+from reprieve_testing.cluster import impersonated_users
+from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
+from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.cluster.impersonated_users import ImpersonatedUser, until_answered
 
 pytestmark = pytest.mark.cluster
 

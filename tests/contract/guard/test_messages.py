@@ -14,7 +14,7 @@ from reprieve_policy.lifecycle.eviction import ProtectionReason as Protection
 from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import Requester, RequestKind, TargetPod
 from reprieve_policy.preemption.selection import Refusal, RefusalReason
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "guard.txt"
 FACTS = Facts(operator_is_live=True)

@@ -26,7 +26,7 @@ from reprieve_certs.issue import ServingNames
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
-from reprieve_testing.cluster import wait_for
+from reprieve_testing.cluster.handle import wait_for
 from reprieve_testing.manifests import EXAMPLES
 
 SECONDS = 30.0

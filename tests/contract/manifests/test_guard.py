@@ -18,7 +18,7 @@ from reprieve_policy.lifecycle import mark, transitions
 from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import RequestKind
 from reprieve_testing import manifests
-from reprieve_testing.builders import NOW, a_pod
+from reprieve_testing.objects.builders import NOW, a_pod
 
 POLICIES = manifests.of_kind("ValidatingAdmissionPolicy")
 EACH = [pytest.param(found, id=found["metadata"]["name"]) for found in POLICIES]

@@ -35,8 +35,8 @@ from reprieve_policy.kube.objects import (
 )
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.verdict import Verdict
-from reprieve_testing import builders
-from reprieve_testing.builders import a_policy_map
+from reprieve_testing.objects import builders
+from reprieve_testing.objects.builders import a_policy_map
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
 

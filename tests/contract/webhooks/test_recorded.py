@@ -16,7 +16,7 @@ import jsonpatch
 import pytest
 
 from reprieve_policy.facts import Facts
-from reprieve_testing.reviews import FixedFacts, patch_of
+from reprieve_testing.servers.reviews import FixedFacts, patch_of
 from reprieve_webhooks.admission import handlers, review
 from reprieve_webhooks.admission.handlers import AdmissionResponse
 from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
@@ -67,7 +67,7 @@ CASES = {
     "a StatefulSet's revision": Case("controller-revision-of-a-statefulset"),
     # The ratchet.
     "a bad pod gets a label": Case("bad-pod-is-labelled"),
-    "a bad pod is made worse: only what is new is named": Case(
+    "a bad pod is made worse: only the new violation is named": Case(
         "bad-pod-is-made-worse",
         f'{CHECKPOINT}: Unsupported value: "sometimes": supported values: "auto", "manual", "none"',
     ),

@@ -12,7 +12,7 @@ import jsonpatch
 import pytest
 
 from reprieve_policy.facts import Facts
-from reprieve_testing.reviews import FixedFacts, patch_of
+from reprieve_testing.servers.reviews import FixedFacts, patch_of
 from reprieve_webhooks.admission import handlers, review
 from reprieve_webhooks.admission.handlers import AdmissionResponse
 from reprieve_webhooks.admission.review import AdmissionRequest

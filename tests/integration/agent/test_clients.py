@@ -8,7 +8,7 @@ import pytest
 
 from reprieve_agent import server
 from reprieve_agent.http_message import HttpRequest, HttpResponse
-from reprieve_testing.agent import Client, serving, until_closed
+from reprieve_testing.servers.agent import Client, serving, until_closed
 
 IDLE = {"state": "idle"}
 

@@ -83,9 +83,9 @@ def test_the_workloads_answer_is_returned_unchanged(folder: Path) -> None:
 
 
 UNNAMED: dict[str, tuple[str, Any]] = {
-    "nothing of it": ('{"state":"saving"}', {"state": "saving", "id": "uid-1"}),
+    "no part of an answer": ('{"state":"saving"}', {"state": "saving", "id": "uid-1"}),
     "null": ('{"state":"saving", "id":null}', {"state": "saving", "id": "uid-1"}),
-    "half a pair, beside what is not ASCII": (
+    "half a surrogate pair, beside a letter that is not ASCII": (
         '{"state":"saving","message":"ä\\ud800"}',
         {"state": "saving", "message": "ä\ud800", "id": "uid-1"},
     ),

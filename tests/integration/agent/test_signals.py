@@ -137,11 +137,11 @@ def test_a_program_that_does_not_handle_the_signal_is_not_signalled(
         ([(1 << 29, {})], "cannot be opened"),
     ],
     ids=[
-        "no process mounts it",
+        "no process mounts the volume",
         "another volume is mounted there",
-        "it is mounted elsewhere",
-        "only an orphan mounts it",
-        "two containers mount it",
+        "the volume is mounted at another path",
+        "only an orphan process mounts the volume",
+        "two containers mount the volume",
         "the process has ended",
     ],
 )

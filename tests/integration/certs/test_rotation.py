@@ -17,7 +17,7 @@ from reprieve_certs.issue import ServingNames
 from reprieve_certs.renewal import RenewalStep
 from reprieve_certs.rotator import Rotator, StoredSecret, WriteConflict
 from reprieve_certs.serving import ServingContext
-from reprieve_testing.builders import NOW
+from reprieve_testing.objects.builders import NOW
 
 NAMES = ServingNames(("reprieve-webhooks.reprieve-system.svc",))
 DAY = timedelta(days=1)
@@ -59,7 +59,7 @@ class Anchors:
         self.trusted = [trusted_pem] * 2
 
 
-class World:
+class CertificateRotation:
     """A Secret, webhook configurations, a clock that a test sets, and the replicas."""
 
     def __init__(self, data: Mapping[str, bytes] | None = None, replicas: int = 1) -> None:
@@ -109,101 +109,101 @@ def is_trusted(certificate_pem: bytes, trusted_pem: bytes, now: datetime) -> boo
 
 
 async def test_an_empty_secret_is_filled_served_and_injected():
-    world = World()
-    await world.step(timedelta())
+    rotation = CertificateRotation()
+    await rotation.step(timedelta())
 
-    world.assert_all_are_trusted()
-    assert world.replicas[0].is_ready
-    assert set(world.secret.stored.data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    rotation.assert_all_are_trusted()
+    assert rotation.replicas[0].is_ready
+    assert set(rotation.secret.stored.data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 
 async def test_nothing_is_written_while_nothing_is_due():
-    world = World()
-    await world.step(timedelta())
-    await world.step(59 * DAY)
+    rotation = CertificateRotation()
+    await rotation.step(timedelta())
+    await rotation.step(59 * DAY)
 
-    assert world.secret.written == 1
+    assert rotation.secret.written == 1
 
 
 async def test_in_three_years_of_rotation_every_client_trusts_every_served_certificate():
-    world = World(replicas=2)
+    rotation = CertificateRotation(replicas=2)
     cas, certificates = set(), set()
     for look in range(365):
         # The replicas run in turn, so one serves an old certificate while the other has a new one.
-        await world.step(3 * DAY, replica=look % 2)
+        await rotation.step(3 * DAY, replica=look % 2)
         if look:
-            world.assert_all_are_trusted()
-        cas.add(world.bundle.ca.certificate.serial_number)
-        certificates.add(world.bundle.serving.certificate.serial_number)
-        assert len(world.bundle.trusted) <= 3
+            rotation.assert_all_are_trusted()
+        cas.add(rotation.bundle.ca.certificate.serial_number)
+        certificates.add(rotation.bundle.serving.certificate.serial_number)
+        assert len(rotation.bundle.trusted) <= 3
 
     assert len(cas) == 5
     assert len(certificates) > 12
 
 
 async def test_the_serving_certificate_is_renewed_in_its_last_third_by_the_same_ca():
-    world = World()
-    await world.step(timedelta())
-    before = world.bundle
-    await world.step(60 * DAY + timedelta(minutes=1))
+    rotation = CertificateRotation()
+    await rotation.step(timedelta())
+    before = rotation.bundle
+    await rotation.step(60 * DAY + timedelta(minutes=1))
 
-    assert world.bundle.ca.certificate == before.ca.certificate
-    assert world.bundle.serving.certificate != before.serving.certificate
+    assert rotation.bundle.ca.certificate == before.ca.certificate
+    assert rotation.bundle.serving.certificate != before.serving.certificate
 
 
 async def test_the_next_ca_signs_only_after_every_webhook_was_seen_to_trust_it():
-    world = World()
-    await world.step(timedelta())
-    first = world.bundle.ca.certificate
-    world.anchors.is_broken = True
+    rotation = CertificateRotation()
+    await rotation.step(timedelta())
+    first = rotation.bundle.ca.certificate
+    rotation.anchors.is_broken = True
     with pytest.raises(OSError, match="away"):
-        await world.step(244 * DAY)
-    staged_ca = world.bundle.next_ca
+        await rotation.step(244 * DAY)
+    staged_ca = rotation.bundle.next_ca
     assert staged_ca is not None
     for _ in range(3):
         with pytest.raises(OSError, match="away"):
-            await world.step(timedelta(minutes=10))
-    assert world.bundle.ca.certificate == first
+            await rotation.step(timedelta(minutes=10))
+    assert rotation.bundle.ca.certificate == first
 
-    world.anchors.is_broken = False
-    await world.step(timedelta(minutes=10))
-    assert world.bundle.ca.certificate == first
-    await world.step(timedelta(minutes=10))
-    assert world.bundle.ca.certificate == staged_ca.certificate
-    assert world.bundle.retired == (first,)
-    assert "next-ca.key" not in world.secret.stored.data
-    world.assert_all_are_trusted()
+    rotation.anchors.is_broken = False
+    await rotation.step(timedelta(minutes=10))
+    assert rotation.bundle.ca.certificate == first
+    await rotation.step(timedelta(minutes=10))
+    assert rotation.bundle.ca.certificate == staged_ca.certificate
+    assert rotation.bundle.retired == (first,)
+    assert "next-ca.key" not in rotation.secret.stored.data
+    rotation.assert_all_are_trusted()
 
 
 async def test_the_next_ca_waits_for_api_servers_to_follow():
-    world = World()
-    await world.step(timedelta())
-    await world.step(244 * DAY)
-    await world.step(timedelta(seconds=59))
-    assert world.bundle.next_ca is not None
-    await world.step(timedelta(seconds=1))
-    assert world.bundle.next_ca is None
+    rotation = CertificateRotation()
+    await rotation.step(timedelta())
+    await rotation.step(244 * DAY)
+    await rotation.step(timedelta(seconds=59))
+    assert rotation.bundle.next_ca is not None
+    await rotation.step(timedelta(seconds=1))
+    assert rotation.bundle.next_ca is None
 
 
 async def test_the_old_cas_key_is_deleted_at_once_and_its_certificate_when_it_expires():
-    world = World()
-    await world.step(timedelta())
-    key = world.bundle.ca.key_pem
-    await world.step(244 * DAY)
-    await world.step(timedelta(minutes=5))
-    assert key not in world.secret.stored.data.values()
-    assert len(world.bundle.trusted) == 2
-    await world.step(121 * DAY)
-    assert len(world.bundle.trusted) == 1
+    rotation = CertificateRotation()
+    await rotation.step(timedelta())
+    key = rotation.bundle.ca.key_pem
+    await rotation.step(244 * DAY)
+    await rotation.step(timedelta(minutes=5))
+    assert key not in rotation.secret.stored.data.values()
+    assert len(rotation.bundle.trusted) == 2
+    await rotation.step(121 * DAY)
+    assert len(rotation.bundle.trusted) == 1
 
 
 async def test_two_replicas_that_start_at_once_agree():
-    world = World(replicas=2)
-    await asyncio.gather(*(replica.ensure() for replica in world.replicas))
+    rotation = CertificateRotation(replicas=2)
+    await asyncio.gather(*(replica.ensure() for replica in rotation.replicas))
 
-    assert world.secret.written == 1
-    assert world.contexts[0]._loaded == world.contexts[1]._loaded
-    world.assert_all_are_trusted()
+    assert rotation.secret.written == 1
+    assert rotation.contexts[0]._loaded == rotation.contexts[1]._loaded
+    rotation.assert_all_are_trusted()
 
 
 DAMAGED = {
@@ -219,38 +219,38 @@ DAMAGED = {
 async def test_a_damaged_secret_is_replaced_and_other_replicas_stay_trusted(
     damage: Mapping[str, bytes],
 ):
-    world = World(replicas=2)
-    for replica in world.replicas:
+    rotation = CertificateRotation(replicas=2)
+    for replica in rotation.replicas:
         await replica.ensure()
-    world.secret.stored = StoredSecret({**world.secret.stored.data, **damage}, "7")
-    await world.step(timedelta(minutes=1))
+    rotation.secret.stored = StoredSecret({**rotation.secret.stored.data, **damage}, "7")
+    await rotation.step(timedelta(minutes=1))
 
-    assert world.secret.written == 2
+    assert rotation.secret.written == 2
     if "ca.crt" not in damage:
-        world.assert_all_are_trusted()
-    await world.step(timedelta(minutes=1), replica=1)
-    world.assert_all_are_trusted()
+        rotation.assert_all_are_trusted()
+    await rotation.step(timedelta(minutes=1), replica=1)
+    rotation.assert_all_are_trusted()
 
 
 async def test_a_clock_that_jumps_back_and_forth_adds_a_bounded_number_of_cas():
-    world = World()
+    rotation = CertificateRotation()
     for _ in range(10):
-        await world.step(1000 * DAY)
-        world.assert_all_are_trusted()
-        await world.step(-1000 * DAY)
-        world.assert_all_are_trusted()
+        await rotation.step(1000 * DAY)
+        rotation.assert_all_are_trusted()
+        await rotation.step(-1000 * DAY)
+        rotation.assert_all_are_trusted()
 
-    assert len(world.bundle.trusted) <= 1 + renewal.MAX_RETIRED
+    assert len(rotation.bundle.trusted) <= 1 + renewal.MAX_RETIRED
 
 
 async def test_a_new_name_is_in_the_next_certificate():
-    world = World()
-    await world.step(timedelta())
+    rotation = CertificateRotation()
+    await rotation.step(timedelta())
     wanted = ServingNames((*NAMES.dns, "webhooks.example.com"))
 
-    assert renewal.decide_renewal(NOW, world.bundle, NAMES, is_next_trusted=False) is None
+    assert renewal.decide_renewal(NOW, rotation.bundle, NAMES, is_next_trusted=False) is None
     assert (
-        renewal.decide_renewal(NOW, world.bundle, wanted, is_next_trusted=False)
+        renewal.decide_renewal(NOW, rotation.bundle, wanted, is_next_trusted=False)
         is RenewalStep.ISSUE_SERVING
     )
 
@@ -258,15 +258,15 @@ async def test_a_new_name_is_in_the_next_certificate():
 async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(
     caplog: pytest.LogCaptureFixture,
 ):
-    world = World()
-    world.anchors.is_broken = True
+    rotation = CertificateRotation()
+    rotation.anchors.is_broken = True
     with caplog.at_level(logging.INFO):
-        running = asyncio.create_task(world.replicas[0].run(0.001))
+        running = asyncio.create_task(rotation.replicas[0].run(0.001))
         async with asyncio.timeout(60):
-            while world.failures < 3:  # noqa: ASYNC110 - a counter has no event
+            while rotation.failures < 3:  # noqa: ASYNC110 - a counter has no event
                 await asyncio.sleep(0)
-            world.anchors.is_broken = False
-            while not world.replicas[0].is_ready:  # noqa: ASYNC110 - see above
+            rotation.anchors.is_broken = False
+            while not rotation.replicas[0].is_ready:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0)
         running.cancel()
         await asyncio.wait([running])

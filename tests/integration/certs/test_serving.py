@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from reprieve_certs import issue
 from reprieve_certs.issue import Credential
 from reprieve_certs.serving import CertificateFiles, ServingContext
-from reprieve_testing.reviews import (
+from reprieve_testing.servers.reviews import (
     LOOPBACK,
     RunningServer,
     a_pod,

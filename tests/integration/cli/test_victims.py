@@ -18,7 +18,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 PODS = "/api/v1/pods"
 TEAM = "/api/v1/namespaces/team/pods"

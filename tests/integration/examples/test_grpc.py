@@ -15,7 +15,7 @@ from reprieve_operator.checkpointing.endpoints import GrpcEndpoint
 from reprieve_operator.checkpointing.grpc_transport import GrpcTransport
 from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
-from reprieve_testing import grpc_example
+from reprieve_testing.servers import grpc_example
 
 LINE = GrpcTransport()
 SECONDS = 60.0

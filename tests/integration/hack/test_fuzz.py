@@ -13,7 +13,7 @@ from fuzz.connection import Target
 from fuzz.oracle import Oracle
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
 from reprieve_policy.facts import Facts
-from reprieve_testing.reviews import running_server, trusting
+from reprieve_testing.servers.reviews import running_server, trusting
 
 ROOT = Path(__file__).parents[3]
 REVIEWS = [1000, pytest.param(20_000, marks=pytest.mark.slow)]

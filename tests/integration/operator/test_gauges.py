@@ -36,8 +36,8 @@ from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import Api
-from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.stub_api import until
+from reprieve_testing.objects.builders import NOW, after, an_eviction
+from reprieve_testing.servers.stub_api import until
 
 SETTINGS = OperatorSettings(identity="a")
 JOB = {
@@ -51,7 +51,7 @@ LEAVING = replace(an_eviction().ended(CheckpointOutcome.SAVED).build(), grace_se
 
 
 @dataclass
-class World:
+class OperatorReplica:
     """A clock that the test sets, and an API server that holds writes until the test says so."""
 
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
@@ -152,51 +152,55 @@ def one_on_its_way_out(name: str, **metadata: Any) -> VictimPod:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    found = World()
+async def replica() -> AsyncIterator[OperatorReplica]:
+    found = OperatorReplica()
     yield found
     await found.registry.close()
 
 
-async def test_a_replica_without_victims_shows_none(world: World) -> None:
-    assert (world.victims, world.queue_age, world.stuck) == ({}, 0, 0)
+async def test_a_replica_without_victims_shows_none(replica: OperatorReplica) -> None:
+    assert (replica.victims, replica.queue_age, replica.stuck) == ({}, 0, 0)
 
 
 async def test_the_queue_age_is_that_of_the_oldest_victim_until_its_first_write(
-    world: World,
+    replica: OperatorReplica,
 ) -> None:
-    world.lead()
-    world.registry.on_pod_update(a_victim("first"))
-    world.seconds = 7.0
-    world.registry.on_pod_update(a_victim("second"))
-    await until(lambda: world.writing == 2)
-    world.seconds = 9.0
-    assert (world.victims, world.queue_age) == ({"requested": 2}, 9)
+    replica.lead()
+    replica.registry.on_pod_update(a_victim("first"))
+    replica.seconds = 7.0
+    replica.registry.on_pod_update(a_victim("second"))
+    await until(lambda: replica.writing == 2)
+    replica.seconds = 9.0
+    assert (replica.victims, replica.queue_age) == ({"requested": 2}, 9)
 
-    world.may_write.set()
-    await until(lambda: "requested" not in world.victims)
-    world.registry.on_pod_update(one_on_its_way_out("third"))
-    await until(lambda: "requested" not in world.victims)
-    world.seconds = 20.0
-    assert (world.victims, world.queue_age, world.stuck) == ({"hinted": 2, "terminating": 1}, 0, 0)
+    replica.may_write.set()
+    await until(lambda: "requested" not in replica.victims)
+    replica.registry.on_pod_update(one_on_its_way_out("third"))
+    await until(lambda: "requested" not in replica.victims)
+    replica.seconds = 20.0
+    assert (replica.victims, replica.queue_age, replica.stuck) == (
+        {"hinted": 2, "terminating": 1},
+        0,
+        0,
+    )
 
 
 async def test_a_victim_is_stuck_from_a_minute_after_its_grace_period_until_it_is_gone(
-    world: World,
+    replica: OperatorReplica,
 ) -> None:
-    world.lead()
-    world.registry.on_pod_update(one_on_its_way_out("owned", ownerReferences=[JOB]))
-    world.registry.on_pod_update(one_on_its_way_out("bare"))
-    await until(lambda: world.victims == {"terminating": 2})
-    world.seconds = 90.0
-    assert world.stuck == 0
-    world.seconds = 91.0
-    assert world.stuck == 2
+    replica.lead()
+    replica.registry.on_pod_update(one_on_its_way_out("owned", ownerReferences=[JOB]))
+    replica.registry.on_pod_update(one_on_its_way_out("bare"))
+    await until(lambda: replica.victims == {"terminating": 2})
+    replica.seconds = 90.0
+    assert replica.stuck == 0
+    replica.seconds = 91.0
+    assert replica.stuck == 2
 
-    world.registry.on_pod_delete("uid-owned")
-    world.registry.on_pod_delete("uid-bare")
-    await until(lambda: world.victims == {})
-    assert (world.stuck, sorted(world.gone)) == (0, ["uid-bare", "uid-owned"])
+    replica.registry.on_pod_delete("uid-owned")
+    replica.registry.on_pod_delete("uid-bare")
+    await until(lambda: replica.victims == {})
+    assert (replica.stuck, sorted(replica.gone)) == (0, ["uid-bare", "uid-owned"])
     assert (
-        world.shown("reprieve_preemption_victim_requeue_total", namespace="team", by="owner") == 1
+        replica.shown("reprieve_preemption_victim_requeue_total", namespace="team", by="owner") == 1
     )

@@ -25,7 +25,7 @@ from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_testing.stub_api import stub_api, until
+from reprieve_testing.servers.stub_api import stub_api, until
 
 PODS = "/api/v1/pods"
 SETTINGS = OperatorSettings(identity="a", sweep_interval_seconds=1000.0)

@@ -4,7 +4,7 @@ import asyncio
 
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
-from reprieve_testing.reviews import a_pod, a_review, running_server
+from reprieve_testing.servers.reviews import a_pod, a_review, running_server
 from reprieve_webhooks.admission.review import AdmissionRequest
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from reprieve_certs import issue
 from reprieve_policy import keys
-from reprieve_testing.builders import NOW
-from reprieve_testing.cluster import free_port
-from reprieve_testing.reviews import a_pod, a_review
-from reprieve_testing.stub_api import stub_api
+from reprieve_testing.cluster.handle import free_port
+from reprieve_testing.objects.builders import NOW
+from reprieve_testing.servers.reviews import a_pod, a_review
+from reprieve_testing.servers.stub_api import stub_api
 
 PROGRAM = Path(sys.executable).with_name("reprieve-webhooks")
 DEADLINE_SECONDS = 60.0
@@ -100,7 +100,7 @@ async def test_without_an_api_server_it_lives_says_what_it_waits_for_and_guesses
         assert status == 503
         known = "namespaces, priorityclasses, policy, lease, elasticquotas"
         owners = "jobs, statefulsets, replicasets, jobsets, leaderworkersets"
-        assert text == f"not ready: certificates, {known}, {owners}, nominees\n"
+        assert text == f"not ready: certificates, {known}, {owners}, nominated-pods\n"
         failure = await program.wait_for_log("could not renew or inject certificates")
         assert failure["level"] == "warning"
 
@@ -116,9 +116,9 @@ async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: P
     """Without this, a new replica would leave every scheduler to its own choice while it lists."""
     async with running(tmp_path, "--extender=true") as program:
         _, text = await program.get("/readyz")
-        assert text.endswith(", nominees, pods, nodes, poddisruptionbudgets, podgroups\n")
+        assert text.endswith(", nominated-pods, pods, nodes, poddisruptionbudgets, podgroups\n")
         _, metrics = await program.get("/metrics")
-        for name in ("nominees", "pods", "nodes", "poddisruptionbudgets"):
+        for name in ("nominated-pods", "pods", "nodes", "poddisruptionbudgets"):
             assert f'reprieve_facts_age_seconds{{collection="{name}"}} +Inf' in metrics
 
 

@@ -12,7 +12,7 @@ from reprieve_policy.kube.pods import ENDED_PHASES
 from reprieve_policy.lifecycle import mark
 from reprieve_runtime.client.api import MERGE_PATCH, Api, ApiError
 from reprieve_runtime.client.paths import object_path
-from reprieve_testing.cluster import OPERATOR_NAMESPACE
+from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE
 
 Json = Any
 T = TypeVar("T")

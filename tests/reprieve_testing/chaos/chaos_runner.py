@@ -17,7 +17,7 @@ from typing import Any
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import transitions
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_testing.cluster import Program
+from reprieve_testing.cluster.handle import Program
 
 from . import invariants, records
 from .chaos_namespace import BY_A_BUDGET, ChaosNamespace, all_of

@@ -24,7 +24,7 @@ from realcluster.install import BASE, MANIFESTS, NAMESPACE_FILE
 from realcluster.programs import WEBHOOKS, Place, Programs
 from realcluster.state import write_private
 from reprieve_certs.issue import ServingNames, issue_ca, issue_serving
-from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle, wait_for
+from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, ClusterHandle, wait_for
 
 from .documents import PREEMPTOR
 

@@ -72,7 +72,7 @@ _SAID: tuple[tuple[str, ScenarioPriorityClass, tuple[ScenarioPod, ...], tuple[st
     ("normal preemption happens on low", HIGH, (_pod("a", LOW),), ("a",)),
     ("p > 8000 can preempt low, 8000 can't", LOW, (_pod("a", LOW),), ()),
     (
-        "beside low-non-preempted, low goes",
+        "beside low-non-preempted, low is preempted",
         HIGH,
         (_pod("a", LOW_NON_PREEMPTED, 2), _pod("b", LOW, 300)),
         ("b",),
@@ -114,7 +114,7 @@ _SAID: tuple[tuple[str, ScenarioPriorityClass, tuple[ScenarioPod, ...], tuple[st
         ("a",),
     ),
     (
-        "of the two guarantees, the one that has run out goes",
+        "the victim whose guaranteed time has ended is preempted",
         HIGH,
         (_pod("a", LOW_10_MIN, 20), _pod("b", LOW_30_MIN, 21)),
         ("a",),

@@ -19,19 +19,19 @@ REQUESTS = {
     ),
     "a POST": (POST + b"{}", HttpRequest("POST", b"{}")),
     "a POST with more after it": (POST + b"{}POST", HttpRequest("POST", b"{}")),
-    "a POST that says its length twice alike": (
+    "a POST with the same Content-Length twice": (
         b"POST / HTTP/1.1\r\nContent-Length: 2\r\ncontent-length:2\r\n\r\n{}",
         HttpRequest("POST", b"{}"),
     ),
-    "a header that is none": (
+    "a header line without a colon": (
         b"POST / HTTP/1.1\r\nrubbish\r\nContent-Length: 0\r\n\r\n",
         HttpRequest("POST", b""),
     ),
 }
 UNFINISHED = (b"", b"GET", b"GET / HTTP/1.1\r\n", POST[:-1], POST, POST + b"{")
 REFUSED = {
-    "no HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", HTTPStatus.BAD_REQUEST),
-    "no words": (b"\r\n\r\n", HTTPStatus.BAD_REQUEST),
+    "not HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", HTTPStatus.BAD_REQUEST),
+    "an empty request line": (b"\r\n\r\n", HTTPStatus.BAD_REQUEST),
     "another protocol": (b"GET / SPDY/3\r\n\r\n", HTTPStatus.BAD_REQUEST),
     "another path": (b"GET /metrics HTTP/1.1\r\n\r\n", HTTPStatus.NOT_FOUND),
     "a whole URL": (b"GET http://10.0.0.1/ HTTP/1.1\r\n\r\n", HTTPStatus.NOT_FOUND),

@@ -421,7 +421,7 @@ def test_figures_without_a_table_are_reported_in_sentences() -> None:
         wanted={"batch": 4},
         deletions=3,
         refusals=1,
-        counted={"guard put-off": 1},
+        counted={"guard postponed": 1},
     )
 
     assert figures.sentences(figures.summarise([turn]), [turn]) == [
@@ -432,7 +432,7 @@ def test_figures_without_a_table_are_reported_in_sentences() -> None:
         ),
         "stock scheduler: 2 of 4 pods were never placed: 2 batch",
         "stock scheduler: the scheduler requested 4 deletions; 1 were refused",
-        "stock scheduler: answers of the guard: 1 put-off",
+        "stock scheduler: answers of the guard: 1 postponed",
         "a second stands for 60: a wasted pod-second is 0.017 pod-hours of a cluster's life",
     ]
 
@@ -528,7 +528,7 @@ apiserver_admission_webhook_fail_open_count{name="pods.reprieve.dev",type="valid
 process_start_time_seconds 1.7e+09
 """
     webhooks = """\
-reprieve_admission_reviews_total{kind="Pod",outcome="put-off",webhook="guard"} 4.0
+reprieve_admission_reviews_total{kind="Pod",outcome="postponed",webhook="guard"} 4.0
 reprieve_admission_reviews_total{kind="Pod",outcome="allowed",webhook="mutate"} 9.0
 reprieve_extender_calls_total{outcome="late"} 0.0
 reprieve_extender_calls_total{outcome="chosen"} 7.0
@@ -536,7 +536,7 @@ reprieve_extender_calls_total{outcome="chosen"} 7.0
 
     assert counters.read(api_server, webhooks) == {
         counters.FAILED_OPEN: 3,
-        "guard put-off": 4,
+        "guard postponed": 4,
         "extender chosen": 7,
     }
     assert counters.read(api_server, "") == {counters.FAILED_OPEN: 3}
@@ -547,9 +547,12 @@ def test_an_extender_falls_back_as_its_own_metrics_say() -> None:
 
 
 def test_counters_of_several_turns_are_added() -> None:
-    turns = [{"guard put-off": 1, "guard allowed": 2}, {"guard put-off": 3, "extender chosen": 1}]
+    turns = [
+        {"guard postponed": 1, "guard allowed": 2},
+        {"guard postponed": 3, "extender chosen": 1},
+    ]
 
-    assert counters.shown(turns, counters.GUARD) == "4 put-off, 2 allowed"
+    assert counters.shown(turns, counters.GUARD) == "4 postponed, 2 allowed"
     assert counters.shown([], counters.EXTENDER) == ""
 
 

@@ -22,7 +22,7 @@ from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.machine import ObservedVictim
 from reprieve_policy.preemption import protection as reprieve
-from reprieve_testing.builders import PodBuilder, a_pod, after, an_eviction
+from reprieve_testing.objects.builders import PodBuilder, a_pod, after, an_eviction
 
 MINUTE = 60
 SETTINGS = PolicySettings()

@@ -10,7 +10,7 @@ from reprieve_policy.config.preemption_class import ClassSet
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
+from reprieve_testing.objects.builders import PodBuilder, a_pod, a_priority_class
 
 TEN = ClassSet(frozenset({10}))
 SENSITIVE = NamespacePolicy(workload_type="sensitive", allowed_classes=TEN)

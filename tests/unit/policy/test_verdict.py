@@ -70,10 +70,10 @@ QUOTED = {
     "a line end": ("two\nlines", r'"two\nlines"'),
     "a terminal's escape": ("\x1b[31mred", '"\ufffd[31mred"'),
     "a line separator": ("a\u2028b", '"a\ufffdb"'),
-    "text turned around": ("a\u202eb", '"a\ufffdb"'),
+    "text with its direction reversed": ("a\u202eb", '"a\ufffdb"'),
     "a lone surrogate": ("\ud800", '"\ufffd"'),
     "another script": ("高", '"高"'),
-    "as long as may be": ("x" * MAX_VALUE_SHOWN, f'"{"x" * MAX_VALUE_SHOWN}"'),
+    "the longest text": ("x" * MAX_VALUE_SHOWN, f'"{"x" * MAX_VALUE_SHOWN}"'),
     "longer": ("x" * 200_000, f'"{"x" * MAX_VALUE_SHOWN}…"'),
 }
 

@@ -8,17 +8,17 @@ from reprieve_policy.kube.objects import Resource
 from reprieve_runtime import deep
 
 CASES = {
-    "what is not deep stays as it is": ('{"a":[1,{"b":"]}"}]}', '{"a":[1,{"b":"]}"}]}'),
-    "what is too deep is null": (
+    "a shallow text stays as it is": ('{"a":[1,{"b":"]}"}]}', '{"a":[1,{"b":"]}"}]}'),
+    "a deep array becomes null": (
         f'{{"a":{"[" * 100}1{"]" * 100},"b":2}}',
         f'{{"a":{"[" * 99}null{"]" * 99},"b":2}}',
     ),
-    "and what comes beside it stays": (
+    "values beside a deep array stay": (
         "[" * 100 + "[],1,{}" + "]" * 100,
         "[" * 100 + "null,1,null" + "]" * 100,
     ),
-    "brackets in texts are text": (r'["\"[[[[\\",1]', r'["\"[[[[\\",1]'),
-    "nothing is nothing": ("", ""),
+    "brackets in strings do not count": (r'["\"[[[[\\",1]', r'["\"[[[[\\",1]'),
+    "an empty text stays empty": ("", ""),
 }
 
 

@@ -58,7 +58,7 @@ class ExtenderMetrics:
         rejected_nodes = Counter(
             "reprieve_extender_passed_over_total",
             "Nodes rejected, by reason.",
-            ("obstacle",),
+            ("reason",),
             registry=registry,
         )
         self.observe_duration: Callable[[float], None] = duration.observe

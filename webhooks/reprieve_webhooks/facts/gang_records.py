@@ -113,7 +113,7 @@ class GangRecords:
 
     async def _confirm(self, key: _Key, gang: Gang, facts: Facts) -> GangTraits | None:
         traits = await self._single_flight.do(key, partial(self._read_traits, gang, key[0], facts))
-        self._count_lookup("nobody" if traits is None else "member")
+        self._count_lookup("no-member" if traits is None else "member")
         record = self._records.get(key)
         if traits is None:
             is_in_flight = record is not None and self._age(record) <= IN_FLIGHT_SECONDS

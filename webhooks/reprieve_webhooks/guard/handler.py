@@ -29,7 +29,8 @@ from .review import GuardRequest
 from .review_context import FactsReader, ReviewContext, ReviewContextReader
 from .scheduler_mode import SchedulerMode, SchedulerModes
 
-ALLOWED, PUT_OFF, REFUSED, WARNED, SKIPPED = "allowed", "put-off", "refused", "warned", "skipped"
+ALLOWED, POSTPONED, REFUSED = "allowed", "postponed", "refused"
+WARNED, SKIPPED = "warned", "skipped"
 
 
 class Guard:
@@ -321,4 +322,4 @@ def _too_many_requests(
 def _outcome(decision: GuardDecision) -> str:
     if decision.is_allowed:
         return WARNED if decision.warning else ALLOWED
-    return PUT_OFF if decision.is_postponed else REFUSED
+    return POSTPONED if decision.is_postponed else REFUSED

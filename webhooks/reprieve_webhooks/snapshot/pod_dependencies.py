@@ -5,7 +5,8 @@ from typing import TypeVar
 
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube.objects import controller_of, pod_group_name_of
+from reprieve_policy.kube.jobs import owning_job_of
+from reprieve_policy.kube.objects import pod_group_name_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_runtime.client.reflector import Key
 
@@ -70,8 +71,8 @@ class PodDependencies:
 
 def dependencies_of(pod: Pod) -> Iterator[Dependency]:
     """Yield the Job and the native group of a pod, also if nothing is known of them."""
-    owner, group = controller_of(pod.metadata), pod_group_name_of(pod.spec.schedulingGroup)
-    if owner is not None and owner.kind == "Job":
-        yield _JOB, owner.uid
+    job, group = owning_job_of(pod.metadata), pod_group_name_of(pod.spec.schedulingGroup)
+    if job is not None:
+        yield _JOB, job.uid
     if group:
         yield pod.metadata.namespace or "", group

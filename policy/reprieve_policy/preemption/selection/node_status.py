@@ -16,16 +16,16 @@ class DryRunStatus(StrEnum):
     HAS_ROOM = "has-room"
     ROOM_BEING_RELEASED = "will-have-room"
     """Waiting is enough, and has no cost."""
-    PROPOSAL_OUTDATED = "outdated"
+    PROPOSAL_OUTDATED = "proposal-outdated"
     """Waiting is enough here, too: the scheduler comes again once its cache is up to date."""
-    ROOM_MAY_BE_RELEASED = "clearing"
+    ROOM_MAY_BE_RELEASED = "may-have-room"
     """Waiting may be enough, but this is not certain: the room may be held, or for another pod."""
-    PROPOSAL_REJECTED = "beside-others"
-    TOO_MANY_VICTIMS = "too-many"
-    TOO_EXPENSIVE = "too-dear"
+    PROPOSAL_REJECTED = "proposal-rejected"
+    TOO_MANY_VICTIMS = "too-many-victims"
+    TOO_EXPENSIVE = "too-expensive"
     LOSES_MORE = "loses-more"
     """Only where the caller wants no more than the best candidate."""
-    GANG_NOT_PLACED = "gang"
+    GANG_NOT_PLACED = "gang-not-placed"
 
 
 WAITING_IS_ENOUGH = frozenset(

@@ -24,7 +24,7 @@ from reprieve_operator.checkpointing.grpc_transport import GrpcTransport
 from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
-from reprieve_testing.stub_api import stub_api
+from reprieve_testing.servers.stub_api import stub_api
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[bytes, Context], Awaitable[bytes]]
@@ -153,12 +153,12 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
         ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
     ),
-    "an answer about another request is none to this": (
+    "an answer with another request id": (
         saying(an_answer(state="STATE_SAVED", id="u-0")),
         ReplyKind.OUTCOME_UNKNOWN,
         None,
     ),
-    "idle is no acceptance": (
+    "idle is not an acceptance": (
         saying(an_answer(state="STATE_IDLE")),
         ReplyKind.OUTCOME_UNKNOWN,
         None,
@@ -173,17 +173,17 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
         ReplyKind.NOT_RECEIVED,
         None,
     ),
-    "a server that fails may have begun to save": (
+    "after INTERNAL, a save may have begun": (
         refusing(grpc.StatusCode.INTERNAL),
         ReplyKind.OUTCOME_UNKNOWN,
         None,
     ),
-    "one that says it is unavailable may have begun": (
+    "after UNAVAILABLE, a save may have begun": (
         refusing(grpc.StatusCode.UNAVAILABLE),
         ReplyKind.OUTCOME_UNKNOWN,
         None,
     ),
-    "one that says it is exhausted may have begun": (
+    "after RESOURCE_EXHAUSTED, a save may have begun": (
         refusing(grpc.StatusCode.RESOURCE_EXHAUSTED),
         ReplyKind.OUTCOME_UNKNOWN,
         None,
@@ -193,7 +193,7 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
         ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
     ),
-    "an answer that is far too long is none": (
+    "an answer that is too long": (
         saying(bytes(1_000_000)),
         ReplyKind.OUTCOME_UNKNOWN,
         None,
@@ -214,24 +214,24 @@ async def test_what_a_reply_to_a_hint_means(
 
 
 LOOKS = {
-    "its progress": (
+    "saving, with progress": (
         saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.5)),
         ReplyKind.ANSWER,
     ),
-    "its progress, with whatever it was asked last": (
+    "saving, without a request id": (
         saying(an_answer(state="STATE_SAVING")),
         ReplyKind.UNATTRIBUTED,
     ),
-    "it knows of no request": (saying(an_answer(state="STATE_IDLE")), ReplyKind.UNKNOWN_REQUEST),
-    "it knows of another request only": (
+    "idle, without a request": (saying(an_answer(state="STATE_IDLE")), ReplyKind.UNKNOWN_REQUEST),
+    "the answer has another request id": (
         saying(an_answer(state="STATE_SAVED", id="u-0")),
         ReplyKind.UNKNOWN_REQUEST,
     ),
-    "it finds none": (refusing(grpc.StatusCode.NOT_FOUND), ReplyKind.UNKNOWN_REQUEST),
-    "it says the same empty word to everything": (saying(b""), ReplyKind.UNSUPPORTED),
-    "it says what is no answer": (saying(UNREADABLE), ReplyKind.UNSUPPORTED),
-    "it cannot be asked": (refusing(grpc.StatusCode.UNIMPLEMENTED), ReplyKind.UNSUPPORTED),
-    "it fails": (refusing(grpc.StatusCode.UNKNOWN), ReplyKind.OUTCOME_UNKNOWN),
+    "NOT_FOUND": (refusing(grpc.StatusCode.NOT_FOUND), ReplyKind.UNKNOWN_REQUEST),
+    "an empty message to every call": (saying(b""), ReplyKind.UNSUPPORTED),
+    "an unreadable message": (saying(UNREADABLE), ReplyKind.UNSUPPORTED),
+    "UNIMPLEMENTED": (refusing(grpc.StatusCode.UNIMPLEMENTED), ReplyKind.UNSUPPORTED),
+    "the call fails": (refusing(grpc.StatusCode.UNKNOWN), ReplyKind.OUTCOME_UNKNOWN),
 }
 
 
@@ -416,9 +416,9 @@ async def one_header_named_a_thousand_times(
 
 HOSTILE = {
     "pings for ever": pings_for_ever,
-    "greetings for ever": greetings_for_ever,
+    "SETTINGS frames for ever": greetings_for_ever,
     "headers that unfold to 30 MB": one_header_named_a_thousand_times,
-    "silence after the greeting": settings_then_silence,
+    "silence after the SETTINGS frame": settings_then_silence,
     "garbage after the request": settings_then_garbage,
     "headers without end": settings_then_headers_for_ever,
     "a message of 4 GiB": an_answer_without_end,
@@ -439,7 +439,7 @@ async def test_a_hostile_workload_costs_no_more_than_the_time_of_a_call(
 UNREAD = {
     "a stream refused": _frame(3, 0, struct.pack(">I", 7)),
     "a server that shuts down": _frame(7, 0, struct.pack(">II", 0, 0), stream=0),
-    "HTTP/2 without gRPC, which has no such path": _frame(1, 5, b"\x8d"),
+    "an HTTP/2 server without gRPC": _frame(1, 5, b"\x8d"),
 }
 
 
@@ -514,10 +514,10 @@ async def test_a_cancellation_names_the_request_and_is_sent_once(serve: Serve) -
 
 
 DEAF = {
-    "a service of before there was such a call": (saying(b""), "Ask", "Look"),
-    "one that fails": (refusing(grpc.StatusCode.INTERNAL), "Cancel"),
-    "one that says what is no answer": (saying(UNREADABLE), "Cancel"),
-    "one that hangs": (never_answering, "Cancel"),
+    "an older service without Cancel": (saying(b""), "Ask", "Look"),
+    "Cancel fails": (refusing(grpc.StatusCode.INTERNAL), "Cancel"),
+    "Cancel returns an unreadable message": (saying(UNREADABLE), "Cancel"),
+    "Cancel never returns": (never_answering, "Cancel"),
 }
 
 

@@ -75,7 +75,7 @@ POSTS = {
     "idle is not an acceptance": ('{"state":"idle"}', 200, ReplyKind.OUTCOME_UNKNOWN),
     "a redirect is not followed and nothing was accepted": ("", 307, ReplyKind.NOT_RECEIVED),
     "a missing path has accepted nothing": ("", 404, ReplyKind.NOT_RECEIVED),
-    "a server that fails may have begun to save": ("", 500, ReplyKind.OUTCOME_UNKNOWN),
+    "after a 500, a save may have begun": ("", 500, ReplyKind.OUTCOME_UNKNOWN),
 }
 
 
@@ -88,22 +88,26 @@ async def test_what_a_reply_to_a_hint_means(
 
 
 GETS = {
-    "its progress": ('{"state":"saving","id":"u-1","progress":0.5}', 200, ReplyKind.ANSWER),
-    "its progress, without a request id": (
+    "saving, with progress": (
+        '{"state":"saving","id":"u-1","progress":0.5}',
+        200,
+        ReplyKind.ANSWER,
+    ),
+    "saving, without a request id": (
         '{"state":"saving"}',
         200,
         ReplyKind.UNATTRIBUTED,
     ),
-    "it has no request": ('{"state":"idle"}', 200, ReplyKind.UNKNOWN_REQUEST),
-    "it has another request only": (
+    "idle, without a request": ('{"state":"idle"}', 200, ReplyKind.UNKNOWN_REQUEST),
+    "the answer has another request id": (
         '{"state":"saved","id":"u-0"}',
         200,
         ReplyKind.UNKNOWN_REQUEST,
     ),
-    "it answers ok to everything, so it cannot be polled": ("ok", 200, ReplyKind.UNSUPPORTED),
-    "it has no GET": ("", 405, ReplyKind.UNSUPPORTED),
-    "it has no GET, as http.server reports it": ("", 501, ReplyKind.UNSUPPORTED),
-    "it fails": ("", 503, ReplyKind.OUTCOME_UNKNOWN),
+    'the same "ok" to every call': ("ok", 200, ReplyKind.UNSUPPORTED),
+    "405, no GET": ("", 405, ReplyKind.UNSUPPORTED),
+    "501, no GET, as http.server reports it": ("", 501, ReplyKind.UNSUPPORTED),
+    "the server fails": ("", 503, ReplyKind.OUTCOME_UNKNOWN),
 }
 
 

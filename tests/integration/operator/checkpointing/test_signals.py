@@ -19,7 +19,7 @@ from reprieve_operator.checkpointing.endpoints import SignalEndpoint
 from reprieve_operator.checkpointing.signal_transport import SignalTransport
 from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_policy.checkpointing.contract import CheckpointRequest
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 TARGET = SignalEndpoint("team", "training-0", "u", "main", "USR1")
 PODS = "/api/v1/namespaces/team/pods"
@@ -89,7 +89,7 @@ async def stub(tmp_path: Path) -> AsyncIterator[tuple[StubApi, SignalTransport]]
 
 
 ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
-    "kill that ends well": ((DONE,), ReplyKind.DELIVERED, [KILL]),
+    "kill exits with 0": ((DONE,), ReplyKind.DELIVERED, [KILL]),
     "no kill, but a shell": (
         (
             broken(NO_FILE),
@@ -98,7 +98,7 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
         ReplyKind.DELIVERED,
         [KILL, SHELL],
     ),
-    "no kill in the words of a shell": (
+    "no kill, in the error of a shell": (
         (
             failed(127),
             DONE,
@@ -133,14 +133,14 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
         [KILL],
     ),
     "a connection that ended before the command": ((None,), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
-    "a status that is none": ((b"\x03{]",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "an unreadable status": ((b"\x03{]",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
     "a status of another world": (
         (b'\x03{"status":"Failure","details":null}',),
         ReplyKind.OUTCOME_UNKNOWN,
         [KILL],
     ),
-    "no end within the time": (("silence",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
-    "no right": ((403,), ReplyKind.UNDELIVERABLE, [KILL]),
+    "kill does not end in time": (("silence",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "no permission": ((403,), ReplyKind.UNDELIVERABLE, [KILL]),
     "a container that the pod has not": ((400,), ReplyKind.NOT_RECEIVED, [KILL]),
     "an API server with too much to do": ((429,), ReplyKind.NOT_RECEIVED, [KILL]),
     "an API server that fails": ((500,), ReplyKind.OUTCOME_UNKNOWN, [KILL]),

@@ -13,7 +13,7 @@ from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW
+from reprieve_testing.objects.builders import NOW
 
 if TYPE_CHECKING:
     from reprieve_runtime.client.api import Api

@@ -50,14 +50,14 @@ def at(address: str, host: str = "10.0.0.1", **spec: Any) -> VictimPod:
 
 
 CLASSES_OF_LABELS = {
-    "its label's": ("3", NamespacePolicy(), 3),
-    "no more than its Namespace allows": ("9", NamespacePolicy(), 6),
-    "its label's, where the Namespace allows it": (
+    "the class of the pod's label": ("3", NamespacePolicy(), 3),
+    "the highest class that the Namespace allows": ("9", NamespacePolicy(), 6),
+    "the class of the pod's label, where the Namespace allows it": (
         "9",
         NamespacePolicy(allowed_classes=ClassSet(frozenset({9}))),
         9,
     ),
-    "its Namespace's default, where it has none": ("none", NamespacePolicy(default_class=2), 2),
+    "the Namespace's default, without a label": ("none", NamespacePolicy(default_class=2), 2),
     "the default of the cluster without any other": ("none", NamespacePolicy(), 4),
 }
 
@@ -226,7 +226,7 @@ LEARNED = {
         (DeliveryState.RECHECKING, ReplyKind.ANSWER, DeliveryState.ANSWERED),
         (DeliveryState.RECHECKING, ReplyKind.UNKNOWN_REQUEST, DeliveryState.FORGOTTEN),
     ],
-    "a workload that knows of no request and then answers without an id has lost it": [
+    "an unknown request, then an answer without an id: the request is lost": [
         (DeliveryState.RECHECKING, ReplyKind.UNATTRIBUTED, DeliveryState.FORGOTTEN),
     ],
     "a workload that is starting neither keeps nor loses its request": [
@@ -238,7 +238,7 @@ LEARNED = {
         (DeliveryState.OUTCOME_UNKNOWN, ReplyKind.UNATTRIBUTED, DeliveryState.UNATTRIBUTED),
         (DeliveryState.CANNOT_POLL, ReplyKind.UNATTRIBUTED, DeliveryState.CANNOT_POLL),
     ],
-    "a hint that is due in another attempt is sent unless the workload answers this one": [
+    "a hint of another attempt is sent unless the workload answers this attempt": [
         (known, heard, known)
         for known in (DeliveryState.LOST, DeliveryState.FORGOTTEN, DeliveryState.UNATTRIBUTED)
         for heard in ReplyKind
@@ -389,7 +389,7 @@ ENDED = {
         {"nodeName": "n"},
         False,
     ),
-    "one container of two still runs": (
+    "a second container still runs": (
         {
             "phase": "Running",
             "containerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}],

@@ -20,8 +20,8 @@ from reprieve_operator.settings import OperatorSettings
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.lease import Lease
-from reprieve_testing.builders import an_eviction
-from reprieve_testing.stub_api import until
+from reprieve_testing.objects.builders import an_eviction
+from reprieve_testing.servers.stub_api import until
 
 SETTINGS = OperatorSettings(identity="a", retry_period_seconds=0.01)
 PAST_DEADLINE = SETTINGS.renew_deadline_seconds + 1

@@ -23,8 +23,8 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, PodBuilder, a_pod
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod
+from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 PODS = "/api/v1/namespaces/team/pods"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -261,15 +261,19 @@ TRUE = {
 }
 NOW_TEXT = "2026-11-21T12:00:00Z"
 CONDITIONS: dict[str, tuple[Any, int, Any]] = {
-    "what was never true is not written": ([OTHER], 0, None),
-    "what is said already is not written": ([OTHER, TRUE], 1, None),
-    "others' conditions stay": ([OTHER], 1, [OTHER, TRUE | {"lastTransitionTime": NOW_TEXT}]),
-    "another number is no transition": (
+    "a condition that was never true is not written": ([OTHER], 0, None),
+    "an unchanged condition is not written": ([OTHER, TRUE], 1, None),
+    "conditions of other controllers stay": (
+        [OTHER],
+        1,
+        [OTHER, TRUE | {"lastTransitionTime": NOW_TEXT}],
+    ),
+    "another number of pods is no transition": (
         [TRUE],
         2,
         [TRUE | {"message": "pods with another priority than the group's 0: 2"}],
     ),
-    "its end is": (
+    "the end of a divergence is written": (
         [TRUE, OTHER],
         0,
         [

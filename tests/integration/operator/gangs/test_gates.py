@@ -22,8 +22,8 @@ from reprieve_operator.gangs.gate_controller import GateController
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_testing.builders import NOW
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.objects.builders import NOW
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 ALL, TEAM = "/api/v1/pods", "/api/v1/namespaces/team/pods"
 RECOUNT_SECONDS = 30.0

@@ -25,8 +25,8 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Checkpoint, CheckpointOutcome, Eviction, Phase
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.stub_api import until
+from reprieve_testing.objects.builders import NOW, after, an_eviction
+from reprieve_testing.servers.stub_api import until
 
 PODS = "/api/v1/namespaces/team/pods"
 RECORDS = "/apis/apps/v1/namespaces/reprieve-system/controllerrevisions"
@@ -145,11 +145,11 @@ def refusal(store: BarePodStore, namespace: str) -> str:
 
 
 KEPT = {
-    "nothing": ((), "", ""),
-    "one of a Namespace": (("a/1",), "", ""),
+    "no records": ((), "", ""),
+    "a record of a Namespace": (("a/1",), "", ""),
     "the limit of a Namespace": (("a/1", "a/2"), FULL, ""),
     "the total limit, no Namespace at its own": (("a/1", "b/2", "c/3"), FULL, FULL),
-    "the same one twice counts once": (("a/1", "a/1"), "", ""),
+    "the same record twice counts once": (("a/1", "a/1"), "", ""),
 }
 
 
@@ -319,18 +319,23 @@ WITHOUT_NOTICE = replace(FINISHED, hinted_at=None)
 STAYS = replace(FINISHED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
 STILL_THERE: dict[str, tuple[Eviction, str, dict[str, str], str]] = {
-    "it failed after the notice: recreated with its name": (FINISHED, "Failed", {}, "recreated"),
-    "it failed and is being deleted: the replacement waits": (
+    "the pod failed after the notice: recreated with its name": (
+        FINISHED,
+        "Failed",
+        {},
+        "recreated",
+    ),
+    "the pod failed and is being deleted: the replacement waits": (
         FINISHED,
         "Failed",
         DELETED,
         "waits",
     ),
-    "it finished: no replacement": (FINISHED, "Succeeded", {}, "forgotten"),
-    "it failed without notice: no replacement": (WITHOUT_NOTICE, "Failed", {}, "forgotten"),
-    "it stays: no replacement": (STAYS, "Running", {}, "forgotten"),
-    "it stayed and failed later: no replacement": (STAYS, "Failed", {}, "forgotten"),
-    "it stayed and is being deleted: no replacement": (
+    "the pod succeeded: no replacement": (FINISHED, "Succeeded", {}, "forgotten"),
+    "the pod failed without notice: no replacement": (WITHOUT_NOTICE, "Failed", {}, "forgotten"),
+    "the eviction is cancelled: no replacement": (STAYS, "Running", {}, "forgotten"),
+    "cancelled, and the pod failed later: no replacement": (STAYS, "Failed", {}, "forgotten"),
+    "cancelled, and the pod is being deleted: no replacement": (
         STAYS,
         "Running",
         DELETED,
@@ -376,7 +381,7 @@ async def test_a_victim_that_still_exists_is_recreated_only_after_it_failed_with
 REFUSED = ApiError(403, "Forbidden", "denied by a webhook")
 UNDELETED = {
     "the deletion is tried again": (REFUSED, after(60), True, "SoftEvictionRequeueRefused"),
-    "it is given up after a day": (
+    "the deletion is given up after a day": (
         REFUSED,
         NOW + timedelta(hours=25),
         False,

@@ -36,8 +36,8 @@ from reprieve_policy.lifecycle.eviction import Checkpoint, CheckpointOutcome, Ev
 from reprieve_policy.lifecycle.machine import LifecycleDecision
 from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.objects.builders import NOW, after, an_eviction
+from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 HINTED = an_eviction().hinted(deadline=after(600)).build()
@@ -107,10 +107,10 @@ def publish(directory: Path, pod: VictimPod, saved_at: datetime, **annotations: 
 
 
 KNOWN = {
-    "nothing was known": ({}, True),
-    "an earlier time was": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:59Z"}, True),
-    "what was there is no time": ({keys.LAST_CHECKPOINT_AT: "soon"}, True),
-    "the same was known": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"}, False),
+    "no time in the ledger": ({}, True),
+    "an earlier time in the ledger": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:59Z"}, True),
+    "an unreadable time in the ledger": ({keys.LAST_CHECKPOINT_AT: "soon"}, True),
+    "the same time in the ledger": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"}, False),
     "another pod of the owner saved later": (
         {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:01Z"},
         False,
@@ -158,7 +158,7 @@ def test_counting_a_pod_costs_one_write_and_never_sets_an_earlier_time(
 
 
 @dataclass
-class World:
+class TerminationCollaborators:
     """The collaborators of a `Termination`, and its actions in order."""
 
     done: list[str] = field(default_factory=list)
@@ -264,83 +264,88 @@ DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
 UNSAVED = {"checkpoint": None, "outcome": CheckpointOutcome.TIMED_OUT}
 BARE = a_pod(phase="Failed", owned=False)
 WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
-    "it is deleted": (proceed, a_pod(), GOING, ["record", "disruption", "delete"]),
-    "it is deleted, and not requeued": (
+    "deleted": (proceed, a_pod(), GOING, ["record", "disruption", "delete"]),
+    "deleted, not requeued": (
         proceed,
         a_pod(**NEVER),
         GOING,
         ["publish", "disruption", "delete"],
     ),
-    "it is deleted unsaved, and not requeued": (
+    "deleted without a checkpoint, not requeued": (
         proceed,
         a_pod(**NEVER),
         replace(GOING, **UNSAVED),
         ["disruption", "delete"],
     ),
-    "another client deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
-    "another client deletes it unsaved": (
+    "deleted by another client": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
+    "deleted by another client, without a checkpoint": (
         overtake,
         a_pod(**DELETED),
         replace(GOING, **UNSAVED),
         ["state"],
     ),
-    "it finishes": (
+    "succeeded": (
         Termination.write_finished,
         a_pod(phase="Succeeded"),
         ENDED,
         ["publish", "finished"],
     ),
-    "it finishes unsaved": (
+    "succeeded without a checkpoint": (
         Termination.write_finished,
         a_pod(phase="Succeeded"),
         replace(ENDED, **UNSAVED),
         ["finished"],
     ),
-    "it fails": (Termination.write_finished, a_pod(phase="Failed"), ENDED, ["record", "finished"]),
-    "it fails, and is not requeued": (
+    "failed": (Termination.write_finished, a_pod(phase="Failed"), ENDED, ["record", "finished"]),
+    "failed, not requeued": (
         Termination.write_finished,
         a_pod(phase="Failed", **NEVER),
         ENDED,
         ["publish", "finished"],
     ),
-    "it fails untold, and has an owner": (
+    "failed without notice, with an owner": (
         Termination.write_finished,
         a_pod(phase="Failed"),
         replace(ENDED, hinted_at=None),
         ["publish", "finished"],
     ),
-    "it fails, and has no owner": (
+    "failed, without an owner": (
         Termination.write_finished,
         BARE,
         ENDED,
         ["record", "preserve", "finished"],
     ),
-    "it fails without an owner, and is not requeued": (
+    "failed, without an owner, not requeued": (
         Termination.write_finished,
         a_pod(phase="Failed", owned=False, **NEVER),
         ENDED,
         ["publish", "finished"],
     ),
-    "it fails untold, and has no owner": (
+    "failed without notice, without an owner": (
         Termination.write_finished,
         BARE,
         replace(ENDED, hinted_at=None),
         ["publish", "finished"],
     ),
-    "it finishes, and has no owner": (
+    "succeeded, without an owner": (
         Termination.write_finished,
         a_pod(phase="Succeeded", owned=False),
         ENDED,
         ["publish", "finished"],
     ),
-    "it stays": (Termination.write_cancelled, a_pod(), STAYS, ["publish", "cancelled"]),
-    "it stays unsaved": (
+    "the eviction is cancelled": (
+        Termination.write_cancelled,
+        a_pod(),
+        STAYS,
+        ["publish", "cancelled"],
+    ),
+    "cancelled without a checkpoint": (
         Termination.write_cancelled,
         a_pod(),
         replace(STAYS, **UNSAVED),
         ["cancelled"],
     ),
-    "it stays after it was counted": (
+    "cancelled after it was counted": (
         Termination.write_cancelled,
         a_pod(),
         replace(STAYS, grace_seconds=30),
@@ -353,14 +358,14 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
 def test_the_owner_has_the_time_of_the_checkpoint_before_the_victim_ends(
     way: Any, pod: VictimPod, state: Eviction, want: list[str]
 ) -> None:
-    world = World()
-    asyncio.run(way(world.departure(), pod, state))
-    assert world.done == want
+    collaborators = TerminationCollaborators()
+    asyncio.run(way(collaborators.departure(), pod, state))
+    assert collaborators.done == want
 
 
 def test_the_owner_is_written_once_in_a_termination() -> None:
-    world = World()
-    departure = world.departure()
+    collaborators = TerminationCollaborators()
+    departure = collaborators.departure()
 
     async def run() -> None:
         for _ in range(2):
@@ -368,12 +373,12 @@ def test_the_owner_is_written_once_in_a_termination() -> None:
             await proceed(departure, a_pod(**NEVER), GOING)
 
     asyncio.run(run())
-    assert world.done.count("publish") == 1
+    assert collaborators.done.count("publish") == 1
 
 
 def test_a_pod_that_stayed_is_published_again_at_its_next_eviction() -> None:
-    world = World()
-    departure = world.departure()
+    collaborators = TerminationCollaborators()
+    departure = collaborators.departure()
 
     async def run() -> None:
         await departure.write_cancelled(a_pod(), STAYS)
@@ -381,7 +386,7 @@ def test_a_pod_that_stayed_is_published_again_at_its_next_eviction() -> None:
         await proceed(departure, a_pod(), GOING)
 
     asyncio.run(run())
-    assert world.done == [
+    assert collaborators.done == [
         "publish",
         "cancelled",
         "publish",
@@ -394,19 +399,19 @@ def test_a_pod_that_stayed_is_published_again_at_its_next_eviction() -> None:
 
 @pytest.mark.parametrize("status", [403, 422, 500])
 def test_an_owner_that_refuses_the_write_blocks_no_cancellation(status: int) -> None:
-    world = World(refusal=status)
-    asyncio.run(world.departure().write_cancelled(a_pod(), STAYS))
-    assert world.done == ["publish", "cancelled"]
+    collaborators = TerminationCollaborators(refusal=status)
+    asyncio.run(collaborators.departure().write_cancelled(a_pod(), STAYS))
+    assert collaborators.done == ["publish", "cancelled"]
 
 
 @pytest.mark.parametrize("status", [0, 409])
 def test_a_conflict_on_the_owner_is_retried_before_the_pod_is_written(
     status: int,
 ) -> None:
-    world = World(refusal=status)
+    collaborators = TerminationCollaborators(refusal=status)
     with pytest.raises(ApiError):
-        asyncio.run(world.departure().write_cancelled(a_pod(), STAYS))
-    assert world.done == ["publish"]
+        asyncio.run(collaborators.departure().write_cancelled(a_pod(), STAYS))
+    assert collaborators.done == ["publish"]
 
 
 BROKEN = ApiError(500, "InternalError", 'failed calling webhook "owners.example.com"')
@@ -422,44 +427,44 @@ async def again(departure: Termination, pod: VictimPod, state: Eviction) -> None
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
 def test_an_owner_that_refuses_writes_for_a_minute_does_not_block_the_end(status: int) -> None:
     """With an unavailable webhook for owners that fails closed, the API server answers 500."""
-    world = World(refusal=status)
-    departure = world.departure()
+    collaborators = TerminationCollaborators(refusal=status)
+    departure = collaborators.departure()
 
     async def run() -> None:
-        for world.seconds in (0.0, 30.0, 59.0):
+        for collaborators.seconds in (0.0, 30.0, 59.0):
             await again(departure, a_pod(), GOING)
-        world.seconds = 60.0
+        collaborators.seconds = 60.0
         await proceed(departure, a_pod(), GOING)
 
     asyncio.run(run())
-    assert world.done == ["record"] * 4 + ["disruption", "delete"]
-    assert world.events == ["SoftEvictionNotCounted"]
+    assert collaborators.done == ["record"] * 4 + ["disruption", "delete"]
+    assert collaborators.events == ["SoftEvictionNotCounted"]
 
 
 def test_no_owner_is_given_up_while_the_api_server_is_unreachable() -> None:
-    world = World(refusal=0)
-    departure = world.departure()
+    collaborators = TerminationCollaborators(refusal=0)
+    departure = collaborators.departure()
 
     async def run() -> None:
-        for world.seconds in (0.0, 60.0, 10_000.0):
+        for collaborators.seconds in (0.0, 60.0, 10_000.0):
             await again(departure, a_pod(), GOING)
 
     asyncio.run(run())
-    assert world.done == ["record"] * 3
+    assert collaborators.done == ["record"] * 3
 
 
 def test_after_a_general_failure_of_the_api_server_the_owner_is_still_written() -> None:
-    world = World(refusal=500, refuses={"disruption": BROKEN})
-    departure = world.departure()
+    collaborators = TerminationCollaborators(refusal=500, refuses={"disruption": BROKEN})
+    departure = collaborators.departure()
 
     async def run() -> None:
-        for world.seconds in (0.0, 60.0, 75.0):
+        for collaborators.seconds in (0.0, 60.0, 75.0):
             await again(departure, a_pod(), GOING)
-        world.refusal, world.refuses = None, {}
+        collaborators.refusal, collaborators.refuses = None, {}
         await proceed(departure, a_pod(), GOING)
 
     asyncio.run(run())
-    assert world.done == [
+    assert collaborators.done == [
         "record",
         "record",
         "disruption",
@@ -472,43 +477,51 @@ def test_after_a_general_failure_of_the_api_server_the_owner_is_still_written() 
 
 
 def test_each_success_restarts_the_minute_of_refusals() -> None:
-    world = World(refusal=500, refuses={"disruption": BROKEN})
-    departure = world.departure()
+    collaborators = TerminationCollaborators(refusal=500, refuses={"disruption": BROKEN})
+    departure = collaborators.departure()
 
     async def run() -> None:
         await again(departure, a_pod(), GOING)
-        world.refusal, world.seconds = None, 50.0
+        collaborators.refusal, collaborators.seconds = None, 50.0
         await again(departure, a_pod(), GOING)
-        world.refusal, world.refuses, world.seconds = 500, {}, 70.0
+        collaborators.refusal, collaborators.refuses, collaborators.seconds = 500, {}, 70.0
         with pytest.raises(ApiError):
             await departure.write_cancelled(a_pod(), replace(STAYS, grace_seconds=30))
 
     asyncio.run(run())
-    assert world.done[-1] == "retract"
+    assert collaborators.done[-1] == "retract"
 
 
 def test_a_pod_that_is_too_large_for_writes_is_deleted_without_them() -> None:
     """A pod at etcd's size limit has no room for the condition either."""
-    world = World(refuses={"disruption": FULL, "condition": FULL})
-    asyncio.run(proceed(world.departure(), a_pod(), GOING))
-    assert world.done == ["record", "disruption", "condition", "delete"]
+    collaborators = TerminationCollaborators(refuses={"disruption": FULL, "condition": FULL})
+    asyncio.run(proceed(collaborators.departure(), a_pod(), GOING))
+    assert collaborators.done == ["record", "disruption", "condition", "delete"]
 
 
 @pytest.mark.parametrize(("seconds", "goes"), [(1859.0, False), (1860.0, True)])
 def test_a_pod_whose_writes_are_refused_is_deleted_a_minute_after_the_ceiling(
     seconds: float, *, goes: bool
 ) -> None:
-    world = World(refuses={"disruption": BROKEN, "condition": BROKEN}, seconds=seconds)
+    collaborators = TerminationCollaborators(
+        refuses={"disruption": BROKEN, "condition": BROKEN}, seconds=seconds
+    )
     if goes:
-        asyncio.run(proceed(world.departure(), a_pod(), GOING))
+        asyncio.run(proceed(collaborators.departure(), a_pod(), GOING))
     else:
-        asyncio.run(again(world.departure(), a_pod(), GOING))
-    assert world.done == ["record", "disruption", *(["condition", "delete"] if goes else [])]
+        asyncio.run(again(collaborators.departure(), a_pod(), GOING))
+    assert collaborators.done == [
+        "record",
+        "disruption",
+        *(["condition", "delete"] if goes else []),
+    ]
 
 
 def test_a_pod_that_ends_before_its_cancellation_is_written_is_counted_again() -> None:
-    world = World(refuses={"cancelled": ApiError(409, "Conflict", "modified")})
-    departure = world.departure()
+    collaborators = TerminationCollaborators(
+        refuses={"cancelled": ApiError(409, "Conflict", "modified")}
+    )
+    departure = collaborators.departure()
 
     async def run() -> None:
         await proceed(departure, a_pod(), GOING)
@@ -518,4 +531,11 @@ def test_a_pod_that_ends_before_its_cancellation_is_written_is_counted_again() -
             await proceed(departure, GONE_SOON, GOING)
 
     asyncio.run(run())
-    assert world.done == ["record", "disruption", "delete", "retract", "cancelled", "record"]
+    assert collaborators.done == [
+        "record",
+        "disruption",
+        "delete",
+        "retract",
+        "cancelled",
+        "record",
+    ]

@@ -11,7 +11,7 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_policy.kube.jobs import Job
-from reprieve_testing.builders import NOW
+from reprieve_testing.objects.builders import NOW
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": True}
 JOB = {"metadata": {"name": "j", "namespace": "team", "uid": "job"}, "spec": {}}

@@ -28,7 +28,7 @@ from reprieve_policy.lifecycle.eviction import (
     Source,
 )
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, a_pod, after, an_eviction
+from reprieve_testing.objects.builders import NOW, a_pod, after, an_eviction
 
 JOB = "/apis/batch/v1/namespaces/team/jobs/train"
 BY_SCHEDULER = an_eviction().asked_by_scheduler().build()
@@ -38,7 +38,7 @@ SENSITIVE = NamespacePolicy(workload_type="sensitive")
 
 
 @dataclass
-class World:
+class StubCluster:
     """Stands in for the API server, the policy and the Namespaces; records what is read."""
 
     job: Any = None
@@ -98,23 +98,25 @@ def a_job(
     }
 
 
-async def assess(world: World, pod: VictimPod, state: Eviction = BY_SCHEDULER) -> Protection | None:
-    _, reprieve = await world.assessment().assess(pod, state)
+async def assess(
+    cluster: StubCluster, pod: VictimPod, state: Eviction = BY_SCHEDULER
+) -> Protection | None:
+    _, reprieve = await cluster.assessment().assess(pod, state)
     return reprieve
 
 
 async def test_the_walltime_of_a_job_counts_from_its_start_time() -> None:
-    world = World(job=a_job())
-    assert await assess(world, a_victim()) == Protection(
+    cluster = StubCluster(job=a_job())
+    assert await assess(cluster, a_victim()) == Protection(
         ProtectionReason.NEAR_COMPLETION, after(120)
     )
-    assert world.reads == [JOB]
+    assert cluster.reads == [JOB]
 
 
 async def test_the_earlier_end_of_pod_and_job_counts() -> None:
-    assert await assess(World(job=a_job()), a_victim(activeDeadlineSeconds=3660)) == Protection(
-        ProtectionReason.NEAR_COMPLETION, after(60)
-    )
+    assert await assess(
+        StubCluster(job=a_job()), a_victim(activeDeadlineSeconds=3660)
+    ) == Protection(ProtectionReason.NEAR_COMPLETION, after(60))
 
 
 REPRIEVED = replace(
@@ -130,68 +132,68 @@ UNREAD = {
         REPRIEVED,
         PolicySettings(),
     ),
-    "it was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
+    "the pod was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
     "the policy reprieves no pod": (
         a_victim(),
         BY_SCHEDULER,
         PolicySettings(near_completion_seconds=0),
     ),
-    "it has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
-    "its owner is no Job": (a_victim(owner="ReplicaSet"), BY_SCHEDULER, PolicySettings()),
+    "the pod has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
+    "the owner is not a Job": (a_victim(owner="ReplicaSet"), BY_SCHEDULER, PolicySettings()),
 }
 
 
 @pytest.mark.parametrize(("pod", "state", "settings"), UNREAD.values(), ids=UNREAD)
 async def test_no_job_is_read_if(pod: VictimPod, state: Eviction, settings: PolicySettings) -> None:
-    world = World(job=a_job(), current=settings)
-    assert await assess(world, pod, state) is None
-    assert world.reads == []
+    cluster = StubCluster(job=a_job(), current=settings)
+    assert await assess(cluster, pod, state) is None
+    assert cluster.reads == []
 
 
 UNBOUND = {
-    "is gone": None,
-    "is another of the same name": a_job(uid="another"),
-    "has not begun": a_job(began=None),
-    "is not bounded": a_job(seconds=None),
+    "does not exist": None,
+    "is another Job of the same name": a_job(uid="another"),
+    "has not started": a_job(began=None),
+    "has no active deadline": a_job(seconds=None),
 }
 
 
 @pytest.mark.parametrize("job", UNBOUND.values(), ids=UNBOUND)
 async def test_no_pod_is_reprieved_for_a_job_that(job: Any) -> None:
-    assert await assess(World(job=job), a_victim()) is None
+    assert await assess(StubCluster(job=job), a_victim()) is None
 
 
 async def test_a_job_is_read_once_for_each_victim() -> None:
-    world = World(job=a_job())
-    assessment = world.assessment()
+    cluster = StubCluster(job=a_job())
+    assessment = cluster.assessment()
     first, again = [await assessment.assess(a_victim(), BY_SCHEDULER) for _ in range(2)]
     assert first == again
-    assert world.reads == [JOB]
+    assert cluster.reads == [JOB]
 
 
 async def test_a_missing_permission_delays_no_victim_and_an_outage_does() -> None:
-    assert await assess(World(error=ApiError(403, "Forbidden", "no")), a_victim()) is None
+    assert await assess(StubCluster(error=ApiError(403, "Forbidden", "no")), a_victim()) is None
     with pytest.raises(ApiError):
-        await assess(World(error=ApiError(503, "ServiceUnavailable", "no")), a_victim())
+        await assess(StubCluster(error=ApiError(503, "ServiceUnavailable", "no")), a_victim())
 
 
 async def test_a_user_may_evict_a_pod_that_is_not_preemptible() -> None:
-    world = World(namespaces_by_name={"team": SENSITIVE})
-    assert await assess(world, a_victim(), BY_PERSON) is None
-    assert await assess(world, a_victim()) == Protection(ProtectionReason.NON_PREEMPTIBLE, None)
+    cluster = StubCluster(namespaces_by_name={"team": SENSITIVE})
+    assert await assess(cluster, a_victim(), BY_PERSON) is None
+    assert await assess(cluster, a_victim()) == Protection(ProtectionReason.NON_PREEMPTIBLE, None)
 
 
 async def test_cost_and_cause_are_decided_as_the_eviction_begins() -> None:
     eight = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
     pod = a_victim(owner=None, containers=[eight])
-    world = World()
-    begun, _ = await world.assessment().assess(pod, BY_SCHEDULER)
+    cluster = StubCluster()
+    begun, _ = await cluster.assessment().assess(pod, BY_SCHEDULER)
     assert (begun.cause, begun.cost) == (
         PreemptionCause.PRIORITY,
         RecordedCost(hours=8, device=Device.GPU),
     )
     later = replace(begun, source=Source.LABEL)
-    assert await world.assessment().assess(pod, later) == (later, None)
+    assert await cluster.assessment().assess(pod, later) == (later, None)
 
 
 async def test_a_recorded_cost_is_not_computed_again() -> None:
@@ -200,14 +202,14 @@ async def test_a_recorded_cost_is_not_computed_again() -> None:
         annotations={keys.LAST_CHECKPOINT_AT: "2026-11-21T11:30:00Z"},
         containers=[TWO_CPUS],
     )
-    begun, _ = await World().assessment().assess(pod, BY_PERSON)
+    begun, _ = await StubCluster().assessment().assess(pod, BY_PERSON)
     assert begun.cost == RecordedCost(hours=1, device=Device.CPU)
 
 
 async def test_the_cost_counts_sidecars_and_not_init_containers() -> None:
     before = [TWO_CPUS | {"restartPolicy": "Always"}, TWO_CPUS]
     begun, _ = (
-        await World()
+        await StubCluster()
         .assessment()
         .assess(a_victim(owner=None, containers=[TWO_CPUS], initContainers=before), BY_PERSON)
     )
@@ -215,8 +217,8 @@ async def test_the_cost_counts_sidecars_and_not_init_containers() -> None:
 
 
 async def test_a_preemptor_in_a_sensitive_namespace_gives_the_cause_sensitive() -> None:
-    world = World(namespaces_by_name={"clinic": SENSITIVE})
-    begun, _ = await world.assessment().assess(
+    cluster = StubCluster(namespaces_by_name={"clinic": SENSITIVE})
+    begun, _ = await cluster.assessment().assess(
         a_victim(), replace(BY_SCHEDULER, initiator="clinic/study")
     )
     assert begun.cause is PreemptionCause.SENSITIVE

@@ -17,7 +17,7 @@ from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, Checkp
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import machine
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 HINTED = an_eviction().hinted(deadline=after(600)).build()
 PLAN = CheckpointPlan(
@@ -28,7 +28,7 @@ SAVED = CheckpointAnswer(state=AnswerState.SAVED, eviction_id=HINTED.eviction_id
 
 
 @dataclass
-class World:
+class BusyApiServer:
     """Whether the API server is busy, and the time."""
 
     is_busy: bool = True
@@ -53,25 +53,25 @@ def is_postponed(notice: Notice, answer: CheckpointAnswer) -> bool:
 
 
 def test_the_write_is_postponed_until_the_burst_is_over() -> None:
-    world = World()
-    notice = world.notice()
+    api_server = BusyApiServer()
+    notice = api_server.notice()
     assert is_postponed(notice, SAVING)
-    world.is_busy = False
+    api_server.is_busy = False
     assert not is_postponed(notice, SAVING)
 
 
 def test_the_write_is_postponed_for_a_short_time_only() -> None:
-    world = World()
-    notice = world.notice()
+    api_server = BusyApiServer()
+    notice = api_server.notice()
     assert is_postponed(notice, SAVING)
-    world.seconds += 14.0
+    api_server.seconds += 14.0
     assert is_postponed(notice, SAVING)
-    world.seconds += 2.0
+    api_server.seconds += 2.0
     assert not is_postponed(notice, SAVING)
 
 
 def test_a_write_that_ends_the_wait_is_never_postponed() -> None:
-    assert not is_postponed(World().notice(), SAVED)
+    assert not is_postponed(BusyApiServer().notice(), SAVED)
 
 
 @pytest.mark.parametrize("heard", [ReplyKind.ANSWER, ReplyKind.OUTCOME_UNKNOWN])

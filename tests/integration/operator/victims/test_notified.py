@@ -43,8 +43,8 @@ from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Phase
 from reprieve_runtime.client.api import Api
-from reprieve_testing.builders import an_eviction
-from reprieve_testing.stub_api import until
+from reprieve_testing.objects.builders import an_eviction
+from reprieve_testing.servers.stub_api import until
 
 Json = Any
 Answers = Iterator[Json]

@@ -18,7 +18,7 @@ RESYNC_SECONDS = 30.0
 
 
 @dataclass
-class World:
+class OnePodApiServer:
     """A clock that the test sets, and an API server with one pod."""
 
     pod: VictimPod | None = None
@@ -66,7 +66,7 @@ UPDATES = {
 
 @pytest.mark.parametrize(("version", "kept", "wakes"), UPDATES.values(), ids=UPDATES)
 async def test_the_newest_version_is_kept(version: str, kept: str, *, wakes: bool) -> None:
-    tracker = World().tracker()
+    tracker = OnePodApiServer().tracker()
     tracker.on_pod_update(a_pod("7"))
     tracker.discard_changes()
     tracker.on_pod_update(a_pod(version))
@@ -76,23 +76,23 @@ async def test_the_newest_version_is_kept(version: str, kept: str, *, wakes: boo
 
 
 async def test_a_known_pod_is_read_again_only_once_an_interval() -> None:
-    world = World(pod=a_pod("8"))
-    tracker = world.tracker()
+    api_server = OnePodApiServer(pod=a_pod("8"))
+    tracker = api_server.tracker()
     tracker.on_pod_update(a_pod("7"))
     assert not await tracker.refresh(CallPriority.RECORD)
-    world.seconds = RESYNC_SECONDS
+    api_server.seconds = RESYNC_SECONDS
     assert await tracker.refresh(CallPriority.RECORD)
     assert not await tracker.refresh(CallPriority.RECORD)
-    assert (world.reads, tracker.pod) == (1, a_pod("8"))
+    assert (api_server.reads, tracker.pod) == (1, a_pod("8"))
 
 
 async def test_a_failed_periodic_read_does_not_stop_the_work_and_a_needed_one_does() -> None:
-    world = World(error=ApiError(503, "ServiceUnavailable", "busy"), seconds=0.0)
-    tracker = world.tracker()
+    api_server = OnePodApiServer(error=ApiError(503, "ServiceUnavailable", "busy"), seconds=0.0)
+    tracker = api_server.tracker()
     with pytest.raises(ApiError):
         await tracker.refresh(CallPriority.NOTIFY)
     tracker.on_pod_update(a_pod("7"))
-    world.seconds = RESYNC_SECONDS
+    api_server.seconds = RESYNC_SECONDS
     assert not await tracker.refresh(CallPriority.RECORD)
     tracker.request_reread()
     with pytest.raises(ApiError):
@@ -100,7 +100,7 @@ async def test_a_failed_periodic_read_does_not_stop_the_work_and_a_needed_one_do
 
 
 async def test_a_pod_that_is_gone_is_known_as_gone() -> None:
-    tracker = World().tracker()
+    tracker = OnePodApiServer().tracker()
     tracker.on_pod_update(a_pod("7"))
     tracker.request_reread()
     assert await tracker.refresh(CallPriority.RECORD)

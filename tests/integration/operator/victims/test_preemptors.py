@@ -20,7 +20,7 @@ from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import mark
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 ALL = "/api/v1/pods"
 WATCH = f"{ALL}?watch"

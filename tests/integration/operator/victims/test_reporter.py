@@ -28,7 +28,7 @@ from reprieve_policy.lifecycle.eviction import (
 )
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import Transition
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 POD = msgspec.convert({"metadata": {"name": "p", "namespace": "team", "uid": "u"}}, VictimPod)
 ENDED = replace(
@@ -50,7 +50,7 @@ REFUSED = replace(
 
 
 @dataclass
-class World:
+class RecordedReports:
     """The metrics, and the Events that are recorded."""
 
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
@@ -71,11 +71,11 @@ class World:
     def value(self, name: str, **labels: str) -> Any:
         return self.metrics.registry.get_sample_value(name, labels)
 
-    def ends(self, **fields: Any) -> "World":
+    def ends(self, **fields: Any) -> "RecordedReports":
         self.reporter().report_deleted(POD, replace(ENDED, **fields))
         return self
 
-    def refuses(self, phase: Phase) -> "World":
+    def refuses(self, phase: Phase) -> "RecordedReports":
         state = replace(REFUSED, phase=phase)
         self.reporter().report_transitions(POD, LifecycleDecision(state, (Transition(phase),)))
         return self
@@ -84,7 +84,7 @@ class World:
 @pytest.mark.parametrize("cause", PreemptionCause)
 def test_a_deletion_is_counted_by_namespace_and_cause(cause: PreemptionCause) -> None:
     assert (
-        World()
+        RecordedReports()
         .ends(cause=cause)
         .value("reprieve_preemptions_total", namespace="team", reason=cause)
         == 1
@@ -92,9 +92,9 @@ def test_a_deletion_is_counted_by_namespace_and_cause(cause: PreemptionCause) ->
 
 
 def test_a_state_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
-    world = World().ends()
-    assert world.value("reprieve_preemptions_total", namespace="team", reason="request") == 1
-    assert world.value("reprieve_preemption_cost_count", workload_type="unsaid") is None
+    recorded = RecordedReports().ends()
+    assert recorded.value("reprieve_preemptions_total", namespace="team", reason="request") == 1
+    assert recorded.value("reprieve_preemption_cost_count", workload_type="unset") is None
 
 
 FAILURES = {
@@ -112,42 +112,42 @@ FAILURES = {
 def test_only_lost_work_counts_as_a_failure_and_only_no_answer_as_an_escalation(
     outcome: CheckpointOutcome, want: tuple[int | None, int]
 ) -> None:
-    world = World().ends(outcome=outcome)
-    assert world.value("reprieve_preemption_outcomes_total", outcome=outcome) == 1
-    failed = world.value(
+    recorded = RecordedReports().ends(outcome=outcome)
+    assert recorded.value("reprieve_preemption_outcomes_total", outcome=outcome) == 1
+    failed = recorded.value(
         "reprieve_preemption_failed_checkpoint_total", namespace="team", reason=outcome
     )
-    assert (failed, world.value("reprieve_preemption_escalations_total")) == want
+    assert (failed, recorded.value("reprieve_preemption_escalations_total")) == want
 
 
 @pytest.mark.parametrize(
-    ("workload_type", "shown"), [("ml-training", "ml-training"), (None, "unsaid")]
+    ("workload_type", "shown"), [("ml-training", "ml-training"), (None, "unset")]
 )
 def test_a_cost_is_observed_under_the_namespaces_workload_type(
     workload_type: str | None, shown: str
 ) -> None:
-    world = World(policy=NamespacePolicy(workload_type=workload_type))
-    world.ends(cost=RecordedCost(hours=12.5, device=Device.GPU))
-    assert world.value("reprieve_preemption_cost_sum", workload_type=shown) == 12.5
-    assert world.told == [("SoftEvictionDeleting", False)]
+    recorded = RecordedReports(policy=NamespacePolicy(workload_type=workload_type))
+    recorded.ends(cost=RecordedCost(hours=12.5, device=Device.GPU))
+    assert recorded.value("reprieve_preemption_cost_sum", workload_type=shown) == 12.5
+    assert recorded.told == [("SoftEvictionDeleting", False)]
 
 
 @pytest.mark.parametrize(("phase", "once"), [(Phase.REPRIEVED, False), (Phase.SPARED, True)])
 def test_each_refusal_is_counted_and_a_permanent_one_has_one_event(
     phase: Phase, *, once: bool
 ) -> None:
-    world = World().refuses(phase).refuses(phase)
-    assert world.value("reprieve_preemption_refusals_total", ground="near-completion") == 2
-    assert world.told == [("PreemptionRefused", once)] * 2
+    recorded = RecordedReports().refuses(phase).refuses(phase)
+    assert recorded.value("reprieve_preemption_refusals_total", reason="near-completion") == 2
+    assert recorded.told == [("PreemptionRefused", once)] * 2
 
 
 def test_an_eviction_that_continues_is_not_counted_as_a_refusal() -> None:
-    world = World()
+    recorded = RecordedReports()
     hinted: Eviction = replace(REFUSED, phase=Phase.HINTED, attempt=1)
-    world.reporter().report_transitions(
+    recorded.reporter().report_transitions(
         POD, LifecycleDecision(hinted, (Transition(Phase.REQUESTED), Transition(Phase.HINTED)))
     )
-    assert world.value("reprieve_preemption_refusals_total", ground="near-completion") is None
+    assert recorded.value("reprieve_preemption_refusals_total", reason="near-completion") is None
 
 
 def answering(state: AnswerState, **fields: Any) -> ObservedVictim:
@@ -178,13 +178,13 @@ STEPS = {
         after(600),
         Counts(extensions=1),
     ),
-    "not one that is put off to no later moment": (
+    "no extension at the ceiling": (
         replace(SAVING, deadline=CEILING),
         ObservedVictim(),
         CEILING,
         Counts(),
     ),
-    "one that was put off before": (
+    "a second extension is not counted": (
         replace(SAVING, phase=Phase.EXTENDED),
         ObservedVictim(),
         after(600),
@@ -196,44 +196,44 @@ STEPS = {
         after(1),
         Counts(deferrals=1),
     ),
-    "one that is asked again in its extension": (
+    "a hint that is sent again in an extension": (
         replace(SAVING, phase=Phase.EXTENDED, answered_at=after(5)),
         ObservedVictim(request_forgotten=True),
         after(1),
         Counts(),
     ),
-    "a mark that is taken back": (
+    "a removed mark": (
         HINTED,
         ObservedVictim(is_marked=False),
         after(1),
         Counts(cancellations=1),
     ),
-    "one that is taken back after the deletion": (
+    "a mark that is removed after the deletion": (
         ENDED,
         ObservedVictim(is_marked=False, is_being_deleted=True),
         after(1),
         Counts(),
     ),
-    "a checkpoint at the first word": (
+    "a checkpoint in the first answer": (
         HINTED,
         answering(AnswerState.SAVED),
         after(42.5),
         Counts(saved=1, saved_within=42.5),
     ),
-    "one that took longer, from the hint on": (
+    "a checkpoint in a later answer, timed from the hint": (
         replace(SAVING, answered_at=after(5)),
         answering(AnswerState.SAVED),
         after(590),
         Counts(saved=1, saved_within=590.0),
     ),
-    "one that cannot be made": (HINTED, answering(AnswerState.CANNOT), after(1), Counts()),
+    "a checkpoint that cannot be made": (HINTED, answering(AnswerState.CANNOT), after(1), Counts()),
     "a victim that is gone, and was the last": (
         ENDED,
         ObservedVictim(is_gone=True),
         after(31),
         Counts(),
     ),
-    "one in whose place its owner makes another": (
+    "a victim that its owner replaces": (
         ENDED,
         ObservedVictim(is_gone=True, is_replaced=True),
         after(31),
@@ -246,17 +246,17 @@ STEPS = {
 def test_each_transition_is_counted_once_in_its_own_metric(
     state: Eviction, seen: ObservedVictim, now: datetime, want: Counts
 ) -> None:
-    world = World()
-    world.reporter().report_transitions(
+    recorded = RecordedReports()
+    recorded.reporter().report_transitions(
         POD, machine.decide(state, seen, PLAN, PolicySettings(), now)
     )
     assert want == Counts(
-        extensions=world.value("reprieve_preemption_extensions_total"),
-        deferrals=world.value("reprieve_preemption_deferrals_total"),
-        cancellations=world.value("reprieve_preemption_cancellations_total"),
-        requeued_by_owner=world.value(
+        extensions=recorded.value("reprieve_preemption_extensions_total"),
+        deferrals=recorded.value("reprieve_preemption_deferrals_total"),
+        cancellations=recorded.value("reprieve_preemption_cancellations_total"),
+        requeued_by_owner=recorded.value(
             "reprieve_preemption_victim_requeue_total", namespace="team", by="owner"
         ),
-        saved=world.value("reprieve_preemption_checkpoint_duration_seconds_count"),
-        saved_within=world.value("reprieve_preemption_checkpoint_duration_seconds_sum"),
+        saved=recorded.value("reprieve_preemption_checkpoint_duration_seconds_count"),
+        saved_within=recorded.value("reprieve_preemption_checkpoint_duration_seconds_sum"),
     )

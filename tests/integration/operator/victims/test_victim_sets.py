@@ -36,8 +36,8 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
-from reprieve_testing.builders import NOW, an_eviction
-from reprieve_testing.stub_api import until
+from reprieve_testing.objects.builders import NOW, an_eviction
+from reprieve_testing.servers.stub_api import until
 
 SAVES = {keys.CHECKPOINT_HINT: "annotation:"}
 ON_SIGTERM = {keys.CHECKPOINT_HINT: "sigterm:", keys.ESTIMATED_CHECKPOINT_TIME: "2m"}

@@ -8,7 +8,7 @@ from typing import Any
 from reprieve_operator.background import background
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.victims.watch import VictimWatch
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 ALL = "/api/v1/pods"
 WATCH = f"{ALL}?watch"

@@ -13,7 +13,7 @@ import pytest
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.client import reflector, watch_backoff
 from reprieve_runtime.client.reflector import Key, Reflector
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 ALL = "/api/v1/things"
 WATCH = f"{ALL}?watch"

@@ -8,7 +8,7 @@ import pytest
 from reprieve_policy.kube import kinds, template_kinds
 from reprieve_policy.kube.objects import TemplatedResource, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_testing.reviews import a_review, running_server
+from reprieve_testing.servers.reviews import a_review, running_server
 from reprieve_webhooks.admission import review
 from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 
@@ -59,7 +59,7 @@ CLASHES: dict[str, dict[str, Any]] = {
     "a field that is a number in ours": {"replicas": "many"},
     "a field that is a template in ours": {"template": "a-template-by-name"},
     "a field that is a list in ours": {"tolerations": {"a": 1}},
-    "templates of its own": {"templates": [1, 2]},
+    'a field "templates" of another form': {"templates": [1, 2]},
 }
 
 

@@ -19,7 +19,7 @@ from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.reviews import (
+from reprieve_testing.servers.reviews import (
     Document,
     FixedFacts,
     RunningServer,
@@ -111,10 +111,8 @@ CASES = {
     "labels are absent": Case({}),
     "labels are null": Case({"labels": None}),
     "labels are empty": Case({"labels": {}}),
-    "labels are there": Case(
-        {"labels": {"a~b/c": "d"}}, {"a~b/c": "d", keys.PREEMPTION_CLASS: "4"}
-    ),
-    "the class is said": Case(
+    "labels exist": Case({"labels": {"a~b/c": "d"}}, {"a~b/c": "d", keys.PREEMPTION_CLASS: "4"}),
+    "a class of its own": Case(
         {"labels": {keys.PREEMPTION_CLASS: "3"}}, {keys.PREEMPTION_CLASS: "3"}
     ),
 }
@@ -149,11 +147,11 @@ SAID = ["PREEMPTED_COUNT", "FIRST_SUBMITTED_AT", "RESUME_FROM_CHECKPOINT", "LAST
 VARIABLES = [f"REPRIEVE_{name}" for name in SAID]
 OWN_COUNT = {"name": "REPRIEVE_PREEMPTED_COUNT", "value": "0"}
 ENVIRONMENTS = {
-    "there is none": ({}, VARIABLES),
-    "it is null": ({"env": None}, VARIABLES),
-    "it is empty": ({"env": []}, VARIABLES),
-    "it has others": ({"env": [{"name": "A", "value": "b"}]}, ["A", *VARIABLES]),
-    "it has one of ours, which stays": ({"env": [OWN_COUNT]}, VARIABLES),
+    "no env": ({}, VARIABLES),
+    "env is null": ({"env": None}, VARIABLES),
+    "env is empty": ({"env": []}, VARIABLES),
+    "env with other variables": ({"env": [{"name": "A", "value": "b"}]}, ["A", *VARIABLES]),
+    "env with a variable of Reprieve, which stays": ({"env": [OWN_COUNT]}, VARIABLES),
 }
 
 

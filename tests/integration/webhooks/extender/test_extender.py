@@ -15,15 +15,15 @@ from prometheus_client import CollectorRegistry
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption.selection.snapshot import GangKey, Release
-from reprieve_testing.cluster_views import (
+from reprieve_testing.objects.cluster_views import (
     NOW,
     FixedClusterView,
     a_preemptor,
     a_scheduled_pod,
     an_extender_call,
 )
-from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
-from reprieve_testing.stub_api import until
+from reprieve_testing.servers.reviews import RunningServer, a_pod, a_review, running_server
+from reprieve_testing.servers.stub_api import until
 from reprieve_webhooks.extender import api
 from reprieve_webhooks.extender.metrics import FALLBACKS, CallOutcome, ExtenderMetrics
 from reprieve_webhooks.extender.route import PATH, routes
@@ -135,7 +135,7 @@ async def test_without_eligible_victims_the_result_has_no_node() -> None:
     ) as called:
         assert await called.call({"one": "a"}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
-        assert called.value("reprieve_extender_passed_over_total", obstacle="no-victims") == 1
+        assert called.value("reprieve_extender_passed_over_total", reason="no-victims") == 1
 
 
 async def test_a_scheduler_that_asks_again_after_a_report_of_free_room_gets_its_own_victims() -> (
@@ -173,7 +173,7 @@ async def test_a_gang_whose_last_victim_has_just_left_evicts_no_second_set() -> 
     async with serving(cluster_view) as called:
         assert await called.call({"one": ["gone"], "two": ["b"]}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
-        assert called.value("reprieve_extender_passed_over_total", obstacle="outdated") == 1
+        assert called.value("reprieve_extender_passed_over_total", reason="proposal-outdated") == 1
 
 
 async def test_a_call_without_candidates_gets_a_result_without_nodes() -> None:
@@ -439,7 +439,7 @@ async def test_a_call_about_more_nodes_than_any_cluster_has_is_counted_as_malfor
 
 
 async def test_slow_calls_are_disconnected_and_block_no_other_scheduler() -> None:
-    async with serving(read_seconds=1.0) as called:
+    async with serving(read_seconds=5.0) as called:
         slow = [asyncio.create_task(_send_half(called.server)) for _ in range(8)]
         await until(lambda: len(called.extender._body_reads) == 8)
         assert await called.call({"one": "a"}) == {"one": victims("a")}

@@ -11,8 +11,8 @@ import pytest
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption.selection.snapshot import Snapshot
-from reprieve_testing.guard_fixture import NODE, PODS, FixedGuardFacts, another_victim
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.guard.fixture import NODE, PODS, FixedGuardFacts, another_victim
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.snapshot import informers
 from reprieve_webhooks.snapshot.informers import ClusterInformers
 

@@ -14,7 +14,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime import single_flight
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.stub_api import ACCESS_REVIEWS, StubApi, stub_api, until
+from reprieve_testing.servers.stub_api import ACCESS_REVIEWS, StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind, UserInfo
 from reprieve_webhooks.facts import access_review, quotas
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts

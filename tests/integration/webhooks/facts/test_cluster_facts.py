@@ -12,9 +12,9 @@ from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing import builders
-from reprieve_testing.builders import a_pod, a_pod_group, a_workload
-from reprieve_testing.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
+from reprieve_testing.objects import builders
+from reprieve_testing.objects.builders import a_pod, a_pod_group, a_workload
+from reprieve_testing.servers.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts import priority_classes
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts

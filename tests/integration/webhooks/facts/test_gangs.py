@@ -18,8 +18,8 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, Resource
 from reprieve_runtime.client.api import Api
-from reprieve_testing.builders import PodBuilder, a_pod
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.objects.builders import PodBuilder, a_pod
+from reprieve_testing.servers.stub_api import StubApi, stub_api
 from reprieve_webhooks.facts import gang_records
 from reprieve_webhooks.facts.gang_records import GangRecords
 from reprieve_webhooks.lookups import limits
@@ -223,7 +223,7 @@ async def test_an_api_server_that_fails_refuses_nothing_and_is_counted(tmp_path:
         assert await one.is_admitted(unselectable("d").in_class(5))
         one.stub.is_failing = False
         assert not await one.is_admitted(member("c").in_class(5))
-        assert one.found == {"nobody": 1, "unknown": 2, "member": 1}
+        assert one.found == {"no-member": 1, "unknown": 2, "member": 1}
 
 
 async def test_a_flood_of_new_gangs_is_not_passed_on_to_the_api_server(tmp_path: Path):

@@ -13,8 +13,8 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
-from reprieve_testing.reviews import a_pod, a_review, patch_of, running_server
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.reviews import a_pod, a_review, patch_of, running_server
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts import gate_facts
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
@@ -144,7 +144,7 @@ NOT_READ = {
     "another group has a kind of that name": ({}, {"apiVersion": "batch.volcano.sh/v1alpha1"}),
     "the owner is of an unknown kind": ({}, {"kind": "Trainer"}),
     "the name is a path": ({}, {"name": "../../../v1/secrets"}),
-    "the name goes up": ({}, {"name": ".."}),
+    "the name is two dots": ({}, {"name": ".."}),
 }
 
 
@@ -198,10 +198,10 @@ async def test_an_owner_created_again_under_its_name_is_another(tmp_path: Path):
 
 
 GATES = {
-    "there are no gates": {},
+    "no scheduling gates": {},
     "gates are null": {"schedulingGates": None},
     "gates are empty": {"schedulingGates": []},
-    "others have gates": {"schedulingGates": [{"name": "example.com/quota"}]},
+    "gates of other controllers": {"schedulingGates": [{"name": "example.com/quota"}]},
 }
 
 

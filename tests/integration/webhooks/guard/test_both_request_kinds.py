@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     MARKED,
     a_victim,
     another_victim,

@@ -17,8 +17,7 @@ from prometheus_client import CollectorRegistry
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_testing.cluster_views import an_extender_call
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     GANG,
     NODE,
     OPERATOR,
@@ -32,8 +31,9 @@ from reprieve_testing.guard_fixture import (
     seconds_of,
     watching,
 )
-from reprieve_testing.reviews import running_server
-from reprieve_testing.stub_api import stub_api, until
+from reprieve_testing.objects.cluster_views import an_extender_call
+from reprieve_testing.servers.reviews import running_server
+from reprieve_testing.servers.stub_api import stub_api, until
 from reprieve_webhooks.extender.metrics import ExtenderMetrics
 from reprieve_webhooks.extender.service import Extender
 from reprieve_webhooks.guard.handler import Guard
@@ -50,10 +50,10 @@ FEW = {
     "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
 }
 PACES = {
-    "asynchronous: nominated meanwhile": ("auto", False),
+    "asynchronous: nominated in the meantime": ("auto", False),
     "asynchronous: nominated a moment ago": ("auto", True),
-    "an admin says asynchronous": ("asynchronous", True),
-    "synchronous: nominated for a victim of before": ("synchronous", True),
+    'an admin sets the mode "asynchronous"': ("asynchronous", True),
+    "synchronous: nominated for an earlier victim": ("synchronous", True),
 }
 
 
@@ -196,9 +196,9 @@ async def test_all_pods_of_a_gang_that_can_spare_none_are_marked_on_all_nodes(
 
 SILENT = {"annotations": {}, "labels": {keys.PREEMPTION_CLASS: "3"}}
 WANTING: Mapping[str, tuple[Any, Any]] = {
-    "none of it wants notice": (SILENT, SILENT),
-    "only those elsewhere do": (SILENT, {}),
-    "only those here do": ({}, SILENT),
+    "no pod of it has a checkpoint hint": (SILENT, SILENT),
+    "only pods on other nodes have a checkpoint hint": (SILENT, {}),
+    "only pods on this node have a checkpoint hint": ({}, SILENT),
 }
 
 

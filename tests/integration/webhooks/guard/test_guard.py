@@ -12,7 +12,7 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     HINT,
     OPERATOR,
     SCHEDULER,
@@ -23,7 +23,7 @@ from reprieve_testing.guard_fixture import (
     code_of,
     guard_fixture,
 )
-from reprieve_testing.reviews import a_review
+from reprieve_testing.servers.reviews import a_review
 from reprieve_webhooks.lookups.limits import BURST_CALLS
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from reprieve_testing.guard_fixture import MARKED, GuardFixture, a_victim, code_of, guard_fixture
+from reprieve_testing.guard.fixture import MARKED, GuardFixture, a_victim, code_of, guard_fixture
 from reprieve_webhooks.guard import reader
 
 
@@ -29,9 +29,9 @@ GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
 THEIRS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-b/podgroups"
 GROUPED = {
     "the group is evicted as a unit": ({"disruptionMode": {"all": {}}}, False),
-    "they go one by one": ({"disruptionMode": {"single": {}}}, True),
+    "disruption mode single": ({"disruptionMode": {"single": {}}}, True),
     "the group has no disruption mode": ({}, True),
-    "there is no such group": (None, True),
+    "the group does not exist": (None, True),
 }
 
 
@@ -141,7 +141,7 @@ async def test_of_a_jobs_changed_deadlines_the_first_one_seen_counts(
             "controller": True,
         }
         told.append((await here.delete(a_victim(ownerReferences=[owner])))["status"]["message"])
-    until_then = f"may finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
+    until_then = f"may finish, until {began + timedelta(seconds=1200):%Y-%m-%dT%H:%M:%SZ}"
     assert [until_then in message for message in told] == [True, True, False, True]
 
 

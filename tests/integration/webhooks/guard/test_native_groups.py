@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from reprieve_policy import keys
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     HINT,
     MARKED,
     NODE,
@@ -113,8 +113,11 @@ async def test_nominations_where_the_group_runs_count_however_many_there_are_els
 
 
 OTHERS = {
-    "goes one by one": (SINGLE, {}),
-    "is preempted by none of so low a priority": (WHOLE | {"priority": 1000}, {"priority": 1000}),
+    "is preempted pod by pod": (SINGLE, {}),
+    "has a priority that the preemptor's does not exceed": (
+        WHOLE | {"priority": 1000},
+        {"priority": 1000},
+    ),
 }
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reprieve_testing.guard_fixture import PODS, a_victim, guard_fixture
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.guard.fixture import PODS, a_victim, guard_fixture
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.guard import nominated_pods
 from reprieve_webhooks.guard.nominated_pods import NominatedPods
 from reprieve_webhooks.snapshot import pod_pruning

@@ -16,9 +16,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, Release
-from reprieve_testing import cluster_views
-from reprieve_testing.cluster_views import FixedClusterView, a_scheduled_pod
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     GANG,
     HINT,
     HINTED,
@@ -34,7 +32,9 @@ from reprieve_testing.guard_fixture import (
     guard_fixture,
     seconds_of,
 )
-from reprieve_testing.stub_api import StubApi, until
+from reprieve_testing.objects import cluster_views
+from reprieve_testing.objects.cluster_views import FixedClusterView, a_scheduled_pod
+from reprieve_testing.servers.stub_api import StubApi, until
 from reprieve_webhooks.guard import reader
 
 
@@ -501,11 +501,11 @@ OTHERS = {
     "has no gang": FixedClusterView([GOING], [cluster_views.a_preemptor("uid-of-high")]),
     "asks for more room than is coming": FixedClusterView([GOING], [a_mate(cpu=9)]),
     "has inter-pod constraints": FixedClusterView([GOING], [a_mate(depends_on_other_pods=True)]),
-    "has victims that go on this very node": FixedClusterView(
+    "has leaving victims on the same node": FixedClusterView(
         [replace(GOING, node=NODE)], [a_mate(nominated_node=NODE)]
     ),
     "is not known to the extender": FixedClusterView([GOING], []),
-    "is known by watches that are behind": FixedClusterView([GOING], [a_mate()], is_stale=True),
+    "is known to watches that lag behind": FixedClusterView([GOING], [a_mate()], is_stale=True),
 }
 
 

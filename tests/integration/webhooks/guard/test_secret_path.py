@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from reprieve_testing.guard_fixture import SCHEDULER, GuardFixture, a_victim, guard_fixture
-from reprieve_testing.reviews import a_review
-from reprieve_testing.stub_api import stub_api
+from reprieve_testing.guard.fixture import SCHEDULER, GuardFixture, a_victim, guard_fixture
+from reprieve_testing.servers.reviews import a_review
+from reprieve_testing.servers.stub_api import stub_api
 from reprieve_webhooks.guard.secret_path import GuardPathAnchors, path_of
 
 

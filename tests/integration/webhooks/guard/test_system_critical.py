@@ -15,7 +15,7 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_testing.guard_fixture import (
+from reprieve_testing.guard.fixture import (
     HINT,
     MARKED,
     NOW,
@@ -45,8 +45,8 @@ async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
 
 CRITICAL = 2_000_001_000
 PROTECTED = {
-    "that is not preemptible": {"labels": {keys.PREEMPTIBLE: "false"}},
-    "that the operator reprieved": {"annotations": HINT | {keys.EVICTION: REPRIEVED}},
+    "a non-preemptible pod": {"labels": {keys.PREEMPTIBLE: "false"}},
+    "a reprieved pod": {"annotations": HINT | {keys.EVICTION: REPRIEVED}},
 }
 
 
@@ -74,9 +74,9 @@ async def test_a_system_critical_pod_may_have_a_second_set(tmp_path: Path) -> No
 
 
 HIDDEN_BY = {
-    "that was nominated a moment ago": (0.1, False),
-    "that the victim was chosen for": (60.0, True),
-    "that the victim was chosen for a moment ago": (0.1, True),
+    "a pod nominated a moment ago": (0.1, False),
+    "the preemptor of the chosen victim": (60.0, True),
+    "the preemptor of the chosen victim, nominated a moment ago": (0.1, True),
 }
 
 

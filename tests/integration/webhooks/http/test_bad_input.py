@@ -12,7 +12,13 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server, trusting
+from reprieve_testing.servers.reviews import (
+    RunningServer,
+    a_pod,
+    a_review,
+    running_server,
+    trusting,
+)
 
 LIMIT = 100_000
 
@@ -56,7 +62,7 @@ CASES = {
     "half a document": Case(GOOD[: len(GOOD) // 2], "not JSON"),
     "two documents": Case(GOOD + GOOD, "not JSON"),
     "not UTF-8": Case(_with_labels({"a": "b"}).replace(b'"b"', b'"\xff\xfe"'), "not JSON"),
-    "no object, and then not UTF-8": Case(
+    "not an object, and then not UTF-8": Case(
         b'{"request":{"object":"x","uid":"\xc0","operation":"CREATE","kind":{"kind":"Pod"}}}',
         "not an AdmissionReview",
     ),
@@ -69,8 +75,8 @@ CASES = {
     "no uid": Case(_without("uid"), "uid"),
     "no kind": Case(_without("kind"), "kind"),
     "no operation": Case(_without("operation"), "operation"),
-    "no object at creation": Case(_without("object"), "object must not be null"),
-    "labels of numbers": Case(_with_labels({"a": 1}), "labels"),
+    "a creation without an object": Case(_without("object"), "object must not be null"),
+    "labels with numbers as values": Case(_with_labels({"a": 1}), "labels"),
     "labels in an array": Case(_with_labels(["a"]), "labels"),
     "another API version": Case(
         GOOD.replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"), "apiVersion"

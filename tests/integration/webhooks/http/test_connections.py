@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest_asyncio
 
-from reprieve_testing.reviews import RunningServer, running_server, trusting
+from reprieve_testing.servers.reviews import RunningServer, running_server, trusting
 from reprieve_webhooks import listener
 
 MOST = 3

@@ -49,7 +49,7 @@ INPUTS: dict[str, tuple[str, str | bytes, int]] = {
         "{apiVersion: v1, kind: Pod, metadata: {labels: {reprieve.dev/preemption-class: x}}}",
         1,
     ),
-    "lines that end as on Windows": ("a.yaml", BAD.replace("\n", "\r\n"), 6),
+    "line ends of Windows": ("a.yaml", BAD.replace("\n", "\r\n"), 6),
     "a byte order mark": ("a.yaml", b"\xef\xbb\xbf" + BAD.encode(), 6),
     "a file without a suffix": ("manifest", BAD, 6),
     "a list": ("a.yaml", "apiVersion: v1\nkind: List\nitems:\n- " + BAD.replace("\n", "\n  "), 9),
@@ -156,7 +156,7 @@ UNREADABLE: dict[str, tuple[str | bytes, str]] = {
         "apiVersion: v1\nkind: [Pod]",
         "1: unreadable: not a Kubernetes object: needs apiVersion and kind",
     ),
-    "a list of what is no object": (
+    "a List with an item that is not an object": (
         "apiVersion: v1\nkind: List\nitems:\n- a: 1",
         "4: unreadable: not a Kubernetes object: needs apiVersion and kind",
     ),
@@ -289,7 +289,7 @@ FORMS = {
         pod(labels="{reprieve.dev/preemption-class: 11}"),
         [f'{LABEL}: Invalid value: "11": must be a string: "11" [form]', REFUSED],
     ),
-    "one annotation": (
+    "a field named annotation": (
         "",
         pod(annotation="{a: b}"),
         [

@@ -13,7 +13,7 @@ from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.suspension import SuspensionRecord
 from reprieve_policy.preemption import guard, reclaim
 from reprieve_policy.preemption.guard import RequestKind
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
 GUARDED = {
@@ -44,16 +44,16 @@ def gone(*names: str) -> dict[str, None]:
 
 
 PODS: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
-    "one without a trace": (
+    "a pod without Reprieve's keys": (
         metadata(labels=OTHERS, annotations=OTHERS, finalizers=["example.com/own"]),
         None,
     ),
-    "one without labels and annotations": (metadata(), None),
+    "a pod without labels and annotations": (metadata(), None),
     "a victim": (
         metadata(labels={keys.SOFT_EVICTION: "hinted", **OTHERS}, annotations={**STATE, **OTHERS}),
         {"labels": gone(keys.SOFT_EVICTION), "annotations": gone(*STATE)},
     ),
-    "one with the cleanup finalizer": (
+    "a pod with the cleanup finalizer": (
         metadata(finalizers=["example.com/own", keys.CLEANUP_FINALIZER]),
         {"$deleteFromPrimitiveList/finalizers": [keys.CLEANUP_FINALIZER]},
     ),
@@ -100,7 +100,7 @@ def test_the_patch_of_a_gated_pod_removes_the_gate() -> None:
 
 
 OWNED: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
-    "one without a trace": (
+    "a pod without Reprieve's keys": (
         metadata(labels={"app": "x"}, annotations={"example.com/own": "x"}),
         None,
     ),
@@ -140,7 +140,7 @@ JOBS: dict[str, tuple[dict[str, Any], bool]] = {
         {"generation": 4, "since": "2026-11-21T15:00:00Z"},
         False,
     ),
-    "its record cannot be parsed": ({"hold": "true"}, False),
+    "an unreadable record": ({"hold": "true"}, False),
 }
 
 

@@ -56,7 +56,7 @@ UNREADABLE = {
     ),
     "a document that does not end": ('{"a":\n', "not JSON: expecting value", 1),
     "a text behind the document": ('{"a": 1}\nx', "not JSON: expecting value", 1),
-    "no number": ('{"a": NaN}', "NaN is not a JSON number", 0),
+    "not a number": ('{"a": NaN}', "NaN is not a JSON number", 0),
     "an endless number": ('{"a": ' + "9" * 5000 + "}", "a number with too many digits", 0),
     "brackets in brackets": ("[" * 100_000, "nested too deeply", 0),
     "a key that stands twice": (

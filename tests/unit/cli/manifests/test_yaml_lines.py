@@ -50,7 +50,7 @@ UNREADABLE = {
     ),
     "a colon too many": ("a: b: c", "mapping values are not allowed in this context", 0),
     "an alias of nothing": ("a: *b", "found undefined alias", 0),
-    "one anchor twice": (
+    "the same anchor twice": (
         "a: &x 1\nb: &x 2",
         "an anchor is defined twice in one document",
         1,
@@ -142,18 +142,18 @@ def test_aliases_are_followed() -> None:
 
 
 SPLITS: dict[str, tuple[str, list[int]]] = {
-    "one document without a mark": ("a: 1\n", [1]),
+    "a single document without a separator": ("a: 1\n", [1]),
     "two documents": ("a: 1\n---\nb: 1\n", [1, 2]),
     "a mark at the start": ("---\na: 1\n---\nb: 1\n", [1, 3]),
     "empty documents between": ("---\n---\n\n---\n# nothing\n---\na: 1\n", [6]),
-    "nothing at all": ("", []),
+    "an empty text": ("", []),
     "comments only": ("# a\n\n  # b\n", []),
     "a directive": ("%YAML 1.2\n---\na: 1\n", [2]),
-    "the end of a document said": ("a: 1\n...\n---\nb: 1\n...\n", [1, 3]),
-    "lines that end as on Windows": ("a: 1\r\n---\r\nb: 1\r\n", [1, 2]),
+    "documents with an end marker": ("a: 1\n...\n---\nb: 1\n...\n", [1, 3]),
+    "line ends of Windows": ("a: 1\r\n---\r\nb: 1\r\n", [1, 2]),
     "three dashes inside a text": ("a: |\n  ---\n  b\n", [1]),
     "a comment behind the mark": ("--- # first\na: 1\n", [1]),
-    "dashes that are no mark": ("---a: 1\n", [1]),
+    "dashes that are not a separator": ("---a: 1\n", [1]),
 }
 
 

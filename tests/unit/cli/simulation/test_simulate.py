@@ -33,7 +33,7 @@ class Simulated:
 
     @property
     def best(self) -> tuple[str, set[str]]:
-        choice = self.document["choices"][0]
+        choice = self.document["candidates"][0]
         return choice["node"], {victim["name"] for victim in choice["victims"]}
 
 
@@ -109,11 +109,11 @@ def test_the_text_and_the_document_agree() -> None:
             for line in text.output.splitlines()
             if f"/{refused['name']} on {refused['node']} " in line
         ]
-        assert refused["ground"] in line.split()
+        assert refused["reason"] in line.split()
         assert line.endswith(refused["detail"])
-    assert {refused["ground"] for refused in document["refused"]} == {
+    assert {refused["reason"] for refused in document["refused"]} == {
         "non-preemptible",
-        "home",
+        "node-not-lent",
         "toleration",
     }
     assert document["nodes"] == {"gpu-3": "too-small"}
@@ -177,7 +177,7 @@ def workload(kind: str, group: str, spec: Json, **labels: str) -> Json:
 
 
 REQUESTED = {
-    "one pod": ([preemptor()], None, 0),
+    "a single pod": ([preemptor()], None, 0),
     "a gang's pods": ([mate("a", **GANG), mate("b", **GANG), mate("c", **GANG)], "g", 2),
     "a Job makes a gang": (
         [workload("Job", "batch", {"parallelism": 3, "activeDeadlineSeconds": 60})],
@@ -190,7 +190,7 @@ REQUESTED = {
         None,
         0,
     ),
-    "unless they are a gang": ([workload("StatefulSet", "apps", {"replicas": 5}, **GANG)], "g", 4),
+    "two pods of a gang": ([workload("StatefulSet", "apps", {"replicas": 5}, **GANG)], "g", 4),
     "a DaemonSet's pod": ([workload("DaemonSet", "apps", {})], None, 0),
     "a document that makes no pods is ignored": (
         [{"apiVersion": "v1", "kind": "Service"}, preemptor()],
@@ -289,13 +289,13 @@ THERE = {
         "w-s",
         2,
     ),
-    "one is placed": (
+    "a pod is scheduled already": (
         [three("Job")],
         [made("w-x", node="gpu-9"), made("w-y"), made("w-z")],
         "w-y",
         1,
     ),
-    "one was evicted and is not replaced yet": (
+    "a pod was evicted and is not replaced yet": (
         [three("Job")],
         [
             made("w-x", node="gpu-9", deletionTimestamp="2026-11-21T12:00:10Z"),
@@ -305,7 +305,7 @@ THERE = {
         "w-y",
         2,
     ),
-    "one is nominated": (
+    "a pod is nominated already": (
         [three("Job")],
         [made("w-x", nominated="gpu-1"), made("w-y"), made("w-z")],
         "w-y",
@@ -363,10 +363,10 @@ def grouped(own: int, **spec: Any) -> list[Json]:
 
 
 GROUPED = {
-    "its group's": (grouped(10000, priority=10000), ""),
-    "that of its group's class": (grouped(10000, priorityClassName="urgent"), ""),
+    "the priority of its group": (grouped(10000, priority=10000), ""),
+    "the priority of its group's PriorityClass": (grouped(10000, priorityClassName="urgent"), ""),
     "another": (grouped(0, priority=10000), "Invalid value: 0: must be 10000, as in its PodGroup"),
-    "one, and its group none": (
+    "a priority, in a group without one": (
         grouped(10000),
         "Invalid value: 10000: must be 0, as in its PodGroup",
     ),
@@ -401,11 +401,11 @@ REFUSED = {
         [PLACED],
         "pod research/urgent: is already placed on a node, or has ended",
     ),
-    "nothing that makes pods": (
+    "an object that creates no pods": (
         [{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}],
         "Service default/s makes no pods: must be a Pod, or",
     ),
-    "nothing at all": (
+    "an empty file": (
         [],
         "must be a Pod, or a workload that makes pods, like ReplicationController, Deployment",
     ),
@@ -430,7 +430,7 @@ REFUSED = {
         [preemptor(spec={"priority": "high"})],
         "Pod research/urgent: Expected `int | null`, got `str` - at `$.spec.priority`",
     ),
-    "no object": ([["a"]], "not a Kubernetes object: needs apiVersion and kind"),
+    "not an object": ([["a"]], "not a Kubernetes object: needs apiVersion and kind"),
 }
 
 

@@ -30,7 +30,7 @@ def test_all_else_is_left_to_kubectl(words: str) -> None:
 POD = Resource("/api/v1", "pods", "Pod", "v1", namespaced=True)
 NODE = Resource("/api/v1", "nodes", "Node", "v1", namespaced=False)
 URLS = {
-    "one pod": (POD.url("team", "a"), "/api/v1/namespaces/team/pods/a"),
+    "a single pod": (POD.url("team", "a"), "/api/v1/namespaces/team/pods/a"),
     "the pods of a namespace": (POD.url("team"), "/api/v1/namespaces/team/pods"),
     "all pods with a label": (
         POD.url("", labelSelector="a=b", fieldSelector=""),

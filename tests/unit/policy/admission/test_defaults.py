@@ -12,7 +12,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
-from reprieve_testing.builders import NOW, a_namespace, a_pod, a_priority_class, after
+from reprieve_testing.objects.builders import NOW, a_namespace, a_pod, a_priority_class, after
 
 MINIMUM = keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY
 SECONDS = keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS
@@ -53,12 +53,10 @@ STAMPS = {
 MARKED = {keys.SOFT_EVICTION: "marked"}
 
 CASES = {
-    "a pod that says nothing gets the cluster's class": Case(
+    "a pod without a class gets the cluster's": Case(
         resource=a_pod().build(), labels={keys.PREEMPTION_CLASS: "4"}
     ),
-    "a pod that says its class keeps it, even a bad one": Case(
-        resource=a_pod().in_class(11).build()
-    ),
+    "a pod with a class keeps it, even an invalid one": Case(resource=a_pod().in_class(11).build()),
     "a pod gets its class at creation only": Case(resource=a_pod().build(), old=a_pod().build()),
     "a pod gets nothing where enforcement is off": Case(
         resource=a_pod().build(), facts=Facts(namespace=OFF)
@@ -77,7 +75,7 @@ CASES = {
         .build(),
         facts=KOORDINATOR_DEFAULTS,
     ),
-    "a replacement inherits what its predecessor left": Case(
+    "a replacement inherits from its predecessor": Case(
         resource=A_POD.owned_by("ReplicaSet").build(),
         facts=Facts(ledger_entry=PREEMPTED_TWICE),
         annotations=STAMPS,
@@ -124,10 +122,10 @@ CASES = {
         resource=a_priority_class().worth(8000).tolerating(below="10000").build(),
         annotations={SECONDS: "0"},
     ),
-    "a PriorityClass that says both keeps both": Case(
+    "a PriorityClass with both keys keeps both": Case(
         resource=a_priority_class().tolerating(seconds="600", below="10000").build()
     ),
-    "a PriorityClass that says neither stays as it is": Case(resource=a_priority_class().build()),
+    "a PriorityClass without both keys stays as it is": Case(resource=a_priority_class().build()),
     "a PriorityClass that cannot be read stays as it is": Case(
         resource=a_priority_class().tolerating(seconds="1h").build()
     ),

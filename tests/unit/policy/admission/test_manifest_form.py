@@ -9,17 +9,17 @@ from reprieve_policy.admission import manifest_form
 DROPPED = "Forbidden: the field is {0}: the API server drops one that it does not know"
 
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "an object that says nothing": ({"kind": "Pod"}, []),
-    "metadata that is no mapping is for the decoder to say": ({"kind": "Pod", "metadata": []}, []),
+    "an object without fields": ({"kind": "Pod"}, []),
+    "metadata that is not a mapping is left to the decoder": ({"kind": "Pod", "metadata": []}, []),
     "maps that are absent, null and empty": (
         {"kind": "Pod", "metadata": {"labels": None, "annotations": {}}},
         [],
     ),
-    "texts, and null, which is an empty one": (
+    "strings, and null, which is an empty string": (
         {"kind": "Pod", "metadata": {"labels": {"a": "4", "b": None}}},
         [],
     ),
-    "other fields of the metadata are for the decoder": (
+    "other fields of the metadata are left to the decoder": (
         {"kind": "Pod", "metadata": {"name": "a", "generation": "1"}},
         [],
     ),

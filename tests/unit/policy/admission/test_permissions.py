@@ -15,7 +15,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.verdict import ViolationKind
-from reprieve_testing.builders import a_pod, a_quota
+from reprieve_testing.objects.builders import a_pod, a_quota
 
 PATH = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
 NEEDS = (
@@ -43,7 +43,7 @@ class Case:
 
 
 CASES = {
-    "a pod that says nothing needs none": Case(resource=a_pod().build()),
+    "a pod without preemption keys needs no permission": Case(resource=a_pod().build()),
     "a preemptible pod needs none": Case(resource=MODEST.build()),
     "a pod that is not preemptible needs it": Case(resource=CLAIMING.build(), needs=True),
     "a template too": Case(resource=CLAIMING.in_template_of("Deployment"), needs=True),
@@ -51,7 +51,7 @@ CASES = {
     "a quota without a min bounds nothing": Case(
         resource=CLAIMING.build(), facts=UNBOUNDED, needs=True
     ),
-    "a quota that is not there is none": Case(
+    "a quota that does not exist": Case(
         resource=CLAIMING.labelled(keys.QUOTA_NAME, "imagined").build(), facts=BOUNDED, needs=True
     ),
     "an update of a pod that claimed it before needs none": Case(
@@ -124,12 +124,12 @@ SENSITIVE = NamespacePolicy(workload_type="sensitive", allowed_classes=ClassSet(
 GIVING_TEN = NamespacePolicy(default_class=10, allowed_classes=ClassSet(frozenset({10})))
 CLAIMS_OF_TEN = {
     "class 10 in a template that the guard does not find": (TEN, None, NamespacePolicy(), True),
-    "class 9 there": (NINE, None, NamespacePolicy(), False),
+    "class 9 in a template that the guard does not find": (NINE, None, NamespacePolicy(), False),
     "class 10 newly": (TEN, NINE, NamespacePolicy(), True),
-    "class 10 as before": (TEN, TEN, NamespacePolicy(), False),
+    "class 10, unchanged": (TEN, TEN, NamespacePolicy(), False),
     "class 10 where workloads are sensitive": (TEN, None, SENSITIVE, False),
-    "class 10 where the Namespace gives it": (TEN, None, GIVING_TEN, False),
-    "class 10 of a pod, which is the guard's to ask for": (
+    "class 10 as the Namespace's default": (TEN, None, GIVING_TEN, False),
+    "class 10 of a pod, which the guard checks": (
         a_pod().in_class(10).build(),
         None,
         NamespacePolicy(),

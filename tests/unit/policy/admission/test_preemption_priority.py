@@ -4,7 +4,13 @@ import pytest
 
 from reprieve_policy.admission import preemption_priority
 from reprieve_policy.kube.objects import Resource
-from reprieve_testing.builders import a_namespace, a_pod, a_pod_group, a_priority_class, a_workload
+from reprieve_testing.objects.builders import (
+    a_namespace,
+    a_pod,
+    a_pod_group,
+    a_priority_class,
+    a_workload,
+)
 
 POD = a_pod().in_priority_class("own").defended_as("other")
 
@@ -14,7 +20,7 @@ NAMES = {
         POD.in_template_of("CronJob"),
         ["own", "other"],
     ),
-    "the template of a listed kind names its own and that of its defence": (
+    "a template of a listed kind names both its PriorityClasses": (
         POD.in_listed_kind(),
         ["own", "other"],
     ),
@@ -36,7 +42,7 @@ NAMES = {
     ),
     "a PriorityClass without a defence names none": (a_priority_class("own").build(), []),
     "a pod without a PriorityClass names none": (a_pod().build(), []),
-    "another object names none": (a_namespace().build(), []),
+    "another object names no PriorityClass": (a_namespace().build(), []),
 }
 
 

@@ -19,7 +19,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.kinds import TEMPLATE_KINDS
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.verdict import Verdict
-from reprieve_testing.builders import a_namespace, a_pod, a_policy_map, a_priority_class
+from reprieve_testing.objects.builders import a_namespace, a_pod, a_policy_map, a_priority_class
 
 CLASS = "metadata.labels[reprieve.dev/preemption-class]"
 PREEMPTIBLE = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
@@ -93,7 +93,7 @@ class Case:
 
 
 PODS = {
-    "a pod that says nothing is admitted": Case(resource=a_pod().build()),
+    "a pod without preemption keys is admitted": Case(resource=a_pod().build()),
     "a pod of class 6 is admitted": Case(resource=a_pod().in_class(6).build()),
     "a pod of class 11 is refused": Case(
         resource=a_pod().in_class(11).build(), refused=(BAD_CLASS,)
@@ -105,7 +105,7 @@ PODS = {
     "a pod of class 7 with a checkpoint is admitted where it is allowed": Case(
         resource=a_pod().in_class(7).with_hint().build(), facts=ANY_CLASS
     ),
-    "a pod of class 7 without a checkpoint is told that it is non-preemptible": Case(
+    "a pod of class 7 without a checkpoint gets a warning: non-preemptible": Case(
         resource=a_pod().in_class(7).build(),
         facts=ANY_CLASS,
         warned=(f"{CLASS}: class 7 without a checkpoint is non-preemptible",),
@@ -118,12 +118,12 @@ PODS = {
         facts=Facts(namespace=NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 1, 2, 5})))),
         refused=(f'{CLASS}: Unsupported value: "10": classes allowed in this namespace: 0-2,5',),
     ),
-    "a pod of class 10 is told offline that this is a right": Case(
+    "offline, a pod of class 10 gets a warning about the permission": Case(
         resource=a_pod().in_class(10).build(),
         facts=Facts(is_offline=True),
         warned=(f"{CLASS}: class 10 needs the right to claim it",),
     ),
-    "a pod of another class is not told offline of rights": Case(
+    "offline, a pod of another class gets no warning": Case(
         resource=a_pod().in_class(6).build(), facts=Facts(is_offline=True)
     ),
     "a pod of class 10 needs no right where workloads are sensitive": Case(
@@ -138,7 +138,7 @@ PODS = {
         resource=a_pod().in_class(8).with_hint().annotated("colour", "red").build(),
         old=a_pod().in_class(8).with_hint().build(),
     ),
-    "a pod of class 10 is not told so": Case(
+    "with the facts, a pod of class 10 gets no warning": Case(
         resource=a_pod().in_class(10).build(), facts=ANY_CLASS
     ),
     "a pod of class 5 is refused where workloads are sensitive": Case(
@@ -146,7 +146,7 @@ PODS = {
         facts=SENSITIVE,
         refused=(f'{CLASS}: Unsupported value: "5": classes allowed in this namespace: 10',),
     ),
-    "a pod that says nothing is admitted where workloads are sensitive": Case(
+    "a pod without preemption keys is admitted where workloads are sensitive": Case(
         resource=a_pod().build(), facts=SENSITIVE
     ),
     "a class that falls is admitted": Case(
@@ -219,10 +219,10 @@ PODS = {
         resource=a_pod().annotated(keys.KOORDINATOR_SOFT_EVICTION, '{"initiator":7}').build(),
         refused=(f'{MARK}.initiator: Invalid value: "7": must be a string',),
     ),
-    "an empty mark is none": Case(
+    "an empty mark does not count": Case(
         resource=a_pod().annotated(keys.KOORDINATOR_SOFT_EVICTION, "").build()
     ),
-    "a pod defended with what it is scheduled with is admitted": Case(
+    "a pod defended with its own PriorityClass is admitted": Case(
         resource=a_pod().with_priority(9000, "high").defended_as("high").build(),
         facts=knowing(HIGH),
     ),
@@ -241,15 +241,15 @@ PODS = {
         facts=knowing(LOW, HIGH),
         refused=(f"{DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here",),
     ),
-    "unless the admin allows the lift": Case(
+    "a higher preemption priority is admitted if the admin allows it": Case(
         resource=a_pod().with_priority(100, "low").defended_as("high").build(),
         facts=knowing(LOW, HIGH, lift=8900),
     ),
-    "or its PriorityClass gives it": Case(
+    "a preemption priority from the PriorityClass is admitted": Case(
         resource=a_pod().with_priority(100, "defended").defended_as("high").build(),
         facts=knowing(DEFENDED, HIGH),
     ),
-    "a pod defended with what does not exist is refused": Case(
+    "a pod defended with an unknown PriorityClass is refused": Case(
         resource=a_pod().defended_as("gold").build(), refused=(f'{DEFENCE}: Not found: "gold"',)
     ),
     "a defence that changes is forbidden": Case(
@@ -283,7 +283,7 @@ TEMPLATES = {
         resource=a_pod().in_class(11).in_template_of("Deployment"),
         refused=(f"spec.template.{BAD_CLASS}",),
     ),
-    "a Job whose pods would say three things wrong is told all three": Case(
+    "a Job whose pods have three violations is refused with all three": Case(
         resource=a_pod()
         .in_class(11)
         .with_checkpoint("maybe")
@@ -340,7 +340,7 @@ TEMPLATES = {
             f"spec.template.{MARK}: {IN_TEMPLATE}",
         ),
     ),
-    "a template defended with what does not exist yet is warned": Case(
+    "a template defended with an unknown PriorityClass gets a warning": Case(
         resource=a_pod().defended_as("gold").in_template_of("Job"),
         warned=(f"spec.template.{DEFENCE}: no such PriorityClass yet",),
     ),
@@ -373,7 +373,7 @@ TEMPLATES = {
 }
 
 PRIORITY_CLASSES = {
-    "a PriorityClass that says nothing is admitted": Case(resource=a_priority_class().build()),
+    "a PriorityClass without annotations is admitted": Case(resource=a_priority_class().build()),
     "a readable toleration is admitted": Case(
         resource=a_priority_class().tolerating(seconds="3600", below="10000").build()
     ),
@@ -394,7 +394,7 @@ PRIORITY_CLASSES = {
         resource=a_priority_class().worth(1000).tolerating(seconds="60", below="1001").build(),
         warned=(f"{MINIMUM}: tolerates no preemptor",),
     ),
-    "the minimum that upstream assumes is not warned of where there are no seconds": Case(
+    "the minimum that upstream assumes causes no warning without seconds": Case(
         resource=a_priority_class().worth(1000).tolerating(below="1001").build()
     ),
     "a minimum not above the class's own value is, with and without them": Case(
@@ -415,7 +415,7 @@ PRIORITY_CLASSES = {
         resource=a_priority_class().labelled(TOLERATION_SECONDS, "60").build(),
         warned=(f"metadata.labels[*/toleration-seconds]: {ON_A_PRIORITY_CLASS}",),
     ),
-    "the older prefix is warned of": Case(
+    "the older prefix causes a warning": Case(
         resource=a_priority_class()
         .annotated(keys.OLD_TOLERATION_PREFIX + keys.TOLERATION_SECONDS, "60")
         .build(),
@@ -435,13 +435,13 @@ PRIORITY_CLASSES = {
         ),
         warned=(f"{OLD_SECONDS}: unread; use *.x-k8s.io",),
     ),
-    "one defended higher than its value is admitted: it is an admin's to give": Case(
+    "a PriorityClass defended above its value is admitted: only an admin creates it": Case(
         resource=DEFENDED, facts=knowing(HIGH)
     ),
-    "one defended with itself is admitted": Case(
+    "a PriorityClass defended with itself is admitted": Case(
         resource=a_priority_class("self").defended_as("self").build()
     ),
-    "one defended lower than its value is refused": Case(
+    "a PriorityClass defended below its value is refused": Case(
         resource=a_priority_class().worth(1000).defended_as("low").build(),
         facts=knowing(LOW),
         refused=(
@@ -451,7 +451,7 @@ PRIORITY_CLASSES = {
             ),
         ),
     ),
-    "one defended with what does not exist yet is warned": Case(
+    "a PriorityClass defended with an unknown one gets a warning": Case(
         resource=a_priority_class().worth(1000).defended_as("gold").build(),
         warned=(f"{DEFENCE}: no such PriorityClass yet; defended with 1000",),
     ),
@@ -465,7 +465,7 @@ PRIORITY_CLASSES = {
 }
 
 NAMESPACES = {
-    "a Namespace that says nothing is admitted": Case(resource=a_namespace().build()),
+    "a Namespace without annotations is admitted": Case(resource=a_namespace().build()),
     "a readable policy is admitted": Case(
         resource=a_namespace().for_workloads("service").giving_class(6).build()
     ),
@@ -488,7 +488,7 @@ PLACES = {
             "spec.nodeSelector[reprieve.dev/home-namespace]: non-preemptible on borrowed nodes",
         ),
     ),
-    "or refused, by setting": Case(
+    "two prefixes are refused if the policy says so": Case(
         resource=a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build(),
         facts=REFUSING_LOANS,
         refused=(
@@ -502,8 +502,8 @@ PLACES = {
 
 POLICIES = {
     "a policy that can be read is admitted": Case(resource=a_policy_map(ceiling="1h")),
-    "a policy that says nothing is admitted": Case(resource=replace(a_policy_map(), data=None)),
-    "everything that is wrong with a policy is said at once": Case(
+    "a policy without data is admitted": Case(resource=replace(a_policy_map(), data=None)),
+    "all violations of a policy are reported at once": Case(
         resource=a_policy_map(ceiling="soon", extensionPercent="101"),
         refused=(
             (
@@ -516,10 +516,10 @@ POLICIES = {
             ),
         ),
     ),
-    "another ConfigMap may say what it likes": Case(
+    "another ConfigMap is not checked": Case(
         resource=a_policy_map("somebody-elses", ceiling="soon")
     ),
-    "another ConfigMap is the policy where the program was told so": Case(
+    "another ConfigMap is checked if the program's settings name it": Case(
         resource=a_policy_map("somebody-elses", extensionPercent="101"),
         facts=Facts(policy_config_map=("reprieve-system", "somebody-elses")),
         refused=(

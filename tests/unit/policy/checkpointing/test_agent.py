@@ -29,7 +29,7 @@ from reprieve_policy.kube.objects import (
     VolumeMount,
 )
 from reprieve_policy.verdict import ListAddition
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 HINT = "metadata.annotations[reprieve.dev/checkpoint-hint]"
 AGENT_PATH = "metadata.annotations[reprieve.dev/agent]"
@@ -106,14 +106,14 @@ FAILS = {
         with_file(os=NameOnly(name="windows")),
         'spec.os.name: Invalid value: "windows": must be linux with the agent',
     ),
-    "a port of its own on the agent's": (
+    "a container port that is the agent's": (
         with_file(replace(ALONE, ports=(ContainerPort(containerPort=agent.PORT),))),
         (
             f'{AGENT_PATH}: Invalid value: "enabled": '
             "port 10473 is the agent's, and a container declares it"
         ),
     ),
-    "a volume of its own by the agent's name": (
+    "a volume with the agent's name": (
         with_file(volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),)),
         (
             f'{AGENT_PATH}: Invalid value: "enabled": '

@@ -35,8 +35,8 @@ STRATEGIES = {
     "a pod without annotations gets no notice": ({}, Strategy.NONE),
     "a hint alone means auto": (HINT, Strategy.AUTO),
     "auto without a hint is notified by annotation": ({keys.CHECKPOINT: "auto"}, Strategy.AUTO),
-    "manual is notified too": ({keys.CHECKPOINT: "manual"}, Strategy.MANUAL),
-    "none overrides a hint": ({**HINT, keys.CHECKPOINT: "none"}, Strategy.NONE),
+    "manual is notified": ({keys.CHECKPOINT: "manual"}, Strategy.MANUAL),
+    "strategy none overrides a hint": ({**HINT, keys.CHECKPOINT: "none"}, Strategy.NONE),
 }
 
 
@@ -124,7 +124,7 @@ FOREIGN_HINTS = {
     "a file above its folder": "file:///data/../etc/passwd",
     "a file's folder itself": "file:///data/.",
     "a folder": "file:///data/",
-    "the root": "file:///",
+    "the root folder": "file:///",
     "a file by a doubled slash": "file:///data//x",
     "a file with a query": "file:///data/x?y",
     "a file in another script": "file:///data/保存",
@@ -221,7 +221,7 @@ LENIENT = {
         {**HINT, keys.CHECKPOINT_TIMEOUT: "10h"},
         600,
     ),
-    "a readable timeout holds beside what is unreadable": (
+    "a readable timeout beside an unreadable requeue": (
         {**HINT, keys.CHECKPOINT_TIMEOUT: "5m", keys.REQUEUE: "later"},
         300,
     ),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.verdict import Violation
-from reprieve_testing.builders import after
+from reprieve_testing.objects.builders import after
 from reprieve_testing.safe_texts import is_showable
 
 REQUEST = CheckpointRequest(
@@ -39,9 +39,9 @@ def test_a_cancelled_request_names_its_eviction() -> None:
 
 
 READ = {
-    "knows of no request": ('{"state":"idle"}', CheckpointAnswer(state=AnswerState.IDLE)),
+    "idle, without a request": ('{"state":"idle"}', CheckpointAnswer(state=AnswerState.IDLE)),
     "accepted": ('{"state":"accepted"}', contract.ACCEPTED_WITHOUT_DOCUMENT),
-    "is saving, and how far it is": (
+    "saving, with progress": (
         '{"state":"saving","progress":0.25}',
         CheckpointAnswer(state=AnswerState.SAVING, progress=0.25),
     ),
@@ -49,17 +49,17 @@ READ = {
         '{"state":"saving","progress":1}',
         CheckpointAnswer(state=AnswerState.SAVING, progress=1.0),
     ),
-    "has saved, what and where": (
+    "saved, with step and path": (
         '{"state":"saved","id":"uid-1","step":4200,"path":"/ckpt/4200"}',
         CheckpointAnswer(
             state=AnswerState.SAVED, eviction_id="uid-1", step=4200, path="/ckpt/4200"
         ),
     ),
-    "asks for time": (
+    "a deferral": (
         '{"state":"defer","deferSeconds":60}',
         CheckpointAnswer(state=AnswerState.DEFER, defer_seconds=60),
     ),
-    "cannot, and why": (
+    "cannot, with a reason": (
         '{"state":"cannot","message":"disk full\\n"}',
         CheckpointAnswer(state=AnswerState.CANNOT, message="disk full "),
     ),
@@ -92,8 +92,8 @@ STATES = '"idle", "delivered", "accepted", "saving", "saved", "defer", "cannot"'
 
 REFUSED = {
     "nothing": ("", 'answer: Invalid value: "": must be JSON'),
-    "no JSON": ("OK", 'answer: Invalid value: "OK": must be JSON'),
-    "bytes that are no text": (b"\xff\xfe\xfa", "answer: Invalid value: "),
+    "not JSON": ("OK", 'answer: Invalid value: "OK": must be JSON'),
+    "bytes that are not text": (b"\xff\xfe\xfa", "answer: Invalid value: "),
     "a list": ("[]", 'answer: Invalid value: "[]": must be a JSON object'),
     "no state": ("{}", f'answer.state: Unsupported value: "null": supported values: {STATES}'),
     "an unknown state": (
@@ -124,7 +124,7 @@ REFUSED = {
         '{"state":"saved","path":1}',
         'answer.path: Invalid value: "1": must be a string',
     ),
-    "more than all": (
+    "progress above 1": (
         '{"state":"saving","progress":1.5}',
         'answer.progress: Invalid value: "1.5": must be between 0',
     ),

@@ -25,7 +25,7 @@ CAPPED = WholeNumber(-1, 100, detail="must be a share", too_high="must be at mos
 BRIEF = Duration(90, ", says the test")
 
 READ: dict[str, tuple[Value[Any], str, object]] = {
-    "one of the words": (COLOUR, "green", "green"),
+    "an allowed word": (COLOUR, "green", "green"),
     "the lowest number": (PERCENT, "0", 0),
     "the highest number": (PERCENT, "+100", 100),
     "a duration at its limit": (BRIEF, "1m30s", 90),
@@ -67,8 +67,8 @@ REFUSED: dict[str, tuple[Value[Any], str, ViolationKind, str]] = {
         ViolationKind.INVALID,
         "must be a share",
     ),
-    "no duration": (BRIEF, "soon", ViolationKind.INVALID, duration.EXPECTED),
-    "no time at all": (BRIEF, "0h", ViolationKind.INVALID, "must be longer than 0s"),
+    "not a duration": (BRIEF, "soon", ViolationKind.INVALID, duration.EXPECTED),
+    "a duration of zero": (BRIEF, "0h", ViolationKind.INVALID, "must be longer than 0s"),
     "a longer duration": (
         BRIEF,
         "91s",

@@ -24,18 +24,18 @@ class Case:
 
 CASES = {
     "without a ConfigMap the defaults hold": Case([], 4),
-    "its settings are in force": Case([TWO], 2),
+    "the settings of the ConfigMap are in force": Case([TWO], 2),
     "a removed key has its default again, not its previous value": Case([TWO, {}], 4),
-    "a broken one changes nothing": Case([TWO, BROKEN], 2, is_as_written=False),
-    "a second broken one changes nothing either": Case(
+    "a broken ConfigMap changes nothing": Case([TWO, BROKEN], 2, is_as_written=False),
+    "a second broken ConfigMap changes nothing": Case(
         [TWO, BROKEN, {"ceiling": "x"}], 2, is_as_written=False
     ),
-    "a broken one from the start leaves the defaults": Case([BROKEN], 4, is_as_written=False),
+    "a ConfigMap broken from the start leaves the defaults": Case([BROKEN], 4, is_as_written=False),
     "an unknown key makes it invalid": Case([TWO, {"defaultClass": "3"}], 2, is_as_written=False),
-    "one that is mended holds": Case([TWO, BROKEN, THREE], 3),
-    "deleted, the defaults hold": Case([TWO, NONE], 4),
-    "deleted while it was broken, the defaults hold": Case([TWO, BROKEN, NONE], 4),
-    "what was deleted does not come back with a broken one": Case(
+    "a corrected ConfigMap is in force": Case([TWO, BROKEN, THREE], 3),
+    "a deleted ConfigMap restores the defaults": Case([TWO, NONE], 4),
+    "a broken ConfigMap that is deleted restores the defaults": Case([TWO, BROKEN, NONE], 4),
+    "a deleted policy does not return with a broken one": Case(
         [TWO, NONE, BROKEN], 4, is_as_written=False
     ),
 }

@@ -7,12 +7,12 @@ from reprieve_policy.config import koordinator
 from reprieve_policy.verdict import Violation, ViolationKind
 
 PREEMPTIBLE = {
-    "says true": ("true", False, True),
-    "says false": ("false", False, False),
+    "is labelled true": ("true", False, True),
+    "is labelled false": ("false", False, False),
     "no label, and the default is preemptible": (None, False, True),
     "no label, and the default is disabled": (None, True, False),
-    "says true against a disabled default": ("true", True, True),
-    "says nonsense: the default counts": ("yes", True, False),
+    "is labelled true against a disabled default": ("true", True, True),
+    "is labelled with nonsense: the default counts": ("yes", True, False),
 }
 
 
@@ -50,9 +50,9 @@ def test_a_pod_that_states_no_cost_costs_nothing() -> None:
 
 
 CAN_PREEMPT = {
-    "says true": ("true", None, False, True),
-    "says true against a disabled default": ("true", "Never", True, True),
-    "says false": ("false", "PreemptLowerPriority", False, False),
+    "is labelled true": ("true", None, False, True),
+    "is labelled true against a disabled default": ("true", "Never", True, True),
+    "is labelled false": ("false", "PreemptLowerPriority", False, False),
     "no label, no policy": (None, None, False, True),
     "no label, its policy is to preempt": (None, "PreemptLowerPriority", False, True),
     "no label, its policy is never to preempt": (None, "Never", False, False),

@@ -10,7 +10,7 @@ from reprieve_policy.config.namespace import WORKLOAD_TYPE_CLASS, NamespacePolic
 from reprieve_policy.config.preemption_class import UNLISTED, ClassSet
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing.builders import NamespaceBuilder, a_namespace
+from reprieve_testing.objects.builders import NamespaceBuilder, a_namespace
 
 TEN = ClassSet(frozenset({10}))
 ALL = ClassSet(frozenset(range(11)))
@@ -21,7 +21,7 @@ def parse(resource: Resource) -> NamespacePolicy | tuple[Violation, ...]:
 
 
 READ = {
-    "one without annotations allows 0 to 6": (
+    "a Namespace without annotations allows 0 to 6": (
         a_namespace(),
         NamespacePolicy(allowed_classes=UNLISTED),
     ),
@@ -107,7 +107,7 @@ REFUSED = {
             )
         ],
     ),
-    "a default class above what it may claim": (
+    "a default class above the highest allowed one": (
         a_namespace().giving_class(7),
         [f'{DEFAULT_PATH}: Unsupported value: "7": classes allowed in this namespace: 0-6'],
     ),
@@ -149,7 +149,7 @@ LENIENT = {
         a_namespace().labelled(keys.ENFORCEMENT, "no").enforcing("warn"),
         NamespacePolicy(enforcement="warn"),
     ),
-    "values that disagree: the default gives way": (
+    "values that contradict each other: the default is dropped": (
         a_namespace().for_workloads("sensitive").giving_class(5),
         NamespacePolicy(workload_type="sensitive", allowed_classes=TEN),
     ),

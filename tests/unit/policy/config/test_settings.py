@@ -134,7 +134,7 @@ def test_space_around_a_value_is_ignored() -> None:
 
 
 BAD = {
-    "a kind that is no line of its own": (
+    "two kinds on one line": (
         "templateKinds",
         "Sweep",
         ViolationKind.INVALID,
@@ -161,7 +161,7 @@ BAD = {
             'like "system:serviceaccount:kube-system:my-scheduler"'
         ),
     ),
-    "names of which none may be lifted": (
+    "an empty list of names": (
         "liftablePriorityClasses",
         "training",
         ViolationKind.INVALID,
@@ -215,7 +215,7 @@ BAD = {
         ViolationKind.INVALID,
         "must be a whole number between 0 and 100",
     ),
-    "no number": (
+    "not a number": (
         "extensionPercent",
         "half",
         ViolationKind.INVALID,

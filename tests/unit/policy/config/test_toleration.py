@@ -11,7 +11,7 @@ from reprieve_policy import keys
 from reprieve_policy.config import toleration
 from reprieve_policy.config.toleration import MAX_SECONDS, PreemptionToleration, VictimToleration
 from reprieve_policy.verdict import Violation
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 INT64_MAX = 2**63 - 1
 MINIMUM, SECONDS = toleration.annotation_keys(keys.TOLERATION_PREFIX)
@@ -35,11 +35,11 @@ class Case:
 
 CASES = {
     "within the toleration time, the victim is reprieved": Case(),
-    "one second before the time is up, it is reprieved": Case(now=after(599)),
-    "at the very end of the time, it is not: the boundary is exclusive": Case(
+    "a second before the time ends, the victim is reprieved": Case(now=after(599)),
+    "at the end of the time, the victim is not reprieved: the boundary is exclusive": Case(
         now=after(600), is_reprieved=False
     ),
-    "after the time, it is not": Case(now=after(601), is_reprieved=False),
+    "after the time, the victim is not reprieved": Case(now=after(601), is_reprieved=False),
     "a preemptor of the minimum priority takes it": Case(
         preemptor_priority=10_000, is_reprieved=False
     ),
@@ -50,10 +50,10 @@ CASES = {
     "zero seconds tolerate nothing": Case(
         toleration=PreemptionToleration(10_000, 0), is_reprieved=False
     ),
-    "zero seconds tolerate nothing, even at once": Case(
+    "zero seconds tolerate nothing, even immediately": Case(
         toleration=PreemptionToleration(10_000, 0), now=NOW, is_reprieved=False
     ),
-    "the longest toleration there is does not overflow": Case(
+    "the longest possible toleration does not overflow": Case(
         toleration=PreemptionToleration(10_000, MAX_SECONDS), now=after(10**9)
     ),
     "a pod whose PodScheduled is not True tolerates": Case(scheduled_at=None, now=after(10**6)),
@@ -139,7 +139,7 @@ REFUSED = {
     "a duration instead of seconds": ({SECONDS: "1h"}, {SECONDS: "must be whole seconds"}),
     "seconds with a space": ({SECONDS: " 5"}, {SECONDS: "must be whole seconds"}),
     "an empty text": ({SECONDS: ""}, {SECONDS: "must be whole seconds"}),
-    "both, at once": (
+    "both annotations are invalid": (
         {MINIMUM: "high", SECONDS: "1h"},
         {MINIMUM: "must be a whole number", SECONDS: "must be whole seconds"},
     ),

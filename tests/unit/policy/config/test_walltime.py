@@ -6,13 +6,13 @@ import pytest
 from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.kube.jobs import Job, JobSpec, JobStatus
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 READ = {
     "both are set": ("2026-11-21T11:00:00Z", 3600, Walltime(after(-3600), 3600)),
-    "it has not begun": (None, 3600, None),
-    "it is not bounded": ("2026-11-21T11:00:00Z", None, None),
-    "its start cannot be read": ("an hour ago", 3600, None),
+    "no start time": (None, 3600, None),
+    "no active deadline": ("2026-11-21T11:00:00Z", None, None),
+    "an unreadable start time": ("an hour ago", 3600, None),
 }
 
 
@@ -38,12 +38,12 @@ def test_the_walltime_that_ends_first_counts() -> None:
 
 FIRST, LATER = Walltime(after(-500), 600), Walltime(after(-500), 900)
 COUNTS = {
-    "what was never seen before": (None, FIRST, FIRST),
-    "what is as it was": (FIRST, FIRST, FIRST),
-    "of one that was lengthened, what it was": (FIRST, LATER, FIRST),
-    "of one that was shortened, what it is": (LATER, FIRST, FIRST),
-    "nothing of one that is bounded no more": (FIRST, None, None),
-    "of one that was begun anew, what it is": (
+    "a walltime seen for the first time": (None, FIRST, FIRST),
+    "an unchanged walltime": (FIRST, FIRST, FIRST),
+    "the earlier walltime after a longer deadline": (FIRST, LATER, FIRST),
+    "the new walltime after a shorter deadline": (LATER, FIRST, FIRST),
+    "none after the deadline was removed": (FIRST, None, None),
+    "the new walltime after a restart": (
         FIRST,
         Walltime(after(-5), 900),
         Walltime(after(-5), 900),

@@ -17,7 +17,7 @@ from reprieve_policy.lifecycle.eviction import (
     Source,
 )
 from reprieve_policy.lifecycle.transitions import TERMINAL
-from reprieve_testing.builders import PodBuilder, a_pod, after, an_eviction
+from reprieve_testing.objects.builders import PodBuilder, a_pod, after, an_eviction
 
 LEADER = a_pod().labelled(keys.LEADER_WORKER_SET, "llm").labelled(keys.LEADER_WORKER_GROUP, "0")
 OWN_UID = "podgroup-pod-uid"
@@ -108,7 +108,7 @@ IDENTITIES = {
         (a_pod().labelled(keys.JOBSET, "a"),),
         "jobset/a",
     ),
-    "each replica of a LeaderWorkerSet is a gang of its own": (
+    "each replica of a LeaderWorkerSet is a separate gang": (
         (LEADER,),
         "leader-worker-set/llm-0",
     ),
@@ -262,7 +262,7 @@ CASES = {
         reached="b",
         unheard="ab",
     ),
-    "a second mark joins what the first began": Case(
+    "a second mark joins the eviction of the first": Case(
         members=(a_member("a", HINTED), B), reached="b", unheard="ab", is_under_way=True
     ),
 }
@@ -285,7 +285,7 @@ EVICTED = {
         EVICTED_ALREADY,
         True,
     ),
-    "an eviction that has begun, with a later preemption of another member": (
+    "an eviction in progress, then a preemption of another member": (
         (a_member("a", EVICTED_ALREADY), B),
         FIRST,
         True,

@@ -5,7 +5,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import divergence_scan
 from reprieve_policy.gangs.divergence_scan import DivergenceScan
 from reprieve_policy.kube.objects import pod_views
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 FACTS = Facts()
 

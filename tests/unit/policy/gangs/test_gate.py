@@ -15,7 +15,7 @@ from reprieve_policy.gangs import gate
 from reprieve_policy.gangs.gate import GatedPod, GateReleaseReason, PodController, StatefulSetStatus
 from reprieve_policy.kube.objects import NameOnly, ObjectMeta, Resource, SchedulingGroup, Spec
 from reprieve_policy.verdict import GateAddition, MetadataChange
-from reprieve_testing.builders import NOW, PodBuilder, a_namespace, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_namespace, a_pod, after
 
 ON = PolicySettings(gang_gate=True, gang_gate_timeout_seconds=600)
 READY = Facts(settings=ON, operator_is_live=True, pods_created_together=4)
@@ -58,7 +58,7 @@ CREATED = {
         .annotated(keys.KOORDINATOR_MIN_AVAILABLE, "4"),
         want=HELD,
     ),
-    "the gates of others are no reason not to wait": Created(
+    "gates of other controllers do not prevent the gate": Created(
         pod=with_gates(a_member(), "example.com/quota"), want=HELD
     ),
     "no pod waits if the gate is switched off": Created(
@@ -70,7 +70,7 @@ CREATED = {
         facts=replace(READY, pods_created_together=1)
     ),
     "a gang of one does not wait": Created(pod=a_member(of=1)),
-    "a number that cannot be read is none": Created(pod=a_member(of="many")),
+    "an unreadable number of pods": Created(pod=a_member(of="many")),
     "a gang without a minimum does not wait": Created(
         pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train")
     ),
@@ -126,7 +126,7 @@ OWNERS = {
         4,
     ),
     "a Job without parallelism makes one": (PodController(kind="Job"), 1),
-    "a Job makes no more than it completes": (
+    "a Job creates no more pods than its completions": (
         PodController(kind="Job", spec=Spec(parallelism=8, completions=3)),
         3,
     ),
@@ -161,11 +161,11 @@ def test_how_many_pods_are_created_together(owner: PodController, want: int) -> 
 
 
 MEMBERS = {
-    "one that waits": ("Pending", None, True),
-    "one that runs": ("Running", None, True),
-    "one that has done its part": ("Succeeded", None, True),
-    "one that failed, and is replaced": ("Failed", None, False),
-    "one that is going": ("Running", "2026-11-21T12:00:00Z", False),
+    "a pending pod": ("Pending", None, True),
+    "a running pod": ("Running", None, True),
+    "a succeeded pod": ("Succeeded", None, True),
+    "a failed pod, which is replaced": ("Failed", None, False),
+    "a pod that is being deleted": ("Running", "2026-11-21T12:00:00Z", False),
 }
 
 
@@ -179,27 +179,33 @@ def members(number: int, of: int | None = 4, *, waiting_since: datetime = NOW) -
 
 
 RELEASED = {
-    "three of four wait on": (members(3), 0, ON, NOW, None),
-    "four of four are released": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
-    "more than enough are released": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
-    "one that is made anew joins three that run": (
+    "three of four pods keep waiting": (members(3), 0, ON, NOW, None),
+    "four of four pods are released": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
+    "more pods than the minimum are released": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
+    "a recreated pod joins three running ones": (
         members(1),
         3,
         ON,
         NOW,
         GateReleaseReason.COMPLETE,
     ),
-    "one that is made anew waits while two of the others are gone": (members(1), 1, ON, NOW, None),
-    "of several numbers the lowest holds": (
+    "a recreated pod waits while two others are missing": (members(1), 1, ON, NOW, None),
+    "the lowest of several minimums counts": (
         [*members(1, of=2), *members(1, of=4)],
         0,
         ON,
         NOW,
         GateReleaseReason.COMPLETE,
     ),
-    "just before its time is over, it waits": (members(3), 0, ON, after(599), None),
-    "at the timeout, it is released": (members(3), 0, ON, after(600), GateReleaseReason.TIMED_OUT),
-    "the time counts from the one that waits longest": (
+    "just before the timeout, the pods wait": (members(3), 0, ON, after(599), None),
+    "at the timeout, the pods are released": (
+        members(3),
+        0,
+        ON,
+        after(600),
+        GateReleaseReason.TIMED_OUT,
+    ),
+    "the timeout counts from the oldest pod": (
         [*members(1), *members(1, waiting_since=after(599))],
         0,
         ON,
@@ -213,7 +219,7 @@ RELEASED = {
         after(6000),
         GateReleaseReason.COMPLETE,
     ),
-    "one that need not wait is released": (
+    "a pod without a minimum is released": (
         members(1, of=None),
         0,
         ON,
@@ -221,7 +227,7 @@ RELEASED = {
         GateReleaseReason.NOT_NEEDED,
     ),
     "a gang of one is released": (members(1, of=1), 0, ON, NOW, GateReleaseReason.NOT_NEEDED),
-    "switched off, all are released": (
+    "all pods are released if the gate is switched off": (
         members(3),
         0,
         PolicySettings(),

@@ -7,7 +7,7 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.dialects import DIALECTS
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import PodView, pod_views
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 
 def view(pod: PodBuilder) -> PodView:
@@ -32,17 +32,17 @@ OLD_SELECTOR = f"{keys.OLD_POD_GROUP}=a"
 READ = {
     "a pod without gang keys is in none": (a_pod(), None),
     "a native PodGroup": (a_pod().in_native_gang("a"), declared("native")),
-    "no native PodGroup where none is named": (a_pod().in_native_gang(None), None),
+    "no native PodGroup without a name": (a_pod().in_native_gang(None), None),
     "scheduler-plugins": (
         a_pod().in_gang("a"),
         declared("pod-group", selector=f"{keys.POD_GROUP}=a"),
     ),
-    "an empty name is none, as upstream reads it": (a_pod().in_gang(""), None),
+    "an empty name does not count, as upstream reads it": (a_pod().in_gang(""), None),
     "document 000": (
         a_pod().labelled(keys.KOORDINATOR_POD_GROUP, "a"),
         declared("koordinator-pod-group", selector=f"{keys.KOORDINATOR_POD_GROUP}=a"),
     ),
-    "the lightweight forebear": (
+    "the older lightweight label": (
         LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "2"),
         declared("lightweight", min_available=2, selector=OLD_SELECTOR),
     ),
@@ -71,7 +71,7 @@ READ = {
         a_pod().labelled(keys.JOB, "a-worker-0").labelled(keys.JOBSET, "a"),
         member("jobset", selector=f"{keys.JOBSET}=a"),
     ),
-    "one group of a LeaderWorkerSet": (
+    "a group of a LeaderWorkerSet": (
         LEADER.labelled(keys.LEADER_WORKER_GROUP, "1"),
         member(
             "leader-worker-set",

@@ -18,7 +18,7 @@ SAYS = {
         {"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}},
         PodGroupInfo(min_count=4),
     ),
-    "placed one by one": ({"spec": {"schedulingPolicy": {"basic": {}}}}, PodGroupInfo()),
+    "scheduled pod by pod": ({"spec": {"schedulingPolicy": {"basic": {}}}}, PodGroupInfo()),
     "disrupted as a whole": (
         {"spec": {"disruptionMode": {"all": {}}}},
         PodGroupInfo(disruption_mode=DisruptionMode.ALL),
@@ -27,7 +27,7 @@ SAYS = {
         {"spec": {"disruptionMode": {"single": {}}}},
         PodGroupInfo(disruption_mode=DisruptionMode.SINGLE),
     ),
-    "its priority": (
+    "a priority": (
         {"spec": {"priority": -7, "priorityClassName": "low"}},
         PodGroupInfo(priority=-7),
     ),

@@ -5,7 +5,7 @@ import pytest
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
-from reprieve_testing.builders import a_pod
+from reprieve_testing.objects.builders import a_pod
 
 CONTROLLERS = [
     "system:kube-controller-manager",

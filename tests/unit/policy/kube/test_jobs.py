@@ -25,9 +25,16 @@ def test_a_batch_job_that_controls_a_pod_is_its_job():
         ObjectMeta(),
         controlled_by("ReplicaSet", "apps/v1"),
         controlled_by("Job", "batch.volcano.sh/v1alpha1"),
+        controlled_by("Job", "batch"),
         controlled_by("Job", "batch/v1", controller=False),
     ],
-    ids=["no owner", "another kind", "Volcano's Job", "an owner that is no controller"],
+    ids=[
+        "no owner",
+        "another kind",
+        "Volcano's Job",
+        "a core kind of that name",
+        "an owner that is no controller",
+    ],
 )
 def test_other_owners_are_no_job(metadata: ObjectMeta):
     assert owning_job_of(metadata) is None

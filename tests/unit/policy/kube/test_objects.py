@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from reprieve_policy.keys import PREEMPTION_CLASS
 from reprieve_policy.kube.objects import Resource, pod_views
-from reprieve_testing.builders import a_pod
+from reprieve_testing.objects.builders import a_pod
 
 
 def class_of(resource: Resource) -> list[str | None]:

@@ -95,10 +95,10 @@ WHOLES = {
         of=JOB, among={("jobs", "set-a-0"): JOB_SET}, want=JOB_SET
     ),
     "a Job without an owner stands for itself": Case(of=JOB, among={("jobs", "set-a-0"): None}),
-    "a CronJob makes no Job anew": Case(
+    "a CronJob does not recreate a Job": Case(
         of=JOB, among={("jobs", "set-a-0"): a_reference("CronJob")}
     ),
-    "a namesake's JobSet is none": Case(
+    "a JobSet of another API group does not count": Case(
         of=JOB, among={("jobs", "set-a-0"): a_reference("JobSet", api_version="example.com/v1")}
     ),
     "a JobSet makes no StatefulSet": Case(of=LEADERS, among={("statefulsets", "lws"): JOB_SET}),
@@ -108,7 +108,7 @@ WHOLES = {
     "workers of a LeaderWorkerSet, whose StatefulSet is the leader's": Case(
         of=WORKERS, among=OF_A_LEADER_WORKER_SET, want=LWS, looks=3
     ),
-    "a StatefulSet of a pod of its own stands for itself": Case(
+    "a StatefulSet without its leader pod is its own root": Case(
         of=WORKERS, among={**OF_A_LEADER_WORKER_SET, ("pods", "lws-0"): None}, looks=2
     ),
     "a Job that is gone is a part of nothing": Case(of=JOB, among={}),
@@ -116,7 +116,7 @@ WHOLES = {
     "a Job of another API group is not read": Case(
         of=a_reference("Job", api_version="batch.volcano.sh/v1"), among={}, looks=0
     ),
-    "pods that own each other are followed only so far": Case(
+    "pods that own each other are followed to a limit": Case(
         of=WORKERS,
         among={("statefulsets", "lws-0"): a_reference("Pod", "lws-0"), ("pods", "lws-0"): WORKERS},
         looks=owners.MAX_OWNER_DEPTH,

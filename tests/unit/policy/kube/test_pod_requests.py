@@ -31,7 +31,7 @@ PODS = {
         Spec(containers=(Container(), Container(resources=ResourceRequirements()))),
         0,
     ),
-    "its containers together": (Spec(containers=(a_container("1"), a_container("500m"))), 1500),
+    "the sum of the containers": (Spec(containers=(a_container("1"), a_container("500m"))), 1500),
     "an init container that asks for less than they do": (
         Spec(containers=(a_container("2"),), initContainers=(a_container("1"),)),
         2000,
@@ -44,14 +44,14 @@ PODS = {
         Spec(containers=(a_container("2"),), initContainers=(a_container("1", is_sidecar=True),)),
         3000,
     ),
-    "sidecars beside the init containers that come after them": (
+    "sidecars beside later init containers": (
         Spec(
             containers=(a_container("1"),),
             initContainers=(a_container("4"), a_container("1", is_sidecar=True), a_container("4")),
         ),
         5000,
     ),
-    "a limit where there is no request, as a GPU is often written": (
+    "a limit without a request, as a GPU is often written": (
         Spec(containers=(a_container({}, limit="8"),)),
         8000,
     ),
@@ -60,8 +60,11 @@ PODS = {
         Spec(containers=(a_container("1"),), resources=ResourceRequirements(requests={"cpu": "3"})),
         3000,
     ),
-    "its overhead too": (Spec(containers=(a_container("1"),), overhead={"cpu": "250m"}), 1250),
-    "nothing, where it cannot be read": (Spec(containers=(a_container("many"),)), 0),
+    "the pod's overhead is added": (
+        Spec(containers=(a_container("1"),), overhead={"cpu": "250m"}),
+        1250,
+    ),
+    "an unreadable request counts as zero": (Spec(containers=(a_container("many"),)), 0),
 }
 
 
@@ -83,7 +86,7 @@ def test_each_resource_is_added_up_by_itself() -> None:
 WORKLOADS = {
     "a pod is no workload": (Resource(kind="Pod", spec=Spec()), None),
     "a Job is its parallelism": (Resource(kind="Job", spec=Spec(parallelism=4)), 4),
-    "a Job makes no more than it completes": (
+    "a Job creates no more pods than its completions": (
         Resource(kind="Job", spec=Spec(parallelism=4, completions=3)),
         3,
     ),
@@ -104,7 +107,10 @@ WORKLOADS = {
         Resource(kind="Deployment", spec=Spec(replicas=0)),
         0,
     ),
-    "less than none is none": (Resource(kind="StatefulSet", spec=Spec(replicas=-3)), 0),
+    "a negative number of replicas counts as zero": (
+        Resource(kind="StatefulSet", spec=Spec(replicas=-3)),
+        0,
+    ),
     "a DaemonSet's number depends on the nodes": (Resource(kind="DaemonSet", spec=Spec()), None),
     "an object without a spec is one": (Resource(kind="Deployment"), 1),
 }

@@ -10,7 +10,7 @@ from reprieve_policy.kube import quota
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.kube.quota import Quota, Quotas
 from reprieve_policy.kube.values.quantity import NANOS
-from reprieve_testing.builders import a_quota
+from reprieve_testing.objects.builders import a_quota
 
 GPU = {keys.QUOTA_NAME: "gpu"}
 
@@ -20,12 +20,12 @@ QUOTAS = {
         GPU,
         "admin/gpu",
     ),
-    "of two of a name, the one in the pod's namespace is": (
+    "of two quotas of a name, the one in the pod's Namespace": (
         [a_quota("gpu", "admin"), a_quota("gpu", "team")],
         GPU,
         "team/gpu",
     ),
-    "of two of a name elsewhere, it is always the same one": (
+    "of two quotas of a name in other Namespaces, always the same": (
         [a_quota("gpu", "b"), a_quota("gpu", "a")],
         GPU,
         "a/gpu",
@@ -35,34 +35,38 @@ QUOTAS = {
         GPU,
         "admin/gpu",
     ),
-    "a quota that is not there is the default one": (
+    "an unknown quota becomes the default quota": (
         [a_quota("team", "team"), a_quota(quota.DEFAULT, "admin")],
         GPU,
         f"admin/{quota.DEFAULT}",
     ),
-    "a quota that is not there is none where there is no default": (
+    "an unknown quota without a default quota": (
         [a_quota("team", "team")],
         GPU,
         None,
     ),
-    "an empty name is no name": ([a_quota("team", "team")], {keys.QUOTA_NAME: ""}, "team/team"),
-    "without a name it is the one named like the namespace": (
+    "an empty name counts as no name": (
+        [a_quota("team", "team")],
+        {keys.QUOTA_NAME: ""},
+        "team/team",
+    ),
+    "without a name, the quota named like the Namespace": (
         [a_quota("team", "team"), a_quota("other", "team")],
         {},
         "team/team",
     ),
-    "or the one that lists the namespace": (
+    "without a name, the quota that lists the Namespace": (
         [a_quota("shared", "admin", "a", "team")],
         {},
         "admin/shared",
     ),
-    "another one in the namespace is not used": ([a_quota("gpu", "team")], {}, None),
-    "without any it is the default one": (
+    "another quota in the Namespace is not used": ([a_quota("gpu", "team")], {}, None),
+    "without any other, the default quota": (
         [a_quota(quota.DEFAULT, "admin")],
         {},
         f"admin/{quota.DEFAULT}",
     ),
-    "where there are no quotas there is none": ([], GPU, None),
+    "no quotas": ([], GPU, None),
 }
 
 

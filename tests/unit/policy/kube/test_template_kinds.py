@@ -9,7 +9,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube import template_kinds
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKinds
 from reprieve_policy.verdict import Violation
-from reprieve_testing.builders import a_pod, a_policy_map
+from reprieve_testing.objects.builders import a_pod, a_policy_map
 
 AT = "data[templateKinds]"
 LIKE = 'must be lines like "example.com/Sweep: spec.trials[*].template"'

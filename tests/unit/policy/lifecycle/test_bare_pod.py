@@ -11,7 +11,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import bare_pod
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 Json = dict[str, Any]
 SETTINGS = PolicySettings()
@@ -63,15 +63,15 @@ def replacement_of(pod: Json) -> Json:
 
 RECREATABLE = {
     "a pod that a user created": (a_pod(), True),
-    "one whose maps are null": (
+    "null labels, annotations and owners": (
         described(a_pod(), labels=None, annotations=None, ownerReferences=None),
         True,
     ),
-    "one with a controller": (
+    "a pod with a controller": (
         described(a_pod(), ownerReferences=[{"kind": "Job"}]),
         False,
     ),
-    "one with an owner that is not a controller": (
+    "a pod with an owner that is not a controller": (
         described(a_pod(), ownerReferences=[{"kind": "ConfigMap"}]),
         False,
     ),
@@ -83,7 +83,7 @@ RECREATABLE = {
         described(a_pod(), labels={"app.kubernetes.io/managed-by": "kubectl-debug"}),
         False,
     ),
-    "what Helm manages": (
+    "a pod managed by Helm": (
         described(a_pod(), labels={"app.kubernetes.io/managed-by": "Helm"}),
         True,
     ),
@@ -91,7 +91,7 @@ RECREATABLE = {
         a_pod(containers=[{"name": "sh", "stdin": True, "stdinOnce": True, "tty": True}]),
         False,
     ),
-    "one that reads its input again and again": (
+    "a container with stdin that stays open": (
         a_pod(containers=[{"name": "sh", "stdin": True}]),
         True,
     ),
@@ -151,7 +151,7 @@ def test_the_authors_fields_stay_and_added_fields_are_dropped() -> None:
 
 
 SPECS: dict[str, tuple[Json, Json]] = {
-    "what was chosen for it is chosen anew": (
+    "fields that the cluster sets are dropped": (
         {
             "nodeName": "n",
             "priority": 7,
@@ -161,13 +161,13 @@ SPECS: dict[str, tuple[Json, Json]] = {
         },
         {"priorityClassName": "low"},
     ),
-    "its ServiceAccount is named once": (
+    "the ServiceAccount is named once": (
         {"serviceAccount": "robot", "serviceAccountName": "robot"},
         {"serviceAccountName": "robot"},
     ),
     "debug containers are dropped": ({"ephemeralContainers": [{"name": "debugger"}]}, {}),
     "a token of the pod that is gone is of no use": ({"volumes": [TOKEN]}, {}),
-    "its own volumes stay": (
+    "the author's volumes stay": (
         {"volumes": [{"name": "data", "emptyDir": {}}, TOKEN]},
         {"volumes": [{"name": "data", "emptyDir": {}}]},
     ),
@@ -175,17 +175,17 @@ SPECS: dict[str, tuple[Json, Json]] = {
         {"volumes": [{"name": "kube-api-access-t46gg", "emptyDir": {}}]},
         {"volumes": [{"name": "kube-api-access-t46gg", "emptyDir": {}}]},
     ),
-    "tolerations that every pod gets are given again": ({"tolerations": ADDED_TOLERATIONS}, {}),
-    "those that it wanted stay": (
+    "tolerations that every pod gets are dropped": ({"tolerations": ADDED_TOLERATIONS}, {}),
+    "the author's tolerations stay": (
         {"tolerations": [{"operator": "Exists"}, *ADDED_TOLERATIONS]},
         {"tolerations": [{"operator": "Exists"}]},
     ),
-    "the gang gate is the webhooks' to close": (
+    "the gang gate is dropped: the webhooks add it": (
         {"schedulingGates": [{"name": keys.GANG_GATE}, {"name": "example.com/hold"}]},
         {"schedulingGates": [{"name": "example.com/hold"}]},
     ),
     "unknown fields stay": ({"aFieldOfTomorrow": [1]}, {"aFieldOfTomorrow": [1]}),
-    "lists that are null are none": (
+    "null lists are dropped": (
         {"volumes": None, "tolerations": None, "initContainers": None},
         {},
     ),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import PreemptionCause, Source
-from reprieve_testing.builders import an_eviction
+from reprieve_testing.objects.builders import an_eviction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Case:
 
 
 CASES = {
-    "our label is a request": Case(source=Source.LABEL, want=PreemptionCause.REQUEST),
+    "Reprieve's label is a request": Case(source=Source.LABEL, want=PreemptionCause.REQUEST),
     "a request that is not a scheduler's": Case(
         source=Source.LABEL,
         initiator="koord-scheduler",
@@ -31,16 +31,16 @@ CASES = {
     "a scheduler's mark without a text is for a higher priority": Case(
         want=PreemptionCause.PRIORITY
     ),
-    "one that states a preemptor is too": Case(
+    "a reason with a preemptor is a preemption": Case(
         text="preempted by team-b/train", want=PreemptionCause.PRIORITY
     ),
-    "one that wants quota back reclaims": Case(
+    "a reason with a quota is a reclaim": Case(
         text="Reclaim borrowed quota", want=PreemptionCause.RECLAIM
     ),
-    "as Koordinator's quota controller calls it": Case(
+    "the reason of Koordinator's quota controller": Case(
         initiator="quota-overused-revoke", want=PreemptionCause.RECLAIM
     ),
-    "one that was lent reclaims": Case(
+    "a reason with a lent node is a reclaim": Case(
         text="node was lent to team-a", want=PreemptionCause.RECLAIM
     ),
     "a sensitive claim": Case(text="claim of a sensitive user", want=PreemptionCause.SENSITIVE),
@@ -53,7 +53,7 @@ CASES = {
         is_for_sensitive=True,
         want=PreemptionCause.SENSITIVE,
     ),
-    "words that only contain one of them": Case(
+    "words that only contain a keyword": Case(
         text="insensitive, unrevoked, talented", want=PreemptionCause.PRIORITY
     ),
 }

@@ -26,7 +26,7 @@ from reprieve_policy.lifecycle.eviction import (
     Source,
 )
 from reprieve_policy.lifecycle.mark import Mark
-from reprieve_testing.builders import NOW, after, an_eviction
+from reprieve_testing.objects.builders import NOW, after, an_eviction
 
 REQUESTED = an_eviction().build()
 FULL = Eviction(
@@ -204,7 +204,7 @@ GARBAGE = {
     "negative hours": changed(cost={"gpuHours": -1}),
     "more hours than any number holds": changed(cost={"gpuHours": 10**400}),
     "infinitely many hours": changed(cost={"cpuHours": float("inf")}),
-    "hours that are no number": changed(cost={"cpuHours": float("nan")}),
+    "hours that are not a number": changed(cost={"cpuHours": float("nan")}),
     "an unknown cause": changed(cause="mood"),
     "an unknown protection reason": changed(refusedOn="mood"),
     "JSON of depth 200": "[" * 200 + "]" * 200,

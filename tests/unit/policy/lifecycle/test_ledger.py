@@ -13,7 +13,7 @@ from reprieve_policy.kube.objects import OwnerReference, controller_of
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction
 from reprieve_policy.lifecycle.ledger import MAX_BYTES, SHARED_SLOT, Ledger, LedgerEntry
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after, an_eviction
 
 SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
 CREATED_AT = datetime.fromisoformat("2026-11-21T09:00:00+00:00")
@@ -125,11 +125,11 @@ def test_an_eviction_counts_once_however_often_it_is_recorded() -> None:
 
 
 RETRACTED = {
-    "the first leaves nothing": ([1], 1, None),
-    "of several, the others stay": ([1, 2], 2, (1, ("uid-1",))),
-    "any of them may be taken back": ([1, 2], 1, (1, ("uid-2",))),
-    "one that was never counted changes nothing": ([1], 2, (1, ("uid-1",))),
-    "nothing is taken from nothing": ([], 1, None),
+    "the only eviction": ([1], 1, None),
+    "the last of several evictions": ([1, 2], 2, (1, ("uid-1",))),
+    "an earlier one of several evictions": ([1, 2], 1, (1, ("uid-2",))),
+    "an eviction that was never counted changes nothing": ([1], 2, (1, ("uid-1",))),
+    "an empty ledger": ([], 1, None),
 }
 
 

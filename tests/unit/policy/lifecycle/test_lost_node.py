@@ -8,20 +8,26 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import lost_node
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.lost_node import OUT_OF_SERVICE, NodeHealth
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 NODES = {
-    "one that there is no object of is gone": (None, True),
-    "one that is ready is there": (NodeHealth(is_ready=True, taints=set()), False),
-    "one that does not answer may run on": (NodeHealth(is_ready=False, taints=set()), False),
-    "one that is cut off may run on": (NodeHealth(is_ready=False, taints={UNREACHABLE}), False),
-    "one that an admin has marked as off is lost": (
+    "a node without a Node object": (None, True),
+    "a ready node": (NodeHealth(is_ready=True, taints=set()), False),
+    "a node that is not ready may still run pods": (
+        NodeHealth(is_ready=False, taints=set()),
+        False,
+    ),
+    "an unreachable node may still run pods": (
+        NodeHealth(is_ready=False, taints={UNREACHABLE}),
+        False,
+    ),
+    "a node with the taint out-of-service": (
         NodeHealth(is_ready=False, taints={UNREACHABLE, OUT_OF_SERVICE}),
         True,
     ),
-    "one that is ready is not lost, whatever its taints": (
+    "a ready node with the taint out-of-service": (
         NodeHealth(is_ready=True, taints={OUT_OF_SERVICE}),
         False,
     ),
@@ -37,9 +43,9 @@ HINTED = an_eviction().hinted(deadline=after(60)).build()
 ENDED = replace(HINTED, phase=Phase.TERMINATING, outcome=CheckpointOutcome.SAVED)
 
 MOMENTS = {
-    "when the victim is to be deleted": (HINTED, ENDED, True),
-    "not while it has time": (HINTED, HINTED, False),
-    "not once its grace is chosen": (ENDED, ENDED, False),
+    "before the victim is deleted": (HINTED, ENDED, True),
+    "not before the victim's deadline": (HINTED, HINTED, False),
+    "not after the grace period is chosen": (ENDED, ENDED, False),
     "not if another client has deleted it": (
         HINTED,
         replace(ENDED, outcome=CheckpointOutcome.OVERTAKEN),

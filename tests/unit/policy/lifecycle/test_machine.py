@@ -30,7 +30,7 @@ from reprieve_policy.lifecycle.eviction import (
 from reprieve_policy.lifecycle.machine import ObservedVictim
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.lifecycle.transitions import TABLE, TERMINAL, Observation
-from reprieve_testing.builders import NOW, after, an_eviction
+from reprieve_testing.objects.builders import NOW, after, an_eviction
 
 SETTINGS = PolicySettings()  # 10 min, 50 %, 5 min of deferral, 30 s of grace, a ceiling of 30 min
 NOTHING = ObservedVictim()
@@ -138,12 +138,12 @@ SCENARIOS = {
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
-    "a victim that never answers is deleted at its deadline, as failed": Scenario(
+    "a victim without an answer is deleted at its deadline, as failed": Scenario(
         seen=(REQUESTED_AND_HINTED, (599, NOTHING), (600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
-    "a victim that answers but is slow is extended by 50 %": Scenario(
+    "a victim that is still saving at its deadline is extended by 50 %": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (899, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED),
         deadline=after(900),
@@ -158,7 +158,7 @@ SCENARIOS = {
         phases=(HINTED, CHECKPOINTING, EXTENDED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
     ),
-    "a victim that answers for the first time at its deadline is extended": Scenario(
+    "a victim whose first answer comes at its deadline is extended": Scenario(
         seen=(REQUESTED_AND_HINTED, (600, SAVING)),
         phases=(HINTED, CHECKPOINTING, EXTENDED),
         deadline=after(900),
@@ -639,7 +639,7 @@ SCENARIOS = {
         deadline=after(900),
         source=SCHEDULER,
     ),
-    "no pod is reprieved twice": Scenario(
+    "a pod is reprieved only once": Scenario(
         seen=(
             (0, ALMOST_COMPLETE),
             (
@@ -709,7 +709,7 @@ SCENARIOS = {
         settings=PolicySettings(ceiling_seconds=700),
         deadline=after(700),
     ),
-    "a clock that goes back an hour deletes nothing early": Scenario(
+    "a clock set back by an hour deletes no pod early": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (-3600, SAVING)),
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
@@ -717,7 +717,7 @@ SCENARIOS = {
     "a hint sent again after the clock went back does not shorten the time": Scenario(
         seen=(REQUESTED_AND_HINTED, (-3600, LOST)), phases=(HINTED, HINTED), deadline=after(600)
     ),
-    "a clock that goes forward an hour ends the wait": Scenario(
+    "a clock set forward by an hour ends the wait": Scenario(
         seen=(REQUESTED_AND_HINTED, (3600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,

@@ -28,7 +28,7 @@ from reprieve_policy.lifecycle.eviction import (
 from reprieve_policy.lifecycle.grace_period import MIN_GRACE_SECONDS
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import TABLE, TERMINAL
-from reprieve_testing.builders import NOW, an_eviction
+from reprieve_testing.objects.builders import NOW, an_eviction
 
 HOUR = timedelta(hours=1)
 REQUESTED = an_eviction().build()

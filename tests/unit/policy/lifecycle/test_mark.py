@@ -12,7 +12,7 @@ from reprieve_policy.kube.objects import Resource, annotations_of, labels_of
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.verdict import Violation
-from reprieve_testing.builders import NOW, PodBuilder, a_pod
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod
 from reprieve_testing.safe_texts import is_showable
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
@@ -39,8 +39,8 @@ AS_KOORDINATOR_WRITES_IT = (
 
 READ = {
     "a pod without a mark": (a_pod(), None),
-    "our label": (a_pod().marked(), Mark()),
-    "our label in a later phase asks for nothing new": (
+    "Reprieve's label": (a_pod().marked(), Mark()),
+    "Reprieve's label in a later phase is not a new request": (
         a_pod().labelled(keys.SOFT_EVICTION, "hinted"),
         None,
     ),
@@ -49,7 +49,7 @@ READ = {
         a_pod().labelled(KOORDINATOR, "job2"),
         Mark(initiator="job2"),
     ),
-    "Koordinator's label that says false": (a_pod().labelled(KOORDINATOR, "false"), None),
+    "Koordinator's label with the value false": (a_pod().labelled(KOORDINATOR, "false"), None),
     "Koordinator's label that is empty": (a_pod().labelled(KOORDINATOR, ""), None),
     "Koordinator's annotation as its code writes it": (
         annotated(AS_KOORDINATOR_WRITES_IT),
@@ -67,10 +67,10 @@ READ = {
         Mark(requested_at=NOW + timedelta(milliseconds=250)),
     ),
     "the bare true that Koordinator's comment allows": (annotated("true"), Mark()),
-    "an annotation that says false": (annotated("false"), None),
+    "an annotation with the value false": (annotated("false"), None),
     "an empty annotation": (annotated(""), None),
     "an empty object": (annotated("{}"), Mark()),
-    "nulls are unsaid": (
+    "null fields count as absent": (
         annotated('{"timestamp":null,"deleteOptions":null,"initiator":null,"reason":null}'),
         Mark(),
     ),
@@ -109,18 +109,21 @@ def test_marks_are_read(pod: PodBuilder, want: Mark | None) -> None:
 
 
 OWN = {
-    "the guard's": (
+    "a mark of the guard": (
         mark.render(
             Mark(initiator=mark.GUARD_INITIATOR, reason="preempted by pod uid", requested_at=NOW)
         ),
         True,
     ),
-    "one of `reprieve reclaim`": (mark.render(Mark(initiator=mark.RECLAIM_INITIATOR)), True),
+    "a mark of `reprieve reclaim`": (mark.render(Mark(initiator=mark.RECLAIM_INITIATOR)), True),
     "a descheduler's": (AS_KOORDINATOR_WRITES_IT, False),
-    "one whose reason is our initiator": ('{"initiator":"a","reason":"reprieve-reclaim"}', False),
-    "one without an initiator": ("true", False),
-    "one that is unreadable": ("{", False),
-    "an empty one": ("", False),
+    "a mark with Reprieve's initiator as its reason": (
+        '{"initiator":"a","reason":"reprieve-reclaim"}',
+        False,
+    ),
+    "a mark without an initiator": ("true", False),
+    "an unreadable mark": ("{", False),
+    "an empty mark": ("", False),
 }
 
 
@@ -141,7 +144,7 @@ REFUSED = {
     "NaN for an object": ("NaN", f'{PATH}: Invalid value: "NaN": {EXPECTED}'),
     "an integer of 5000 digits": ('{"timestamp":' + "9" * 5000 + "}", f"{PATH}: Invalid value: "),
     "an annotation of 20 KB": ("x" * 20_480, f"{PATH}: Invalid value: "),
-    "a timestamp that is none": (
+    "an unreadable timestamp": (
         '{"timestamp":"yesterday"}',
         f'{PATH}.timestamp: Invalid value: "yesterday": must be RFC 3339 or an epoch',
     ),

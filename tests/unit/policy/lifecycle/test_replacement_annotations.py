@@ -12,7 +12,7 @@ from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry as Slot
 from reprieve_policy.lifecycle.replacement_annotations import EnvironmentVariable
 from reprieve_policy.verdict import ListAddition
-from reprieve_testing.builders import NOW, a_pod, after
+from reprieve_testing.objects.builders import NOW, a_pod, after
 
 SETTINGS = PolicySettings()
 REQUESTS_VARIABLES = {keys.REQUEUE_ENV: "true"}
@@ -28,7 +28,7 @@ STAMPS = {
         {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
         (COUNT, FIRST),
     ),
-    "with a checkpoint, it gets the path": (
+    "with a checkpoint, a replacement gets the path": (
         SAVED,
         {
             keys.PREEMPTED_COUNT: "2",
@@ -38,7 +38,7 @@ STAMPS = {
         },
         (COUNT, FIRST, RESUME, LAST),
     ),
-    "with a checkpoint without a path, it gets the word true": (
+    "with a checkpoint without a path, a replacement gets the word true": (
         replace(SAVED, path=None),
         {
             keys.PREEMPTED_COUNT: "2",
@@ -96,7 +96,7 @@ def test_a_pod_that_requests_variables_gets_them_in_every_container_without_them
 
 WITHOUT_VARIABLES = {
     "no request": {},
-    "the pod asks not to": {keys.REQUEUE_ENV: "false"},
+    "the pod opts out": {keys.REQUEUE_ENV: "false"},
     "nonsense": {keys.REQUEUE_ENV: "1"},
 }
 

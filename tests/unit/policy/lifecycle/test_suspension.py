@@ -15,7 +15,7 @@ from reprieve_policy.lifecycle.suspension import (
     SuspensionReadiness,
     SuspensionRecord,
 )
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 
 def owned_by(kind: str) -> VersionedMeta:
@@ -25,21 +25,25 @@ def owned_by(kind: str) -> VersionedMeta:
 
 
 JOBS = {
-    "one without an owner": (VersionedMeta(), None, True),
-    "one whose author names the usual controller": (
+    "a Job without an owner": (VersionedMeta(), None, True),
+    "a Job with managedBy of the Job controller": (
         VersionedMeta(),
         "kubernetes.io/job-controller",
         True,
     ),
-    "one of a CronJob's": (owned_by("CronJob"), None, True),
-    "one that another controller manages": (VersionedMeta(), "kueue.x-k8s.io/multikueue", False),
-    "one in a queue of Kueue's": (
+    "a Job of a CronJob": (owned_by("CronJob"), None, True),
+    "a Job with managedBy of another controller": (
+        VersionedMeta(),
+        "kueue.x-k8s.io/multikueue",
+        False,
+    ),
+    "a Job in a queue of Kueue": (
         VersionedMeta(labels={"kueue.x-k8s.io/queue-name": "team"}),
         None,
         False,
     ),
-    "one of a JobSet's, which would resume it": (owned_by("JobSet"), None, False),
-    "one that is being deleted": (
+    "a Job of a JobSet, which would resume it": (owned_by("JobSet"), None, False),
+    "a Job that is being deleted": (
         VersionedMeta(deletionTimestamp="2026-11-21T12:00:00Z"),
         None,
         False,
@@ -68,23 +72,23 @@ STANDINGS = {
         False,
         SuspensionReadiness.SAVING,
     ),
-    "one that was just requested": (an_eviction().build(), True, SuspensionReadiness.SAVING),
-    "one that may only be evicted": (
+    "a requested eviction": (an_eviction().build(), True, SuspensionReadiness.SAVING),
+    "a victim that must be evicted": (
         replace(ended(CheckpointOutcome.SAVED), must_evict=True),
         True,
         SuspensionReadiness.PREVENTS_SUSPENSION,
     ),
-    "one that failed": (
+    "a victim without a checkpoint at its deadline": (
         ended(CheckpointOutcome.TIMED_OUT),
         True,
         SuspensionReadiness.PREVENTS_SUSPENSION,
     ),
-    "one that was spared": (
+    "a victim whose eviction is cancelled": (
         ended(CheckpointOutcome.CANCELLED),
         False,
         SuspensionReadiness.PREVENTS_SUSPENSION,
     ),
-    "one that has saved and waits": (
+    "a victim that has saved and waits": (
         Eviction(
             eviction_id="e",
             phase=Phase.SAVED,
@@ -94,8 +98,12 @@ STANDINGS = {
         False,
         SuspensionReadiness.SAVING,
     ),
-    "one that may be deleted": (ended(CheckpointOutcome.SAVED), False, SuspensionReadiness.READY),
-    "one that may be deleted, with its condition": (
+    "a victim that may be deleted": (
+        ended(CheckpointOutcome.SAVED),
+        False,
+        SuspensionReadiness.READY,
+    ),
+    "a victim that may be deleted, with its condition": (
         ended(CheckpointOutcome.SKIPPED),
         True,
         SuspensionReadiness.READY_WITH_CONDITION,

@@ -10,7 +10,7 @@ from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.suspension import SuspensionReadiness
 from reprieve_policy.lifecycle.termination import EvictionMethod, OwnerJobState
-from reprieve_testing.builders import NOW, EvictionBuilder, after, an_eviction
+from reprieve_testing.objects.builders import NOW, EvictionBuilder, after, an_eviction
 
 EVICTS = PolicySettings(end_with="evict", ceiling_seconds=600)
 SUSPENDS = PolicySettings(suspend_jobs=True, end_with="evict", ceiling_seconds=600)
@@ -83,7 +83,7 @@ CASES = {
         ),
         want=EvictionMethod.WAIT,
     ),
-    "once all may be deleted, each one's condition is written": Case(
+    "once all pods may be deleted, each pod's condition is written": Case(
         settings=SUSPENDS,
         job=a_job(SuspensionReadiness.READY_WITH_CONDITION, SuspensionReadiness.READY),
         want=EvictionMethod.SET_DISRUPTION_CONDITION,
@@ -93,7 +93,7 @@ CASES = {
         job=a_job(SuspensionReadiness.READY_WITH_CONDITION),
         want=EvictionMethod.SUSPEND,
     ),
-    "the job controller is waited for": Case(
+    "the victim waits for the Job controller": Case(
         settings=SUSPENDS, job=a_job(is_suspended=True), want=EvictionMethod.WAIT
     ),
     "on a lost node, the victim is deleted without the Eviction API": Case(
@@ -117,7 +117,7 @@ CASES = {
     "a requested eviction does not suspend the Job": Case(
         settings=SUSPENDS, job=a_job(), must_evict=True, want=EvictionMethod.EVICT
     ),
-    "no pod is waited for beyond the ceiling": Case(
+    "the wait for other pods ends at the ceiling": Case(
         settings=SUSPENDS,
         job=a_job(SuspensionReadiness.SAVING),
         seconds=600,

@@ -12,7 +12,7 @@ from reprieve_policy.lifecycle.eviction import (
     Phase,
 )
 from reprieve_policy.lifecycle.victim_set import OPEN_ENDED
-from reprieve_testing.builders import EvictionBuilder, after, an_eviction
+from reprieve_testing.objects.builders import EvictionBuilder, after, an_eviction
 
 
 def test_a_set_has_a_preemptor_and_a_node() -> None:

@@ -18,7 +18,7 @@ from reprieve_policy.kube.objects import PodView, pod_views
 from reprieve_policy.lifecycle.eviction import Device, RecordedCost
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.cost import WEIGHTS, Cost, WorkProgress
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 SETTINGS = PolicySettings()  # a timeout of 10 min, a ceiling of 30
 HOUR = 3600
@@ -65,21 +65,23 @@ class Case:
 
 
 CASES = {
-    "one that has done nothing costs nothing": Case(want=Parts()),
-    "auto: what a save is estimated to take": Case(
+    "a pod that has not started costs nothing": Case(want=Parts()),
+    "auto: the estimated time of a save": Case(
         pod=estimating("3m"), want=Parts(checkpoint=8 * 0.05)
     ),
     "auto without an estimate: the whole timeout": Case(
         pod=TRAINING.with_hint(), want=Parts(checkpoint=8 / 6)
     ),
-    "manual: the timeout, whatever is estimated": Case(
+    "manual: the timeout, despite an estimate": Case(
         pod=estimating("3m", "manual"), want=Parts(checkpoint=8 / 6)
     ),
     "no estimate lasts longer than a victim waits": Case(
         pod=estimating("1000h"), want=Parts(checkpoint=8 * 0.5)
     ),
-    "none: all since the start is lost": Case(started=5, want=Parts(recompute=8 * 5)),
-    "none: all since the last checkpoint": Case(started=5, saved=2, want=Parts(recompute=8 * 2)),
+    "without a hint: the time since the start": Case(started=5, want=Parts(recompute=8 * 5)),
+    "without a hint: the time since the last checkpoint": Case(
+        started=5, saved=2, want=Parts(recompute=8 * 2)
+    ),
     "a checkpoint of an earlier pod is no longer ago than the start": Case(
         started=5, saved=9, want=Parts(recompute=8 * 5)
     ),
@@ -87,22 +89,22 @@ CASES = {
     "a pod that saves first loses nothing": Case(
         pod=TRAINING.with_hint(), started=5, want=Parts(checkpoint=8 / 6, recompute=0)
     ),
-    "below 10 % of the walltime little is invested": Case(
+    "below 10 % of the walltime, no time counts": Case(
         pod=estimating("1s"), started=1, walltime_hours=10, want=Parts(checkpoint=8 / 3600)
     ),
-    "at half of it half of what was used counts": Case(
+    "at half of the walltime, half of the time counts": Case(
         pod=estimating("1s"),
         started=5,
         walltime_hours=10,
         want=Parts(checkpoint=8 / 3600, walltime=8 * 2.5),
     ),
-    "above 90 % all of it": Case(
+    "above 90 % of the walltime, all of the time counts": Case(
         pod=estimating("1s"),
         started=9.5,
         walltime_hours=10,
         want=Parts(checkpoint=8 / 3600, walltime=8 * 9.5),
     ),
-    "once it is over no more": Case(
+    "after the end of the walltime, no more time counts": Case(
         pod=estimating("1s"),
         started=99,
         walltime_hours=10,
@@ -137,22 +139,22 @@ def test_a_cost_is_the_sum_of_three_parts(case: Case) -> None:
 
 DEVICES = {
     "GPUs": ({"nvidia.com/gpu": "8", "cpu": "64"}, Device.GPU, 8),
-    "another vendor's": ({"amd.com/gpu": "2"}, Device.GPU, 2),
-    "accelerators by other names": (
+    "a device of another vendor": ({"amd.com/gpu": "2"}, Device.GPU, 2),
+    "accelerators with other names": (
         {"google.com/tpu": "4", "aws.amazon.com/neuron": "1"},
         Device.GPU,
         5,
     ),
-    "slices of one": ({"nvidia.com/mig-1g.5gb": "2"}, Device.GPU, 2),
+    "slices of a GPU": ({"nvidia.com/mig-1g.5gb": "2"}, Device.GPU, 2),
     "CPUs where there are none": ({"cpu": "1500m", "memory": "1Gi"}, Device.CPU, 1.5),
-    "none of GPUs is none": ({"nvidia.com/gpu": "0", "cpu": "2"}, Device.CPU, 2),
+    "zero GPUs": ({"nvidia.com/gpu": "0", "cpu": "2"}, Device.CPU, 2),
     "a resource that only sounds like one": (
         {"gpu": "3", "example.com/gpu-hours": "7"},
         Device.CPU,
         0,
     ),
     "nothing": ({}, Device.CPU, 0),
-    "what no API server admits": ({"cpu": "-2"}, Device.CPU, 0),
+    "a negative quantity, which no API server admits": ({"cpu": "-2"}, Device.CPU, 0),
 }
 
 

@@ -71,7 +71,7 @@ CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
         [a_budget(selector={"matchLabels": {"app": "db"}}), a_budget()],
         True,
     ),
-    "two budgets that select it do not count as blocking": (
+    "two budgets that select the pod do not count as blocking": (
         WEB_POD,
         [a_budget(), a_budget()],
         False,

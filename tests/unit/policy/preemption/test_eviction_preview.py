@@ -13,7 +13,7 @@ from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.eviction_preview import EvictionPreview, PreviewedPod, preview
 from reprieve_policy.preemption.loss import OVERHEAD_SECONDS
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 DELETED = "it is deleted, with 30s between SIGTERM and SIGKILL"
 EVICTED = (
@@ -146,6 +146,15 @@ TIMES = (
                     "Job/sweep replaces it; the replacement is informed of the preemption "
                     "and the checkpoint"
                 ),
+            ),
+        ),
+        Case(
+            pod=a_pod().owned_by("Job", "sweep", api_version="batch.volcano.sh/v1alpha1"),
+            settings=PolicySettings(suspend_jobs=True),
+            want=(
+                "it gets no notice: it wants no checkpoint",
+                DELETED,
+                "Job/sweep replaces it; the replacement is not informed",
             ),
         ),
         Case(

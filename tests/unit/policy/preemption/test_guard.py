@@ -32,7 +32,7 @@ from reprieve_policy.preemption.guard import (
 )
 from reprieve_policy.preemption.selection import Refusal
 from reprieve_policy.verdict import MetadataChange, Violation, ViolationKind
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 HINTING = a_pod().with_hint()
 PLAIN = a_pod().in_class(4)
@@ -143,7 +143,7 @@ CASES = {
     "a pod whose deletion a budget delays is waited for": Case(
         state=in_phase(Phase.TERMINATING), want="waits"
     ),
-    "a pod whose eviction has just begun is waited for": Case(
+    "a pod whose eviction has just been requested": Case(
         state=in_phase(Phase.REQUESTED), want="waits"
     ),
     "a minute after the ceiling every requester may delete it": Case(
@@ -304,7 +304,7 @@ CASES = {
     "a pod without a checkpoint that its preemptor may not preempt stays": Case(
         pod=PLAIN, requester=replace(PREEMPTED, refusal=TOLERATED), want="priority"
     ),
-    "an eviction that has begun is finished for every requester": Case(
+    "an eviction in progress is finished for every requester": Case(
         state=in_phase(Phase.HINTED, left=9),
         requester=replace(PREEMPTED, refusal=TOLERATED),
         want="waits",
@@ -362,10 +362,11 @@ WORDS = {
     ),
     "finishes": (
         "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may "
-        "finish, until 12:01:40Z"
+        "finish, until 2026-11-21T12:01:40Z"
     ),
     "walltime": (
-        "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may finish, until 12:0"
+        "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may finish, "
+        "until 2026-11-21T12:0"
     ),
     "priority": (
         "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority"
@@ -436,18 +437,18 @@ def refused(left: float | None) -> GuardDecision:
 
 
 RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
-    "what is left is waited for": (put_off(12), 1, 12),
-    "a part of a second is one": (put_off(11.2), 1, 12),
-    "for half a minute at most": (put_off(600), 1, 30),
-    "for four seconds at least": (put_off(0.1), 1, 4),
-    "for four seconds if the time is over": (put_off(-5), 1, 4),
-    "for four seconds without a known time": (put_off(None), 1, 4),
-    "several of a node have each their own client": (put_off(600), 3, 12),
-    "however many": (put_off(1), 40, 30),
-    "where a preemption is refused its preemptor may look elsewhere soon": (refused(600), 1, 5),
-    "sooner where that ends": (refused(3.5), 1, 4),
-    "no sooner than four seconds for a protected pod": (refused(1), 1, 4),
-    "for good too": (refused(None), 1, 5),
+    "the remaining time": (put_off(12), 1, 12),
+    "a part of a second is rounded up": (put_off(11.2), 1, 12),
+    "half a minute at most": (put_off(600), 1, 30),
+    "four seconds at least": (put_off(0.1), 1, 4),
+    "four seconds after the time has ended": (put_off(-5), 1, 4),
+    "four seconds without a known time": (put_off(None), 1, 4),
+    "several victims of a node are deleted in parallel": (put_off(600), 3, 12),
+    "very many victims of a node": (put_off(1), 40, 30),
+    "a refused preemption is retried soon": (refused(600), 1, 5),
+    "a refusal that ends sooner": (refused(3.5), 1, 4),
+    "four seconds at least for a protected pod": (refused(1), 1, 4),
+    "a permanent refusal": (refused(None), 1, 5),
     "four permanently protected pods": (refused(None), 4, 16),
     "no refused victim": (put_off(2), 0, 4),
 }

@@ -13,7 +13,7 @@ from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.preemption import loss
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.loss import OVERHEAD_SECONDS, LossInputs, SaveWay
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 SETTINGS = PolicySettings()  # a timeout of 10 min, a ceiling of 30
 HOUR = 3600

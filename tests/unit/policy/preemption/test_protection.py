@@ -12,7 +12,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import pod_views
 from reprieve_policy.lifecycle.eviction import Protection, ProtectionReason, Source
 from reprieve_policy.preemption import protection
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 ORDINARY = a_pod()
@@ -46,7 +46,7 @@ CASES = {
     ),
     "class 9 that can save is preemptible": Case(pod=a_pod().in_class(9).with_hint()),
     "class 6 without a checkpoint is preemptible": Case(pod=a_pod().in_class(6)),
-    "a sensitive workload is never preempted, whatever its label says": Case(
+    "a sensitive workload is never preempted, despite its label": Case(
         pod=a_pod().in_class(3).with_hint(),
         namespace=NamespacePolicy(workload_type="sensitive"),
         want=FOR_GOOD,
@@ -91,7 +91,7 @@ OF_GANG = {
     "no member is protected": ([None, None], None),
     "no pod": ([], None),
     "a pod near completion protects no other": ([None, almost(60)], None),
-    "if all members are near completion, the last of them counts": (
+    "if all members are near completion, the last to end counts": (
         [almost(60), almost(300), almost(5)],
         almost(300),
     ),

@@ -16,7 +16,7 @@ from reprieve_policy.lifecycle.eviction import PreemptionCause, Source
 from reprieve_policy.preemption import reclaim
 from reprieve_policy.preemption.reclaim import NodePod, ReclaimAction, ReclaimResult
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
+from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after, an_eviction
 
 KEY = keys.HOME_NAMESPACE
 PATH = f"metadata.labels[{KEY}]"

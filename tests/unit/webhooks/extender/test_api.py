@@ -35,16 +35,16 @@ def meta(*uids: str) -> Any:
 
 PROPOSED = {"one": frozenset("ab"), "two": frozenset("c")}
 READ = {
-    "with a cache of its own, the extender gets uids": (
+    "with nodeCacheCapable, the call has uids": (
         args(NodeNameToMetaVictims={"one": meta("a", "b"), "two": meta("c")}),
         PROPOSED,
     ),
-    "without one it gets whole pods": (
+    "without nodeCacheCapable, the call has whole pods": (
         args(NodeNameToVictims={"one": whole("a", "b"), "two": whole("c")}),
         PROPOSED,
     ),
     "no candidates": (args(), {}),
-    "no candidates of either sort": (args(NodeNameToVictims={}, NodeNameToMetaVictims={}), {}),
+    "no candidates of either form": (args(NodeNameToVictims={}, NodeNameToMetaVictims={}), {}),
     "a node without victims": (
         args(NodeNameToMetaVictims={"one": {"Pods": None}}),
         {"one": frozenset()},
@@ -93,14 +93,14 @@ def test_an_unreadable_call_is_answered_in_one_sentence(body: bytes, says: str) 
 
 
 BOUNDS = {
-    "as many nodes as are let through": ({"one": "a", "two": "b", "three": ""}, ""),
-    "one node more": (
+    "the highest allowed number of nodes": ({"one": "a", "two": "b", "three": ""}, ""),
+    "a node too many": (
         {"one": "", "two": "", "three": "", "four": ""},
         "4 nodes: must be at most 3",
     ),
-    "as many victims": ({"one": "ab", "two": ""}, ""),
-    "one victim more": ({"one": "a", "two": "abc"}, "3 victims on one node: must be at most 2"),
-    "one victim more, named again and again": (
+    "the highest allowed number of victims": ({"one": "ab", "two": ""}, ""),
+    "a victim too many": ({"one": "a", "two": "abc"}, "3 victims on one node: must be at most 2"),
+    "a victim too many, the same one repeatedly": (
         {"one": "aaa"},
         "3 victims on one node: must be at most 2",
     ),

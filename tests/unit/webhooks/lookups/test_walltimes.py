@@ -1,7 +1,7 @@
 """The walltimes of Jobs as they were seen first."""
 
 from reprieve_policy.config.walltime import Walltime
-from reprieve_testing.builders import NOW
+from reprieve_testing.objects.builders import NOW
 from reprieve_webhooks.lookups.walltimes import FirstSeenWalltimes
 
 SHORT, LONG = Walltime(NOW, 300), Walltime(NOW, 600)

@@ -21,8 +21,8 @@ from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import DisruptionBudget, ScheduledPod, Snapshot
-from reprieve_testing.builders import NOW, a_priority_class, a_quota
-from reprieve_testing.snapshots import a_budget
+from reprieve_testing.objects.builders import NOW, a_priority_class, a_quota
+from reprieve_testing.objects.snapshots import a_budget
 from reprieve_webhooks.snapshot.pod_cache import PodCache
 from reprieve_webhooks.snapshot.snapshot_cache import SnapshotCache
 

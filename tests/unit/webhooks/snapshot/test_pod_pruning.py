@@ -15,8 +15,8 @@ from reprieve_policy.lifecycle.eviction import Phase, render
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import ScheduledPod
-from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.snapshots import a_node_info, a_scheduled_pod, a_snapshot
+from reprieve_testing.objects.builders import NOW, after, an_eviction
+from reprieve_testing.objects.snapshots import a_node_info, a_scheduled_pod, a_snapshot
 from reprieve_webhooks.snapshot import pod_pruning
 
 MANY = range(5000)

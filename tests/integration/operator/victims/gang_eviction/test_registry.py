@@ -25,8 +25,8 @@ from reprieve_policy import keys
 from reprieve_policy.gangs import disruption
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import NOW, an_eviction
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.objects.builders import NOW, an_eviction
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 TEAM, GROUPS = (
     "/api/v1/namespaces/team/pods",
@@ -175,8 +175,8 @@ def test_the_gangs_of_one_namespace_do_not_delay_those_of_another(tmp_path: Path
 NATIVE = {
     "all": ({"spec": {"disruptionMode": {"all": {}}}}, True),
     "single": ({"spec": {"disruptionMode": {"single": {}}}}, False),
-    "nothing said": ({"spec": {}}, False),
-    "no such group": (None, False),
+    "no disruption mode": ({"spec": {}}, False),
+    "a group that does not exist": (None, False),
 }
 
 

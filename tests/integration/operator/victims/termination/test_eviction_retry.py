@@ -16,7 +16,7 @@ from reprieve_operator.victims.termination.eviction_retry import EvictionRetry
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import ApiError
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 POD = msgspec.convert(
     {"metadata": {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7"}}, VictimPod
@@ -32,7 +32,7 @@ REFUSED = ApiError(403, "Forbidden", "another webhook says no")
 
 
 @dataclass
-class World:
+class OneAnswerApiServer:
     """An API server with one answer, `seconds` after the request; the ceiling is 1,800 s."""
 
     error: ApiError | None
@@ -54,9 +54,9 @@ class World:
 
 ANSWERS = {
     "a budget": (BUDGET, True),
-    "two of them": (TWO_BUDGETS, True),
-    "another admission's refusal": (REFUSED, True),
-    "a webhook's that says no more than that": (
+    "two disruption budgets": (TWO_BUDGETS, True),
+    "a denial of another admission webhook": (REFUSED, True),
+    "a webhook's denial without a reason": (
         ApiError(400, "", "admission webhook denied the request"),
         True,
     ),
@@ -68,7 +68,7 @@ ANSWERS = {
 @pytest.mark.parametrize(("error", "want"), ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("seconds", [10.0, 1800.0])
 def test_which_answers_block_an_eviction(error: ApiError, seconds: float, *, want: bool) -> None:
-    evicting = World(error, seconds).evicting()
+    evicting = OneAnswerApiServer(error, seconds).evicting()
     assert not evicting.is_blocked
     pause = asyncio.run(evicting.evict(POD, DRAINED))
     assert pause is not None
@@ -79,13 +79,13 @@ def test_which_answers_block_an_eviction(error: ApiError, seconds: float, *, wan
 
 def test_a_busy_api_server_blocks_the_eviction_a_minute_past_the_ceiling() -> None:
     """The webhook of another project may answer like a busy API server, forever."""
-    world = World(
+    api_server = OneAnswerApiServer(
         ApiError(429, "TooManyRequests", "admission webhook denied the request", 10**6), 1800
     )
-    evicting = world.evicting()
+    evicting = api_server.evicting()
     assert asyncio.run(evicting.evict(POD, DRAINED)) == 60
     assert not evicting.is_blocked
-    evicting = World(BUSY, 1860).evicting()
+    evicting = OneAnswerApiServer(BUSY, 1860).evicting()
     assert asyncio.run(evicting.evict(POD, DRAINED)) == 0
     assert evicting.is_blocked
 
@@ -94,29 +94,29 @@ def test_an_eviction_is_no_longer_blocked_after_a_success_or_an_outage() -> None
     """Without this, an old answer would cancel an eviction that succeeded since, or one that
     was last tried before an outage.
     """
-    world = World(BUDGET, 1800)
-    evicting = world.evicting()
+    api_server = OneAnswerApiServer(BUDGET, 1800)
+    evicting = api_server.evicting()
     asyncio.run(evicting.evict(POD, DRAINED))
     assert evicting.is_blocked
-    world.error = ApiError(0, "Unreachable", "connection refused")
+    api_server.error = ApiError(0, "Unreachable", "connection refused")
     with pytest.raises(ApiError):
         asyncio.run(evicting.evict(POD, DRAINED))
     assert not evicting.is_blocked
-    world.error = BUDGET
+    api_server.error = BUDGET
     asyncio.run(evicting.evict(POD, DRAINED))
     assert evicting.is_blocked
-    world.error = None
+    api_server.error = None
     assert asyncio.run(evicting.evict(POD, DRAINED)) is None
     assert not evicting.is_blocked
 
 
 def test_the_eviction_api_is_not_called_past_the_ceiling_if_a_delete_follows() -> None:
-    assert asyncio.run(World(BUSY, 1800).evicting().evict(POD, ASKED)) == 0
+    assert asyncio.run(OneAnswerApiServer(BUSY, 1800).evicting().evict(POD, ASKED)) == 0
 
 
 @pytest.mark.parametrize("state", [ASKED, DRAINED])
 def test_a_wait_ends_at_the_ceiling(state: Eviction) -> None:
-    pause = asyncio.run(World(BUDGET, 1799.9).evicting().evict(POD, state))
+    pause = asyncio.run(OneAnswerApiServer(BUDGET, 1799.9).evicting().evict(POD, state))
     assert pause is not None
     assert pause == pytest.approx(0.1)
 
@@ -124,9 +124,9 @@ def test_a_wait_ends_at_the_ceiling(state: Eviction) -> None:
 def test_the_event_says_what_follows_and_when() -> None:
     notes = []
     for state in (ASKED, DRAINED):
-        world = World(BUDGET, 10)
-        asyncio.run(world.evicting().evict(POD, state))
-        notes += world.told
+        api_server = OneAnswerApiServer(BUDGET, 10)
+        asyncio.run(api_server.evicting().evict(POD, state))
+        notes += api_server.told
     assert notes == [
         f"WaitingForBudget: not evicted yet; {then}: db needs 2 healthy pods"
         for then in (
@@ -143,15 +143,15 @@ def test_an_unknown_refusal_blocks_the_eviction_a_minute_past_the_ceiling(
     """A validating webhook may choose any status above 399 for its refusal."""
     refused = ApiError(status, "", "admission webhook denied the request")
     with pytest.raises(ApiError):
-        asyncio.run(World(refused, 1859.9).evicting().evict(POD, DRAINED))
-    evicting = World(refused, 1860).evicting()
+        asyncio.run(OneAnswerApiServer(refused, 1859.9).evicting().evict(POD, DRAINED))
+    evicting = OneAnswerApiServer(refused, 1860).evicting()
     assert asyncio.run(evicting.evict(POD, DRAINED)) == 0
     assert evicting.is_blocked
 
 
 @pytest.mark.parametrize("status", [0, 404])
 def test_an_outage_or_a_pod_that_is_gone_blocks_no_eviction(status: int) -> None:
-    evicting = World(ApiError(status, "", "no"), 10**6).evicting()
+    evicting = OneAnswerApiServer(ApiError(status, "", "no"), 10**6).evicting()
     with pytest.raises(ApiError):
         asyncio.run(evicting.evict(POD, DRAINED))
     assert not evicting.is_blocked

@@ -13,7 +13,7 @@ from reprieve_operator.victims.gang_eviction.registry import GangRegistry
 from reprieve_policy.gangs import disruption
 from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection, ProtectionReason
 from reprieve_policy.lifecycle.machine import ObservedVictim
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.objects.builders import after, an_eviction
 
 PREEMPTED = an_eviction().asked_by_scheduler().build()
 EVICTED = replace(an_eviction().build(), must_evict=True)
@@ -38,8 +38,8 @@ NO_REQUEST = ObservedVictim()
 BY_A_USER = ObservedVictim(is_requested_again=True)
 BY_AN_EVICTION = ObservedVictim(is_requested_again=True, must_evict=True)
 SEEN = {
-    "its gang is evicted": (a_gang_eviction(EVICTED, is_in_progress=True), NO_REQUEST, True),
-    "its gang and the pod are evicted": (
+    "the gang is evicted": (a_gang_eviction(EVICTED, is_in_progress=True), NO_REQUEST, True),
+    "the gang and the pod are evicted": (
         a_gang_eviction(EVICTED, is_in_progress=True),
         BY_AN_EVICTION,
         True,
@@ -49,13 +49,13 @@ SEEN = {
         BY_A_USER,
         False,
     ),
-    "its gang is preempted": (a_gang_eviction(PREEMPTED, is_in_progress=True), NO_REQUEST, False),
-    "its gang is preempted, and the pod is evicted": (
+    "the gang is preempted": (a_gang_eviction(PREEMPTED, is_in_progress=True), NO_REQUEST, False),
+    "the gang is preempted, and the pod is evicted": (
         a_gang_eviction(PREEMPTED, is_in_progress=True),
         BY_AN_EVICTION,
         False,
     ),
-    "the pod is evicted, the eviction of its gang has not begun": (
+    "the pod is evicted, and the eviction of its gang has not started": (
         a_gang_eviction(PREEMPTED),
         BY_AN_EVICTION,
         True,

@@ -13,7 +13,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import HOME_NAMESPACE
 from reprieve_policy.kube.objects import Affinity, NodeAffinity, NodeToleration, Resource, Spec
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 ANY_CLASS = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 WARNS = Facts(namespace=ANY_CLASS)
@@ -38,19 +38,19 @@ def requiring(
 
 ASKS = {
     "nothing": (CRITICAL, ()),
-    "nodes of its own": (CRITICAL.on_nodes_of("team"), ()),
-    "nodes of another": (CRITICAL.on_nodes_of("lender"), (SELECTOR,)),
-    "nodes of its own, by affinity": (CRITICAL.on_nodes_where(requiring("In", "team")), ()),
-    "nodes of another, by affinity": (
+    "its own nodes": (CRITICAL.on_nodes_of("team"), ()),
+    "another team's nodes": (CRITICAL.on_nodes_of("lender"), (SELECTOR,)),
+    "its own nodes, by affinity": (CRITICAL.on_nodes_where(requiring("In", "team")), ()),
+    "another team's nodes, by affinity": (
         CRITICAL.on_nodes_where(requiring("In", "lender")),
         (AFFINITY,),
     ),
-    "its own or another's": (
+    "its own or another team's nodes, in one term": (
         CRITICAL.on_nodes_where(requiring("In", "team", "lender")),
         (AFFINITY,),
     ),
     "nodes of any Namespace": (CRITICAL.on_nodes_where(requiring("Exists")), (AFFINITY,)),
-    "nodes of its own, or else another's": (
+    "its own or another team's nodes, in two terms": (
         CRITICAL.on_nodes_where(requiring("In", "team"), requiring("In", "lender")),
         (AFFINITY,),
     ),
@@ -59,7 +59,7 @@ ASKS = {
         CRITICAL.on_nodes_where(requiring("In", "lender", key="zone")),
         (),
     ),
-    "an affinity that says nothing": (
+    "an empty affinity": (
         replace(CRITICAL, resource=replace(CRITICAL.resource, spec=Spec(affinity=Affinity()))),
         (),
     ),
@@ -72,21 +72,24 @@ ASKS = {
         ),
         (),
     ),
-    "to tolerate another's taint": (CRITICAL.tolerating(taint("lender")), ("spec.tolerations[0]",)),
-    "to tolerate its own taint": (CRITICAL.tolerating(taint("team", operator="Equal")), ()),
-    "to tolerate the taint of any Namespace": (
+    "a toleration of another team's taint": (
+        CRITICAL.tolerating(taint("lender")),
+        ("spec.tolerations[0]",),
+    ),
+    "a toleration of its own taint": (CRITICAL.tolerating(taint("team", operator="Equal")), ()),
+    "a toleration of the taint of any Namespace": (
         CRITICAL.tolerating(taint("x", key="gpu"), taint(operator="Exists")),
         ("spec.tolerations[1]",),
     ),
-    "to tolerate every taint": (
+    "a toleration of every taint": (
         CRITICAL.tolerating(taint(operator="Exists", key="")),
         ("spec.tolerations[0]",),
     ),
-    "to tolerate every taint, on nodes of its own": (
+    "a toleration of every taint, on its own nodes": (
         CRITICAL.on_nodes_of("team").tolerating(taint(operator="Exists", key="")),
         (),
     ),
-    "to tolerate every taint, on nodes of its own by affinity": (
+    "a toleration of every taint, on its own nodes by affinity": (
         CRITICAL.on_nodes_where(requiring("In", "team")).tolerating(
             taint(operator="Exists", key="")
         ),
@@ -113,11 +116,14 @@ PROTECTED = {
     "class 7 without a checkpoint": (BORROWING.in_class(7), True),
     "class 7 with a checkpoint": (BORROWING.in_class(7).with_hint(), False),
     "class 6 without a checkpoint": (BORROWING.in_class(6), False),
-    "not preemptible, says Koordinator's label": (
+    "Koordinator's label preemptible is false": (
         BORROWING.labelled(keys.PREEMPTIBLE, "false"),
         True,
     ),
-    "preemptible, says Koordinator's label": (BORROWING.labelled(keys.PREEMPTIBLE, "true"), False),
+    "Koordinator's label preemptible is true": (
+        BORROWING.labelled(keys.PREEMPTIBLE, "true"),
+        False,
+    ),
 }
 
 

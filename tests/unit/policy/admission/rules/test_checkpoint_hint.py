@@ -9,7 +9,7 @@ from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.checkpointing.checkpoint_plan import DELIVERED_BY_OPERATOR, Hint
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Container, ContainerPort, Resource, Spec, VolumeMount
-from reprieve_testing.builders import a_pod
+from reprieve_testing.objects.builders import a_pod
 
 PATH = "metadata.annotations[reprieve.dev/checkpoint-hint]"
 PORT = "must be a port that a container of the pod declares"
@@ -53,7 +53,7 @@ CASES = {
         a_spec(a_container(), before=(a_container("init", port=8080),)),
         PORT,
     ),
-    "another port than is declared": ("http://:8080/x", a_spec(a_container(port=8081)), PORT),
+    "a port that is not declared": ("http://:8080/x", a_spec(a_container(port=8081)), PORT),
     "a port where none is declared": ("grpc://:9000", a_spec(a_container()), PORT),
     "a container that exists": ("signal://USR1?container=main", a_spec(a_container()), ""),
     "a sidecar that exists": (
@@ -86,8 +86,8 @@ CASES = {
     ),
     "a mount itself": ("file:///data", a_spec(a_container(mount="/data")), MOUNT),
     "a file where nothing is mounted": ("file:///dev/shm/x", a_spec(a_container()), MOUNT),
-    "the annotation, which needs nothing": ("annotation:", a_spec(a_container()), ""),
-    "SIGTERM, which needs nothing": ("sigterm:", a_spec(a_container()), ""),
+    "an annotation": ("annotation:", a_spec(a_container()), ""),
+    "SIGTERM": ("sigterm:", a_spec(a_container()), ""),
     "a pod whose containers were not read": ("http://:8080/x", Spec(priority=0), ""),
 }
 

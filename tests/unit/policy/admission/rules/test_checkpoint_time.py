@@ -9,7 +9,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 GRACE = "spec.terminationGracePeriodSeconds"
 TIMEOUT = "metadata.annotations[reprieve.dev/checkpoint-timeout]"
@@ -38,33 +38,33 @@ class Case:
 
 
 CASES = {
-    "a workload that says nothing of its save": Case(a_pod().build()),
+    "a workload without an estimate of its save": Case(a_pod().build()),
     "a save within Kubernetes' own grace": Case(taking("30s").build()),
     "a save that takes longer": Case(
         taking("31s").build(), f"{GRACE}: 30s, but a save takes 31s; use a hint"
     ),
-    "a grace period of its own that is shorter": Case(
+    "a grace period that is shorter than the save": Case(
         with_grace(taking("20s"), 10), f"{GRACE}: 10s, but a save takes 20s; use a hint"
     ),
-    "less than none is none": Case(
+    "a negative grace period counts as zero": Case(
         with_grace(taking("1s"), -5), f"{GRACE}: 0s, but a save takes 1s; use a hint"
     ),
-    "no grace at all": Case(
+    "a grace period of zero": Case(
         with_grace(taking("1s"), 0), f"{GRACE}: 0s, but a save takes 1s; use a hint"
     ),
     "a longer one that the admin caps": Case(
         with_grace(taking("1m"), 120), f"{GRACE}: the cap of 30s, but a save takes 1m; use a hint"
     ),
     "a longer one that the admin lets be": Case(with_grace(taking("1m"), 120), cap_seconds=120),
-    "a save of its own accord, though a hint is there": Case(
+    "strategy none with a hint": Case(
         taking("1m", a_pod().with_hint("annotation:").with_checkpoint("none")).build(),
         f"{GRACE}: 30s, but a save takes 1m; use a hint",
     ),
     "a hinted workload has its timeout": Case(taking("10m", ASKED).build()),
-    "a hinted workload has no more than its timeout": Case(
+    "a hinted workload has only its timeout": Case(
         taking("11m", ASKED).build(), f"{TIMEOUT}: 10m, but a save takes 11m"
     ),
-    "a timeout of its own": Case(
+    "an explicit timeout": Case(
         taking("90s", ASKED).annotated(keys.CHECKPOINT_TIMEOUT, "1m").build(),
         f"{TIMEOUT}: 1m, but a save takes 1m30s",
     ),

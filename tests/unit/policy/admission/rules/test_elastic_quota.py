@@ -28,7 +28,7 @@ def a_quota(least: Quantities | None = None, most: Quantities | None = None) -> 
 
 EXPECTED = 'must be a quantity, like "2", "500m" or "1.5Gi"'
 CASES = {
-    "a quota that says nothing is admitted": Case(),
+    "a quota without min and max is admitted": Case(),
     "a min below its max is admitted": Case(least={"cpu": "4"}, most={"cpu": "8"}),
     "a min at its max is admitted, however both are written": Case(
         least={"cpu": "4000m", "memory": "1Gi"}, most={"cpu": 4, "memory": "1024Mi"}
@@ -42,7 +42,7 @@ CASES = {
         most={"memory": "2047Mi"},
         refused=('spec.min[memory]: Invalid value: "2Gi": must be at most 2047Mi, its max',),
     ),
-    "every resource that is wrong is told": Case(
+    "every resource whose min exceeds its max is named": Case(
         least={"cpu": "5", "memory": "1", "nvidia.com/gpu": 9},
         most={"cpu": "4", "memory": "1", "nvidia.com/gpu": 8},
         refused=(
@@ -58,7 +58,7 @@ CASES = {
             'spec.max[cpu]: Invalid value: "-2": must not be negative',
         ),
     ),
-    "what is no quantity is refused": Case(
+    "a value that is not a quantity is refused": Case(
         least={"cpu": "many"},
         most={"cpu": "4"},
         refused=(f'spec.min[cpu]: Invalid value: "many": {EXPECTED}',),

@@ -20,7 +20,7 @@ from reprieve_policy.kube.objects import (
     TemplatedResource,
     pod_views,
 )
-from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
+from reprieve_testing.objects.builders import PodBuilder, a_pod, a_priority_class
 
 CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
 PREEMPTIBLE = f"metadata.labels[{keys.PREEMPTIBLE}]"
@@ -56,8 +56,8 @@ class Case:
 
 MEMBER = a_pod().in_koordinators_gang("a", 2, 2)
 CASES = {
-    "pods that say the same": Case(pod=MEMBER, rest=MEMBER),
-    "a default that is said is no difference": Case(
+    "pods with the same values": Case(pod=MEMBER, rest=MEMBER),
+    "an explicit default is no difference": Case(
         pod=MEMBER.in_class(4)
         .labelled(keys.PREEMPTIBLE, "true")
         .labelled(keys.CAN_PREEMPT, "true"),
@@ -71,12 +71,12 @@ CASES = {
         rest=MEMBER,
         refused=(f'{CLASS}: Invalid value: "5": must be "4", {REST}',),
     ),
-    "one that may not be a victim where the others may": Case(
+    "a non-preemptible pod in a preemptible gang": Case(
         pod=MEMBER.labelled(keys.PREEMPTIBLE, "false"),
         rest=MEMBER,
         refused=(f'{PREEMPTIBLE}: Invalid value: "false": must be "true", {REST}',),
     ),
-    "one that may not preempt": Case(
+    "a pod that may not preempt": Case(
         pod=MEMBER.labelled(keys.CAN_PREEMPT, "false"),
         rest=MEMBER,
         refused=(f'{CAN_PREEMPT}: Invalid value: "false": must be "true", {REST}',),
@@ -86,7 +86,7 @@ CASES = {
         rest=MEMBER,
         refused=(f'spec.priority: Invalid value: "1000": must be "0", {REST}',),
     ),
-    "another defence": Case(
+    "another preemption priority": Case(
         pod=MEMBER.defended_as("high"),
         rest=MEMBER,
         refused=(f'{DEFENCE}: Invalid value: "1000": must be "0", {REST}',),
@@ -204,7 +204,7 @@ GENERATED = {
     "a Volcano Job's": a_pod()
     .annotated(keys.VOLCANO_GROUP, "a")
     .annotated(keys.VOLCANO_TASK, "worker"),
-    "one that Kueue named": a_pod()
+    "a pod group of Kueue": a_pod()
     .labelled(keys.KUEUE_GROUP, "a")
     .annotated(keys.KUEUE_PARENT, "ReplicaSet"),
 }
@@ -227,9 +227,9 @@ def test_a_template_is_not_compared_with_the_pods_that_it_replaces() -> None:
 
 CHANGES = {
     "another class": (MEMBER.in_class(5), MEMBER, True),
-    "nothing of it": (MEMBER.labelled("app", "x"), MEMBER, False),
+    "no gang": (MEMBER.labelled("app", "x"), MEMBER, False),
     "another gang": (MEMBER.in_class(5), a_pod().in_koordinators_gang("b", 2, 2), False),
-    "its first gang": (MEMBER.in_class(5), a_pod(), False),
+    "a rollout that adds a gang": (MEMBER.in_class(5), a_pod(), False),
 }
 
 

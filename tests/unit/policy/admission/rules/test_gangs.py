@@ -9,7 +9,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import REFUSE, PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import JobTemplate, Resource, Spec
-from reprieve_testing.builders import PodBuilder, a_pod
+from reprieve_testing.objects.builders import PodBuilder, a_pod
 
 GANG = f"metadata.annotations[{keys.KOORDINATOR_GANG}]"
 MINIMUM = f"metadata.annotations[{keys.KOORDINATOR_MIN_AVAILABLE}]"
@@ -106,7 +106,7 @@ IDENTITY = {
         resource=a_pod().labelled(keys.DRAFT_POD_GROUP, "a").build(),
         warned=(f"label {keys.DRAFT_POD_GROUP} is old: use {keys.POD_GROUP}",),
     ),
-    "document 000's key is what Koordinator reads today": Case(
+    "document 000's key is the one that Koordinator reads today": Case(
         resource=a_pod().labelled(keys.KOORDINATOR_POD_GROUP, "a").build()
     ),
 }
@@ -164,7 +164,7 @@ SIZES = {
         refused=(f'{OLD_MINIMUM}: Invalid value: "2": must be "3", as in {MINIMUM}',),
         warned=(OLD_NAME_WARNING,),
     ),
-    "two that agree are one": Case(
+    "two equal minimums count as one": Case(
         resource=LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "3")
         .in_koordinators_gang("a", 3)
         .build(),
@@ -201,7 +201,7 @@ WORKLOADS = {
         resource=a_workload("Job", 4, parallelism=8, completions=3),
         warned=never_reached(4, "Job", 3),
     ),
-    "a Job that says neither runs one": Case(
+    "a Job without parallelism and completions runs one pod": Case(
         resource=a_workload("Job", 2), warned=never_reached(2, "Job", 1)
     ),
     "a Job that is paused may be large later": Case(resource=a_workload("Job", 4, parallelism=0)),
@@ -212,11 +212,11 @@ WORKLOADS = {
         resource=a_workload("StatefulSet", 4, replicas=3), warned=never_reached(4, "StatefulSet", 3)
     ),
     "a StatefulSet that is large enough": Case(resource=a_workload("StatefulSet", 4, replicas=4)),
-    "a Deployment that says nothing runs one": Case(
+    "a Deployment without replicas runs one pod": Case(
         resource=a_workload("Deployment", 2), warned=never_reached(2, "Deployment", 1)
     ),
     "a DaemonSet is as large as the cluster": Case(resource=a_workload("DaemonSet", 99)),
-    "what is never reached is refused where an admin says so": Case(
+    "a minimum that is never reached is refused if the policy says so": Case(
         resource=a_workload("StatefulSet", 4, replicas=3),
         facts=UNREACHABLE_IS_REFUSED,
         refused=(f'spec.template.{MINIMUM}: Invalid value: "4": must be at most 3: {NO_MORE}',),

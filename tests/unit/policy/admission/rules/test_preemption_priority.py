@@ -11,7 +11,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodGroupTemplate, Resource
-from reprieve_testing.builders import a_pod, a_pod_group, a_priority_class, a_workload
+from reprieve_testing.objects.builders import a_pod, a_pod_group, a_priority_class, a_workload
 
 DEFENCE = "metadata.annotations[reprieve.dev/preemption-priority-class]"
 FIXED = f"{DEFENCE}: Forbidden: may not be changed after creation"
@@ -73,7 +73,7 @@ CASES = {
             ),
         ),
     ),
-    "what its PriorityClass gives is not a lift": Case(
+    "a preemption priority of the PriorityClass itself is not a raise": Case(
         resource=a_pod().with_priority(100, "defended").defended_as("high").build(),
         facts=LIFTING_BATCH,
     ),
@@ -94,7 +94,7 @@ CASES = {
         .in_template_of("Job")
     ),
     (
-        "a template of an unknown PriorityClass is warned, and what it will be worth is not guessed"
+        "a template of an unknown PriorityClass gets a warning, and its priority is not guessed"
     ): Case(
         resource=a_pod().in_priority_class("gold").defended_as("high").in_template_of("Job"),
         warned=(
@@ -104,10 +104,10 @@ CASES = {
     "a pod whose PriorityClass has gone keeps its priority": Case(
         resource=a_pod().with_priority(100, "gone").defended_as("low").build()
     ),
-    "a group that says nothing is admitted": Case(
+    "a group without a preemption priority is admitted": Case(
         resource=a_pod_group().in_priority_class("low", 100).build()
     ),
-    "a group defended with what it is scheduled with is admitted": Case(
+    "a group defended with its own PriorityClass is admitted": Case(
         resource=a_pod_group().in_priority_class("low", 100).defended_as("low").build()
     ),
     "a group defended lower than it is scheduled is refused": Case(
@@ -133,7 +133,7 @@ CASES = {
             ),
         ),
     ),
-    "a group defended with what does not exist is refused: its pods need it now": Case(
+    "a group defended with an unknown PriorityClass is refused: its pods need it now": Case(
         resource=a_pod_group().in_priority_class("low", 100).defended_as("gold").build(),
         refused=(f'{DEFENCE}: Not found: "gold"',),
     ),
@@ -142,7 +142,7 @@ CASES = {
         old=a_pod_group().in_priority_class("low", 100).build(),
         refused=(FIXED,),
     ),
-    "a workload defended with what all its groups are scheduled with is admitted": Case(
+    "a workload defended with the PriorityClass of all its groups is admitted": Case(
         resource=a_workload().with_templates("low", "low").defended_as("low").build()
     ),
     "a workload defended lower than one of its groups is refused": Case(
@@ -163,11 +163,11 @@ CASES = {
             ),
         ),
     ),
-    "what is wrong with several groups alike is said once": Case(
+    "the same violation of several groups is reported once": Case(
         resource=a_workload().with_templates("low", "low").defended_as("high").build(),
         refused=(f"{DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here",),
     ),
-    "a workload defended with what does not exist yet is warned": Case(
+    "a workload defended with an unknown PriorityClass gets a warning": Case(
         resource=a_workload().with_templates("low").defended_as("gold").build(),
         warned=(f"{DEFENCE}: no such PriorityClass yet",),
     ),

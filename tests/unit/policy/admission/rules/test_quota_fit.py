@@ -11,7 +11,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.quota import Quota, Quotas
-from reprieve_testing.builders import PodBuilder, a_pod, a_quota
+from reprieve_testing.objects.builders import PodBuilder, a_pod, a_quota
 
 AMOUNTS = ("min_amounts", "max_amounts", "used", "non_preemptible_used", "non_preemptible_request")
 
@@ -64,12 +64,12 @@ CASES = {
     "all the pods of a job count": Case(
         job=a_job("3", preemptible="false", pods=4), quota=of_cpus(), warned=over("12 over min 10")
     ),
-    "what other non-preemptible jobs use counts against the min": Case(
+    "usage of other non-preemptible jobs counts against the min": Case(
         job=a_job("5", preemptible="false"),
         quota=of_cpus(used="6", non_preemptible_used="6"),
         warned=over("11 over min 10"),
     ),
-    "what preemptible ones use does not, but counts against the max": Case(
+    "usage of preemptible jobs counts against the max only": Case(
         job=a_job("5", preemptible="false"),
         quota=of_cpus(used="15500m"),
         warned=over("20500m over max 20"),
@@ -79,22 +79,22 @@ CASES = {
         quota=of_cpus(),
         warned=(*over("25 over min 10"), *over("25 over max 20")),
     ),
-    "a preemptible job may use what the min leaves free": Case(job=a_job("20"), quota=of_cpus()),
+    "a preemptible job may use the free part of the min": Case(job=a_job("20"), quota=of_cpus()),
     "a preemptible job above the max does not fit": Case(
         job=a_job("21"), quota=of_cpus(), warned=over("21 over max 20")
     ),
-    "what non-preemptible jobs ask for is kept for them": Case(
+    "requests of non-preemptible jobs are kept for them": Case(
         job=a_job("13"), quota=of_cpus(non_preemptible_request="8"), warned=over("21 over max 20")
     ),
     "no more than the min is kept for non-preemptible jobs": Case(
         job=a_job("10"), quota=of_cpus(non_preemptible_request="15")
     ),
-    "what other preemptible jobs use counts": Case(
+    "usage of other preemptible jobs counts": Case(
         job=a_job("13"),
         quota=of_cpus(used="10", non_preemptible_used="2", non_preemptible_request="2"),
         warned=over("23 over max 20"),
     ),
-    "figures that are not of the same moment never make room": Case(
+    "figures of different times never free quota": Case(
         job=a_job("21"),
         quota=of_cpus(used="1", non_preemptible_used="4"),
         warned=over("21 over max 20"),
@@ -106,7 +106,7 @@ CASES = {
         job=a_job("0"), quota=of_cpus(used="30")
     ),
     "a job that makes no pods yet fits": Case(job=a_job("30", pods=0), quota=of_cpus()),
-    "what exists already is in the used figures": Case(
+    "an existing job is part of the usage already": Case(
         job=a_job("30"), before=a_job("29"), quota=of_cpus()
     ),
     "a single pod is its own job": Case(
@@ -114,7 +114,7 @@ CASES = {
         quota=of_cpus(),
         warned=over("21 over max 20", ""),
     ),
-    "a pod that says nothing to Koordinator is not judged": Case(
+    "a pod without Koordinator's labels is not checked": Case(
         job=PLAIN.build(), quota=replace(of_cpus(), name="team")
     ),
     "a pod of another quota is not judged by this one": Case(
@@ -154,7 +154,7 @@ def test_a_job_that_does_not_fit_is_refused_if_the_policy_says_so(case: Case) ->
 
 
 def test_a_refusal_shows_the_requested_and_the_remaining_amounts() -> None:
-    case = CASES["what other non-preemptible jobs use counts against the min"]
+    case = CASES["usage of other non-preemptible jobs counts against the min"]
     verdict = decide_admission(case.job, None, facts(case, quota_fit="refuse"))
     assert verdict.message == (
         'spec.template.spec: Forbidden: "cpu": asks for 5, 6 is taken, the min '

@@ -18,7 +18,7 @@ from reprieve_policy.kube.objects import (
     Resource,
     Spec,
 )
-from reprieve_testing.builders import a_pod
+from reprieve_testing.objects.builders import a_pod
 
 POLICY = (
     "spec.podFailurePolicy: preemptions are failures: ignore "
@@ -61,22 +61,31 @@ def on_condition(kind: str, status: str = "True", action: str = "Ignore") -> Pod
 
 
 QUIET = {
-    "it ignores disruptions": (IGNORES,),
-    "it ignores them after failing for other exit codes": (on_exit("In", 42), IGNORES),
-    "it ignores them after failing for all but SIGTERM's": (on_exit("NotIn", 0, 143), IGNORES),
-    "it ignores SIGTERM's exit code": (on_exit("In", 143, action="Ignore"),),
-    "it ignores them after counting another condition": (
+    "a rule that ignores disruptions": (IGNORES,),
+    "disruptions are ignored after a rule for other exit codes": (on_exit("In", 42), IGNORES),
+    "disruptions are ignored after a rule for all exit codes but SIGTERM's": (
+        on_exit("NotIn", 0, 143),
+        IGNORES,
+    ),
+    "a rule that ignores SIGTERM's exit code": (on_exit("In", 143, action="Ignore"),),
+    "disruptions are ignored after a rule for another condition": (
         on_condition("ConfigIssue", action="Count"),
         IGNORES,
     ),
 }
 WARNED = {
-    "it has no such policy": (),
-    "it ignores another condition": (on_condition("ConfigIssue"),),
-    "it ignores those that were not disrupted": (on_condition("DisruptionTarget", "False"),),
-    "it fails when disrupted": (on_condition("DisruptionTarget", action="FailJob"), IGNORES),
-    "it fails for SIGTERM's exit code first": (on_exit("In", 143), IGNORES),
-    "it fails for all but a few exit codes first": (on_exit("NotIn", 3), IGNORES),
+    "no podFailurePolicy": (),
+    "a rule that ignores another condition": (on_condition("ConfigIssue"),),
+    "a rule that ignores pods without a disruption": (on_condition("DisruptionTarget", "False"),),
+    "a rule that fails the Job on a disruption": (
+        on_condition("DisruptionTarget", action="FailJob"),
+        IGNORES,
+    ),
+    "an earlier rule that fails the Job on SIGTERM's exit code": (on_exit("In", 143), IGNORES),
+    "an earlier rule that fails the Job on all but a few exit codes": (
+        on_exit("NotIn", 3),
+        IGNORES,
+    ),
     "a rule is about nothing": (PodFailurePolicyRule(action="Ignore"),),
 }
 SCRIPTS = {

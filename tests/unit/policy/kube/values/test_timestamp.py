@@ -15,7 +15,7 @@ READ = {
     "RFC 3339 east of Greenwich": ("2026-11-21T13:30:00+01:30", MOMENT),
     "RFC 3339 west of Greenwich": ("2026-11-21T04:00:00-08:00", MOMENT),
     "RFC 3339 in lower case": ("2026-11-21t12:00:00z", MOMENT),
-    "one digit of a second": ("2026-11-21T12:00:00.5Z", MOMENT + timedelta(milliseconds=500)),
+    "a tenth of a second": ("2026-11-21T12:00:00.5Z", MOMENT + timedelta(milliseconds=500)),
     "six digits of a second": (
         "2026-11-21T12:00:00.123456Z",
         MOMENT + timedelta(microseconds=123_456),

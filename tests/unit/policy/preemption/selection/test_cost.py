@@ -13,8 +13,8 @@ from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.cost import CostInputs, WorkProgress
 from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
-from reprieve_testing.builders import NOW, after
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.snapshots import (
     SnapshotFixture,
     a_budget,
     a_node_info,
@@ -167,12 +167,12 @@ def test_a_gang_counts_with_its_highest_class_and_the_sum_of_costs():
 
 GANG = GangKey("team", "gang")
 BESIDE_A_GANG = {
-    "is let back before a single pod, though that is dearer": (
+    "is reprieved before a single pod that costs more": (
         ABOVE,
         (speaking("member", gang=GANG), speaking("dear", preemption_class=4, stated=9)),
         ["dear"],
     ),
-    "is so, too, where fewer large ones go": (
+    "is reprieved where fewer large pods are preempted": (
         TWO,
         (speaking("member", gang=GANG, cpu=3), speaking("large", cpu=2), *SMALL),
         ["large"],
@@ -199,10 +199,10 @@ HOUR = 3600
 # The victim has run for an hour on one CPU: it costs one hour.
 WORTH = {
     "no bound is set": (PolicySettings(), 1.0, None, True),
-    "its victim costs less than it is worth": (bounded(HOUR + 1), 1.0, None, True),
-    "it costs as much": (bounded(HOUR), 1.0, None, False),
+    "the victim costs less than the preemptor is worth": (bounded(HOUR + 1), 1.0, None, True),
+    "the victim costs as much": (bounded(HOUR), 1.0, None, False),
     "more devices are worth more": (bounded(HOUR), 2.0, None, True),
-    "it runs for a shorter time": (bounded(9 * HOUR), 1.0, HOUR, False),
+    "the preemptor runs for a shorter time": (bounded(9 * HOUR), 1.0, HOUR, False),
     "a longer walltime of the preemptor has no effect": (bounded(HOUR), 1.0, 9 * HOUR, False),
 }
 

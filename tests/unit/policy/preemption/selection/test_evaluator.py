@@ -8,7 +8,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import Preemptor
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.snapshots import (
     SnapshotFixture,
     a_budget,
     a_node_info,
@@ -57,7 +57,7 @@ CASES = {
         ),
         want=("young",),
     ),
-    "no more pods are preempted than needed": Case(
+    "only as many pods are preempted as needed": Case(
         preemptor=a_preemptor(cpu=2),
         snapshot_fixture=a_snapshot(
             a_node_info(
@@ -93,7 +93,7 @@ CASES = {
         ).with_budgets(a_budget("web")),
         want=("batch",),
     ),
-    "a node without violated budgets goes before one of lower priority": Case(
+    "a node without violated budgets is preferred to lower priorities": Case(
         snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("web", priority=1, labels=WEB), cpu=1),
             a_node_info("b", a_scheduled_pod("batch", priority=2), cpu=1),

@@ -30,7 +30,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     ScheduledPod,
     Snapshot,
 )
-from reprieve_testing.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, after
 
 GANG = GangKey("team", "g")
 NORMAL = ScheduledPod(
@@ -104,7 +104,7 @@ CASES = {
         classes=(),
         ground=RefusalReason.NON_PREEMPTIBLE,
     ),
-    "one that is nearly complete is let finish, then it is like any other": Case(
+    "a pod near its walltime may finish, and is like any other afterwards": Case(
         pod=replace(NORMAL, progress=WorkProgress(walltime=Walltime(after(-3500), 3600))),
         ground=RefusalReason.NEAR_COMPLETION,
         until=100,
@@ -115,7 +115,7 @@ CASES = {
     "a service at home stays": Case(
         pod=replace(NORMAL, is_service=True), classes=(), ground=RefusalReason.NODE_NOT_LENT
     ),
-    "a gang that is evicted as a unit is protected by what protects one member": Case(
+    "a gang evicted as a unit is protected if one member is": Case(
         pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL),
         others=[replace(MATE, is_non_preemptible=True)],
         classes=(),
@@ -126,9 +126,7 @@ CASES = {
         others=[replace(MATE, preemption_class=7)],
         classes=(8, 9, 10),
     ),
-    (
-        "of one that is nearly complete, the last to end is let finish, then it is like any other"
-    ): Case(
+    ("a gang near its walltime may finish, and is like any other after its last pod"): Case(
         pod=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)),
         others=[replace(MATE, preemption_class=5, progress=ending_in(120))],
         classes=(6, 7, 8, 9, 10),
@@ -145,15 +143,15 @@ CASES = {
         ground=RefusalReason.NEAR_COMPLETION,
         until=60,
     ),
-    "its PriorityClass may refuse lower priorities for a time": Case(
+    "a PriorityClass may refuse lower priorities for a time": Case(
         pod=replace(NORMAL, toleration=tolerating(1000, 600)),
         tolerated=ToleratedPriorities(minimum=1000, until=after(540)),
     ),
-    "its PriorityClass may refuse lower priorities for ever": Case(
+    "a PriorityClass may refuse lower priorities for ever": Case(
         pod=replace(NORMAL, toleration=tolerating(1000, -1)),
         tolerated=ToleratedPriorities(minimum=1000, until=None),
     ),
-    "its PriorityClass refuses lower priorities as long as the pod is not scheduled": Case(
+    "a PriorityClass refuses lower priorities until the pod is scheduled": Case(
         pod=replace(NORMAL, toleration=tolerating(1000, 0, None)),
         tolerated=ToleratedPriorities(minimum=1000, until=None),
     ),

@@ -24,8 +24,8 @@ from reprieve_policy.preemption.selection.snapshot import (
     ScheduledPod,
     Snapshot,
 )
-from reprieve_testing.builders import NOW
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW
+from reprieve_testing.objects.snapshots import (
     ALL_PODS,
     SnapshotFixture,
     a_budget,
@@ -73,7 +73,7 @@ class Case:
 
 ONE = a_preemptor()
 CASES = {
-    "a gang goes as a whole, wherever it runs, and counts once": Case(
+    "a gang evicted as a unit, on two nodes, counts once": Case(
         preemptor=ONE,
         snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1"), of_gang("a2"), cpu=2),
@@ -83,7 +83,7 @@ CASES = {
         elsewhere=["b1"],
         units=1,
     ),
-    "a gang of which one is protected does not go at all": Case(
+    "a gang with one protected pod is not preempted": Case(
         preemptor=ONE,
         snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1"), a_scheduled_pod("single", priority=9), cpu=2),
@@ -92,7 +92,7 @@ CASES = {
         victims=["single"],
         units=1,
     ),
-    "by priority, a gang is let back before single pods of its priority": Case(
+    "by priority, a gang is reprieved before single pods of its priority": Case(
         preemptor=ONE,
         snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1", started=-5), a_scheduled_pod("single"), cpu=2)
@@ -102,7 +102,7 @@ CASES = {
         victims=["single"],
         units=1,
     ),
-    "a larger gang is let back before a smaller one": Case(
+    "a larger gang is reprieved before a smaller one": Case(
         preemptor=ONE,
         snapshot_fixture=a_snapshot(
             a_node_info(
@@ -115,7 +115,7 @@ CASES = {
         victims=["s1"],
         units=1,
     ),
-    "of a gang that goes pod by pod, one goes": Case(
+    "a gang evicted pod by pod loses one pod": Case(
         preemptor=ONE,
         snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1"), of_gang("a2", started=-5), cpu=2)
@@ -129,7 +129,7 @@ CASES = {
         victims=["a1"],
         units=1,
     ),
-    "what a gang can do without goes, the rest stays": Case(
+    "a gang loses the pods beyond its minimum only": Case(
         preemptor=ONE,
         snapshot_fixture=a_snapshot(
             a_node_info(
@@ -139,7 +139,7 @@ CASES = {
         victims=["a2"],
         units=1,
     ),
-    "a gang on the preemptor's node makes room for its mates elsewhere": Case(
+    "a gang on several nodes frees room for a gang of preemptors": Case(
         preemptor=a_gang_of(3),
         snapshot_fixture=a_snapshot(
             a_node_info("a", of_gang("a1"), cpu=1),
@@ -150,7 +150,7 @@ CASES = {
         elsewhere=["b1", "c1"],
         units=1,
     ),
-    "mates are placed beside it": Case(
+    "all pods of the preemptor's gang on one node": Case(
         preemptor=a_gang_of(2),
         snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("a1"), a_scheduled_pod("a2"), cpu=2)
@@ -158,7 +158,7 @@ CASES = {
         victims=["a1", "a2"],
         units=2,
     ),
-    "victims for its mates on other nodes count, too": Case(
+    "victims for other members on other nodes count": Case(
         preemptor=a_gang_of(2),
         snapshot_fixture=a_snapshot(
             a_node_info("a", a_scheduled_pod("a1"), cpu=1),
@@ -178,7 +178,7 @@ CASES = {
         victims=["a1"],
         units=1,
     ),
-    "a gang that turns out not to be needed is let back, too": Case(
+    "a smaller gang that is not needed is reprieved": Case(
         preemptor=replace(a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=8),)),
         snapshot_fixture=a_snapshot(
             a_node_info(
@@ -195,13 +195,13 @@ CASES = {
         elsewhere=["b1"],
         units=1,
     ),
-    "what one victim leaves is enough for a mate": Case(
+    "a single victim frees room for two members": Case(
         preemptor=a_gang_of(2),
         snapshot_fixture=a_snapshot(a_node_info("a", a_scheduled_pod("large", cpu=2), cpu=2)),
         victims=["large"],
         units=1,
     ),
-    "who turns out not to be needed is let back": Case(
+    "a single pod that is not needed is reprieved": Case(
         # Nothing but the large gang has room for the second mate, and it leaves room for the first,
         # too.
         preemptor=replace(a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=8),)),
@@ -268,31 +268,31 @@ NO_VICTIM = {
         a_snapshot(full("a", 3)),
         {"a": DryRunStatus.GANG_NOT_PLACED},
     ),
-    "all of them take more victims than a decision may": (
+    "all members need more victims than a decision may have": (
         a_gang_of(4),
         a_snapshot(full("a", 4)),
         {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
-    "with those that go for its mates it is too many": (
+    "too many victims with those of other members": (
         a_gang_of(
             1, member_nominated_nodes=("b", "gone"), nominated_member_uids=frozenset({"mate"})
         ),
         a_snapshot(full("a"), a_node_info("b", *going_for("mate"), **FOR_A_MATE)),
         {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
-    "so it is with those that a scheduler deletes, it may be for them": (
+    "too many victims with those of an unknown preemptor": (
         a_gang_of(
             1, member_nominated_nodes=("b", "gone"), nominated_member_uids=frozenset({"mate"})
         ),
         a_snapshot(full("a"), a_node_info("b", *going_for(UNKNOWN_PREEMPTOR), **FOR_A_MATE)),
         {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
-    "all of them cost more than the gang is worth": (
+    "the victims of all members cost more than the gang is worth": (
         a_gang_of(2),
         a_snapshot(full("a", 2)).with_settings(PolicySettings(preemptor_worth_seconds=3600)),
         {"a": DryRunStatus.TOO_EXPENSIVE},
     ),
-    "its gang needs pods that go, and may lose none": (
+    "the victim's gang is at its minimum": (
         ONE,
         a_snapshot(
             a_node_info("a", of_gang("a1"), cpu=1),
@@ -321,16 +321,16 @@ def ends_in(seconds: float) -> WorkProgress:
 
 NEAR = of_gang("a1", progress=ends_in(60))
 COMPLETING = {
-    "one is nearly complete": ([NEAR, of_gang("a2")], [None, None]),
-    "one is, and another is protected": (
+    "a pod is near its walltime": ([NEAR, of_gang("a2")], [None, None]),
+    "a pod is near its walltime, and another is protected": (
         [NEAR, of_gang("a2", is_non_preemptible=True)],
         [RefusalReason.GANG, RefusalReason.NON_PREEMPTIBLE],
     ),
-    "the one that is is protected otherwise": (
+    "the pod near its walltime is protected by its class": (
         [replace(NEAR, preemption_class=10), of_gang("a2")],
         [RefusalReason.CLASS, RefusalReason.GANG],
     ),
-    "all are": (
+    "all pods are near their walltime": (
         [NEAR, of_gang("a2", progress=ends_in(90))],
         [RefusalReason.GANG, RefusalReason.GANG],
     ),
@@ -549,13 +549,19 @@ DB = (Requirement("app", "In", ("db",)),)
 REPULSIONS = {
     "every pod, in every topology": (AntiAffinity(None, ()), True),
     "all of its Namespace": (AntiAffinity(frozenset({"team"}), ()), True),
-    "those with a label of the preemptor's": (AntiAffinity(frozenset({"team", "other"}), DB), True),
-    "those with another one": (AntiAffinity(None, (Requirement("app", "In", ("web",)),)), False),
-    "those that also have another one": (
+    "anti-affinity to a label of the preemptor": (
+        AntiAffinity(frozenset({"team", "other"}), DB),
+        True,
+    ),
+    "anti-affinity to another label": (
+        AntiAffinity(None, (Requirement("app", "In", ("web",)),)),
+        False,
+    ),
+    "anti-affinity to the preemptor's label and another": (
         AntiAffinity(None, (*DB, Requirement("tier", "Exists"))),
         False,
     ),
-    "those of another Namespace": (AntiAffinity(frozenset({"other"}), ()), False),
+    "anti-affinity in another Namespace": (AntiAffinity(frozenset({"other"}), ()), False),
 }
 
 
@@ -602,9 +608,9 @@ def test_a_native_gangs_pods_on_other_nodes_are_proposed_as_well_and_have_not_le
 
 
 BESIDE = {
-    "one of them may be no victim": ({"near", "protected"}, {"a": DryRunStatus.PROPOSAL_REJECTED}),
-    "they are all going": ({"going"}, {"a": DryRunStatus.ROOM_BEING_RELEASED}),
-    "one of them has left": ({"near", "gone"}, {"a": DryRunStatus.PROPOSAL_OUTDATED}),
+    "a pod may not be a victim": ({"near", "protected"}, {"a": DryRunStatus.PROPOSAL_REJECTED}),
+    "all are leaving": ({"going"}, {"a": DryRunStatus.ROOM_BEING_RELEASED}),
+    "a pod no longer exists": ({"near", "gone"}, {"a": DryRunStatus.PROPOSAL_OUTDATED}),
 }
 
 

@@ -37,8 +37,8 @@ from reprieve_policy.preemption.selection.snapshot import (
     ScheduledPod,
     Snapshot,
 )
-from reprieve_testing.builders import NOW, after
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.snapshots import (
     a_budget,
     a_node_info,
     a_pod_demand,

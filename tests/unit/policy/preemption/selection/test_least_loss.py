@@ -32,8 +32,8 @@ from reprieve_policy.preemption.selection.snapshot import (
     Snapshot,
 )
 from reprieve_policy.preemption.selection.victim_units import Selection, VictimUnit
-from reprieve_testing.builders import NOW
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW
+from reprieve_testing.objects.snapshots import (
     SnapshotFixture,
     a_budget,
     a_node_info,

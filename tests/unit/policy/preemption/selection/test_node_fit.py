@@ -16,7 +16,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Taint,
     TaintToleration,
 )
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.snapshots import (
     a_node_info,
     a_pod_demand,
     a_preemptor,
@@ -59,7 +59,7 @@ NODES = {
     "a node with the selected label fits": Case(
         constraints=SchedulingConstraints(node_selector=GPU), node_info=LABELLED, want=True
     ),
-    "one term of several is enough": Case(
+    "the second of two terms matches": Case(
         constraints=SchedulingConstraints(
             node_affinity_terms=(
                 NodeAffinityTerm((Requirement("gpu", "DoesNotExist"),)),
@@ -161,8 +161,12 @@ def port(number: int, address: str = "0.0.0.0", protocol: str = "TCP") -> frozen
 PORTS = {
     "two pods with the same port conflict": (port(80), port(80), True),
     "two ports do not conflict": (port(80), port(81), False),
-    "one port of two protocols does not conflict": (port(80), port(80, protocol="UDP"), False),
-    "one port at two addresses does not conflict": (
+    "the same port with two protocols does not conflict": (
+        port(80),
+        port(80, protocol="UDP"),
+        False,
+    ),
+    "the same port at two addresses does not conflict": (
         port(80, "10.0.0.1"),
         port(80, "10.0.0.2"),
         False,
@@ -190,7 +194,7 @@ PREEMPTED = {
         a_node_info("n", ON_80, a_scheduled_pod("low"), cpu=9),
         ["web"],
     ),
-    "a pod is preempted if the node may run no more pods": (
+    "a pod is preempted if the node is at its limit of pods": (
         a_pod_demand(cpu=0),
         a_node_info("n", a_scheduled_pod("low"), cpu=9, pods=1),
         ["low"],

@@ -24,8 +24,8 @@ from reprieve_policy.preemption.selection import (
     RefusalReason,
 )
 from reprieve_policy.preemption.selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod
-from reprieve_testing.builders import NOW, after
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.snapshots import (
     a_node_info,
     a_pod_demand,
     a_preemptor,
@@ -100,12 +100,12 @@ QUOTA, OTHER = ("team", "a"), ("team", "b")
 
 CASES = {
     "a pod of lower priority may be a victim": Case(want=None),
-    "one that never preempts has none": Case(
+    "a preemptor with preemptionPolicy Never has no victims": Case(
         preemptor=replace(ME, never_preempts=True),
         want=RefusalReason.NEVER_PREEMPTS,
         detail="preemptionPolicy is Never",
     ),
-    "one that may not has none": Case(
+    "a preemptor without can-preempt has no victims": Case(
         preemptor=replace(ME, can_preempt=False),
         want=RefusalReason.MAY_NOT_PREEMPT,
         detail="can-preempt",
@@ -115,24 +115,24 @@ CASES = {
         want=RefusalReason.PRIORITY,
         detail="it is defended with priority 1000; the preemptor's is 1000",
     ),
-    "what it is defended with counts": Case(
+    "the victim's preemption priority counts": Case(
         pod=low(priority=0, preemption_priority=2000), want=RefusalReason.PRIORITY
     ),
-    "who goes already is no victim again": Case(
+    "a leaving pod is not a victim again": Case(
         pod=low(is_leaving=True), want=RefusalReason.ALREADY_LEAVING
     ),
     "without its PriorityClass its toleration is unknown": Case(
         pod=low(lacks_priority_class=True), want=RefusalReason.NO_PRIORITY_CLASS
     ),
-    "a non-preemptible pod is none": Case(
+    "a non-preemptible pod is not a victim": Case(
         pod=low(is_non_preemptible=True), want=RefusalReason.NON_PREEMPTIBLE
     ),
-    "one that is nearly complete is let finish": Case(
+    "a pod near its walltime may finish": Case(
         pod=running(900),
         want=RefusalReason.NEAR_COMPLETION,
         detail="its walltime ends at 2026-11-21T12:05:00Z: it may finish",
     ),
-    "a second before that it is not yet": Case(pod=running(901), want=None),
+    "a second earlier the pod may still be a victim": Case(pod=running(901), want=None),
     "a pod whose walltime is over is not nearly complete": Case(pod=running(600), want=None),
     "a pod without a walltime is never nearly complete": Case(
         pod=low(progress=WorkProgress(started_at=after(-600))), want=None
@@ -186,7 +186,7 @@ CASES = {
     "a service on a node without a label is at home": Case(
         pod=low(is_service=True), want=RefusalReason.NODE_NOT_LENT
     ),
-    "a service on a node of its own Namespace is at home": Case(
+    "a service on a node of its own Namespace is not borrowing": Case(
         pod=low(is_service=True), labels=HOME, want=RefusalReason.NODE_NOT_LENT
     ),
     "a service on a node of another Namespace is not at home": Case(
@@ -204,7 +204,7 @@ CASES = {
     "a preemptor without a quota takes victims of all quotas": Case(
         pod=low(quota=OTHER), want=None
     ),
-    "a gang of which one goes, and that can do without no other, keeps all": Case(
+    "a gang at its minimum after one eviction loses no other pod": Case(
         pod=low(gang=GangKey("team", "gang")),
         want=RefusalReason.MIN_AVAILABLE,
         detail="no more pods than it needs",
@@ -221,8 +221,12 @@ def test_which_pods_may_be_victims(case: Case):
 
 
 ROUNDS = {
-    "its last victims are still going": (low(is_leaving=True), "n", RefusalReason.VICTIMS_LEAVING),
-    "its last victims no longer exist": (LOW, "n", None),
+    "the last victims are still leaving": (
+        low(is_leaving=True),
+        "n",
+        RefusalReason.VICTIMS_LEAVING,
+    ),
+    "the last victims no longer exist": (LOW, "n", None),
     "the node is no longer there": (LOW, "gone", None),
     "the pod that is leaving is not one of its victims": (
         low(is_leaving=True, preemption_priority=1000),
@@ -335,7 +339,7 @@ def test_times_are_compared_with_the_time_of_the_snapshot():
 ENDS = {
     "a toleration for a time": (tolerating(61), after(1)),
     "a toleration for ever": (tolerating(-1), None),
-    "a toleration whose time has not begun": (tolerating(61, since=None), None),
+    "a toleration whose time has not started": (tolerating(61, since=None), None),
     "another reason": (low(preemption_class=5), None),
 }
 

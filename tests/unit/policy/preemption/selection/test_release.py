@@ -10,8 +10,8 @@ from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason, release
 from reprieve_policy.preemption.selection.snapshot import GangKey
-from reprieve_testing.builders import NOW, after
-from reprieve_testing.snapshots import (
+from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.snapshots import (
     ALL_PODS,
     a_node_info,
     a_pod_demand,
@@ -31,29 +31,29 @@ TEAM = GangKey("team", "old")
 MINE = GangKey("team", "mine")
 
 SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
-    "the operator told it": ({"is_leaving": True}, DryRunStatus.ROOM_BEING_RELEASED),
-    "another client deletes it": (DELETED, DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "its grace period is the longest wait": (
+    "notified by the operator": ({"is_leaving": True}, DryRunStatus.ROOM_BEING_RELEASED),
+    "deleted by another client": (DELETED, DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "a grace period equal to the longest wait": (
         {**DELETED, "release_expected_at": after(CEILING)},
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
-    "its grace is longer": (
+    "a grace period above the longest wait": (
         {**DELETED, "release_expected_at": after(CEILING + 1)},
         DryRunStatus.NO_VICTIMS,
     ),
-    "its grace is of years, though it was told": (
+    "a grace period of years, after the notice": (
         {"is_leaving": True, "release_expected_at": after(10**9)},
         DryRunStatus.NO_VICTIMS,
     ),
-    "it is overdue": (
+    "overdue by the longest wait": (
         {"is_leaving": True, "release_expected_at": after(-CEILING)},
         DryRunStatus.ROOM_BEING_RELEASED,
     ),
-    "it is overdue by more than the longest wait": (
+    "overdue by more than the longest wait": (
         {"is_leaving": True, "release_expected_at": after(-CEILING - 1)},
         DryRunStatus.NO_VICTIMS,
     ),
-    "it is marked and not notified": (MARKED, DryRunStatus.NO_VICTIMS),
+    "marked, not notified": (MARKED, DryRunStatus.NO_VICTIMS),
     "a budget holds it": (HELD, DryRunStatus.ROOM_MAY_BE_RELEASED),
     "a budget has held it for the longest wait": (
         {**HELD, "release_expected_at": after(-CEILING)},
@@ -102,12 +102,12 @@ def test_a_pod_that_a_budget_holds_past_the_ceiling_is_protected_like_any_other(
 
 
 HELD_GANGS: dict[str, tuple[tuple[int, int], DryRunStatus | None]] = {
-    "at first": ((0, 0), DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "for as long as one of it is waited for": (
+    "below the longest wait": ((0, 0), DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "a single pod beyond the longest wait": (
         (CEILING + 1, 60),
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
-    "for longer": ((CEILING + 1, 3600), None),
+    "both pods beyond the longest wait": ((CEILING + 1, 3600), None),
 }
 
 
@@ -261,18 +261,18 @@ def test_members_of_a_pod_that_leaves_in_years_are_not_waited_for():
 
 FAR_OFF = {**DELETED, "release_expected_at": after(10**9)}
 SHIELDS = {
-    "it is deleted, and goes in years": (FAR_OFF, True),
-    "it is overdue by more than the longest wait": (
+    "deleted, with a grace period of years": (FAR_OFF, True),
+    "overdue by more than the longest wait": (
         {**DELETED, "release_expected_at": after(-CEILING - 1)},
         True,
     ),
-    "it is deleted, and goes soon": ({**DELETED, "release_expected_at": after(30)}, True),
-    "it is marked and not notified": (MARKED, False),
-    "the operator told it": (
+    "deleted, with a short grace period": ({**DELETED, "release_expected_at": after(30)}, True),
+    "marked, not notified": (MARKED, False),
+    "notified by the operator": (
         {**DELETED, "release_expected_at": after(30), "notified": True},
         False,
     ),
-    "the operator told it, and its owner has it go in years": ({**FAR_OFF, "notified": True}, True),
+    "notified, then deleted with a grace period of years": ({**FAR_OFF, "notified": True}, True),
 }
 
 
@@ -335,7 +335,7 @@ def test_a_marked_pod_of_a_gang_that_can_spare_none_makes_no_other_pod_leave():
 
 WITHOUT_OPERATOR = {
     "was marked": (MARKED, True),
-    "was told": (NOTIFIED, True),
+    "was notified": (NOTIFIED, True),
     "is being deleted": ({**NOTIFIED, "is_being_deleted": True}, False),
 }
 
@@ -355,10 +355,13 @@ def test_without_an_operator_only_deleted_pods_are_waited_for(
 
 
 ROUNDS: dict[str, tuple[Mapping[str, Any], RefusalReason | None]] = {
-    "its victims go": ({"is_leaving": True}, RefusalReason.VICTIMS_LEAVING),
-    "they are deleted": (DELETED, RefusalReason.VICTIMS_LEAVING),
-    "they were marked a moment ago": (MARKED, RefusalReason.VICTIMS_LEAVING),
-    "one of them goes in years": ({**DELETED, "release_expected_at": after(10**9)}, None),
+    "the victims are leaving": ({"is_leaving": True}, RefusalReason.VICTIMS_LEAVING),
+    "the victims are deleted": (DELETED, RefusalReason.VICTIMS_LEAVING),
+    "the victims were marked a moment ago": (MARKED, RefusalReason.VICTIMS_LEAVING),
+    "a victim has a grace period of years": (
+        {**DELETED, "release_expected_at": after(10**9)},
+        None,
+    ),
     "a budget holds an eviction there": (HELD, None),
     "its own victim goes": (
         {**NOTIFIED, "preemptor_uid": a_preemptor().demand.uid},
@@ -391,12 +394,12 @@ def test_a_round_is_unfinished_while(fields: Mapping[str, Any], want: RefusalRea
 
 
 PROPOSED: dict[str, tuple[set[str], DryRunStatus]] = {
-    "all were told to go": ({"told"}, DryRunStatus.ROOM_BEING_RELEASED),
-    "one of them is deleted": ({"told", "deleted"}, DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "one of them goes in years": ({"low", "years"}, DryRunStatus.PROPOSAL_REJECTED),
+    "all victims were notified": ({"told"}, DryRunStatus.ROOM_BEING_RELEASED),
+    "a victim is deleted": ({"told", "deleted"}, DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "a victim has a grace period of years": ({"low", "years"}, DryRunStatus.PROPOSAL_REJECTED),
     "a budget holds one of them": ({"told", "held"}, DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "none of them is there": ({"gone"}, DryRunStatus.PROPOSAL_OUTDATED),
-    "one of them has left": ({"low", "gone"}, DryRunStatus.PROPOSAL_OUTDATED),
+    "no victim exists": ({"gone"}, DryRunStatus.PROPOSAL_OUTDATED),
+    "a victim no longer exists": ({"low", "gone"}, DryRunStatus.PROPOSAL_OUTDATED),
 }
 
 
@@ -429,9 +432,9 @@ def test_a_scheduler_that_retries_after_a_report_of_free_room_gets_its_own_victi
 
 
 FIRST: dict[str, tuple[set[str], set[str]]] = {
-    "it was told nothing": ({"mounts"}, set()),
-    "it was told of another node": ({"mounts"}, {"b", "gone"}),
-    "it proposes no victims": (set(), {"a"}),
+    "no candidate nodes": ({"mounts"}, set()),
+    "another candidate node": ({"mounts"}, {"b", "gone"}),
+    "no proposed victims": (set(), {"a"}),
 }
 
 
@@ -559,8 +562,11 @@ def test_a_gangs_pod_waits_for_room_on_nodes_that_its_scheduler_does_not_name():
 
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "has no gang": {},
-    "has room there by more than is judged here": {"gang": MINE, "depends_on_other_pods": True},
-    "has no room there": {"gang": MINE, "demand": a_pod_demand(cpu=2)},
+    "depends on constraints that are not evaluated here": {
+        "gang": MINE,
+        "depends_on_other_pods": True,
+    },
+    "finds no room on the other nodes": {"gang": MINE, "demand": a_pod_demand(cpu=2)},
 }
 
 

@@ -38,8 +38,14 @@ from reprieve_policy.preemption.selection.snapshot import (
     Taint,
     TaintToleration,
 )
-from reprieve_testing.builders import NOW, a_priority_class, a_quota, after, an_eviction
-from reprieve_testing.snapshots import a_budget, a_pod_demand, a_preemptor, a_scheduled_pod, amounts
+from reprieve_testing.objects.builders import NOW, a_priority_class, a_quota, after, an_eviction
+from reprieve_testing.objects.snapshots import (
+    a_budget,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    amounts,
+)
 
 FACTS = Facts()
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T11:00:00Z"}
@@ -141,12 +147,12 @@ SCHEDULED_PODS = {
         pod=a_pod({"activeDeadlineSeconds": 3600}),
         want={"states_preferences": True, "progress.walltime": Walltime(after(-1800), 3600)},
     ),
-    "its Job may end before it": Case(
+    "the Job's deadline ends earlier": Case(
         pod=a_pod({"activeDeadlineSeconds": 3600}),
         known={"job_walltime": Walltime(after(-1900), 3000)},
         want={"progress.walltime": Walltime(after(-1900), 3000)},
     ),
-    "its last checkpoint counts": Case(
+    "the last checkpoint counts": Case(
         pod=a_pod(annotations=say(last_checkpoint_at="2026-11-21T11:45:00Z")),
         want={"progress.saved_at": after(-900)},
     ),
@@ -181,7 +187,7 @@ SCHEDULED_PODS = {
             "states_preferences": False,
         },
     ),
-    "its PriorityClass says what it tolerates": Case(
+    "the toleration of the PriorityClass": Case(
         pod=a_pod({"priorityClassName": "training"}),
         facts=WITH_TRAINING,
         want={
@@ -202,7 +208,7 @@ SCHEDULED_PODS = {
         pod=a_pod({"priorityClassName": "gone"}),
         want={"lacks_priority_class": True, "toleration.policy": None},
     ),
-    "it is defended with the class that it names": Case(
+    "the preemption priority of the named PriorityClass": Case(
         pod=a_pod(
             {"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")
         ),
@@ -234,7 +240,7 @@ SCHEDULED_PODS = {
         pod=a_pod(labels=IN_GANG),
         want={"gang": TEAM, "disruption_mode": DisruptionMode.ALL, "gang_minimum": 0},
     ),
-    "its minimum is read": Case(
+    "the minimum of the gang": Case(
         pod=a_pod(labels={keys.DRAFT_POD_GROUP: "train", keys.DRAFT_MIN_AVAILABLE: "2"}),
         want={"gang": TEAM, "gang_minimum": 2},
     ),
@@ -269,7 +275,7 @@ SCHEDULED_PODS = {
         facts=Facts(namespace=NamespacePolicy(enforcement="off")),
         want={"is_guarded": False},
     ),
-    "its quota is the one that Koordinator would charge": Case(
+    "the quota that Koordinator would charge": Case(
         pod=a_pod(),
         facts=Facts(quotas=Quotas([a_quota("team", "team")])),
         want={"quota": ("team", "team")},
@@ -419,7 +425,7 @@ SCHEDULED_PODS = {
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": True}
     ),
     **{
-        f"one that is {phase} {'is' if going else 'is not'} going": Case(
+        f"a pod in phase {phase} {'is' if going else 'is not'} leaving": Case(
             pod=a_pod(
                 labels={keys.SOFT_EVICTION: phase},
                 annotations={
@@ -460,12 +466,12 @@ WHOLE = {
         None,
         True,
     ),
-    "a member of a native group is evicted with it if the group says so": (
+    "a member of a native group with disruption mode all": (
         NATIVE,
         PodGroupInfo(disruption_mode=DisruptionMode.ALL),
         True,
     ),
-    "a member of a native group is evicted alone if the group says nothing": (
+    "a member of a native group without a disruption mode": (
         NATIVE,
         PodGroupInfo(),
         False,
@@ -676,7 +682,12 @@ def test_pods_of_two_gangs_are_not_members_of_each_other():
         (a_pod({"nodeName": ""}, status={"phase": "Pending"}), False, True),
         (a_pod({"nodeName": ""}, deletionTimestamp="2026-11-21T12:00:00Z"), False, False),
     ],
-    ids=["it runs", "it has ended", "it waits", "it is deleted before it started"],
+    ids=[
+        "a running pod",
+        "a succeeded pod",
+        "a pending pod without a node",
+        "a pod without a node that is being deleted",
+    ],
 )
 def test_which_pods_are_scheduled_and_which_are_pending(
     pod: Pod, *, has_room: bool, wants_room: bool
@@ -707,7 +718,7 @@ def test_a_node_without_a_status_has_no_capacity():
 
 
 BUDGETS = {
-    "its pods are selected": (
+    "a selector": (
         {
             "selector": {
                 "matchLabels": {"app": "web"},

@@ -4,7 +4,6 @@
 
 import pytest
 
-from reprieve_testing.builders import NOW
 from reprieve_testing.differential import core, generator, rule, variations
 from reprieve_testing.differential.difference import WHY, Difference
 from reprieve_testing.differential.examples import EXAMPLES
@@ -18,6 +17,7 @@ from reprieve_testing.differential.scenario import (
     ScenarioPod,
     ScenarioPriorityClass,
 )
+from reprieve_testing.objects.builders import NOW
 
 SEED = 2026
 SCENARIOS = [*generator.scenarios(120, SEED), *variations.variants(12, SEED)]

@@ -10,7 +10,7 @@ import pytest
 
 from reprieve_policy.preemption.selection import STATUS_MESSAGES, DryRunStatus
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "simulate.md"
 BLOCK = re.compile(r"^```console\n\$ (?P<command>.+)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
 

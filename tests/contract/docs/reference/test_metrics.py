@@ -16,7 +16,7 @@ from reprieve_runtime.client.api import Api, PartialObjectMetadata
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_webhooks.metrics import WebhookMetrics
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
 PREEMPTION = (DOCS / "preemption.md").read_text(encoding="utf-8")
 

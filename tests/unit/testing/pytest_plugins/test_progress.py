@@ -1,6 +1,6 @@
 """The line that a run of the tests prints each minute: how far it is, and what runs now."""
 
-from reprieve_testing.progress import Progress
+from reprieve_testing.pytest_plugins.progress import Progress
 
 
 def test_the_line_shows_the_progress_and_the_longest_running_tests_first() -> None:

@@ -121,9 +121,16 @@ class PodBuilder(_Builder):
         document = {"timestamp": "2026-11-21T11:59:58Z", "initiator": initiator, "reason": reason}
         return self.annotated(keys.KOORDINATOR_SOFT_EVICTION, json.dumps(document))
 
-    def owned_by(self, kind: str, name: str = "owner", *, controls: bool = True) -> Self:
+    def owned_by(
+        self,
+        kind: str,
+        name: str = "owner",
+        *,
+        controls: bool = True,
+        api_version: str = "batch/v1",
+    ) -> Self:
         owner = OwnerReference(
-            apiVersion="batch/v1", kind=kind, name=name, uid=f"uid-of-{name}", controller=controls
+            apiVersion=api_version, kind=kind, name=name, uid=f"uid-of-{name}", controller=controls
         )
         return self._with_metadata(ownerReferences=(owner,))
 

@@ -16,8 +16,7 @@ import grpc
 import stubs
 from realcluster.client.kubectl import Kubectl
 from realcluster.real_nodes import image
-
-from .manifests import EXAMPLES
+from reprieve_testing.manifests import EXAMPLES
 
 _TEMPLATE = "/spec/template/spec"
 _CONTAINER = f"{_TEMPLATE}/containers/0"

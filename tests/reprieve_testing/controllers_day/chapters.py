@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from reprieve_policy.keys import PREEMPTED_COUNT
+from reprieve_testing.cluster.handle import wait_for
 
-from .cluster import wait_for
-from .controllers_day import SECONDS, Day, Json
-from .day_objects import (
+from .day import SECONDS, Day, Json
+from .workloads import (
     BAD,
     CHECKPOINT,
     CLASS,

@@ -13,7 +13,8 @@ import pytest
 from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.verdict import Violation, ViolationKind
-from reprieve_testing import guard_scenarios, manifests
+from reprieve_testing import manifests
+from reprieve_testing.guard import scenarios
 from reprieve_webhooks.guard import nominated_pods, reader, refusal_history, scheduler_mode
 from reprieve_webhooks.lookups import limits
 
@@ -40,18 +41,21 @@ ASKING = {"preemptions.reprieve.dev", "evictions.reprieve.dev"}
 FIGURES: dict[str, tuple[str, object]] = {
     "the shortest time": (r"between (\S+) and \S+ seconds", guard.MIN_RETRY_SECONDS),
     "the longest time": (r"between \S+ and (\S+) seconds", guard.MAX_RETRY_SECONDS),
-    "what no time is longer than": (r"no time is longer than (\S+) s\b", guard.MAX_RETRY_SECONDS),
-    "the time for each of several": (r"(\d+)(?: seconds)? for each", guard.MIN_RETRY_SECONDS),
+    "the limit of every retry time": (r"no time is longer than (\S+) s\b", guard.MAX_RETRY_SECONDS),
+    "the time for each of several victims": (
+        r"(\d+)(?: seconds)? for each",
+        guard.MIN_RETRY_SECONDS,
+    ),
     "the time after a mark that could not be written": (
         r"asked for again in (\S+) s\b",
         guard.MIN_RETRY_SECONDS,
     ),
     "the longest time of a refusal": (r"refused \| (\d+) at most", guard.REFUSED_RETRY_SECONDS),
-    "what is waited beyond the ceiling": (
+    "the wait beyond the ceiling": (
         r"at most (\w+ \w+) beyond",
         SPANS[guard.GRACE_AFTER_CEILING_SECONDS],
     ),
-    "what a nomination is waited for": (
+    "the wait for a nomination": (
         r"waits for \w+,? \(?(\S+) s at most",
         nominated_pods.NOMINATION_WAIT_SECONDS,
     ),
@@ -63,7 +67,7 @@ FIGURES: dict[str, tuple[str, object]] = {
         r"heard of them for (\S+) s\b",
         int(nominated_pods.MAX_SILENCE_SECONDS),
     ),
-    "how often one asks who insists": (
+    "retries of a synchronous scheduler": (
         r"(\w+) times without a pause",
         IN_WORDS[refusal_history._MIN_IMMEDIATE_RETRIES + 1],
     ),
@@ -76,7 +80,7 @@ FIGURES: dict[str, tuple[str, object]] = {
         IN_WORDS[refusal_history._MAX_NOT_FOUND_IN_A_ROW],
     ),
     "when one more does": (r"one more every (\d+) seconds", guard.MIN_RETRY_SECONDS),
-    "how long what is probable is believed": (
+    "how long an inferred mode is used": (
         r"believed for (\w+ \w+),",
         SPANS[int(scheduler_mode._INFERENCE_TTL_SECONDS)],
     ),
@@ -85,21 +89,24 @@ FIGURES: dict[str, tuple[str, object]] = {
         r"more than (\d+) evictions a second",
         int(limits.CALLS_PER_SECOND),
     ),
-    "evictions before that": (r"after the first (\w+)\)", IN_WORDS[limits.BURST_CALLS]),
-    "evictions in all": (
+    "evictions before the limit": (r"after the first (\w+)\)", IN_WORDS[limits.BURST_CALLS]),
+    "evictions of all Namespaces": (
         r"or (\w+) times as many in all",
         IN_WORDS[reader._NAMESPACES_AT_FULL_RATE],
     ),
     "budgets that are read": (r"a namespace has more than (\d+)", reader._MAX_BUDGETS),
-    "how long they may take": (r"cannot be read within (\S+) s\b", reader._LIST_TIMEOUT_SECONDS),
-    "how large their list may be": (
+    "how long a list of budgets may take": (
+        r"cannot be read within (\S+) s\b",
+        reader._LIST_TIMEOUT_SECONDS,
+    ),
+    "how large a list of budgets may be": (
         r"or (\d+) MiB of them",
         reader._MAX_BUDGET_LIST_BYTES // 1024**2,
     ),
     "how long a guard that hangs is waited for": (r"hang, after (\d+) seconds", WAITED_FOR),
     "how long the storms are watched": (
         r"calls in (\d+) s\b",
-        int(guard_scenarios.WATCHED_SECONDS),
+        int(scenarios.WATCHED_SECONDS),
     ),
 }
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[2]
+TESTS = Path(__file__).resolve().parents[3]
 PAGE = (TESTS / "README.md").read_text()
 NAMED = sorted(word for word in set(re.findall(r"`([\w/-]+(?:\.py)?)`", PAGE)) if "/" in word)
 

@@ -15,12 +15,12 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import Observation
-from reprieve_testing.builders import after
 from reprieve_testing.chaos import edges, invariants, records, scripted_victims
 from reprieve_testing.chaos.edges import Edge, PodAction
 from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
 from reprieve_testing.chaos.proxy import ProxiedCall
 from reprieve_testing.chaos.records import Hint, WorkloadAnswer, Write
+from reprieve_testing.objects.builders import after
 
 EARLY = "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at "
 HINTED = Eviction(
@@ -183,7 +183,7 @@ CASES = {
     "a DELETE during which the API server was killed may have taken effect": Case(
         good(writes=[HINT_WRITTEN, MARKED, write(20.2, "delete", status=0, uid="")])
     ),
-    "and it may have had no effect": Case(
+    "a DELETE during which the API server was killed may have had no effect": Case(
         good(writes=[HINT_WRITTEN, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])
     ),
     "a victim that others delete need not be deleted": Case(
@@ -196,7 +196,7 @@ CASES = {
         good(writes=[HINT_WRITTEN, MARKED, DELETED, write(30, "delete", uid="another")])
     ),
     "two attempts are two hints": Case(good(hints=[HINT, replace(HINT, attempt=2)])),
-    "one attempt is one hint": Case(
+    "two hints for one attempt": Case(
         good(hints=[HINT, HINT]),
         ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"],
     ),
@@ -233,7 +233,7 @@ CASES = {
             answers=[],
         )
     ),
-    "and is neither written to nor hinted": Case(
+    "writes and hints to a pod that is no victim are breaches": Case(
         good(victims=expected_victims(may_be_touched=False), writes=[HINT_WRITTEN, DELETED]),
         [
             "no_write_to_former_victims: team/victim: patch at {1}, though it was no victim",
@@ -259,7 +259,7 @@ CASES = {
         good(writes=[HINT_WRITTEN, replace(MARKED, version=""), DELETED]),
         ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],
     ),
-    "no phase is left backwards": Case(
+    "a phase never changes backwards": Case(
         good(writes=[HINT_WRITTEN, MARKED, write(20.1, "patch", HINTED), DELETED]),
         ["every_phase_follows_from_the_one_before: u: hinted was written after terminating"],
     ),

@@ -10,7 +10,7 @@ from reprieve_policy.lifecycle import bare_pod, replacement_annotations
 from reprieve_policy.lifecycle.replacement_annotations import EnvironmentVariable
 from reprieve_testing import manifests
 
-PAGE = (Path(__file__).parents[3] / "docs" / "requeue.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "requeue.md").read_text(encoding="utf-8")
 
 
 def test_each_annotation_stands_beside_its_variable() -> None:

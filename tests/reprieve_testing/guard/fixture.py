@@ -17,9 +17,9 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
-from reprieve_testing import reviews
-from reprieve_testing.reviews import RunningServer, a_review, running_server
-from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers import reviews
+from reprieve_testing.servers.reviews import RunningServer, a_review, running_server
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.guard import reader
 from reprieve_webhooks.guard.handler import Guard

@@ -10,16 +10,13 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
-from mainjob import installation
 from mainjob.installation import Installation, Nodes
 from realcluster import install
-from realcluster.binaries import build
 from realcluster.client import api
 from realcluster.client.kubectl import Kubectl
-from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from realcluster.programs import OPERATOR, WEBHOOKS
 from realcluster.state import Cluster
-
-from .cluster import LEASE_SECONDS, new_cluster, wait_for
+from reprieve_testing.cluster.handle import LEASE_SECONDS, new_cluster, wait_for
 
 Json = Any
 NODES = 6
@@ -187,21 +184,9 @@ def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
     The test calls `Install` once the older objects exist.
     """
     with new_cluster(name, kwok_nodes=NODES) as cluster:
-        kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        here = installation.places(
-            cluster.port("webhooks"),
-            cluster.port("operator"),
-            Nodes.LOCAL,
-            lease_seconds=LEASE_SECONDS,
+        day = Day(
+            cluster, Installation.for_cluster(cluster, Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
         )
-        place = Installation(
-            cluster.home,
-            kubectl,
-            Programs(cluster.home, kubectl, here),
-            Nodes.LOCAL,
-            cluster.audit_log,
-        )
-        day = Day(cluster, place)
         yield day, Install(day)
 
 

@@ -20,11 +20,12 @@ import yaml
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Place, Programs
 from reprieve_policy import keys
-from reprieve_testing.cluster import OPERATOR_NAMESPACE, OPERATOR_PACE, wait_for
-from reprieve_testing.corrupting_proxy import corrupting_proxy
-from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, own_cluster, succeed
 from reprieve_testing.manifests import MANIFESTS
+from reprieve_testing.servers.corrupting_proxy import corrupting_proxy
 from reprieve_webhooks.extender.metrics import CallOutcome
+
+from .hack_cluster import NAMESPACE, SECONDS, OwnCluster, own_cluster, succeed
+from .handle import OPERATOR_NAMESPACE, OPERATOR_PACE, wait_for
 
 STANZA = MANIFESTS / "scheduler" / "stanza.yaml"
 RIGHTS = MANIFESTS / "components" / "extender" / "rbac.yaml"

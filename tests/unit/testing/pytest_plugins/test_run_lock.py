@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reprieve_testing.run_lock import needs_clusters
+from reprieve_testing.pytest_plugins.run_lock import needs_clusters
 
 ROOT = Path("/repository")
 NEED = ["tests", ".", "tests/cluster", "tests/cluster/cli/test_audit.py::test_x[a]", "tests/chaos"]

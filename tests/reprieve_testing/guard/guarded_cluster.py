@@ -13,17 +13,20 @@ from http import HTTPStatus
 from itertools import count
 from typing import Any
 
-from mainjob import installation
 from mainjob.installation import Installation, Nodes
 from realcluster import install, lifecycle
-from realcluster.binaries import build
 from realcluster.client import api
 from realcluster.client.kubectl import Kubectl
-from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from realcluster.programs import OPERATOR, WEBHOOKS
 from realcluster.progress import Progress
 from realcluster.state import Cluster
-
-from .cluster import LEASE_SECONDS, OPERATOR_NAMESPACE, make_namespace, new_cluster, wait_for
+from reprieve_testing.cluster.handle import (
+    LEASE_SECONDS,
+    OPERATOR_NAMESPACE,
+    make_namespace,
+    new_cluster,
+    wait_for,
+)
 
 Json = Any
 SCHEDULER = "system:kube-scheduler"
@@ -232,25 +235,12 @@ def a_priority_class(name: str, value: int, **annotations: str) -> Json:
 def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[GuardedCluster]:
     """Make a cluster with Reprieve in it, for the block."""
     with new_cluster(name, kwok_nodes=nodes, **settings) as cluster:
-        kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        places = installation.places(
-            cluster.port("webhooks"),
-            cluster.port("operator"),
-            Nodes.LOCAL,
-            lease_seconds=LEASE_SECONDS,
-        )
-        world_here = Installation(
-            cluster.home,
-            kubectl,
-            Programs(cluster.home, kubectl, places),
-            Nodes.LOCAL,
-            cluster.audit_log,
-        )
-        install.install(kubectl, install.DEMO, cluster.port("webhooks"))
+        installation = Installation.for_cluster(cluster, Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
+        install.install(installation.kubectl, install.DEMO, cluster.port("webhooks"))
         for program in (WEBHOOKS, OPERATOR):
-            world_here.start(program)
-        _wait_until_renewed(kubectl)
-        yield GuardedCluster(cluster, world_here)
+            installation.start(program)
+        _wait_until_renewed(installation.kubectl)
+        yield GuardedCluster(cluster, installation)
 
 
 def _wait_until_renewed(kubectl: Kubectl) -> None:

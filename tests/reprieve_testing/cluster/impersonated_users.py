@@ -9,7 +9,7 @@ from typing import Any
 
 from realcluster.client.kubectl import Done, Kubectl
 
-from .cluster import wait_for
+from .handle import wait_for
 
 Object = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from reprieve_policy import keys
+from reprieve_testing.cluster.handle import wait_for
 
-from .cluster import wait_for
 from .guarded_cluster import HINT, GuardedCluster, RemovalCall, a_pod, a_priority_class, phase_of
 
 HIGH, LOW = "guarded-high", "guarded-low"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from realcluster.real_nodes.image import PYTHON_IMAGE
-from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster
+
+from .hack_cluster import NAMESPACE, OwnCluster
 
 # Saves on USR1; on TERM it ends at once, without saving.
 POLITE = """

@@ -20,9 +20,10 @@ from realcluster.binaries import build
 from realcluster.client.kubectl import Done, Kubectl
 from realcluster.processes import Identity, identify
 from realcluster.programs import WEBHOOKS, Place, Programs
-from reprieve_testing.cluster import ClusterHandle, wait_for
 
-PROGRAM = Path(__file__).resolve().parents[2] / "hack" / "cluster"
+from .handle import ClusterHandle, wait_for
+
+PROGRAM = Path(__file__).resolve().parents[3] / "hack" / "cluster"
 COMMAND_SECONDS = 1800.0  # a first `up` builds what is not cached
 SECONDS = 60.0  # a timeout; a tenth is usual, and a busy machine needs more
 NAMESPACE = "default"

@@ -1,0 +1,1 @@
+"""A day of all controllers on a cluster: the audit log, its chapters and their workloads."""

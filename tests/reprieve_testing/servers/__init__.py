@@ -1,0 +1,1 @@
+"""Servers on loopback: a stub API server, the admission server, workloads that answer hints."""
