@@ -192,7 +192,14 @@ def test_the_victims_are_those_from_before_the_setting() -> None:
 
 def test_the_snapshots_are_about_all_that_could_differ() -> None:
     text = GOLDEN.read_text(encoding="utf-8")
-    for subject in ("may-have-room", "will-have-room", "too-many-victims", "too-expensive", "too-small", "gang"):
+    for subject in (
+        "may-have-room",
+        "will-have-room",
+        "too-many-victims",
+        "too-expensive",
+        "too-small",
+        "gang-not-placed",
+    ):
         assert f": {subject}\n" in text
     candidates = [line for line in text.splitlines() if "units" in line]
     assert len(candidates) > SNAPSHOTS / 2
