@@ -53,10 +53,14 @@ class Contender:
     """Resources to read, as `GROUP/RESOURCE`, beyond those of the scheduler's own role."""
     has_reprieve: bool = False
     has_extender: bool = False
+    policy: Mapping[str, str] = field(default_factory=dict)
+    """Keys of the ConfigMap `reprieve-policy`, beyond those that all contenders have."""
+    simulated: str | None = None
+    """The simulator's contender that it is compared with."""
 
 
 CONTENDERS = (
-    Contender("stock", "stock scheduler"),
+    Contender("stock", "stock scheduler", simulated="stock"),
     Contender(
         "upstream",
         "PreemptionToleration",
@@ -72,7 +76,21 @@ CONTENDERS = (
         rights=("scheduling.k8s.io/priorityclasses",),
     ),
     Contender("guard", "Reprieve (guard)", has_reprieve=True),
-    Contender("extender", "Reprieve (guard + extender)", has_reprieve=True, has_extender=True),
+    Contender(
+        "extender",
+        "Reprieve (guard + extender)",
+        has_reprieve=True,
+        has_extender=True,
+        simulated="redesign",
+    ),
+    Contender(
+        "no-notice",
+        "the same policy, no notice",
+        has_reprieve=True,
+        has_extender=True,
+        policy={"podShouldBeDeletedWhenPreempted": "true"},
+        simulated="least-loss-only",
+    ),
 )
 BY_KEY = {contender.key: contender for contender in CONTENDERS}
 
@@ -173,7 +191,7 @@ def _reprieve(
     )
     kubectl.read("apply", "-f", install.NAMESPACE_FILE)
     install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
-    policy = json.dumps({"data": objects.POLICY})
+    policy = json.dumps({"data": {**objects.POLICY, **contender.policy}})
     kubectl.read(
         "patch", "configmap", "reprieve-policy", "-n", NAMESPACE, "--type=merge", "-p", policy
     )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from reprieve_policy import keys
+from reprieve_policy.kube.values import timestamp
 
-from .trace import GRACE_SECONDS, TIERS, Job, Tier
+from .trace import GRACE_SECONDS, TIERS, Checkpoints, Job, Tier
 
 Document = dict[str, Any]
 
@@ -21,6 +23,8 @@ HINT_PATH = "/checkpoint"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 _SIGKILL_DELAY = "pod-delete.stage.kwok.x-k8s.io/delay"
+_SIGKILL_MARGIN_SECONDS = 1
+_SIGTERM_HINT = "sigterm:"
 _BACKOFF_LIMIT = 1000
 
 POLICY = {
@@ -127,9 +131,10 @@ def _template(of: Job, port: int) -> Document:
     return {
         "metadata": {
             "labels": {keys.PREEMPTION_CLASS: str(of.preemption_class)},
-            # kwok sends SIGKILL at the end of the grace period, as a kubelet; the pod may end
-            # before.
-            "annotations": {_SIGKILL_DELAY: f"{GRACE_SECONDS}s", **_says_of_checkpoints(of, port)},
+            "annotations": {
+                _SIGKILL_DELAY: f"{_sigkill_delay_seconds(of)}s",
+                **_says_of_checkpoints(of, port),
+            },
         },
         "spec": {
             "priorityClassName": priority_class_name(of.tier),
@@ -141,13 +146,42 @@ def _template(of: Job, port: int) -> Document:
     }
 
 
+def _sigkill_delay_seconds(of: Job) -> int:
+    """Return when kwok ends a pod that is being deleted [s].
+
+    It knows no grace period of a DELETE, so the replay process ends pods. kwok ends those that the
+    process forgot, after the longest grace period that the pod can get.
+    """
+    longest = GRACE_SECONDS
+    if of.checkpoints is not None and _hint(of.checkpoints, 0) == _SIGTERM_HINT:
+        longest = max(longest, math.ceil(of.checkpoints.save_seconds))
+    return longest + _SIGKILL_MARGIN_SECONDS
+
+
 def _says_of_checkpoints(of: Job, port: int) -> dict[str, str]:
-    if of.checkpoints is None or not of.checkpoints.takes_hints:
+    hint = None if of.checkpoints is None else _hint(of.checkpoints, port)
+    if of.checkpoints is None or hint is None:
         return {keys.CHECKPOINT: "none"}
     return {
         keys.CHECKPOINT: "auto",
-        keys.CHECKPOINT_HINT: f"http://:{port}{HINT_PATH}",
+        keys.CHECKPOINT_HINT: hint,
         keys.ESTIMATED_CHECKPOINT_TIME: f"{math.ceil(of.checkpoints.save_seconds)}s",
+    }
+
+
+def _hint(checkpoints: Checkpoints, port: int) -> str | None:
+    if checkpoints.takes_hints:
+        return f"http://:{port}{HINT_PATH}"
+    return _SIGTERM_HINT if checkpoints.on_sigterm else None
+
+
+def saved(uid: str, at: datetime) -> Document:
+    """Return the patch with which a workload publishes when it saved.
+
+    `uid` is a precondition, as below.
+    """
+    return {
+        "metadata": {"uid": uid, "annotations": {keys.LAST_CHECKPOINT_AT: timestamp.render(at)}}
     }
 
 

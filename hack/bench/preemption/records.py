@@ -10,7 +10,7 @@ from reprieve_policy.kube.pods import ENDED_PHASES
 
 from .objects import JOB_INDEX, JOB_NAME
 from .run import PodRun
-from .trace import Trace
+from .trace import GRACE_SECONDS, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,8 @@ class Record:
     occupied: float
     kept: float
     wasted: float
+    restarting: float
+    """Seconds on its node in which it restored what a predecessor had saved."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ class ReplayResult:
 class PodRecords:
     """Each pod's record, by uid, and the remaining work of each place in a job."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, publishes: bool = False) -> None:
+        self._restart_seconds = trace.restart_seconds
+        self._publishes = publishes
         self._jobs = {job.name: job for job in trace.jobs}
         self._left = {
             (job.name, index): job.seconds for job in trace.jobs for index in range(job.pods)
@@ -56,6 +60,7 @@ class PodRecords:
         self._runs: dict[str, PodRun] = {}
         self._by_address: dict[str, PodRun] = {}
         self._finished: set[tuple[str, int]] = set()
+        self._has_run: set[tuple[str, int]] = set()
 
     @property
     def is_all_done(self) -> bool:
@@ -85,10 +90,13 @@ class PodRecords:
             job = self._jobs.get(labels.get(JOB_NAME, ""))
             if job is None:
                 return None
-            index = int(labels[JOB_INDEX])
-            left = self._left[job.name, index]
+            place = job.name, int(labels[JOB_INDEX])
             run = self._runs[uid] = PodRun(
-                job, index, pod["metadata"]["name"], uid, created_at=now, left=left
+                *(job, place[1], pod["metadata"]["name"], uid),
+                created_at=now,
+                left=self._left[place],
+                restart_seconds=self._restart_seconds if place in self._has_run else 0.0,
+                publishes=self._publishes,
             )
         self._note(run, pod, now)
         phase = pod["status"].get("phase")
@@ -109,6 +117,9 @@ class PodRecords:
             run.start(now)
             self._by_address[status.get("podIP", "")] = run
         if pod["metadata"].get("deletionTimestamp"):
+            if run.terminated_at is None:
+                # Of the first DELETE: a kubelet ignores a grace period that is shortened later.
+                run.grace_seconds = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_SECONDS)
             run.terminate(now)
 
     def _close(self, run: PodRun, now: float, *, succeeded: bool) -> None:
@@ -117,6 +128,8 @@ class PodRecords:
         place = run.job.name, run.index
         run.close(now, succeeded=succeeded)
         self._left[place] -= run.kept(now)
+        if run.started_at is not None:
+            self._has_run.add(place)
         if succeeded:
             self._finished.add(place)
 
@@ -140,4 +153,5 @@ def record_of(run: PodRun, began_at: float, now: float) -> Record:
         occupied=run.occupied(now),
         kept=run.kept(now),
         wasted=run.wasted(now),
+        restarting=min(run.restart_seconds, run.occupied(now)),
     )

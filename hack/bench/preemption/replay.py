@@ -36,9 +36,14 @@ _OVER = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 """Conflict or not found: another client ended the pod at the same moment."""
 
 
-async def play(trace: Trace, kubeconfig: Path, say: Callable[[str], None]) -> ReplayResult:
-    """Replay a trace to its end, or to its horizon."""
-    pod_records = PodRecords(trace)
+async def play(
+    trace: Trace, kubeconfig: Path, say: Callable[[str], None], *, publishes: bool = True
+) -> ReplayResult:
+    """Replay a trace to its end, or to its horizon.
+
+    With `publishes`, workloads publish when they saved at their intervals.
+    """
+    pod_records = PodRecords(trace, publishes=publishes)
     async with _session(kubeconfig) as session:
         contender_cluster = _Workloads(session, pod_records)
         server = await workload.listen(contender_cluster.answer)
@@ -146,9 +151,17 @@ class _Workloads:
     def _act(self, run: PodRun, action: Action) -> None:
         if action is Action.EXIT:
             self.begin(self._exit(run, run.exit()))
+            return
+        if action is Action.CHECKPOINT:
+            run.checkpoint()
+            self.begin(self._publish(run, datetime.now(UTC)))
         else:
             run.save(time.monotonic())
-            self._arm(run)
+        self._arm(run)
+
+    async def _publish(self, run: PodRun, saved_at: datetime) -> None:
+        """Write on the workload's own pod when it saved."""
+        await self._call("PATCH", f"{_PODS}/{run.name}", objects.saved(run.uid, saved_at))
 
     async def _exit(self, run: PodRun, exit_code: int) -> None:
         """Report, as a pod's kubelet would, that its container has ended."""

@@ -13,11 +13,15 @@ from enum import Enum
 
 from .trace import GRACE_SECONDS, Job
 
+_BY_SIGTERM, _BY_SIGKILL = 143, 137
+"""Exit codes of a container that a signal ended."""
+
 
 class Action(Enum):
     """A workload's next action, unless something happens first."""
 
-    SAVED = "saved"
+    SAVED = "saved"  # a save that was requested, or that SIGTERM began
+    CHECKPOINT = "checkpoint"  # a save at its interval
     EXIT = "exit"
 
 
@@ -43,6 +47,8 @@ class PodRun:
     """Time after its start in which it restores its predecessor's work, and does not work."""
     grace_seconds: float = GRACE_SECONDS
     """Time from SIGTERM to SIGKILL."""
+    publishes: bool = False
+    """Each save at its interval is an action: the workload publishes when it was."""
     nominated_at: float | None = None
     started_at: float | None = None
     hinted_at: float | None = None
@@ -55,6 +61,7 @@ class PodRun:
     _working_since: float | None = field(default=None, repr=False)
     _saving_since: float | None = field(default=None, repr=False)
     _request: str | None = None
+    _published: int = 0  # saves at their interval
     _is_exiting: bool = False
 
     def start(self, now: float) -> None:
@@ -93,20 +100,22 @@ class PodRun:
 
     def next(self) -> tuple[float, Action] | None:
         """Return its next action and its time; `None` if it only waits."""
-        if self.started_at is None or self._is_exiting or self.ended_at is not None:
+        if self._is_exiting or self.ended_at is not None:
             return None
         if self._saving_since is not None:
             assert self.job.checkpoints is not None
             saved_at = self._saving_since + self.job.checkpoints.save_seconds
             # The kubelet's SIGKILL ends a save that takes longer than the grace period.
-            in_time = (
-                self.terminated_at is None or saved_at <= self.terminated_at + self.grace_seconds
-            )
-            return (saved_at, Action.SAVED) if in_time else None
+            killed_at = math.inf
+            if self.terminated_at is not None:
+                killed_at = self.terminated_at + self.grace_seconds
+            return (saved_at, Action.SAVED) if saved_at <= killed_at else (killed_at, Action.EXIT)
         if self.terminated_at is not None:
             return self.terminated_at, Action.EXIT
-        assert self._working_since is not None
-        return self._working_since + self.left - self._worked, Action.EXIT
+        if self._working_since is None:
+            return None
+        began = self._working_since - self._worked
+        return min((began + self.left, Action.EXIT), self._next_checkpoint(began), key=_time_of)
 
     def save(self, now: float) -> None:
         """Finish a save: keep the work that was done when it began, and continue."""
@@ -118,7 +127,13 @@ class PodRun:
     def exit(self) -> int:
         """Exit, with 0 if all its work is done; return the code."""
         self._is_exiting = True
-        return 0 if self.terminated_at is None else 143
+        if self.terminated_at is None:
+            return 0
+        return _BY_SIGTERM if self._saving_since is None else _BY_SIGKILL
+
+    def checkpoint(self) -> None:
+        """Finish a save at its interval."""
+        self._published += 1
 
     def close(self, now: float, *, succeeded: bool) -> None:
         """End the pod."""
@@ -158,6 +173,17 @@ class PodRun:
         since = now if self._working_since is None else self._working_since
         return self._worked + max(0.0, now - since)
 
+    def _next_checkpoint(self, began: float) -> tuple[float, Action]:
+        """Return the next save at its interval of a pod that has worked since `began`."""
+        checkpoints = self.job.checkpoints
+        if checkpoints is None or not self.publishes:
+            return math.inf, Action.CHECKPOINT
+        return began + (self._published + 1) * checkpoints.interval_seconds, Action.CHECKPOINT
+
     def _begin_to_save(self, now: float) -> None:
         if self._saving_since is None:
             self._worked, self._working_since, self._saving_since = self.work_by(now), None, now
+
+
+def _time_of(due: tuple[float, Action]) -> float:
+    return due[0]

@@ -112,6 +112,8 @@ class Trace:
     nodes: int
     window_seconds: float  # in which jobs arrive
     jobs: Sequence[Job]
+    restart_seconds: float = 0.0
+    """Time after its start in which a replacement restores its predecessor's work."""
 
     @property
     def pods(self) -> int:

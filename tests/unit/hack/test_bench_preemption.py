@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from realcluster.simulated_nodes import kwok
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config import settings, toleration
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.verdict import Violation
 from reprieve_webhooks.extender import metrics
 
@@ -83,6 +85,7 @@ RECORD = Record(
     occupied=60.0,
     kept=60.0,
     wasted=0.0,
+    restarting=0.0,
 )
 TURN = PreemptionTurn(
     contender="stock scheduler",
@@ -172,6 +175,31 @@ def test_a_job_without_hints_declares_this(checkpoints: Checkpoints | None) -> N
     ).gives_notice
 
 
+def test_a_job_that_saves_on_sigterm_declares_this_and_how_long_a_save_takes() -> None:
+    saves = Checkpoints(10.0, 3.2, takes_hints=False, on_sigterm=True)
+    template = objects.job(a_job(checkpoints=saves), port=4711)["spec"]["template"]
+    annotations = template["metadata"]["annotations"]
+    plan = checkpoint_plan.read_leniently(annotations, settings.PolicySettings())
+
+    assert (plan.saves_on_sigterm, plan.save_seconds) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "seconds"),
+    [(None, 2), (HINTED, 2), (Checkpoints(10.0, 3.2, takes_hints=False, on_sigterm=True), 5)],
+    ids=["saves never", "saves when hinted", "saves on SIGTERM"],
+)
+def test_kwok_ends_a_pod_only_after_its_longest_grace_period(
+    checkpoints: Checkpoints | None, seconds: int
+) -> None:
+    template = objects.job(a_job(checkpoints=checkpoints), port=4711)["spec"]["template"]
+    stage = yaml.safe_load((kwok.STAGES / "pod-terminate.yaml").read_text())
+    annotation = "pod-delete.stage.kwok.x-k8s.io/delay"
+
+    assert template["metadata"]["annotations"][annotation] == f"{seconds}s"
+    assert annotation in stage["spec"]["delay"]["durationFrom"]["expressionFrom"]
+
+
 def test_a_tier_tolerates_as_its_priority_class_does() -> None:
     documents = {each["metadata"]["name"]: each for each in objects.before_the_jobs()}
     guaranteed = documents["bench-guaranteed"]
@@ -249,7 +277,7 @@ def test_the_same_request_is_saved_once() -> None:
 
 @pytest.mark.parametrize(
     ("save_seconds", "due", "kept"),
-    [(0.8, (125.8, Action.SAVED), 25.0), (1.2, None, 20.0)],
+    [(0.8, (125.8, Action.SAVED), 25.0), (1.2, (126.0, Action.EXIT), 20.0)],
     ids=["in time", "cut off"],
 )
 def test_a_save_on_sigterm_counts_if_the_grace_is_long_enough(
@@ -258,11 +286,47 @@ def test_a_save_on_sigterm_counts_if_the_grace_is_long_enough(
     run = a_run(Checkpoints(10.0, save_seconds, takes_hints=False, on_sigterm=True))
     run.terminate(125.0)
     assert run.next() == due
-    if due:
+    if due[1] is Action.SAVED:
         run.save(125.8)
+    assert run.exit() == (143 if due[1] is Action.SAVED else 137)
     run.close(126.0, succeeded=False)
 
     assert run.kept(200.0) == kept
+
+
+def test_a_pod_that_publishes_its_saves_does_so_at_its_interval_until_it_ends() -> None:
+    run = PodRun(a_job(), 0, "n", "uid-1", created_at=99.0, left=25.0, publishes=True)
+    run.start(100.0)
+    assert run.next() == (110.0, Action.CHECKPOINT)
+    run.checkpoint()
+    run.hint("request-1", 115.0)
+    assert run.next() == (117.0, Action.SAVED)
+    run.save(117.0)
+
+    # The requested save took two seconds, in which no work was done.
+    assert run.next() == (122.0, Action.CHECKPOINT)
+    run.checkpoint()
+    assert run.next() == (127.0, Action.EXIT)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "publishes"), [(HINTED, False), (None, True)], ids=["not asked to", "no saves"]
+)
+def test_other_pods_publish_nothing(checkpoints: Checkpoints | None, *, publishes: bool) -> None:
+    run = PodRun(
+        a_job(checkpoints=checkpoints), 0, "n", "u", created_at=0.0, left=60.0, publishes=publishes
+    )
+    run.start(100.0)
+
+    assert run.next() == (160.0, Action.EXIT)
+
+
+def test_what_a_workload_publishes_is_read_by_the_policy() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    patch = objects.saved("uid-1", at)
+
+    assert patch["metadata"]["uid"] == "uid-1"
+    assert timestamp.parse(patch["metadata"]["annotations"][keys.LAST_CHECKPOINT_AT]) == at
 
 
 def test_a_longer_grace_period_is_enough_for_a_longer_save() -> None:
@@ -295,11 +359,12 @@ def test_a_save_that_a_hint_began_continues_under_sigterm() -> None:
     assert run.next() == (127.0, Action.SAVED)
 
 
-def test_a_pod_that_never_ran_loses_nothing_and_does_nothing() -> None:
+def test_a_pod_that_never_ran_loses_nothing_and_ends_at_once() -> None:
     run = PodRun(a_job(), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
     run.hint("request-1", 100.0)
+    assert run.next() is None
     run.terminate(101.0)
-    assert (run.next(), run.says()) == (None, "idle")
+    assert (run.next(), run.says()) == ((101.0, Action.EXIT), "idle")
     run.close(102.0, succeeded=False)
 
     assert (run.end, run.wasted(103.0)) == (End.PREEMPTED, 0.0)
@@ -318,6 +383,35 @@ def test_a_replacement_does_what_is_left() -> None:
     pod_records.see("MODIFIED", a_pod(uid="uid-2", phase="Succeeded"), 70.0)
     assert pod_records.is_all_done
     assert pod_records.counts() == "1 of 1 finished, 0 run, 1 victims"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "grace_seconds"),
+    [({"deletionGracePeriodSeconds": 4}, 4), ({}, trace.GRACE_SECONDS)],
+    ids=["told", "not told"],
+)
+def test_the_grace_period_is_that_of_the_first_delete(
+    metadata: dict[str, Any], grace_seconds: float
+) -> None:
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()]))
+    deleted = {"deletionTimestamp": "soon"}
+    run = pod_records.see("ADDED", a_pod(metadata={**deleted, **metadata}), 0.0)
+    pod_records.see("MODIFIED", a_pod(metadata={**deleted, "deletionGracePeriodSeconds": 0}), 1.0)
+
+    assert run is not None
+    assert run.grace_seconds == grace_seconds
+
+
+def test_only_a_replacement_of_a_pod_that_ran_restores_work() -> None:
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()], restart_seconds=3.0))
+    pod_records.see("ADDED", a_pod(phase="Pending"), 0.0)
+    pod_records.see("DELETED", a_pod(phase="Failed"), 1.0)
+    pod_records.see("ADDED", a_pod(uid="uid-2"), 2.0)
+    pod_records.see("DELETED", a_pod(uid="uid-2", phase="Failed"), 7.0)
+    pod_records.see("ADDED", a_pod(uid="uid-3"), 8.0)
+    restarting = [record.restarting for record in pod_records.records(began_at=0.0, now=60.0)]
+
+    assert restarting == [0.0, 0.0, 3.0]
 
 
 def test_an_address_is_that_of_the_last_pod_that_got_it() -> None:

@@ -42,7 +42,7 @@ def a_job(name: str, tier: Tier, *, arrives_at: float = 0.0, **fields: Any) -> J
 
 
 def simulated(*jobs: Job, contender: Contender = REDESIGN, nodes: int = 1, **more: Any) -> Result:
-    return Simulation(Trace(1, nodes, 200.0, jobs), contender, **more).run()
+    return Simulation(Trace(1, nodes, 200.0, jobs, **more), contender).run()
 
 
 def records_of(result: Result, job: str) -> list[Record]:
@@ -63,8 +63,8 @@ def a_pod(job: Job, *, started_at: float | None = 0.0) -> model.Pod:
 def test_all_time_on_nodes_is_kept_or_wasted_and_no_work_is_done_twice(
     contender: Contender,
 ) -> None:
-    drawn = trace.generate(5, 150, 15)
-    simulation = Simulation(drawn, contender, restart_seconds=1.0)
+    drawn = replace(trace.generate(5, 150, 15), restart_seconds=1.0)
+    simulation = Simulation(drawn, contender)
     result = simulation.run()
     kept: dict[tuple[str, int], float] = {}
     for record in result.records:

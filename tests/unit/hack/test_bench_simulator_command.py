@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from bench.preemption import trace
 from bench.preemption.simulator import __main__ as command
 from bench.preemption.simulator import published
+from bench.preemption.sources import SOURCES, TraceSource
 
 
 @pytest.mark.parametrize("generate", [published.philly, published.openb])
@@ -27,6 +29,45 @@ def test_a_published_trace_is_drawn_from_its_seed_and_loads_the_nodes(generate: 
         if job.checkpoints:
             assert 30.0 <= job.checkpoints.interval_seconds <= 120.0
             assert 1.0 <= job.checkpoints.save_seconds <= 10.0
+
+
+@pytest.mark.parametrize(
+    ("generate", "nodes"), [(published.philly, 40), (published.openb, 10)], ids=["philly", "openb"]
+)
+def test_a_shortened_trace_asks_for_the_load_with_the_work_that_fits_into_the_run(
+    generate: Any, nodes: int
+) -> None:
+    drawn = generate(3, 300, nodes)
+    short = published.shortened(drawn)
+    horizon = short.horizon_seconds
+    work = sum(
+        job.pods * job.cpus * min(job.seconds, horizon - job.arrives_at) for job in short.jobs
+    )
+
+    assert short.window_seconds < drawn.window_seconds
+    assert work / (nodes * trace.NODE_CPUS * short.window_seconds) == pytest.approx(
+        trace.LOAD, rel=1e-3
+    )
+    assert [replace(job, arrives_at=0.0) for job in short.jobs] == [
+        replace(job, arrives_at=0.0) for job in drawn.jobs
+    ]
+    assert published.shortened(drawn, 60.0).window_seconds == 60.0
+
+
+def test_too_few_jobs_arrive_within_the_shortest_window() -> None:
+    assert published.shortened(published.openb(3, 300, 40)).window_seconds == pytest.approx(
+        45.0, abs=0.1
+    )
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_a_replayed_trace_takes_about_six_minutes_by_default(source: TraceSource) -> None:
+    size = source.short_size
+    windows = [
+        source.generate_short(seed, size.jobs, size.nodes, None).window_seconds for seed in (1, 2)
+    ]
+
+    assert all(180.0 <= window <= 420.0 for window in windows)
 
 
 def test_philly_jobs_are_longer_than_synthetic_ones() -> None:

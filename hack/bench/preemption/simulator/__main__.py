@@ -11,35 +11,18 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from bench.preemption import trace
-from bench.preemption.trace import LOAD, Trace
+from bench.preemption.sources import SOURCES
+from bench.preemption.trace import LOAD
 
 from . import figures, published
 from .contenders import BY_KEY, CONTENDERS
 from .figures import Figures, figures_of
 from .simulation import Simulation
-
-
-@dataclass(frozen=True)
-class TraceSource:
-    """A trace that can be asked for, with the size and restart cost it has by default."""
-
-    generate: Callable[[int, int, int], Trace]
-    jobs: int
-    nodes: int
-    restart_seconds: float
-
-
-SOURCES = {
-    "synthetic": TraceSource(trace.generate, 2000, 200, 0.0),
-    "philly": TraceSource(published.philly, 3000, 60, published.RESTART_SECONDS),
-    "openb": TraceSource(published.openb, 3000, 12, published.RESTART_SECONDS),
-}
 
 
 @dataclass(frozen=True)
@@ -51,14 +34,16 @@ class SimulationTask:
     seed: int
     jobs: int
     nodes: int
-    restart_seconds: float
+    restart_seconds: float | None
+    """None: as in the trace."""
 
 
 def simulate(task: SimulationTask) -> Figures:
     """Simulate one contender on one trace."""
     drawn = SOURCES[task.source].generate(task.seed, task.jobs, task.nodes)
-    contender = BY_KEY[task.contender]
-    return figures_of(Simulation(drawn, contender, restart_seconds=task.restart_seconds).run())
+    if task.restart_seconds is not None:
+        drawn = replace(drawn, restart_seconds=task.restart_seconds)
+    return figures_of(Simulation(drawn, BY_KEY[task.contender]).run())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,7 +70,9 @@ def _report(found: Sequence[Figures], options: argparse.Namespace) -> None:
         "nodes": options.nodes,
         "load": LOAD,
         "seeds": "/".join(str(seed) for seed in options.seeds),
-        "restart": f"{options.restart_seconds:g} s",
+        "restart": "as in the trace"
+        if options.restart_seconds is None
+        else f"{options.restart_seconds:g} s",
     }
     print(figures.table(found, {contender.key: contender.title for contender in CONTENDERS}))
     print("\nstarts in seconds, of all pods whose tier may preempt; a second stands for a minute")
@@ -114,10 +101,9 @@ def _with_progress(found: Iterator[Figures], of: int) -> Iterator[Figures]:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     found = parser.parse_args(arguments)
-    source = SOURCES[found.trace]
-    for name in ("jobs", "nodes", "restart_seconds"):
-        if getattr(found, name) is None:
-            setattr(found, name, getattr(source, name))
+    size = SOURCES[found.trace].size
+    found.jobs = size.jobs if found.jobs is None else found.jobs
+    found.nodes = size.nodes if found.nodes is None else found.nodes
     found.only = found.only.split(",") if found.only else list(BY_KEY)
     if unknown := [name for name in found.only if name not in BY_KEY]:
         parser.error(f"--only: {unknown[0]}: must be some of {', '.join(BY_KEY)}")

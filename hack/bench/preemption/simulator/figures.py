@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass
 
 from bench.figures import aligned, nearest_rank
 from bench.preemption.figures import is_victim, start_of
+from bench.preemption.records import Record
 from bench.preemption.run import End
-from bench.preemption.trace import TIERS
+from bench.preemption.trace import TIERS, Trace
 
 from .contenders import STOCK
+from .notice import Counts
 from .simulation import Result
 
 _LOWEST_PRIORITY = min(tier.priority for tier in TIERS)
@@ -46,13 +48,19 @@ class Figures:
 
 
 def figures_of(result: Result) -> Figures:
-    """Return the figures of a run."""
-    records = result.records
+    """Return the figures of a simulated run."""
+    return figures_from(result.contender.key, result.trace, result.records, result.counts)
+
+
+def figures_from(
+    contender: str, trace: Trace, records: Sequence[Record], counts: Counts
+) -> Figures:
+    """Return the figures of a run, simulated or not."""
     victims = [record for record in records if is_victim(record)]
     # A victim's wasted time has its own restart in it.
     wasted = [
-        (record.wasted if is_victim(record) else restarting, record.cpus)
-        for record, restarting in zip(records, result.restarting, strict=True)
+        (record.wasted if is_victim(record) else record.restarting, record.cpus)
+        for record in records
     ]
     # A pod that was preempted before it ran never starts; its replacement has a start of its own.
     may_start = [
@@ -64,8 +72,8 @@ def figures_of(result: Result) -> Figures:
         (record.job, record.index) for record in records if record.end == End.FINISHED.value
     }
     return Figures(
-        contender=result.contender.key,
-        seed=result.trace.seed,
+        contender=contender,
+        seed=trace.seed,
         wasted_pod_seconds=sum(seconds for seconds, _ in wasted),
         wasted_device_seconds=sum(seconds * cpus for seconds, cpus in wasted),
         start_p50=nearest_rank(starts, 0.5),
@@ -74,14 +82,13 @@ def figures_of(result: Result) -> Figures:
         urgent_start_p99=nearest_rank(urgent, 0.99),
         victims=len(victims),
         finished_jobs=sum(
-            all((job.name, index) in finished for index in range(job.pods))
-            for job in result.trace.jobs
+            all((job.name, index) in finished for index in range(job.pods)) for job in trace.jobs
         ),
         finished_pods=len(finished),
-        deletions=result.counts.deletions + result.counts.refusals,
-        refusals=result.counts.refusals,
-        notices=result.counts.notices,
-        reprieves=result.counts.reprieves,
+        deletions=counts.deletions + counts.refusals,
+        refusals=counts.refusals,
+        notices=counts.notices,
+        reprieves=counts.reprieves,
     )
 
 
@@ -102,9 +109,13 @@ def table(found: Sequence[Figures], titles: Mapping[str, str]) -> str:
 def ratios(
     own: Sequence[Figures], stock: Sequence[Figures], value: Callable[[Figures], float]
 ) -> list[float]:
-    """Return a figure over the stock scheduler's on the same trace, for each seed."""
+    """Return a figure over the stock scheduler's on the same trace, for each seed of both."""
     by_seed = {each.seed: value(each) for each in stock}
-    return [value(each) / by_seed[each.seed] if by_seed[each.seed] else math.nan for each in own]
+    return [
+        value(each) / by_seed[each.seed] if by_seed[each.seed] else math.nan
+        for each in own
+        if each.seed in by_seed
+    ]
 
 
 def document(found: Iterable[Figures], **more: object) -> dict[str, object]:

@@ -31,6 +31,8 @@ LONGEST_SECONDS = 1440.0
 SHORTEST_SECONDS = 1.0
 RESTART_SECONDS = 1.0
 """A minute, in which a replacement loads its checkpoint: an assumption, no source tells it."""
+_LEAST_WINDOW_SECONDS = 45.0
+_WINDOW_PRECISION_SECONDS = 0.01
 
 _FOLDER = Path(__file__).parent / "traces"
 _TIERS_BY_QOS: Mapping[str, Sequence[Tier]] = {
@@ -88,6 +90,37 @@ def openb(seed: int, jobs: int, nodes: int) -> Trace:
     return _generate(seed, jobs, nodes, draw)
 
 
+def shortened(drawn: Trace, window_seconds: float | None = None) -> Trace:
+    """Return the same jobs, arriving faster: `LOAD` counts only what they can do in the run.
+
+    The run is a few hours of a cluster's life. A job that would run longer is cut off at its end,
+    and holds its room until then.
+    """
+    window = _window_of_cut_jobs(drawn) if window_seconds is None else window_seconds
+    faster = window / drawn.window_seconds
+    jobs = [replace(job, arrives_at=job.arrives_at * faster) for job in drawn.jobs]
+    return replace(drawn, window_seconds=window, jobs=jobs)
+
+
+def _window_of_cut_jobs(drawn: Trace) -> float:
+    """Return the window in which jobs ask for `LOAD`, by bisection: a shorter one loads more."""
+    horizon = drawn.horizon_seconds / drawn.window_seconds
+    parts = [
+        (job.pods * job.cpus, job.seconds, horizon - job.arrives_at / drawn.window_seconds)
+        for job in drawn.jobs
+    ]
+    longest = drawn.window_seconds
+    shortest = min(_LEAST_WINDOW_SECONDS, longest)
+    while longest - shortest > _WINDOW_PRECISION_SECONDS:
+        window = (shortest + longest) / 2
+        work = sum(devices * min(seconds, share * window) for devices, seconds, share in parts)
+        if work > LOAD * drawn.nodes * NODE_CPUS * window:
+            shortest = window
+        else:
+            longest = window
+    return longest
+
+
 def _generate(seed: int, jobs: int, nodes: int, draw: Callable[[Random, Job], Job]) -> Trace:
     """Draw a synthetic trace, and change each of its jobs."""
     random = Random(seed)  # noqa: S311 (a trace is no secret)
@@ -96,7 +129,8 @@ def _generate(seed: int, jobs: int, nodes: int, draw: Callable[[Random, Job], Jo
     work = sum(job.pods * job.cpus * job.seconds for job in drawn)
     window = work / (LOAD * nodes * NODE_CPUS)
     placed = [replace(job, arrives_at=job.arrives_at * window) for job in drawn]
-    return Trace(seed, nodes, window, sorted(placed, key=lambda job: job.arrives_at))
+    ordered = sorted(placed, key=lambda job: job.arrives_at)
+    return Trace(seed, nodes, window, ordered, RESTART_SECONDS)
 
 
 def _with_long_saves(random: Random, job: Job) -> Job:

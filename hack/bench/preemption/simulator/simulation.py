@@ -24,15 +24,13 @@ class Result:
     contender: Contender
     trace: Trace
     records: list[Record]
-    restarting: list[float]
-    """Seconds that each pod, in the order of the records, spent on restoring its work."""
     counts: Counts
 
 
 class Simulation:
     """A cluster with one contender, and a trace."""
 
-    def __init__(self, trace: Trace, contender: Contender, *, restart_seconds: float = 0.0) -> None:
+    def __init__(self, trace: Trace, contender: Contender) -> None:
         self.clock = Clock()
         self._trace = trace
         self._contender = contender
@@ -46,7 +44,7 @@ class Simulation:
         kubelets = Kubelets(self.clock, self._gone)
         self._victims = VictimHandler(contender, losses, self.clock, kubelets, self._scheduler.wake)
         self._scheduler.connect(kubelets, self._victims)
-        self._jobs = JobController(trace, self.clock, self._scheduler.created, restart_seconds)
+        self._jobs = JobController(trace, self.clock, self._scheduler.created)
 
     @property
     def pods(self) -> list[Pod]:
@@ -61,7 +59,6 @@ class Simulation:
             contender=self._contender,
             trace=self._trace,
             records=[record_of(run, 0.0, now) for run in runs],
-            restarting=[min(run.restart_seconds, run.occupied(now)) for run in runs],
             counts=self._victims.counts,
         )
 

@@ -90,12 +90,10 @@ class _JobState:
 class JobController:
     """Creates the pods of Jobs, and replaces those that were preempted."""
 
-    def __init__(
-        self, trace: Trace, clock: Clock, created: Callable[[Pod], None], restart_seconds: float
-    ) -> None:
+    def __init__(self, trace: Trace, clock: Clock, created: Callable[[Pod], None]) -> None:
         self._clock = clock
         self._created = created
-        self._restart_seconds = restart_seconds
+        self._restart_seconds = trace.restart_seconds
         self._jobs = {job.name: _JobState(job) for job in trace.jobs}
         self._left = {
             (job.name, index): job.seconds for job in trace.jobs for index in range(job.pods)
