@@ -2,7 +2,8 @@
 
 Each contender gets a fresh cluster of simulated nodes and the same trace, drawn from a seed. The
 report says how soon preemptors start, how many victims that takes, and how much work the victims
-lose.
+lose, beside the stock scheduler and the simulator. A turn of a contender is kept in a file: a run
+that was stopped continues with the next turn.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -22,20 +24,30 @@ from realcluster import command
 from realcluster.binaries import pins
 from realcluster.progress import Progress
 
-from . import counters, figures, objects, plots, replay
-from .contenders import BY_KEY, Contender, running_contender
+from . import comparison, counters, figures, objects, plots, replay
+from .comparison import Comparison
+from .contenders import BY_KEY, STOCK, Contender, running_contender
 from .figures import PreemptionTurn
-from .trace import LOAD, Trace, generate
+from .simulator.contenders import BOUND, Knowledge
+from .simulator.contenders import BY_KEY as SIMULATED
+from .simulator.figures import Figures, figures_of
+from .simulator.simulation import Simulation
+from .sources import SOURCES
+from .trace import LOAD
+from .turns import Setting, TurnFiles, draw
 
 
 @dataclass(frozen=True)
 class PreemptionOptions:
     """The command line's options."""
 
-    traces: Sequence[Trace]
+    setting: Setting
+    seeds: Sequence[int]
     contenders: Sequence[Contender]
     folder: Path
+    """Of this setting."""
     cluster: str
+    measures_again: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,25 +57,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: PreemptionOptions, progress: Progress) -> int:
-    conditions = _conditions(options)
-    turns: list[PreemptionTurn] = []
+    files = TurnFiles(options.folder / "turns")
     try:
-        for trace, contender in product(options.traces, options.contenders):
-            turns.append(_turn(contender, trace, options.cluster, progress))
+        _measure(files, options, progress, partial(_turn, options=options, progress=progress))
     finally:
-        if turns:
-            _report(turns, options.folder, conditions)
+        _report(files, options, progress)
     return 0
 
 
-def _turn(contender: Contender, trace: Trace, cluster: str, progress: Progress) -> PreemptionTurn:
-    with running_contender(contender, cluster, trace.nodes, progress) as contender_cluster:
+def _measure(
+    files: TurnFiles,
+    options: PreemptionOptions,
+    progress: Progress,
+    turn: Callable[[Contender, int], PreemptionTurn],
+) -> None:
+    """Measure the turns that have no file yet, or all."""
+    for seed, contender in product(options.seeds, options.contenders):
+        there = files.path(contender.key, seed)
+        if there.exists() and not options.measures_again:
+            progress.say(f"{contender.title}, seed {seed}: is in {there} (--again measures it)")
+        else:
+            files.write(contender.key, turn(contender, seed))
+
+
+def _turn(
+    contender: Contender, seed: int, options: PreemptionOptions, progress: Progress
+) -> PreemptionTurn:
+    trace = draw(options.setting, seed)
+    with running_contender(contender, options.cluster, trace.nodes, progress) as contender_cluster:
         before = contender_cluster.counted()
-        with progress.task(
-            f"{len(trace.jobs):,} jobs, seed {trace.seed}, {contender.title}"
-        ) as task:
+        with progress.task(f"{len(trace.jobs):,} jobs, seed {seed}, {contender.title}") as task:
             replayed = asyncio.run(
-                replay.play(trace, contender_cluster.cluster.kubeconfig, task.tick)
+                replay.play(
+                    trace,
+                    contender_cluster.cluster.kubeconfig,
+                    task.tick,
+                    publishes=options.setting.publishes,
+                )
             )
         log, during = (
             audit.read(contender_cluster.cluster.audit_log, objects.NAMESPACE),
@@ -72,43 +102,132 @@ def _turn(contender: Contender, trace: Trace, cluster: str, progress: Progress) 
     return figures.turn_of(contender.title, trace, replayed, log, during)
 
 
-def _report(turns: Sequence[PreemptionTurn], folder: Path, conditions: dict[str, object]) -> None:
+def _report(files: TurnFiles, options: PreemptionOptions, progress: Progress) -> None:
+    """Report all turns of the setting, also those of earlier runs."""
+    by_contender = {key: turns for key in BY_KEY if (turns := files.read(key))}
+    turns = [turn for own in by_contender.values() for turn in own]
+    if not turns:
+        return
+    compared = _compare(by_contender, options.setting, progress)
     rows = figures.summarise(turns)
-    print(f"\n{figures.table(rows)}\n")
+    conditions = _conditions(options.setting, sorted({turn.seed for turn in turns}))
+    print(f"\n{comparison.table(compared)}\n")
+    print("starts are those of all pods whose tier may preempt; a second stands for a minute")
+    print(f"\nall seeds together:\n{figures.table(rows)}\n")
     for sentence in figures.sentences(rows, turns):
         print(sentence)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
     for doubt in figures.doubts(turns):
         print(f"But {doubt}.")
-    folder.mkdir(parents=True, exist_ok=True)
-    written = folder / "figures.json"
-    written.write_text(json.dumps(figures.document(turns, conditions=conditions)) + "\n")
-    for file in (written, *plots.draw(rows, folder)):
+    written = options.folder / "figures.json"
+    document = figures.document(
+        turns, conditions=conditions, comparison=[asdict(each) for each in compared]
+    )
+    written.write_text(json.dumps(document) + "\n")
+    for file in (written, *plots.draw(rows, options.folder)):
         print(file)
 
 
-def _conditions(options: PreemptionOptions) -> dict[str, object]:
+def _compare(
+    by_contender: Mapping[str, Sequence[PreemptionTurn]], setting: Setting, progress: Progress
+) -> list[Comparison]:
+    """Return each contender beside the stock scheduler, and the simulator on the same traces."""
+    with progress.task("simulating the same traces") as task:
+
+        def simulated(key: str | None, turns: Sequence[PreemptionTurn]) -> list[Figures]:
+            found = []
+            for turn in turns if key else ():
+                task.tick(f"{key}, seed {turn.seed}")
+                found.append(_simulated(str(key), setting, turn.seed))
+            return found
+
+        measured = {
+            key: [comparison.figures_of(turn, draw(setting, turn.seed)) for turn in turns]
+            for key, turns in by_contender.items()
+        }
+        return [
+            Comparison(
+                title=BY_KEY[key].title,
+                measured=measured[key],
+                stock=measured.get(STOCK.key, ()),
+                simulated=simulated(BY_KEY[key].simulated, turns),
+                bound=simulated(BOUND.key, turns),
+            )
+            for key, turns in by_contender.items()
+        ]
+
+
+@cache
+def _simulated(key: str, setting: Setting, seed: int) -> Figures:
+    contender = SIMULATED[key]
+    if not setting.publishes and contender != BOUND:
+        contender = replace(contender, knowledge=Knowledge.DECLARED)
+    return figures_of(Simulation(draw(setting, seed), contender).run())
+
+
+def _conditions(setting: Setting, seeds: Sequence[int]) -> dict[str, object]:
     machine = servers.read_machine()
     del machine["controller-runtime"]
-    trace = options.traces[0]
+    traces = [draw(setting, seed) for seed in seeds]
     return {
         **machine,
         "kube-scheduler": pins.version(pins.BINARIES["kube-scheduler"]),
         "scheduler-plugins": pins.version(pins.BINARIES["kube-scheduler-plugins"]),
-        "jobs": len(trace.jobs),
-        "pods": "/".join(str(each.pods) for each in options.traces),
-        "nodes": trace.nodes,
+        "trace": setting.trace,
+        "jobs": setting.jobs,
+        "pods": "/".join(str(each.pods) for each in traces),
+        "nodes": setting.nodes,
         "load": LOAD,
-        "arriving for": f"{trace.window_seconds:.0f} s",
-        "seeds": "/".join(str(each.seed) for each in options.traces),
+        "arriving for": "/".join(f"{each.window_seconds:.0f}" for each in traces) + " s",
+        "saves published": "yes" if setting.publishes else "no",
+        "seeds": "/".join(map(str, seeds)),
     }
 
 
 def _parse(arguments: Sequence[str] | None) -> PreemptionOptions:
+    parser = _parser()
+    found = parser.parse_args(arguments)
+    names = found.contenders.split(",")
+    if unknown := [name for name in names if name not in BY_KEY]:
+        parser.error(f"--contenders: {unknown[0]}: must be some of {', '.join(BY_KEY)}")
+    try:
+        seeds = [int(seed) for seed in found.seeds.split(",")]
+    except ValueError:
+        parser.error(f"--seeds: {found.seeds}: must be whole numbers, like 1,2")
+    size = SOURCES[found.trace].short_size
+    setting = Setting(
+        trace=found.trace,
+        jobs=size.jobs if found.jobs is None else found.jobs,
+        nodes=size.nodes if found.nodes is None else found.nodes,
+        window_seconds=found.window,
+        publishes=not found.no_publish,
+    )
+    return PreemptionOptions(
+        setting=setting,
+        seeds=seeds,
+        contenders=[BY_KEY[name] for name in names],
+        folder=found.output / setting.name,
+        cluster=found.cluster,
+        measures_again=found.again,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("bench-preemption", description=__doc__)
+    sizes = ", ".join(
+        f"{name}: {source.short_size.jobs} on {source.short_size.nodes}"
+        for name, source in SOURCES.items()
+    )
     add = parser.add_argument
-    add("--jobs", type=int, default=2000, help="jobs in a trace (default: %(default)s)")
-    add("--nodes", type=int, default=200, help="simulated (default: %(default)s)")
+    add(
+        "--trace",
+        choices=SOURCES,
+        default="synthetic",
+        help="the benchmark's own, or a few hours with the runtimes of Microsoft's Philly or of "
+        "Alibaba's GPU pods of 2023 (default: %(default)s)",
+    )
+    add("--jobs", type=int, help=f"jobs in a trace (default: {sizes} nodes)")
+    add("--nodes", type=int, help="simulated; of eight CPUs")
     add(
         "--contenders",
         default=",".join(BY_KEY),
@@ -122,15 +241,22 @@ def _parse(arguments: Sequence[str] | None) -> PreemptionOptions:
         "--window",
         type=float,
         metavar="SECONDS",
-        help="time in which the jobs arrive (default: 8 a second)",
+        help="time in which the jobs arrive (default: synthetic: 8 a second; published traces: as "
+        "long as the jobs load the nodes)",
     )
+    add(
+        "--no-publish",
+        action="store_true",
+        help="workloads do not publish when they saved (reprieve.dev/last-checkpoint-at)",
+    )
+    add("--again", action="store_true", help="measure also what the output folder has already")
     add(
         "-o",
         "--output",
         type=Path,
         default=Path("build/bench-preemption"),
         metavar="FOLDER",
-        help="(%(default)s)",
+        help="with a folder for each trace and size (default: %(default)s)",
     )
     add(
         "--cluster",
@@ -138,19 +264,7 @@ def _parse(arguments: Sequence[str] | None) -> PreemptionOptions:
         metavar="NAME",
         help="name of the cluster that is created and removed (default: %(default)s)",
     )
-    found = parser.parse_args(arguments)
-    names = found.contenders.split(",")
-    if unknown := [name for name in names if name not in BY_KEY]:
-        parser.error(f"--contenders: {unknown[0]}: must be some of {', '.join(BY_KEY)}")
-    return PreemptionOptions(
-        traces=[
-            generate(int(seed), found.jobs, found.nodes, found.window)
-            for seed in found.seeds.split(",")
-        ],
-        contenders=[BY_KEY[name] for name in names],
-        folder=found.output,
-        cluster=found.cluster,
-    )
+    return parser
 
 
 if __name__ == "__main__":

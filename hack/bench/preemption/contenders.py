@@ -59,8 +59,9 @@ class Contender:
     """The simulator's contender that it is compared with."""
 
 
+STOCK = Contender("stock", "stock scheduler", simulated="stock")
 CONTENDERS = (
-    Contender("stock", "stock scheduler", simulated="stock"),
+    STOCK,
     Contender(
         "upstream",
         "PreemptionToleration",

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from bench import figures
 from bench.figures import nearest_rank
@@ -270,7 +271,18 @@ def _doubts(turn: PreemptionTurn) -> Iterator[str]:
 def document(turns: Sequence[PreemptionTurn], **more: object) -> dict[str, object]:
     """Return everything as JSON: the printed rows, and each pod's record, times in milliseconds."""
     rows = [asdict(row) for row in summarise(turns)]
-    return {"rows": rows, "turns": [_rounded(asdict(turn)) for turn in turns], **more}
+    return {"rows": rows, "turns": [turn_document(turn) for turn in turns], **more}
+
+
+def turn_document(turn: PreemptionTurn) -> dict[str, Any]:
+    """Return a turn as JSON, times in milliseconds."""
+    return {name: _rounded(value) for name, value in asdict(turn).items()}
+
+
+def turn_from(document: Mapping[str, Any]) -> PreemptionTurn:
+    """Return the turn of a JSON document."""
+    records = [Record(**record) for record in document["records"]]
+    return PreemptionTurn(**{**document, "records": records})
 
 
 def _rounded(value: object) -> object:
