@@ -109,8 +109,8 @@ bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, b
 	@$(BIN)/python -m bench.victims $(if $(VICTIMS),--victims $(VICTIMS)) $(if $(PODS),--pods $(PODS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
 
 .PHONY: bench-preemption
-bench-preemption: setup binaries ## one trace of jobs against each way to preempt (JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender)
-	@$(BIN)/python -m bench.preemption $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(ARGS)
+bench-preemption: setup binaries ## traces of jobs against each way to preempt; continues where it was stopped (TRACE=synthetic|philly|openb JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender,no-notice)
+	@$(BIN)/python -m bench.preemption $(if $(TRACE),--trace $(TRACE)) $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(ARGS)
 
 .PHONY: bench-simulate
 bench-simulate: setup ## bench-preemption simulated, in about a minute (SEEDS=1,2,3,4 JOBS=2000 NODES=200 TRACE=synthetic|philly|openb)

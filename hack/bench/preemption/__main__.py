@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +27,7 @@ from realcluster.progress import Progress
 
 from . import comparison, counters, figures, objects, plots, replay
 from .comparison import Comparison
-from .contenders import BY_KEY, STOCK, Contender, running_contender
+from .contenders import BY_KEY, NO_NOTICE, STOCK, Contender, running_contender
 from .figures import PreemptionTurn
 from .simulator.contenders import BOUND, Knowledge
 from .simulator.contenders import BY_KEY as SIMULATED
@@ -150,6 +151,7 @@ def _compare(
                 title=BY_KEY[key].title,
                 measured=measured[key],
                 stock=measured.get(STOCK.key, ()),
+                without_notice=measured.get(NO_NOTICE.key, ()),
                 simulated=simulated(BY_KEY[key].simulated, turns),
                 bound=simulated(BOUND.key, turns),
             )
@@ -169,6 +171,9 @@ def _conditions(setting: Setting, seeds: Sequence[int]) -> dict[str, object]:
     machine = servers.read_machine()
     del machine["controller-runtime"]
     traces = [draw(setting, seed) for seed in seeds]
+    saves = [
+        job.checkpoints.save_seconds for each in traces for job in each.jobs if job.checkpoints
+    ]
     return {
         **machine,
         "kube-scheduler": pins.version(pins.BINARIES["kube-scheduler"]),
@@ -179,6 +184,7 @@ def _conditions(setting: Setting, seeds: Sequence[int]) -> dict[str, object]:
         "nodes": setting.nodes,
         "load": LOAD,
         "arriving for": "/".join(f"{each.window_seconds:.0f}" for each in traces) + " s",
+        "a save takes": f"{statistics.median(saves):.1f} s, at most {max(saves):.1f} s",
         "saves published": "yes" if setting.publishes else "no",
         "seeds": "/".join(map(str, seeds)),
     }

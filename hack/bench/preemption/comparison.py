@@ -50,6 +50,7 @@ class Comparison:
     title: str
     measured: Sequence[Figures]
     stock: Sequence[Figures] = ()
+    without_notice: Sequence[Figures] = ()
     simulated: Sequence[Figures] = ()
     bound: Sequence[Figures] = ()
     """The simulator's one pool of room, where all is known."""
@@ -86,6 +87,10 @@ def _to_stock(row: Comparison, measure: Measure) -> list[float]:
     return ratios(row.measured, row.stock, measure.value)
 
 
+def _to_no_notice(row: Comparison, measure: Measure) -> list[float]:
+    return ratios(row.measured, row.without_notice, measure.value)
+
+
 def _off_by(row: Comparison, measure: Measure) -> list[float]:
     return [ratio - 1 for ratio in ratios(row.simulated, row.measured, measure.value)]
 
@@ -110,7 +115,8 @@ _COLUMNS: Sequence[tuple[str, Column]] = (
     ("range", lambda row, measure: _range(_values(row.measured, measure), measure.form)),
     ("/ stock", lambda row, measure: _median(_to_stock(row, measure), ".2f")),
     ("range", lambda row, measure: _range(_to_stock(row, measure), ".2f")),
+    ("/ no notice", lambda row, measure: _median(_to_no_notice(row, measure), ".2f")),
     ("simulated", lambda row, measure: _median(_values(row.simulated, measure), measure.form)),
-    ("off by", lambda row, measure: _median(_off_by(row, measure), "+.0%")),
+    ("off by", lambda row, measure: _median(_off_by(row, measure), "+z.0%")),
     ("bound", lambda row, measure: _median(_values(row.bound, measure), measure.form)),
 )

@@ -60,6 +60,20 @@ class Contender:
 
 
 STOCK = Contender("stock", "stock scheduler", simulated="stock")
+EXTENDER = Contender(
+    "extender",
+    "Reprieve (guard + extender)",
+    has_reprieve=True,
+    has_extender=True,
+    simulated="redesign",
+)
+NO_NOTICE = replace(
+    EXTENDER,
+    key="no-notice",
+    title="Reprieve (no notice)",
+    policy={"podShouldBeDeletedWhenPreempted": "true"},
+    simulated="least-loss-only",
+)
 CONTENDERS = (
     STOCK,
     Contender(
@@ -77,21 +91,8 @@ CONTENDERS = (
         rights=("scheduling.k8s.io/priorityclasses",),
     ),
     Contender("guard", "Reprieve (guard)", has_reprieve=True),
-    Contender(
-        "extender",
-        "Reprieve (guard + extender)",
-        has_reprieve=True,
-        has_extender=True,
-        simulated="redesign",
-    ),
-    Contender(
-        "no-notice",
-        "the same policy, no notice",
-        has_reprieve=True,
-        has_extender=True,
-        policy={"podShouldBeDeletedWhenPreempted": "true"},
-        simulated="least-loss-only",
-    ),
+    EXTENDER,
+    NO_NOTICE,
 )
 BY_KEY = {contender.key: contender for contender in CONTENDERS}
 
