@@ -31,6 +31,7 @@ ENVIRONMENT: Mapping[str, str] = {
 
 _UNNAMED = "true"
 _COUNT = WholeNumber(1, 2**31 - 1)
+_SAVE_SECONDS = range(1, 2**31)
 
 
 class EnvironmentVariable(NamedTuple):
@@ -79,8 +80,13 @@ def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
     )
     named = path if path is not None and path != _UNNAMED and text.is_clean(path) else None
     saved = None if saved_at is None or path is None else Checkpoint(saved_at=saved_at, path=named)
+    took = duration.parse(annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
     return ledger.LedgerEntry(
-        preempted_count=count, first_submitted_at=submitted_at, eviction_ids=(), checkpoint=saved
+        preempted_count=count,
+        first_submitted_at=submitted_at,
+        eviction_ids=(),
+        checkpoint=saved,
+        save_seconds=took if took in _SAVE_SECONDS else None,
     )
 
 
