@@ -31,7 +31,7 @@ ENVIRONMENT: Mapping[str, str] = {
 
 _UNNAMED = "true"
 _COUNT = WholeNumber(1, 2**31 - 1)
-_SAVE_SECONDS = range(1, 2**31)
+_MAX_SAVE_SECONDS = 2**31 - 1
 
 
 class EnvironmentVariable(NamedTuple):
@@ -86,7 +86,7 @@ def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
         first_submitted_at=submitted_at,
         eviction_ids=(),
         checkpoint=saved,
-        save_seconds=took if took in _SAVE_SECONDS else None,
+        save_seconds=took if took and took <= _MAX_SAVE_SECONDS else None,
     )
 
 
