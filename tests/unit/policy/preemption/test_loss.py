@@ -120,7 +120,12 @@ CASES = {
     "of which it gets no more time than pays, and it is not asked": Case(
         pod=saving_on_sigterm("2m"), started=60, loses=60
     ),
-    "its save time is learned, too": Case(pod=saving_on_sigterm(took="45s"), loses=45),
+    "its grace period is the timeout, whatever a save by request took": Case(
+        pod=saving_on_sigterm(took="45s"), loses=600
+    ),
+    "a declared save that takes longer than its timeout is cut short": Case(
+        pod=saving_on_sigterm("20m"), loses=600
+    ),
     "its unknown save takes the timeout": Case(pod=saving_on_sigterm(), loses=600),
 }
 
