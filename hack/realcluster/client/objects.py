@@ -13,6 +13,7 @@ import json
 import select
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,6 +27,9 @@ Json = Any
 NOT_PLAIN = object()
 """`Client.get` cannot do what the words ask for: ask kubectl."""
 _TIMEOUT_SECONDS = 60.0
+_LAG_SECONDS = 10.0
+_PAUSE_SECONDS = 0.05
+_UNKNOWN_PRIORITY_CLASS = "no PriorityClass with name"
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
@@ -152,7 +156,23 @@ class Client:
         for document in documents:
             own = document["metadata"].get("namespace", namespace)
             url = self._resource_of(document).url(own, fieldValidation="Strict")
-            self._call("POST", url, document)
+            self._post_once_known(url, document)
+
+    def _post_once_known(self, url: str, document: Json) -> None:
+        """Create an object; repeat it while its PriorityClass is new to the API server.
+
+        The API server's admission learns of a PriorityClass a moment after it is created.
+        """
+        deadline = time.monotonic() + _LAG_SECONDS
+        while True:
+            try:
+                self._call("POST", url, document)
+            except RefusedError as refused:
+                if _UNKNOWN_PRIORITY_CLASS not in str(refused) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     def apply(self, *documents: Json) -> None:
         """Apply objects on the server's side, as `kubectl apply --server-side --force-conflicts`.

@@ -39,6 +39,7 @@ _NORMAL, _WARNING = "Normal", "Warning"
 REASONS: dict[str, tuple[str, str]] = {
     "PreemptionRefused": ("Refuse", _NORMAL),
     "CheckpointRequested": ("Hint", _NORMAL),
+    "CheckpointNotRequested": ("Delete", _NORMAL),
     "CheckpointAcknowledged": ("Wait", _NORMAL),
     "CheckpointExtended": ("Wait", _NORMAL),
     "CheckpointDeferred": ("Wait", _NORMAL),

@@ -31,6 +31,7 @@ ENVIRONMENT: Mapping[str, str] = {
 
 _UNNAMED = "true"
 _COUNT = WholeNumber(1, 2**31 - 1)
+_MAX_SAVE_SECONDS = 2**31 - 1
 
 
 class EnvironmentVariable(NamedTuple):
@@ -64,7 +65,7 @@ def build_annotations(entry: ledger.LedgerEntry) -> Mapping[str, str]:
 def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
     """Return the history that a replacement carries, `None` if the pod is not a replacement.
 
-    It is information only, because the author of a pod may write it too. No decision depends on it.
+    The author of a pod may write it too, so it can only lower the loss that is expected of the pod.
     """
     count, first = (
         _COUNT.parse(annotations.get(keys.PREEMPTED_COUNT, ""), ""),
@@ -79,8 +80,13 @@ def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
     )
     named = path if path is not None and path != _UNNAMED and text.is_clean(path) else None
     saved = None if saved_at is None or path is None else Checkpoint(saved_at=saved_at, path=named)
+    took = duration.parse(annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
     return ledger.LedgerEntry(
-        preempted_count=count, first_submitted_at=submitted_at, eviction_ids=(), checkpoint=saved
+        preempted_count=count,
+        first_submitted_at=submitted_at,
+        eviction_ids=(),
+        checkpoint=saved,
+        save_seconds=took if took and took <= _MAX_SAVE_SECONDS else None,
     )
 
 

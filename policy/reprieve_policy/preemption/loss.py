@@ -66,12 +66,14 @@ def loss_inputs_of(view: PodView, plan: CheckpointPlan, settings: PolicySettings
         return LossInputs(devices=devices)
     learned = duration.parse(view.annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
     known = learned if plan.estimated_seconds is None else plan.estimated_seconds
+    seconds = plan.timeout_seconds if known is None else known
+    if plan.saves_on_sigterm:
+        # Its grace period is no longer than that.
+        seconds = plan.save_seconds
     return LossInputs(
         devices=devices,
         way=SaveWay.ON_SIGTERM if plan.saves_on_sigterm else SaveWay.WHEN_ASKED,
-        save_seconds=min(
-            plan.timeout_seconds if known is None else known, settings.ceiling_seconds
-        ),
+        save_seconds=min(seconds, settings.ceiling_seconds),
         is_save_time_known=known is not None,
     )
 

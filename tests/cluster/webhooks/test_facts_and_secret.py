@@ -26,6 +26,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.policy_config_map import PolicyConfigMap
+from reprieve_testing.cluster.connection import connected
 from reprieve_testing.cluster.handle import ClusterHandle
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
@@ -47,9 +48,8 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 @pytest_asyncio.fixture
 async def api(cluster: ClusterHandle) -> AsyncIterator[Api]:
-    connected = await Api.connect(cluster.cluster.kubeconfig, user_agent="test")
-    yield connected
-    await connected.close()
+    async with connected(cluster.cluster.kubeconfig) as api:
+        yield api
 
 
 class Watched:
@@ -156,12 +156,9 @@ async def test_facts_that_cannot_be_read_are_not_guessed(namespace: str, tmp_pat
         '{"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"users":[{"name":"u","user":{}}],'
         '"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"current-context":"x"}'
     )
-    nowhere = await Api.connect(config, user_agent="test")
-    try:
+    async with connected(config) as nowhere:
         with pytest.raises(ApiError):
             await Watched(nowhere, namespace).of(a_pod(), namespace)
-    finally:
-        await nowhere.close()
 
 
 async def test_a_changed_namespace_is_known_without_a_read(

@@ -13,7 +13,8 @@ from realcluster.client.kubectl import Done
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
-from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api import ApiError
+from reprieve_testing.cluster.connection import connected
 from reprieve_testing.cluster.handle import ClusterHandle
 from reprieve_testing.servers.reviews import RunningServer, running_server
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
@@ -125,47 +126,52 @@ async def test_if_a_rule_raises_the_failure_policy_decides_and_the_process_conti
 async def test_known_facts_apply_during_an_outage_of_the_api_server_and_are_updated_after_it(
     cluster: ClusterHandle, namespace: str
 ) -> None:
-    api = await Api.connect(cluster.cluster.kubeconfig, user_agent="test")
-    facts = ClusterFacts(api, namespace, "none", lookup_timeout_seconds=1.0)
-    running = asyncio.create_task(facts.run())
+    async with connected(cluster.cluster.kubeconfig) as api:
+        facts = ClusterFacts(api, namespace, "none", lookup_timeout_seconds=1.0)
+        running = asyncio.create_task(facts.run())
 
-    async def enforcement(of: str) -> str:
-        request = AdmissionRequest(
-            uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace=of
-        )
-        pod = Resource(kind="Pod", metadata=ObjectMeta(name="p"), spec=Spec())
-        return (await facts.facts_for(request, pod)).namespace.enforcement
+        async def enforcement(of: str) -> str:
+            request = AdmissionRequest(
+                uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace=of
+            )
+            pod = Resource(kind="Pod", metadata=ObjectMeta(name="p"), spec=Spec())
+            return (await facts.facts_for(request, pod)).namespace.enforcement
 
-    async def is_warning() -> bool:
-        return await enforcement(namespace) == "warn"
+        async def is_warning() -> bool:
+            return await enforcement(namespace) == "warn"
 
-    async def annotate(text: str) -> bool:
-        words = ("annotate", "namespace", namespace, "--overwrite", f"{keys.ENFORCEMENT}={text}")
-        return (await asyncio.to_thread(cluster.kubectl.run, *words)).status == 0
+        async def annotate(text: str) -> bool:
+            words = (
+                "annotate",
+                "namespace",
+                namespace,
+                "--overwrite",
+                f"{keys.ENFORCEMENT}={text}",
+            )
+            return (await asyncio.to_thread(cluster.kubectl.run, *words)).status == 0
 
-    try:
-        assert await annotate("warn")
-        await until("the policy is known", is_warning)
-        await asyncio.to_thread(cluster.kill_component, "kube-apiserver")
         try:
-            age = max(watch.age_seconds for watch in facts.watches().values())
-            assert await is_warning()
-            with pytest.raises(ApiError):
-                await enforcement("unheard-of")
+            assert await annotate("warn")
+            await until("the policy is known", is_warning)
+            await asyncio.to_thread(cluster.kill_component, "kube-apiserver")
+            try:
+                age = max(watch.age_seconds for watch in facts.watches().values())
+                assert await is_warning()
+                with pytest.raises(ApiError):
+                    await enforcement("unheard-of")
 
-            async def is_older() -> bool:
-                return min(watch.age_seconds for watch in facts.watches().values()) > age
+                async def is_older() -> bool:
+                    return min(watch.age_seconds for watch in facts.watches().values()) > age
 
-            await until("the age of facts grows", is_older)
+                await until("the age of facts grows", is_older)
+            finally:
+                await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+            await until("a change afterwards", lambda: annotate("enforce"))
+
+            async def is_caught_up() -> bool:
+                return not await is_warning()
+
+            await until("the change is known", is_caught_up)
         finally:
-            await asyncio.to_thread(cluster.start_component, "kube-apiserver")
-        await until("a change afterwards", lambda: annotate("enforce"))
-
-        async def is_caught_up() -> bool:
-            return not await is_warning()
-
-        await until("the change is known", is_caught_up)
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
-        await api.close()
+            running.cancel()
+            await asyncio.wait([running])

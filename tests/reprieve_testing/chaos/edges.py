@@ -78,6 +78,8 @@ class Trigger:
     has_hint: bool = True
     saves_on_sigterm: bool = False
     """It gets no request; its DELETE gives it the time to save."""
+    save_takes: str = ""
+    """How long a save takes, if it is known; a scheduler marks the pod then."""
     after_a_lost_hint: bool = False
     forgets: bool = False
     """Its container restarts and knows of no request."""
@@ -106,6 +108,7 @@ TRIGGERS: Mapping[Observation, Trigger] = {
     Observation.REQUESTED_AGAIN: Trigger(action=PodAction.INSIST),
     Observation.CHECKPOINT_WANTED: Trigger(),
     Observation.CHECKPOINT_UNWANTED: Trigger(has_hint=False),
+    Observation.CHECKPOINT_LOSES_MORE: Trigger(save_takes="1h"),
     Observation.CHECKPOINT_ON_SIGTERM: Trigger(has_hint=False, saves_on_sigterm=True),
     Observation.HINT_LOST: Trigger(after_a_lost_hint=True),
     Observation.REQUEST_FORGOTTEN: Trigger(forgets=True, least_seconds=FORGETFUL),

@@ -104,7 +104,8 @@ class ScriptedVictim:
             uid=self.uid,
             pod=pod,
             marked_at=self.marked_at,
-            has_notice=self.has_hint,
+            # A pod whose save takes longer than it has run is not asked.
+            has_notice=self.has_hint and not self.trigger.save_takes,
             min_notice=timedelta(seconds=self.seconds - _IMPRECISION),
             max_duration=timedelta(seconds=longest),
             must_be_deleted=self.trigger.is_preemptible
@@ -117,7 +118,11 @@ class ScriptedVictim:
     @property
     def is_preempted(self) -> bool:
         """True if a scheduler marks it."""
-        return self.walltime is not None or not self.trigger.is_preemptible
+        return (
+            self.walltime is not None
+            or not self.trigger.is_preemptible
+            or self.trigger.save_takes != ""
+        )
 
     @property
     def answer(self) -> Json:
@@ -174,13 +179,20 @@ def victim_for_edge(edge: Edge, point: KillPoint, when: When, name: str) -> Scri
         scripted_answer=way.scripted_answer,
         seconds=edges.seconds_of(edge),
         has_hint=event.has_hint,
-        annotations={keys.CHECKPOINT_HINT: "sigterm:"} if event.saves_on_sigterm else {},
+        annotations=annotations_of(event),
         has_owner=point in (LEDGER, FINALIZER_REMOVAL) or event.is_held,
         walltime=edges.walltime_of(edge),
         partner=partner_of(name, event) if way.is_in_gang else None,
         trigger_phase=edge.phase,
         trigger=event,
     )
+
+
+def annotations_of(event: Trigger) -> dict[str, str]:
+    """Return what the pod declares about its saves."""
+    if event.saves_on_sigterm:
+        return {keys.CHECKPOINT_HINT: "sigterm:"}
+    return {keys.ESTIMATED_CHECKPOINT_TIME: event.save_takes} if event.save_takes else {}
 
 
 def partner_of(name: str, event: Trigger) -> ScriptedVictim:

@@ -501,6 +501,24 @@ def test_the_event_of_a_victim_that_is_not_asked_says_that_it_waits() -> None:
     assert event_messages.transition(move, an_eviction(phase=Phase.TERMINATING)) is None
 
 
+@pytest.mark.parametrize(
+    ("phase", "then"),
+    [
+        (Phase.TERMINATING, "deleting the pod"),
+        (Phase.SETTLED, "waiting for the other victims of its preemptor on this node"),
+    ],
+)
+def test_the_event_of_a_victim_that_loses_less_by_ending_at_once_says_why(
+    phase: Phase, then: str
+) -> None:
+    move = TABLE[Phase.REQUESTED][Observation.CHECKPOINT_LOSES_MORE]
+    state = an_eviction(phase=phase, outcome=CheckpointOutcome.LOSES_LESS, deadline=NOW)
+    assert event_messages.transition(move, state) == (
+        "CheckpointNotRequested",
+        f"a save would take as long as the work that it keeps, or longer; {then}",
+    )
+
+
 def test_the_event_of_a_victim_that_is_not_needed_says_why() -> None:
     state = an_eviction(phase=Phase.CANCELLED, outcome=CheckpointOutcome.NOT_NEEDED)
     event = event_messages.transition(TABLE[Phase.HINTED][Observation.NOT_NEEDED], state)

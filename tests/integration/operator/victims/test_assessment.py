@@ -13,7 +13,7 @@ from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.victims.assessment import VictimAssessor
+from reprieve_operator.victims.assessment import Assessment, VictimAssessor
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
@@ -101,8 +101,7 @@ def a_job(
 async def assess(
     cluster: StubCluster, pod: VictimPod, state: Eviction = BY_SCHEDULER
 ) -> Protection | None:
-    _, reprieve = await cluster.assessment().assess(pod, state)
-    return reprieve
+    return (await cluster.assessment().assess(pod, state)).protection
 
 
 async def test_the_walltime_of_a_job_counts_from_its_start_time() -> None:
@@ -187,13 +186,13 @@ async def test_cost_and_cause_are_decided_as_the_eviction_begins() -> None:
     eight = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
     pod = a_victim(owner=None, containers=[eight])
     cluster = StubCluster()
-    begun, _ = await cluster.assessment().assess(pod, BY_SCHEDULER)
+    begun = (await cluster.assessment().assess(pod, BY_SCHEDULER)).state
     assert (begun.cause, begun.cost) == (
         PreemptionCause.PRIORITY,
         RecordedCost(hours=8, device=Device.GPU),
     )
     later = replace(begun, source=Source.LABEL)
-    assert await cluster.assessment().assess(pod, later) == (later, None)
+    assert await cluster.assessment().assess(pod, later) == Assessment(later)
 
 
 async def test_a_recorded_cost_is_not_computed_again() -> None:
@@ -202,23 +201,77 @@ async def test_a_recorded_cost_is_not_computed_again() -> None:
         annotations={keys.LAST_CHECKPOINT_AT: "2026-11-21T11:30:00Z"},
         containers=[TWO_CPUS],
     )
-    begun, _ = await StubCluster().assessment().assess(pod, BY_PERSON)
+    begun = (await StubCluster().assessment().assess(pod, BY_PERSON)).state
     assert begun.cost == RecordedCost(hours=1, device=Device.CPU)
 
 
 async def test_the_cost_counts_sidecars_and_not_init_containers() -> None:
     before = [TWO_CPUS | {"restartPolicy": "Always"}, TWO_CPUS]
-    begun, _ = (
-        await StubCluster()
-        .assessment()
-        .assess(a_victim(owner=None, containers=[TWO_CPUS], initContainers=before), BY_PERSON)
-    )
+    pod = a_victim(owner=None, containers=[TWO_CPUS], initContainers=before)
+    begun = (await StubCluster().assessment().assess(pod, BY_PERSON)).state
     assert begun.cost == RecordedCost(hours=4, device=Device.CPU)
 
 
 async def test_a_preemptor_in_a_sensitive_namespace_gives_the_cause_sensitive() -> None:
     cluster = StubCluster(namespaces_by_name={"clinic": SENSITIVE})
-    begun, _ = await cluster.assessment().assess(
+    begun = await cluster.assessment().assess(
         a_victim(), replace(BY_SCHEDULER, initiator="clinic/study")
     )
-    assert begun.cause is PreemptionCause.SENSITIVE
+    assert begun.state.cause is PreemptionCause.SENSITIVE
+
+
+HINT = {keys.CHECKPOINT_HINT: "http://:80/"}
+ON_SIGTERM = {keys.CHECKPOINT_HINT: "sigterm:"}
+TWO_HOURS = {keys.ESTIMATED_CHECKPOINT_TIME: "2h"}
+A_MINUTE = {keys.ESTIMATED_CHECKPOINT_TIME: "1m"}
+JUST_SAVED = {keys.LAST_CHECKPOINT_AT: "2026-11-21T11:59:30Z"}
+LONG_CEILING = PolicySettings(ceiling_seconds=3 * 3600)
+LOSSES: dict[str, tuple[dict[str, str], PolicySettings, bool]] = {
+    "its save takes longer than it has worked": ({**HINT, **TWO_HOURS}, LONG_CEILING, True),
+    "the save of the pod that it replaces took longer than it has worked": (
+        {**HINT, keys.LAST_CHECKPOINT_TOOK: "2h"},
+        LONG_CEILING,
+        True,
+    ),
+    "it has just saved": ({**HINT, **A_MINUTE, **JUST_SAVED}, PolicySettings(), True),
+    "its save takes less than it has worked": ({**HINT, **A_MINUTE}, LONG_CEILING, False),
+    "the time of its save is unknown": ({**HINT, **JUST_SAVED}, LONG_CEILING, False),
+    "it saves on SIGTERM": ({**ON_SIGTERM, **TWO_HOURS}, LONG_CEILING, False),
+    "it does not save": (TWO_HOURS, LONG_CEILING, False),
+}
+
+
+@pytest.mark.parametrize(("annotations", "settings", "want"), LOSSES.values(), ids=LOSSES)
+async def test_whether_a_victim_loses_less_by_ending_at_once_if(
+    annotations: dict[str, str], settings: PolicySettings, *, want: bool
+) -> None:
+    pod = a_victim(owner=None, annotations=annotations)
+    assessment = await StubCluster(current=settings).assessment().assess(pod, BY_SCHEDULER)
+    assert assessment.loses_less_at_once is want
+
+
+ASKED_ALL_THE_SAME = {
+    "a person asks": (a_victim(owner=None, annotations={**HINT, **TWO_HOURS}), BY_PERSON),
+    "a person asks, too": (
+        a_victim(
+            owner=None,
+            annotations={**HINT, **TWO_HOURS},
+            labels={keys.SOFT_EVICTION: "requested"},
+        ),
+        BY_SCHEDULER,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "state"), ASKED_ALL_THE_SAME.values(), ids=ASKED_ALL_THE_SAME)
+async def test_a_victim_s_loss_does_not_matter_if(pod: VictimPod, state: Eviction) -> None:
+    assessment = await StubCluster(current=LONG_CEILING).assessment().assess(pod, state)
+    assert not assessment.loses_less_at_once
+
+
+async def test_a_protected_victim_may_lose_less_by_ending_at_once_as_well() -> None:
+    cluster = StubCluster(job=a_job(), current=LONG_CEILING)
+    pod = a_victim(annotations={**HINT, **TWO_HOURS})
+    assessment = await cluster.assessment().assess(pod, BY_SCHEDULER)
+    assert assessment.loses_less_at_once
+    assert assessment.protection == Protection(ProtectionReason.NEAR_COMPLETION, after(120))

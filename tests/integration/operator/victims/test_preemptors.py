@@ -106,13 +106,51 @@ async def test_a_preemptor_that_stays_away_has_left(tmp_path: Path) -> None:
         assert not world.preemptors.is_node_wanted("a")
 
 
-async def test_a_preemptor_that_is_nominated_to_another_node_has_left(tmp_path: Path) -> None:
+async def test_a_preemptor_that_moved_to_a_node_where_it_has_no_victims_has_not_left(
+    tmp_path: Path,
+) -> None:
+    async with watching(tmp_path, a_preemptor()) as world:
+        world.mark("of-another", node="other", preemptor="uid-of-another")
+        await world.send("MODIFIED", a_preemptor(node="other"))
+        world.seconds = 10 * LEFT_SECONDS
+        assert not world.preemptors.has_left("a")
+        assert not world.preemptors.has_left("b")
+
+
+async def test_a_preemptor_that_moved_to_a_node_where_it_has_victims_has_left(
+    tmp_path: Path,
+) -> None:
+    async with watching(tmp_path, a_preemptor()) as world:
+        world.mark("there", node="other")
+        await world.send("MODIFIED", a_preemptor(node="other"))
+        assert not world.preemptors.has_left("a")
+        world.seconds = LEFT_SECONDS
+        assert world.preemptors.has_left("a")
+        assert not world.preemptors.has_left("there")
+        await world.send("MODIFIED", a_preemptor())
+        assert not world.preemptors.has_left("a")
+
+
+async def test_a_preemptor_that_moved_has_left_once_it_has_victims_on_the_other_node(
+    tmp_path: Path,
+) -> None:
     async with watching(tmp_path, a_preemptor()) as world:
         await world.send("MODIFIED", a_preemptor(node="other"))
         world.seconds = LEFT_SECONDS
-        assert world.preemptors.has_left("a")
-        await world.send("MODIFIED", a_preemptor())
         assert not world.preemptors.has_left("a")
+        world.mark("there", node="other")
+        assert world.preemptors.has_left("a")
+        world.sets.remove("there")
+        assert not world.preemptors.has_left("a")
+
+
+async def test_a_preemptor_that_moved_and_then_disappeared_has_left(tmp_path: Path) -> None:
+    async with watching(tmp_path, a_preemptor()) as world:
+        await world.send("MODIFIED", a_preemptor(node="other"))
+        world.seconds = LEFT_SECONDS
+        assert not world.preemptors.has_left("a")
+        await world.send("DELETED", a_preemptor(node="other"))
+        assert world.preemptors.has_left("a")
 
 
 async def test_another_pod_of_the_same_name_is_no_preemptor(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_a_state_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
 FAILURES = {
     CheckpointOutcome.SAVED: (None, 0),
     CheckpointOutcome.SKIPPED: (None, 0),
+    CheckpointOutcome.LOSES_LESS: (None, 0),
     CheckpointOutcome.REFUSED: (1, 0),
     CheckpointOutcome.TIMED_OUT: (1, 0),
     CheckpointOutcome.UNRESPONSIVE: (1, 1),

@@ -180,6 +180,47 @@ def test_in_a_slot_with_one_pod_at_a_time_the_later_eviction_counts() -> None:
     assert known["0"].checkpoint == SAVED
 
 
+SAVE_TIMES = {
+    "a save takes from its request until the workload has saved": (10, 60, 50),
+    "a part of a second counts as one": (10, 60.2, 51),
+    "a save that ends with its request takes a second": (60, 60, 1),
+    "so does one that ends before it, by the workload's clock": (90, 60, 1),
+    "a save that takes longer than can be read back counts as the longest": (
+        0,
+        2.0**32,
+        2**31 - 1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("hinted", "saved", "want"), SAVE_TIMES.values(), ids=SAVE_TIMES)
+def test_how_long_the_last_save_took_is_recorded(hinted: float, saved: float, want: int) -> None:
+    known = record({}, "0", saved_in(hinted, saved))
+    assert known["0"].save_seconds == want
+    assert ledger.parse(ledger.render(known)) == known
+
+
+def saved_in(hinted: float, saved: float, number: int = 1) -> Eviction:
+    checkpoint = Checkpoint(saved_at=after(saved))
+    return replace(evicted(number, checkpoint), hinted_at=after(hinted))
+
+
+def test_a_pod_that_saved_nothing_or_was_not_asked_leaves_no_time() -> None:
+    assert record({}, "0", replace(evicted(1), hinted_at=NOW))["0"].save_seconds is None
+    assert record({}, "0", evicted(1, SAVED))["0"].save_seconds is None
+
+
+def test_the_time_of_the_last_save_stays_until_the_next_save() -> None:
+    once = record({}, "0", saved_in(0, 60))
+    assert record(once, "0", evicted(2))["0"].save_seconds == 60
+    assert record(once, "0", saved_in(0, 90, number=2))["0"].save_seconds == 90
+
+
+def test_an_eviction_that_was_taken_back_leaves_the_time_of_its_save() -> None:
+    known = record(record({}, "0", saved_in(0, 60)), "0", evicted(2))
+    assert ledger.retract(known, "0", evicted(2))["0"].save_seconds == 60
+
+
 def test_an_owner_saved_last_when_any_of_its_pods_did() -> None:
     known = record({}, "0", evicted(1, SAVED))
     known = record(known, "1", evicted(2, replace(SAVED, saved_at=after(30))))
@@ -278,6 +319,33 @@ def test_the_readable_part_of_a_checkpoint_is_read(value: object, want: Checkpoi
     assert ledger.parse(text)["0"].checkpoint == want
 
 
+TOOK: dict[str, tuple[object, int | None]] = {
+    "whole seconds": (90, 90),
+    "the longest": (2**31 - 1, 2**31 - 1),
+    "nothing": (None, None),
+    "a text": ("90", None),
+    "a boolean": (True, None),
+    "a fraction": (1.5, None),
+    "no time": (0, None),
+    "less than no time": (-1, None),
+    "out of range": (2**31, None),
+    "a list": ([90], None),
+}
+
+
+@pytest.mark.parametrize(("value", "want"), TOOK.values(), ids=TOOK)
+def test_an_unreadable_time_of_a_save_is_forgotten(value: object, want: int | None) -> None:
+    entry = ledger.parse(json.dumps({"slots": {"0": {**GOOD, "took": value}}}))["0"]
+    assert entry.save_seconds == want
+    assert entry.preempted_count == 1
+
+
+def test_a_ledger_of_an_earlier_version_has_no_time_of_a_save() -> None:
+    text = json.dumps({"v": 1, "slots": {"0": GOOD}})
+    assert ledger.parse(text)["0"].save_seconds is None
+    assert "took" not in ledger.render(ledger.parse(text))
+
+
 UNREADABLE_IDS = {"no list": "uid-1", "numbers": [1], "nothing": None, "a line end": ["a\nb"]}
 
 
@@ -307,7 +375,7 @@ def test_an_invalid_ledger_is_read_as_empty(text: str) -> None:
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 SLOT_VALUES = (
-    st.dictionaries(st.sampled_from(["count", "first", "ids", "saved"]), SCALARS) | SCALARS
+    st.dictionaries(st.sampled_from(["count", "first", "ids", "saved", "took"]), SCALARS) | SCALARS
 )
 LEDGERS = st.dictionaries(st.text(max_size=3), SLOT_VALUES).map(
     lambda slots: json.dumps({"slots": slots})

@@ -80,6 +80,7 @@ OTHERS_SAVE = ObservedVictim(may_terminate=False)
 SET_SAVES = ObservedVictim(is_set_ready=False)
 LEFT = ObservedVictim(has_preemptor_left=True)
 SET_GROWS = ObservedVictim(may_set_grow=True)
+LOSES_LESS = ObservedVictim(loses_less_at_once=True)
 
 
 def defers(seconds: int | None) -> ObservedVictim:
@@ -439,6 +440,62 @@ SCENARIOS = {
         phases=(SETTLED, TERMINATING),
         plan=ON_SIGTERM,
         outcome=CheckpointOutcome.ON_SIGTERM,
+    ),
+    "a scheduler's victim that loses less by ending at once is not asked": Scenario(
+        seen=((0, LOSES_LESS),),
+        phases=(SETTLED, TERMINATING),
+        outcome=CheckpointOutcome.LOSES_LESS,
+        source=SCHEDULER,
+    ),
+    "a victim that a person asked for is asked to save, even if it loses more": Scenario(
+        seen=((0, LOSES_LESS),), phases=(HINTED,), deadline=after(600)
+    ),
+    "a protected victim is spared, even if it loses less by ending at once": Scenario(
+        seen=((0, replace(PROTECTED, loses_less_at_once=True)),),
+        phases=(SPARED,),
+        outcome=CheckpointOutcome.SPARED,
+        source=SCHEDULER,
+    ),
+    "a reprieved victim that a person asks for is asked to save, even if it loses more": Scenario(
+        seen=(
+            (0, ALMOST_COMPLETE),
+            (60, replace(LOSES_LESS, is_requested_again=True)),
+        ),
+        phases=(REPRIEVED, REQUESTED, HINTED),
+        source=SCHEDULER,
+        deadline=after(660),
+    ),
+    "a victim without a checkpoint is skipped, even if it loses less by ending at once": Scenario(
+        seen=((0, LOSES_LESS),),
+        phases=(SETTLED, TERMINATING),
+        plan=NONE,
+        outcome=CheckpointOutcome.SKIPPED,
+        source=SCHEDULER,
+    ),
+    "a victim that saves on SIGTERM does so, even if it loses less by ending at once": Scenario(
+        seen=((0, LOSES_LESS),),
+        phases=(SETTLED, TERMINATING),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.ON_SIGTERM,
+        source=SCHEDULER,
+    ),
+    "a victim that was asked before it lost less is not ended at once": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, LOSES_LESS)),
+        phases=(HINTED,),
+        source=SCHEDULER,
+        deadline=after(600),
+    ),
+    "a victim that loses less by ending at once waits for its set": Scenario(
+        seen=((0, replace(LOSES_LESS, may_set_grow=True)), (1, SET_SAVES), (60, NOTHING)),
+        phases=(SETTLED, TERMINATING),
+        outcome=CheckpointOutcome.LOSES_LESS,
+        source=SCHEDULER,
+    ),
+    "a victim that loses less by ending at once stays if its preemptor left its node": Scenario(
+        seen=((0, replace(LOSES_LESS, is_set_ready=False)), (60, LEFT)),
+        phases=(SETTLED, CANCELLED),
+        outcome=CheckpointOutcome.NOT_NEEDED,
+        source=SCHEDULER,
     ),
     "a victim whose preemptor left its node stays": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (60, LEFT)),
@@ -932,6 +989,12 @@ def test_a_gang_members_state_names_the_initiator_and_counts_its_own_notice() ->
     )
 
 
+def test_the_pods_of_a_gang_save_together_even_if_one_loses_less_by_ending_at_once() -> None:
+    victim = replace(an_eviction().asked_by_scheduler().build(), gang="train")
+    decision = machine.decide(victim, LOSES_LESS, AUTO, SETTINGS, NOW)
+    assert decision.eviction.phase is HINTED
+
+
 def test_a_repeated_request_changes_only_the_attempt() -> None:
     for seen in (SAVING, defers(700)):
         notified = machine.decide(
@@ -958,6 +1021,7 @@ LEADS_ON = {
     Observation.REQUESTED_AGAIN: ((REPRIEVED,), "no other phase is protected"),
     Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
+    Observation.CHECKPOINT_LOSES_MORE: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_ON_SIGTERM: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.HINT_LOST: ((Phase.HINTED,), "a workload that has answered has the hint"),
     Observation.REQUEST_FORGOTTEN: (

@@ -93,6 +93,7 @@ def seen_by(chance: Random) -> ObservedVictim:
         is_requested_again=chance.random() < 0.1,
         must_evict=chance.random() < 0.5,
         protection=a_reprieve(chance) if chance.random() < 0.2 else None,
+        loses_less_at_once=chance.random() < 0.2,
         is_being_deleted=chance.random() < 0.03,
         containers_ended=chance.random() < 0.03,
         is_gone=chance.random() < 0.05,
@@ -201,6 +202,9 @@ def test_no_outcome_is_decided_without_a_reason() -> None:
         is_late = now >= (before.deadline or ceiling)
         assert {
             CheckpointOutcome.SKIPPED: not victim.plan.gives_notice,
+            CheckpointOutcome.LOSES_LESS: seen.loses_less_at_once
+            and before.source.is_preemption
+            and before.phase in (Phase.REQUESTED, Phase.REPRIEVED),
             CheckpointOutcome.ON_SIGTERM: victim.plan.saves_on_sigterm,
             CheckpointOutcome.OVERTAKEN: seen.is_being_deleted,
             CheckpointOutcome.REFUSED: about_it is not None
@@ -209,6 +213,17 @@ def test_no_outcome_is_decided_without_a_reason() -> None:
             CheckpointOutcome.UNRESPONSIVE: state.answered_at is None and is_late,
             CheckpointOutcome.TIMED_OUT: state.answered_at is not None and is_late,
         }[state.outcome or CheckpointOutcome.FINISHED]
+
+
+def test_a_victim_that_was_asked_is_never_said_to_lose_less_without_a_save() -> None:
+    is_tried = False
+    for _, before, seen, _, decision in TURNS:
+        if decision.eviction.outcome is not CheckpointOutcome.LOSES_LESS:
+            continue
+        is_tried = True
+        assert decision.eviction.attempt == 0
+        assert before.outcome is CheckpointOutcome.LOSES_LESS or seen.loses_less_at_once
+    assert is_tried
 
 
 def test_no_gang_member_is_deleted_early_except_at_the_ceiling_or_by_others() -> None:

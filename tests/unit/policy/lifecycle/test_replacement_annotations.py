@@ -20,16 +20,21 @@ SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
 COUNT = EnvironmentVariable("REPRIEVE_PREEMPTED_COUNT", keys.PREEMPTED_COUNT)
 FIRST = EnvironmentVariable("REPRIEVE_FIRST_SUBMITTED_AT", keys.FIRST_SUBMITTED_AT)
 RESUME = EnvironmentVariable("REPRIEVE_RESUME_FROM_CHECKPOINT", keys.RESUME_FROM_CHECKPOINT)
+TOOK = EnvironmentVariable("REPRIEVE_LAST_CHECKPOINT_TOOK", keys.LAST_CHECKPOINT_TOOK)
 LAST = EnvironmentVariable("REPRIEVE_LAST_CHECKPOINT_AT", keys.LAST_CHECKPOINT_AT)
 
-STAMPS = {
+STAMPS: dict[
+    str, tuple[Checkpoint | None, int | None, dict[str, str], tuple[EnvironmentVariable, ...]]
+] = {
     "without a checkpoint, a replacement gets only the count": (
+        None,
         None,
         {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
         (COUNT, FIRST),
     ),
     "with a checkpoint, a replacement gets the path": (
         SAVED,
+        None,
         {
             keys.PREEMPTED_COUNT: "2",
             keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
@@ -40,6 +45,7 @@ STAMPS = {
     ),
     "with a checkpoint without a path, a replacement gets the word true": (
         replace(SAVED, path=None),
+        None,
         {
             keys.PREEMPTED_COUNT: "2",
             keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
@@ -48,26 +54,43 @@ STAMPS = {
         },
         (COUNT, FIRST, RESUME, LAST),
     ),
+    "if the operator asked for the checkpoint, it gets the time that the save took": (
+        SAVED,
+        90,
+        {
+            keys.PREEMPTED_COUNT: "2",
+            keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
+            keys.RESUME_FROM_CHECKPOINT: "/ckpt/4200",
+            keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z",
+            keys.LAST_CHECKPOINT_TOOK: "1m30s",
+        },
+        (COUNT, FIRST, RESUME, LAST, TOOK),
+    ),
 }
 
 
-def entry(checkpoint: Checkpoint | None) -> Slot:
+def entry(checkpoint: Checkpoint | None, save_seconds: int | None = None) -> Slot:
     return Slot(
-        preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint
+        preempted_count=2,
+        first_submitted_at=NOW,
+        eviction_ids=("uid-2",),
+        checkpoint=checkpoint,
+        save_seconds=save_seconds,
     )
 
 
-@pytest.mark.parametrize(("checkpoint", "annotations", "variables"), STAMPS.values(), ids=STAMPS)
+@pytest.mark.parametrize(
+    ("checkpoint", "save_seconds", "annotations", "variables"), STAMPS.values(), ids=STAMPS
+)
 def test_which_annotations_and_variables_are_built(
     checkpoint: Checkpoint | None,
+    save_seconds: int | None,
     annotations: dict[str, str],
     variables: tuple[EnvironmentVariable, ...],
 ) -> None:
-    assert replacement_annotations.build_annotations(entry(checkpoint)) == annotations
-    assert (
-        replacement_annotations.build_variables(entry(checkpoint), REQUESTS_VARIABLES, SETTINGS)
-        == variables
-    )
+    told = entry(checkpoint, save_seconds)
+    assert replacement_annotations.build_annotations(told) == annotations
+    assert replacement_annotations.build_variables(told, REQUESTS_VARIABLES, SETTINGS) == variables
 
 
 def test_a_pod_that_requests_no_variables_gets_annotations_only() -> None:
@@ -75,7 +98,7 @@ def test_a_pod_that_requests_no_variables_gets_annotations_only() -> None:
     changes = replacement_annotations.decide_changes(entry(None), view, SETTINGS)
     assert {change.key: change.value for change in changes} == STAMPS[
         "without a checkpoint, a replacement gets only the count"
-    ][1]
+    ][2]
 
 
 def test_a_pod_that_requests_variables_gets_them_in_every_container_without_them() -> None:
@@ -114,8 +137,11 @@ def test_a_variable_refers_to_the_annotation_and_copies_nothing() -> None:
 @pytest.mark.parametrize(
     "checkpoint", [None, replace(SAVED, step=None), replace(SAVED, step=None, path=None)]
 )
-def test_a_replacements_annotations_are_read_back(checkpoint: Checkpoint | None) -> None:
-    told = entry(checkpoint)
+@pytest.mark.parametrize("save_seconds", [None, 1, 90, 2**31 - 1])
+def test_a_replacements_annotations_are_read_back(
+    checkpoint: Checkpoint | None, save_seconds: int | None
+) -> None:
+    told = entry(checkpoint, save_seconds)
     assert replacement_annotations.read(replacement_annotations.build_annotations(told)) == replace(
         told, eviction_ids=()
     )
@@ -155,3 +181,10 @@ def test_the_readable_part_of_a_checkpoint_is_read(
     found = replacement_annotations.read({**GOOD, **annotations})
     assert found is not None
     assert found.checkpoint == want
+
+
+@pytest.mark.parametrize("text", ["", "soon", "90", "-1s", "0s", "99999999999h", "9" * 5000])
+def test_an_unreadable_time_of_a_save_is_ignored(text: str) -> None:
+    found = replacement_annotations.read({**GOOD, keys.LAST_CHECKPOINT_TOOK: text})
+    assert found is not None
+    assert found.save_seconds is None

@@ -46,6 +46,27 @@ def test_any_other_victim_that_is_being_deleted_is_not_awaited(state: Eviction |
     assert victim_set.awaited_until(state, after(90)) is None
 
 
+@pytest.mark.parametrize("outcome", [CheckpointOutcome.SKIPPED, CheckpointOutcome.LOSES_LESS])
+def test_a_victim_that_is_not_asked_waits_while_its_set_may_grow(
+    outcome: CheckpointOutcome,
+) -> None:
+    state = an_eviction().ended(outcome).build()
+    assert victim_set.waits_for_set(state, is_set_ready=True, may_set_grow=True)
+    assert victim_set.waits_for_set(state, is_set_ready=False, may_set_grow=False)
+    assert not victim_set.waits_for_set(state, is_set_ready=True, may_set_grow=False)
+
+
+def test_a_victim_that_has_saved_waits_only_until_its_set_is_ready() -> None:
+    state = an_eviction().ended(CheckpointOutcome.SAVED).build()
+    assert not victim_set.waits_for_set(state, is_set_ready=True, may_set_grow=True)
+    assert victim_set.waits_for_set(state, is_set_ready=False, may_set_grow=False)
+
+
+def test_a_victim_that_saves_on_sigterm_never_waits_for_its_set() -> None:
+    state = an_eviction().ended(CheckpointOutcome.ON_SIGTERM).build()
+    assert not victim_set.waits_for_set(state, is_set_ready=False, may_set_grow=True)
+
+
 STAYS = {
     "a scheduler's, whose preemptor left": (an_eviction().asked_by_scheduler(), True),
     "a person's": (an_eviction(), False),

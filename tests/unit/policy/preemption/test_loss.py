@@ -21,27 +21,38 @@ GPUS = {"nvidia.com/gpu": "8", "cpu": "64"}
 SILENT = a_pod().asking(**GPUS)
 
 
-def inputs_of(pod: PodBuilder, learned_seconds: int | None = None) -> LossInputs:
+def inputs_of(pod: PodBuilder) -> LossInputs:
     (view,) = pod_views(pod.build())
     plan = checkpoint_plan.read_leniently(view.annotations, SETTINGS)
-    return loss.loss_inputs_of(view.spec, plan, SETTINGS, learned_seconds)
+    return loss.loss_inputs_of(view, plan, SETTINGS)
 
 
-def saving(estimate: str | None = None, strategy: str = "auto") -> PodBuilder:
-    pod = SILENT.with_checkpoint(strategy)
-    return pod if estimate is None else pod.annotated(keys.ESTIMATED_CHECKPOINT_TIME, estimate)
+def with_times(pod: PodBuilder, estimate: str | None, took: str | None) -> PodBuilder:
+    """Return the pod with the time that a save takes: declared, and learned."""
+    if estimate is not None:
+        pod = pod.annotated(keys.ESTIMATED_CHECKPOINT_TIME, estimate)
+    return pod if took is None else pod.annotated(keys.LAST_CHECKPOINT_TOOK, took)
+
+
+def saving(
+    estimate: str | None = None, strategy: str = "auto", took: str | None = None
+) -> PodBuilder:
+    return with_times(SILENT.with_checkpoint(strategy), estimate, took)
+
+
+def saving_on_sigterm(estimate: str | None = None, took: str | None = None) -> PodBuilder:
+    return with_times(SILENT.with_hint("sigterm:"), estimate, took)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     pod: PodBuilder = SILENT
-    learned: int | None = None
     started: float | None = HOUR
     """Seconds ago."""
     saved: float | None = None
     loses: float
     """Seconds of each of its eight devices."""
-    goes_at_once: bool
+    loses_less_at_once: bool = False
 
     @property
     def progress(self) -> WorkProgress:
@@ -52,90 +63,112 @@ class Case:
 
 
 CASES = {
-    "a pod that has not started loses nothing": Case(started=None, loses=0, goes_at_once=True),
-    "a pod that never saves loses all since its start": Case(loses=HOUR, goes_at_once=True),
-    "a pod that saves in time loses what it did since its last save": Case(
-        saved=90, loses=90, goes_at_once=True
+    "a pod that has not started loses nothing": Case(started=None, loses=0),
+    "nor does one that would be asked, and it need not be": Case(
+        pod=saving("2m"), started=None, loses=0, loses_less_at_once=True
     ),
-    "a save from before its start was its predecessor's": Case(
-        saved=2 * HOUR, loses=HOUR, goes_at_once=True
+    "a pod that never saves loses all since its start; it is not asked": Case(loses=HOUR),
+    "how long a save took counts for nothing if the pod saves no more": Case(
+        pod=with_times(SILENT, "2m", "45s"), loses=HOUR
     ),
-    "a save in the future counts as one of now": Case(saved=-60, loses=0, goes_at_once=True),
+    "a pod that saves in time loses what it did since its last save": Case(saved=90, loses=90),
+    "a save from before its start was its predecessor's": Case(saved=2 * HOUR, loses=HOUR),
+    "a save in the future counts as one of now": Case(saved=-60, loses=0),
     "a pod that saves when asked loses the save and the overhead": Case(
-        pod=saving("2m"), loses=120 + OVERHEAD_SECONDS, goes_at_once=False
+        pod=saving("2m"), loses=120 + OVERHEAD_SECONDS
     ),
     "so does one with a manual checkpoint": Case(
-        pod=saving("2m", "manual"), loses=120 + OVERHEAD_SECONDS, goes_at_once=False
+        pod=saving("2m", "manual"), loses=120 + OVERHEAD_SECONDS
     ),
     "a young pod loses less without a save": Case(
-        pod=saving("2m"), started=60, loses=60, goes_at_once=True
+        pod=saving("2m"), started=60, loses=60, loses_less_at_once=True
     ),
     "at the very second at which both lose the same, it goes at once": Case(
-        pod=saving("2m"), started=120 + OVERHEAD_SECONDS, loses=124, goes_at_once=True
+        pod=saving("2m"), started=120 + OVERHEAD_SECONDS, loses=124, loses_less_at_once=True
     ),
-    "a second later it is asked": Case(
-        pod=saving("2m"), started=121 + OVERHEAD_SECONDS, loses=124, goes_at_once=False
-    ),
+    "a second later it is asked": Case(pod=saving("2m"), started=121 + OVERHEAD_SECONDS, loses=124),
     "a pod that has just saved loses less without a save": Case(
-        pod=saving("2m"), saved=30, loses=30, goes_at_once=True
+        pod=saving("2m"), saved=30, loses=30, loses_less_at_once=True
     ),
-    "what the owner's last saves took counts where nothing is declared": Case(
-        pod=saving(), learned=45, loses=45 + OVERHEAD_SECONDS, goes_at_once=False
+    "what the save of the replaced pod took counts where nothing is declared": Case(
+        pod=saving(took="45s"), loses=45 + OVERHEAD_SECONDS
+    ),
+    "a young pod whose save time is learned loses less without a save": Case(
+        pod=saving(took="45s"), started=40, loses=40, loses_less_at_once=True
     ),
     "what is declared counts before that": Case(
-        pod=saving("2m"), learned=45, loses=120 + OVERHEAD_SECONDS, goes_at_once=False
+        pod=saving("2m", took="45s"), loses=120 + OVERHEAD_SECONDS
     ),
-    "an unknown save takes the timeout": Case(
-        pod=saving(), loses=600 + OVERHEAD_SECONDS, goes_at_once=False
+    "also if it is shorter": Case(pod=saving("30s", took="45s"), loses=30 + OVERHEAD_SECONDS),
+    "a learned time that cannot be read counts as unknown": Case(
+        pod=saving(took="soon"), loses=600 + OVERHEAD_SECONDS
     ),
+    "an unknown save takes the timeout": Case(pod=saving(), loses=600 + OVERHEAD_SECONDS),
     "a young pod whose save takes an unknown time is asked": Case(
-        pod=saving(), started=60, loses=60, goes_at_once=False
+        pod=saving(), started=60, loses=60
     ),
-    "unless no save could pay": Case(
-        pod=saving(), started=OVERHEAD_SECONDS, loses=OVERHEAD_SECONDS, goes_at_once=True
+    "also if no save could pay": Case(
+        pod=saving(), started=OVERHEAD_SECONDS, loses=OVERHEAD_SECONDS
     ),
     "no save takes longer than a victim waits": Case(
-        pod=saving("1000h"),
-        started=100 * HOUR,
-        loses=1800 + OVERHEAD_SECONDS,
-        goes_at_once=False,
+        pod=saving("1000h"), started=100 * HOUR, loses=1800 + OVERHEAD_SECONDS
     ),
     "what is learned is bounded, too": Case(
-        pod=saving(),
-        learned=10**6,
-        started=100 * HOUR,
-        loses=1800 + OVERHEAD_SECONDS,
-        goes_at_once=False,
+        pod=saving(took="277h"), started=100 * HOUR, loses=1800 + OVERHEAD_SECONDS
     ),
+    "a pod that saves on SIGTERM loses the save": Case(pod=saving_on_sigterm("2m"), loses=120),
+    "of which it gets no more time than pays, and it is not asked": Case(
+        pod=saving_on_sigterm("2m"), started=60, loses=60
+    ),
+    "its grace period is the timeout, whatever a save by request took": Case(
+        pod=saving_on_sigterm(took="45s"), loses=600
+    ),
+    "a declared save that takes longer than its timeout is cut short": Case(
+        pod=saving_on_sigterm("20m"), loses=600
+    ),
+    "its unknown save takes the timeout": Case(pod=saving_on_sigterm(), loses=600),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_what_a_pod_loses_and_whether_it_goes_at_once(case: Case) -> None:
-    inputs = inputs_of(case.pod, case.learned)
+def test_what_a_pod_loses_and_whether_it_loses_less_at_once(case: Case) -> None:
+    inputs = inputs_of(case.pod)
     assert loss.expected_loss(inputs, case.progress, NOW) == 8 * case.loses
-    assert loss.goes_at_once(inputs, case.progress, NOW) is case.goes_at_once
+    assert loss.loses_less_at_once(inputs, case.progress, NOW) is case.loses_less_at_once
+
+
+@pytest.mark.parametrize(
+    ("pod", "way"),
+    [
+        (SILENT, SaveWay.NOT_AT_THE_END),
+        (saving(), SaveWay.WHEN_ASKED),
+        (saving_on_sigterm(), SaveWay.ON_SIGTERM),
+    ],
+    ids=[SaveWay.NOT_AT_THE_END, SaveWay.WHEN_ASKED, SaveWay.ON_SIGTERM],
+)
+def test_when_a_pod_saves(pod: PodBuilder, way: SaveWay) -> None:
+    assert inputs_of(pod).way is way
 
 
 ON_SIGTERM = LossInputs(
     devices=2, way=SaveWay.ON_SIGTERM, save_seconds=100, is_save_time_known=True
 )
 SIGTERM_CASES = {
-    "it loses the save": (ON_SIGTERM, 101, 200, False),
-    "it gets no more time than pays": (ON_SIGTERM, 100, 200, True),
-    "an unknown save is waited for": (ON_SIGTERM._replace(is_save_time_known=False), 1, 2, False),
+    "it loses the save": (ON_SIGTERM, 101, 200),
+    "it gets no more time than pays": (ON_SIGTERM, 100, 200),
+    "an unknown save is waited for": (ON_SIGTERM._replace(is_save_time_known=False), 1, 2),
 }
 
 
 @pytest.mark.parametrize(
-    ("inputs", "started", "lost", "at_once"), SIGTERM_CASES.values(), ids=SIGTERM_CASES.keys()
+    ("inputs", "started", "lost"), SIGTERM_CASES.values(), ids=SIGTERM_CASES.keys()
 )
 def test_a_pod_that_saves_on_sigterm_is_not_asked(
-    inputs: LossInputs, started: int, lost: int, *, at_once: bool
+    inputs: LossInputs, started: int, lost: int
 ) -> None:
     progress = WorkProgress(started_at=after(-started))
     assert loss.expected_loss(inputs, progress, NOW) == lost
-    assert loss.goes_at_once(inputs, progress, NOW) is at_once
+    assert not loss.loses_less_at_once(inputs, progress, NOW)
 
 
 def test_a_pod_without_gpus_loses_cpu_seconds() -> None:
@@ -148,21 +181,22 @@ ANNOTATIONS = st.fixed_dictionaries(
     {},
     optional={
         keys.CHECKPOINT: st.sampled_from(["auto", "manual", "none", "?"]),
-        keys.CHECKPOINT_HINT: st.sampled_from(["annotation:", "http://:80/", "?"]),
+        keys.CHECKPOINT_HINT: st.sampled_from(["annotation:", "http://:80/", "sigterm:", "?"]),
         keys.CHECKPOINT_TIMEOUT: st.sampled_from(["1s", "30m", "90h", "?"]),
         keys.ESTIMATED_CHECKPOINT_TIME: st.sampled_from(["1s", "30m", "90h", "?"]),
+        keys.LAST_CHECKPOINT_TOOK: st.sampled_from(["1s", "30m", "90h", "0s", "?", "9" * 5000]),
     },
 )
 
 
-@given(ANNOTATIONS, TIMES, TIMES, TIMES.map(lambda seconds: seconds and abs(seconds)))
+@given(ANNOTATIONS, TIMES, TIMES)
 def test_every_pod_has_a_loss_which_no_annotation_raises(
-    annotations: dict[str, str], started: int | None, saved: int | None, learned: int | None
+    annotations: dict[str, str], started: int | None, saved: int | None
 ) -> None:
     pod = SILENT
     for key, text in annotations.items():
         pod = pod.annotated(key, text)
-    inputs = inputs_of(pod, learned)
+    inputs = inputs_of(pod)
     progress = WorkProgress(
         started_at=None if started is None else after(started),
         saved_at=None if saved is None else after(saved),
@@ -173,7 +207,10 @@ def test_every_pod_has_a_loss_which_no_annotation_raises(
     assert 0 <= lost <= loss.expected_loss(inputs_of(SILENT), silent, NOW)
     if inputs.way is SaveWay.WHEN_ASKED:
         assert lost <= 8 * (SETTINGS.ceiling_seconds + OVERHEAD_SECONDS)
-    loss.goes_at_once(inputs, progress, NOW)
+    if inputs.way is SaveWay.ON_SIGTERM:
+        assert lost <= 8 * SETTINGS.ceiling_seconds
+    if loss.loses_less_at_once(inputs, progress, NOW):
+        assert lost == 8 * loss.unsaved_seconds(progress, NOW)
 
 
 @given(st.integers(0, 10**5), st.integers(0, 10**5), st.integers(0, 3000))
@@ -184,5 +221,5 @@ def test_once_a_pod_is_asked_it_is_asked_at_every_later_time(
         devices=1, way=SaveWay.WHEN_ASKED, save_seconds=save, is_save_time_known=True
     )
     progress = WorkProgress(started_at=after(-started))
-    if not loss.goes_at_once(inputs, progress, NOW):
-        assert not loss.goes_at_once(inputs, progress, after(later))
+    if not loss.loses_less_at_once(inputs, progress, NOW):
+        assert not loss.loses_less_at_once(inputs, progress, after(later))

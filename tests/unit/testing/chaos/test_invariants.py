@@ -461,6 +461,29 @@ def test_the_operator_of_a_disappearing_victim_is_killed_at_the_write_of_its_pha
     ]
 
 
+def test_a_victim_that_loses_less_by_ending_at_once_is_a_scheduler_s_and_gets_no_notice():
+    edge = Edge(Phase.REQUESTED, Observation.CHECKPOINT_LOSES_MORE)
+    victim = scripted_victims.victim_for_edge(edge, scripted_victims.point_of(edge), "after", "v")
+    assert (victim.has_hint, victim.is_preempted) == (True, True)
+    assert victim.annotations == {keys.ESTIMATED_CHECKPOINT_TIME: "1h"}
+    victim.marked_at = after(0)
+    expected = victim.as_victim("team/v")
+    assert (expected.has_notice, expected.must_be_deleted) == (False, True)
+    ended = replace(HINTED, phase=Phase.TERMINATING, outcome=CheckpointOutcome.LOSES_LESS)
+    skipped = replace(ended, outcome=CheckpointOutcome.SKIPPED)
+    assert [
+        victim.kills[0].point.matches(
+            victim,
+            ProxiedCall(
+                "PATCH",
+                "/api/v1/namespaces/team/pods/v",
+                {"metadata": {"annotations": {keys.EVICTION: eviction.render(state)}}},
+            ),
+        )
+        for state in (ended, skipped)
+    ] == [True, False]
+
+
 FORGETFUL = [
     edge for edge in edges.written_edges() if edge.observation is Observation.REQUEST_FORGOTTEN
 ]
@@ -500,6 +523,7 @@ def test_the_ends_of_a_victim_are_also_tried_with_evictions():
     }
     ends = {
         Observation.CHECKPOINT_UNWANTED,
+        Observation.CHECKPOINT_LOSES_MORE,
         Observation.CHECKPOINT_ON_SIGTERM,
         Observation.SAVED,
         Observation.CANNOT,
