@@ -62,7 +62,7 @@ NO_LOSS = LossInputs()
 def loss_inputs_of(view: PodView, plan: CheckpointPlan, settings: PolicySettings) -> LossInputs:
     """Return the time-independent parts of a pod's loss."""
     devices = devices_of(view.spec)[1]
-    if not plan.gives_notice:
+    if not plan.gives_notice or settings.deletes_preempted:
         return LossInputs(devices=devices)
     learned = duration.parse(view.annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
     known = learned if plan.estimated_seconds is None else plan.estimated_seconds

@@ -171,6 +171,13 @@ def test_a_pod_that_saves_on_sigterm_is_not_asked(
     assert not loss.loses_less_at_once(inputs, progress, NOW)
 
 
+def test_where_preempted_pods_get_no_notice_no_save_keeps_work() -> None:
+    (view,) = pod_views(saving("1m").build())
+    plan = checkpoint_plan.read_leniently(view.annotations, SETTINGS)
+    settings = replace(SETTINGS, deletes_preempted=True)
+    assert loss.loss_inputs_of(view, plan, settings) == LossInputs(devices=8)
+
+
 def test_a_pod_without_gpus_loses_cpu_seconds() -> None:
     progress = WorkProgress(started_at=after(-60))
     assert loss.expected_loss(inputs_of(a_pod().asking(cpu="500m")), progress, NOW) == 30
