@@ -47,6 +47,7 @@ class CheckpointPoller:
         self._next_call_at = 0.0
         self._backoff = self._new_backoff()
         self._polled_at_deadline: datetime | None = None
+        self._expected_end: datetime | None = None
         self.answer: CheckpointAnswer | None = None
         """The newest answer, until `clear_answer`: acting on it may take several tries."""
         self.answer_error = ""
@@ -95,8 +96,14 @@ class CheckpointPoller:
         request: CheckpointRequest,
         now: datetime,
         namespace: str,
+        *,
+        expected_end: datetime | None = None,
     ) -> float:
-        """Start a call if one is due; return the seconds until the next call is due."""
+        """Start a call if one is due; return the seconds until the next call is due.
+
+        `expected_end` is when the save is expected to end; `None` if that is unknown.
+        """
+        self._expected_end = expected_end
         if self._call is not None:
             return self._settings.poll_interval_seconds
         is_final = self.is_final_poll_due(state, now)
@@ -181,7 +188,17 @@ class CheckpointPoller:
             return jittered(self._settings.resync_interval_seconds, 0.1)
         if reply.kind is ReplyKind.NOT_RECEIVED:
             return self._backoff.next_delay()
-        return jittered(poll, 0.1)
+        return self._until_next_poll(jittered(poll, 0.1))
+
+    def _until_next_poll(self, poll_seconds: float) -> float:
+        """Return the seconds until the next poll: the save's expected end comes before the usual.
+
+        Without this, the preemptor would wait for half of a poll's interval longer.
+        """
+        if self._expected_end is None:
+            return poll_seconds
+        left = (self._expected_end - self._clock.now()).total_seconds()
+        return left if 0 < left < poll_seconds else poll_seconds
 
     def _new_backoff(self) -> Backoff:
         longest = self._settings.poll_interval_seconds

@@ -1,7 +1,7 @@
 """Reads a pod's object into the terms of `reprieve_policy`. No I/O, and no decision."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from reprieve_policy import facts as known
 from reprieve_policy import keys
@@ -199,6 +199,15 @@ def plan_of(pod: VictimPod, settings: PolicySettings, *, has_room: bool = True) 
         if has_room and pod.status.phase != "Pending"
         else replace(plan, strategy=Strategy.NONE)
     )
+
+
+def expected_save_end(pod: VictimPod, state: Eviction, settings: PolicySettings) -> datetime | None:
+    """Return when the requested save is expected to end; `None` if that is unknown."""
+    plan = plan_of(pod, settings)
+    seconds = checkpoint_plan.known_save_seconds(plan, annotations_of(pod.metadata))
+    if state.hinted_at is None or seconds is None:
+        return None
+    return state.hinted_at + timedelta(seconds=min(seconds, settings.ceiling_seconds))
 
 
 def view_of(pod: VictimPod) -> PodView:

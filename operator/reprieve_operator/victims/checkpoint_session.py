@@ -130,7 +130,12 @@ class CheckpointSession:
         if not isinstance(endpoint, Endpoint) or not machine.awaits_workload(state.phase):
             return max(_SHORTEST_PAUSE_SECONDS, min(resync, until_deadline))
         pause = self.poller.poll(
-            endpoint, state, self._build_request(pod, state), now, pod.metadata.namespace or ""
+            endpoint,
+            state,
+            self._build_request(pod, state),
+            now,
+            pod.metadata.namespace or "",
+            expected_end=pod_state.expected_save_end(pod, state, self._policy.current),
         )
         if self.poller.is_calling:
             return resync

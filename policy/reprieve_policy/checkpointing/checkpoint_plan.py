@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from reprieve_policy import keys
 from reprieve_policy.config.annotation_values import Duration, Matches, OneOf, Value
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 
@@ -206,6 +207,13 @@ def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> 
     bad = {violation.path for violation in plan}
     good = {key: text for key, text in annotations.items() if annotation_path("", key) not in bad}
     return read_leniently(good, settings)
+
+
+def known_save_seconds(plan: CheckpointPlan, annotations: Mapping[str, str]) -> int | None:
+    """Return how long a save takes: as declared, else as the last one of the replaced pod took."""
+    if plan.estimated_seconds is not None:
+        return plan.estimated_seconds
+    return duration.parse(annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
 
 
 def parse_hint(text: str, path: str) -> Hint | Violation:

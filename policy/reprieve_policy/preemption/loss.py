@@ -24,17 +24,16 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from reprieve_policy import keys
+from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import PodView
-from reprieve_policy.kube.values import duration
 
 from .cost import WorkProgress, devices_of
 
-OVERHEAD_SECONDS = 4
-"""Between a save and the end of the pod, beside the save itself: half of the 5 s between two polls
-of a workload that saves, about 0.5 s each for the mark, the hint and the DELETE."""
+OVERHEAD_SECONDS = 1
+"""Between the choice of a victim and its end, beside the save itself: the mark, the hint and the
+DELETE. The operator asks a workload for its answer when its save is expected to end."""
 
 
 class SaveWay(Enum):
@@ -64,8 +63,7 @@ def loss_inputs_of(view: PodView, plan: CheckpointPlan, settings: PolicySettings
     devices = devices_of(view.spec)[1]
     if not plan.gives_notice or settings.deletes_preempted:
         return LossInputs(devices=devices)
-    learned = duration.parse(view.annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
-    known = learned if plan.estimated_seconds is None else plan.estimated_seconds
+    known = checkpoint_plan.known_save_seconds(plan, view.annotations)
     seconds = plan.timeout_seconds if known is None else known
     if plan.saves_on_sigterm:
         # Its grace period is no longer than that.

@@ -9,7 +9,7 @@ from yarl import URL
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.endpoints import HttpEndpoint
 from reprieve_operator.checkpointing.poller import CheckpointPoller
-from reprieve_operator.checkpointing.transport import WorkloadReply
+from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
 from reprieve_operator.clock import Clock
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
@@ -73,11 +73,21 @@ class BrokenTransport:
         raise AssertionError
 
 
-def a_poller(transport: BrokenTransport, woken: asyncio.Event) -> CheckpointPoller:
+class SavingTransport(BrokenTransport):
+    """Replies that the workload is saving."""
+
+    async def _call(self, name: str) -> WorkloadReply:
+        self.calls.append(name)
+        return WorkloadReply(ReplyKind.ANSWER, CheckpointAnswer(state=AnswerState.SAVING))
+
+
+def a_poller(
+    transport: BrokenTransport, woken: asyncio.Event, clock: Clock | None = None
+) -> CheckpointPoller:
     return CheckpointPoller(
         CheckpointClient({HttpEndpoint: lambda: transport}),
         OperatorSettings(namespace="n"),
-        Clock(),
+        clock or Clock(),
         woken.set,
     )
 
@@ -117,3 +127,25 @@ async def test_an_answer_to_one_eviction_does_not_count_for_the_next() -> None:
     poller.answer = CheckpointAnswer(state=AnswerState.SAVED)
     await poller.close()
     assert poller.answer is None
+
+
+NEXT_POLLS: dict[str, tuple[float | None, float, float]] = {
+    "an unknown end": (None, 4.5, 5.0),
+    "an end before the usual poll": (2.0, 2.0, 2.0),
+    "an end after the usual poll": (60.0, 4.5, 5.0),
+    "an end that has passed": (-1.0, 4.5, 5.0),
+}
+
+
+@pytest.mark.parametrize(("seconds", "least", "most"), NEXT_POLLS.values(), ids=NEXT_POLLS)
+async def test_a_workload_that_saves_is_polled_when_its_save_is_expected_to_end(
+    seconds: float | None, least: float, most: float
+) -> None:
+    woken, clock = asyncio.Event(), Clock(now=lambda: NOW, monotonic=lambda: 0.0)
+    poller = a_poller(SavingTransport(), woken, clock)
+    end = None if seconds is None else NOW + timedelta(seconds=seconds)
+    poller.begin_attempt()
+    poller.poll(TARGET, STATE, REQUEST, NOW, "n", expected_end=end)
+    async with asyncio.timeout(60):
+        await woken.wait()
+    assert least <= poller.poll(TARGET, STATE, REQUEST, NOW, "n", expected_end=end) <= most

@@ -84,9 +84,9 @@ CASES = {
         pod=saving("2m"), started=60, loses=60, loses_less_at_once=True
     ),
     "at the very second at which both lose the same, it goes at once": Case(
-        pod=saving("2m"), started=120 + OVERHEAD_SECONDS, loses=124, loses_less_at_once=True
+        pod=saving("2m"), started=120 + OVERHEAD_SECONDS, loses=121, loses_less_at_once=True
     ),
-    "a second later it is asked": Case(pod=saving("2m"), started=121 + OVERHEAD_SECONDS, loses=124),
+    "a second later it is asked": Case(pod=saving("2m"), started=121 + OVERHEAD_SECONDS, loses=121),
     "a pod that has just saved loses less without a save": Case(
         pod=saving("2m"), saved=30, loses=30, loses_less_at_once=True
     ),
