@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from http import HTTPStatus
 
 import pytest
 
@@ -31,7 +32,21 @@ def ours() -> Iterator[GuardedCluster]:
         cluster.set_policy(ceiling="5m", checkpointTimeout="4m")
         cluster.set_capacity("kwok-0", VICTIMS)
         cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
+        wait_longer_for_reviews(cluster)
         yield cluster
+
+
+def wait_longer_for_reviews(cluster: GuardedCluster) -> None:
+    """Let the API server wait for the guard for half a minute.
+
+    After its usual time it deletes the pod without notice. Sixteen reviews at once may take that
+    long on a busy machine.
+    """
+    kind, name = "validatingwebhookconfiguration", "reprieve-webhooks"
+    webhooks = cluster.kubectl.get(kind, name)["webhooks"]
+    for webhook in webhooks:
+        webhook["timeoutSeconds"] = 30
+    cluster.kubectl.client.patch(kind, name, {"webhooks": webhooks})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +76,7 @@ def test_the_scheduler_deletes_a_few_of_many_victims_and_retries_rarely(
         wait_for("the scheduler is refused", lambda: ours.calls(team))
         time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
         calls = ours.calls(team)
-        assert {call.code for call in calls} == {429}
+        assert [call for call in calls if call.code != HTTPStatus.TOO_MANY_REQUESTS] == []
         assert 1 < len({call.name for call in calls}) <= AT_A_TIME
         # How long the first round takes depends on the machine.
         first = {call.name: call.at for call in reversed(calls)}
