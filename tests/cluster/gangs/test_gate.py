@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from mainjob import installation
 from mainjob.installation import Installation, Nodes
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
@@ -113,17 +112,13 @@ def installed() -> Iterator[Gated]:
 
 
 def installed_in(handle: ClusterHandle) -> Iterator[Gated]:
-    cluster, kubectl = handle.cluster, handle.kubectl
-    here = installation.places(
-        cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
-    )
-    programs = Programs(cluster.home, kubectl, here)
+    there = Installation.for_cluster(handle.cluster, Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
     try:
-        stop(programs)
-        install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
-        yield Gated(handle, Installation(cluster.home, kubectl, programs, Nodes.LOCAL), "default")
+        stop(there.programs)
+        install.install(there.kubectl, install.LOCAL, handle.cluster.port("webhooks"))
+        yield Gated(handle, there, "default")
     finally:
-        stop(programs)
+        stop(there.programs)
 
 
 def stop(programs: Programs) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from http import HTTPStatus
 
 import pytest
 
@@ -21,7 +22,7 @@ HIGH, LOW = "many-high", "many-low"
 VICTIMS, AT_A_TIME = 40, 16
 WATCHED_SECONDS = 15.0
 KEPT = {"quota.scheduling.koordinator.sh/preemptible": "false"}
-ANSWERS = {"put off": ({}, 404), "refused": (KEPT, 429)}
+ANSWERS = {"put off": ({}, HTTPStatus.NOT_FOUND), "refused": (KEPT, HTTPStatus.TOO_MANY_REQUESTS)}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,21 @@ def ours() -> Iterator[GuardedCluster]:
         cluster.set_policy(ceiling="5m", checkpointTimeout="4m")
         cluster.set_capacity("kwok-0", VICTIMS)
         cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
+        wait_longer_for_reviews(cluster)
         yield cluster
+
+
+def wait_longer_for_reviews(cluster: GuardedCluster) -> None:
+    """Let the API server wait for the guard for half a minute.
+
+    After its usual time it deletes the pod without notice. Sixteen reviews at once may take that
+    long on a busy machine.
+    """
+    kind, name = "validatingwebhookconfiguration", "reprieve-webhooks"
+    webhooks = cluster.kubectl.get(kind, name)["webhooks"]
+    for webhook in webhooks:
+        webhook["timeoutSeconds"] = 30
+    cluster.kubectl.client.patch(kind, name, {"webhooks": webhooks})
 
 
 @pytest.mark.parametrize(
@@ -62,9 +77,9 @@ def test_the_scheduler_asks_for_many_victims_and_retries_rarely(
         wait_for("the scheduler is refused", lambda: ours.calls(team))
         time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
         calls = ours.calls(team)
-        assert {call.code for call in calls} == {code}
+        assert [call for call in calls if call.code != code] == []
         asked = len({call.name for call in calls})
-        assert asked == VICTIMS if code == 404 else 1 < asked <= AT_A_TIME
+        assert asked == VICTIMS if code == HTTPStatus.NOT_FOUND else 1 < asked <= AT_A_TIME
         # How long the first round takes depends on the machine.
         first = {call.name: call.at for call in reversed(calls)}
         again = [call for call in calls if call.at > first[call.name] + timedelta(seconds=2)]

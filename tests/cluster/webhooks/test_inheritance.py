@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from mainjob import installation
 from mainjob.installation import Installation, Nodes
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
@@ -78,23 +77,18 @@ def installed() -> Iterator[ClusterHandle]:
 
 
 def installed_in(handle: ClusterHandle) -> Iterator[ClusterHandle]:
-    cluster, kubectl = handle.cluster, handle.kubectl
-    here = installation.places(
-        cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS
-    )
-    programs = Programs(cluster.home, kubectl, here)
-    running = Installation(cluster.home, kubectl, programs, Nodes.LOCAL)
+    there = Installation.for_cluster(handle.cluster, Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
     try:
-        stop(programs)
-        kubectl.apply(JOB_SETS)
-        kubectl.read("wait", "--for=condition=Established", "crd", f"jobsets.{GROUP}")
-        install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
+        stop(there.programs)
+        there.kubectl.apply(JOB_SETS)
+        there.kubectl.read("wait", "--for=condition=Established", "crd", f"jobsets.{GROUP}")
+        install.install(there.kubectl, install.LOCAL, handle.cluster.port("webhooks"))
         handle.set_policy()
         for name in (WEBHOOKS, OPERATOR):
-            running.start(name)
+            there.start(name)
         yield handle
     finally:
-        stop(programs)
+        stop(there.programs)
 
 
 def stop(programs: Programs) -> None:
