@@ -1,6 +1,7 @@
 """`reprieve-agent`: delivers checkpoint requests to the workload of its pod, by file and signal.
 
-The mutating webhook adds it to pods, with the one request file and the one signal that it may use.
+It also reports when the workload saved by itself. The mutating webhook adds it to pods, with the
+one request file and the one signal that it may use.
 """
 
 import argparse
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from .handler import CheckpointHandler
+from .report_call import ReportTarget
+from .reporter import POLL_SECONDS, Reporter
 from .request_files import RequestFiles
 from .server import AgentServer
 from .signal_sender import SignalSender
@@ -31,14 +34,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _stop)
     try:
         # Created first: unreadable files are an error before the first request.
-        handler = CheckpointHandler(RequestFiles(options.request), _signal_sender(options), _log)
+        files = RequestFiles(options.request)
+        handler = CheckpointHandler(files, _signal_sender(options), _log)
         server = AgentServer(options.address, PORT, handler.handle)
     except OSError as error:
         _log("cannot start", error=str(error))
         return 1
     _log("listening", address=options.address, port=PORT, request=options.request)
     try:
-        server.serve()
+        reporter = _reporter(files)
+        if reporter is None:
+            server.serve()
+        else:
+            server.serve(tick=reporter.tick, tick_seconds=POLL_SECONDS)
     finally:
         server.close()
     return 0
@@ -50,6 +58,17 @@ def _signal_sender(options: argparse.Namespace) -> SignalSender | None:
         if options.signal is None
         else SignalSender(options.signal, str(PurePosixPath(options.request).parent))
     )
+
+
+def _reporter(files: RequestFiles) -> Reporter | None:
+    """Return what reports saves; `None` if the webhook did not say where to.
+
+    These are variables, not arguments: an agent of an earlier version does not know them.
+    """
+    target = ReportTarget(
+        *(os.environ.get(f"REPRIEVE_REPORT_{name}", "") for name in ("URL", "CA", "TOKEN_FILE"))
+    )
+    return Reporter(files, target, _log) if all(target) else None
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""The files that the agent shares with the workload: the request file and the answer file.
+"""The files that the agent shares with the workload: the request, the answer, and the last save.
 
 The workload may write anything into this folder: links, pipes, folders, half a document, a
 gigabyte. So the agent follows no links, waits for no data, and reads no more than an answer may
@@ -16,6 +16,7 @@ from typing import NamedTuple
 MAX_ANSWER = 16 * 1024
 """Bytes; the same limit as in the contract."""
 ANSWER_SUFFIX = ".answer"
+SAVED_SUFFIX = ".saved"
 _WRITE_GRACE_SECONDS = 2.0
 """An answer that is unreadable this long after its last write is invalid, not half written."""
 
@@ -33,7 +34,7 @@ class AnswerFile(NamedTuple):
 
 
 class RequestFiles:
-    """The request file at `path`, and the answer file beside it."""
+    """The request file at `path`, and the files beside it."""
 
     def __init__(self, path: str) -> None:
         self.folder, self._name = os.path.split(path)
@@ -68,6 +69,18 @@ class RequestFiles:
         """Remove the answer to an earlier request, which must not count for the next one."""
         with self._open_folder() as folder:
             _remove(self._name + ANSWER_SUFFIX, folder)
+
+    def last_saved_at(self) -> int | None:
+        """Return when the workload last wrote its file, in nanoseconds since the epoch.
+
+        `None` if there is no regular file.
+        """
+        try:
+            with self._open_folder() as folder:
+                found = os.stat(self._name + SAVED_SUFFIX, dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            return None
+        return found.st_mtime_ns if stat.S_ISREG(found.st_mode) else None
 
     @property
     def _delivery_name(self) -> str:

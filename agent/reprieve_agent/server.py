@@ -76,10 +76,20 @@ class AgentServer:
         """The port that the server listens on, for one that was created with port 0."""
         return int(self._listener.getsockname()[1])
 
-    def serve(self, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve until `until` returns true; without it, for ever."""
+    def serve(
+        self,
+        *,
+        until: Callable[[], bool] = lambda: False,
+        tick: Callable[[], None] = lambda: None,
+        tick_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        """Serve until `until` returns true; without it, for ever.
+
+        `tick` is called at least every `tick_seconds`, and must not wait.
+        """
         while not until():
-            for key, _ in self._selector.select(self._until_next_deadline()):
+            tick()
+            for key, _ in self._selector.select(min(tick_seconds, self._until_next_deadline())):
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.fd in self._connections:

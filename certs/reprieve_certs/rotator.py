@@ -77,6 +77,8 @@ class Rotator:
         self._clock, self._count_failure = clock, count_failure
         self.is_ready = False
         self.ca_expires_at: datetime | None = None
+        self.trusted_pem: bytes | None = None
+        """The CAs that clients must trust; `None` before the first pass."""
 
     async def run(self, interval_seconds: float) -> None:
         """Run a pass at each interval until cancelled; sooner after a failure, with back-off."""
@@ -111,6 +113,7 @@ class Rotator:
             _LOG.info("serving certificate loaded", extra={"expires_at": until})
         self.ca_expires_at = bundle.ca.certificate.not_valid_after_utc
         await self._anchors.inject(bundle.trusted_pem)
+        self.trusted_pem = bundle.trusted_pem
         self.is_ready = True
 
     async def _renew(self) -> Bundle:

@@ -95,6 +95,8 @@ class CertificateFiles:
         self._directory, self._serving, self._count_failure = directory, serving, count_failure
         self._rejected: tuple[bytes, bytes] | None = None
         self.is_ready = False
+        self.trusted_pem: bytes | None = None
+        """Unknown: the program that renews the files knows which CA signs them."""
 
     async def run(self, interval_seconds: float) -> None:
         """Load the files every `interval_seconds`, until cancelled."""

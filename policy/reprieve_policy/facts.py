@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .checkpointing import checkpoint_plan
+from .checkpointing.agent import CheckpointService
 from .config import koordinator, preemption_class
 from .config.namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
 from .config.settings import PolicySettings
@@ -71,6 +72,8 @@ class Facts:
 
     Looked up only for the pods of a gang.
     """
+    checkpoint_service: CheckpointService | None = None
+    """Where agents report when their workload saved; `None`: they report nothing."""
 
 
 def default_class(view: PodView, facts: Facts) -> int:

@@ -1,6 +1,7 @@
 """The program `reprieve-webhooks`: watches, certificates and the open port, from start to drain."""
 
 import asyncio
+import base64
 import gc
 import ipaddress
 import logging
@@ -19,6 +20,7 @@ from reprieve_certs.issue import ServingNames
 from reprieve_certs.rotator import Rotator
 from reprieve_certs.serving import CertificateFiles, ServingContext
 from reprieve_certs.store import KubernetesSecretStore
+from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.reflector import Reflector
@@ -26,6 +28,9 @@ from reprieve_runtime.client.watch_metrics import WatchedCollection
 from reprieve_runtime.settings import exit_with_errors, load
 
 from . import listener
+from .checkpoints import route as checkpoint_route
+from .checkpoints.metrics import ReportMetrics
+from .checkpoints.service import CheckpointReports
 from .extender.metrics import ExtenderMetrics
 from .extender.route import routes
 from .extender.service import Extender
@@ -79,6 +84,7 @@ class _Program:
             lookup_timeout_seconds=settings.lookup_timeout_seconds,
             show_policy=self.metrics.observe_policy,
             count_gang_lookup=self.metrics.count_gang_lookup,
+            checkpoint_service=lambda: _checkpoint_service(settings, self.certificates.trusted_pem),
         )
         self.victim_sets = RecentVictimSets()
         self.cluster_view = ClusterInformers(api, self.facts) if settings.extender else None
@@ -97,9 +103,14 @@ class _Program:
             max_review_bytes=settings.max_review_bytes,
             read_timeout_seconds=settings.read_timeout_seconds,
             guard=self.guard,
-            further_routes={}
-            if self.cluster_view is None
-            else self._extender_routes(self.cluster_view, settings),
+            further_routes={
+                **self._checkpoint_routes(api, settings),
+                **(
+                    {}
+                    if self.cluster_view is None
+                    else self._extender_routes(self.cluster_view, settings)
+                ),
+            },
         )
         self.certificates = _certificate_source(settings, names, api, self)
         self.metrics.register_watches(self._watches)
@@ -111,6 +122,15 @@ class _Program:
         yield self.guard.nominated_pods.reflector.run()
         if self.cluster_view is not None:
             yield self.cluster_view.run()
+
+    def _checkpoint_routes(self, api: Api, settings: Settings) -> Routes:
+        reports = CheckpointReports(api, timeout_seconds=settings.lookup_timeout_seconds)
+        bodies = RequestBodyReader(
+            "report",
+            max_bytes=checkpoint_route.MAX_BYTES,
+            timeout_seconds=settings.read_timeout_seconds,
+        )
+        return checkpoint_route.routes(reports, bodies, ReportMetrics(self.metrics.registry))
 
     def _extender_routes(self, cluster_view: ClusterInformers, settings: Settings) -> Routes:
         seconds, metrics = settings.extender_timeout_seconds, ExtenderMetrics(self.metrics.registry)
@@ -213,9 +233,20 @@ def _stop_signal() -> asyncio.Event:
 
 
 def _serving_names(settings: Settings) -> ServingNames:
-    service = f"{settings.service_name}.{settings.namespace}.svc"
     ips = tuple(ipaddress.ip_address(text) for text in settings.serving_ips)
-    return ServingNames((service, *settings.serving_names), ips)
+    return ServingNames((_service_name(settings), *settings.serving_names), ips)
+
+
+def _service_name(settings: Settings) -> str:
+    return f"{settings.service_name}.{settings.namespace}.svc"
+
+
+def _checkpoint_service(settings: Settings, trusted_pem: bytes | None) -> CheckpointService | None:
+    """Return where agents report; `None` if they report nothing, or the CA is not known."""
+    if trusted_pem is None or settings.checkpoint_url == "none":
+        return None
+    url = settings.checkpoint_url or f"https://{_service_name(settings)}{checkpoint_route.PATH}"
+    return CheckpointService(url, base64.b64encode(trusted_pem).decode("ascii"))
 
 
 def _certificate_source(

@@ -78,6 +78,11 @@ class Settings:
         help="size limit of a call of a scheduler: 5,000 nodes with three whole pods of 3 KB each, "
         "or with 110 uids [B]",
     )
+    checkpoint_url: str = setting(
+        "",
+        help="URL at which agents in pods report when their workload saved; empty for that of the "
+        "Service, `none` so that they report nothing",
+    )
     lookup_timeout_seconds: float = setting(
         1.0, help="time to read one object that no watch has yet [s]"
     )

@@ -28,6 +28,9 @@ PORT = 10473
 """On the pod's address. Registered for no other service, and below the range of outgoing
 connections."""
 _ENDPOINT = HttpHint(PORT, "/")
+TOKEN_AUDIENCE = "reprieve.dev"  # noqa: S105 - a name
+"""The audience of the token with which an agent reports. The API server accepts no such token for
+its own API."""
 SIGNAL_FOLDER = "/run/reprieve"
 """The folder in which a container that gets signals finds the request."""
 _REQUEST = "request"
@@ -46,6 +49,15 @@ _SYSTEM_FOLDER = re.compile(
 class _HasName(Protocol):
     @property
     def name(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointService:
+    """Where agents report when their workload saved: the webhooks, as pods reach them."""
+
+    url: str
+    ca_bundle: str
+    """The CAs that sign the webhooks' certificate: PEM as base64, as in a `caBundle`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

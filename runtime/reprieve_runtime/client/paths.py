@@ -18,6 +18,7 @@ _GROUPS: Mapping[str, str] = {
     "elasticquotas": "/apis/scheduling.sigs.k8s.io/v1alpha1",
     "selfsubjectaccessreviews": "/apis/authorization.k8s.io/v1",
     "subjectaccessreviews": "/apis/authorization.k8s.io/v1",
+    "tokenreviews": "/apis/authentication.k8s.io/v1",
     "jobs": "/apis/batch/v1",
     "statefulsets": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",

@@ -7,6 +7,9 @@ does with the webhook's patch is tested anyway.
 
 import json
 import re
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 
 from mainjob import installation
 from mainjob.installation import Installation, Nodes
+from realcluster.programs import WEBHOOKS, Place
 from realcluster.progress import Progress
 from realcluster.real_nodes.image import PYTHON_IMAGE
 from reprieve_policy import keys
@@ -28,6 +32,7 @@ pytestmark = pytest.mark.cluster
 
 CLUSTER = "reprieve-agent"
 TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+REPORT = b'{"ageSeconds":0}'
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 UNFINISHED = 143
 PATIENCE = 90.0
@@ -45,6 +50,15 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 print("ready", flush=True)
 while True:
     signal.pause()
+"""
+# Saves by itself every other second; exits with 3 if it can read the agent's token.
+SAVES = """
+import pathlib, sys, time
+if pathlib.Path("/var/run/secrets/reprieve.dev").exists():
+    sys.exit(3)
+while True:
+    pathlib.Path("/run/app/request.saved").touch()
+    time.sleep(2)
 """
 # This program would end at once if it received the signal.
 DEAF = "import time; print('ready', flush=True); time.sleep(3600)"
@@ -68,6 +82,31 @@ def real(here: Installation) -> Installation:
     if here.nodes is not Nodes.REAL:
         pytest.skip("no real node can run here")
     return here
+
+
+@pytest.fixture
+def reports(real: Installation) -> Iterator[str]:
+    """Restart the webhooks so that pods reach them at the bridge; return the URL of reports."""
+    (node,) = real.kubectl.get("nodes")["items"]
+    (address,) = [
+        each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP"
+    ]
+    before = real.programs._places[WEBHOOKS]
+    url = f"https://{address}:{before.probe_url.rpartition(':')[2]}/checkpoints"
+    flags = [
+        *before.flags,
+        *("--listen-address", "", "--serving-ips", f"127.0.0.1,{address}"),
+        *("--checkpoint-url", url),
+    ]
+    real.programs.stop(WEBHOOKS)
+    real.programs._places[WEBHOOKS] = Place(flags, before.probe_url)
+    try:
+        real.start(WEBHOOKS)
+        yield url
+    finally:
+        real.programs.stop(WEBHOOKS)
+        real.programs._places[WEBHOOKS] = before
+        real.start(WEBHOOKS)
 
 
 def a_pod(name: str, hint: str, *containers: Any, **spec: Any) -> Any:
@@ -240,6 +279,52 @@ def test_a_signal_reaches_the_declared_container_and_no_other(
         "deaf": UNFINISHED,
         agent.NAME: 0,
     }
+
+
+@pytest.mark.real_node
+def test_a_workload_that_saves_by_itself_shows_when_and_no_other_token_can_say_so(
+    real: Installation, namespace: str, reports: str
+) -> None:
+    saves = a_pod("saves", "file:///run/app/request", a_container("main", SAVES))
+    # The workload has no token of its own; the agent has the one for reports.
+    saves["spec"]["automountServiceAccountToken"] = False
+    create(real, namespace, saves)
+    create(real, namespace, a_pod("silent", "file:///run/app/request"))
+    first = wait_for("the time", lambda: saved_at(real, namespace, "saves"), PATIENCE)
+    wait_for("a later time", lambda: saved_at(real, namespace, "saves") > first, PATIENCE)
+    assert exit_codes(real, namespace, "saves") == {}
+    for audience, status in (("https://kubernetes.default.svc", 401), ("reprieve.dev", 403)):
+        token = real.kubectl.read(
+            "create", "token", "default", "-n", namespace, "--audience", audience
+        )
+        assert status_of(reports, token, REPORT) == status, audience
+    bound = ("--bound-object-kind", "Pod", "--bound-object-name", "silent")
+    token = real.kubectl.read(
+        "create", "token", "default", "-n", namespace, "--audience", "reprieve.dev", *bound
+    )
+    # No API server accepts it.
+    server = real.kubectl.read("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+    assert status_of(f"{server}/api/v1/namespaces/{namespace}/pods", token) == 401
+    assert saved_at(real, namespace, "silent") == ""
+    assert status_of(reports, token, REPORT) == 200
+    assert saved_at(real, namespace, "silent")
+
+
+def saved_at(here: Installation, namespace: str, pod: str) -> str:
+    annotations = here.kubectl.find("pod", pod, "-n", namespace)["metadata"]["annotations"]
+    return str(annotations.get(keys.LAST_CHECKPOINT_AT, ""))
+
+
+def status_of(url: str, token: str, body: bytes | None = None) -> int:
+    """Return the status of a call with this token."""
+    headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}
+    request = urllib.request.Request(url, body, headers)
+    unverified = ssl._create_unverified_context()
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE, context=unverified) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 @pytest.mark.real_node

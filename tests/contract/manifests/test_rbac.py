@@ -56,6 +56,8 @@ CALLS = {
         *everywhere("scheduling.k8s.io/podgroups", "get"),
         *everywhere("policy/poddisruptionbudgets", "list"),
         *everywhere("reprieve.dev/softevictions", "mark"),
+        # checkpoints: token_reviewer.py; recorder.py reads and patches pods.
+        *everywhere("authentication.k8s.io/tokenreviews", "create"),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),
         *everywhere(

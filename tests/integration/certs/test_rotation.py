@@ -114,6 +114,7 @@ async def test_an_empty_secret_is_filled_served_and_injected():
 
     rotation.assert_all_are_trusted()
     assert rotation.replicas[0].is_ready
+    assert rotation.replicas[0].trusted_pem == rotation.secret.stored.data["ca.crt"]
     assert set(rotation.secret.stored.data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 

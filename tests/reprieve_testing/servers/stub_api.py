@@ -18,7 +18,17 @@ from aiohttp import web
 from reprieve_runtime.client.api import Api
 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 DEADLINE_SECONDS = 60.0
+
+
+@dataclass
+class StubToken:
+    """What a TokenReview says of a token."""
+
+    audiences: list[str]
+    username: str
+    extra: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -37,6 +47,8 @@ class StubApi:
     """Users that have every right."""
     asked: list[Any] = field(default_factory=list)
     """The specs of the SubjectAccessReviews."""
+    tokens: dict[str, StubToken] = field(default_factory=dict)
+    """The tokens that are valid."""
     patches: list[tuple[str, Any]] = field(default_factory=list)
     """Path and body of each."""
     refuses: dict[str, int] = field(default_factory=dict)
@@ -74,8 +86,9 @@ class StubApi:
             return web.json_response(
                 {"code": 500, "reason": "InternalError", "message": "failing"}, status=500
             )
-        if path == ACCESS_REVIEWS:
-            return await self._review_access(request)
+        reviews = {ACCESS_REVIEWS: self._review_access, TOKEN_REVIEWS: self._review_token}
+        if path in reviews:
+            return await reviews[path](request)
         collection, _, name = path.rpartition("/")
         if collection in self.collections:
             found = self.collections[collection].get(name)
@@ -106,6 +119,22 @@ class StubApi:
         return web.json_response(
             {"status": {"allowed": document["spec"]["user"] in self.granted}}, status=201
         )
+
+    async def _review_token(self, request: web.BaseRequest) -> web.Response:
+        document = await request.json()
+        assert request.method == "POST"
+        assert (document["apiVersion"], document["kind"]) == (
+            "authentication.k8s.io/v1",
+            "TokenReview",
+        )
+        wanted, token = document["spec"]["audiences"], self.tokens.get(document["spec"]["token"])
+        audiences = [each for each in wanted if token is not None and each in token.audiences]
+        status: dict[str, Any] = {"user": {}}
+        if token is not None and audiences:
+            user = {"username": token.username, "uid": "u", "extra": token.extra}
+            status = {"authenticated": True, "audiences": audiences, "user": user}
+        # A real one repeats the spec.
+        return web.json_response({**document, "status": status}, status=201)
 
     @property
     def open_watches(self) -> int:

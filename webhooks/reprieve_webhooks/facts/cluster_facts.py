@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from reprieve_policy.admission import permissions
+from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
 from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import gate, membership
@@ -46,8 +47,10 @@ class ClusterFacts:
         show_policy: Callable[[PolicyConfigMap], None] = lambda _: None,
         operator_lease: str = "reprieve-operator",
         count_gang_lookup: Callable[[str], None] = lambda _: None,
+        checkpoint_service: Callable[[], CheckpointService | None] = lambda: None,
     ) -> None:
         self._sync_timeout_seconds = lookup_timeout_seconds
+        self._checkpoint_service = checkpoint_service
         self._namespaces = NamespacePolicyReader(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._priority_classes = PriorityClassReader(
             api, lookup_timeout_seconds=lookup_timeout_seconds
@@ -129,6 +132,7 @@ class ClusterFacts:
             if may_be_gated
             else SINGLE_POD,
             quotas=self._quotas.quotas,
+            checkpoint_service=self._checkpoint_service(),
         )
         return await self._with_missing_permissions(request, resource, facts)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reprieve_agent import request_files
+from reprieve_agent import report_schedule, request_files
 from reprieve_policy import keys
 from reprieve_policy.admission import sidecar
 from reprieve_policy.checkpointing import agent, checkpoint_plan, contract
@@ -111,6 +111,9 @@ def test_the_statements_about_the_agent_agree_with_the_code() -> None:
         f"`{agent.SIGNAL_FOLDER}/request`",
         f"`{request_files.ANSWER_SUFFIX}`",
         f"{sidecar._RESOURCES['cpu']} CPU and {sidecar._RESOURCES['memory']} of memory",
+        f"`{agent.SIGNAL_FOLDER}/request{request_files.SAVED_SUFFIX}`",
+        f"once in {report_schedule.MIN_INTERVAL_SECONDS:g} seconds",
+        f"the audience `{agent.TOKEN_AUDIENCE}`",
         f"{contract.MAX_ANSWER // 1024} KiB",
         "a volume of 1 MiB",
     )

@@ -14,6 +14,7 @@ from reprieve_policy.lifecycle.eviction import CheckpointOutcome, PreemptionCaus
 from reprieve_policy.preemption.cost import WEIGHTS
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
 from reprieve_runtime.client.reflector import Reflector
+from reprieve_webhooks.checkpoints.metrics import ReportMetrics, ReportOutcome
 from reprieve_webhooks.metrics import WebhookMetrics
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -73,6 +74,7 @@ def test_every_metric_of_the_webhooks_is_in_their_table_with_its_type_and_labels
     )
     for certificate in ("ca", "serving"):
         metrics.register_certificate_expiry(certificate, lambda: None)
+    ReportMetrics(metrics.registry)
     metrics.count_gang_lookup("unknown")
     metrics.review_counter("guard", "Pod", "allowed").inc()
     metrics.duration_of("guard").observe(0.001)
@@ -102,6 +104,7 @@ def test_the_values_of_labels_are_documented() -> None:
         *PreemptionCause,
         *ProtectionReason,
         *(outcome for outcome in CheckpointOutcome if outcome.is_failure),
+        *ReportOutcome,
     }
     assert {value for value in values if f"`{value}`" not in METRICS} == set()
 

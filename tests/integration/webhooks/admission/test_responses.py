@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from reprieve_policy import keys
+from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.template_kinds import TemplateKinds
@@ -202,6 +203,21 @@ async def test_a_second_review_fills_in_nothing_again(server: RunningServer):
     again = jsonpatch.apply_patch(once, patch_of(await server.ask("/mutate", a_review(once))))
 
     assert again == once
+
+
+async def test_an_agent_that_may_report_is_the_same_in_repeated_reviews(server: RunningServer):
+    server.source.facts = Facts(
+        checkpoint_service=CheckpointService("https://x/checkpoints", "Q0E=")
+    )
+    pod = a_pod(annotations={keys.CHECKPOINT_HINT: "file:///run/app/x", keys.AGENT: "enabled"})
+
+    once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
+    again = jsonpatch.apply_patch(once, patch_of(await server.ask("/mutate", a_review(once))))
+
+    assert again == once
+    assert once["spec"]["volumes"][-1]["name"] == "reprieve-agent-report-token"
+    (sidecar,) = once["spec"]["initContainers"]
+    assert sidecar["env"][1]["value"] == "https://x/checkpoints"
 
 
 async def test_a_pod_that_requests_the_agent_gets_it_once_in_repeated_reviews(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
+from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
 from reprieve_runtime.client.api import ApiError
@@ -380,3 +381,29 @@ async def test_an_invalid_policy_is_reported_and_the_last_valid_one_applies_unti
         await holds(4, 1, errors=1)
         ready.stub.send("ADDED", a_policy(defaultPreemptionClass="12"))
         await holds(4, 0, errors=2)
+
+
+async def test_agents_are_told_where_to_report_once_the_ca_is_known(tmp_path: Path):
+    service = CheckpointService("https://x/checkpoints", "Q0E=")
+    known: list[CheckpointService] = []
+    async with stub_api(tmp_path, collections={NAMESPACES: {"team": a_namespace("team")}}) as (
+        stub,
+        api,
+    ):
+        facts = ClusterFacts(
+            api,
+            "reprieve-system",
+            "reprieve-policy",
+            lookup_timeout_seconds=PATIENCE_SECONDS,
+            checkpoint_service=lambda: next(iter(known), None),
+        )
+        running = asyncio.create_task(facts.run())
+        try:
+            stub.lists_released.set()
+            made = Cluster(stub, facts, WebhookMetrics())
+            assert (await made.facts_of("team")).checkpoint_service is None
+            known.append(service)
+            assert (await made.facts_of("team")).checkpoint_service == service
+        finally:
+            running.cancel()
+            await asyncio.wait([running])

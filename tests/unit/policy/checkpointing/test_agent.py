@@ -381,10 +381,64 @@ def test_the_agents_endpoint_is_used_only_for_hints_that_it_delivers() -> None:
     assert agent.endpoint(AnnotationHint(), there) is None
 
 
-def entries(pod: Resource) -> list[ListAddition]:
+SERVICE = agent.CheckpointService("https://webhooks.system.svc/checkpoints", "Q0E=")
+REPORTS = Facts(checkpoint_service=SERVICE)
+
+
+def test_the_agent_gets_a_token_of_its_own_audience_and_no_other_container_does() -> None:
+    given = entries(with_file(ALONE, Container(name="other")).build(), REPORTS)
+    volumes = {entry.value["name"]: entry.value for entry in given if entry.path == "/spec/volumes"}
+    assert list(volumes) == [
+        "reprieve-agent",
+        "reprieve-agent-no-token",
+        "reprieve-agent-report-token",
+    ]
+    token = {"audience": "reprieve.dev", "expirationSeconds": 3600, "path": "token"}
+    assert volumes["reprieve-agent-report-token"]["projected"] == {
+        "sources": [{"serviceAccountToken": token}]
+    }
+    mounted = [entry.value["name"] for entry in given if entry.path.startswith("/spec/containers/")]
+    assert mounted == ["reprieve-agent", "reprieve-agent"]
+    sidecar = value(given, "/spec/initContainers")
+    assert sidecar["volumeMounts"][-1] == {
+        "name": "reprieve-agent-report-token",
+        "mountPath": "/var/run/secrets/reprieve.dev",
+        "readOnly": True,
+    }
+
+
+def test_the_agent_gets_its_service_as_variables_which_an_older_image_ignores() -> None:
+    sidecar = value(entries(with_file().build(), REPORTS), "/spec/initContainers")
+    assert sidecar["command"] == ["reprieve-agent", "--request", "/run/reprieve/request"]
+    assert {each["name"]: each.get("value") for each in sidecar["env"][1:]} == {
+        "REPRIEVE_REPORT_URL": SERVICE.url,
+        "REPRIEVE_REPORT_CA": SERVICE.ca_bundle,
+        "REPRIEVE_REPORT_TOKEN_FILE": "/var/run/secrets/reprieve.dev/token",
+    }
+
+
+def test_without_a_service_the_agent_gets_nothing_to_report_with() -> None:
+    assert "report" not in str(entries(with_file().build())).lower()
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        with_file(volumes=(Volume(name="reprieve-agent-report-token"),)),
+        with_file().annotated("kubernetes.io/config.mirror", "hash"),
+    ],
+    ids=["a volume of that name", "a static pod"],
+)
+def test_a_pod_that_the_api_server_would_refuse_with_the_token_gets_the_agent_without_it(
+    pod: PodBuilder,
+) -> None:
+    assert entries(pod.build(), REPORTS) == entries(pod.build()) != []
+
+
+def entries(pod: Resource, facts: Facts | None = None) -> list[ListAddition]:
     return [
         change
-        for change in defaults.decide_defaults(pod, None, Facts())
+        for change in defaults.decide_defaults(pod, None, facts or Facts())
         if isinstance(change, ListAddition)
     ]
 
