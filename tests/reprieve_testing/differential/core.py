@@ -16,7 +16,7 @@ from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.evaluator import PreemptionCandidate
 
-from . import documents
+from . import documents, rule
 from .documents import REPRIEVE, Json
 from .scenario import Scenario, ScenarioOutcome, ScenarioPod
 
@@ -30,7 +30,7 @@ def decide(scenario: Scenario, now: datetime, facts: Facts | None = None) -> Sce
 
 
 def _decision(scenario: Scenario, now: datetime, facts: Facts) -> PreemptionCandidate | None:
-    """Return the best candidate among all nodes of the scenario."""
+    """Return the best candidate among the nodes that kube-scheduler would offer."""
     classes = {
         name: msgspec.convert(documents.priority_class(named), Resource)
         for name, named in scenario.priority_classes().items()
@@ -62,7 +62,12 @@ def _decision(scenario: Scenario, now: datetime, facts: Facts) -> PreemptionCand
     cluster = snapshot_builder.snapshot_of(
         nodes, scheduled, [preemptor], budgets, facts.settings, now
     )
-    return selection.decide(preemptor, cluster, list(cluster.nodes)).best
+    offered = [
+        REPRIEVE.node(scenario, node.name)
+        for node in scenario.nodes
+        if rule.is_offered(scenario, node)
+    ]
+    return selection.decide(preemptor, cluster, offered).best
 
 
 def _pod(wanted: ScenarioPod, document: Json, now: datetime) -> Pod:

@@ -76,6 +76,16 @@ def has_room(scenario: Scenario) -> bool:
     return _UpstreamDecision(scenario, UPSTREAM).has_room()
 
 
+def is_offered(scenario: Scenario, node: ScenarioNode) -> bool:
+    """Return whether kube-scheduler considers preemption on this node, and so calls an extender.
+
+    It removes all pods of lower priority and tries. A pod of the same or a higher priority keeps
+    its room there until it is gone, also if it is terminating.
+    """
+    staying = [pod for pod in node.pods if pod.priority >= scenario.preemptor.priority]
+    return _fits(scenario.preemptor, node, staying)
+
+
 @dataclass(frozen=True)
 class _Unit:
     """The pods that are evicted or stay together."""
@@ -146,7 +156,7 @@ class _UpstreamDecision:
         )
 
     def has_room(self) -> bool:
-        return any(self._fits(node, node.pods) for node in self._nodes)
+        return any(_fits(self._preemptor, node, node.pods) for node in self._nodes)
 
     def _is_rejected(self, pods: Sequence[ScenarioPod]) -> bool:
         """Return whether a node is no candidate: upstream treats an error about a pod as one
@@ -167,13 +177,15 @@ class _UpstreamDecision:
 
     def _candidates(self, node: ScenarioNode) -> Iterator[_Candidate]:
         """Yield the node's candidate, if any."""
+        if not is_offered(self._scene, node):
+            return
         pods = [pod for pod in node.pods if not self._is_terminating(pod)]
         if self._is_rejected(pods):
             return
         units = list(self._units(pods))
         names = {pod.name for unit in units for pod in unit.on_node}
         staying = [pod for pod in pods if pod.name not in names]
-        if not units or not self._fits(node, staying):
+        if not units or not _fits(self._preemptor, node, staying):
             return
         considers_cost = Difference.COST in self._differing and any(
             _states_preferences(pod) for unit in units for pod in unit.on_node
@@ -197,7 +209,7 @@ class _UpstreamDecision:
         """
         broken, kept, victims = _budget_violations(units, self._scene.budgets), list(staying), []
         for unit in sorted(units, key=lambda unit: not broken[id(unit)]):
-            if self._fits(node, [*kept, *unit.on_node]):
+            if _fits(self._preemptor, node, [*kept, *unit.on_node]):
                 kept.extend(unit.on_node)
             else:
                 victims.append(unit)
@@ -298,16 +310,16 @@ class _UpstreamDecision:
         cost = (max(map(_class, victims)), *_cost(victims)) if considers_cost else ()
         return candidate.violations, max(priorities), total, len(victims), *cost, longest
 
-    def _fits(self, node: ScenarioNode, others: Iterable[ScenarioPod]) -> bool:
-        preemptor = self._preemptor
-        there = list(others)
-        pods = [preemptor, *there]
-        return (
-            sum(pod.cpu for pod in pods) <= node.cpu
-            and sum(pod.memory for pod in pods) <= node.memory
-            and len(pods) <= node.most_pods
-            and not any(pod.host_port and pod.host_port == preemptor.host_port for pod in there)
-        )
+
+def _fits(preemptor: ScenarioPod, node: ScenarioNode, others: Iterable[ScenarioPod]) -> bool:
+    there = list(others)
+    pods = [preemptor, *there]
+    return (
+        sum(pod.cpu for pod in pods) <= node.cpu
+        and sum(pod.memory for pod in pods) <= node.memory
+        and len(pods) <= node.most_pods
+        and not any(pod.host_port and pod.host_port == preemptor.host_port for pod in there)
+    )
 
 
 def _budget_violations(units: Iterable[_Unit], budgets: Sequence[ScenarioBudget]) -> dict[int, int]:
