@@ -54,7 +54,9 @@ test: setup binaries check ## every check, and every test that is not slow (abou
 
 .PHONY: test-all
 test-all: test upstream ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers
-	@$(BIN)/pytest $(SIDE_BY_SIDE) -m slow tests
+	@seeds=$$($(BIN)/python -c 'import random; print(*random.sample(range(10**9), 20), sep=",")') && \
+		echo "twenty new seeds: make test-differential SCENES=50 SEED=$$seeds" && \
+		REPRIEVE_SCENES=50 REPRIEVE_SEED=$$seeds $(BIN)/pytest $(SIDE_BY_SIDE) -m slow tests
 
 .PHONY: test-fast
 test-fast: setup ## the tests that need no cluster: unit, contract, integration (under a minute)
@@ -69,7 +71,7 @@ test-repeat: setup ## `make test` several times, with a log of each run and a su
 	@$(BIN)/python -m repeat --times $(or $(TIMES),5) --busy $(or $(BUSY),2)
 
 .PHONY: test-differential
-test-differential: setup binaries upstream ## the same scenarios through upstream's own engines and through ours (SCENES=3000 SEED=7)
+test-differential: setup binaries upstream ## the same scenarios through upstream's own engines and through ours (SCENES=3000 SEED=7,8)
 	@$(if $(SCENES),REPRIEVE_SCENES=$(SCENES)) $(if $(SEED),REPRIEVE_SEED=$(SEED)) $(BIN)/pytest tests/differential
 
 .PHONY: test-chaos

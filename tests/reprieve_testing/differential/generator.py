@@ -72,7 +72,7 @@ _PORT = 8080
 def scenarios(count: int, seed: int) -> list[Scenario]:
     """Return `count` scenarios; those of one seed begin with the same ones, whatever the count."""
     return [
-        _ScenarioGenerator(Random(f"{seed}/{number}")).scenario(f"s{number}")
+        _ScenarioGenerator(Random(f"{seed}/{number}")).scenario(f"seed{seed}-{number}")
         for number in range(count)
     ]
 

@@ -3,7 +3,7 @@ ones.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import generator, rule, variations
 from .difference import Difference
@@ -16,13 +16,22 @@ _SHARE = 1 / 25
 """The scenarios of each variation, for each generated scenario."""
 
 
-def all_scenarios(generated: int = GENERATED, seed: int = SEED) -> Sequence[Scenario]:
-    """Return the scenarios of all kinds; the name of each shows its kind."""
+def all_scenarios(generated: int = GENERATED, seeds: Iterable[int] = (SEED,)) -> Sequence[Scenario]:
+    """Return the scenarios of all kinds; the name of each shows its kind, and its seed.
+
+    `generated`: for each seed.
+    """
     return (
         *(case.scenario for case in use_cases()),
         *(shown.scenario for shown in EXAMPLES.values()),
-        *generator.scenarios(generated, seed),
-        *variations.variants(round(generated * _SHARE), seed),
+        *(
+            scenario
+            for seed in seeds
+            for scenario in (
+                *generator.scenarios(generated, seed),
+                *variations.variants(round(generated * _SHARE), seed),
+            )
+        ),
     )
 
 

@@ -30,7 +30,7 @@ def variants(each: int, seed: int) -> list[Scenario]:
     return [
         variation(
             Random(f"{seed}/{difference}/{number}"),
-            replace(next(plain), name=f"{difference}-{number}"),
+            replace(next(plain), name=f"{difference}-{seed}-{number}"),
         )
         for difference, variation in _VARIATIONS.items()
         for number in range(each)
