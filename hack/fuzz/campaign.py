@@ -116,6 +116,8 @@ class Campaign:
                 raise Finding(
                     number, f"{exchange.description}: {error}", _sent(exchange)
                 ) from error
+            connection.abort()
+            return None
         if exchange.keeps_connection:
             return connection
         connection.abort()
