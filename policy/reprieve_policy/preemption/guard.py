@@ -377,6 +377,8 @@ def _decide_unprotected(
     if requester.eviction_blocked:
         return _refused(_BLOCKED_BY_BUDGET, None)
     until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
+    if plan.saves_on_sigterm:
+        return _postponed_with_mark("it is given the time to save a checkpoint on SIGTERM", until)
     return _postponed_with_mark("it is asked to save a checkpoint first", until)
 
 

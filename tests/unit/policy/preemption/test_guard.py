@@ -76,6 +76,9 @@ CASES = {
     "a pod's own checkpoint timeout is its deadline": Case(
         pod=HINTING.annotated(keys.CHECKPOINT_TIMEOUT, "90s"), want="notified", until=after(90)
     ),
+    "a pod that saves on SIGTERM gets the time for that": Case(
+        pod=a_pod().with_hint("sigterm:"), want="on SIGTERM", until=after(600)
+    ),
     "a drained pod that can save is notified first": Case(
         requester=EVICTED, want="notified", until=after(600)
     ),
@@ -343,6 +346,7 @@ CASES = {
     ),
 }
 
+MARKED = ("notified", "on SIGTERM", "joined", "together")
 WORDS = {
     "notified": (
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to "
@@ -351,6 +355,10 @@ WORDS = {
     "joined": (
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its whole gang "
         "is marked for eviction first"
+    ),
+    "on SIGTERM": (
+        "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is given the time "
+        "to save a checkpoint on SIGTERM"
     ),
     "together": (
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: other victims of its preemptor "
@@ -392,10 +400,8 @@ def test_the_decision_on_a_deletion_or_eviction(case: Case) -> None:
     ruling = guard.decide(sought(case), case.requester, facts(case), NOW)
     assert ruling.is_allowed == (case.want in ("allowed", "warned"))
     assert bool(ruling.warning) == (case.want == "warned")
-    assert ruling.sets_mark == (case.want in ("notified", "joined", "together"))
-    assert ruling.is_postponed == (
-        case.want in ("notified", "joined", "together", "waits", "finishes")
-    )
+    assert ruling.sets_mark == (case.want in MARKED)
+    assert ruling.is_postponed == (case.want in (*MARKED, "waits", "finishes"))
     assert ruling.has_victims_elsewhere == (case.want == "busy")
     assert ruling.until == case.until
     if ruling.violation is not None:
