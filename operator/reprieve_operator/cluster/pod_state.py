@@ -171,7 +171,6 @@ def observe(
     request_forgotten: bool = False,
 ) -> machine.ObservedVictim:
     """Return the observation of a pod that exists."""
-    grace = pod.spec.terminationGracePeriodSeconds
     return machine.ObservedVictim(
         # A pod that is evicted with its gang carries no mark before its notice.
         is_marked=(state.source, state.phase) == _JOINING or is_marked(pod.metadata, state.source),
@@ -180,7 +179,7 @@ def observe(
         protection=protection,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
         containers_ended=has_ended(pod),
-        pod_grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
+        pod_grace_seconds=grace_seconds_of(pod),
         answer=answer,
         hint_lost=hint_lost,
         request_forgotten=request_forgotten,
@@ -322,6 +321,12 @@ def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
 def has_disruption_target(pod: VictimPod) -> bool:
     """True if the condition that announces a disruption is set, by us or by a scheduler."""
     return is_true(pod.status.conditions, DISRUPTION_TARGET)
+
+
+def grace_seconds_of(pod: VictimPod) -> int:
+    """Return the pod's own grace period, between SIGTERM and SIGKILL."""
+    grace = pod.spec.terminationGracePeriodSeconds
+    return DEFAULT_GRACE_SECONDS if grace is None else grace
 
 
 def grace_ends_at(pod: VictimPod) -> datetime | None:

@@ -83,7 +83,14 @@ class VictimAssessor:
         return Assessment(
             assessed,
             protection.decide_protection(view, facts, bound, now),
-            loss.loses_less_at_once(inputs, work, now),
+            loss.loses_less_at_once(
+                inputs,
+                work,
+                now,
+                grace_seconds=min(
+                    pod_state.grace_seconds_of(pod), facts.settings.grace_cap_seconds
+                ),
+            ),
         )
 
     def _with_cost_and_cause(

@@ -250,14 +250,14 @@ def _observe_request(eviction: Eviction, context: _Context) -> Observation:
         # Only once: without this, a deadline that keeps moving would protect the pod for ever.
         if eviction.refused_on is None and context.now < protection.until:
             return Observation.PROTECTED_FOR_NOW
-    if context.plan.saves_on_sigterm:
-        return Observation.CHECKPOINT_ON_SIGTERM
     if not context.plan.gives_notice:
         return Observation.CHECKPOINT_UNWANTED
     # Pods of a gang save together, and who asks by our label asks for a save.
     is_alone = eviction.source.is_preemption and not eviction.gang
     if context.seen.loses_less_at_once and is_alone:
         return Observation.CHECKPOINT_LOSES_MORE
+    if context.plan.saves_on_sigterm:
+        return Observation.CHECKPOINT_ON_SIGTERM
     return Observation.CHECKPOINT_WANTED
 
 

@@ -66,8 +66,8 @@ def loss_inputs_of(view: PodView, plan: CheckpointPlan, settings: PolicySettings
     known = checkpoint_plan.known_save_seconds(plan, view.annotations)
     seconds = plan.timeout_seconds if known is None else known
     if plan.saves_on_sigterm:
-        # Its grace period is no longer than that.
-        seconds = plan.save_seconds
+        # Its grace period is no longer than that, whatever its saves by request took.
+        known, seconds = plan.estimated_seconds, plan.save_seconds
     return LossInputs(
         devices=devices,
         way=SaveWay.ON_SIGTERM if plan.saves_on_sigterm else SaveWay.WHEN_ASKED,
@@ -84,18 +84,21 @@ def expected_loss(inputs: LossInputs, progress: WorkProgress, now: datetime) -> 
     return inputs.devices * min(unsaved, inputs.save_seconds + _overhead_seconds(inputs))
 
 
-def loses_less_at_once(inputs: LossInputs, progress: WorkProgress, now: datetime) -> bool:
-    """True if a pod that would be asked to save loses less, or as much, by ending at once.
+def loses_less_at_once(
+    inputs: LossInputs, progress: WorkProgress, now: datetime, *, grace_seconds: int = 0
+) -> bool:
+    """True if a pod that would get notice loses less, or as much, without it.
 
     Only where the time of a save is known. Without this, a pod that needs a second for its save,
-    and does not say so, would lose up to a whole timeout. A pod that saves on SIGTERM is not asked:
-    it may end as soon as it likes.
+    and does not say so, would lose up to a whole timeout. A pod that saves on SIGTERM begins its
+    save in any case. Without notice it has no more than its usual grace period, `grace_seconds`.
     """
-    return (
-        inputs.way is SaveWay.WHEN_ASKED
-        and inputs.is_save_time_known
-        and unsaved_seconds(progress, now) <= inputs.save_seconds + OVERHEAD_SECONDS
-    )
+    if inputs.way is SaveWay.NOT_AT_THE_END or not inputs.is_save_time_known:
+        return False
+    unsaved = unsaved_seconds(progress, now)
+    if inputs.way is SaveWay.ON_SIGTERM:
+        unsaved += grace_seconds
+    return unsaved <= inputs.save_seconds + _overhead_seconds(inputs)
 
 
 def unsaved_seconds(progress: WorkProgress, now: datetime) -> float:

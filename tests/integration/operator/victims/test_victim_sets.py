@@ -144,7 +144,7 @@ class Cluster:
         document = {
             "metadata": metadata,
             "spec": {"nodeName": node},
-            "status": {"phase": "Running"},
+            "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"},
         }
         self.pods[name] = msgspec.convert(document, VictimPod)
         written = {} if state is None else {keys.EVICTION: eviction.render(state)}

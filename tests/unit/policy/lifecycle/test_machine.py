@@ -472,12 +472,18 @@ SCENARIOS = {
         outcome=CheckpointOutcome.SKIPPED,
         source=SCHEDULER,
     ),
-    "a victim that saves on SIGTERM does so, even if it loses less by ending at once": Scenario(
+    "a victim that saves on SIGTERM gets no time for it if it loses less without": Scenario(
+        seen=((0, LOSES_LESS),),
+        phases=(SETTLED, TERMINATING),
+        plan=ON_SIGTERM,
+        outcome=CheckpointOutcome.LOSES_LESS,
+        source=SCHEDULER,
+    ),
+    "a victim that a person asked for gets time to save on SIGTERM": Scenario(
         seen=((0, LOSES_LESS),),
         phases=(SETTLED, TERMINATING),
         plan=ON_SIGTERM,
         outcome=CheckpointOutcome.ON_SIGTERM,
-        source=SCHEDULER,
     ),
     "a victim that was asked before it lost less is not ended at once": Scenario(
         seen=(REQUESTED_AND_HINTED, (5, LOSES_LESS)),

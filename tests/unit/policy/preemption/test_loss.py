@@ -117,8 +117,17 @@ CASES = {
         pod=saving(took="277h"), started=100 * HOUR, loses=1800 + OVERHEAD_SECONDS
     ),
     "a pod that saves on SIGTERM loses the save": Case(pod=saving_on_sigterm("2m"), loses=120),
-    "of which it gets no more time than pays, and it is not asked": Case(
-        pod=saving_on_sigterm("2m"), started=60, loses=60
+    "of which it gets no more time than pays": Case(
+        pod=saving_on_sigterm("2m"), started=60, loses=60, loses_less_at_once=True
+    ),
+    "also in its usual grace period it loses work": Case(
+        pod=saving_on_sigterm("2m"), started=90, loses=90, loses_less_at_once=True
+    ),
+    "a second later it gets the time for its save": Case(
+        pod=saving_on_sigterm("2m"), started=91, loses=91
+    ),
+    "a young pod that saves on SIGTERM in an unknown time gets the timeout for it": Case(
+        pod=saving_on_sigterm(took="45s"), started=60, loses=60
     ),
     "its grace period is the timeout, whatever a save by request took": Case(
         pod=saving_on_sigterm(took="45s"), loses=600
@@ -134,7 +143,8 @@ CASES = {
 def test_what_a_pod_loses_and_whether_it_loses_less_at_once(case: Case) -> None:
     inputs = inputs_of(case.pod)
     assert loss.expected_loss(inputs, case.progress, NOW) == 8 * case.loses
-    assert loss.loses_less_at_once(inputs, case.progress, NOW) is case.loses_less_at_once
+    at_once = loss.loses_less_at_once(inputs, case.progress, NOW, grace_seconds=30)
+    assert at_once is case.loses_less_at_once
 
 
 @pytest.mark.parametrize(
@@ -148,27 +158,6 @@ def test_what_a_pod_loses_and_whether_it_loses_less_at_once(case: Case) -> None:
 )
 def test_when_a_pod_saves(pod: PodBuilder, way: SaveWay) -> None:
     assert inputs_of(pod).way is way
-
-
-ON_SIGTERM = LossInputs(
-    devices=2, way=SaveWay.ON_SIGTERM, save_seconds=100, is_save_time_known=True
-)
-SIGTERM_CASES = {
-    "it loses the save": (ON_SIGTERM, 101, 200),
-    "it gets no more time than pays": (ON_SIGTERM, 100, 200),
-    "an unknown save is waited for": (ON_SIGTERM._replace(is_save_time_known=False), 1, 2),
-}
-
-
-@pytest.mark.parametrize(
-    ("inputs", "started", "lost"), SIGTERM_CASES.values(), ids=SIGTERM_CASES.keys()
-)
-def test_a_pod_that_saves_on_sigterm_is_not_asked(
-    inputs: LossInputs, started: int, lost: int
-) -> None:
-    progress = WorkProgress(started_at=after(-started))
-    assert loss.expected_loss(inputs, progress, NOW) == lost
-    assert not loss.loses_less_at_once(inputs, progress, NOW)
 
 
 def test_where_preempted_pods_get_no_notice_no_save_keeps_work() -> None:
