@@ -23,6 +23,7 @@ class Record:
     kind: str
     cpus: int
     is_urgent: bool
+    node: str = ""
     created_at: float
     nominated_at: float | None
     started_at: float | None
@@ -111,6 +112,7 @@ class PodRecords:
 
     def _note(self, run: PodRun, pod: Mapping[str, Any], now: float) -> None:
         status = pod["status"]
+        run.node = pod.get("spec", {}).get("nodeName", "")
         if status.get("nominatedNodeName") and run.nominated_at is None:
             run.nominated_at = now
         if status.get("phase") == "Running":
@@ -147,6 +149,7 @@ def record_of(run: PodRun, began_at: float, now: float) -> Record:
         kind=run.job.kind,
         cpus=run.job.cpus,
         is_urgent=run.job.tier.is_urgent,
+        node=run.node,
         created_at=run.created_at - began_at,
         **times,
         end=run.end.value if run.end else None,

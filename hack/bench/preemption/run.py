@@ -49,6 +49,8 @@ class PodRun:
     """Time from SIGTERM to SIGKILL."""
     publishes: bool = False
     """Each save at its interval is an action: the workload publishes when it was."""
+    node: str = ""
+    """The node that it was bound to; "" before that, and in a simulation."""
     nominated_at: float | None = None
     started_at: float | None = None
     hinted_at: float | None = None
