@@ -24,6 +24,7 @@ from reprieve_testing.guard.scenarios import (
     HIGH,
     LOW,
     NOTIFIED,
+    REPRIEVED,
     SCENARIOS,
     SECOND_SET,
     SYNCHRONOUS,
@@ -78,11 +79,15 @@ def test_a_preemptor_retries_rarely_and_delays_no_other_pod_for_every_answer(
         {call.code for call in results.calls[name]},
     )
     assert rate(results.calls[name]) <= 1
-    assert results.outcomes[name] == {becomes}
+    # Once a gang is reprieved, a member that was not asked for before is refused, and stays as it
+    # is.
+    rest = {UNTOUCHED} if becomes == REPRIEVED else set()
+    assert results.outcomes[name] - rest == {becomes}
     assert min(codes) >= 400
-    # A preemptor that waits for other victims is not delayed: this one counts as gone.
+    # A preemptor that waits for other victims is not delayed: this one counts as gone. The call of
+    # a scheduler that is restarted during it ends with 504.
     if name == SECOND_SET and pace == ASYNCHRONOUS:
-        assert codes <= {404, 429}
+        assert codes <= {404, 429, 504}
         return
     # A gang is reprieved a moment after it passed for gone: the refusal may come with the churn.
     later = {call.code for busy in results.busy for call in busy.calls[name]}
