@@ -30,23 +30,28 @@ class TraceSource:
     short_size: Size
 
 
+def _shortened(
+    generate: Callable[[int, int, int], Trace],
+) -> Callable[[int, int, int, float | None], Trace]:
+    """Return the generator of a published trace, with its jobs arriving faster."""
+    return lambda seed, jobs, nodes, window: published.shortened(
+        generate(seed, jobs, nodes), window
+    )
+
+
 _SYNTHETIC_SIZE = Size(2000, 200)
 SOURCES = {
     "synthetic": TraceSource(trace.generate, _SYNTHETIC_SIZE, trace.generate, _SYNTHETIC_SIZE),
     "philly": TraceSource(
         published.philly,
         Size(3000, 60),
-        lambda seed, jobs, nodes, window: published.shortened(
-            published.philly(seed, jobs, nodes), window
-        ),
+        _shortened(published.philly),
         Size(1800, 200),
     ),
     "openb": TraceSource(
         published.openb,
         Size(3000, 12),
-        lambda seed, jobs, nodes, window: published.shortened(
-            published.openb(seed, jobs, nodes), window
-        ),
+        _shortened(published.openb),
         Size(1200, 20),
     ),
 }

@@ -25,7 +25,7 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
-from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS, FAILED, has_ended, is_terminating
+from reprieve_policy.kube.pods import FAILED, has_ended, is_terminating, own_grace_seconds
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import (
     eviction,
@@ -325,8 +325,7 @@ def has_disruption_target(pod: VictimPod) -> bool:
 
 def grace_seconds_of(pod: VictimPod) -> int:
     """Return the pod's own grace period, between SIGTERM and SIGKILL."""
-    grace = pod.spec.terminationGracePeriodSeconds
-    return DEFAULT_GRACE_SECONDS if grace is None else grace
+    return own_grace_seconds(pod.spec.terminationGracePeriodSeconds)
 
 
 def grace_ends_at(pod: VictimPod) -> datetime | None:

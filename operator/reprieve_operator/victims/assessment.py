@@ -24,6 +24,7 @@ from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import Eviction, Protection
+from reprieve_policy.lifecycle.grace_period import usual_grace_seconds
 from reprieve_policy.preemption import cost, loss, protection
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_runtime.client.api import ApiError
@@ -87,9 +88,7 @@ class VictimAssessor:
                 inputs,
                 work,
                 now,
-                grace_seconds=min(
-                    pod_state.grace_seconds_of(pod), facts.settings.grace_cap_seconds
-                ),
+                grace_seconds=usual_grace_seconds(pod_state.grace_seconds_of(pod), facts.settings),
             ),
         )
 

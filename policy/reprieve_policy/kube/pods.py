@@ -56,6 +56,11 @@ class PodWithStatus(Protocol):
     def status(self) -> PodStatus: ...  # noqa: D102
 
 
+def own_grace_seconds(stated: int | None) -> int:
+    """Return a pod's own grace period, of its `terminationGracePeriodSeconds`."""
+    return DEFAULT_GRACE_SECONDS if stated is None else stated
+
+
 def has_ended(pod: PodWithStatus) -> bool:
     """True if the pod has succeeded or failed."""
     return pod.status.phase in ENDED_PHASES

@@ -13,6 +13,11 @@ MIN_GRACE_SECONDS = 1
 twice."""
 
 
+def usual_grace_seconds(pod_grace_seconds: int, settings: PolicySettings) -> int:
+    """Return the grace period of a pod that gets no time for a save: its own, up to the cap."""
+    return max(MIN_GRACE_SECONDS, min(pod_grace_seconds, settings.grace_cap_seconds))
+
+
 def decide_grace_seconds(
     eviction: Eviction,
     pod_grace_seconds: int,
@@ -29,10 +34,9 @@ def decide_grace_seconds(
     """
     if settings.force_delete_on_lost_nodes and is_node_lost:
         return 0
-    limits = [pod_grace_seconds, settings.grace_cap_seconds]
-    if eviction.mark_grace_seconds is not None:
-        limits.append(eviction.mark_grace_seconds)
-    usual = max(MIN_GRACE_SECONDS, min(limits))
+    asked = eviction.mark_grace_seconds
+    limit = pod_grace_seconds if asked is None else min(pod_grace_seconds, asked)
+    usual = usual_grace_seconds(limit, settings)
     if eviction.outcome is not CheckpointOutcome.ON_SIGTERM:
         return usual
     left = termination.ceiling_of(eviction, settings) - now

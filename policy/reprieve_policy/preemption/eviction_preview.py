@@ -28,9 +28,9 @@ from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube import owners
 from reprieve_policy.kube.jobs import owning_job_of
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, PodView, controller_of
-from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
+from reprieve_policy.kube.pods import own_grace_seconds
 from reprieve_policy.kube.values import duration
-from reprieve_policy.lifecycle.grace_period import MIN_GRACE_SECONDS
+from reprieve_policy.lifecycle.grace_period import usual_grace_seconds
 from reprieve_policy.verdict import quote
 
 from . import cost, loss
@@ -154,9 +154,8 @@ def _carry(hint: Hint) -> str:
 
 
 def _grace_seconds(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> int:
-    own_grace = pod.view.spec.terminationGracePeriodSeconds
-    grace = DEFAULT_GRACE_SECONDS if own_grace is None else own_grace
-    usual = max(MIN_GRACE_SECONDS, min(grace, settings.grace_cap_seconds))
+    own = own_grace_seconds(pod.view.spec.terminationGracePeriodSeconds)
+    usual = usual_grace_seconds(own, settings)
     saves_on_sigterm = plan.saves_on_sigterm and pod.has_started
     return (
         max(usual, min(plan.save_seconds, settings.ceiling_seconds)) if saves_on_sigterm else usual

@@ -85,7 +85,7 @@ def expected_loss(inputs: LossInputs, progress: WorkProgress, now: datetime) -> 
 
 
 def loses_less_at_once(
-    inputs: LossInputs, progress: WorkProgress, now: datetime, *, grace_seconds: int = 0
+    inputs: LossInputs, progress: WorkProgress, now: datetime, *, grace_seconds: int
 ) -> bool:
     """True if a pod that would get notice loses less, or as much, without it.
 

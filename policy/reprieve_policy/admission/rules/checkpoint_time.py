@@ -20,7 +20,7 @@ from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_TIMEOUT, ESTIMATED_CHECKPOINT_TIME
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.kube.pods import DEFAULT_GRACE_SECONDS
+from reprieve_policy.kube.pods import own_grace_seconds
 from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, annotation_path
 
@@ -50,8 +50,7 @@ def _check(view: PodView, facts: Facts) -> Iterator[str]:
 def _check_grace(
     view: PodView, estimated_seconds: int, takes: str, cap_seconds: int
 ) -> Iterator[str]:
-    own = view.spec.terminationGracePeriodSeconds
-    own_seconds = DEFAULT_GRACE_SECONDS if own is None else own
+    own_seconds = own_grace_seconds(view.spec.terminationGracePeriodSeconds)
     grace_seconds = max(0, min(own_seconds, cap_seconds))
     if estimated_seconds > grace_seconds:
         capped = "the cap of " if own_seconds > cap_seconds else ""

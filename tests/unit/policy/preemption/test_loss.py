@@ -205,7 +205,7 @@ def test_every_pod_has_a_loss_which_no_annotation_raises(
         assert lost <= 8 * (SETTINGS.ceiling_seconds + OVERHEAD_SECONDS)
     if inputs.way is SaveWay.ON_SIGTERM:
         assert lost <= 8 * SETTINGS.ceiling_seconds
-    if loss.loses_less_at_once(inputs, progress, NOW):
+    if loss.loses_less_at_once(inputs, progress, NOW, grace_seconds=0):
         assert lost == 8 * loss.unsaved_seconds(progress, NOW)
 
 
@@ -217,5 +217,5 @@ def test_once_a_pod_is_asked_it_is_asked_at_every_later_time(
         devices=1, way=SaveWay.WHEN_ASKED, save_seconds=save, is_save_time_known=True
     )
     progress = WorkProgress(started_at=after(-started))
-    if not loss.loses_less_at_once(inputs, progress, NOW):
-        assert not loss.loses_less_at_once(inputs, progress, after(later))
+    if not loss.loses_less_at_once(inputs, progress, NOW, grace_seconds=0):
+        assert not loss.loses_less_at_once(inputs, progress, after(later), grace_seconds=0)
