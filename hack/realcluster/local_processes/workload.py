@@ -43,6 +43,8 @@ class Workload:
         self._kill_at: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started = now()
+        self._writing = threading.Lock()
+        """For the files: both threads write them, and the newest state of the pod must remain."""
         self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
         self.observe(pod)
         self._thread.start()
@@ -56,7 +58,8 @@ class Workload:
         """Handle a new state of the pod: files and deletion. A grace period can only shrink."""
         self._pod = pod
         if self._folders.pod.exists():
-            write_files(container.downward_files(pod, self._folders))
+            with self._writing:
+                write_files(container.downward_files(self._pod, self._folders))
         if pod["metadata"].get("deletionTimestamp"):
             at = time.monotonic() + pod["metadata"].get("deletionGracePeriodSeconds", 30)
             self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
@@ -108,7 +111,8 @@ class Workload:
     def _run(self) -> int:
         """Run the process to its end; when the pod is deleted, send TERM and later KILL."""
         self._folders.pod.mkdir(parents=True, exist_ok=True)
-        write_files(container.files(self._pod, self._data, self._folders))
+        with self._writing:
+            write_files(container.files(self._pod, self._data, self._folders))
         for place in container.mounts(self._pod, self._folders).values():
             if not place.is_file():  # mounted by a subPath
                 place.mkdir(parents=True, exist_ok=True)

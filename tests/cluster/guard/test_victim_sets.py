@@ -7,6 +7,8 @@ notifies the victims one by one.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -65,6 +67,12 @@ def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extend
         yield made
 
 
+@pytest.fixture(autouse=True)
+def cleared(ours: ExtenderCluster) -> Iterator[None]:
+    yield
+    ours.clear()
+
+
 def test_the_preemptor_of_a_victim_set_retries_rarely_and_is_placed_after_all_have_saved(
     ours: ExtenderCluster, pace: str
 ) -> None:
@@ -89,14 +97,50 @@ def test_the_preemptor_of_a_victim_set_retries_rarely_and_is_placed_after_all_ha
         name, state = wait_for(
             "one is notified", lambda: next(notified_pods(ours, unsaved), None), SECONDS
         )
-        answer = json.dumps({"id": state["id"], "state": "saved"})
-        ours.cluster.kubectl.read(
-            "annotate", "pod", name, "-n", NAMESPACE, f"{keys.CHECKPOINT_ANSWER}={answer}"
-        )
+        answer_saved(ours, name, state)
         unsaved.remove(name)
     ours.cluster.wait_running("preemptor")
     assert rate(deletions(ours)) <= 1
     assert ours.names() == {"bystander", "preemptor"}
+
+
+def test_room_that_its_preemptor_left_is_claimed_by_the_next_and_the_save_counts_for_that(
+    ours: ExtenderCluster, pace: str
+) -> None:
+    victim = a_pod("victim", LOW, 8, node="kwok-0")
+    victim["metadata"]["annotations"] = {keys.CHECKPOINT_HINT: "annotation:"}
+    ours.run(victim)
+    ours.cluster.create(a_pod("first", URGENT, 8, node="kwok-0"))
+    state = wait_for("it is notified", lambda: notified_state(ours, "victim"), SECONDS)
+    ours.cluster.create(a_pod("second", URGENT, 8, node="kwok-0"))
+    ours.wait_calls("nothing")  # The room is for the first.
+    claimed = ours.calls("claimed")
+    operator = ours.programs.pid(OPERATOR)
+    assert operator is not None
+    # Without this, the test would depend on whether the claim comes before the victim is reprieved.
+    os.kill(operator, signal.SIGSTOP)
+    try:
+        ours.cluster.kubectl.read("delete", "pod", "first", "-n", NAMESPACE, "--grace-period=0")
+        if pace == ASYNCHRONOUS:
+            ours.wait_calls("claimed", claimed)
+            ours.cluster.pod_once(
+                "second",
+                "nominated",
+                lambda pod: pod["status"].get("nominatedNodeName") == "kwok-0",
+            )
+    finally:
+        os.kill(operator, signal.SIGCONT)
+    # The same request: after a reprieve the answer would not be of the new one.
+    answer_saved(ours, "victim", state)
+    ours.cluster.wait_running("second")
+    assert ours.names() == {"second"}
+
+
+def answer_saved(ours: ExtenderCluster, name: str, state: Any) -> None:
+    answer = json.dumps({"id": state["id"], "state": "saved"})
+    ours.cluster.kubectl.read(
+        "annotate", "pod", name, "-n", NAMESPACE, f"{keys.CHECKPOINT_ANSWER}={answer}"
+    )
 
 
 def renewed_at(ours: ExtenderCluster) -> str:

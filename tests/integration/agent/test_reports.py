@@ -47,10 +47,12 @@ class RunningAgent:
 
     def save(self, ago: timedelta = AGE) -> datetime:
         """Touch the file as a workload does that saved so long ago; return when that was."""
-        saved = self.request.with_name("request.saved")
+        # Moved there with its time: the agent may look at any moment.
+        saved = self.request.with_name("elsewhere")
         saved.touch()
         at = datetime.now(UTC) - ago
         os.utime(saved, (at.timestamp(), at.timestamp()))
+        saved.replace(self.request.with_name("request.saved"))
         return at
 
     def loaded(self) -> str:

@@ -192,9 +192,43 @@ def test_a_preemptor_waits_for_room_to_which_no_other_pod_is_nominated() -> None
     model.give_notice(victim, waiting, 0.0, is_asked=True)
     scheduler = selects._scheduler
 
-    assert scheduler._waits_for_other_room(waiting)
+    assert scheduler._released_node(waiting) is node
     model.nominate(a_pod(a_job("nominee", TRAINING)), node, 0.0)
-    assert not scheduler._waits_for_other_room(waiting)
+    assert scheduler._released_node(waiting) is None
+
+
+def test_pods_that_back_off_are_tried_as_that_ends_and_within_a_second_by_priority() -> None:
+    selects = Simulation(Trace(1, 1, 10.0, []), contenders.STOCK)
+    scheduler, clock = selects._scheduler, selects.clock
+    low, high, new = (a_pod(a_job(tier.name, tier)) for tier in (BATCH, CRITICAL, TRAINING))
+    for _ in range(4):
+        scheduler._back_off(high)
+    scheduler._back_off(low)
+    pending = [high, low, new]
+
+    assert sorted(pending, key=scheduler._turn) == [new, low, high]
+    scheduler._back_off(new)
+    clock.now = 0.5
+    assert sorted(pending, key=scheduler._turn) == [new, low, high]
+    clock.now = 9.5
+    assert sorted(pending, key=scheduler._turn) == [high, new, low]
+
+
+def test_a_preemptor_is_nominated_to_room_that_other_victims_are_leaving() -> None:
+    selects = Simulation(Trace(1, 1, 10.0, []), REDESIGN)
+    (node,) = selects.nodes
+    victim, placed, waiting = (
+        a_pod(a_job(name, tier)) for name, tier in (("v", BATCH), ("p", URGENT), ("w", URGENT))
+    )
+    node.bind(victim, 0.0)
+    model.give_notice(victim, placed, 0.0, is_asked=True)
+    placed.victims = [victim]
+
+    assert selects._scheduler._preempt(waiting).value == "room is coming"
+    assert waiting.nominated_to is node
+    # Its first preemptor is placed elsewhere: the notice stands, as another pod waits for the room.
+    selects._victims.placed(placed)
+    assert victim.is_leaving
 
 
 # --- notice

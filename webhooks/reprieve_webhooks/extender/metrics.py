@@ -18,6 +18,8 @@ class CallOutcome(StrEnum):
     """Victims chosen among the nodes for which there was time."""
     NOTHING = "nothing"
     """No node: preemption does not help, or no pod may be a victim."""
+    CLAIMED = "claimed"
+    """A node that pods are leaving already: no further victims are needed."""
     MALFORMED = "malformed"
     BUSY = "busy"
     BEHIND = "behind"
@@ -30,7 +32,8 @@ class CallOutcome(StrEnum):
 
 
 FALLBACKS = frozenset(
-    set(CallOutcome) - {CallOutcome.CHOSEN, CallOutcome.PARTIAL, CallOutcome.NOTHING}
+    set(CallOutcome)
+    - {CallOutcome.CHOSEN, CallOutcome.PARTIAL, CallOutcome.NOTHING, CallOutcome.CLAIMED}
 )
 """Answered with another status than 200: the scheduler keeps its own choice."""
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import DryRunStatus, PreemptionDecision
+from reprieve_policy.preemption.selection import DryRunStatus, PreemptionDecision, RoomClaim
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
 from reprieve_webhooks.admission.review import Malformed
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
@@ -50,6 +50,7 @@ _STATUS = {
     CallOutcome.CHOSEN: HTTPStatus.OK,
     CallOutcome.PARTIAL: HTTPStatus.OK,
     CallOutcome.NOTHING: HTTPStatus.OK,
+    CallOutcome.CLAIMED: HTTPStatus.OK,
     CallOutcome.MALFORMED: HTTPStatus.BAD_REQUEST,
     CallOutcome.ERROR: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
@@ -269,6 +270,8 @@ class Extender:
             if status is DryRunStatus.HAS_ROOM
         )
         self._reported_free_nodes.record(preemptor.demand.uid, free_nodes)
+        if decision.claim is not None:
+            return self._nominate(preemptor, decision.claim)
         if best is None:
             return self._respond(CallOutcome.NOTHING, _EMPTY_RESULT)
         uids = tuple(_uids_to_delete(best.victims))
@@ -300,6 +303,16 @@ class Extender:
         result = PreemptionResult(best.node, uids, best.pdb_violations)
         return self._respond(
             CallOutcome.PARTIAL if cut_short else CallOutcome.CHOSEN, api.render(result)
+        )
+
+    def _nominate(self, preemptor: Preemptor, claim: RoomClaim) -> ExtenderResponse:
+        """Respond with a node that pods are leaving already; none is chosen, so none is marked."""
+        uid = claim.leaving_pod.uid
+        extra = {"preemptor": preemptor.demand.uid, "node": claim.node, "leaving": uid}
+        _LOG.info("room claimed that is being released", extra=extra)
+        self._cluster_view.assume(preemptor, claim.node, ())
+        return self._respond(
+            CallOutcome.CLAIMED, api.render(PreemptionResult(claim.node, (uid,), 0))
         )
 
     def _respond(self, outcome: CallOutcome, body: bytes | str = "") -> ExtenderResponse:

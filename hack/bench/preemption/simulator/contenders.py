@@ -57,7 +57,8 @@ class Waiting(Enum):
 
     FOR_ITS_OWN = "its own victims are leaving"
     FOR_ANY = "pods are leaving some node, also one to which another pod is nominated"
-    FOR_UNCLAIMED = "pods are leaving some node, and no pod is nominated to it"
+    FOR_UNCLAIMED = "pods are leaving some node, and no other pod is nominated to it"
+    """The preemptor is nominated to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,8 @@ class Contender:
     """Victims without notice go when the slowest of their set has saved, not before."""
     takes_back: bool = False
     """Take a notice back when the preemptor was placed elsewhere."""
+    longest_back_off_seconds: float = 10.0
+    """`podMaxBackoffSeconds` of kube-scheduler."""
     poll_seconds: float = POLL_SECONDS
     is_pooled: bool = False
     """All nodes are one: no room is lost because it is scattered."""
@@ -100,6 +103,7 @@ LEAST_LOSS_ONLY = replace(
     title="the same, least loss first",
     order=Order.LOSS,
     waiting=Waiting.FOR_UNCLAIMED,
+    longest_back_off_seconds=1.0,
 )
 GUARD = Contender(
     key="guard",

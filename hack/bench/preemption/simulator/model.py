@@ -85,6 +85,9 @@ class Pod:
     nominated_to: Node | None = None
     victims: list[Pod] = field(default_factory=list)  # of its last preemption
     sleep: Sleep | None = None
+    attempts: int = 0
+    """Failed attempts to place it."""
+    backs_off_until: float = -1.0
     # Copies of what its Job says, for speed.
     priority: int = field(init=False)
     preemption_class: int = field(init=False)

@@ -90,7 +90,9 @@ class VictimHandler:
                 notice is not None
                 and notice.preemptor is preemptor
                 and not (notice.is_saved or pod.is_terminating or pod.is_gone)
+                and pod.node is not None
                 and pod.node is not preemptor.node
+                and not pod.node.nominated  # another preemptor waits for this room
             ):
                 reprieve(pod)
                 self.counts.reprieves += 1

@@ -8,6 +8,7 @@ functions, so that explanations match decisions.
 from .evaluator import PreemptionCandidate, PreemptionDecision, decide, refusal_for
 from .node_status import STATUS_MESSAGES, WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import REASON_MESSAGES, Refusal, RefusalReason
+from .room_claim import RoomClaim
 
 __all__ = [
     "REASON_MESSAGES",
@@ -18,6 +19,7 @@ __all__ = [
     "PreemptionDecision",
     "Refusal",
     "RefusalReason",
+    "RoomClaim",
     "decide",
     "refusal_for",
 ]

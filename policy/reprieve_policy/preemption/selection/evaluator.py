@@ -4,13 +4,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from . import select_victims
+from . import room_claim, select_victims
 from .eligibility import Eligibility
 from .gang_planner import GangPlanner, PreemptionPlan, single_pod_plan
 from .node_dry_run import NodeDryRun, VictimRanking, ranking_for
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 from .release import UNKNOWN_PREEMPTOR
+from .room_claim import RoomClaim
 from .snapshot import NodeInfo, Preemptor, ScheduledPod, Snapshot
 from .victim_units import Selection, total_cost
 
@@ -57,6 +58,8 @@ class PreemptionDecision:
     """Of the rejected nodes. With one of `WAITING_IS_ENOUGH` there are no candidates."""
     reason: RefusalReason | None = None
     """Set if the preemptor takes no victims at all."""
+    claim: RoomClaim | None = None
+    """Set if waiting is enough, and the preemptor should be nominated to the node meanwhile."""
 
     @property
     def best(self) -> PreemptionCandidate | None:
@@ -110,7 +113,9 @@ def decide(
     is_proposed_again = any(isinstance(one, Selection) for one in proposed_again.values())
     enough = WAITING_IS_ENOUGH - {DryRunStatus.HAS_ROOM} if is_proposed_again else WAITING_IS_ENOUGH
     if not enough.isdisjoint(statuses.values()):
-        return PreemptionDecision(node_statuses=statuses)
+        return PreemptionDecision(
+            node_statuses=statuses, claim=_claim(statuses, eligibility, proposed or {})
+        )
     selections = {node: one for node, one in results.items() if isinstance(one, Selection)}
     plans, rejected = _plans(selections, GangPlanner(dry_run, eligibility, is_expired), eligibility)
     return PreemptionDecision(
@@ -215,6 +220,23 @@ def _proposed_again(
         node: select_victims.select_proposed(node_infos[node], proposed[node], eligibility)
         for node in nodes
     }
+
+
+def _claim(
+    statuses: Mapping[str, DryRunStatus],
+    eligibility: Eligibility,
+    proposed: Mapping[str, Collection[str]],
+) -> RoomClaim | None:
+    """Return the room to nominate the preemptor to, on a node that the scheduler has proposed.
+
+    `None` if it is nominated to such a node already.
+    """
+    released = [
+        node for node, status in statuses.items() if status is DryRunStatus.ROOM_BEING_RELEASED
+    ]
+    if eligibility.preemptor.nominated_node in released:
+        return None
+    return room_claim.find((node for node in released if proposed.get(node)), eligibility)
 
 
 def _nodes_being_released(

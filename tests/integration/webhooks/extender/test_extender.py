@@ -138,6 +138,21 @@ async def test_without_eligible_victims_the_result_has_no_node() -> None:
         assert called.value("reprieve_extender_passed_over_total", reason="no-victims") == 1
 
 
+async def test_room_that_is_being_released_is_claimed_with_a_pod_that_leaves_already() -> None:
+    """The preemptor is nominated; no pod is marked for it, and the next call finds it there."""
+    leaving = Release(expected_at=NOW, notified=True, preemptor_uid="q")
+    cluster_view = FixedClusterView([a_scheduled_pod("a", "one", release=leaving, is_guarded=True)])
+    async with serving(cluster_view) as called:
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+        assert called.counted(CallOutcome.CLAIMED) == 1
+        assert cluster_view.assumed == [("pod-p", "one", [])]
+        assert not called.choices.preemptor_uids("one", "a")
+
+        cluster_view.preemptors = [a_preemptor(nominated_node="one")]
+        assert await called.call({"one": "a"}) == {}
+        assert called.counted(CallOutcome.NOTHING) == 1
+
+
 async def test_a_scheduler_that_asks_again_after_a_report_of_free_room_gets_its_own_victims() -> (
     None
 ):
@@ -496,4 +511,5 @@ def test_every_outcome_without_a_result_leaves_the_choice_to_the_scheduler() -> 
         CallOutcome.CHOSEN,
         CallOutcome.PARTIAL,
         CallOutcome.NOTHING,
+        CallOutcome.CLAIMED,
     }
