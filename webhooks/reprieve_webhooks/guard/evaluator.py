@@ -275,6 +275,10 @@ class Evaluator:
     async def _waits_for_other_victims(
         self, candidate: PossiblePreemptor, context: ReviewContext
     ) -> bool:
+        victim = context.victim
+        if self._victim_sets.find(victim.node, victim.uid, by=candidate.uid) is not None:
+            # The extender knows of the other victims: their room goes to a more important pod.
+            return False
         if await self._gets_room_elsewhere(candidate):
             return True
         victims = await candidate.lookups.pods_under_eviction()

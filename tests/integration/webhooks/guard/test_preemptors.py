@@ -428,6 +428,16 @@ async def test_no_victim_of_a_second_set_delays_the_preemptor_or_is_marked(
     assert here.marked() == []
 
 
+async def test_a_second_set_that_the_extender_chose_is_marked(here: GuardFixture) -> None:
+    """The room of the first set goes to a more important pod, for which it still leaves."""
+    away = another_victim("away", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-high"})
+    away["spec"] |= {"nodeName": "node-2"}
+    here.stub.collections[PODS] = {"away": away}
+    here.victim_sets.choose("high", "train")
+    assert code_of(await here.delete_and_nominate(a_victim())) == 404
+    assert here.marked() == ["train"]
+
+
 async def test_a_pod_that_was_not_marked_is_never_answered_with_404_and_gets_a_short_retry_time(
     here: GuardFixture,
 ) -> None:
