@@ -19,6 +19,7 @@ from .sources import Unreadable
 
 MAX_DEPTH = 150
 """Levels. The API server refuses more than 10,000; composing 100,000 crashes the process."""
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 MAX_VALUES = 1_000_000
 """Values that a small document may have once its aliases are expanded."""
 
@@ -89,11 +90,25 @@ def line_of(text: str, steps: Sequence[PathStep]) -> int:
     return int(line)
 
 
+def scalar_at(text: str, steps: Sequence[PathStep]) -> str | None:
+    """Return the scalar without quotes at a path, as it is written; `None` if there is none."""
+    node = compose(text)
+    for step in steps:
+        found = _child(node, step)
+        if found is None:
+            return None
+        _, node = found
+    is_plain = isinstance(node, yaml.ScalarNode) and node.tag == _PLAIN
+    return str(node.value) if is_plain else None
+
+
 _HINTS = {
     "found character that cannot start any token": (
         "a tab or another character that cannot start a value"
     ),
     "second occurrence": "an anchor is defined twice in one document",
+    # The C library's own limit on brackets, from PyYAML 6.0.4; it is larger than ours.
+    "exceeded maximum nesting depth": _TOO_DEEP,
 }
 
 
@@ -110,7 +125,7 @@ class _Compose:
         """Enter a level."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
+            raise Unreadable(_TOO_DEEP)
 
     def ascend_resolver(self) -> None:
         """Leave a level."""
