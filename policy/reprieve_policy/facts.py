@@ -40,6 +40,8 @@ class GangTraits(NamedTuple):
     preemption_priority: int
     min_available: int | None
     size: int | None
+    disruption_mode: str = ""
+    """As the annotation states it; empty: the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class Facts:
     gang_traits: GangTraits | None = None
     """The traits of this pod's gang, from its live members; `None`: it has none, or they are
     unknown."""
+    workload_annotations: Mapping[str, str] = field(default_factory=dict)
+    """The annotations of the native Workload that a new PodGroup is made from."""
     policy_config_map: tuple[str, str] = ("reprieve-system", "reprieve-policy")
     """Namespace and name of the ConfigMap that holds `settings`."""
     is_offline: bool = False
@@ -158,10 +162,19 @@ def preemption_priority_of(view: PodView, priority: int, facts: Facts) -> int:
     It is the value of the class that the pod's annotation names, else that of the class that its
     PriorityClass names, else `priority`.
     """
-    named = facts.priority_classes.get(view.annotations.get(PREEMPTION_PRIORITY_CLASS, ""))
+    own_class = priority_class_of(view, facts)
+    annotated = view.annotations.get(PREEMPTION_PRIORITY_CLASS)
+    return preemption_priority_from(priority, annotated, own_class, facts)
+
+
+def preemption_priority_from(
+    priority: int, annotated: str | None, own_class: Resource | None, facts: Facts
+) -> int:
+    """Return the preemption priority of a pod or group by its annotation and its PriorityClass."""
+    named = facts.priority_classes.get(annotated) if annotated else None
     if named is not None and named.value is not None:
         return named.value
-    return class_preemption_priority(priority, priority_class_of(view, facts), facts)
+    return class_preemption_priority(priority, own_class, facts)
 
 
 def preemption_policy(view: PodView, facts: Facts) -> str | None:

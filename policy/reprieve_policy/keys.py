@@ -15,6 +15,7 @@ MAX_DEFERRAL = PREFIX + "max-deferral"
 ESTIMATED_CHECKPOINT_TIME = PREFIX + "estimated-checkpoint-time"
 PREEMPTION_PRIORITY_CLASS = PREFIX + "preemption-priority-class"
 REQUEUE = PREFIX + "requeue"
+DISRUPTION_MODE = PREFIX + "disruption-mode"
 AGENT = PREFIX + "agent"
 REQUEUE_ENV = PREFIX + "requeue-env"
 
@@ -60,6 +61,8 @@ EVICTION = PREFIX + "eviction"
 # The uid of the pod for which a scheduler takes this one. The guard writes it beside its mark,
 # because a mark itself holds only what its author wrote.
 PREEMPTOR = PREFIX + "preemptor"
+# Written by earlier versions; no longer read, and refused in templates.
+EVICTION_REQUEST = PREFIX + "eviction-request"
 CLEANUP_FINALIZER = PREFIX + "cleanup"
 
 # On a gang's pod that waits for the other members: the scheduling gate, and the label (`waiting`)

@@ -6,6 +6,7 @@ They are values, never parsed back from text. Texts follow the API server's own 
 *path: what: value: what would be accepted*.
 """
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -175,6 +176,15 @@ def unsupported(path: str, value: str, choices: Iterable[str], what: str = "valu
     """Return the violation of a value that is not one of `choices`."""
     listed = ", ".join(f'"{choice}"' for choice in choices)
     return Violation(path, ViolationKind.UNSUPPORTED, value, f"supported {what}: {listed}")
+
+
+def unknown(path: str, name: str, known: Iterable[str], what: str) -> Violation:
+    """Return the violation of a name that is not known, with the one that it resembles, if any."""
+    choices = tuple(known)
+    resembled = difflib.get_close_matches(name[:MAX_VALUE_SHOWN], choices, n=1, cutoff=0.75)
+    if not resembled:
+        return unsupported(path, name, choices, what)
+    return Violation(path, ViolationKind.UNSUPPORTED, name, f'did you mean "{resembled[0]}"?')
 
 
 def quote(value: str) -> str:

@@ -2,8 +2,8 @@
 
 In a template a default would cause rollouts, GitOps drift and changes of immutable Jobs. Pods get
 their class, the admin's defaults for Koordinator's labels, their predecessor's data, and the agent
-if they ask for it. PriorityClasses get the other half of a toleration. Marked pods get the label
-that the operator's watch selects.
+if they ask for it. PodGroups get the annotations of their Workload. PriorityClasses get the other
+half of a toleration. Marked pods get the label that the operator's watch selects.
 """
 
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from reprieve_policy.config import toleration
 from reprieve_policy.config.namespace import OFF
 from reprieve_policy.config.toleration import PreemptionToleration
 from reprieve_policy.facts import Facts
-from reprieve_policy.gangs import gate
-from reprieve_policy.kube.objects import Resource, annotations_of, labels_of, pod_views
+from reprieve_policy.gangs import gate, pod_group
+from reprieve_policy.kube.objects import Resource, Spec, annotations_of, labels_of, pod_views
 from reprieve_policy.lifecycle import mark, replacement_annotations
 from reprieve_policy.verdict import GateAddition, ListAddition, MetadataChange
 
@@ -30,6 +30,8 @@ def decide_defaults(
         return ()
     if resource.kind == "PriorityClass":
         return tuple(_default_toleration(resource))
+    if resource.kind == "PodGroup" and old is None:
+        return tuple(_inherit_from_workload(resource, facts))
     if resource.kind != "Pod":
         return ()
     created = (
@@ -75,6 +77,14 @@ def _default_toleration(priority_class: Resource) -> Iterator[MetadataChange]:
     for key, value in defaults.items():
         if key not in annotations:
             yield MetadataChange("annotations", key, str(value))
+
+
+def _inherit_from_workload(group: Resource, facts: Facts) -> Iterator[MetadataChange]:
+    inherited = pod_group.inherited_annotations(
+        group.spec or Spec(), annotations_of(group.metadata), facts.workload_annotations
+    )
+    for key, value in inherited.items():
+        yield MetadataChange("annotations", key, value)
 
 
 def _label_mark(pod: Resource, old: Resource | None) -> Iterator[MetadataChange]:

@@ -17,6 +17,9 @@ RULE = "form"
 
 Document = Mapping[str, object]
 
+STRING = "must be a string"
+"""The message for any other value, before a suggestion."""
+
 _MAPS = ("labels", "annotations")
 _MISSPELLED_FIELDS = {
     "label": "labels",
@@ -52,10 +55,11 @@ def _check_metadata(metadata: Mapping[str, object], prefix: str) -> Iterator[Vio
             detail = f"the field is {known_field}: the API server drops one that it does not know"
             yield Violation(path, ViolationKind.FORBIDDEN, None, detail, RULE)
         elif name in _MAPS:
-            yield from _check_map(value, path)
+            yield from check_strings(value, path)
 
 
-def _check_map(value: object, path: str) -> Iterator[Violation]:
+def check_strings(value: object, path: str) -> Iterator[Violation]:
+    """Yield a violation for each value of a mapping that is not a string."""
     if value is None:
         return
     if not isinstance(value, Mapping):
@@ -66,9 +70,5 @@ def _check_map(value: object, path: str) -> Iterator[Violation]:
     for key, text in value.items():
         if text is not None and not isinstance(text, str):
             shown = show(text)
-            detail = (
-                "must be a string"
-                if isinstance(text, dict | list)
-                else f"must be a string: {quote(shown)}"
-            )
+            detail = STRING if isinstance(text, dict | list) else f"{STRING}: {quote(shown)}"
             yield Violation(f"{path}[{key}]", ViolationKind.INVALID, shown, detail, RULE)

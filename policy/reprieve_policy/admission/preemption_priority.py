@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.kube.objects import PodGroupTemplate, Resource, Spec, annotations_of, pod_views
-from reprieve_policy.verdict import annotation_path
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 
 class PriorityClaim(NamedTuple):
@@ -62,13 +62,18 @@ def priority_class_names(resource: Resource) -> Iterator[str]:
     """Yield every PriorityClass that an object names, some of them more than once."""
     if resource.kind == "PriorityClass":
         name = preemption_priority_class_of(resource)
-        if name is not None and name != resource.metadata.name:
+        if name and name != resource.metadata.name:
             yield name
     for claim in priority_claims(resource):
         if claim.spec.priorityClassName:
             yield claim.spec.priorityClassName
-        if claim.preemption_priority_class is not None:
+        if claim.preemption_priority_class:
             yield claim.preemption_priority_class
+
+
+def nameless(path: str) -> Violation:
+    """Return the violation of an annotation that is there and names no PriorityClass."""
+    return Violation(path, ViolationKind.REQUIRED, None, "the name of a PriorityClass")
 
 
 _NO_SPEC = Spec()

@@ -16,7 +16,7 @@ from reprieve_policy.config.annotation_values import (
     Value,
     WholeNumber,
 )
-from reprieve_policy.kube.values import duration
+from reprieve_policy.kube.values import duration, go_int
 from reprieve_policy.verdict import ViolationKind, unsupported
 
 from . import term
@@ -80,14 +80,22 @@ def _(value: Matches, text: str) -> tuple[TextRequirement, ...]:
 @text_requirements.register
 def _(value: WholeNumber, text: str) -> tuple[TextRequirement, ...]:
     is_high_enough = "" if value.lowest == INT64.start else f" && int({text}) >= {value.lowest}"
+    is_number = f"({is_int64(text)}){is_high_enough}"
+    if not value.too_high:
+        return (
+            TextRequirement(is_number, ViolationKind.INVALID, value.expected),
+            TextRequirement(
+                f"int({text}) <= {value.highest}", ViolationKind.INVALID, value.expected
+            ),
+        )
+    # A larger number than `int()` can read is too high, too.
+    is_larger = matches(text, go_int.LARGE)
     return (
+        TextRequirement(f"{is_number} || {is_larger}", ViolationKind.INVALID, value.expected),
         TextRequirement(
-            f"({is_int64(text)}){is_high_enough}", ViolationKind.INVALID, value.expected
-        ),
-        TextRequirement(
-            f"int({text}) <= {value.highest}",
+            f"({is_int64(text)}) && int({text}) <= {value.highest}",
             ViolationKind.INVALID,
-            value.too_high or value.expected,
+            value.too_high,
         ),
     )
 

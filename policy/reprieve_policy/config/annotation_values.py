@@ -84,7 +84,7 @@ class WholeNumber(Value[int]):
         number = go_int.parse(text, 64)
         if number is not None and self.lowest <= number <= self.highest:
             return number
-        is_too_high = number is not None and number > self.highest
+        is_too_high = go_int.exceeds_int64(text) if number is None else number > self.highest
         return Violation(
             path,
             ViolationKind.INVALID,

@@ -24,7 +24,7 @@ _RANGES = "|".join(
     f"{low}(?:-(?:{'|'.join(map(str, range(low, HIGHEST + 1)))}))?" for low in range(HIGHEST + 1)
 )
 
-CLASS = Matches(_CLASS, f"must be between {LOWEST} and {HIGHEST}")
+CLASS = Matches(_CLASS, f"must be between {LOWEST} and {HIGHEST}, in plain digits")
 """One class."""
 
 CLASSES = Matches(

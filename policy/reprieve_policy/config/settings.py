@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from reprieve_policy.kube import template_kinds
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.kube.values import duration
-from reprieve_policy.verdict import Violation, ViolationKind, unsupported
+from reprieve_policy.verdict import Violation, ViolationKind, unknown
 
 from . import koordinator, preemption_class
 from .annotation_values import Duration, Matches, OneOf, WholeNumber
@@ -157,7 +157,7 @@ def _replace(base: PolicySettings, values: Mapping[str, object]) -> PolicySettin
 def _parse_field(key: str, text: str) -> object:
     path = f"data[{key}]"
     if key not in FIELDS:
-        return unsupported(path, key, FIELDS, "keys")
+        return unknown(path, key, FIELDS, "keys")
     return FIELDS[key].parse(text.strip(), path)
 
 
@@ -186,15 +186,13 @@ def _parse_default_class(text: str, path: str) -> int | Violation:
     silently be a lower class.
     """
     value = preemption_class.parse(text, path)
-    if isinstance(value, Violation) or value in preemption_class.UNLISTED:
+    if not isinstance(value, Violation) and value in preemption_class.UNLISTED:
         return value
-    detail = f"must be between {preemption_class.LOWEST} and {preemption_class.HIGHEST_UNLISTED}"
-    return Violation(
-        path,
-        ViolationKind.INVALID,
-        text,
-        f"{detail}: only Namespaces and PriorityClasses can give a higher class",
+    detail = (
+        f"must be between {preemption_class.LOWEST} and {preemption_class.HIGHEST_UNLISTED}, in "
+        "plain digits: only Namespaces and PriorityClasses can give a higher class"
     )
+    return Violation(path, ViolationKind.INVALID, text, detail)
 
 
 def _names(accepted: Matches) -> Callable[[str, str], frozenset[str] | Violation]:
@@ -207,6 +205,19 @@ def _names(accepted: Matches) -> Callable[[str, str], frozenset[str] | Violation
         )
 
     return parse_names
+
+
+def _schedulers(text: str, path: str) -> frozenset[str] | Violation:
+    """Read the users; a component's own name is the user that Kubernetes makes of it, or none."""
+    names = _names(_IDENTITIES)(text, path)
+    if isinstance(names, Violation):
+        return names
+    for name in sorted(names):
+        user = f"system:{name}"
+        if user in _SCHEDULERS:
+            detail = f'no user has the name "{name}": did you mean "{user}"?'
+            return Violation(path, ViolationKind.INVALID, text, detail)
+    return names
 
 
 def _image_name(text: str, path: str) -> str | Violation:
@@ -260,7 +271,7 @@ FIELDS: Mapping[str, SettingReader] = {
     "maxVictims": SettingReader("max_victims", WholeNumber(1, 1000).parse),
     "victimOrder": SettingReader("victim_order", OneOf((LOSS, PRIORITY)).parse),
     "preemptorWorth": SettingReader("preemptor_worth_seconds", _WORTH.parse),
-    "schedulers": SettingReader("schedulers", _names(_IDENTITIES)),
+    "schedulers": SettingReader("schedulers", _schedulers),
     "schedulerPreemption": SettingReader(
         "scheduler_preemption", OneOf((AUTO, ASYNCHRONOUS, SYNCHRONOUS)).parse
     ),

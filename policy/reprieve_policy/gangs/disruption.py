@@ -1,9 +1,12 @@
 """Which gangs are evicted as a unit, and which pods a decision includes (documents 000 and 003).
 
-A native PodGroup states it itself: `spec.disruptionMode` of KEP-5710, by default `single`. Every
-other gang that a user or a controller named is all-or-nothing, as it was started. There are two
+The annotation `reprieve.dev/disruption-mode` of its pods states it, `pod` or `gang`. Without one,
+every gang that a user or a controller named is all-or-nothing, as it was started. There are two
 exceptions: a batch Job that is in no other gang, whose pods are replaced one by one, and the group
 that Volcano names for pods that declare none.
+
+A native PodGroup states it itself, by the same annotation or by `spec.disruptionMode` of KEP-5710.
+By default its pods are evicted one by one.
 
 All of it is decided from what the pods carry, so that an operator that was killed in the middle of
 a gang continues.
@@ -14,7 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from reprieve_policy.kube.objects import ObjectMeta, controller_of
+from reprieve_policy.config.annotation_values import OneOf
+from reprieve_policy.keys import DISRUPTION_MODE
+from reprieve_policy.kube.objects import ObjectMeta, annotations_of, controller_of
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import TERMINAL
 
@@ -23,6 +28,10 @@ from .membership import Gang
 MAX_MEMBERS = 5000
 """Members of a gang that one mark can include: a pod for each node of the largest cluster that
 Kubernetes supports."""
+
+POD, GANG = "pod", "gang"
+STATED_MODE = OneOf((POD, GANG))
+"""What the annotation accepts."""
 
 _VOLCANO, _VOLCANOS_PREFIX = "volcano", "podgroup-"
 """volcano pkg/controllers/util, `GeneratePodgroupName`: the prefix and the uid of the controller,
@@ -45,6 +54,9 @@ def disruption_mode_of(gang: Gang, metadata: ObjectMeta) -> DisruptionMode:
     """Return how the gang of a pod with this metadata may be disrupted."""
     if gang.is_native:
         return DisruptionMode.FROM_POD_GROUP
+    stated = annotations_of(metadata).get(DISRUPTION_MODE, "")
+    if stated in _STATED_MODES:
+        return _STATED_MODES[stated]
     return (
         DisruptionMode.SINGLE
         if gang.is_batch_job or _is_generated_by_volcano(gang, metadata)
@@ -52,14 +64,40 @@ def disruption_mode_of(gang: Gang, metadata: ObjectMeta) -> DisruptionMode:
     )
 
 
-def read_disruption_mode(mode: Mapping[str, object] | None) -> DisruptionMode:
-    """Read a native PodGroup's `spec.disruptionMode`, a union of `single` and `all`."""
-    return DisruptionMode.ALL if mode is not None and "all" in mode else DisruptionMode.SINGLE
+def read_disruption_mode(
+    mode: Mapping[str, object] | None, annotations: Mapping[str, str]
+) -> DisruptionMode:
+    """Read a native PodGroup's `spec.disruptionMode`, a union of `single` and `all`, or annotation.
+
+    A group that states `all` in either is evicted as a unit.
+    """
+    is_whole = is_evicted_whole(mode) or annotations.get(DISRUPTION_MODE) == GANG
+    return DisruptionMode.ALL if is_whole else DisruptionMode.SINGLE
+
+
+def is_evicted_whole(mode: Mapping[str, object] | None) -> bool:
+    """True if a native PodGroup's `spec.disruptionMode` is `all`."""
+    return mode is not None and "all" in mode
+
+
+def protected_minimum(gang: Gang) -> int:
+    """Return below how many pods a gang that is evicted pod by pod must not fall, 0 for no limit.
+
+    Only as the gang itself declares: without this, a label that any user may add to the pods of a
+    Job would protect them.
+    """
+    return (gang.min_available or 0) if gang.is_declared and not gang.is_native else 0
 
 
 def identity_of(gang: Gang) -> str:
     """Return the gang's unique name in its namespace, as one word: `train`, or `jobset/train`."""
     return "/".join(part for part in gang.key if part)
+
+
+def can_spare(uid: str, members: Iterable["GangMemberState"], minimum: int) -> bool:
+    """True if `minimum` pods of a gang stay when this pod goes, beside those that are leaving."""
+    staying = sum(member.uid != uid and not member.is_leaving for member in members)
+    return staying >= minimum
 
 
 def is_ready_to_delete(phase: Phase) -> bool:
@@ -76,6 +114,15 @@ class GangMemberState:
     is_terminating: bool = False
     """It has ended, or is being deleted."""
     state: Eviction | None = None
+    is_marked: bool = False
+    """It carries a mark, or the phase of its eviction."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """True for a victim, from its mark on, and for a pod that ends."""
+        if self.state is not None:
+            return self.is_terminating or self.state.phase not in TERMINAL
+        return self.is_terminating or self.is_marked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +191,12 @@ def as_gang_member(state: Eviction, identity: str, origin: Eviction) -> Eviction
         decision_id=origin.decision_id or origin.eviction_id,
         must_evict=must_evict,
     )
+
+
+_STATED_MODES: Mapping[str, DisruptionMode] = {
+    POD: DisruptionMode.SINGLE,
+    GANG: DisruptionMode.ALL,
+}
 
 
 def _is_generated_by_volcano(gang: Gang, metadata: ObjectMeta) -> bool:

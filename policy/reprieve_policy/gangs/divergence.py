@@ -24,6 +24,7 @@ TRAIT_LABELS: Mapping[str, str] = {
     "preemption_priority": "preemption priority",
     "min_available": "min-available",
     "size": "size",
+    "disruption_mode": "disruption mode",
 }
 """The names of the traits in messages."""
 
@@ -47,6 +48,7 @@ def traits_of(view: PodView, own: Gang, facts: Facts) -> GangTraits:
         preemption_priority=known.preemption_priority_of(view, priority, facts),
         min_available=own.min_available,
         size=own.size,
+        disruption_mode=view.annotations.get(keys.DISRUPTION_MODE, ""),
     )
 
 
@@ -86,8 +88,9 @@ def _paths(view: PodView) -> dict[str, str]:
             (number.path for number in membership.min_available_values(view)), name
         ),
         "size": next((number.path for number in membership.gang_sizes(view)), name),
+        "disruption_mode": annotation_path(view.prefix, keys.DISRUPTION_MODE),
     }
 
 
-def _text(value: bool | int | None) -> str | None:  # noqa: FBT001 - a value to show, not a switch
-    return None if value is None else str(value).lower()
+def _text(value: bool | int | str | None) -> str | None:  # noqa: FBT001 - a value to show, not a switch
+    return None if value in (None, "") else str(value).lower()

@@ -184,6 +184,13 @@ class SchedulingGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadReference:
+    """The native Workload that a PodGroup was made from (1.37)."""
+
+    workloadName: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroupTemplate:
     """A template of pod groups in a native Workload, or of groups of pod groups."""
 
@@ -261,6 +268,9 @@ class Spec:
     # Of an ElasticQuota.
     min: Quantities | None = None
     max: Quantities | None = None
+    # Of a native PodGroup.
+    disruptionMode: Mapping[str, object] | None = None
+    workloadRef: WorkloadReference | None = None
     # Of a native Workload.
     podGroupTemplates: Sequence[PodGroupTemplate] | None = None
     compositePodGroupTemplates: Sequence[PodGroupTemplate] | None = None
@@ -314,6 +324,7 @@ class PodView(NamedTuple):
     annotations: Mapping[str, str]
     spec: Spec
     is_template: bool
+    finalizers: Sequence[str] = ()
 
 
 _EMPTY: Mapping[str, str] = {}
@@ -328,6 +339,11 @@ def labels_of(metadata: ObjectMeta | None) -> Mapping[str, str]:
 def annotations_of(metadata: ObjectMeta | None) -> Mapping[str, str]:
     """Return the annotations, empty if there are none."""
     return _EMPTY if metadata is None or metadata.annotations is None else metadata.annotations
+
+
+def finalizers_of(metadata: ObjectMeta | None) -> Sequence[str]:
+    """Return the finalizers, empty if there are none."""
+    return () if metadata is None else metadata.finalizers or ()
 
 
 def pod_group_name_of(group: SchedulingGroup | None) -> str:
@@ -365,11 +381,14 @@ def _make_views(resource: Resource) -> Iterator[PodView]:
     if resource.kind == "Pod":
         metadata = resource.metadata
         spec = resource.spec or _NO_SPEC
-        yield PodView("", labels_of(metadata), annotations_of(metadata), spec, is_template=False)
+        labels, annotations = labels_of(metadata), annotations_of(metadata)
+        finalizers = finalizers_of(metadata)
+        yield PodView("", labels, annotations, spec, is_template=False, finalizers=finalizers)
         return
     for prefix, template in _templates(resource):
         labels, annotations = labels_of(template.metadata), annotations_of(template.metadata)
-        yield PodView(prefix, labels, annotations, template.spec or _NO_SPEC, is_template=True)
+        spec, finalizers = template.spec or _NO_SPEC, finalizers_of(template.metadata)
+        yield PodView(prefix, labels, annotations, spec, is_template=True, finalizers=finalizers)
 
 
 def _templates(resource: Resource) -> Iterator[tuple[str, PodTemplate]]:

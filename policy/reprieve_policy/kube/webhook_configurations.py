@@ -8,8 +8,9 @@ from .objects import ObjectMeta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookService:
-    """The path below the Service of a webhook."""
+    """The Service of a webhook, and the path below it."""
 
+    namespace: str = ""
     path: str = ""
 
 

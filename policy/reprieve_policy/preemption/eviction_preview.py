@@ -129,13 +129,16 @@ def _succession(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySetting
     owner, is_inherited = controller_of(pod.metadata), plan.requeue is Requeue.AUTO
     if owner is not None:
         is_informed = is_inherited and owners.ledger_kind_of(owner) is not None
-        return f"{_name(owner)} replaces it; the replacement {_INHERITANCE[is_informed]}"
-    if settings.recreate_bare_pods and is_inherited and not pod.metadata.ownerReferences:
-        return (
-            "if its Namespace lets Reprieve create pods, Reprieve creates it again; "
-            f"the replacement {_INHERITANCE[True]}"
-        )
-    return "nothing replaces it: it has no controller"
+        why = "" if is_inherited else f", because of {_NEVER}"
+        return f"{_name(owner)} replaces it; the replacement {_INHERITANCE[is_informed]}{why}"
+    if not settings.recreate_bare_pods or pod.metadata.ownerReferences:
+        return "nothing replaces it: it has no controller"
+    if not is_inherited:
+        return f"nothing replaces it, because of {_NEVER}"
+    return (
+        "if its Namespace lets Reprieve create pods, Reprieve creates it again; "
+        f"the replacement {_INHERITANCE[True]}"
+    )
 
 
 def _carry(hint: Hint) -> str:
@@ -171,6 +174,7 @@ _END: Mapping[str, str] = {
     EVICT: "it is evicted as soon as its PodDisruptionBudget allows that, "
     "and deleted if that is too late",
 }
+_NEVER = f"{keys.REQUEUE}: {Requeue.NEVER.value}"
 _INHERITANCE = {
     True: "is informed of the preemption and the checkpoint",
     False: "is not informed",

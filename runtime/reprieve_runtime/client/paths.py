@@ -14,6 +14,7 @@ _GROUPS: Mapping[str, str] = {
     "leases": "/apis/coordination.k8s.io/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
+    "workloads": "/apis/scheduling.k8s.io/v1beta1",
     "podgroups": "/apis/scheduling.k8s.io/v1beta1",
     "elasticquotas": "/apis/scheduling.sigs.k8s.io/v1alpha1",
     "selfsubjectaccessreviews": "/apis/authorization.k8s.io/v1",

@@ -45,6 +45,22 @@ def ours() -> Iterator[GuardedCluster]:
         yield cluster
 
 
+def test_a_pod_group_gets_what_its_workload_states(ours: GuardedCluster) -> None:
+    stated = {"reprieve.dev/preemption-priority-class": LOW, "reprieve.dev/disruption-mode": "gang"}
+    policy = {"schedulingPolicy": {"basic": {}}}
+    workload = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {"name": "train", "annotations": stated},
+        "spec": {"podGroupTemplates": [{"name": "workers", "priorityClassName": LOW, **policy}]},
+    }
+    reference = {"workloadName": "train", "templateName": "workers"}
+    with ours.namespace("workload") as team:
+        ours.create(team, workload, a_group("train-0", LOW, workloadRef=reference, **policy))
+        found = ours.kubectl.get("podgroup", "train-0", "-n", team)
+        assert found["metadata"]["annotations"] == stated
+
+
 def test_the_deletion_of_a_group_evicted_as_a_unit_is_retried_rarely_on_all_its_nodes(
     ours: GuardedCluster,
 ) -> None:

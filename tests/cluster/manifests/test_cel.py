@@ -137,9 +137,12 @@ COVERED = {
 REFUSED = {
     "a pod": (
         a_pod({keys.PREEMPTION_CLASS: "11"}),
-        'Invalid value: "11": must be between 0 and 10',
+        'Invalid value: "11": must be between 0 and 10, in plain digits',
     ),
-    "a template": (a_deployment("11"), 'Invalid value: "11": must be between 0 and 10'),
+    "a template": (
+        a_deployment("11"),
+        'Invalid value: "11": must be between 0 and 10, in plain digits',
+    ),
     "a PriorityClass": (
         a_priority_class({**HALF, **BAD_MINIMUM}),
         "must not be below the class's own value 1000: only a higher priority preempts it",
@@ -202,7 +205,7 @@ def test_violations_of_a_controllers_pods_are_warnings(kubectl: Kubectl) -> None
     made, forged = create(kubectl, job, controller), create(kubectl, job)
     assert made.status == 0, made.output
     for done in (made, forged):
-        assert "must be between 0 and 10" in done.output
+        assert "must be between 0 and 10, in plain digits" in done.output
     assert forged.status != 0
 
 

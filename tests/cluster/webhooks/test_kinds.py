@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 
 CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
 DEFENCE = f"metadata.annotations[{keys.PREEMPTION_PRIORITY_CLASS}]"
-BAD = 'Invalid value: "11": must be between 0 and 10'
+BAD = 'Invalid value: "11": must be between 0 and 10, in plain digits'
 DENIED = "denied the request"
 NATIVE_GROUPS = (
     "--feature-gates",

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from reprieve_cli.cluster import installation
+from reprieve_cli.cluster.cluster_policy import POLICY_NAME
 from reprieve_cli.commands import audit
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy.admission import permissions
@@ -48,6 +50,8 @@ CALLS = {
         *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),
         *everywhere("authorization.k8s.io/subjectaccessreviews", "create"),
         *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
+        # facts/cluster_facts.py, for a new PodGroup
+        *everywhere("scheduling.k8s.io/workloads", "get"),
         # facts/gang_members.py
         *everywhere("pods", "get list"),
         # guard: nominated_pods.py, reader.py
@@ -168,6 +172,7 @@ def test_the_roles_for_users_have_no_binding() -> None:
         "reprieve:claim-sensitive",
         "reprieve:read-nodes",
         "reprieve:send-signals",
+        "reprieve:status",
         "reprieve-bare-pods",
     }
 
@@ -266,3 +271,25 @@ def test_the_rights_that_rules_require_can_be_granted() -> None:
         "resources": [right.resource],
         "verbs": [right.verb],
     }
+
+
+def test_the_role_for_status_allows_exactly_what_the_command_reads() -> None:
+    binding = {"metadata": {}, "roleRef": {"kind": "ClusterRole", "name": "reprieve:status"}}
+    name = WEBHOOKS.webhook_configuration
+    assert set(_rights_in(binding)) == {
+        *everywhere("admissionregistration.k8s.io/mutatingwebhookconfigurations", "get", name),
+        *everywhere("admissionregistration.k8s.io/validatingwebhookconfigurations", "get", name),
+        *everywhere("coordination.k8s.io/leases", "get", installation.LEASE),
+        *everywhere("apps/deployments", "get", "reprieve-operator"),
+        *everywhere("apps/deployments", "get", installation.WEBHOOKS),
+        *everywhere("configmaps", "get", POLICY_NAME),
+        *everywhere("pods", "list"),
+    }
+
+
+def test_the_command_line_knows_the_names_of_the_base() -> None:
+    assert OPERATOR.lease_name == installation.LEASE
+    assert WEBHOOKS.webhook_configuration == installation.WEBHOOKS
+    assert OPERATOR.namespace == installation.NAMESPACE
+    for name in (installation.LEASE, installation.WEBHOOKS):
+        manifests.named("Deployment", name)

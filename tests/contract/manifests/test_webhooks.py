@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from reprieve_policy import keys
-from reprieve_policy.admission.rules import RULES
+from reprieve_policy.admission.rules import RULES, reserved_state
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config import namespace
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.toleration import annotation_keys
-from reprieve_policy.gangs import dialects
+from reprieve_policy.gangs import dialects, pod_group
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.kinds import CUSTOM, KINDS, TEMPLATE_KINDS
 from reprieve_policy.kube.template_kinds import WELL_KNOWN
@@ -44,6 +44,7 @@ ON_PODS = {
     keys.CAN_PREEMPT,
     keys.QUOTA_NAME,
     keys.PREEMPTION_PRIORITY_CLASS,
+    keys.DISRUPTION_MODE,
     keys.KOORDINATOR_SOFT_EVICTION,
     *checkpoint_plan.KEYS,
     keys.AGENT,
@@ -134,7 +135,7 @@ def test_the_systems_own_namespaces_are_always_exempt(found: Any) -> None:
 
 def test_every_kind_that_a_rule_is_about_is_reviewed_and_no_other() -> None:
     assert kinds_of(RULING) == {kind for rule in RULES for kind in rule.kinds}
-    assert kinds_of(MUTATING) == {"Pod", "PriorityClass"}
+    assert kinds_of(MUTATING) == {"Pod", "PriorityClass", "PodGroup"}
 
 
 def test_templates_are_those_of_the_rules() -> None:
@@ -146,7 +147,8 @@ def test_a_pod_that_changes_what_a_rule_reads_is_reviewed() -> None:
 
 
 def test_a_template_with_a_key_that_a_rule_reads_is_reviewed() -> None:
-    also = {keys.SOFT_EVICTION, keys.HOME_NAMESPACE}
+    state = {*reserved_state.ANNOTATIONS, keys.CLEANUP_FINALIZER}
+    also = state | {keys.SOFT_EVICTION, keys.HOME_NAMESPACE}
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "templates")))) == ON_PODS | also
 
 
@@ -186,9 +188,9 @@ def test_the_patch_that_adds_a_scheduler_is_shown_for_the_right_webhook() -> Non
     assert "userInfo" in VALIDATING[index]["matchConditions"][0]["expression"]
 
 
-def test_a_native_workload_or_group_with_a_preemption_priority_is_reviewed() -> None:
+def test_a_native_workload_or_group_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     found = webhook(VALIDATING, "groups")
-    assert set(manifests.keys_in(conditions(found))) == {keys.PREEMPTION_PRIORITY_CLASS}
+    assert set(manifests.keys_in(conditions(found))) == set(pod_group.WORKLOAD_KEYS)
     (rule,) = found["rules"]
     assert {KIND_OF[resource] for resource in rule["resources"]} == {"Workload", "PodGroup"}
     for resource in rule["resources"]:

@@ -252,6 +252,14 @@ CASES = {
     "a timeout above the ceiling": Case(a_pod(checkpoint_timeout="2h")),
     "a deferral above the limit": Case(a_pod(max_deferral="1h")),
     "an estimate that is no duration": Case(a_pod(estimated_checkpoint_time="5")),
+    "an unknown disruption mode": Case(a_pod({keys.POD_GROUP: "train"}, disruption_mode="single")),
+    "a disruption mode without a gang": Case(a_pod(disruption_mode="gang")),
+    "a disruption mode beside the template": Case(
+        replace(
+            a_template(),
+            metadata=ObjectMeta(name="d", annotations={keys.DISRUPTION_MODE: "pod"}),
+        )
+    ),
     "an unknown requeueing": Case(a_pod(requeue="maybe")),
     "variables that are neither wanted nor not": Case(a_pod(requeue_env="yes")),
     "a hint that is never used": Case(a_pod(checkpoint="none", checkpoint_hint="http://:80/x")),
@@ -329,7 +337,14 @@ CASES = {
     "a mark in a template": Case(
         a_template({keys.SOFT_EVICTION: "requested"}, koordinator_soft_eviction="true")
     ),
+    "state that only Reprieve writes, in a template": Case(
+        a_template(eviction="{}", checkpoint_request="{}")
+    ),
+    "a phase on a pod, offline": Case(
+        a_pod({keys.SOFT_EVICTION: "saved"}), facts=Facts(is_offline=True)
+    ),
     "a defence that is not there": Case(a_pod(preemption_priority_class="none")),
+    "a defence without a name": Case(a_pod(preemption_priority_class="")),
     "a defence that is not there yet": Case(a_template(preemption_priority_class="none")),
     "a PriorityClass that is not there yet": Case(
         builders.a_pod().in_priority_class("gold").defended_as("high").in_template_of("Deployment")
@@ -338,6 +353,7 @@ CASES = {
     "a defence above what is given": Case(a_pod(preemption_priority_class="high")),
     "a defence changed": Case(a_pod(preemption_priority_class="plain"), a_pod()),
     "a toleration of an hour in words": Case(a_priority_class(seconds="1h")),
+    "a toleration above 64 bits": Case(a_priority_class(seconds="9223372036854775808")),
     "a toleration that overflows upstream": Case(a_priority_class(seconds="9223372037")),
     "a minimum that is no number": Case(a_priority_class(minimum="1e3", seconds="60")),
     "a minimum below the value": Case(a_priority_class(minimum="10", seconds="60")),
@@ -442,6 +458,8 @@ CASES = {
 
 CONFIG_MAPS = {
     "a setting that does not exist": {"colour": "red"},
+    "a setting that is nearly one": {"checkpointTimout": "5m"},
+    "a scheduler that is no user": {"schedulers": "kube-scheduler"},
     "a number out of range": {"extensionPercent": "101"},
     "a time that is too long": {"ceiling": "200h"},
     "a switch that is no boolean": {"disableDefaultPreemptiable": "yes"},

@@ -24,7 +24,7 @@ from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 FOLDER = Path(__file__).parents[1] / "reviews" / "recorded"
 CLASS = "metadata.labels[reprieve.dev/preemption-class]"
 CHECKPOINT = "metadata.annotations[reprieve.dev/checkpoint]"
-OUT_OF_RANGE = f'{CLASS}: Invalid value: "11": must be between 0 and 10'
+OUT_OF_RANGE = f'{CLASS}: Invalid value: "11": must be between 0 and 10, in plain digits'
 RAISED = f"{CLASS}: Forbidden: may only be lowered after creation"
 DEFAULT = {"/metadata/labels": {"reprieve.dev/preemption-class": "4"}}
 
@@ -73,7 +73,7 @@ CASES = {
     ),
     "a bad value is replaced by another bad one": Case(
         "bad-pod-is-made-bad-in-another-way",
-        f'{CLASS}: Invalid value: "12": must be between 0 and 10',
+        f'{CLASS}: Invalid value: "12": must be between 0 and 10, in plain digits',
     ),
     "a bad Job is resumed": Case("bad-job-is-resumed"),
     "a bad Deployment is scaled by a patch": Case("bad-deployment-scaled-by-a-patch"),

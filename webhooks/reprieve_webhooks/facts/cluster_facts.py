@@ -18,12 +18,13 @@ from reprieve_policy.config.namespace import OFF, NamespacePolicy
 from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.gangs import gate, membership
 from reprieve_policy.kube import controllers
-from reprieve_policy.kube.objects import Resource, pod_views
+from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.policy_config_map import PolicyConfigMap
 from reprieve_webhooks.admission.review import AdmissionRequest
+from reprieve_webhooks.lookups.getter import CachedGetter
 
 from .access_review import AccessReviewer
 from .gang_records import GangRecords
@@ -63,6 +64,9 @@ class ClusterFacts:
             api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup
         )
         self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
+        self._workload_getter = CachedGetter(
+            api, PartialObjectMetadata, timeout_seconds=lookup_timeout_seconds
+        )
         self._has_synced = False
         self._gate = GateFacts(
             api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds
@@ -133,8 +137,19 @@ class ClusterFacts:
             else SINGLE_POD,
             quotas=self._quotas.quotas,
             checkpoint_service=self._checkpoint_service(),
+            workload_annotations=await self._workload_annotations(resource, request.namespace)
+            if is_new
+            else {},
         )
         return await self._with_missing_permissions(request, resource, facts)
+
+    async def _workload_annotations(self, group: Resource, namespace: str) -> Mapping[str, str]:
+        """Return the annotations of the Workload that a PodGroup is made from."""
+        named = None if group.spec is None else group.spec.workloadRef
+        if group.kind != "PodGroup" or named is None:
+            return {}
+        found = await self._workload_getter.find("workloads", named.workloadName or "", namespace)
+        return {} if found is None else annotations_of(found.metadata)
 
     async def _with_missing_permissions(
         self, request: AdmissionRequest, resource: Resource, facts: Facts

@@ -67,4 +67,4 @@ def _another(stated: GangName, first: GangName) -> Violation:
 def _warn(view: PodView) -> Iterator[str]:
     for stated in membership.gang_names(view):
         if stated.dialect.replacement_key:
-            yield f"label {stated.dialect.name.key} is old: use {stated.dialect.replacement_key}"
+            yield f"{stated.path}: use {stated.dialect.replacement_key}"

@@ -3,8 +3,9 @@
 Checked: `min-available` and the gang's size, in every dialect with such keys on a pod, are numbers
 from 1; several of the same meaning agree; the minimum is not above the size; a minimum has a gang;
 Koordinator's mode is `Strict` or `NonStrict`. Warned of: a Koordinator gang whose minimum is below
-its size; a minimum above what the workload ever runs at once (a Job's parallelism and completions,
-replicas). A workload that is scaled to 0 is paused, and its size is unknown.
+its size, because it is preempted as a whole all the same; a minimum above what the workload ever
+runs at once (a Job's parallelism and completions, replicas). A workload that is scaled to 0 is
+paused, and its size is unknown.
 
 Why: upstream ignores what it cannot parse and starts the pod alone; a gang that is never complete
 waits for ever.
@@ -54,10 +55,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
             for path, value in unreachable
         )
     else:
-        whose = f"the {resource.kind} runs at most {most} at once"
-        warnings.extend(
-            f"min-available {value} is never reached: {whose}" for _, value in unreachable
-        )
+        warnings.extend(f"{path}: only {most} run at once" for path, _ in unreachable)
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 
@@ -105,8 +103,8 @@ def _warn_unequal(view: PodView) -> Iterator[str]:
     )
     minimum, total = (membership.SIZE.parse(text, "") for text in texts)
     if isinstance(minimum, int) and isinstance(total, int) and minimum < total:
-        path = f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}"
-        yield f"{path}: below {total}, but the gang is preempted as a whole"
+        path = annotation_path(view.prefix, keys.KOORDINATOR_MIN_AVAILABLE)
+        yield f"{path}: below the total {total}"
 
 
 def _int(number: GangSize) -> int:

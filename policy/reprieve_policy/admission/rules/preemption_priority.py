@@ -76,6 +76,9 @@ def _check_claim(claim: PriorityClaim, facts: Facts) -> Iterator[Violation | str
         yield f"{path}: no such PriorityClass yet{claim.missing_class_note}"
     if claim.preemption_priority_class is None:
         return
+    if not claim.preemption_priority_class:
+        yield preemption_priority.nameless(claim.path)
+        return
     named = facts.priority_classes.get(claim.preemption_priority_class)
     if named is None and claim.must_exist_now:
         yield Violation(claim.path, ViolationKind.NOT_FOUND, claim.preemption_priority_class, "")

@@ -1,8 +1,8 @@
 """The preemption priority of a PriorityClass is not below its value.
 
-Checked: the PriorityClass in the annotation `reprieve.dev/preemption-priority-class` has a value
-that is not below this class's own. Warned of: it does not exist (yet); until then this class is
-defended with its own value.
+Checked: the annotation `reprieve.dev/preemption-priority-class` names a PriorityClass, whose value
+is not below this class's own. Warned of: it does not exist (yet); until then this class is defended
+with its own value.
 
 Why: two workloads whose preemption priority is below their priority preempt each other for ever.
 
@@ -12,6 +12,7 @@ Setting: none. Only admins write PriorityClasses, so `maxPreemptionPriorityLift`
 their lift.
 """
 
+from reprieve_policy.admission import preemption_priority
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.kube.objects import Resource, annotations_of
@@ -24,6 +25,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     if name is None or name == resource.metadata.name:
         return NO_FINDINGS
     path, value = annotation_path("", PREEMPTION_PRIORITY_CLASS), resource.value or 0
+    if not name:
+        return Verdict(violations=(preemption_priority.nameless(path),))
     named = facts.priority_classes.get(name)
     if named is None:
         return Verdict(warnings=(f"{path}: no such PriorityClass yet; defended with {value}",))

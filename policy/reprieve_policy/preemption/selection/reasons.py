@@ -21,8 +21,10 @@ from typing import NamedTuple
 
 from reprieve_policy.config import preemption_class, toleration
 from reprieve_policy.config.walltime import Walltime
-from reprieve_policy.keys import CAN_PREEMPT, HOME_NAMESPACE
+from reprieve_policy.keys import CAN_PREEMPT
 from reprieve_policy.kube.values import timestamp
+from reprieve_policy.preemption import reclaim
+from reprieve_policy.verdict import Violation
 
 from . import release
 from .release import ReleaseCertainty
@@ -173,9 +175,12 @@ class PodEligibility:
 
     def _is_at_home(self, pod: ScheduledPod) -> bool:
         node_info = self._snapshot.nodes.get(pod.node)
-        # A node without the label is home to all namespaces.
-        home = "" if node_info is None else node_info.labels.get(HOME_NAMESPACE, "")
-        return home in ("", pod.namespace)
+        if node_info is None:
+            return True
+        taints = ((taint.key, taint.value) for taint in node_info.taints)
+        home = reclaim.home_namespace_of(node_info.labels, taints)
+        # A node without a home, or with several, is home to all namespaces.
+        return isinstance(home, Violation) or home == pod.namespace
 
 
 class Refusal(NamedTuple):

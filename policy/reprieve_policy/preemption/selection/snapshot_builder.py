@@ -6,7 +6,7 @@ their pods.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from reprieve_policy import facts as known
 from reprieve_policy import keys
@@ -23,7 +23,7 @@ from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube import conditions, pod_requests, quota
 from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.nodes import Node
-from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_policy.kube.objects import PodView, annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption import cost, loss
@@ -46,6 +46,8 @@ from .snapshot import (
 HIGHEST_USER_PRIORITY = 1_000_000_000
 """Higher priorities are Kubernetes' own (`scheduling.HighestUserDefinablePriority`)."""
 
+_ZERO_TIME = datetime.min.replace(tzinfo=UTC)
+"""Go's zero time."""
 _SERVICE = "service"
 _GUARDED_LABELS = frozenset({keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.SOFT_EVICTION})
 _GUARDED_ANNOTATIONS = frozenset({keys.CHECKPOINT, keys.CHECKPOINT_HINT})
@@ -73,8 +75,7 @@ def scheduled_pod_of(
         name=metadata.name or "",
         node=pod.spec.nodeName or "",
         priority=priority,
-        # Never lower: a scheduler that does not ask Reprieve would not take it either.
-        preemption_priority=max(priority, known.preemption_priority_of(view, priority, facts)),
+        preemption_priority=_preemption_priority(view, priority, native, facts),
         preemption_class=facts.settings.default_class,
         release=release.read(pod),
         lacks_priority_class=bool(pod.spec.priorityClassName)
@@ -286,6 +287,23 @@ def _with_policy(
     )
 
 
+def _preemption_priority(
+    view: PodView, priority: int, native: PodGroupInfo | None, facts: Facts
+) -> int:
+    """Return the highest of a pod's priority, its preemption priority and that of its group.
+
+    Never below the priority: a scheduler that does not ask Reprieve would not take it either.
+    """
+    own = known.preemption_priority_of(view, priority, facts)
+    if native is None:
+        return max(priority, own)
+    groups_class = known.priority_class_named(native.priority_class, facts)
+    annotated = native.preemption_priority_class
+    return max(
+        priority, own, known.preemption_priority_from(priority, annotated, groups_class, facts)
+    )
+
+
 def _priority(pod: Pod, facts: Facts) -> int:
     """Return a pod's priority; before the API server resolves it, its PriorityClass's."""
     if pod.spec.priority is not None:
@@ -301,12 +319,22 @@ def _victim_toleration(pod: Pod, facts: Facts) -> VictimToleration:
         if named is None
         else toleration.parse(annotations_of(named.metadata), named.value or 0)
     )
-    scheduled = conditions.find_true(pod.status.conditions, "PodScheduled")
     return VictimToleration(
         has_priority_class=bool(pod.spec.priorityClassName),
         policy=policy if isinstance(policy, PreemptionToleration) else None,
-        scheduled_at=timestamp.parse(None if scheduled is None else scheduled.lastTransitionTime),
+        scheduled_at=_scheduled_at(pod),
     )
+
+
+def _scheduled_at(pod: Pod) -> datetime | None:
+    """Return when the pod was scheduled, `None` if it is not; without a time, as upstream, year 1.
+
+    Without this, a client that writes the condition without its time would protect a pod for ever.
+    """
+    scheduled = conditions.find_true(pod.status.conditions, "PodScheduled")
+    if scheduled is None:
+        return None
+    return timestamp.parse(scheduled.lastTransitionTime) or _ZERO_TIME
 
 
 def _quota(pod: Pod, facts: Facts) -> quota.QuotaKey | None:
@@ -337,14 +365,10 @@ def _mode(pod: Pod, gang: membership.Gang | None, native: PodGroupInfo | None) -
 
 
 def _protected_minimum(gang: membership.Gang | None, native: PodGroupInfo | None) -> int:
-    """Return how many of the gang are protected from one-by-one disruption.
-
-    Only as the gang itself declares, not by a label: without this, a label that any user may add to
-    the pods of a Job would protect them.
-    """
-    if gang is None or not (gang.is_native or gang.is_declared):
+    """Return how many of the gang are protected from one-by-one disruption."""
+    if gang is None:
         return 0
-    return _minimum(None if gang.is_native else gang, native)
+    return _minimum(None, native) if gang.is_native else disruption.protected_minimum(gang)
 
 
 def _is_guarded(pod: Pod, facts: Facts) -> bool:

@@ -17,7 +17,7 @@ JOB_SET = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
 VOLCANO_JOB = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
 BAD = (
     f"spec.tasks[0].template.metadata.labels[{LABEL}]: Invalid value: "
-    '"11": must be between 0 and 10'
+    '"11": must be between 0 and 10, in plain digits'
 )
 
 

@@ -42,7 +42,7 @@ async def test_a_class_above_10_is_refused_with_400_and_its_cause(server: Runnin
 
     path, message = (
         "metadata.labels[reprieve.dev/preemption-class]",
-        'Invalid value: "11": must be between 0 and 10',
+        'Invalid value: "11": must be between 0 and 10, in plain digits',
     )
     assert response["allowed"] is False
     assert response["status"] == {
@@ -97,7 +97,7 @@ async def test_with_enforcement_warn_violations_are_allowed(server: RunningServe
     response = await server.ask("/validate", a_review(a_pod(labels={keys.PREEMPTION_CLASS: "11"})))
 
     assert response["allowed"] is True
-    assert "must be between 0 and 10" in response["warnings"][0]
+    assert "must be between 0 and 10, in plain digits" in response["warnings"][0]
 
 
 @dataclass

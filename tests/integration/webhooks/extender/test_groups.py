@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from reprieve_policy import keys
+from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption.selection.snapshot import Snapshot
 from reprieve_testing.guard.fixture import NODE, PODS, FixedGuardFacts, another_victim
+from reprieve_testing.objects.builders import a_priority_class
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.snapshot import informers
 from reprieve_webhooks.snapshot.informers import ClusterInformers
@@ -22,6 +25,13 @@ ALL = {
     "spec": {"disruptionMode": {"all": {}}},
 }
 INTERVAL_SECONDS = 0.1
+URGENT = Facts(
+    operator_is_live=True,
+    priority_classes={"urgent": a_priority_class().named("urgent").worth(5000).build()},
+)
+DEFENDED = {
+    "metadata": ALL["metadata"] | {"annotations": {keys.PREEMPTION_PRIORITY_CLASS: "urgent"}},
+}
 
 
 @asynccontextmanager
@@ -35,7 +45,7 @@ async def without_groups(directory: Path) -> AsyncIterator[tuple[StubApi, Cluste
     ):
         stub.lists_released.set()
         stub.absent.add(GROUPS)
-        cluster_view = ClusterInformers(api, FixedGuardFacts())
+        cluster_view = ClusterInformers(api, FixedGuardFacts(URGENT))
         running = asyncio.create_task(cluster_view.run())
         try:
             await until(
@@ -59,6 +69,12 @@ def a_member(name: str) -> Any:
 
 def modes(snapshot: Snapshot) -> list[DisruptionMode]:
     return [group.disruption_mode for group in snapshot.gangs.values()]
+
+
+def preemption_priorities(snapshot: Snapshot) -> set[int]:
+    return {
+        member.preemption_priority for group in snapshot.gangs.values() for member in group.members
+    }
 
 
 async def test_groups_that_are_not_served_cost_one_call(tmp_path: Path) -> None:
@@ -100,5 +116,7 @@ async def test_groups_that_are_served_later_count_and_cost_one_call_an_interval_
             "uid-of-two",
         }
         await until(lambda: stub.open_watches == len(cluster_view.watches()))
+        stub.send("MODIFIED", DEFENDED, GROUPS)
+        await until(lambda: preemption_priorities(cluster_view.snapshot()) == {5000})
         stub.send("DELETED", ALL, GROUPS)
         await until(lambda: modes(cluster_view.snapshot()) == [DisruptionMode.SINGLE])

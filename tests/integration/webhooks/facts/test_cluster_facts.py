@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
+from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, WorkloadReference
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects import builders
 from reprieve_testing.objects.builders import a_pod, a_pod_group, a_workload
@@ -276,6 +277,31 @@ async def test_a_priority_class_that_names_itself_is_read_once(tmp_path: Path):
         await ready.facts_for(a_pod().in_priority_class("new").build())
 
         assert ready.stub.calls[f"{CLASSES}/new"] == 1
+
+
+WORKLOADS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team/workloads"
+STATED = {keys.PREEMPTION_PRIORITY_CLASS: "urgent"}
+FROM_A_WORKLOAD = {
+    "its Workload states it": ("train", STATED, 1),
+    "its Workload does not exist": ("other", {}, 1),
+    "it names none": (None, {}, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "annotations", "calls"), FROM_A_WORKLOAD.values(), ids=FROM_A_WORKLOAD
+)
+async def test_what_the_workload_of_a_new_pod_group_states_is_read(
+    tmp_path: Path, name: str | None, annotations: Mapping[str, str], calls: int
+):
+    train = {"metadata": {"name": "train", "annotations": STATED}}
+    async with cluster(tmp_path, **{WORKLOADS: {"train": train}}) as ready:
+        named = None if name is None else WorkloadReference(workloadName=name)
+        group = replace(a_pod_group().build(), spec=Spec(workloadRef=named))
+        assert (await ready.facts_for(group)).workload_annotations == annotations
+        assert ready.stub.calls[f"{WORKLOADS}/{name}"] == calls
+        without = replace(a_pod_group().build(), spec=None)
+        assert (await ready.facts_for(without)).workload_annotations == {}
 
 
 async def test_a_watch_takes_precedence_over_a_read(tmp_path: Path):

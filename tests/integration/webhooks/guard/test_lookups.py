@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from reprieve_testing.guard.fixture import MARKED, GuardFixture, a_victim, code_of, guard_fixture
+from reprieve_policy import keys
+from reprieve_policy.config import namespace
+from reprieve_testing.guard.fixture import (
+    MARKED,
+    NODE,
+    GuardFixture,
+    a_victim,
+    code_of,
+    guard_fixture,
+)
+from reprieve_testing.objects.builders import a_priority_class
 from reprieve_webhooks.guard import reader
 
 
@@ -75,6 +86,47 @@ async def test_a_pod_of_a_native_group_is_preempted_by_the_priority_of_its_group
     await here.nominate()
     assert "priority" in (await here.delete(pod))["status"]["message"]
     assert here.stub.patches == []
+
+
+async def test_a_pod_of_a_native_group_is_defended_with_the_preemption_priority_of_its_group(
+    here: GuardFixture,
+) -> None:
+    urgent = a_priority_class().named("urgent").worth(5000).build()
+    here.facts.facts = replace(here.facts.facts, priority_classes={"urgent": urgent})
+    annotations = {keys.PREEMPTION_PRIORITY_CLASS: "urgent"}
+    here.stub.collections[GROUPS] = {"train": {"metadata": {"annotations": annotations}}}
+    pod = a_victim()
+    pod["spec"] |= {"schedulingGroup": {"podGroupName": "train"}}
+    await here.nominate()
+    assert "priority is not lower" in (await here.delete(pod))["status"]["message"]
+    assert here.stub.patches == []
+
+
+LENT = {
+    "by label": ({"metadata": {"labels": {keys.HOME_NAMESPACE: "other"}}}, True),
+    "by taint": (
+        {
+            "spec": {
+                "taints": [{"key": keys.HOME_NAMESPACE, "value": "other", "effect": "NoSchedule"}]
+            }
+        },
+        True,
+    ),
+    "not at all": ({}, False),
+}
+
+
+@pytest.mark.parametrize(("node", "is_marked"), LENT.values(), ids=LENT)
+async def test_a_service_is_preempted_on_a_node_that_is_lent_to_it(
+    here: GuardFixture, node: Any, *, is_marked: bool
+) -> None:
+    services = namespace.read_leniently({}, {keys.WORKLOAD_TYPE: "service"})
+    here.facts.facts = replace(here.facts.facts, namespace=services)
+    here.stub.collections["/api/v1/nodes"] = {NODE: {"metadata": {"name": NODE}} | node}
+    await here.nominate()
+    said = (await here.delete(a_victim()))["status"]["message"]
+    assert ("its node is not lent" in said) is not is_marked
+    assert bool(here.stub.patches) is is_marked
 
 
 async def test_a_pod_that_only_its_own_priority_protects_is_preempted_above_its_groups_priority(

@@ -1,6 +1,6 @@
 """Which fields are filled in, and in which cases none."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -9,10 +9,17 @@ from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.objects import Resource, Spec
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
-from reprieve_testing.objects.builders import NOW, a_namespace, a_pod, a_priority_class, after
+from reprieve_testing.objects.builders import (
+    NOW,
+    a_namespace,
+    a_pod,
+    a_pod_group,
+    a_priority_class,
+    after,
+)
 
 MINIMUM = keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY
 SECONDS = keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS
@@ -29,6 +36,13 @@ PREEMPTED_TWICE = LedgerEntry(
     first_submitted_at=NOW,
     eviction_ids=("uid-2",),
     checkpoint=Checkpoint(saved_at=after(60), path="/ckpt/4200"),
+)
+OF_A_WORKLOAD = Facts(
+    workload_annotations={
+        keys.PREEMPTION_PRIORITY_CLASS: "urgent",
+        keys.DISRUPTION_MODE: "pod",
+        "example.com/other": "",
+    }
 )
 OFF = NamespacePolicy(enforcement="off")
 
@@ -124,6 +138,28 @@ CASES = {
     ),
     "a PriorityClass with both keys keeps both": Case(
         resource=a_priority_class().tolerating(seconds="600", below="10000").build()
+    ),
+    "a PodGroup gets what its Workload states": Case(
+        resource=a_pod_group().build(),
+        facts=OF_A_WORKLOAD,
+        annotations={keys.PREEMPTION_PRIORITY_CLASS: "urgent", keys.DISRUPTION_MODE: "pod"},
+    ),
+    "a PodGroup keeps what it states itself": Case(
+        resource=a_pod_group().defended_as("low").annotated(keys.DISRUPTION_MODE, "gang").build(),
+        facts=OF_A_WORKLOAD,
+    ),
+    "a PodGroup that is evicted as a unit by its field stays so": Case(
+        resource=replace(a_pod_group().build(), spec=Spec(disruptionMode={"all": {}})),
+        facts=OF_A_WORKLOAD,
+        annotations={keys.PREEMPTION_PRIORITY_CLASS: "urgent"},
+    ),
+    "a PodGroup without a spec gets it as well": Case(
+        resource=replace(a_pod_group().build(), spec=None),
+        facts=Facts(workload_annotations={keys.DISRUPTION_MODE: "gang"}),
+        annotations={keys.DISRUPTION_MODE: "gang"},
+    ),
+    "a PodGroup that exists stays as it is": Case(
+        resource=a_pod_group().build(), old=a_pod_group().build(), facts=OF_A_WORKLOAD
     ),
     "a PriorityClass without both keys stays as it is": Case(resource=a_priority_class().build()),
     "a PriorityClass that cannot be read stays as it is": Case(

@@ -39,7 +39,7 @@ OLD_SECONDS = (
     "metadata.annotations[preemption-toleration.scheduling.sigs.k8s.io/toleration-seconds]"
 )
 
-BAD_CLASS = f'{CLASS}: Invalid value: "11": must be between 0 and 10'
+BAD_CLASS = f'{CLASS}: Invalid value: "11": must be between 0 and 10, in plain digits'
 BAD_SECONDS = (
     f'{SECONDS}: Invalid value: "1h": must be whole seconds, like "3600"; "-1" tolerates forever'
 )
@@ -451,6 +451,10 @@ PRIORITY_CLASSES = {
             ),
         ),
     ),
+    "a PriorityClass defended without a name is refused": Case(
+        resource=a_priority_class().worth(1000).defended_as("").build(),
+        refused=(f"{DEFENCE}: Required value: the name of a PriorityClass",),
+    ),
     "a PriorityClass defended with an unknown one gets a warning": Case(
         resource=a_priority_class().worth(1000).defended_as("gold").build(),
         warned=(f"{DEFENCE}: no such PriorityClass yet; defended with 1000",),
@@ -460,7 +464,9 @@ PRIORITY_CLASSES = {
     ),
     "a default class out of range is refused": Case(
         resource=a_priority_class().giving_class(11).build(),
-        refused=(f'{DEFAULT_CLASS}: Invalid value: "11": must be between 0 and 10',),
+        refused=(
+            f'{DEFAULT_CLASS}: Invalid value: "11": must be between 0 and 10, in plain digits',
+        ),
     ),
 }
 
@@ -541,7 +547,7 @@ RATCHET = {
     "another bad value is a new violation": Case(
         resource=a_pod().in_class(12).build(),
         old=a_pod().in_class(11).build(),
-        refused=(f'{CLASS}: Invalid value: "12": must be between 0 and 10',),
+        refused=(f'{CLASS}: Invalid value: "12": must be between 0 and 10, in plain digits',),
     ),
     "a new violation is refused beside an old one": Case(
         resource=a_pod().in_class(11).with_checkpoint("maybe").build(),

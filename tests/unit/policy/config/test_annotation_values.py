@@ -65,6 +65,12 @@ REFUSED: dict[str, tuple[Value[Any], str, ViolationKind, str]] = {
         CAPPED,
         "9223372036854775808",
         ViolationKind.INVALID,
+        "must be at most all",
+    ),
+    "a number below int64": (
+        CAPPED,
+        "-9223372036854775809",
+        ViolationKind.INVALID,
         "must be a share",
     ),
     "not a duration": (BRIEF, "soon", ViolationKind.INVALID, duration.EXPECTED),

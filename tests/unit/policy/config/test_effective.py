@@ -57,7 +57,10 @@ def test_which_policy_is_in_force(case: Case) -> None:
 def test_the_error_message_names_the_violations_without_their_values() -> None:
     held = decide_effective_policy(EffectivePolicy(), {"defaultPreemptionClass": "secret"})
 
-    assert held.error_message == "data[defaultPreemptionClass]: must be between 0 and 10"
+    assert held.error_message == (
+        "data[defaultPreemptionClass]: must be between 0 and 6, in plain digits: only Namespaces "
+        "and PriorityClasses can give a higher class"
+    )
 
 
 def test_the_error_message_is_limited_for_any_number_of_violations() -> None:

@@ -199,5 +199,7 @@ def test_no_type_but_sensitive_gives_a_class_that_must_be_allowed_first() -> Non
 def test_kinds_of_violations_are_the_api_servers() -> None:
     found = parse(a_namespace().giving_class("x").build())
     assert found == (
-        Violation(DEFAULT_PATH, ViolationKind.INVALID, "x", "must be between 0 and 10"),
+        Violation(
+            DEFAULT_PATH, ViolationKind.INVALID, "x", "must be between 0 and 10, in plain digits"
+        ),
     )

@@ -19,10 +19,12 @@ def test_every_class_is_read(value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["11", "-1", "100", "04", "+4", "4.0", " 4", "4\n", "٤", "high", ""]
+    "text", ["11", "-1", "100", "04", "+4", "4.0", " 4", "4\n", "٤", "４", "high", ""]
 )
 def test_an_invalid_class_is_refused(text: str) -> None:
-    want = Violation("path", ViolationKind.INVALID, text, "must be between 0 and 10")
+    want = Violation(
+        "path", ViolationKind.INVALID, text, "must be between 0 and 10, in plain digits"
+    )
     assert preemption_class.parse(text, "path") == want
 
 

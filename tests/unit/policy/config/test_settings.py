@@ -133,6 +133,10 @@ def test_space_around_a_value_is_ignored() -> None:
     assert settings.parse({"ceiling": "2m\n"}) == PolicySettings(ceiling_seconds=120)
 
 
+NO_DEFAULT = (
+    "must be between 0 and 6, in plain digits: only Namespaces and PriorityClasses can give a "
+    "higher class"
+)
 BAD = {
     "two kinds on one line": (
         "templateKinds",
@@ -144,7 +148,7 @@ BAD = {
         "defaultPreemptionClass",
         "7",
         ViolationKind.INVALID,
-        "must be between 0 and 6: only Namespaces and PriorityClasses can give a higher class",
+        NO_DEFAULT,
     ),
     "names that no PriorityClass can have": (
         "liftablePriorityClasses",
@@ -160,6 +164,12 @@ BAD = {
             "must be users of the API server, separated by commas, "
             'like "system:serviceaccount:kube-system:my-scheduler"'
         ),
+    ),
+    "the name of a scheduler that is no user": (
+        "schedulers",
+        "system:serviceaccount:a:b, kube-scheduler",
+        ViolationKind.INVALID,
+        'no user has the name "kube-scheduler": did you mean "system:kube-scheduler"?',
     ),
     "an empty list of names": (
         "liftablePriorityClasses",
@@ -195,7 +205,7 @@ BAD = {
         "defaultPreemptionClass",
         "11",
         ViolationKind.INVALID,
-        "must be between 0 and 10",
+        NO_DEFAULT,
     ),
     "a boolean that Koordinator would not read": (
         "disableDefaultPreemptiable",
@@ -236,11 +246,17 @@ def test_bad_values_are_refused(key: str, text: str, kind: ViolationKind, detail
     assert settings.parse({key: text}) == (Violation(f"data[{key}]", kind, text, detail),)
 
 
-def test_an_unknown_key_is_refused() -> None:
-    (found,) = settings.parse({"checkpointTimeOut": "5m"})
-    assert str(found).startswith(
-        'data[checkpointTimeOut]: Unsupported value: "checkpointTimeOut": supported keys: '
+def test_an_unknown_key_is_refused_and_the_setting_that_it_resembles_is_named() -> None:
+    (found,) = settings.parse({"checkpointTimout": "5m"})
+    assert str(found) == (
+        'data[checkpointTimout]: Unsupported value: "checkpointTimout": '
+        'did you mean "checkpointTimeout"?'
     )
+
+
+def test_an_unknown_key_that_resembles_none_is_refused_with_all_settings() -> None:
+    (found,) = settings.parse({"colour": "red"})
+    assert found.detail.startswith('supported keys: "defaultPreemptionClass", ')
     assert '"checkpointTimeout"' in found.detail
 
 

@@ -69,6 +69,30 @@ MODES = {
         a_pod().owned_by("ReplicaSet", "web").annotated(keys.VOLCANO_GROUP, "podgroup-uid-of-web"),
         DisruptionMode.SINGLE,
     ),
+    "a gang that is stated to go pod by pod": (
+        a_pod().in_gang("train").annotated(keys.DISRUPTION_MODE, "pod"),
+        DisruptionMode.SINGLE,
+    ),
+    "a JobSet that is stated to go pod by pod": (
+        a_pod().labelled(keys.JOBSET, "train").annotated(keys.DISRUPTION_MODE, "pod"),
+        DisruptionMode.SINGLE,
+    ),
+    "a LeaderWorkerSet that is stated to go pod by pod": (
+        LEADER.annotated(keys.DISRUPTION_MODE, "pod"),
+        DisruptionMode.SINGLE,
+    ),
+    "a Job that is stated to go as a unit": (
+        a_pod().labelled(keys.JOB, "train").annotated(keys.DISRUPTION_MODE, "gang"),
+        DisruptionMode.ALL,
+    ),
+    "an unreadable statement counts as none": (
+        a_pod().in_gang("train").annotated(keys.DISRUPTION_MODE, "all"),
+        DisruptionMode.ALL,
+    ),
+    "a native PodGroup decides whatever its pods state": (
+        a_pod().in_native_gang("train").annotated(keys.DISRUPTION_MODE, "gang"),
+        DisruptionMode.FROM_POD_GROUP,
+    ),
     "a declared gang with such a name is evicted as a unit": (
         a_pod().in_gang(OWN_UID),
         DisruptionMode.ALL,
@@ -96,7 +120,75 @@ NATIVE_MODES = {
 
 @pytest.mark.parametrize(("spec", "mode"), NATIVE_MODES.values(), ids=NATIVE_MODES)
 def test_the_mode_of_a_native_group(spec: dict[str, object] | None, mode: DisruptionMode) -> None:
-    assert disruption.read_disruption_mode(spec) is mode
+    assert disruption.read_disruption_mode(spec, {}) is mode
+
+
+@pytest.mark.parametrize(
+    ("stated", "mode"), [("gang", DisruptionMode.ALL), ("pod", DisruptionMode.SINGLE)]
+)
+def test_the_annotation_of_a_native_group_counts(stated: str, mode: DisruptionMode) -> None:
+    assert disruption.read_disruption_mode(None, {keys.DISRUPTION_MODE: stated}) is mode
+
+
+MINIMUMS = {
+    "as a declared gang states": (a_pod().in_koordinators_gang("train", 3), 3),
+    "none if it states none": (a_pod().in_gang("train"), 0),
+    "none of a Job by a label": (
+        a_pod().labelled(keys.JOB, "train").labelled(keys.OLD_MIN_AVAILABLE, "3"),
+        0,
+    ),
+    "a native group's is in the group": (
+        a_pod().in_native_gang("train").labelled(keys.OLD_MIN_AVAILABLE, "3"),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "minimum"), MINIMUMS.values(), ids=MINIMUMS)
+def test_the_number_of_pods_below_which_a_gang_does_not_fall(pod: PodBuilder, minimum: int) -> None:
+    (view,) = pod_views(pod.build())
+    found = membership.read(view)
+    assert found is not None
+    assert disruption.protected_minimum(found) == minimum
+
+
+OTHERS = {
+    "three others run": ([GangMemberState(uid=uid) for uid in "abcd"], True),
+    "one of them is marked": (
+        [*(GangMemberState(uid=uid) for uid in "abc"), GangMemberState(uid="d", is_marked=True)],
+        False,
+    ),
+    "one of them is being deleted": (
+        [
+            *(GangMemberState(uid=uid) for uid in "abc"),
+            GangMemberState(uid="d", is_terminating=True),
+        ],
+        False,
+    ),
+    "one of them is a victim": (
+        [
+            *(GangMemberState(uid=uid) for uid in "abc"),
+            GangMemberState(uid="d", state=an_eviction().build()),
+        ],
+        False,
+    ),
+    "one of them was a victim and stays": (
+        [
+            *(GangMemberState(uid=uid) for uid in "abc"),
+            GangMemberState(
+                uid="d", state=an_eviction().in_phase(Phase.SPARED).build(), is_marked=True
+            ),
+        ],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("members", "can_spare"), OTHERS.values(), ids=OTHERS)
+def test_a_pod_goes_alone_if_as_many_stay_as_its_gang_needs(
+    members: Sequence[GangMemberState], *, can_spare: bool
+) -> None:
+    assert disruption.can_spare("a", members, 3) is can_spare
 
 
 IDENTITIES = {

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from reprieve_policy import keys
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
@@ -29,7 +30,15 @@ SAYS = {
     ),
     "a priority": (
         {"spec": {"priority": -7, "priorityClassName": "low"}},
-        PodGroupInfo(priority=-7),
+        PodGroupInfo(priority=-7, priority_class="low"),
+    ),
+    "a disruption mode by annotation": (
+        {"metadata": {"annotations": {keys.DISRUPTION_MODE: "gang"}}},
+        PodGroupInfo(disruption_mode=DisruptionMode.ALL),
+    ),
+    "a preemption priority": (
+        {"metadata": {"annotations": {keys.PREEMPTION_PRIORITY_CLASS: "urgent"}}},
+        PodGroupInfo(preemption_priority_class="urgent"),
     ),
 }
 

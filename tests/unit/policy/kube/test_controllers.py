@@ -35,7 +35,7 @@ def test_a_controllers_pod_is_admitted_and_its_violations_become_warnings(user: 
     assert verdict.warnings == (
         (
             'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": '
-            "must be between 0 and 10"
+            "must be between 0 and 10, in plain digits"
         ),
     )
 

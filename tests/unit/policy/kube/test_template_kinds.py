@@ -154,7 +154,7 @@ def test_a_template_of_a_listed_kind_is_checked_and_named_by_its_whole_path() ->
     (found,) = decide_admission(a_pod().in_class(11).in_listed_kind(), None, Facts()).violations
     assert str(found) == (
         "spec.jobs[0].template.metadata.labels[reprieve.dev/preemption-class]: "
-        'Invalid value: "11": must be between 0 and 10'
+        'Invalid value: "11": must be between 0 and 10, in plain digits'
     )
 
 

@@ -20,6 +20,7 @@ EVICTED = (
     "it is evicted as soon as its PodDisruptionBudget allows that, and deleted if that is too late"
 )
 ALONE = "nothing replaces it: it has no controller"
+NEVER = "nothing replaces it, because of reprieve.dev/requeue: never"
 ANEW = (
     "if its Namespace lets Reprieve create pods, Reprieve creates it again; "
     "the replacement is informed of the preemption and the checkpoint"
@@ -125,7 +126,10 @@ TIMES = (
                 HINT_STEP,
                 TIMES,
                 DELETED,
-                "Job/train replaces it; the replacement is not informed",
+                (
+                    "Job/train replaces it; the replacement is not informed, because of "
+                    "reprieve.dev/requeue: never"
+                ),
             ),
         ),
         Case(
@@ -202,7 +206,7 @@ TIMES = (
         Case(
             pod=HINTED.annotated(keys.REQUEUE, "never"),
             settings=PolicySettings(recreate_bare_pods=True),
-            want=(HINT_STEP, TIMES, DELETED, ALONE),
+            want=(HINT_STEP, TIMES, DELETED, NEVER),
         ),
         Case(
             pod=HINTED.owned_by("Sweep", controls=False),

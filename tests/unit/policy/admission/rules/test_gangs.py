@@ -19,7 +19,7 @@ POD_GROUP = f"metadata.labels[{keys.POD_GROUP}]"
 OLD_MINIMUM = f"metadata.labels[{keys.OLD_MIN_AVAILABLE}]"
 KUEUE = f"metadata.labels[{keys.KUEUE_GROUP}]"
 NATIVE = "spec.schedulingGroup.podGroupName"
-OLD_NAME_WARNING = f"label {keys.OLD_POD_GROUP} is old: use {keys.POD_GROUP}"
+OLD_NAME_WARNING = f"metadata.labels[{keys.OLD_POD_GROUP}]: use {keys.POD_GROUP}"
 IN_ONE = "a pod is in one gang"
 NO_MORE = "the StatefulSet runs no more pods at once"
 A_NUMBER = "must be a whole number between 1 and 2147483647"
@@ -45,8 +45,8 @@ def a_workload(kind: str, minimum: int, **spec: int | None) -> Resource:
     return replace(made, spec=replace(made.spec, **spec))  # type: ignore[arg-type]  # the same
 
 
-def never_reached(minimum: int, kind: str, most: int) -> tuple[str]:
-    return (f"min-available {minimum} is never reached: the {kind} runs at most {most} at once",)
+def never_reached(most: int, prefix: str = "spec.template.") -> tuple[str]:
+    return (f"{prefix}{MINIMUM}: only {most} run at once",)
 
 
 BOTH = a_pod().in_gang("a").in_koordinators_gang("b")
@@ -104,7 +104,7 @@ IDENTITY = {
     "the lightweight key is old": Case(resource=LIGHTWEIGHT.build(), warned=(OLD_NAME_WARNING,)),
     "document 004's key is old": Case(
         resource=a_pod().labelled(keys.DRAFT_POD_GROUP, "a").build(),
-        warned=(f"label {keys.DRAFT_POD_GROUP} is old: use {keys.POD_GROUP}",),
+        warned=(f"metadata.labels[{keys.DRAFT_POD_GROUP}]: use {keys.POD_GROUP}",),
     ),
     "document 000's key is the one that Koordinator reads today": Case(
         resource=a_pod().labelled(keys.KOORDINATOR_POD_GROUP, "a").build()
@@ -117,12 +117,7 @@ SIZES = {
     ),
     "a smaller minimum gives a warning: the gang is evicted as a unit": Case(
         resource=a_pod().in_koordinators_gang("a", 2, 3).build(),
-        warned=(
-            (
-                f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below 3, but the gang is "
-                f"preempted as a whole"
-            ),
-        ),
+        warned=(f"{MINIMUM}: below the total 3",),
     ),
     "a minimum above the gang's size is refused": Case(
         resource=a_pod().in_koordinators_gang("a", 4, 3).build(),
@@ -195,25 +190,26 @@ WORKLOADS = {
     ),
     "a Job of fewer at once": Case(
         resource=a_workload("Job", 4, parallelism=2, completions=4),
-        warned=never_reached(4, "Job", 2),
+        warned=never_reached(2),
     ),
     "a Job that ends after fewer": Case(
         resource=a_workload("Job", 4, parallelism=8, completions=3),
-        warned=never_reached(4, "Job", 3),
+        warned=never_reached(3),
     ),
     "a Job without parallelism and completions runs one pod": Case(
-        resource=a_workload("Job", 2), warned=never_reached(2, "Job", 1)
+        resource=a_workload("Job", 2), warned=never_reached(1)
     ),
     "a Job that is paused may be large later": Case(resource=a_workload("Job", 4, parallelism=0)),
     "a CronJob's Job": Case(
-        resource=a_workload("CronJob", 4, parallelism=2), warned=never_reached(4, "CronJob", 2)
+        resource=a_workload("CronJob", 4, parallelism=2),
+        warned=never_reached(2, "spec.jobTemplate.spec.template."),
     ),
     "a StatefulSet": Case(
-        resource=a_workload("StatefulSet", 4, replicas=3), warned=never_reached(4, "StatefulSet", 3)
+        resource=a_workload("StatefulSet", 4, replicas=3), warned=never_reached(3)
     ),
     "a StatefulSet that is large enough": Case(resource=a_workload("StatefulSet", 4, replicas=4)),
     "a Deployment without replicas runs one pod": Case(
-        resource=a_workload("Deployment", 2), warned=never_reached(2, "Deployment", 1)
+        resource=a_workload("Deployment", 2), warned=never_reached(1)
     ),
     "a DaemonSet is as large as the cluster": Case(resource=a_workload("DaemonSet", 99)),
     "a minimum that is never reached is refused if the policy says so": Case(
@@ -235,6 +231,19 @@ def test_the_fields_of_a_gang_are_checked(case: Case) -> None:
     verdict = decide_admission(case.resource, None, case.facts)
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
     assert verdict.warnings == case.warned
+
+
+def test_warnings_fit_into_a_line() -> None:
+    deepest = a_workload("CronJob", 100, parallelism=99)
+    old = a_pod().labelled(keys.OLD_POD_GROUP, "a").in_template_of("CronJob")
+    smaller = a_pod().in_koordinators_gang("a", 2, 3).in_template_of("CronJob")
+    warnings = [
+        text
+        for resource in (deepest, old, smaller)
+        for text in decide_admission(resource, None, Facts()).warnings
+    ]
+    assert all(len(text) <= 120 for text in warnings)
+    assert all(text.startswith("spec.jobTemplate.spec.template.metadata.") for text in warnings)
 
 
 def a_cronjob_without_a_job() -> Resource:

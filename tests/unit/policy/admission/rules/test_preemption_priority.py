@@ -137,6 +137,10 @@ CASES = {
         resource=a_pod_group().in_priority_class("low", 100).defended_as("gold").build(),
         refused=(f'{DEFENCE}: Not found: "gold"',),
     ),
+    "an annotation without a name is refused, also in a template": Case(
+        resource=a_pod().defended_as("").in_template_of("Job"),
+        refused=(f"spec.template.{DEFENCE}: Required value: the name of a PriorityClass",),
+    ),
     "a group's defence does not change": Case(
         resource=a_pod_group().in_priority_class("low", 100).defended_as("low").build(),
         old=a_pod_group().in_priority_class("low", 100).build(),

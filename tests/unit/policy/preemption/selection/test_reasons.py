@@ -23,7 +23,13 @@ from reprieve_policy.preemption.selection import (
     Refusal,
     RefusalReason,
 )
-from reprieve_policy.preemption.selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod
+from reprieve_policy.preemption.selection.snapshot import (
+    GangKey,
+    NodeInfo,
+    Preemptor,
+    ScheduledPod,
+    Taint,
+)
 from reprieve_testing.objects.builders import NOW, after
 from reprieve_testing.objects.snapshots import (
     a_node_info,
@@ -46,11 +52,14 @@ class Case:
     pod: ScheduledPod = LOW
     settings: PolicySettings = DEFAULTS
     labels: Mapping[str, str] | None = None
+    taints: tuple[Taint, ...] = ()
     want: RefusalReason | None
     detail: str = ""
 
     def refusal(self) -> Refusal | None:
-        node_info: NodeInfo = a_node_info("n", self.pod, labels=self.labels or {})
+        node_info: NodeInfo = a_node_info(
+            "n", self.pod, labels=self.labels or {}, taints=self.taints
+        )
         mate = a_node_info(
             "m",
             low(
@@ -191,6 +200,17 @@ CASES = {
     ),
     "a service on a node of another Namespace is not at home": Case(
         pod=low(is_service=True), labels={HOME_NAMESPACE: "other"}, want=None
+    ),
+    "nor on a node that a taint lends": Case(
+        pod=low(is_service=True),
+        taints=(Taint(HOME_NAMESPACE, "other", "NoSchedule"),),
+        want=None,
+    ),
+    "a service on a node whose label and taint differ counts as at home": Case(
+        pod=low(is_service=True),
+        labels={HOME_NAMESPACE: "other"},
+        taints=(Taint(HOME_NAMESPACE, "third", "NoSchedule"),),
+        want=RefusalReason.NODE_NOT_LENT,
     ),
     "a preemptor with a quota takes victims of the same quota": Case(
         preemptor=replace(ME, quota=QUOTA), pod=low(quota=QUOTA), want=None

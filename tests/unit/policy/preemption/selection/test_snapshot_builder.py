@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -204,6 +205,14 @@ SCHEDULED_PODS = {
         facts=WITH_TRAINING,
         want={"toleration.scheduled_at": None},
     ),
+    "a pod that was scheduled without a time no longer tolerates": Case(
+        pod=a_pod(
+            {"priorityClassName": "training"},
+            status={"conditions": [{"type": "PodScheduled", "status": "True"}]},
+        ),
+        facts=WITH_TRAINING,
+        want={"toleration.scheduled_at": datetime.min.replace(tzinfo=UTC)},
+    ),
     "a PriorityClass that does not exist is seen": Case(
         pod=a_pod({"priorityClassName": "gone"}),
         want={"lacks_priority_class": True, "toleration.policy": None},
@@ -231,6 +240,32 @@ SCHEDULED_PODS = {
             "disruption_mode": DisruptionMode.ALL,
             "gang_minimum": 3,
         },
+    ),
+    "a gang that is stated to go pod by pod": Case(
+        pod=a_pod(
+            {},
+            annotations={
+                keys.KOORDINATOR_GANG: "train",
+                keys.KOORDINATOR_MIN_AVAILABLE: "2",
+                keys.DISRUPTION_MODE: "pod",
+            },
+        ),
+        want={"disruption_mode": DisruptionMode.SINGLE, "gang_minimum": 2},
+    ),
+    "the preemption priority of its PodGroup protects it": Case(
+        pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
+        facts=WITH_TRAINING,
+        known={"native": PodGroupInfo(priority=7, preemption_priority_class="urgent")},
+        want={"priority": 7, "preemption_priority": 9000},
+    ),
+    "and never lowers what the pod itself states": Case(
+        pod=a_pod(
+            {"schedulingGroup": {"podGroupName": "train"}},
+            annotations=say(preemption_priority_class="urgent"),
+        ),
+        facts=WITH_TRAINING,
+        known={"native": PodGroupInfo(priority=7, preemption_priority_class="training")},
+        want={"priority": 7, "preemption_priority": 9000},
     ),
     "an unreadable PodGroup is evicted pod by pod": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
@@ -465,6 +500,11 @@ WHOLE = {
         a_pod(labels={keys.POD_GROUP: "train"}),
         None,
         True,
+    ),
+    "a member of a gang that is stated to go pod by pod is evicted alone": (
+        a_pod(labels={keys.POD_GROUP: "train"}, annotations={keys.DISRUPTION_MODE: "pod"}),
+        None,
+        False,
     ),
     "a member of a native group with disruption mode all": (
         NATIVE,

@@ -1,0 +1,63 @@
+"""The state that Reprieve writes on a victim is in no template, and in no manifest of a pod.
+
+Checked: no template has `reprieve.dev/eviction`, `reprieve.dev/preemptor`,
+`reprieve.dev/checkpoint-request`, `reprieve.dev/eviction-request` or the finalizer
+`reprieve.dev/cleanup`. Offline, no pod has one of them, nor another value of
+`reprieve.dev/soft-eviction` than `requested`.
+
+Why: a policy in the API server (the base) lets only Reprieve write this state. It would refuse
+every pod of such a template, long after the template was accepted. For live pods that policy
+decides, not this rule.
+
+Source: document 000, soft eviction; the ValidatingAdmissionPolicy `reprieve-soft-evictions`.
+
+Setting: none.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy.facts import Facts
+from reprieve_policy.keys import (
+    CHECKPOINT_REQUEST,
+    CLEANUP_FINALIZER,
+    EVICTION,
+    EVICTION_REQUEST,
+    PREEMPTOR,
+    SOFT_EVICTION,
+)
+from reprieve_policy.kube.objects import PodView, Resource, pod_views
+from reprieve_policy.lifecycle.mark import REQUESTED
+from reprieve_policy.verdict import (
+    NO_FINDINGS,
+    Verdict,
+    Violation,
+    ViolationKind,
+    annotation_path,
+    label_path,
+)
+
+ANNOTATIONS = (EVICTION, PREEMPTOR, CHECKPOINT_REQUEST, EVICTION_REQUEST)
+_WRITTEN_BY_REPRIEVE = "written by Reprieve only"
+_IN_TEMPLATE = "written by Reprieve only: every pod of the template would be refused"
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Check the templates; offline, also the pod."""
+    found = tuple(
+        violation
+        for view in pod_views(resource)
+        if view.is_template or facts.is_offline
+        for violation in _check_view(view)
+    )
+    return Verdict(violations=found) if found else NO_FINDINGS
+
+
+def _check_view(view: PodView) -> Iterator[Violation]:
+    detail = _IN_TEMPLATE if view.is_template else _WRITTEN_BY_REPRIEVE
+    paths = [annotation_path(view.prefix, key) for key in ANNOTATIONS if key in view.annotations]
+    if CLEANUP_FINALIZER in view.finalizers:
+        paths.append(f"{view.prefix}metadata.finalizers[{CLEANUP_FINALIZER}]")
+    # A mark in a template is refused by another rule, whatever its value.
+    if not view.is_template and view.labels.get(SOFT_EVICTION, REQUESTED) != REQUESTED:
+        paths.append(label_path(view.prefix, SOFT_EVICTION))
+    yield from (Violation(path, ViolationKind.FORBIDDEN, None, detail) for path in paths)
