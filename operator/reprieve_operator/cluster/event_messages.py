@@ -1,5 +1,6 @@
 """The note of each Event: one sentence with the next time or step. No I/O."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
@@ -7,6 +8,7 @@ from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
     Eviction,
     Phase,
+    PreemptionCause,
     ProtectionReason,
     RecordedCost,
 )
@@ -30,6 +32,17 @@ _FAILURE_EVENTS = {
         "the workload answered that it cannot save a checkpoint",
     ),
 }
+_ENDS_OF_OWNER: Mapping[CheckpointOutcome | None, str] = {
+    CheckpointOutcome.SKIPPED: "no checkpoint was asked for",
+    CheckpointOutcome.LOSES_LESS: (
+        "it was not asked to save: a save would take as long as the work that it keeps, or longer"
+    ),
+    CheckpointOutcome.ON_SIGTERM: ("its workload saves on SIGTERM; whether it did is not known"),
+    CheckpointOutcome.OVERTAKEN: (
+        "another client deleted it before its checkpoint was acknowledged"
+    ),
+}
+"""What became of a pod, for its owner, where no checkpoint was acknowledged or missed."""
 _PHASES_WITH_ANSWER = (
     Phase.CHECKPOINTING,
     Phase.EXTENDED,
@@ -142,6 +155,21 @@ def completed(state: Eviction) -> tuple[str, str]:
         else f"its checkpoint ended as {state.outcome or 'unknown'}"
     )
     return "SoftEvictionCompleted", f"the pod is gone; {result}"
+
+
+def ended_of_owner(pod: str, state: Eviction) -> tuple[str, str]:
+    """Return the Event on the controller of a victim that is deleted: what became of its pod."""
+    verb = "evicted" if state.cause in (None, PreemptionCause.REQUEST) else "preempted"
+    reason = "PodPreempted" if verb == "preempted" else "PodEvicted"
+    outcome = state.outcome
+    if outcome in _FAILURE_EVENTS:
+        reason = "PodEndedWithoutCheckpoint"
+        what = f"{_FAILURE_EVENTS[outcome][1]}: work since the last checkpoint may be lost"
+    elif outcome is CheckpointOutcome.SAVED:
+        what = f"its workload saved {_checkpoint_text(state)}"
+    else:
+        what = _ENDS_OF_OWNER.get(outcome, "its checkpoint ended as unknown")
+    return reason, f"pod {pod} was {verb}; {what}{_cost_text(state.cost)}"
 
 
 def waiting_for_budget(refusal: str, until: datetime, *, stays: bool) -> tuple[str, str]:

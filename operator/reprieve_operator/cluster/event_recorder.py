@@ -15,7 +15,7 @@ from typing import Any
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.kube.objects import VersionedMeta, controller_of
 from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
@@ -55,6 +55,9 @@ REASONS: dict[str, tuple[str, str]] = {
     "SoftEvictionFinished": ("Finish", _NORMAL),
     "SoftEvictionCancelled": ("Cancel", _NORMAL),
     "SoftEvictionCompleted": ("Complete", _NORMAL),
+    "PodPreempted": ("Delete", _NORMAL),
+    "PodEvicted": ("Delete", _NORMAL),
+    "PodEndedWithoutCheckpoint": ("Delete", _WARNING),
     "SoftEvictionUnreadable": ("Read", _WARNING),
     "SoftEvictionLeftOver": ("Read", _WARNING),
     "SoftEvictionWithoutNotice": ("Delete", _WARNING),
@@ -94,6 +97,14 @@ class ObjectReference:
     def for_pod(cls, metadata: VersionedMeta) -> "ObjectReference":
         """Return the reference to a pod."""
         return cls("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
+
+    @classmethod
+    def for_controller(cls, metadata: VersionedMeta) -> "ObjectReference | None":
+        """Return the reference to a pod's controller; `None` if it has none."""
+        owner = controller_of(metadata)
+        if owner is None:
+            return None
+        return cls(owner.kind, metadata.namespace or "", owner.name, owner.uid, owner.apiVersion)
 
     @classmethod
     def for_job(cls, metadata: VersionedMeta) -> "ObjectReference":

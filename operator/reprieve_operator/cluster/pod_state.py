@@ -132,6 +132,7 @@ def member_of(pod: VictimPod) -> GangMemberState:
         created_at=timestamp.parse(pod.metadata.creationTimestamp),
         is_terminating=is_terminating(pod),
         state=state_of(pod.metadata),
+        is_marked=keys.SOFT_EVICTION in labels_of(pod.metadata),
     )
 
 

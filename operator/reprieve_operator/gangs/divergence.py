@@ -39,7 +39,13 @@ from .pod_groups import PodGroupConditions
 _log = logging.getLogger(__name__)
 
 _TRAITS = frozenset(
-    {keys.PREEMPTIBLE, keys.CAN_PREEMPT, keys.PREEMPTION_CLASS, keys.PREEMPTION_PRIORITY_CLASS}
+    {
+        keys.PREEMPTIBLE,
+        keys.CAN_PREEMPT,
+        keys.PREEMPTION_CLASS,
+        keys.PREEMPTION_PRIORITY_CLASS,
+        keys.DISRUPTION_MODE,
+    }
 )
 _RELEVANT_KEYS = _TRAITS | {place.key for place in dialects.GANG_FIELDS}
 

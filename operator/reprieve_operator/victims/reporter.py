@@ -44,6 +44,13 @@ class Reporter:
                 self._recorder.event(
                     ObjectReference.for_pod(pod.metadata), *message, once=move.to is Phase.SPARED
                 )
+            if (
+                move.to is Phase.TERMINATING
+                and state.phase is Phase.TERMINATING
+                and move.outcome is CheckpointOutcome.OVERTAKEN
+            ):
+                # Reprieve sends no DELETE for it, so that nothing else tells the owner.
+                self._tell_owner(pod, state)
             if move.to in counters and not (is_passing or move.resends_hint):
                 counters[move.to].inc()
             if move.to is Phase.REQUEUED:
@@ -65,6 +72,7 @@ class Reporter:
         namespace = pod.metadata.namespace or ""
         outcome = "unknown" if state.outcome is None else state.outcome.value
         self._recorder.event(ObjectReference.for_pod(pod.metadata), *event)
+        self._tell_owner(pod, state)
         self._metrics.preemptions.labels(namespace, state.cause or PreemptionCause.REQUEST).inc()
         self._metrics.outcomes.labels(outcome).inc()
         if state.cost is not None:
@@ -74,6 +82,13 @@ class Reporter:
             self._metrics.escalations.inc()
         if state.outcome is not None and state.outcome.is_failure:
             self._metrics.failed_checkpoints.labels(namespace, outcome).inc()
+
+    def _tell_owner(self, pod: VictimPod, state: Eviction) -> None:
+        """Record an Event on the pod's controller, which a user looks at after the pod is gone."""
+        owner = ObjectReference.for_controller(pod.metadata)
+        if owner is not None:
+            message = event_messages.ended_of_owner(pod.metadata.name or "", state)
+            self._recorder.event(owner, *message)
 
     def _observe_checkpoint_duration(self, state: Eviction) -> None:
         if state.checkpoint is not None and state.hinted_at is not None:

@@ -131,6 +131,10 @@ def test_a_job_whose_pods_all_saved_is_suspended_and_resumed_from_their_checkpoi
         held = wait_for("the suspension", lambda: suspended(cluster, namespace))
         for pod in (first, second):
             cluster.wait_gone(namespace, pod["metadata"]["name"])
+    wait_for(
+        "an Event on the Job for each pod",
+        lambda: events(cluster, namespace).count("PodEvicted") == 2,
+    )
     assert held["metadata"]["labels"][SUSPENDED] == "true"
     job = job_of(cluster, namespace)
     slots = json.loads(job["metadata"]["annotations"]["reprieve.dev/ledger"])["slots"]

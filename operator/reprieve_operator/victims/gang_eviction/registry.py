@@ -78,7 +78,8 @@ class GangRegistry:
         if gang is None:
             return None
         mode = disruption.disruption_mode_of(gang, pod.metadata)
-        if mode is DisruptionMode.SINGLE:
+        minimum = disruption.protected_minimum(gang)
+        if mode is DisruptionMode.SINGLE and not minimum:
             return None
         key = pod.metadata.namespace or "", disruption.identity_of(gang)
         lock = self._locks.setdefault(key, asyncio.Lock())
@@ -92,7 +93,9 @@ class GangRegistry:
                 await known.wait_empty(_CANCEL_WAIT_SECONDS)
             if mode is DisruptionMode.FROM_POD_GROUP and not state.gang:
                 mode = await self._read_disruption_mode(key[0], gang.name)
-            if mode is DisruptionMode.SINGLE:
+            if mode is DisruptionMode.SINGLE and (
+                not minimum or await self._can_spare(gang, key, pod, state)
+            ):
                 return None
             return await self._create_eviction(key, gang, pod, state)
 
@@ -174,6 +177,18 @@ class GangRegistry:
             extra={"gang": f"{key[0]}/{key[1]}", "pods": eviction.pod_count},
         )
         return eviction
+
+    async def _can_spare(self, gang: Gang, key: _Key, pod: VictimPod, state: Eviction) -> bool:
+        """True if the pod of a gang that is evicted pod by pod goes alone.
+
+        False: the gang would have fewer pods than it needs, so all of it goes.
+        """
+        if state.gang:
+            return False
+        pods = await self._list_members(gang, key) or {}
+        members = map(pod_state.member_of, pods.values())
+        minimum = disruption.protected_minimum(gang)
+        return not pods or disruption.can_spare(pod.metadata.uid or "", members, minimum)
 
     async def _list_members(self, gang: Gang, key: _Key) -> dict[str, VictimPod] | None:
         """Return all pods of the gang by uid; `None` if there are too many."""

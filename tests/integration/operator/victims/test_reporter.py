@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.cluster.event_recorder import REASONS, EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import NamespacePolicies
 from reprieve_operator.metrics import OperatorMetrics
@@ -18,6 +18,7 @@ from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import (
+    Checkpoint,
     CheckpointOutcome,
     Device,
     Eviction,
@@ -56,9 +57,14 @@ class RecordedReports:
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     policy: NamespacePolicy = field(default_factory=NamespacePolicy)
     told: list[tuple[str, bool]] = field(default_factory=list)
+    told_owner: list[tuple[ObjectReference, str, str]] = field(default_factory=list)
 
-    def event(self, _: ObjectReference, reason: str, note: str, *, once: bool = False) -> None:
+    def event(self, about: ObjectReference, reason: str, note: str, *, once: bool = False) -> None:
         assert note
+        assert reason in REASONS
+        if about.kind != "Pod":
+            self.told_owner.append((about, reason, note))
+            return
         self.told.append((reason, once))
 
     def get(self, name: str | None) -> NamespacePolicy:
@@ -95,6 +101,96 @@ def test_a_state_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
     recorded = RecordedReports().ends()
     assert recorded.value("reprieve_preemptions_total", namespace="team", reason="request") == 1
     assert recorded.value("reprieve_preemption_cost_count", workload_type="unset") is None
+
+
+OWNED = msgspec.convert(
+    {
+        "metadata": {
+            "name": "p",
+            "namespace": "team",
+            "uid": "u",
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": "j",
+                    "uid": "uj",
+                    "controller": True,
+                }
+            ],
+        }
+    },
+    VictimPod,
+)
+JOB = ObjectReference("Job", "team", "j", "uj", "batch/v1")
+NOT_WORTH_IT = "a save would take as long as the work that it keeps, or longer"
+NO_ANSWER = "the workload did not answer the checkpoint hint in time"
+SAVED_AT_7 = Checkpoint(saved_at=after(0), step=7, path="/data/7")
+ENDS_OF_OWNER: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a preemption after a save": (
+        {"cause": PreemptionCause.PRIORITY, "checkpoint": SAVED_AT_7},
+        "PodPreempted",
+        'pod p was preempted; its workload saved a checkpoint at step 7 in "/data/7"',
+    ),
+    "a request, at a cost": (
+        {
+            "cause": PreemptionCause.REQUEST,
+            "cost": RecordedCost(hours=12.5, device=Device.GPU),
+        },
+        "PodEvicted",
+        "pod p was evicted; its workload saved a checkpoint; that costs about 12.50 GPU-hours",
+    ),
+    "a state without a cause": (
+        {"outcome": CheckpointOutcome.SKIPPED},
+        "PodEvicted",
+        "pod p was evicted; no checkpoint was asked for",
+    ),
+    "a save that is not worth its time": (
+        {"cause": PreemptionCause.RECLAIM, "outcome": CheckpointOutcome.LOSES_LESS},
+        "PodPreempted",
+        f"pod p was preempted; it was not asked to save: {NOT_WORTH_IT}",
+    ),
+    "a save on SIGTERM": (
+        {"cause": PreemptionCause.PRIORITY, "outcome": CheckpointOutcome.ON_SIGTERM},
+        "PodPreempted",
+        "pod p was preempted; its workload saves on SIGTERM; whether it did is not known",
+    ),
+    "no answer": (
+        {"cause": PreemptionCause.PRIORITY, "outcome": CheckpointOutcome.UNRESPONSIVE},
+        "PodEndedWithoutCheckpoint",
+        f"pod p was preempted; {NO_ANSWER}: work since the last checkpoint may be lost",
+    ),
+    "an outcome that is not known": (
+        {"outcome": None},
+        "PodEvicted",
+        "pod p was evicted; its checkpoint ended as unknown",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDS_OF_OWNER)
+@pytest.mark.parametrize("is_suspended", [False, True])
+def test_the_owner_is_told_once_what_became_of_its_pod(case: str, *, is_suspended: bool) -> None:
+    fields, reason, note = ENDS_OF_OWNER[case]
+    recorded = RecordedReports()
+    reporter = recorded.reporter()
+    report = reporter.report_suspended if is_suspended else reporter.report_deleted
+    report(OWNED, replace(ENDED, **fields))
+    assert recorded.told_owner == [(JOB, reason, note)]
+    assert recorded.told == [("SoftEvictionDeleting", False)]
+
+
+def test_the_owner_is_told_of_a_pod_that_another_client_deleted() -> None:
+    recorded = RecordedReports()
+    state = replace(ENDED, outcome=CheckpointOutcome.OVERTAKEN, cause=PreemptionCause.PRIORITY)
+    move = Transition(Phase.TERMINATING, CheckpointOutcome.OVERTAKEN)
+    recorded.reporter().report_transitions(OWNED, LifecycleDecision(state, (move,)))
+    note = "pod p was preempted; another client deleted it before its checkpoint was acknowledged"
+    assert recorded.told_owner == [(JOB, "PodPreempted", note)]
+
+
+def test_a_bare_pod_has_no_owner_to_tell() -> None:
+    assert RecordedReports().ends().told_owner == []
 
 
 FAILURES = {

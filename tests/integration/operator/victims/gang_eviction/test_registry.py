@@ -172,7 +172,59 @@ def test_the_gangs_of_one_namespace_do_not_delay_those_of_another(tmp_path: Path
     asyncio.run(run())
 
 
+def test_a_gang_that_states_it_goes_pod_by_pod_costs_no_call(tmp_path: Path) -> None:
+    async def run() -> None:
+        by_pod = {keys.DISRUPTION_MODE: "pod"}
+        async with gangs_of(tmp_path) as running:
+            assert await running.find(a_document("a", annotations=by_pod)) is None
+            assert not running.stub.calls
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("minimum", "is_whole"), [("2", False), ("3", True)])
+def test_a_gang_that_goes_pod_by_pod_never_falls_below_its_minimum(
+    tmp_path: Path, minimum: str, *, is_whole: bool
+) -> None:
+    async def run() -> None:
+        stated = {
+            keys.DISRUPTION_MODE: "pod",
+            keys.KOORDINATOR_GANG: "train",
+            keys.KOORDINATOR_MIN_AVAILABLE: minimum,
+        }
+        documents = [a_document(name, annotations=stated) for name in "abc"]
+        async with gangs_of(tmp_path, *documents) as running:
+            found = await running.find(documents[0])
+            assert (None if found is None else found.pod_count) == (3 if is_whole else None)
+            if is_whole:
+                resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
+                assert await running.find(documents[1], resumed) is found
+
+    asyncio.run(run())
+
+
+def test_a_written_decision_about_a_gang_stands_if_it_could_spare_the_pod_now(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        stated = {
+            keys.DISRUPTION_MODE: "pod",
+            keys.KOORDINATOR_GANG: "train",
+            keys.KOORDINATOR_MIN_AVAILABLE: "1",
+        }
+        documents = [a_document(name, annotations=stated) for name in "abc"]
+        async with gangs_of(tmp_path, *documents) as running:
+            resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
+            assert await running.find(documents[0], resumed) is not None
+
+    asyncio.run(run())
+
+
 NATIVE = {
+    "all by annotation": (
+        {"metadata": {"annotations": {keys.DISRUPTION_MODE: "gang"}}, "spec": {}},
+        True,
+    ),
     "all": ({"spec": {"disruptionMode": {"all": {}}}}, True),
     "single": ({"spec": {"disruptionMode": {"single": {}}}}, False),
     "no disruption mode": ({"spec": {}}, False),
