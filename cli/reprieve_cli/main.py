@@ -5,6 +5,7 @@ would load an HTTP client that it does not use. To add a command or a group of c
 to `COMMANDS`.
 """
 
+import errno
 import importlib
 import os
 import sys
@@ -19,6 +20,10 @@ _EXIT_INTERRUPTED = 128 + 2
 """The status that a shell reports for a program that SIGINT ended."""
 _EXIT_SOFTWARE = 70
 """An internal error (`EX_SOFTWARE` of `sysexits.h`)."""
+_EXIT_NO_OUTPUT = 74
+"""The output cannot be written (`EX_IOERR` of `sysexits.h`)."""
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of standard output: no command writes to a file."""
 
 
 class CommandEntry(NamedTuple):
@@ -39,6 +44,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "evict": CommandEntry(
         "reprieve_cli.commands.evict", "Evict pods softly: they may save a checkpoint first."
     ),
+    "cancel": CommandEntry("reprieve_cli.commands.cancel", "Cancel soft evictions: the pods stay."),
     "reclaim": CommandEntry(
         "reprieve_cli.commands.reclaim", "Evict the pods of other namespaces from a lent node."
     ),
@@ -47,6 +53,10 @@ COMMANDS: Mapping[str, CommandEntry] = {
     ),
     "simulate": CommandEntry(
         "reprieve_cli.commands.simulate", "Show which pods a pod would preempt, and why not others."
+    ),
+    "status": CommandEntry(
+        "reprieve_cli.commands.status",
+        "Show whether Reprieve works in a cluster, and what to do if not.",
     ),
     "cleanup": CommandEntry(
         "reprieve_cli.commands.cleanup", "Remove all that Reprieve wrote, before you uninstall it."
@@ -101,6 +111,8 @@ def main() -> NoReturn:
     Status 1 is reserved for the commands' own results: without this, an interrupted check would
     look like one that found a violation.
     """
+    if sys.stderr is None:  # Closed by the caller.
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
     try:
         sys.exit(
@@ -113,6 +125,18 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(_EXIT_INTERRUPTED)
-    except Exception:  # noqa: BLE001 - an internal error
+    except Exception as error:  # noqa: BLE001 - an internal error
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            _exit_without_output(error)
         traceback.print_exc()
         sys.exit(_EXIT_SOFTWARE)
+
+
+def _exit_without_output(error: OSError) -> NoReturn:
+    """Say why standard output cannot be written, and exit.
+
+    Without the replacement of standard output, Python would fail once more to write the rest of it.
+    """
+    click.echo(f"Error: cannot write the output: {str(error.strerror).lower()}", err=True)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(_EXIT_NO_OUTPUT)

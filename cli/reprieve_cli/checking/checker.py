@@ -1,6 +1,7 @@
 """Applies the rules of admission to one object, as at its creation; the findings have lines."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 
@@ -22,14 +23,35 @@ def check_manifest(
     item: ManifestObject, document: Document, known_objects: KnownObjects
 ) -> list[Finding]:
     """Return the findings about one object, in the order of its lines."""
-    item = with_pod_templates(item, known_objects.settings.template_kinds)
-    found = [_violation(violation) for violation in item.violations]
+    item = with_pod_templates(item, known_objects.settings.template_kinds, document.written)
+    by_rules: list[Finding] = []
     if item.resource is not None and _is_reviewed(item):
-        found += _check_by_rules(item, item.resource, known_objects)
+        by_rules = _strictest(
+            found
+            for each in known_objects.readings(item)
+            for found in _check_by_rules(item, item.resource, each)
+        )
     located = (
-        each.with_location(document.file, document.line_of(each.path), item.name) for each in found
+        each.with_location(document.file, document.line_of(each.path), item.name)
+        for each in (*_form_findings(item, by_rules), *by_rules)
     )
     return sorted(located, key=attrgetter("line"))
+
+
+def _strictest(findings: Iterable[Finding]) -> list[Finding]:
+    """Return each finding once; a violation under one policy is no warning under another."""
+    found = list(dict.fromkeys(findings))
+    refused = {each.text for each in found if each.level is Level.VIOLATION}
+    return [each for each in found if each.level is Level.VIOLATION or each.text not in refused]
+
+
+def _form_findings(item: ManifestObject, by_rules: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the violations of the form; a value that a rule refuses is not suggested."""
+    refused = {each.path for each in by_rules if each.level is Level.VIOLATION}
+    for violation in item.violations:
+        is_refused = violation.path in refused
+        detail = violation.detail.partition(': "')[0] if is_refused else violation.detail
+        yield _violation(replace(violation, detail=detail))
 
 
 def check_resource(resource: Resource, facts: Facts) -> list[Finding]:

@@ -6,9 +6,9 @@ What both refuse is a violation. Where they differ, a warning names the missing 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from reprieve_cli.manifests.manifest_objects import ManifestObject
 from reprieve_cli.output.finding import ObjectName
@@ -64,7 +64,8 @@ class KnownObjects:
     is_complete: bool = False
     """True if a PriorityClass or Namespace that was not read does not exist."""
     settings: PolicySettings = field(default_factory=PolicySettings)
-    namespaces: dict[str, NamespacePolicy] = field(default_factory=dict)
+    namespaces: dict[str, tuple[NamespacePolicy, ...]] = field(default_factory=dict)
+    """The policies of each Namespace: several if it is defined more than once."""
     priority_classes: dict[str, Resource] = field(default_factory=lambda: dict(_BUILT_IN))
     quotas: Quotas = field(default_factory=Quotas)
     """The quotas' bounds; their usage is not known and counts as zero."""
@@ -72,13 +73,12 @@ class KnownObjects:
     def add(self, item: ManifestObject) -> None:
         """Add an object that the cluster will have."""
         resource = item.resource
-        if resource is None:
+        if resource is None or item.lacks_fields:
             return
         metadata, name = resource.metadata, item.name.name
         if resource.kind == "Namespace":
-            self.namespaces[name] = namespace.read_leniently(
-                labels_of(metadata), annotations_of(metadata)
-            )
+            policies = (*self.namespaces.get(name, ()), namespace_policy(resource))
+            self.namespaces[name] = tuple(dict.fromkeys(policies))
         elif resource.kind == "PriorityClass":
             self.priority_classes[name] = resource
         elif resource.kind == "ElasticQuota":
@@ -87,6 +87,13 @@ class KnownObjects:
         elif item.name == POLICY_MAP:
             parsed = settings.parse(resource.data or {})
             self.settings = parsed if isinstance(parsed, PolicySettings) else self.settings
+
+    def readings(self, item: ManifestObject) -> Iterator[Self]:
+        """Yield these objects, once for each policy that the object's Namespace may have."""
+        name = item.name.namespace
+        for policy in self.namespaces.get(name, ())[1:]:
+            yield replace(self, namespaces={**self.namespaces, name: (policy,)})
+        yield self
 
     def strict_facts(self, item: ManifestObject) -> StrictFacts:
         """Return facts in which an unknown object does not exist, and record lookups of those."""
@@ -130,7 +137,13 @@ class KnownObjects:
         name = item.name.namespace
         if name not in self.namespaces and not (name and self.is_complete):
             missing[f'Namespace "{name}"' if name else "its Namespace"] = MissingFactKind.NAMESPACE
-        return self.namespaces.get(name)
+        return self.namespaces[name][0] if name in self.namespaces else None
+
+
+def namespace_policy(resource: Resource) -> NamespacePolicy:
+    """Return the policy of a Namespace."""
+    metadata = resource.metadata
+    return namespace.read_leniently(labels_of(metadata), annotations_of(metadata))
 
 
 class _PriorityClassLookup(Mapping[str, Resource]):

@@ -5,6 +5,7 @@ import functools
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -113,7 +114,12 @@ def fail(sentence: str) -> NoReturn:
 
 
 def describe_error(error: ApiError) -> str:
-    """Return the API server's message, or that it did not answer."""
+    """Return the API server's message, or that it did not answer or refused the credentials."""
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        return (
+            "the API server refused your credentials (401 Unauthorized): they may have expired; "
+            "log in again, or check the kubeconfig"
+        )
     if error.is_unreachable and error.reason != "NotConfigured":
         return f"no answer from the API server: {error.message}"
     return error.message

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from reprieve_policy.kube.label_selector import LabelSelector
-from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
+from reprieve_policy.kube.pods import Pod
+from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
 RESOURCES: Mapping[str, str] = {
@@ -15,11 +17,18 @@ RESOURCES: Mapping[str, str] = {
     "deployment": "deployments",
 }
 """By kind, as a user writes it; the plural is accepted too."""
+_SHORT_NAMES: Mapping[str, str] = {
+    "po": "pod",
+    "sts": "statefulset",
+    "rs": "replicaset",
+    "deploy": "deployment",
+}
+"""Those of kubectl."""
 _OPERATORS = {"In": "in", "NotIn": "notin"}
 
 
 class NotFound(Exception):  # noqa: N818 - named as the API server names it
-    """The named object does not exist, or its kind does not make pods."""
+    """The named object does not exist, its kind does not make pods, or a selector is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,43 +43,54 @@ class _Workload:
 
 async def find_pods(
     api: Api, namespace: str | None, subjects: Sequence[str], selector: str | None
-) -> list[PartialObjectMetadata]:
-    """Return the pods, each once; raises `NotFound` if a named object does not exist."""
+) -> list[Pod]:
+    """Return the pods, each once; raises `NotFound` if a named object does not exist.
+
+    Pods that have ended are among them, so that a caller can say why nothing is done to them.
+    """
     if selector is not None:
-        return await _list(api, namespace, selector)
-    found: dict[str, PartialObjectMetadata] = {}
+        try:
+            return await _list(api, namespace, selector)
+        except ApiError as error:
+            if error.status != HTTPStatus.BAD_REQUEST:
+                raise
+            raise NotFound(f"-l {selector}: is not a label selector: {error.message}") from error
+    found: dict[str, Pod] = {}
     for subject in subjects:
         for pod in await _find(api, namespace or "", subject):
             found[pod.metadata.uid or ""] = pod
     return list(found.values())
 
 
-async def _find(api: Api, namespace: str, subject: str) -> list[PartialObjectMetadata]:
+async def _find(api: Api, namespace: str, subject: str) -> list[Pod]:
     kind, slash, name = subject.rpartition("/")
-    resource = RESOURCES.get(kind.lower().removesuffix("s")) if slash else "pods"
+    resource = _resource_of(kind.lower()) if slash else "pods"
     if resource is None or not name:
         accepted = ", ".join(f"{known}/NAME" for known in RESOURCES)
         raise NotFound(f"{subject}: must be the name of a pod, or one of {accepted}")
     path = object_path(resource, namespace, name)
     try:
         if resource == "pods":
-            return [await api.get(path, PartialObjectMetadata)]
+            return [await api.get(path, Pod)]
         workload = await api.get(path, _Workload)
     except ApiError as error:
         if error.is_not_found:
-            raise NotFound(f"{subject}: not found in namespace {namespace}") from error
+            named = subject if slash else f"pod/{name}"
+            raise NotFound(f"{named}: not found in namespace {namespace}") from error
         raise
     text = _render(workload.spec.selector)
     # An empty selector selects every pod of the namespace, which is not what the user asked for.
     return await _list(api, namespace, text) if text else []
 
 
-async def _list(api: Api, namespace: str | None, selector: str) -> list[PartialObjectMetadata]:
-    pods: list[PartialObjectMetadata] = []
+def _resource_of(kind: str) -> str | None:
+    return RESOURCES.get(_SHORT_NAMES.get(kind, kind)) or RESOURCES.get(kind.removesuffix("s"))
+
+
+async def _list(api: Api, namespace: str | None, selector: str) -> list[Pod]:
+    pods: list[Pod] = []
     params = {"labelSelector": selector}
-    async for page, _ in api.list_pages(
-        object_path("pods", namespace), PartialObjectMetadata, params=params, metadata_only=True
-    ):
+    async for page, _ in api.list_pages(object_path("pods", namespace), Pod, params=params):
         pods += page
     return pods
 

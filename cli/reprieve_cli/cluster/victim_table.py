@@ -1,13 +1,15 @@
 """Victims as text: a row of the live table, or a line. No I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_policy.verdict import quote
 
@@ -25,7 +27,7 @@ _COLOURS = {
 }
 _BAR_WIDTH = 16
 _FRAME_LINES = 6
-"""Lines of a table that are not rows, with the caption that counts the rows not shown."""
+"""Lines of a table that are not rows: titles, the caption, and room for a notice below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +46,35 @@ def build_line(victim: VictimStatus, now: datetime) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def build_table(rows: Iterable[VictimRow], now: datetime, height: int) -> Table:
-    """Return a table of the victims with the nearest deadlines first, as many as fit."""
-    table = Table(box=None, pad_edge=False)
-    for title in ("NAMESPACE", "POD", "CLASS", "PHASE", "TO DEADLINE", "", "INITIATOR", "OUTCOME"):
-        table.add_column(title, no_wrap=True)
-    ordered = sorted((row.victim for row in rows), key=lambda victim: _urgency(victim, now))
-    shown = ordered[: max(1, height - _FRAME_LINES)]
-    for victim in shown:
-        table.add_row(
-            victim.namespace,
-            victim.name,
-            victim.preemption_class,
-            Text(
-                victim.phase,
-                style=_COLOURS.get(Phase(victim.phase), "") if victim.phase in tuple(Phase) else "",
-            ),
-            _bar(victim, now),
-            _time_left(victim, now),
-            _initiator(victim),
-            _outcome(victim),
-        )
-    if not ordered:
-        table.add_row(Text("no victims", style="dim"))
-    elif len(ordered) > len(shown):
-        table.caption = f"and {len(ordered) - len(shown)} more"
-    return table
-
-
-def _bar(victim: VictimStatus, now: datetime) -> ProgressBar | str:
-    span = _time_span(victim)
-    if span is None:
-        return ""
-    begun, deadline = span
-    total = max(1.0, (deadline - begun).total_seconds())
-    return ProgressBar(
-        total=total, completed=min(total, max(0.0, (now - begun).total_seconds())), width=_BAR_WIDTH
+def build_current(victim: VictimStatus, now: datetime) -> tuple[str, ...]:
+    """Return the state of an eviction that has not ended, as lines."""
+    state = victim.state
+    if state is None:
+        return (f"phase {victim.phase}: the operator has not acted on it yet",)
+    left = _time_left(victim, now)
+    lines = (
+        f"phase {victim.phase}" + (f", {left}" if left else ""),
+        f"requested at {timestamp.render(state.requested_at)} {_initiator(victim)}".rstrip(),
+        f"reason: {_plain(state.reason)}" if state.reason else "",
+        f"outcome: {_outcome(victim)}" if _outcome(victim) else "",
     )
+    return tuple(line for line in lines if line)
+
+
+def build_eviction(victim: VictimStatus) -> dict[str, object]:
+    """Return the state of an eviction for programs, without empty fields; times are RFC 3339."""
+    state = victim.state
+    document = {"phase": victim.phase} | (
+        {}
+        if state is None
+        else {
+            "requestedAt": timestamp.render(state.requested_at),
+            "deadline": None if state.deadline is None else timestamp.render(state.deadline),
+            "initiator": state.initiator,
+            "reason": state.reason,
+        }
+    )
+    return {key: value for key, value in document.items() if value}
 
 
 def _time_span(victim: VictimStatus) -> tuple[datetime, datetime] | None:
@@ -96,6 +90,99 @@ def _time_left(victim: VictimStatus, now: datetime) -> str:
         return ""
     seconds = max(0, round((span[1] - now).total_seconds()))
     return f"{seconds // 60}m{seconds % 60:02d}s left"
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """What a table is built for: the size of the terminal, and what to say below the table."""
+
+    width: int
+    height: int
+    in_all_namespaces: bool = True
+    notice: str = ""
+
+
+class _Column(NamedTuple):
+    title: str
+    cell: Callable[[VictimStatus, datetime], str]
+
+
+_NAMESPACE = _Column("NAMESPACE", lambda victim, _: victim.namespace)
+_POD = _Column("POD", lambda victim, _: victim.name)
+_CLASS = _Column("CLASS", lambda victim, _: victim.preemption_class)
+_PHASE = _Column("PHASE", lambda victim, _: victim.phase)
+_LEFT = _Column("TO DEADLINE", _time_left)
+_BAR = _Column("", lambda *_: " " * _BAR_WIDTH)
+_INITIATOR = _Column("INITIATOR", lambda victim, _: _initiator(victim))
+_OUTCOME = _Column("OUTCOME", lambda victim, _: _outcome(victim))
+_COLUMNS = (_NAMESPACE, _POD, _CLASS, _PHASE, _BAR, _LEFT, _INITIATOR, _OUTCOME)
+_DROPPED_FIRST = (_BAR, _CLASS, _INITIATOR, _OUTCOME)
+"""Columns that a narrow terminal does not show. The others are what a user watches for."""
+_SHORTENED = (_NAMESPACE, _POD)
+_SHORTEST = len("NAMESPACE")
+_GAP = 2
+
+
+def build_table(rows: Iterable[VictimRow], now: datetime, layout: TableLayout) -> Table:
+    """Return a table of the victims with the nearest deadlines first, as many as fit.
+
+    The phase and the time left are never shortened: on a narrow terminal, other columns are left
+    out, then names are shortened.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    ordered = sorted((row.victim for row in rows), key=lambda victim: _urgency(victim, now))
+    shown = ordered[: max(1, layout.height - _FRAME_LINES)]
+    widths = _fit(shown, now, layout)
+    for column, width in widths.items():
+        table.add_column(column.title, no_wrap=True, width=width, overflow="ellipsis")
+    for victim in shown:
+        table.add_row(*(_cell(column, victim, now) for column in widths))
+    captions = [layout.notice] if layout.notice else []
+    if not ordered:
+        captions.insert(0, "no victims")
+    elif len(ordered) > len(shown):
+        captions.insert(0, f"and {len(ordered) - len(shown)} more")
+    table.caption = "\n".join(captions) or None
+    table.caption_justify = "left"
+    return table
+
+
+def _fit(victims: Sequence[VictimStatus], now: datetime, layout: TableLayout) -> dict[_Column, int]:
+    """Return the columns that fit, with their widths."""
+    columns = [each for each in _COLUMNS if layout.in_all_namespaces or each is not _NAMESPACE]
+    widths = {
+        column: max(len(column.title), *(len(column.cell(each, now)) for each in victims), 0)
+        for column in columns
+    }
+
+    def excess() -> int:
+        return sum(widths.values()) + _GAP * (len(widths) - 1) - layout.width
+
+    for column in _DROPPED_FIRST:
+        if excess() > 0:
+            del widths[column]
+    for column in _SHORTENED:
+        if column in widths:
+            widths[column] = max(min(_SHORTEST, widths[column]), widths[column] - max(0, excess()))
+    return widths
+
+
+def _cell(column: _Column, victim: VictimStatus, now: datetime) -> Text | ProgressBar | str:
+    if column is _PHASE:
+        is_known = victim.phase in tuple(Phase)
+        return Text(victim.phase, style=_COLOURS.get(Phase(victim.phase), "") if is_known else "")
+    return _bar(victim, now) if column is _BAR else Text(column.cell(victim, now))
+
+
+def _bar(victim: VictimStatus, now: datetime) -> ProgressBar | str:
+    span = _time_span(victim)
+    if span is None:
+        return ""
+    begun, deadline = span
+    total = max(1.0, (deadline - begun).total_seconds())
+    return ProgressBar(
+        total=total, completed=min(total, max(0.0, (now - begun).total_seconds())), width=_BAR_WIDTH
+    )
 
 
 def _initiator(victim: VictimStatus) -> str:

@@ -5,7 +5,7 @@ The API server selects them by label: the traffic grows with the victims, not wi
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
@@ -68,13 +68,15 @@ async def follow(
     *,
     once: bool = False,
     marked: Iterable[PartialObjectMetadata] = (),
+    report: Callable[[ApiError | None], None] = lambda _: None,
 ) -> AsyncIterator[VictimStatus]:
     """Yield each victim, then each change, without an end; with `once`, only the current victims.
 
     Each pod in `marked` is yielded too, even if it is gone or no longer a victim when the first
     list is read. A victim is yielded a last time as `gone`, `cancelled` or `spared`.
 
-    Retries if the API server becomes unreachable after its first answer. Raises `ApiError` if it
+    Retries if the API server becomes unreachable after its first answer, and calls `report` with
+    each error, and with `None` after each complete list. Raises `ApiError` if it
     has never answered, or if it forbids the request.
     """
     watch = _VictimWatch(api, object_path("pods", namespace), marked)
@@ -82,6 +84,7 @@ async def follow(
         try:
             async for victim in watch.list_changes():
                 yield victim
+            report(None)
             if once:
                 return
             async for victim in watch.watch_changes():
@@ -91,6 +94,7 @@ async def follow(
                 raise
             _LOG.debug("watch interrupted; listing again", extra={"error": str(error)})
             if error.status != HTTPStatus.GONE:
+                report(error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
 

@@ -10,7 +10,7 @@ are still to be recreated are named, and their records stay: they are the only c
 """
 
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,12 +24,12 @@ from reprieve_cli.cluster.connection import (
     describe_error,
     run,
 )
+from reprieve_cli.cluster.installation import LEASE, NAMESPACE, leader_of
 from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
 from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
 from reprieve_policy.kube.owners import LEDGER_KINDS
-from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import mark, suspension
 from reprieve_policy.lifecycle.suspension import SuspendedJobAction
 from reprieve_runtime.client.api import (
@@ -52,8 +52,6 @@ _ANNOTATIONS = (
 _OWNER_LABELS = (keys.LEDGER, keys.SUSPENDED)
 _OWNER_ANNOTATIONS = (keys.LEDGER, keys.LAST_CHECKPOINT_AT, keys.SUSPENDED)
 _JOB = "Job"
-_CLOCK_SKEW = timedelta(seconds=30)
-"""The largest difference assumed between the clocks of this machine and the operator."""
 
 Patch = dict[str, Any]
 
@@ -81,13 +79,11 @@ class _CleanupPatch(NamedTuple):
 @click.option("--force", is_flag=True, help="Clean up even if the operator is running.")
 @click.option(
     "--operator-namespace",
-    default="reprieve-system",
+    default=NAMESPACE,
     show_default=True,
     help="Namespace of the operator.",
 )
-@click.option(
-    "--lease", default="reprieve-operator", show_default=True, help="Lease of the operator."
-)
+@click.option("--lease", default=LEASE, show_default=True, help="Lease of the operator.")
 @cluster_options(everywhere=True)
 def command(
     target: ClusterTarget, *, is_dry_run: bool, force: bool, operator_namespace: str, lease: str
@@ -200,16 +196,12 @@ async def _warn_of_pending_bare_pods(
 async def _lease_holder(api: Api, lease: str) -> str:
     """Return the identity of the operator that holds the Lease; empty if none does."""
     try:
-        spec = (await api.get(lease, Lease)).spec
+        found = await api.get(lease, Lease)
     except ApiError as error:
         if not error.is_not_found:
             raise
         return ""
-    renewed = timestamp.parse(spec.renewTime)
-    if not spec.holderIdentity or renewed is None:
-        return ""
-    until = renewed + timedelta(seconds=spec.leaseDurationSeconds or 0) + _CLOCK_SKEW
-    return spec.holderIdentity if datetime.now(UTC) < until else ""
+    return leader_of(found, datetime.now(UTC)).holder
 
 
 async def _cleanup_patches(api: Api, namespace: str | None) -> AsyncIterator[_CleanupPatch]:

@@ -9,11 +9,13 @@ from functools import partial
 
 import click
 
-from reprieve_cli.cluster import marking, victims
+from reprieve_cli.cluster import installation, marking, victims
 from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, cluster_options, run
 from reprieve_cli.cluster.named_pods import NotFound, find_pods
 from reprieve_cli.cluster.victim_table import build_line
+from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
+from reprieve_policy.kube.pods import Pod, has_ended
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
@@ -41,8 +43,11 @@ def command(target: ClusterTarget, **arguments: object) -> None:
     """Evict pods softly: each is notified, gets time to save a checkpoint, and is then deleted.
 
     POD is the name of a pod. KIND/NAME is pod/NAME, or all pods of job/NAME, statefulset/NAME,
-    replicaset/NAME or deployment/NAME. Needs the right to delete the pods. To cancel, remove the
-    label reprieve.dev/soft-eviction.
+    replicaset/NAME or deployment/NAME. Needs the right to delete the pods. To cancel, use reprieve
+    cancel.
+
+    Exit status: 0 the pods are marked (with --wait: gone); 1 a pod is not, or has already ended; 2
+    the command failed.
     """
     options = EvictOptions(**arguments)  # type: ignore[arg-type]  # click's names are its fields
     if bool(options.subjects) == bool(options.selector):
@@ -56,25 +61,45 @@ async def _evict(api: Api, *, target: ClusterTarget, options: EvictOptions) -> i
     try:
         pods = await find_pods(api, target.namespace, options.subjects, options.selector)
     except NotFound as error:
-        click.echo(f"reprieve: {error}", err=True)
+        click.echo(f"reprieve: {printable(str(error))}", err=True)
         return EXIT_FAILED
     if not pods:
         click.echo("no pods match", err=True)
         return 0
-    marked = [pod for pod in pods if await _mark(api, pod, is_dry_run=options.is_dry_run)]
+    found = await installation.read(api, datetime.now(UTC))
+    if found.is_absent:
+        click.echo(
+            "reprieve: Reprieve is not installed in this cluster, or under other names: no pod is "
+            "marked, because no operator would act on it",
+            err=True,
+        )
+        return EXIT_FAILED
+    marked = [each for pod in pods if (each := await _mark(api, pod, options)) is not None]
     remaining = len(pods) - len(marked)
     if options.wait_options.enabled and not options.is_dry_run:
+        if found.has_no_leader:
+            click.echo(
+                "no operator is running: the pods are evicted when one starts "
+                f"(kubectl get pods -n {found.namespace})",
+                err=True,
+            )
         remaining += await marking.wait(api, target.namespace, marked, options.wait_options)
     return int(remaining > 0)
 
 
-async def _mark(api: Api, pod: PartialObjectMetadata, *, is_dry_run: bool) -> bool:
+async def _mark(api: Api, found: Pod, options: EvictOptions) -> PartialObjectMetadata | None:
+    """Mark a pod, and return it if it is a victim now."""
+    pod = PartialObjectMetadata(metadata=found.metadata)
     victim = victims.read(pod)
     name = f"pod/{victim.name}"
+    if has_ended(found):
+        click.echo(f"{name} has already ended ({found.status.phase}): not evicted", err=True)
+        return None
     # A reprieve refuses a scheduler's request; a user may still evict the pod.
     is_reprieved = victim.phase == Phase.REPRIEVED
     if victim.state is not None and not victim.is_finished and not is_reprieved:
         click.echo(f"{name} is already being evicted ({build_line(victim, datetime.now(UTC))})")
-        return True
-    labels = {keys.SOFT_EVICTION: mark.REQUESTED}
-    return await marking.set_mark(api, pod, {"labels": labels}, name, is_dry_run=is_dry_run)
+        return pod
+    wanted = {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}
+    is_set = await marking.set_mark(api, pod, wanted, name, is_dry_run=options.is_dry_run)
+    return pod if is_set else None

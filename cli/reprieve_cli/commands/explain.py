@@ -12,32 +12,39 @@ import click
 from reprieve_cli.cluster import victims
 from reprieve_cli.cluster.cluster import ClusterReader
 from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, cluster_options, run
+from reprieve_cli.cluster.named_pods import NotFound, find_pods
 from reprieve_cli.cluster.node_pods import list_active_pods
 from reprieve_cli.cluster.pods import PodContext, progress_of
-from reprieve_cli.cluster.victim_table import build_line
+from reprieve_cli.cluster.victim_table import build_current, build_eviction
 from reprieve_cli.output.explanation import build_document, build_text
 from reprieve_cli.output.finding import printable
+from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
 from reprieve_policy.kube.nodes import Node
-from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.objects import labels_of
+from reprieve_policy.kube.pods import Pod, has_ended
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.eviction_preview import PreviewedPod, preview
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.explain import VictimExplanation, explain_victim
 from reprieve_policy.preemption.selection.snapshot import ScheduledPod, Snapshot
-from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
+from reprieve_runtime.client.api import Api, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 
 @click.command(short_help="Show how a pod would be preempted, and at what cost.")
-@click.argument("pod")
+@click.argument("subject", metavar="POD | KIND/NAME")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @cluster_options()
-def command(target: ClusterTarget, *, pod: str, output: str) -> None:
+def command(target: ClusterTarget, *, subject: str, output: str) -> None:
     """Show which pods may preempt a pod, from when, at what cost, and the steps of the eviction.
+
+    KIND/NAME is pod/NAME, or each pod of job/NAME, statefulset/NAME (sts), replicaset/NAME (rs) or
+    deployment/NAME (deploy). For a victim, shows the state of its eviction instead of what could
+    preempt it. With -o json, prints one object a line.
 
     It shows what the policy says. A scheduler that does not call Reprieve chooses victims by
     priority alone.
@@ -49,38 +56,49 @@ def command(target: ClusterTarget, *, pod: str, output: str) -> None:
         partial(
             _explain,
             namespace=target.namespace,
-            name=pod.removeprefix("pod/"),
+            subject=subject,
             is_json=output == "json",
         ),
     )
 
 
-async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int:
-    path = object_path("pods", namespace, name)
+async def _explain(api: Api, *, namespace: str, subject: str, is_json: bool) -> int:
     try:
-        pod = await api.get(path, Pod)
-    except ApiError as error:
-        if not error.is_not_found:
-            raise
-        click.echo(f"reprieve: pod/{name}: not found in namespace {namespace}", err=True)
+        found = await find_pods(api, namespace, [subject], None)
+    except NotFound as error:
+        click.echo(f"reprieve: {printable(str(error))}", err=True)
+        return EXIT_FAILED
+    pods = [pod for pod in found if not has_ended(pod)]
+    if not pods:
+        state = "has already ended" if found else "has no pods"
+        click.echo(f"reprieve: {printable(subject)}: {state}", err=True)
         return EXIT_FAILED
     reader = ClusterReader(api, namespace, _report_unreadable)
     context, now = PodContext(api, _report_unreadable), datetime.now(UTC)
     facts = (await reader.read_policy()).facts_in_force(namespace, Quotas())
+    for number, pod in enumerate(pods):
+        if number and not is_json:
+            click.echo()
+        await _explain_pod(api, context, pod, facts, now, is_json=is_json)
+    return 0
+
+
+async def _explain_pod(
+    api: Api, context: PodContext, pod: Pod, facts: Facts, now: datetime, *, is_json: bool
+) -> None:
     eviction = preview(await _previewed_pod(context, pod, now), facts, now)
     explanation = await _explain_victim(api, context, pod, facts, now)
-    if is_json:
-        click.echo(json.dumps(build_document(explanation, eviction), ensure_ascii=False))
-        return 0
     victim = victims.read(PartialObjectMetadata(metadata=pod.metadata))
-    current = (
-        ""
-        if victim.state is None or victim.is_finished
-        else f"it is a victim now: {build_line(victim, now)}"
-    )
-    title = f"pod/{name} in namespace {namespace}"
+    is_victim = keys.SOFT_EVICTION in labels_of(pod.metadata) and not victim.is_finished
+    if is_json:
+        document = {"pod": victim.name, **build_document(explanation, eviction)}
+        if is_victim:
+            document["eviction"] = build_eviction(victim)
+        click.echo(json.dumps(document, ensure_ascii=False))
+        return
+    current = build_current(victim, now) if is_victim else ()
+    title = f"pod/{victim.name} in namespace {victim.namespace}"
     click.echo("\n".join(build_text(title, explanation, eviction, current)))
-    return 0
 
 
 async def _previewed_pod(context: PodContext, pod: Pod, now: datetime) -> PreviewedPod:

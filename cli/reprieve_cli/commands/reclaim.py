@@ -85,16 +85,14 @@ def command(target: ClusterTarget, *, node: str, **arguments: object) -> None:
 
     Lists the pods of other namespaces that the policy allows to preempt. After you confirm, they
     are evicted softly: they may save a checkpoint first. Non-preemptible pods stay, and pods that
-    are nearly complete may finish. To cancel the eviction of a pod, remove its label
-    reprieve.dev/soft-eviction.
+    are nearly complete may finish. To cancel the eviction of a pod, use reprieve
+    cancel.
 
     Replacements of the evicted pods may be placed on the node again. To prevent that, --close adds
     the taint reprieve.dev/home-namespace=HOME:NoSchedule, which pods of the home namespace must
     tolerate. The node is not cordoned: that would keep out the pods of the home namespace too.
     """
     options = ReclaimOptions(**arguments)  # type: ignore[arg-type]  # click's names are its fields
-    if not (options.is_confirmed or options.is_dry_run or sys.stdin.isatty()):
-        raise click.UsageError("stdin is not a terminal: pass --yes or --dry-run")
     run(target, partial(_reclaim, name=node.removeprefix("node/"), options=options))
 
 
@@ -109,12 +107,12 @@ async def _reclaim(api: Api, *, name: str, options: ReclaimOptions) -> int:
     to_evict = [row for row in rows if row.decision.action is ReclaimAction.EVICT]
     if not to_evict and not options.closes:
         return 0
-    if not (
-        options.is_confirmed
-        or options.is_dry_run
-        or click.confirm(_question(len(to_evict), closes=options.closes))
-    ):
-        return _EXIT_DECLINED
+    if not (options.is_confirmed or options.is_dry_run):
+        # Only now: without this, a wrong name of a node would be reported as a lack of a terminal.
+        if not sys.stdin.isatty():
+            raise click.UsageError("stdin is not a terminal: pass --yes or --dry-run")
+        if not click.confirm(_question(len(to_evict), closes=options.closes)):
+            return _EXIT_DECLINED
     if options.closes:
         await _taint(api, node, home, is_dry_run=options.is_dry_run)
     return await _mark_all(api, to_evict, options, now)

@@ -70,8 +70,10 @@ def _manifest_objects(path: Path) -> Iterator[ManifestObject]:
         items = (
             [text.content]
             if isinstance(text.content, Unreadable)
-            else documents.read(text.file, text.content)
+            else list(documents.read(text.file, text.content))
         )
+        if documents.has_no_object(text, items):
+            continue
         for item in items:
             if isinstance(item, Unreadable):
                 raise click.ClickException(f"{text.file}: {item.reason}")

@@ -113,13 +113,14 @@ def command(
     workload that makes pods. The command reads the live cluster or, with --from, a dump that
     kubectl wrote:
 
+    \b
         kubectl get nodes,pods,pdb,jobs,ns,pc,cm -A -o json > cluster.json
 
     It writes nothing. A scheduler that does not call Reprieve chooses victims by priority alone.
     Needs the rights of the ClusterRole reprieve:audit.
 
     Exit status: 0 the preemptor gets room; 1 it does not; 2 something could not be read.
-    """
+    """  # noqa: D301 - click does not wrap the paragraph after \b
     options = SimulateOptions(file=file, nodes=nodes, is_json=output == "json")
     moment = now or datetime.now(UTC)
     if files:

@@ -1,13 +1,32 @@
 """Splits a file's text into Kubernetes objects, also those in lists, with their fields' lines."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from reprieve_policy.kube.kinds import KINDS
+
 from . import field_paths, json_lines, yaml_lines
 from .field_paths import PathStep
-from .sources import Unreadable
+from .sources import SourceText, Unreadable
+
+_TYPE_FIELDS = ("apiVersion", "kind")
+_MENTIONS_TYPE = re.compile(rf"\b(?:{'|'.join(_TYPE_FIELDS)})[\"']?\s*:")
+_HELM_ACTION = re.compile(r"(?<!\$)\{\{")
+"""What `helm template` replaces; with `$` before it, it is an expression of a workflow."""
+_RENDERED_BY = {
+    "kustomization.yaml": "kubectl kustomize {folder} | reprieve check -",
+    "kustomization.yml": "kubectl kustomize {folder} | reprieve check -",
+    "Chart.yaml": "helm template {folder} | reprieve check -",
+}
+"""The command that makes objects of a file that is none."""
+
+
+class NotAnObject(Unreadable):
+    """A document without the fields of a Kubernetes object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +45,40 @@ class Document:
         found: int = self.syntax.line_of(self.text, (*self.steps, *field_paths.parse(path)))
         return self.first_line + found
 
+    def written(self, path: str) -> str | None:
+        """Return a scalar without quotes as the file has it; `None` if there is none."""
+        text: str | None = self.syntax.scalar_at(self.text, (*self.steps, *field_paths.parse(path)))
+        return text
+
+
+def has_no_object(text: SourceText, found: Sequence[object]) -> bool:
+    """Return whether a file from a folder has another purpose; `found` is what was read of it."""
+    return (
+        not text.is_named
+        and bool(found)
+        and all(isinstance(document, NotAnObject) for document in found)
+    )
+
 
 def read(file: str, text: str) -> Iterator[tuple[Document, Any] | Unreadable]:
     """Yield each object as a mapping, or why it cannot be read with the file's line, from 1."""
     try:
         syntax, parts = _split(file, text)
     except Unreadable as error:
-        yield Unreadable(error.reason, error.line + 1)
+        yield _syntax_error(error.reason, error.line + 1, text)
         return
     for first_line, part in parts:
         document = Document(file=file, first_line=first_line, text=part, syntax=syntax)
         try:
             yield from _objects(document, syntax.read(part))
         except Unreadable as error:
-            yield Unreadable(error.reason, first_line + error.line)
+            yield _syntax_error(error.reason, first_line + error.line, part)
+
+
+def _syntax_error(reason: str, line: int, text: str) -> Unreadable:
+    if _HELM_ACTION.search(text):
+        reason += "; is it a template of Helm? helm template . | reprieve check -"
+    return (Unreadable if _MENTIONS_TYPE.search(text) else NotAnObject)(reason, line)
 
 
 def _split(file: str, text: str) -> tuple[ModuleType, Sequence[tuple[int, str]]]:
@@ -64,17 +103,47 @@ def _objects(
         return
     if isinstance(value, dict):
         value = {**(inherited or {}), **value}
-    if (
-        not isinstance(value, dict)
-        or not _is_text(value.get("kind"))
-        or not _is_text(value.get("apiVersion"))
-    ):
-        yield Unreadable("not a Kubernetes object: needs apiVersion and kind", document.line_of())
-    elif value["kind"].endswith("List") and isinstance(value.get("items"), list):
+    lacking = _lacking(value)
+    if lacking:
+        yield _not_an_object(document, value, lacking)
+    elif not _is_list(value):
+        yield document, value
+    elif isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
             yield from _objects(_item(document, index), item, _type_of_items(value))
-    else:
-        yield document, value
+    elif value.get("items") is not None:
+        yield Unreadable("items must be a list", document.line_of("items"))
+
+
+def _lacking(value: Any) -> Sequence[str]:
+    """Return the fields that the value needs to be a Kubernetes object."""
+    if not isinstance(value, dict):
+        return _TYPE_FIELDS
+    return [name for name in _TYPE_FIELDS if not _is_text(value.get(name))]
+
+
+def _not_an_object(document: Document, value: Any, lacking: Sequence[str]) -> Unreadable:
+    """Return the error about a document that lacks fields.
+
+    With metadata and one of the fields, or in a list, it is an object that someone wrote wrongly.
+    """
+    is_object = bool(document.steps) or (
+        isinstance(value, dict) and "metadata" in value and len(lacking) < len(_TYPE_FIELDS)
+    )
+    reason = f"not a Kubernetes object: needs {' and '.join(lacking)}"
+    file = Path(document.file)
+    if file.name in _RENDERED_BY:
+        reason += f"; try {_RENDERED_BY[file.name].format(folder=file.parent)}"
+    return (Unreadable if is_object else NotAnObject)(reason, document.line_of())
+
+
+def _is_list(value: dict[str, Any]) -> bool:
+    """Return whether the value is a list: by its kind, or by having items like one."""
+    kind: str = value["kind"]
+    of_kind = kind.removesuffix("List")
+    return of_kind != kind and (
+        not of_kind or of_kind in KINDS or isinstance(value.get("items"), list)
+    )
 
 
 def _item(document: Document, index: int) -> Document:

@@ -46,6 +46,10 @@ def line_of(text: str, steps: Sequence[PathStep]) -> int:
     return position.line
 
 
+def scalar_at(text: str, steps: Sequence[PathStep]) -> None:
+    """Return nothing: in JSON, a value is written as it is shown."""
+
+
 def _end_of_document(text: str, position: int, line: int) -> int:
     try:
         return _SCANNER.raw_decode(text, position)[1]

@@ -1,10 +1,7 @@
 """Turns a mapping from a file into the `Resource` that rules check; finds errors of its form."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import msgspec
 
 from reprieve_cli.output.finding import ObjectName, printable
 from reprieve_policy.admission import manifest_form
@@ -12,24 +9,15 @@ from reprieve_policy.kube import kinds
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.kube.values.text import show
-from reprieve_policy.verdict import Violation, ViolationKind
+from reprieve_policy.verdict import Violation
 from reprieve_runtime import templates
 
-_ERROR_PATH = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_ERROR_TYPES = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`")
-_TYPE_NAMES = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a string",
-    "bool": "true or false",
-    "object": "a mapping",
-    "array": "a list",
-    "null": "nothing",
-}
+from . import decoding
+from .decoding import Written
 
 
 class ManifestObject(NamedTuple):
-    """One object. `resource` is `None` for a kind without rules, and if the form is unreadable."""
+    """One object. `resource` is `None` for a kind without rules, and if it cannot be decoded."""
 
     name: ObjectName
     resource: Resource | None = None
@@ -37,9 +25,17 @@ class ManifestObject(NamedTuple):
     """Violations of its form."""
     custom_document: dict[str, Any] | None = None
     """The document of a kind that is not built in; the policy's `templateKinds` may list it."""
+    lacks_fields: bool = False
+    """True if fields of `resource` could not be decoded: what it says as a whole is unknown."""
 
 
-def build(document: dict[str, Any], namespace: str = "") -> ManifestObject:
+def _unknown(path: str) -> None:
+    """Return no text: the source of the document is unknown."""
+
+
+def build(
+    document: dict[str, Any], namespace: str = "", written: Written = _unknown
+) -> ManifestObject:
     """Return the object of a document; `namespace` applies if the document names none."""
     name = _name_of(document, namespace)
     metadata = document.get("metadata")
@@ -49,33 +45,60 @@ def build(document: dict[str, Any], namespace: str = "") -> ManifestObject:
     if row is None or row.group != _group_of(document):
         return ManifestObject(name, custom_document=document)
     violations = _repair_metadata(
-        document, (row.template.removesuffix("."),) if row.template else ()
+        document, (row.template.removesuffix("."),) if row.template else (), written
     )
-    try:
-        return ManifestObject(name, _converted(document), violations)
-    except msgspec.ValidationError as error:
-        return ManifestObject(name, violations=(*violations, _violation(str(error))))
+    if row.kind == "ConfigMap":
+        violations += _repair_data(document, written)
+    decoded = decoding.decode(document, written)
+    return ManifestObject(
+        name,
+        decoded.resource,
+        violations + decoded.violations,
+        lacks_fields=bool(decoded.violations),
+    )
 
 
-def with_pod_templates(item: ManifestObject, listed: TemplateKinds) -> ManifestObject:
+def with_pod_templates(
+    item: ManifestObject, listed: TemplateKinds, written: Written
+) -> ManifestObject:
     """Return the object; if the policy lists its kind, with its pod templates as the resource."""
     document = item.custom_document
     paths = listed.paths_of(_group_of(document), item.name.kind) if document is not None else ()
-    if document is None or not paths:
+    if document is None:
         return item
-    violations = _repair_metadata(document, paths)
+    violations = _repair_metadata(document, paths, written)
+    if not paths:
+        return ManifestObject(item.name, violations=violations)
     return ManifestObject(item.name, templates.read(document, paths), violations)
 
 
-def _repair_metadata(document: dict[str, Any], paths: Sequence[str]) -> tuple[Violation, ...]:
+def _repair_metadata(
+    document: dict[str, Any], paths: Sequence[str], written: Written
+) -> tuple[Violation, ...]:
     """Turn labels and annotations that are not strings into strings, and return the violations.
 
     Without this, one wrong value would hide the findings about the rest of the object.
     """
-    violations = manifest_form.check_form(document, paths)
-    for _, metadata in manifest_form.metadata_in(document, paths):
-        _stringify_values(metadata)
+    violations = _as_written(manifest_form.check_form(document, paths), written)
+    for prefix, metadata in manifest_form.metadata_in(document, paths):
+        for field in ("labels", "annotations"):
+            _stringify_values(metadata, field, f"{prefix}metadata.{field}", violations)
     return violations
+
+
+def _repair_data(document: dict[str, Any], written: Written) -> tuple[Violation, ...]:
+    """Do the same for the values of a ConfigMap."""
+    found = tuple(manifest_form.check_strings(document.get("data"), "data"))
+    violations = _as_written(found, written)
+    _stringify_values(document, "data", "data", violations)
+    return violations
+
+
+def _as_written(violations: Sequence[Violation], written: Written) -> tuple[Violation, ...]:
+    return tuple(
+        decoding.as_written(each, written) if each.path.endswith("]") else each
+        for each in violations
+    )
 
 
 def _group_of(document: dict[str, Any]) -> str:
@@ -91,47 +114,15 @@ def _name_of(document: dict[str, Any], namespace: str) -> ObjectName:
     return ObjectName(*(printable(show(text)) for text in (kind, place, name)))
 
 
-def _stringify_values(metadata: Any) -> None:
-    for field in ("labels", "annotations"):
-        values = metadata.get(field)
-        if isinstance(values, dict):
-            # Go reads `null` as an empty string.
-            metadata[field] = {
-                key: "" if value is None else show(value) for key, value in values.items()
-            }
-        elif values is not None:
-            del metadata[field]
-
-
-def _converted(document: dict[str, Any]) -> Resource:
-    try:
-        return msgspec.convert(document, Resource)
-    except msgspec.ValidationError:
-        # Go reads `null` as absent everywhere. To remove it from every object first would cost
-        # more than all rules.
-        return msgspec.convert(without_nulls(document), Resource)
-
-
-def without_nulls(value: Any) -> Any:
-    """Return a document without the fields that are `null`."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-def _violation(text: str) -> Violation:
-    match = _ERROR_PATH.fullmatch(text)
-    assert match is not None
-    expected = _ERROR_TYPES.search(match[1])
-    wanted, got = (
-        (_TYPE_NAMES.get(word, word) for word in expected.groups())
-        if expected
-        else (match[1], "something else")
-    )
-    return Violation(
-        (match[2] or "").replace("[...]", ""),
-        ViolationKind.INVALID,
-        None,
-        f"must be {wanted}, not {got}",
-        manifest_form.RULE,
-    )
+def _stringify_values(holder: Any, field: str, path: str, violations: Sequence[Violation]) -> None:
+    """Replace the values of a mapping by texts: where one is in a violation, by that."""
+    values = holder.get(field)
+    texts: Mapping[str, str | None] = {each.path: each.value for each in violations}
+    if isinstance(values, dict):
+        # Go reads `null` as an empty string.
+        holder[field] = {
+            key: "" if value is None else texts.get(f"{path}[{key}]") or show(value)
+            for key, value in values.items()
+        }
+    elif values is not None:
+        del holder[field]

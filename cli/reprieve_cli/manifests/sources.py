@@ -1,8 +1,10 @@
 """Reads files, folders and standard input as texts. An unreadable file yields the reason."""
 
+import fnmatch
 import os
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +13,6 @@ MAX_BYTES = 64 * 1024 * 1024
 """Limit of one file: enough for a cluster's whole configuration, but fits a laptop's memory."""
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
-"""Input of kustomize. They may omit the kind, and the API server never receives them."""
 
 
 class Unreadable(Exception):  # noqa: N818 - named for what it reports, as `click.Abort` is
@@ -33,49 +33,106 @@ class SourceText(NamedTuple):
 
     file: str
     content: str | Unreadable
+    is_named: bool = True
+    """False for a file that was found in a folder: it may have another purpose."""
 
 
 def read_all(
-    names: Iterable[str], *, recursive: bool, max_bytes: int | None = None
+    names: Iterable[str],
+    *,
+    recursive: bool,
+    max_bytes: int | None = None,
+    excluded: Sequence[str] = (),
 ) -> Iterator[SourceText]:
-    """Yield the text of each file, of each manifest in a folder, and of standard input for `-`."""
+    """Yield the text of each file, of each manifest in a folder, and of standard input for `-`.
+
+    Files and folders that match one of the patterns `excluded` are left out.
+    """
     limit = MAX_BYTES if max_bytes is None else max_bytes
     for name in names:
+        path = Path(name)
         if name == STDIN:
-            yield SourceText("stdin", _decoded(sys.stdin.buffer.read(limit + 1), limit))
-        elif Path(name).is_dir():
-            yield from _read_folder(Path(name), limit, recursive=recursive)
+            yield SourceText("stdin", _read_stdin(limit))
+        elif _is_excluded(path, excluded):
+            continue
+        elif stat.S_ISDIR(_mode(path)):
+            yield from _read_folder(path, limit, recursive=recursive, excluded=excluded)
         else:
-            yield _read_file(Path(name), limit)
+            yield SourceText(str(path), _read_file(path, limit))
 
 
-def _read_folder(folder: Path, max_bytes: int, *, recursive: bool) -> Iterator[SourceText]:
-    files = sorted(_manifests(folder, recursive=recursive))
-    if not files:
+def _is_excluded(path: Path, excluded: Sequence[str]) -> bool:
+    return any(
+        fnmatch.fnmatch(text, pattern.rstrip("/"))
+        for pattern in excluded
+        for text in (path.name, str(path))
+    )
+
+
+def _read_folder(
+    folder: Path, max_bytes: int, *, recursive: bool, excluded: Sequence[str]
+) -> Iterator[SourceText]:
+    errors: list[OSError] = []
+    files = sorted(_manifests(folder, errors.append, recursive=recursive, excluded=excluded))
+    if not files and not errors:
         hint = "" if recursive else "; -R also reads the folders below"
         yield SourceText(
             str(folder),
             Unreadable(f"no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file in it{hint}"),
         )
-    yield from (_read_file(file, max_bytes) for file in files)
+    for error in errors:
+        yield SourceText(str(error.filename), Unreadable(_reason(error)))
+    for file in files:
+        mode = _mode(file)
+        # Opening a pipe would wait for a program that writes to it.
+        is_special = mode and not stat.S_ISREG(mode)
+        content = Unreadable("not a regular file") if is_special else _read_file(file, max_bytes)
+        yield SourceText(str(file), content, is_named=False)
 
 
-def _manifests(folder: Path, *, recursive: bool) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder):
-        if not recursive:
-            folders.clear()
+def _mode(path: Path) -> int:
+    """Return the type of a file and its permissions; 0 if they cannot be read."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def _manifests(
+    folder: Path,
+    on_error: Callable[[OSError], None],
+    *,
+    recursive: bool,
+    excluded: Sequence[str],
+) -> Iterator[Path]:
+    """Yield the manifests of a folder; patterns apply to names and to paths below the folder."""
+    for root, folders, files in os.walk(folder, onerror=on_error):
+        below = Path(root).relative_to(folder)
+        folders[:] = [
+            name for name in folders if recursive and not _is_excluded(below / name, excluded)
+        ]
         for file in files:
-            if file.endswith(_SUFFIXES) and file not in _KUSTOMIZATIONS:
+            if file.endswith(_SUFFIXES) and not _is_excluded(below / file, excluded):
                 yield Path(root, file)
 
 
-def _read_file(path: Path, max_bytes: int) -> SourceText:
+def _read_stdin(max_bytes: int) -> str | Unreadable:
+    if sys.stdin is None:
+        return Unreadable("standard input is closed")
+    return _decoded(sys.stdin.buffer.read(max_bytes + 1), max_bytes)
+
+
+def _read_file(path: Path, max_bytes: int) -> str | Unreadable:
     try:
         with path.open("rb") as file:
-            return SourceText(str(path), _decoded(file.read(max_bytes + 1), max_bytes))
+            return _decoded(file.read(max_bytes + 1), max_bytes)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return SourceText(str(path), Unreadable(reason[:1].lower() + reason[1:]))
+        return Unreadable(_reason(error))
+
+
+def _reason(error: OSError | ValueError) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text[:1].lower() + text[1:]
 
 
 def _decoded(content: bytes, max_bytes: int) -> str | Unreadable:

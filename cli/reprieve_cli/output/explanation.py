@@ -1,6 +1,6 @@
 """The result of `reprieve explain` as text and as a document for programs. No I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from reprieve_policy import keys
@@ -12,16 +12,24 @@ from reprieve_policy.preemption.selection.explain import VictimExplanation
 
 
 def build_text(
-    name: str, explanation: VictimExplanation, eviction: EvictionPreview, current: str
+    name: str,
+    explanation: VictimExplanation,
+    eviction: EvictionPreview,
+    current: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the lines for a user."""
+    """Yield the lines for a user.
+
+    `current` has the lines about the eviction of a pod that is a victim. They replace those about
+    possible preemptors: without this, a pod that is leaving would read as one that is not chosen.
+    """
     priority = explanation.preemption_priority
     yield f"{name}: class {explanation.preemption_class}, preemption priority {priority}"
-    if current:
-        yield current
-    sections: tuple[tuple[str, Iterator[str]], ...] = (
+    before: tuple[tuple[str, Iterator[str]], ...] = (
         ("possible preemptors", _possible_preemptors(explanation)),
         ("earliest preemption", _earliest_preemption(explanation)),
+    )
+    sections: tuple[tuple[str, Iterator[str]], ...] = (
+        *((("it is a victim now", iter(current)),) if current else before),
         ("cost of an eviction", _cost_lines(eviction)),
         ("expected loss of work", _loss_lines(eviction)),
         ("steps of an eviction", (f"{i}. {step}" for i, step in enumerate(eviction.steps, 1))),

@@ -63,6 +63,8 @@ class Summary:
     violations: int = 0
     warnings: int = 0
     unreadable: int = 0
+    skipped: int = 0
+    """Files of folders that hold no Kubernetes object."""
 
     def count(self, findings: Iterable[Finding]) -> None:
         """Add findings."""
@@ -80,7 +82,12 @@ class Summary:
     def __str__(self) -> str:
         findings = [counted(self.violations, "violation"), counted(self.warnings, "warning")]
         unreadable = f"; {self.unreadable} could not be read" if self.unreadable else ""
-        return f"{counted(self.objects, 'object')} checked: {', '.join(findings)}{unreadable}"
+        others = (
+            f"; {counted(self.skipped, 'file')} without Kubernetes objects" if self.skipped else ""
+        )
+        return (
+            f"{counted(self.objects, 'object')} checked: {', '.join(findings)}{unreadable}{others}"
+        )
 
 
 def printable(text: str) -> str:

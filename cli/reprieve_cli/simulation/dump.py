@@ -137,7 +137,10 @@ def _items(text: SourceText) -> Iterator[_Item | str]:
         limit = f"larger than {sources.MAX_BYTES // _MIB} MiB"
         yield f"{text.file}: {limit}, and not a single list in JSON: use kubectl's -o json"
         return
-    for found in documents.read(text.file, text.content):
+    read = list(documents.read(text.file, text.content))
+    if documents.has_no_object(text, read):
+        return
+    for found in read:
         if isinstance(found, Unreadable):
             yield f"{text.file}:{found.line}: {found.reason}"
         else:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from reprieve_cli.manifests import documents, sources
-from reprieve_cli.manifests.manifest_objects import without_nulls
+from reprieve_cli.manifests.decoding import without_nulls
 from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_policy import facts, keys

@@ -150,10 +150,16 @@ def test_a_node_that_is_not_lent_is_refused(cluster: ClusterHandle, home: str) -
     assert f'its home namespace "{home}-slip" does not exist' in done.stderr
 
 
-def test_without_a_terminal_or_an_option_nothing_is_changed(cluster: ClusterHandle) -> None:
+def test_without_a_terminal_or_an_option_nothing_is_changed(
+    cluster: ClusterHandle, home: str, borrower: str
+) -> None:
+    assert home
+    on_node(cluster, borrower, "train")
     done = cluster.reprieve("reclaim", NODE)
     assert done.returncode == 2
     assert "stdin is not a terminal: pass --yes or --dry-run" in done.stderr
+    pod = cluster.pod(borrower, "train") or {}
+    assert "reprieve.dev/soft-eviction" not in pod["metadata"].get("labels", {})
 
 
 def test_a_wait_ends_at_the_given_timeout(cluster: ClusterHandle, home: str, borrower: str) -> None:

@@ -45,7 +45,7 @@ def test_all_pods_of_a_workload_are_evicted_and_no_others(
 ) -> None:
     pods = two_pods_of(cluster, namespace, "ReplicaSet")
     cluster.create_pod(namespace, "other", labels={"app": "three"})
-    done = cluster.reprieve("evict", "rs/two", "-n", namespace)
+    done = cluster.reprieve("evict", "daemonset/two", "-n", namespace)
     assert done.returncode == 2
     assert "must be the name of a pod, or one of pod/NAME, job/NAME" in done.stderr
     done = cluster.reprieve("evict", "-l", "app in (two)", "-n", namespace)
@@ -55,6 +55,7 @@ def test_all_pods_of_a_workload_are_evicted_and_no_others(
     assert cluster.pod(namespace, "other") is not None
 
 
+@pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -188,9 +189,9 @@ def test_a_spared_pod_is_reported_as_a_failure_to_evict(
             cluster.wait_phase(namespace, "spared", "checkpointing")
             again = cluster.reprieve("evict", "spared", "-n", namespace)
             assert "pod/spared is already being evicted (" in again.stdout
-            cluster.kubectl.read(
-                "label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-"
-            )
+            done = cluster.reprieve("cancel", "spared", "-n", namespace)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout.startswith("pod/spared soft eviction cancelled; it was: ")
             out, _ = asking.communicate(timeout=30)
     assert asking.returncode == 1
     # The label is gone before the operator has written what came of it.

@@ -118,6 +118,34 @@ def test_an_interrupted_check_does_not_look_like_one_that_found_a_violation() ->
     assert "Traceback" not in errors
 
 
+CLOSED_STREAMS = {
+    "standard input is closed": (
+        '"$0" check - <&-',
+        (2, "stdin: unreadable: standard input is closed\n"),
+    ),
+    "standard error is closed": (
+        '"$0" check "$1" 2>&-',
+        (1, "a.yaml:6: error: Pod team/p: metadata.labels[reprieve.dev/preemption-class]"),
+    ),
+    "standard output is full": (
+        '"$0" check "$1" 2>&1 >/dev/full',
+        (74, "Error: cannot write the output: no space left on device\n"),
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", CLOSED_STREAMS)
+def test_a_stream_that_cannot_be_used_causes_one_message(tmp_path: Path, sentence: str) -> None:
+    command, (status, text) = CLOSED_STREAMS[sentence]
+    write(tmp_path, "a.yaml", BAD)
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, PROGRAM, "a.yaml"],
+        capture_output=True, text=True, timeout=SECONDS, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout[: len(text)]) == (status, text)
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_a_closed_output_pipe_causes_no_error_message(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", f"{BAD}---\n" * 2000)
     with subprocess.Popen(

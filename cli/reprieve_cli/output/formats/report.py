@@ -31,29 +31,25 @@ class ReportWriter(ABC):
 
 
 class TableReport(ReportWriter):
-    """A row a finding. Columns only grow, because printed rows cannot be aligned again."""
+    """A row a finding. All are printed at the end: only then the widths of columns are known."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
         super().__init__(by_namespace=by_namespace)
-        self._widths = [0] * len(_TITLES)
+        self._rows: list[tuple[str, ...]] = []
 
     def page(self, findings: Sequence[Finding]) -> str:
-        """Return the rows, with the titles before the first; unreadable objects have no row."""
-        rows = [_row(each) for each in findings if each.level is not Level.UNREADABLE]
-        if rows and not any(self._widths):
-            rows.insert(0, _TITLES)
-        for row in rows:
-            self._widths = [
-                max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)
-            ]
-        return "".join(map(self._line, rows))
+        """Keep the rows; unreadable objects have none."""
+        self._rows += [_row(each) for each in findings if each.level is not Level.UNREADABLE]
+        return ""
 
     def end(self, summary: Summary) -> str:
-        """Return the summary."""
-        return f"{summary}\n"
+        """Return the table, with titles if it has rows, and the summary."""
+        rows = [_TITLES, *self._rows] if self._rows else []
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "".join(self._line(row, widths) for row in rows) + f"{summary}\n"
 
-    def _line(self, row: Sequence[str]) -> str:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], self._widths, strict=False)]
+    def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
         text = "   ".join((*cells, row[-1]))
         return (click.style(text, bold=True) if row is _TITLES else text) + "\n"
 
@@ -93,5 +89,6 @@ class JsonReport(ReportWriter):
     def end(self, summary: Summary) -> str:
         """Return the end of the document, with its beginning if there were no findings."""
         begin = self._before if self._before == document.BEGIN else ""
-        numbers = {name: value for name, value in asdict(summary).items() if name != "files"}
+        of_files = ("files", "skipped")
+        numbers = {name: value for name, value in asdict(summary).items() if name not in of_files}
         return begin + document.build_end(numbers)

@@ -1,6 +1,7 @@
 """`reprieve check`: its input, its output and its exit status."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from reprieve_testing.check_command import pod, run, write
 
 GOOD = pod(labels='{reprieve.dev/preemption-class: "4"}')
 BAD = pod(labels='{reprieve.dev/preemption-class: "11"}')
+A_MAPPING = "must be a mapping of keys to strings"
 LABEL = "metadata.labels[reprieve.dev/preemption-class]"
-REFUSED = f'{LABEL}: Invalid value: "11": must be between 0 and 10 [preemption-class]'
+REFUSED = (
+    f'{LABEL}: Invalid value: "11": must be between 0 and 10, in plain digits [preemption-class]'
+)
 JSON_BAD = """\
 {"apiVersion": "v1",
  "kind": "Pod",
@@ -38,6 +42,19 @@ def test_all_violations_of_an_object_are_printed_in_the_order_of_lines(tmp_path:
     )
     lines = run(write(tmp_path, "a.yaml", text)).lines
     assert [line.split(":")[1] for line in lines] == ["6", "7"]
+
+
+def test_labels_that_are_a_list_are_refused_on_a_kind_without_rules(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: scheduling.x-k8s.io/v1alpha1\nkind: PodGroup\n"
+        "metadata:\n  name: g\n  labels: [a, b]\n"
+    )
+    path = write(tmp_path, "a.yaml", text)
+    checked = run(path)
+    assert checked.status == 1
+    assert checked.lines == [
+        f'{path}:5: error: PodGroup g: metadata.labels: Invalid value: "[…]": {A_MAPPING} [form]'
+    ]
 
 
 INPUTS: dict[str, tuple[str, str | bytes, int]] = {
@@ -154,7 +171,22 @@ UNREADABLE: dict[str, tuple[str | bytes, str]] = {
     ),
     "a kind that is a list": (
         "apiVersion: v1\nkind: [Pod]",
-        "1: unreadable: not a Kubernetes object: needs apiVersion and kind",
+        "1: unreadable: not a Kubernetes object: needs kind",
+    ),
+    "only the apiVersion is missing": (
+        "kind: Pod\nmetadata: {name: p}",
+        "1: unreadable: not a Kubernetes object: needs apiVersion",
+    ),
+    "a List whose items are a text": (
+        "apiVersion: v1\nkind: List\nitems: a text",
+        "3: unreadable: items must be a list",
+    ),
+    "a template of Helm": (
+        "kind: Pod\nmetadata:\n  labels: {{- toYaml .Values.labels | nindent 4 }}\n",
+        (
+            "3: unreadable: did not find expected node content; "
+            "is it a template of Helm? helm template . | reprieve check -"
+        ),
     ),
     "a List with an item that is not an object": (
         "apiVersion: v1\nkind: List\nitems:\n- a: 1",
@@ -224,7 +256,7 @@ def test_a_dash_is_standard_input() -> None:
 
 
 def test_a_folder_means_its_manifests_and_with_r_those_in_folders_below(tmp_path: Path) -> None:
-    for name in ("a.yaml", "b.yml", "notes.txt", "kustomization.yaml", "below/c.json"):
+    for name in ("a.yaml", "b.yml", "notes.txt", "below/c.json"):
         write(tmp_path, name, JSON_BAD if name.endswith("json") else BAD)
     assert len(run(tmp_path).lines) == 2
     assert len(run("-R", tmp_path).lines) == 3
@@ -236,6 +268,109 @@ def test_a_folder_without_manifests_is_reported(tmp_path: Path) -> None:
     assert run(tmp_path).lines == [f"{tmp_path}: {reason}; -R also reads the folders below"]
     empty = write(tmp_path, "empty/x", "").parent
     assert run("-R", empty).lines == [f"{empty}: {reason}"]
+
+
+OTHER_FILES = {
+    "kustomization.yaml": "resources: [a.yaml]\n",
+    "Chart.yaml": "apiVersion: v2\nname: chart\nversion: 0.1.0\n",
+    "values.yaml": "class: 4\n",
+    "package.json": '{"name": "web", "version": "1.0.0"}',
+    "tsconfig.json": '{\n  // a comment\n  "strict": true\n}',
+    ".github/workflows/ci.yaml": "on: push\njobs: {a: {steps: [{run: '${{ github.sha }}'}]}}\n",
+    "list.yaml": "- a\n- b\n",
+}
+
+
+def test_files_of_a_folder_that_hold_no_objects_are_counted(tmp_path: Path) -> None:
+    for name, content in OTHER_FILES.items():
+        write(tmp_path, name, content)
+    write(tmp_path, "a.yaml", GOOD)
+    checked = run("-R", tmp_path)
+    assert (checked.status, checked.output) == (
+        0,
+        "1 object checked: 0 violations, 0 warnings; 7 files without Kubernetes objects\n",
+    )
+    assert run("--policy", tmp_path, "-R", tmp_path).status == 0
+
+
+def test_a_file_that_is_named_or_that_holds_an_object_too_must_hold_only_objects(
+    tmp_path: Path,
+) -> None:
+    kustomization = write(tmp_path, "kustomization.yaml", "resources: []\n")
+    assert run(kustomization).lines == [
+        (
+            f"{kustomization}:1: unreadable: not a Kubernetes object: needs apiVersion and kind; "
+            f"try kubectl kustomize {tmp_path} | reprieve check -"
+        )
+    ]
+    write(tmp_path, "folder/a.yaml", f"{GOOD}---\na: b\n")
+    assert run(tmp_path / "folder").status == 2
+
+
+BROKEN_OBJECTS = {
+    "a kind is missing": "apiVersion: v1\nmetadata: {name: p}\n",
+    "the YAML is broken": "apiVersion: v1\nkind: Pod\nmetadata: [\n",
+    "it is not rendered": "kind: Pod\nmetadata: {{ .Values.metadata }}\n",
+}
+
+
+@pytest.mark.parametrize("sentence", BROKEN_OBJECTS)
+def test_a_broken_object_in_a_folder_is_not_taken_for_another_file(
+    tmp_path: Path, sentence: str
+) -> None:
+    write(tmp_path, "a.yaml", BROKEN_OBJECTS[sentence])
+    assert run(tmp_path).status == 2
+
+
+def test_excluded_files_and_folders_are_not_read(tmp_path: Path) -> None:
+    for name in ("a.yaml", "charts/web/b.yaml", "deep/templates/c.yaml", "deep/d.yaml"):
+        write(tmp_path, name, BAD)
+
+    def files(*patterns: str) -> list[str]:
+        words = [word for pattern in patterns for word in ("--exclude", pattern)]
+        lines = run("-R", tmp_path, *words).lines
+        return [line.partition(":")[0].removeprefix(f"{tmp_path}/") for line in lines]
+
+    assert len(files()) == 4
+    assert files("charts/*", "templates/") == ["a.yaml", "deep/d.yaml"]
+    assert files("deep/*.yaml", "charts") == ["a.yaml"]
+    assert files("[ad].yaml", "b.*") == ["deep/templates/c.yaml"]
+    assert run(tmp_path / "a.yaml", "--exclude", "a.yaml").output.startswith("0 objects")
+
+
+def test_a_pipe_in_a_folder_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    assert run(tmp_path).lines == [f"{tmp_path}/a.yaml: unreadable: not a regular file"]
+
+
+@pytest.mark.parametrize("name", ["", "below"])
+def test_a_folder_that_cannot_be_read_is_reported(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a.yaml", GOOD)
+    write(tmp_path, "below/a.yaml", GOOD)
+    list_folder = os.scandir
+
+    def refuse(path: str) -> object:
+        if Path(path) == tmp_path / name:
+            raise PermissionError(13, "Permission denied", path)
+        return list_folder(path)
+
+    # Root, which runs tests in containers, may read every folder.
+    monkeypatch.setattr(os, "scandir", refuse)
+    checked = run("-R", tmp_path)
+    assert checked.status == 2
+    folder = str(tmp_path / name)
+    assert checked.lines == [f"{folder}: unreadable: permission denied"]
+
+
+@pytest.mark.parametrize(
+    "words", [("",), ("a.yaml", ""), ("a.yaml", "--policy", ""), (".", "--exclude", "")]
+)
+def test_an_empty_name_is_not_the_current_folder(words: tuple[str, ...]) -> None:
+    checked = run(*words)
+    assert checked.status == 2
+    assert checked.output.endswith("a name is empty\n")
 
 
 def test_a_loop_of_links_ends(tmp_path: Path) -> None:
@@ -287,7 +422,7 @@ FORMS = {
     "a class that is a number and out of range": (
         "",
         pod(labels="{reprieve.dev/preemption-class: 11}"),
-        [f'{LABEL}: Invalid value: "11": must be a string: "11" [form]', REFUSED],
+        [f'{LABEL}: Invalid value: "11": must be a string [form]', REFUSED],
     ),
     "a field named annotation": (
         "",
@@ -302,7 +437,80 @@ FORMS = {
     "a priority that is a string": (
         "",
         pod() + "spec: {priority: '5'}",
-        ["spec.priority: Invalid value: must be a whole number, not a string [form]"],
+        ['spec.priority: Invalid value: "5": must be a whole number, without quotes [form]'],
+    ),
+    "a class below 0, and one that is a boolean": (
+        "",
+        pod(labels="{reprieve.dev/preemption-class: -1}")
+        + "---\n"
+        + pod(labels="{reprieve.dev/preemption-class: true}"),
+        [
+            f'{LABEL}: Invalid value: "{text}": {detail}'
+            for text in ("-1", "true")
+            for detail in (
+                "must be a string [form]",
+                "must be between 0 and 10, in plain digits [preemption-class]",
+            )
+        ],
+    ),
+    "a class that YAML reads as an octal number": (
+        "",
+        pod(labels="{reprieve.dev/preemption-class: 010}"),
+        [
+            (
+                f'{LABEL}: Invalid value: "010": must be a string: '
+                "without quotes it is read as 8 [form]"
+            ),
+            (
+                f'{LABEL}: Invalid value: "010": must be between 0 and 10, in plain digits '
+                "[preemption-class]"
+            ),
+        ],
+    ),
+    "a name that YAML reads as a boolean": (
+        "",
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: yes}\n---\n"
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: true}\n"
+        ),
+        [
+            (
+                'metadata.name: Invalid value: "yes": must be a string: '
+                "without quotes it is read as true [form]"
+            ),
+            'metadata.name: Invalid value: "true": must be a string: "true" [form]',
+        ],
+    ),
+    "fields that cannot be decoded, and a class out of range": (
+        "",
+        pod(labels='{reprieve.dev/preemption-class: "11"}')
+        + "spec:\n  priority: high\n  nodeSelector: {a: b, c: 5}\n"
+        + "  containers:\n  - 5\n  - {name: b, resources: {requests: {cpu: [1], memory: 1Gi}}}\n",
+        [
+            REFUSED,
+            'spec.priority: Invalid value: "high": must be a whole number, not a string [form]',
+            'spec.nodeSelector[c]: Invalid value: "5": must be a string: "5" [form]',
+            'spec.containers[0]: Invalid value: "5": must be a mapping, not a whole number [form]',
+            (
+                "spec.containers[1].resources.requests[cpu]: Invalid value: "
+                "must be a quantity, not a list [form]"
+            ),
+        ],
+    ),
+    "a setting without quotes, and one that is unknown": (
+        "",
+        (
+            "apiVersion: v1\nkind: ConfigMap\n"
+            "metadata: {name: reprieve-policy, namespace: reprieve-system}\n"
+            "data:\n  maxVictims: 3\n  gangGates: 'true'\n"
+        ),
+        [
+            'data[maxVictims]: Invalid value: "3": must be a string: "3" [form]',
+            (
+                'data[gangGates]: Unsupported value: "gangGates": did you mean "gangGate"? '
+                "[policy-config]"
+            ),
+        ],
     ),
     "metadata that is a list": (
         "",
@@ -364,6 +572,11 @@ def test_an_unknown_object_is_a_warning_on_each_line_that_names_it(tmp_path: Pat
     ]
 
 
+def test_a_reference_without_a_name_names_no_unknown_object(tmp_path: Path) -> None:
+    text = (DEFENDED % "low").replace("class: high", "class: ''")
+    assert run(write(tmp_path, "a.yaml", text)).output.count('PriorityClass ""') == 0
+
+
 def test_a_policy_folder_has_the_objects_of_the_cluster(tmp_path: Path) -> None:
     write(tmp_path, "policy/deep/classes.yaml", CLASSES + "---\n" + BAD)
     path = write(tmp_path, "a.yaml", DEFENDED % "low")
@@ -411,6 +624,51 @@ def test_the_policy_of_a_namespace_in_the_same_run_applies(tmp_path: Path) -> No
 
     assert status("reprieve.dev/allowed-preemption-classes: 0-9") == 0
     assert status("reprieve.dev/allowed-preemption-classes: 0-6") == 1
+
+
+@pytest.mark.parametrize("order", [("0-9", "0-6"), ("0-6", "0-9")])
+def test_an_object_must_pass_under_each_definition_of_its_namespace(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    first, second = (
+        NAMESPACE % f"reprieve.dev/allowed-preemption-classes: {allowed}" for allowed in order
+    )
+    path = write(tmp_path, "a.yaml", first + second + CLASS_8)
+    checked = run(path)
+    assert checked.status == 1
+    assert checked.lines == [
+        (
+            f"{path}:7: warning: Namespace team: defined differently in {path}:1: "
+            "its objects must pass under both"
+        ),
+        (
+            f'{path}:18: error: Pod team/p: {LABEL}: Unsupported value: "8": '
+            "classes allowed in this namespace: 0-6 [preemption-class]"
+        ),
+    ]
+    same = write(tmp_path, "a.yaml", first + first + GOOD)
+    assert run("--strict", same).status == 0
+
+
+def test_what_one_definition_of_a_namespace_warns_of_and_another_refuses_is_told_once(
+    tmp_path: Path,
+) -> None:
+    modes = "".join(NAMESPACE % f"reprieve.dev/enforcement: {mode}" for mode in ("warn", "enforce"))
+    checked = run(write(tmp_path, "a.yaml", modes + BAD))
+    assert [line.partition("error: ")[2] for line in checked.lines] == [
+        "",
+        f"Pod team/p: {REFUSED}",
+    ]
+
+
+def test_another_definition_of_a_priority_class_causes_a_warning(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", CLASSES + "---\n" + CLASSES.replace("9000", "8000"))
+    assert run(path).lines == [
+        (
+            f"{path}:16: warning: PriorityClass high: defined differently in {path}:6: "
+            "the last definition counts"
+        )
+    ]
 
 
 def test_an_unknown_namespace_causes_no_violation(tmp_path: Path) -> None:
@@ -492,8 +750,8 @@ def test_each_pod_template_of_another_projects_kind_is_checked(tmp_path: Path) -
     field = f"spec.replicatedJobs[1].template.spec.template.{LABEL}"
     prefix = f"{path}:14: error: JobSet team/set: {field}: Invalid value: "
     assert [line.removeprefix(prefix) for line in run(path).lines] == [
-        '"11": must be a string: "11" [form]',
-        '"11": must be between 0 and 10 [preemption-class]',
+        '"11": must be a string [form]',
+        '"11": must be between 0 and 10, in plain digits [preemption-class]',
     ]
 
 
@@ -519,6 +777,7 @@ def test_a_file_that_is_also_in_the_policy_folder_is_checked_once(tmp_path: Path
         "violations": 1,
         "warnings": 0,
         "unreadable": 0,
+        "skipped": 0,
     }
 
 
@@ -532,6 +791,7 @@ def test_json_output_is_one_document(tmp_path: Path) -> None:
         "violations": 1,
         "warnings": 1,
         "unreadable": 1,
+        "skipped": 0,
     }
     assert document["findings"][0] == {
         "level": "violation",
@@ -540,7 +800,7 @@ def test_json_output_is_one_document(tmp_path: Path) -> None:
         "object": {"kind": "Pod", "namespace": "team", "name": "p"},
         "path": LABEL,
         "rule": "preemption-class",
-        "message": 'Invalid value: "11": must be between 0 and 10',
+        "message": 'Invalid value: "11": must be between 0 and 10, in plain digits',
     }
     assert [finding["level"] for finding in document["findings"]] == [
         "violation",

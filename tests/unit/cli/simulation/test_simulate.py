@@ -385,6 +385,29 @@ def test_a_pod_whose_priority_is_not_its_native_groups_is_reported(
     )
 
 
+@pytest.mark.parametrize(("defended_as", "has_victims"), [("", True), ("urgent", False)])
+def test_the_preemption_priority_of_a_native_group_protects_its_pods(
+    defended_as: str, tmp_path: Path, *, has_victims: bool
+) -> None:
+    annotations = {"reprieve.dev/preemption-priority-class": defended_as} if defended_as else {}
+    found = cluster()
+    pods = [item for item in found["items"] if item["kind"] == "Pod"]
+    groups = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": namespace, "annotations": annotations},
+            "spec": {},
+        }
+        for namespace in {pod["metadata"]["namespace"] for pod in pods}
+    ]
+    for pod in pods:
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    found["items"] += groups
+    done = run(DOCS / "urgent.yaml", write(tmp_path, "c.json", found))
+    assert bool(done.document["candidates"]) is has_victims
+
+
 PLACED = preemptor(status={"phase": "Running"})
 PLACED["spec"] = {**PLACED["spec"], "nodeName": "gpu-1"}
 UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "missing"})

@@ -1,0 +1,265 @@
+"""`reprieve evict`, `explain` and `watch`: ended pods, no installation, a lost API server."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from reprieve_cli.cluster import victims
+from reprieve_cli.cluster.connection import ClusterTarget
+from reprieve_cli.cluster.marking import WaitOptions
+from reprieve_cli.commands import evict, explain, reclaim, watch
+from reprieve_cli.commands.evict import EvictOptions
+from reprieve_policy import keys
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import Phase
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
+
+PODS = "/api/v1/pods"
+TEAM = "/api/v1/namespaces/team/pods"
+JOBS = "/apis/batch/v1/namespaces/team/jobs"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases"
+TARGET = ClusterTarget(kubeconfig=None, context=None, namespace="team")
+HINTED = {
+    "labels": {keys.SOFT_EVICTION: "hinted"},
+    "annotations": {
+        keys.EVICTION: eviction.render(
+            eviction.Eviction(
+                eviction_id="e1",
+                phase=Phase.HINTED,
+                requested_at=datetime(2026, 11, 24, 12, tzinfo=UTC),
+                deadline=datetime(2099, 11, 24, 12, tzinfo=UTC),
+                initiator="sre",
+            )
+        )
+    },
+}
+
+
+def a_pod(name: str, phase: str = "Running", **metadata: Any) -> Any:
+    return {
+        "metadata": {"namespace": "team", "name": name, "uid": f"uid-{name}", **metadata},
+        "status": {"phase": phase},
+    }
+
+
+def a_job(**labels: str) -> Any:
+    return {"metadata": {"name": "J", "namespace": "team"}, "spec": {"selector": {"matchLabels": labels}}}  # fmt: skip  # noqa: E501
+
+
+@pytest.fixture
+async def served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[StubApi, Api]]:
+    monkeypatch.setattr(victims, "_RETRY_SECONDS", 0.01)
+    collections: dict[str, dict[str, Any]] = {
+        TEAM: {},
+        JOBS: {"J": a_job(app="j")},
+        WEBHOOKS: {"reprieve-webhooks": {"metadata": {}, "webhooks": []}},
+        LEASES: {},
+    }
+    async with stub_api(tmp_path, collections=collections) as (stub, api):
+        stub.lists_released.set()
+        yield stub, api
+
+
+async def run_evict(api: Api, *subjects: str, waits: bool = False) -> int:
+    options = EvictOptions(
+        subjects=subjects,
+        selector=None,
+        wait_options=WaitOptions(enabled=waits, timeout_seconds=None),
+        is_dry_run=False,
+    )
+    async with asyncio.timeout(60):
+        return await evict._evict(api, target=TARGET, options=options)
+
+
+async def test_pods_that_have_ended_are_not_evicted_and_it_is_said(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections[TEAM]["j-1"] = a_pod("j-1", "Failed")
+    assert await run_evict(api, "job/J") == 1
+    assert capsys.readouterr() == ("", "pod/j-1 has already ended (Failed): not evicted\n")
+    assert stub.patches == []
+
+
+async def test_no_pod_is_marked_where_reprieve_is_not_installed(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections[TEAM]["p"] = a_pod("p")
+    stub.collections[WEBHOOKS].clear()
+    assert await run_evict(api, "p") == 2
+    assert "Reprieve is not installed in this cluster" in capsys.readouterr().err
+    assert stub.patches == []
+
+
+async def test_what_a_user_may_not_read_does_not_count_as_absent(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections[TEAM]["p"] = a_pod("p")
+    for collection, name in ((WEBHOOKS, "reprieve-webhooks"), (LEASES, "reprieve-operator")):
+        stub.barred.add(f"{collection}/{name}")
+    assert await run_evict(api, "p") == 0
+    assert capsys.readouterr() == ("pod/p soft eviction requested\n", "")
+
+
+async def test_waiting_without_an_operator_says_so(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections[TEAM]["p"] = a_pod("p")
+    # The stub does not apply the patch: the pod counts as one whose mark was removed again.
+    assert await run_evict(api, "p", waits=True) == 1
+    assert capsys.readouterr().err == (
+        "no operator is running: the pods are evicted when one starts "
+        "(kubectl get pods -n reprieve-system)\n"
+    )
+
+
+async def test_a_wrong_selector_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    class Refusing:
+        async def list_pages(self, *_: object, **__: object) -> AsyncIterator[Any]:
+            raise ApiError(400, "BadRequest", "unable to parse requirement")
+            yield
+
+    options = EvictOptions(
+        subjects=(),
+        selector="a=b=c",
+        wait_options=WaitOptions(enabled=False, timeout_seconds=None),
+        is_dry_run=False,
+    )
+    assert await evict._evict(Refusing(), target=TARGET, options=options) == 2  # type: ignore[arg-type]
+    assert capsys.readouterr().err == (
+        "reprieve: -l a=b=c: is not a label selector: unable to parse requirement\n"
+    )
+
+
+async def run_explain(api: Api, subject: str, *, is_json: bool = False) -> int:
+    return await explain._explain(api, namespace="team", subject=subject, is_json=is_json)
+
+
+@pytest.mark.parametrize("kind", ["job/J", "jobs/J"])
+async def test_every_pod_of_a_workload_is_explained(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    stub, api = served
+    for name, phase in (("j-1", "Running"), ("j-2", "Running"), ("j-3", "Failed")):
+        stub.collections[TEAM][name] = a_pod(name, phase)
+    assert await run_explain(api, kind) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pod/")]
+    assert [title.split(" in ")[0] for title in titles] == ["pod/j-1", "pod/j-2"]
+
+
+@pytest.mark.parametrize(
+    ("short", "collection"),
+    [("sts", "statefulsets"), ("deploy", "deployments"), ("rs", "replicasets")],
+)
+async def test_a_workload_is_named_as_kubectl_does(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str], short: str, collection: str
+) -> None:
+    stub, api = served
+    stub.collections[f"/apis/apps/v1/namespaces/team/{collection}"] = {"x": a_job(app="x")}
+    assert await run_explain(api, f"{short}/x") == 2
+    assert capsys.readouterr().err == f"reprieve: {short}/x: has no pods\n"
+
+
+async def test_a_victim_is_explained_by_its_eviction(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections[TEAM]["p"] = a_pod("p", **HINTED)
+    assert await run_explain(api, "p") == 0
+    text = capsys.readouterr().out
+    assert "it is a victim now:\n  phase hinted" in text
+    assert "requested at 2026-11-24T12:00:00Z by sre" in text
+    assert "earliest preemption" not in text
+    assert await run_explain(api, "p", is_json=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["pod"], document["eviction"]["phase"]) == ("p", "hinted")
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
+    for term, is_live in (("dumb", False), ("xterm", True)):
+        console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": term})
+        assert watch.can_update(console) is is_live
+
+
+def test_a_wrong_node_is_reported_before_a_missing_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called = list[str]()
+    monkeypatch.setattr(reclaim, "run", lambda *_: called.append("run"))
+    result = CliRunner().invoke(reclaim.command, ["nope"])
+    assert (result.exit_code, result.output, called) == (0, "", ["run"])
+
+
+async def test_a_node_that_does_not_exist_is_named(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections["/api/v1/nodes"] = {}
+    options = reclaim.ReclaimOptions(
+        closes=False,
+        wait_options=WaitOptions(enabled=False, timeout_seconds=None),
+        is_dry_run=False,
+        is_confirmed=False,
+    )
+    assert await reclaim._reclaim(api, name="nope", options=options) == 2
+    assert capsys.readouterr() == ("", "reprieve: node/nope: not found\n")
+
+
+async def test_lines_say_when_the_api_server_is_lost_and_found(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections[PODS] = {"p": a_pod("p", **HINTED)}
+    target = ClusterTarget(kubeconfig=None, context=None, namespace=None)
+    printing = asyncio.create_task(
+        watch._print_changes(api, target=target, once=False, show=watch.build_json)
+    )
+    await until(lambda: stub.open_watches == 1)
+    stub.is_failing = True
+    lists = stub.calls[PODS]
+    stub.end_watches()
+    await until(lambda: stub.calls[PODS] > lists + 2)
+    stub.is_failing = False
+    await until(lambda: stub.open_watches == 1)
+    printing.cancel()
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("out of date since ")
+    assert second == "the API server answers again"
+
+
+async def test_the_table_says_since_when_it_is_out_of_date(
+    served: tuple[StubApi, Api],
+) -> None:
+    stub, api = served
+    stub.collections[PODS] = {"p": a_pod("p", **HINTED)}
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, height=20)
+    target = ClusterTarget(kubeconfig=None, context=None, namespace=None)
+    showing = asyncio.create_task(watch._show_live_table(api, target=target, console=console))
+    await until(lambda: "hinted" in screen.getvalue() and stub.open_watches == 1)
+    stub.is_failing = True
+    stub.end_watches()
+    await until(lambda: "out of date since" in screen.getvalue())
+    stub.is_failing = False
+    await until(lambda: stub.open_watches == 1)
+    shown = len(screen.getvalue())
+    await until(lambda: "hinted" in screen.getvalue()[shown:])
+    before = len(screen.getvalue())
+    await until(lambda: "hinted" in screen.getvalue()[before:])
+    assert "out of date" not in screen.getvalue()[before:]
+    showing.cancel()
