@@ -11,7 +11,8 @@ from mainjob.session import Session
 TITLE = "A class that does not exist is refused, in pods and in templates"
 
 CLASS = (
-    'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": must be between 0 and 10'
+    'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": '
+    "must be between 0 and 10, in plain digits"
 )
 THREE = (
     'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "high"',
