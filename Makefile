@@ -111,7 +111,7 @@ bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, b
 	@$(BIN)/python -m bench.victims $(if $(VICTIMS),--victims $(VICTIMS)) $(if $(PODS),--pods $(PODS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
 
 .PHONY: bench-preemption
-bench-preemption: setup binaries ## traces of jobs against each way to preempt; continues where it was stopped (TRACE=synthetic|philly|openb JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender,no-notice)
+bench-preemption: setup binaries ## traces of jobs against each way to preempt; continues where it was stopped (TRACE=synthetic|philly|openb JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender,no-notice,policy-only)
 	@$(BIN)/python -m bench.preemption $(if $(TRACE),--trace $(TRACE)) $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(ARGS)
 
 .PHONY: bench-simulate

@@ -27,7 +27,7 @@ from realcluster.progress import Progress
 
 from . import comparison, counters, figures, objects, plots, replay
 from .comparison import Comparison
-from .contenders import BY_KEY, NO_NOTICE, STOCK, Contender, running_contender
+from .contenders import BY_KEY, NO_NOTICE, POLICY_ONLY, STOCK, Contender, running_contender
 from .figures import PreemptionTurn
 from .simulator.contenders import BOUND, Knowledge
 from .simulator.contenders import BY_KEY as SIMULATED
@@ -152,6 +152,7 @@ def _compare(
                 measured=measured[key],
                 stock=measured.get(STOCK.key, ()),
                 without_notice=measured.get(NO_NOTICE.key, ()),
+                policy_only=measured.get(POLICY_ONLY.key, ()),
                 simulated=simulated(BY_KEY[key].simulated, turns),
                 bound=simulated(BOUND.key, turns),
             )

@@ -51,6 +51,7 @@ class Comparison:
     measured: Sequence[Figures]
     stock: Sequence[Figures] = ()
     without_notice: Sequence[Figures] = ()
+    policy_only: Sequence[Figures] = ()
     simulated: Sequence[Figures] = ()
     bound: Sequence[Figures] = ()
     """The simulator's one pool of room, where all is known."""
@@ -91,6 +92,10 @@ def _to_no_notice(row: Comparison, measure: Measure) -> list[float]:
     return ratios(row.measured, row.without_notice, measure.value)
 
 
+def _to_policy_only(row: Comparison, measure: Measure) -> list[float]:
+    return ratios(row.measured, row.policy_only, measure.value)
+
+
 def _off_by(row: Comparison, measure: Measure) -> list[float]:
     return [ratio - 1 for ratio in ratios(row.simulated, row.measured, measure.value)]
 
@@ -116,6 +121,7 @@ _COLUMNS: Sequence[tuple[str, Column]] = (
     ("/ stock", lambda row, measure: _median(_to_stock(row, measure), ".2f")),
     ("range", lambda row, measure: _range(_to_stock(row, measure), ".2f")),
     ("/ no notice", lambda row, measure: _median(_to_no_notice(row, measure), ".2f")),
+    ("/ policy only", lambda row, measure: _median(_to_policy_only(row, measure), ".2f")),
     ("simulated", lambda row, measure: _median(_values(row.simulated, measure), measure.form)),
     ("off by", lambda row, measure: _median(_off_by(row, measure), "+z.0%")),
     ("bound", lambda row, measure: _median(_values(row.bound, measure), measure.form)),

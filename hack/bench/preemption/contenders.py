@@ -74,6 +74,13 @@ NO_NOTICE = replace(
     policy={"podShouldBeDeletedWhenPreempted": "true"},
     simulated="least-loss-only",
 )
+POLICY_ONLY = replace(
+    NO_NOTICE,
+    key="policy-only",
+    title="Reprieve (policy only)",
+    policy={**NO_NOTICE.policy, "victimOrder": "priority"},
+    simulated="policy-only",
+)
 CONTENDERS = (
     STOCK,
     Contender(
@@ -93,6 +100,7 @@ CONTENDERS = (
     Contender("guard", "Reprieve (guard)", has_reprieve=True),
     EXTENDER,
     NO_NOTICE,
+    POLICY_ONLY,
 )
 BY_KEY = {contender.key: contender for contender in CONTENDERS}
 

@@ -175,6 +175,14 @@ def test_without_notice_the_policy_differs_in_one_setting() -> None:
     assert found == replace(same, deletes_preempted=True)
 
 
+def test_with_the_policy_only_victims_are_chosen_by_priority_as_well() -> None:
+    same = settings.parse(objects.POLICY)
+    found = settings.parse({**objects.POLICY, **contenders.POLICY_ONLY.policy})
+
+    assert isinstance(same, settings.PolicySettings)
+    assert found == replace(same, deletes_preempted=True, victim_order=settings.PRIORITY)
+
+
 # --- the comparison
 
 
@@ -211,6 +219,7 @@ def test_a_figure_is_shown_beside_stock_the_simulator_and_the_bound() -> None:
             measured=own,
             stock=[FIGURES, replace(FIGURES, seed=2, wasted_pod_seconds=1200.0)],
             without_notice=[replace(FIGURES, wasted_pod_seconds=750.0)],
+            policy_only=[replace(FIGURES, wasted_pod_seconds=1500.0)],
             simulated=[replace(FIGURES, wasted_pod_seconds=270.0)],
             bound=[replace(FIGURES, wasted_pod_seconds=120.0)],
         )
@@ -218,7 +227,7 @@ def test_a_figure_is_shown_beside_stock_the_simulator_and_the_bound() -> None:
 
     # The third seed has no turn of the stock scheduler.
     assert cells["wasted pod-hours"] == (
-        "ours 3 10.0 5.0 to 15.0 0.62 0.50 to 0.75 0.40 4.5 -10% 2.0"
+        "ours 3 10.0 5.0 to 15.0 0.62 0.50 to 0.75 0.40 0.20 4.5 -10% 2.0"
     )
     assert list(cells) == [measure.name for measure in comparison.MEASURES]
 
