@@ -9,6 +9,7 @@ from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, PreemptionCause
 from reprieve_policy.lifecycle.machine import LifecycleDecision
+from reprieve_policy.lifecycle.transitions import Transition
 
 
 class Reporter:
@@ -44,13 +45,8 @@ class Reporter:
                 self._recorder.event(
                     ObjectReference.for_pod(pod.metadata), *message, once=move.to is Phase.SPARED
                 )
-            if (
-                move.to is Phase.TERMINATING
-                and state.phase is Phase.TERMINATING
-                and move.outcome is CheckpointOutcome.OVERTAKEN
-            ):
-                # Reprieve sends no DELETE for it, so that nothing else tells the owner.
-                self._tell_owner(pod, state)
+            if _ends_without_delete(pod, move, state):
+                self._record_for_owner(pod, state)
             if move.to in counters and not (is_passing or move.resends_hint):
                 counters[move.to].inc()
             if move.to is Phase.REQUEUED:
@@ -72,7 +68,7 @@ class Reporter:
         namespace = pod.metadata.namespace or ""
         outcome = "unknown" if state.outcome is None else state.outcome.value
         self._recorder.event(ObjectReference.for_pod(pod.metadata), *event)
-        self._tell_owner(pod, state)
+        self._record_for_owner(pod, state)
         self._metrics.preemptions.labels(namespace, state.cause or PreemptionCause.REQUEST).inc()
         self._metrics.outcomes.labels(outcome).inc()
         if state.cost is not None:
@@ -83,7 +79,7 @@ class Reporter:
         if state.outcome is not None and state.outcome.is_failure:
             self._metrics.failed_checkpoints.labels(namespace, outcome).inc()
 
-    def _tell_owner(self, pod: VictimPod, state: Eviction) -> None:
+    def _record_for_owner(self, pod: VictimPod, state: Eviction) -> None:
         """Record an Event on the pod's controller, which a user looks at after the pod is gone."""
         owner = ObjectReference.for_controller(pod.metadata)
         if owner is not None:
@@ -94,3 +90,14 @@ class Reporter:
         if state.checkpoint is not None and state.hinted_at is not None:
             took = state.checkpoint.saved_at - state.hinted_at
             self._metrics.checkpoint_seconds.observe(took.total_seconds())
+
+
+def _ends_without_delete(pod: VictimPod, move: Transition, state: Eviction) -> bool:
+    """True if the pod ends without a DELETE of its own: no later report tells its owner.
+
+    Another client deleted it, or another victim of its Job suspended the Job.
+    """
+    if move.to is Phase.TERMINATING:
+        return state.phase is Phase.TERMINATING and pod.metadata.deletionTimestamp is not None
+    # A pod that is gone after its DELETE has the outcome that was decided before.
+    return move.to is Phase.GONE and move.outcome is not None

@@ -125,6 +125,10 @@ class Termination:
 
     def on_pod_gone(self, uid: str, last: VictimPod | None) -> None:
         """Note that the victim is gone; `last` is its last known version."""
+        state = None if last is None else pod_state.state_of(last.metadata)
+        if last is not None and state is not None:
+            # The watch may show that the pod of a suspended Job is gone, and not its deletion.
+            self._job_suspension.report_deletion(last, state)
         self._handover.on_victim_gone(
             uid, has_finished=last is not None and pod_state.has_completed(last)
         )

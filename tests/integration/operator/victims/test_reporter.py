@@ -180,13 +180,44 @@ def test_the_owner_is_told_once_what_became_of_its_pod(case: str, *, is_suspende
     assert recorded.told == [("SoftEvictionDeleting", False)]
 
 
-def test_the_owner_is_told_of_a_pod_that_another_client_deleted() -> None:
+DELETED_BY_OTHERS: dict[str, tuple[Eviction, Transition, str]] = {
+    "before its checkpoint was acknowledged": (
+        replace(ENDED, outcome=CheckpointOutcome.OVERTAKEN),
+        Transition(Phase.TERMINATING, CheckpointOutcome.OVERTAKEN),
+        "pod p was preempted; another client deleted it before its checkpoint was acknowledged",
+    ),
+    "after it had nothing to save": (
+        replace(ENDED, outcome=CheckpointOutcome.SKIPPED),
+        Transition(Phase.TERMINATING),
+        "pod p was preempted; no checkpoint was asked for",
+    ),
+    "and the watch shows only that it is gone": (
+        replace(ENDED, phase=Phase.GONE, outcome=CheckpointOutcome.OVERTAKEN),
+        Transition(Phase.GONE, CheckpointOutcome.OVERTAKEN),
+        "pod p was preempted; another client deleted it before its checkpoint was acknowledged",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DELETED_BY_OTHERS)
+def test_the_owner_is_told_of_a_pod_that_another_client_deleted(case: str) -> None:
+    state, move, note = DELETED_BY_OTHERS[case]
+    state = replace(state, cause=PreemptionCause.PRIORITY)
     recorded = RecordedReports()
-    state = replace(ENDED, outcome=CheckpointOutcome.OVERTAKEN, cause=PreemptionCause.PRIORITY)
-    move = Transition(Phase.TERMINATING, CheckpointOutcome.OVERTAKEN)
-    recorded.reporter().report_transitions(OWNED, LifecycleDecision(state, (move,)))
-    note = "pod p was preempted; another client deleted it before its checkpoint was acknowledged"
+    metadata = replace(OWNED.metadata, deletionTimestamp="2026-01-01T00:00:00Z")
+    deleted = replace(OWNED, metadata=metadata)
+    recorded.reporter().report_transitions(deleted, LifecycleDecision(state, (move,)))
     assert recorded.told_owner == [(JOB, "PodPreempted", note)]
+
+
+@pytest.mark.parametrize("move", [Transition(Phase.TERMINATING), Transition(Phase.GONE)])
+def test_the_owner_is_told_of_a_delete_of_the_operator_only_when_it_is_sent(
+    move: Transition,
+) -> None:
+    recorded = RecordedReports()
+    state = replace(ENDED, phase=move.to, outcome=CheckpointOutcome.SKIPPED)
+    recorded.reporter().report_transitions(OWNED, LifecycleDecision(state, (move,)))
+    assert recorded.told_owner == []
 
 
 def test_a_bare_pod_has_no_owner_to_tell() -> None:
