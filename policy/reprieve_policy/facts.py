@@ -11,12 +11,15 @@ from typing import NamedTuple
 from .checkpointing import checkpoint_plan
 from .checkpointing.agent import CheckpointService
 from .config import koordinator, preemption_class
-from .config.namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
+from .config.namespace import OFF, WORKLOAD_TYPE_CLASS, NamespacePolicy
 from .config.settings import PolicySettings
 from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORITY_CLASS
-from .kube.objects import PodView, Resource, annotations_of
+from .kube.objects import PodView, Resource, annotations_of, pod_group_name_of
 from .kube.quota import Quotas
 from .lifecycle import ledger
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+"""Higher priorities are Kubernetes' own (`scheduling.HighestUserDefinablePriority`)."""
 
 
 class Permission(NamedTuple):
@@ -131,8 +134,40 @@ def is_non_preemptible(view: PodView, facts: Facts) -> bool:
 
 
 def priority_class_of(view: PodView, facts: Facts) -> Resource | None:
-    """Return the PriorityClass of a pod; if it names none, the cluster's global default, if any."""
-    return priority_class_named(view.spec.priorityClassName, facts)
+    """Return the PriorityClass of a pod.
+
+    It is the one that the pod names. If it names none, a pod that is not created yet (it has no
+    priority) gets the one of its class; any other has the cluster's global default, if any.
+    """
+    given = class_priority_class(view, facts) if view.spec.priority is None else None
+    return priority_class_named(view.spec.priorityClassName, facts) if given is None else given
+
+
+def class_priority_class(view: PodView, facts: Facts) -> Resource | None:
+    """Return the PriorityClass that a new pod gets for its class; `None` if it gets none."""
+    if not gets_class_priority(view, facts):
+        return None
+    name = preemption_class.priority_class_name(effective_class(view, facts))
+    return facts.priority_classes.get(name)
+
+
+def gets_class_priority(view: PodView, facts: Facts) -> bool:
+    """True if a new pod gets the PriorityClass of its class, as far as that exists.
+
+    That is a pod which names no PriorityClass, where `classPriorities` is on. The API server writes
+    the global default before it calls a webhook, so a pod that names that one counts as one that
+    names none. A pod of a native group keeps the group's priority: kube-scheduler places no group
+    whose pods have another.
+    """
+    if (
+        not facts.settings.classes_give_priorities
+        or facts.namespace.enforcement == OFF
+        or pod_group_name_of(view.spec.schedulingGroup)
+    ):
+        return False
+    name = view.spec.priorityClassName
+    named = facts.priority_classes.get(name) if name else None
+    return not name or (named is not None and bool(named.globalDefault))
 
 
 def priority_class_named(name: str | None, facts: Facts) -> Resource | None:
@@ -184,7 +219,7 @@ def preemption_policy(view: PodView, facts: Facts) -> str | None:
 
 
 def _priority_class_default(view: PodView, facts: Facts) -> int | None:
-    named = priority_class_of(view, facts)
+    named = priority_class_named(view.spec.priorityClassName, facts)
     text = annotations_of(named.metadata).get(DEFAULT_PREEMPTION_CLASS, "") if named else ""
     value = preemption_class.parse(text, "")
     return value if isinstance(value, int) else None

@@ -106,6 +106,14 @@ class MetadataChange:
 
 
 @dataclass(frozen=True, slots=True)
+class SpecChange:
+    """Set one field of the pod's own spec."""
+
+    field: Literal["priorityClassName", "priority", "preemptionPolicy"]
+    value: str | int
+
+
+@dataclass(frozen=True, slots=True)
 class GateAddition:
     """Add one scheduling gate to the pod itself."""
 
@@ -120,6 +128,10 @@ class ListAddition:
     """The list's path, as a JSON pointer."""
     value: Mapping[str, object]
     list_exists: bool
+
+
+Change = MetadataChange | SpecChange | GateAddition | ListAddition
+"""What defaulting may do to an object."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Defaults: never over a value that is set, never in a template.
 
 In a template a default would cause rollouts, GitOps drift and changes of immutable Jobs. Pods get
-their class, the admin's defaults for Koordinator's labels, their predecessor's data, and the agent
-if they ask for it. PodGroups get the annotations of their Workload. PriorityClasses get the other
-half of a toleration. Marked pods get the label that the operator's watch selects.
+their class, where an admin wants it the PriorityClass of their class, the admin's defaults for
+Koordinator's labels, their predecessor's data, and the agent if they ask for it. PodGroups get the
+annotations of their Workload. PriorityClasses get the other half of a toleration. Marked pods get
+the label that the operator's watch selects.
 """
 
 from collections.abc import Iterator
@@ -15,16 +16,21 @@ from reprieve_policy.config.namespace import OFF
 from reprieve_policy.config.toleration import PreemptionToleration
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import gate, pod_group
-from reprieve_policy.kube.objects import Resource, Spec, annotations_of, labels_of, pod_views
+from reprieve_policy.kube.objects import (
+    PodView,
+    Resource,
+    Spec,
+    annotations_of,
+    labels_of,
+    pod_views,
+)
 from reprieve_policy.lifecycle import mark, replacement_annotations
-from reprieve_policy.verdict import GateAddition, ListAddition, MetadataChange
+from reprieve_policy.verdict import Change, MetadataChange, SpecChange
 
 from . import sidecar
 
 
-def decide_defaults(
-    resource: Resource, old: Resource | None, facts: Facts
-) -> tuple[MetadataChange | GateAddition | ListAddition, ...]:
+def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> tuple[Change, ...]:
     """Return the changes of one object; `old` is `None` at creation."""
     if resource.metadata.deletionTimestamp is not None:
         return ()
@@ -42,12 +48,11 @@ def decide_defaults(
     return created + tuple(_label_mark(resource, old))
 
 
-def _default_pod(
-    pod: Resource, facts: Facts
-) -> Iterator[MetadataChange | GateAddition | ListAddition]:
+def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change]:
     view = next(pod_views(pod))
     if keys.PREEMPTION_CLASS not in view.labels:
         yield MetadataChange("labels", keys.PREEMPTION_CLASS, str(known.default_class(view, facts)))
+    yield from _give_class_priority(view, facts)
     by_setting = {
         keys.PREEMPTIBLE: facts.settings.default_preemptible,
         keys.CAN_PREEMPT: facts.settings.default_can_preempt,
@@ -59,6 +64,21 @@ def _default_pod(
         yield from replacement_annotations.decide_changes(facts.ledger_entry, view, facts.settings)
     yield from gate.decide_gate(pod, facts)
     yield from sidecar.decide_sidecar(pod, facts)
+
+
+def _give_class_priority(view: PodView, facts: Facts) -> Iterator[SpecChange]:
+    """Yield the PriorityClass of the pod's class, with what the API server has derived from it.
+
+    The API server resolves the priority before it calls a webhook, and again afterwards. Without
+    the value and the policy, it would then refuse the pod, because those that it wrote itself are
+    not those of the new name.
+    """
+    given = known.class_priority_class(view, facts)
+    if given is None or given.metadata.name == view.spec.priorityClassName:
+        return
+    yield SpecChange("priorityClassName", given.metadata.name or "")
+    yield SpecChange("priority", given.value or 0)
+    yield SpecChange("preemptionPolicy", given.preemptionPolicy or "PreemptLowerPriority")
 
 
 def _default_toleration(priority_class: Resource) -> Iterator[MetadataChange]:

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
-from reprieve_policy.kube.objects import PodGroupTemplate, Resource, Spec, annotations_of, pod_views
+from reprieve_policy.kube.objects import (
+    PodGroupTemplate,
+    PodView,
+    Resource,
+    Spec,
+    annotations_of,
+    pod_views,
+)
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 
@@ -23,6 +30,8 @@ class PriorityClaim(NamedTuple):
     must_exist_now: bool
     missing_class_note: str = ""
     """What happens if the PriorityClass does not exist."""
+    view: PodView | None = None
+    """The pod or the template; `None` for a native group."""
 
 
 def preemption_priority_class_of(resource: Resource) -> str | None:
@@ -37,7 +46,7 @@ def priority_claims(resource: Resource) -> Iterator[PriorityClaim]:
         unmet = "; pods are refused" if view.is_template else ""
         path, spec_path = annotation_path(view.prefix, key), f"{view.prefix}spec"
         yield PriorityClaim(
-            view.annotations.get(key), path, view.spec, spec_path, not view.is_template, unmet
+            view.annotations.get(key), path, view.spec, spec_path, not view.is_template, unmet, view
         )
     if resource.kind == "PodGroup":
         yield PriorityClaim(

@@ -37,6 +37,8 @@ _BY_TEXT = {str(value): value for value in range(LOWEST, HIGHEST + 1)}
 """All texts that `CLASS` matches. Three rules ask for every pod's class, and the pattern takes five
 times as long."""
 
+_PRIORITY_CLASS_PREFIX = "reprieve-class-"
+
 STRICT = "strict"
 BANDED = "banded"
 
@@ -45,6 +47,11 @@ def parse(text: str, path: str) -> int | Violation:
     """Return the class that `text` names."""
     value = _BY_TEXT.get(text)
     return Violation(path, CLASS.kind, text, CLASS.detail) if value is None else value
+
+
+def priority_class_name(value: int) -> str:
+    """Return the name of the PriorityClass that pods of this class get (`classPriorities`)."""
+    return f"{_PRIORITY_CLASS_PREFIX}{value}"
 
 
 @dataclass(frozen=True, slots=True)

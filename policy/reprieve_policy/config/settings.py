@@ -48,7 +48,7 @@ _IMAGE = Matches(
     longest=512,
 )
 
-WARN, REFUSE = "warn", "refuse"
+OFF, WARN, REFUSE = "off", "warn", "refuse"
 DELETE, EVICT = "delete", "evict"
 AUTO, ASYNCHRONOUS, SYNCHRONOUS = "auto", "asynchronous", "synchronous"
 LOSS, PRIORITY = "loss", "priority"
@@ -59,6 +59,9 @@ class PolicySettings:
     """What an admin may set; see `FIELDS` for the names and readers. Durations in seconds."""
 
     default_class: int = preemption_class.DEFAULT
+    class_priorities: str = OFF
+    """Whether a pod without a PriorityClass gets the one of its class, and what happens to a pod
+    whose priority contradicts its class: `off` (neither), `warn` or `refuse`."""
     default_preemptible: bool | None = None
     """`None`: not set, and no label is written. Set by `disableDefaultPreemptiable`."""
     default_can_preempt: bool | None = None
@@ -118,6 +121,11 @@ class PolicySettings:
     """Users whose deletions of pods are preemptions; see `preemption.guard`."""
     scheduler_preemption: str = AUTO
     """Whether a refused scheduler waits outside its scheduling loop (`asynchronous`) or in it."""
+
+    @property
+    def classes_give_priorities(self) -> bool:
+        """True if pods get the PriorityClass of their class."""
+        return self.class_priorities != OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +240,7 @@ def _negated(text: str, path: str) -> object:
 
 FIELDS: Mapping[str, SettingReader] = {
     "defaultPreemptionClass": SettingReader("default_class", _parse_default_class),
+    "classPriorities": SettingReader("class_priorities", OneOf((OFF, WARN, REFUSE)).parse),
     "disableDefaultPreemptiable": SettingReader("default_preemptible", _negated),
     "disableDefaultTriggerPreemption": SettingReader("default_can_preempt", _negated),
     "podShouldBeDeletedWhenPreempted": SettingReader(

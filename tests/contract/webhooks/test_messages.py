@@ -141,6 +141,11 @@ def in_class(value: str, **annotations: str) -> Resource:
     return a_pod({keys.PREEMPTION_CLASS: value}, **annotations)
 
 
+def in_priority_class(value: str, name: str) -> Resource:
+    """Return a workload whose template states a class and a PriorityClass."""
+    return builders.a_pod().in_class(value).in_priority_class(name).in_template_of("Deployment")
+
+
 def _by_key(annotations: dict[str, str]) -> dict[str, str]:
     """Return annotations by key; tests name them as `keys` does, in lower case."""
     return {
@@ -182,6 +187,11 @@ IN_A_GANG = replace(
 )
 UNREACHABLE_IS_REFUSED = Facts(
     settings=PolicySettings(unreachable_min_available=policy_settings.REFUSE)
+)
+
+CLASSES_GIVE_PRIORITIES = Facts(
+    settings=PolicySettings(class_priorities=policy_settings.REFUSE),
+    priority_classes={**builders.class_priorities(), "plain": a_priority_class("plain", 500)},
 )
 
 LACKING = Facts(missing_permissions=frozenset({CLAIM_NON_PREEMPTIBLE}))
@@ -352,6 +362,19 @@ CASES = {
     "a defence below the priority": Case(a_pod(preemption_priority_class="low")),
     "a defence above what is given": Case(a_pod(preemption_priority_class="high")),
     "a defence changed": Case(a_pod(preemption_priority_class="plain"), a_pod()),
+    "a priority that does not fit the class": Case(
+        in_priority_class("6", "plain"), facts=CLASSES_GIVE_PRIORITIES
+    ),
+    "the same where that is only warned of": Case(
+        in_priority_class("6", "plain"),
+        facts=replace(
+            CLASSES_GIVE_PRIORITIES, settings=PolicySettings(class_priorities=policy_settings.WARN)
+        ),
+    ),
+    "a class without its PriorityClass": Case(
+        a_template({keys.PREEMPTION_CLASS: "4"}),
+        facts=replace(CLASSES_GIVE_PRIORITIES, priority_classes={}),
+    ),
     "a toleration of an hour in words": Case(a_priority_class(seconds="1h")),
     "a toleration above 64 bits": Case(a_priority_class(seconds="9223372036854775808")),
     "a toleration that overflows upstream": Case(a_priority_class(seconds="9223372037")),
@@ -469,6 +492,7 @@ CONFIG_MAPS = {
     "names that are none": {"liftablePriorityClasses": "Training"},
     "a kind without a path": {"templateKinds": "example.com/Sweep"},
     "a kind that is read without being listed": {"templateKinds": "apps/Deployment: spec.template"},
+    "a word that is none of the three": {"classPriorities": "true"},
     "a word that is none of the two": {"nonPreemptibleOnBorrowedNodes": "maybe"},
 }
 

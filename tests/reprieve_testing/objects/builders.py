@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from reprieve_policy import keys
+from reprieve_policy.config.preemption_class import priority_class_name
 from reprieve_policy.kube.kinds import CUSTOM
 from reprieve_policy.kube.objects import (
     Affinity,
@@ -319,6 +320,17 @@ def a_pod() -> PodBuilder:
         name="pod", namespace="team", uid="pod-uid", creationTimestamp="2026-11-21T09:00:00Z"
     )
     return PodBuilder(Resource(kind="Pod", metadata=metadata, spec=Spec(priority=0)))
+
+
+def class_priorities(*classes: int) -> dict[str, Resource]:
+    """Return the PriorityClasses of these preemption classes, of all without one: class 3 has
+    value 3000.
+    """
+    return {
+        name: a_priority_class(name).worth(1000 * value).giving_class(value).build()
+        for value in classes or range(11)
+        for name in (priority_class_name(value),)
+    }
 
 
 def a_priority_class(name: str = "training") -> PriorityClassBuilder:

@@ -7,7 +7,14 @@ from http import HTTPStatus
 import msgspec
 
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.verdict import GateAddition, ListAddition, MetadataChange, Verdict, Violation
+from reprieve_policy.verdict import (
+    Change,
+    GateAddition,
+    ListAddition,
+    SpecChange,
+    Verdict,
+    Violation,
+)
 
 from .review import API_VERSION
 
@@ -94,9 +101,7 @@ def _denied(
     return _ENCODE(_ResponseReview(_ResponsePayload(uid, allowed=False, status=status)))
 
 
-def build_patched(
-    uid: str, changes: Iterable[MetadataChange | GateAddition | ListAddition], resource: Resource
-) -> bytes:
+def build_patched(uid: str, changes: Iterable[Change], resource: Resource) -> bytes:
     """Allow, and patch the object."""
     operations = build_patch(changes, resource)
     if not operations:
@@ -107,9 +112,7 @@ def build_patched(
     )
 
 
-def build_patch(
-    changes: Iterable[MetadataChange | GateAddition | ListAddition], resource: Resource
-) -> list[dict[str, object]]:
+def build_patch(changes: Iterable[Change], resource: Resource) -> list[dict[str, object]]:
     """Return the changes as a JSON patch.
 
     Where the object has no such map, one operation adds the map with all its entries.
@@ -120,6 +123,9 @@ def build_patch(
     for change in changes:
         if isinstance(change, GateAddition):
             operations.append(_gate_operation(change, resource))
+            continue
+        if isinstance(change, SpecChange):
+            operations.append({"op": "add", "path": f"/spec/{change.field}", "value": change.value})
             continue
         if isinstance(change, ListAddition):
             operations.append(

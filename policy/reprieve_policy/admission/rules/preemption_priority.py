@@ -69,7 +69,11 @@ _FIXED = frozenset({"Pod", "PodGroup", "Workload"})
 
 
 def _check_claim(claim: PriorityClaim, facts: Facts) -> Iterator[Violation | str]:
-    own_class = known.priority_class_named(claim.spec.priorityClassName, facts)
+    own_class = (
+        known.priority_class_named(claim.spec.priorityClassName, facts)
+        if claim.view is None
+        else known.priority_class_of(claim.view, facts)
+    )
     priority = _priority(claim.spec, own_class)
     if priority is None:
         path = f"{claim.spec_path}.priorityClassName"

@@ -43,9 +43,6 @@ from .snapshot import (
     Taint,
 )
 
-HIGHEST_USER_PRIORITY = 1_000_000_000
-"""Higher priorities are Kubernetes' own (`scheduling.HighestUserDefinablePriority`)."""
-
 _ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 """Go's zero time."""
 _SERVICE = "service"
@@ -133,7 +130,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
 
 def is_exempt(pod: Pod, priority: int) -> bool:
     """True for a system-critical or exempt pod: no policy restricts its victims."""
-    return priority > HIGHEST_USER_PRIORITY or pod.metadata.namespace in EXEMPT
+    return priority > known.HIGHEST_USER_PRIORITY or pod.metadata.namespace in EXEMPT
 
 
 def with_gang(

@@ -15,11 +15,22 @@ from reprieve_testing.check_command import run
 README = (manifests.ROOT / "README.md").read_text(encoding="utf-8")
 MOST_LINES, MOST_WORDS = 120, 1100
 """A reader sees the whole of it in five minutes. All else has a page in docs/."""
+FIRST_SCREEN = 35
+"""Lines that a reader sees without scrolling."""
 
 
 def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= MOST_LINES
     assert len(README.split()) <= MOST_WORDS
+
+
+def test_its_first_screen_says_what_drives_what() -> None:
+    rows = [line.split(" | ")[:2] for line in README.splitlines()[:FIRST_SCREEN]]
+    assert [
+        ["| **priority**", "which pods may preempt"],
+        ["| **class and toleration**", "which pods may be victims"],
+        ["| **cost**", "which of these pods is chosen, among equals in priority and class"],
+    ] == [row for row in rows if row[0].startswith("| **")]
 
 
 def test_the_readme_shows_one_transcript() -> None:

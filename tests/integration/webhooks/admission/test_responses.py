@@ -15,11 +15,13 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_runtime.client.api import ApiError
+from reprieve_testing.objects.builders import class_priorities
 from reprieve_testing.servers.reviews import (
     Document,
     FixedFacts,
@@ -193,6 +195,26 @@ async def test_the_environment_is_filled_in_for(
         "fieldRef": {"fieldPath": "metadata.annotations['reprieve.dev/resume-from-checkpoint']"}
     }
     assert {"name": VARIABLES[2], "valueFrom": reference} in spec["containers"][0]["env"]
+
+
+async def test_a_class_gives_the_name_the_value_and_the_policy_of_its_priority_class(
+    server: RunningServer,
+):
+    server.source.facts = Facts(
+        settings=PolicySettings(class_priorities="refuse"), priority_classes=class_priorities()
+    )
+    pod = a_pod(labels={keys.PREEMPTION_CLASS: "6"})
+    pod["spec"] |= {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+
+    once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
+
+    assert once["spec"] == pod["spec"] | {
+        "priorityClassName": "reprieve-class-6",
+        "priority": 6000,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    assert patch_of(await server.ask("/mutate", a_review(once))) == []
+    assert "warnings" not in await server.ask("/validate", a_review(once))
 
 
 async def test_a_second_review_fills_in_nothing_again(server: RunningServer):

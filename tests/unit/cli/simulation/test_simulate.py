@@ -597,3 +597,49 @@ def test_a_long_read_shows_its_progress_on_a_terminal_only(
             counter.count(2)
             counter.count(100)
         assert ("201 objects read" in stream.getvalue()) == is_shown
+
+
+def with_class_priorities(setting: str, *more: Json) -> Json:
+    """Return the cluster's dump with the PriorityClasses of classes 4 and 7, 204 and 207."""
+    classes = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": f"reprieve-class-{value}"},
+            "value": 200 + value,
+        }
+        for value in (4, 7)
+    ]
+    policy = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "reprieve-policy", "namespace": "reprieve-system"},
+        "data": {"classPriorities": setting},
+    }
+    return {**cluster(), "items": [*cluster()["items"], *classes, policy, *more]}
+
+
+OFF_IN_RESEARCH = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "research", "labels": {"reprieve.dev/enforcement": "off"}},
+}
+GIVEN_PRIORITIES: dict[str, tuple[str, list[Json], str, int]] = {
+    "the class gives the priority": ("warn", [], "", 0),
+    "the PriorityClass that the pod names counts": ("warn", [], "low", 1),
+    "a class gives nothing where the setting is off": ("off", [], "", 1),
+    "a class gives nothing where enforcement is off": ("warn", [OFF_IN_RESEARCH], "", 1),
+}
+
+
+@pytest.mark.parametrize("sentence", GIVEN_PRIORITIES)
+def test_a_pod_of_a_manifest_has_the_priority_that_admission_would_give(
+    sentence: str, tmp_path: Path
+) -> None:
+    setting, more, named, status = GIVEN_PRIORITIES[sentence]
+    requested = preemptor()
+    del requested["spec"]["priority"]
+    if named:
+        requested["spec"]["priorityClassName"] = named
+    dump = write(tmp_path, "c.json", with_class_priorities(setting, *more))
+    assert run(write(tmp_path, "p.json", requested), dump).status == status

@@ -15,6 +15,7 @@ from reprieve_testing.safe_texts import is_showable
 SWEEP = TemplateKind("example.com", "Sweep", ("spec.trials[*].template",))
 ALL = {
     "defaultPreemptionClass": "5",
+    "classPriorities": "refuse",
     "disableDefaultPreemptiable": "true",
     "disableDefaultTriggerPreemption": "false",
     "podShouldBeDeletedWhenPreempted": "true",
@@ -51,6 +52,7 @@ def test_without_a_configmap_the_specifications_defaults_apply() -> None:
     found = settings.parse({})
     assert found == PolicySettings(
         default_class=4,
+        class_priorities="off",
         default_preemptible=None,
         default_can_preempt=None,
         deletes_preempted=False,
@@ -90,6 +92,7 @@ def test_every_field_can_be_set() -> None:
     )
     assert settings.parse(ALL) == PolicySettings(
         default_class=5,
+        class_priorities="refuse",
         default_preemptible=False,
         default_can_preempt=True,
         deletes_preempted=True,
