@@ -54,6 +54,8 @@ class StubApi:
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which a patch of a path is refused; 0 hangs up."""
     is_failing: bool = False
+    is_logged_out: bool = False
+    """The credentials of the client have expired."""
     watches_refused: list[tuple[int, str]] = field(default_factory=list)
     """The status and the cause with which each of the next watches is refused; 0 hangs up."""
     watched_from: list[str] = field(default_factory=list)
@@ -82,6 +84,10 @@ class StubApi:
                 self._refuse_watch(request) if self.watches_refused else await self._watch(request)
             )
         self.calls[path] += 1
+        if self.is_logged_out:
+            return web.json_response(
+                {"code": 401, "reason": "Unauthorized", "message": "Unauthorized"}, status=401
+            )
         if self.is_failing:
             return web.json_response(
                 {"code": 500, "reason": "InternalError", "message": "failing"}, status=500
