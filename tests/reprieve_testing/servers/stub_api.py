@@ -84,14 +84,8 @@ class StubApi:
                 self._refuse_watch(request) if self.watches_refused else await self._watch(request)
             )
         self.calls[path] += 1
-        if self.is_logged_out:
-            return web.json_response(
-                {"code": 401, "reason": "Unauthorized", "message": "Unauthorized"}, status=401
-            )
-        if self.is_failing:
-            return web.json_response(
-                {"code": 500, "reason": "InternalError", "message": "failing"}, status=500
-            )
+        if self.is_logged_out or self.is_failing:
+            return self._fail()
         reviews = {ACCESS_REVIEWS: self._review_access, TOKEN_REVIEWS: self._review_token}
         if path in reviews:
             return await reviews[path](request)
@@ -103,6 +97,11 @@ class StubApi:
         await self.lists_released.wait()
         items = list(self.collections.get(path, {}).values())
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    def _fail(self) -> web.Response:
+        code, reason = (401, "Unauthorized") if self.is_logged_out else (500, "InternalError")
+        document = {"code": code, "reason": reason, "message": "failing"}
+        return web.json_response(document, status=code)
 
     async def _patch(self, request: web.BaseRequest) -> web.Response:
         self.patches.append((request.path, await request.json()))
