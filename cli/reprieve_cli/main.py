@@ -5,6 +5,7 @@ would load an HTTP client that it does not use. To add a command or a group of c
 to `COMMANDS`.
 """
 
+import contextlib
 import errno
 import importlib
 import os
@@ -137,6 +138,7 @@ def _exit_without_output(error: OSError) -> NoReturn:
 
     Without the replacement of standard output, Python would fail once more to write the rest of it.
     """
-    click.echo(f"Error: cannot write the output: {str(error.strerror).lower()}", err=True)
+    with contextlib.suppress(OSError):  # Standard error may be full, too.
+        click.echo(f"Error: cannot write the output: {str(error.strerror).lower()}", err=True)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(_EXIT_NO_OUTPUT)

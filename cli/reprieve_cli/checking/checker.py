@@ -6,7 +6,7 @@ from functools import cache
 from operator import attrgetter
 
 from reprieve_cli.manifests import field_paths
-from reprieve_cli.manifests.documents import Document
+from reprieve_cli.manifests.documents import HELM_ACTION, HELM_HINT, Document
 from reprieve_cli.manifests.manifest_objects import ManifestObject, with_pod_templates
 from reprieve_cli.output.finding import Finding, Level
 from reprieve_policy.admission.review import decide_admission
@@ -32,10 +32,16 @@ def check_manifest(
             for found in _check_by_rules(item, item.resource, each)
         )
     located = (
-        each.with_location(document.file, document.line_of(each.path), item.name)
+        _with_hint(each).with_location(document.file, document.line_of(each.path), item.name)
         for each in (*_form_findings(item, by_rules), *by_rules)
     )
     return sorted(located, key=attrgetter("line"))
+
+
+def _with_hint(finding: Finding) -> Finding:
+    """Ask for the rendered text where a value is an action of a template: in quotes, it parses."""
+    is_rendered = HELM_ACTION.search(finding.message) is None
+    return finding if is_rendered else replace(finding, message=finding.message + HELM_HINT)
 
 
 def _strictest(findings: Iterable[Finding]) -> list[Finding]:

@@ -172,8 +172,8 @@ class ClusterReader:
             self._report_error(path, error)
 
     def _report_error(self, path: str, error: ApiError) -> None:
-        """Report what could not be read; raise if the API server cannot be reached at all."""
-        if error.is_unreachable:
+        """Report what could not be read; raise if the API server answers nothing to this user."""
+        if error.is_unreachable or error.status == HTTPStatus.UNAUTHORIZED:
             raise error
         self._report(f"{path}: {_reason(error)}")
 

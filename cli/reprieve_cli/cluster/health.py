@@ -213,9 +213,16 @@ def _certificates(state: ClusterState, now: datetime) -> StatusRow:
         if isinstance(each, WebhookConfiguration)
         for webhook in each.webhooks or ()
     ]
+    if not bundles:
+        return StatusRow(
+            subject="certificates",
+            health=Health.PROBLEM,
+            detail="no webhook is registered",
+            advice="apply the manifests (kubectl apply -k manifests/base)",
+        )
     advice = f"kubectl logs -n {state.installation.namespace} deployment/reprieve-webhooks"
     missing = sum(not bundle for bundle in bundles)
-    if missing or not bundles:
+    if missing:
         return StatusRow(
             subject="certificates",
             health=Health.PROBLEM,

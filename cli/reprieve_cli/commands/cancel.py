@@ -77,7 +77,7 @@ async def _cancel(api: Api, *, target: ClusterTarget, options: CancelOptions) ->
         click.echo(f"reprieve: {printable(str(error))}", err=True)
         return EXIT_FAILED
     if len(pods) != 1:
-        # Of several pods, those that nobody asked to go are what the user expects to find.
+        # A workload or a selector also names pods that are no victims: leave them out silently.
         pods = [pod for pod in pods if _is_victim(pod.metadata)]
     if not pods:
         click.echo("no victims match", err=True)

@@ -44,8 +44,8 @@ def _refuse_empty(
     metavar="PATTERN",
     multiple=True,
     callback=_refuse_empty,
-    help="Leave out files and folders with this name, or with this path below FILE, like "
-    "'.github' or 'charts/*'.",
+    help="Leave out files and folders with this name or path, like '.github' or 'charts/*'; a "
+    "path may begin below FILE.",
 )
 @click.option("--strict", is_flag=True, help="A warning causes status 1.")
 @click.pass_context

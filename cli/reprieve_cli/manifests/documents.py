@@ -15,8 +15,9 @@ from .sources import SourceText, Unreadable
 
 _TYPE_FIELDS = ("apiVersion", "kind")
 _MENTIONS_TYPE = re.compile(rf"\b(?:{'|'.join(_TYPE_FIELDS)})[\"']?\s*:")
-_HELM_ACTION = re.compile(r"(?<!\$)\{\{")
+HELM_ACTION = re.compile(r"(?<!\$)\{\{")
 """What `helm template` replaces; with `$` before it, it is an expression of a workflow."""
+HELM_HINT = "; is it a template of Helm? helm template . | reprieve check -"
 _RENDERED_BY = {
     "kustomization.yaml": "kubectl kustomize {folder} | reprieve check -",
     "kustomization.yml": "kubectl kustomize {folder} | reprieve check -",
@@ -76,8 +77,8 @@ def read(file: str, text: str) -> Iterator[tuple[Document, Any] | Unreadable]:
 
 
 def _syntax_error(reason: str, line: int, text: str) -> Unreadable:
-    if _HELM_ACTION.search(text):
-        reason += "; is it a template of Helm? helm template . | reprieve check -"
+    if HELM_ACTION.search(text):
+        reason += HELM_HINT
     return (Unreadable if _MENTIONS_TYPE.search(text) else NotAnObject)(reason, line)
 
 
@@ -125,7 +126,7 @@ def _lacking(value: Any) -> Sequence[str]:
 def _not_an_object(document: Document, value: Any, lacking: Sequence[str]) -> Unreadable:
     """Return the error about a document that lacks fields.
 
-    With metadata and one of the fields, or in a list, it is an object that someone wrote wrongly.
+    With metadata and one of the fields, or in a list, it is an object with a mistake.
     """
     is_object = bool(document.steps) or (
         isinstance(value, dict) and "metadata" in value and len(lacking) < len(_TYPE_FIELDS)

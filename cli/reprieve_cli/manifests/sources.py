@@ -53,7 +53,7 @@ def read_all(
         path = Path(name)
         if name == STDIN:
             yield SourceText("stdin", _read_stdin(limit))
-        elif _is_excluded(path, excluded):
+        elif _is_excluded(path, path, excluded):
             continue
         elif stat.S_ISDIR(_mode(path)):
             yield from _read_folder(path, limit, recursive=recursive, excluded=excluded)
@@ -61,11 +61,12 @@ def read_all(
             yield SourceText(str(path), _read_file(path, limit))
 
 
-def _is_excluded(path: Path, excluded: Sequence[str]) -> bool:
+def _is_excluded(path: Path, below: Path, excluded: Sequence[str]) -> bool:
+    """Return whether a pattern matches the name of a file, its path, or its path below FILE."""
     return any(
-        fnmatch.fnmatch(text, pattern.rstrip("/"))
+        fnmatch.fnmatch(text, os.path.normpath(pattern))
         for pattern in excluded
-        for text in (path.name, str(path))
+        for text in (path.name, os.path.normpath(path), str(below))
     )
 
 
@@ -105,15 +106,17 @@ def _manifests(
     recursive: bool,
     excluded: Sequence[str],
 ) -> Iterator[Path]:
-    """Yield the manifests of a folder; patterns apply to names and to paths below the folder."""
+    """Yield the manifests of a folder that are not excluded."""
+
+    def is_read(path: Path) -> bool:
+        return not _is_excluded(path, path.relative_to(folder), excluded)
+
     for root, folders, files in os.walk(folder, onerror=on_error):
-        below = Path(root).relative_to(folder)
-        folders[:] = [
-            name for name in folders if recursive and not _is_excluded(below / name, excluded)
-        ]
+        folders[:] = [name for name in folders if recursive and is_read(Path(root, name))]
         for file in files:
-            if file.endswith(_SUFFIXES) and not _is_excluded(below / file, excluded):
-                yield Path(root, file)
+            path = Path(root, file)
+            if file.endswith(_SUFFIXES) and is_read(path):
+                yield path
 
 
 def _read_stdin(max_bytes: int) -> str | Unreadable:

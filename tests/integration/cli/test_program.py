@@ -131,6 +131,7 @@ CLOSED_STREAMS = {
         '"$0" check "$1" 2>&1 >/dev/full',
         (74, "Error: cannot write the output: no space left on device\n"),
     ),
+    "both outputs are full": ('"$0" check "$1" 2>/dev/full >/dev/full', (74, "")),
 }
 
 

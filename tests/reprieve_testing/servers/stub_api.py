@@ -54,6 +54,8 @@ class StubApi:
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which a patch of a path is refused; 0 hangs up."""
     is_failing: bool = False
+    is_logged_out: bool = False
+    """The credentials of the client have expired."""
     watches_refused: list[tuple[int, str]] = field(default_factory=list)
     """The status and the cause with which each of the next watches is refused; 0 hangs up."""
     watched_from: list[str] = field(default_factory=list)
@@ -82,10 +84,8 @@ class StubApi:
                 self._refuse_watch(request) if self.watches_refused else await self._watch(request)
             )
         self.calls[path] += 1
-        if self.is_failing:
-            return web.json_response(
-                {"code": 500, "reason": "InternalError", "message": "failing"}, status=500
-            )
+        if self.is_logged_out or self.is_failing:
+            return self._fail()
         reviews = {ACCESS_REVIEWS: self._review_access, TOKEN_REVIEWS: self._review_token}
         if path in reviews:
             return await reviews[path](request)
@@ -97,6 +97,11 @@ class StubApi:
         await self.lists_released.wait()
         items = list(self.collections.get(path, {}).values())
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    def _fail(self) -> web.Response:
+        code, reason = (401, "Unauthorized") if self.is_logged_out else (500, "InternalError")
+        document = {"code": code, "reason": reason, "message": "failing"}
+        return web.json_response(document, status=code)
 
     async def _patch(self, request: web.BaseRequest) -> web.Response:
         self.patches.append((request.path, await request.json()))

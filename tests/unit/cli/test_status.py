@@ -124,6 +124,11 @@ def installed(**fields: Any) -> ClusterState:
     return replace(STATE, installation=replace(INSTALLATION, **fields))
 
 
+def installed_without_webhooks() -> ClusterState:
+    nothing = replace(a_configuration(), webhooks=())
+    return replace(installed(mutating=nothing), validating=nothing)
+
+
 NOT_FOUND, FORBIDDEN = Absence.NOT_FOUND, Absence.FORBIDDEN
 PROBLEM, UNKNOWN = Health.PROBLEM, Health.UNKNOWN
 
@@ -185,6 +190,9 @@ CASES: dict[str, Callable[[], Case]] = {
         "certificates",
         PROBLEM,
         "1 of 2 webhooks have no caBundle",
+    ),
+    "configurations without webhooks": lambda: Case(
+        installed_without_webhooks(), "certificates", PROBLEM, "no webhook is registered"
     ),
     "a CA that has expired": lambda: Case(
         replace(STATE, validating=a_configuration(ca=OLD_CA)),

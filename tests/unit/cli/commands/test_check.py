@@ -262,6 +262,15 @@ def test_a_folder_means_its_manifests_and_with_r_those_in_folders_below(tmp_path
     assert len(run("-R", tmp_path).lines) == 3
 
 
+def test_a_value_that_is_not_rendered_has_the_command_that_renders_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", BAD.replace("11", "{{ .Values.class }}"))
+    [line] = run(path).lines
+    assert line.endswith(
+        "in plain digits; is it a template of Helm? helm template . | reprieve check - "
+        "[preemption-class]"
+    )
+
+
 def test_a_folder_without_manifests_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "below/a.yaml", GOOD)
     reason = "unreadable: no .yaml, .yml or .json file in it"
@@ -336,6 +345,17 @@ def test_excluded_files_and_folders_are_not_read(tmp_path: Path) -> None:
     assert files("deep/*.yaml", "charts") == ["a.yaml"]
     assert files("[ad].yaml", "b.*") == ["deep/templates/c.yaml"]
     assert run(tmp_path / "a.yaml", "--exclude", "a.yaml").output.startswith("0 objects")
+
+
+def test_an_excluded_path_is_written_as_the_shell_completes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "repo/a.yaml", GOOD)
+    write(tmp_path, "repo/charts/b.yaml", BAD)
+    for pattern in ("./charts/", "repo/charts", "./repo/charts/*"):
+        assert run("-R", "repo", "--exclude", pattern).lines == [], pattern
+        assert run("-R", "./repo/", "--exclude", pattern).lines == [], pattern
 
 
 def test_a_pipe_in_a_folder_is_not_opened(tmp_path: Path) -> None:
