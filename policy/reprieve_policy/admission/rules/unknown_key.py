@@ -5,7 +5,7 @@ there: a class as an annotation, a checkpoint key as a label, a key of pods in t
 Deployment whose template lacks it, a key of Namespaces on a pod. Also a key that differs by one or
 two letters from a key of another project that Reprieve reads and users type, such as
 `toleration-second` or `minimum-preemptible-priority`. Other keys of other projects are never warned
-of, and neither are keys without a prefix.
+of.
 
 Why: a misspelled key has no effect, and its author relies on what it was meant to say.
 
@@ -99,7 +99,7 @@ def _explain(key: str, place: Place) -> str:
     if where := describe(key, place):
         return f"unread here; it is {where}"
     meant = misspelled_keys.most_similar(key, PODS if place is OWNERS else place)
-    return f"unknown; did you mean {_shown(meant, key)}?" if meant else "unknown; see docs/keys.md"
+    return f"unknown; did you mean {_shown(meant, key)}?" if meant else "unknown; Reprieve has no such key"
 
 
 def _shown(meant: str, key: str) -> str:
