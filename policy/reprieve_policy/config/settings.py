@@ -99,8 +99,8 @@ class PolicySettings:
     """What happens if a gang's minimum is more than its workload will ever create: `warn` or
     `refuse`."""
     unknown_keys: str = WARN
-    """What happens to an object with a key that is misspelled or stands where it is not read: `warn`
-    or `refuse`."""
+    """What happens to an object with a key that is misspelled, or that stands where it is not read:
+    `warn` or `refuse`."""
     agent_image: str = "reprieve:0.1.0"
     """The image of the agent, in pods that ask for it."""
     gang_gate: bool = False

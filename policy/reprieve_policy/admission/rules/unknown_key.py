@@ -61,7 +61,10 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 def _check_own(resource: Resource) -> Iterator[_Finding]:
     """Yield the mistakes in the object's own metadata, and in that of the Jobs of a CronJob."""
     job = None if resource.spec is None else resource.spec.jobTemplate
-    holders = (("", resource.metadata), ("spec.jobTemplate.", None if job is None else job.metadata))
+    holders = (
+        ("", resource.metadata),
+        ("spec.jobTemplate.", None if job is None else job.metadata),
+    )
     place = OF_KIND.get(resource.kind, OWNERS)
     for prefix, metadata in holders:
         for finding in _check(prefix, labels_of(metadata), annotations_of(metadata), place):
@@ -82,12 +85,11 @@ def _check(
         (labels, place.labels, label_path),
         (annotations, place.annotations, annotation_path),
     ):
-        unread = [
-            key for key in entries if key not in known and misspelled_keys.is_suspicious(key)
-        ]
-        for key in sorted(unread)[:_MOST]:
-            if detail := _explain(key, place):
-                found.append(_Finding(path_of(prefix, key), key, detail))
+        unread = [key for key in entries if key not in known and misspelled_keys.is_suspicious(key)]
+        explained = ((key, _explain(key, place)) for key in sorted(unread)[:_MOST])
+        found.extend(
+            _Finding(path_of(prefix, key), key, detail) for key, detail in explained if detail
+        )
     return found
 
 
@@ -99,13 +101,15 @@ def _explain(key: str, place: Place) -> str:
     if where := describe(key, place):
         return f"unread here; it is {where}"
     meant = misspelled_keys.most_similar(key, PODS if place is OWNERS else place)
-    return f"unknown; did you mean {_shown(meant, key)}?" if meant else "unknown; Reprieve has no such key"
+    return (
+        f"unknown; did you mean {_shown(meant, key)}?"
+        if meant
+        else "unknown; Reprieve has no such key"
+    )
 
 
 def _shown(meant: str, key: str) -> str:
-    """Return the key that was meant; under the same prefix only its name, because warnings are
-    short.
-    """
+    """Return the key that was meant; under the same prefix only its name: warnings are short."""
     prefix, _, name = meant.rpartition("/")
     return f'"{name if key.startswith(f"{prefix}/") else meant}"'
 

@@ -105,8 +105,10 @@ CASES = {
         resource=annotated(keys.DEFAULT_PREEMPTION_CLASS),
         warnings=(
             # The whole key would not fit into a warning.
-            "metadata.annotations[*/default-preemption-class]: unread here; "
-            "it is an annotation of PriorityClasses and Namespaces",
+            (
+                "metadata.annotations[*/default-preemption-class]: unread here; "
+                "it is an annotation of PriorityClasses and Namespaces"
+            ),
         ),
     ),
     "a key that Reprieve writes to workloads, on a pod": Case(
@@ -126,8 +128,10 @@ CASES = {
     "a slip in the template of another project's kind": Case(
         resource=a_pod().labelled(f"{OURS}premption-class", "3").in_listed_kind(),
         warnings=(
-            f"{label(f'{OURS}premption-class', 'spec.jobs[0].template.')}: "
-            f"{meant('preemption-class')}",
+            (
+                f"{label(f'{OURS}premption-class', 'spec.jobs[0].template.')}: "
+                f"{meant('preemption-class')}"
+            ),
         ),
     ),
     "a slip in our prefix": Case(
@@ -149,8 +153,10 @@ CASES = {
             a_pod().in_template_of("Job"), annotations={keys.CHECKPOINT_HINT: "annotation:"}
         ),
         warnings=(
-            f"{annotation(keys.CHECKPOINT_HINT)}: unread here; "
-            "it is an annotation of pods and templates",
+            (
+                f"{annotation(keys.CHECKPOINT_HINT)}: unread here; "
+                "it is an annotation of pods and templates"
+            ),
         ),
     ),
     "a slip on a Deployment itself": Case(
@@ -181,16 +187,20 @@ CASES = {
     "a checkpoint for the Jobs of a CronJob, whose template has none": Case(
         resource=a_cron_job(annotations={keys.CHECKPOINT: "none"}),
         warnings=(
-            f"{annotation(keys.CHECKPOINT, 'spec.jobTemplate.')}: unread here; "
-            "it is an annotation of pods and templates",
+            (
+                f"{annotation(keys.CHECKPOINT, 'spec.jobTemplate.')}: unread here; "
+                "it is an annotation of pods and templates"
+            ),
         ),
     ),
     "an object without a spec": Case(resource=Resource(kind="Deployment")),
     "upstream's minimum on a PriorityClass": Case(
         resource=a_priority_class().annotated(MINIMUM, "1000").build(),
         warnings=(
-            "metadata.annotations[*/minimum-preemptible-priority]: "
-            f"{meant('minimum-preemptable-priority')}",
+            (
+                "metadata.annotations[*/minimum-preemptible-priority]: "
+                f"{meant('minimum-preemptable-priority')}"
+            ),
         ),
     ),
     "upstream's seconds on a PriorityClass": Case(
