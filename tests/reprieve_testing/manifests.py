@@ -21,6 +21,7 @@ _KEY = re.compile(
     r"|scheduling\.k8s\.io/group-name|pod-group\.scheduling\.sigs\.k8s\.io(?!/)"
 )
 
+_LEFT_OUT = re.compile(r"!\(key in \[([^]]*)\]\)")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C library's, ten times as fast, where PyYAML was built with it."""
@@ -49,6 +50,16 @@ def named(kind: str, name: str) -> Object:
     """Return one object of the base."""
     (found,) = [found for found in of_kind(kind) if found["metadata"]["name"] == name]
     return found
+
+
+def read_keys_in(expression: str) -> set[str]:
+    """Return the keys for which a condition calls a webhook, without those that it leaves out."""
+    return set(keys_in(_LEFT_OUT.sub("", expression)))
+
+
+def keys_left_out(expression: str) -> list[set[str]]:
+    """Return the keys of each list `!(key in […])`: those with our prefix that are no mistake."""
+    return [set(keys_in(listed)) for listed in _LEFT_OUT.findall(expression)]
 
 
 def keys_in(value: object) -> Iterator[str]:

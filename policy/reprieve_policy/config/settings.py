@@ -101,6 +101,9 @@ class PolicySettings:
     unreachable_min_available: str = WARN
     """What happens if a gang's minimum is more than its workload will ever create: `warn` or
     `refuse`."""
+    unknown_keys: str = WARN
+    """What happens to an object with a key that is misspelled, or that stands where it is not read:
+    `warn` or `refuse`."""
     agent_image: str = "reprieve:0.1.0"
     """The image of the agent, in pods that ask for it."""
     gang_gate: bool = False
@@ -271,6 +274,7 @@ FIELDS: Mapping[str, SettingReader] = {
     "unreachableMinAvailable": SettingReader(
         "unreachable_min_available", OneOf((WARN, REFUSE)).parse
     ),
+    "unknownKeys": SettingReader("unknown_keys", OneOf((WARN, REFUSE)).parse),
     "agentImage": SettingReader("agent_image", _image_name),
     "gangGate": SettingReader("gang_gate", koordinator.parse_boolean),
     "gangGateTimeout": SettingReader("gang_gate_timeout_seconds", _DURATION.parse),

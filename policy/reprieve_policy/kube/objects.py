@@ -288,6 +288,7 @@ class PodTemplate:
 class JobTemplate:
     """`spec.jobTemplate` of a CronJob."""
 
+    metadata: ObjectMeta | None = None
     spec: Spec | None = None
 
 

@@ -31,7 +31,6 @@ WAYS = ["", "status"]
 
 MARKS = {
     "our label": ("labels", keys.SOFT_EVICTION, "requested"),
-    "our label, for an eviction": ("labels", keys.SOFT_EVICTION, "evict"),
     "Koordinator's label": ("labels", keys.KOORDINATOR_SOFT_EVICTION, "descheduler"),
     "Koordinator's annotation": ("annotations", keys.KOORDINATOR_SOFT_EVICTION, "true"),
 }
@@ -175,6 +174,58 @@ def test_no_pod_owner_may_name_the_preemptor_of_a_pod(
         "create", "-f", "-", stdin=a_pod("forged", **json.loads(forged)["metadata"])
     )
     assert refused(created, NEEDS_MARK), created.output
+
+
+MEANINGLESS = {
+    "a boolean, as in Koordinator's dialect": "true",
+    "no text": "",
+    "a phase that does not exist": "done",
+    "what the guard sets for an eviction": "evict",
+    "what stands beside a mark of Koordinator's, without one": "marked",
+}
+
+
+def unsupported(value: str) -> str:
+    """Return the refusal of a value of our label."""
+    return (
+        f'metadata.labels[{keys.SOFT_EVICTION}]: Unsupported value: "{value}": '
+        'supported values: "requested"'
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("value", MEANINGLESS.values(), ids=MEANINGLESS)
+def test_a_user_may_set_no_other_value_than_requested(
+    users: UsersByRight, pod: str, value: str, way: str
+) -> None:
+    done = users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, value), way)
+    assert refused(done, unsupported(value)), done.output
+    created = a_pod("forged", labels={keys.SOFT_EVICTION: value})
+    done = users.owner.run("create", "-f", "-", stdin=created)
+    assert refused(done, unsupported(value)), done.output
+
+
+def test_a_value_that_means_nothing_is_refused_even_to_an_admin_with_all_rights(
+    users: UsersByRight, pod: str
+) -> None:
+    """Its author would wait for an eviction that never comes."""
+    for user in (users.admin, users.operator):
+        done = user.patch(pod, metadata("labels", keys.SOFT_EVICTION, "true"))
+        assert refused(done, unsupported("true")), done.output
+
+
+def test_the_guards_and_the_webhooks_values_are_accepted_where_they_mean_something(
+    users: UsersByRight, pod: str
+) -> None:
+    # The admin has the verb `mark`, as the guard.
+    evict = metadata("labels", keys.SOFT_EVICTION, "evict")
+    assert users.admin.run("patch", "pod", pod, "--dry-run=server", "-p", evict).status == 0
+    marks = {
+        "labels": {keys.SOFT_EVICTION: "marked"},
+        "annotations": {keys.KOORDINATOR_SOFT_EVICTION: "true"},
+    }
+    done = users.deleter.patch(pod, json.dumps({"metadata": marks}))
+    assert done.status == 0, done.output
 
 
 def test_only_the_operator_may_remove_the_preemptor_of_a_pod(users: UsersByRight, pod: str) -> None:

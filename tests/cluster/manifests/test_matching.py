@@ -176,6 +176,7 @@ NOT_SCHEDULERS = (
 STATUS = "--subresource=status"
 MARK = {"annotations": {keys.KOORDINATOR_SOFT_EVICTION: "true"}}
 CLASS = {"labels": {keys.PREEMPTION_CLASS: "2"}}
+TYPO = "reprieve.dev/checkpoint-hnt"
 
 CALLED_FOR = {
     "a class": ("pod", "old", CLASS),
@@ -189,6 +190,18 @@ CALLED_FOR = {
     "a gang": ("pod", "old", {"labels": {keys.POD_GROUP: "train"}}),
     "a gang's size": ("pod", "old", {"annotations": {keys.KOORDINATOR_MIN_AVAILABLE: "2"}}),
     "a quota": ("pod", "old", {"labels": {keys.QUOTA_NAME: "gpu"}}),
+    "a misspelled key of ours": ("pod", "old", {"annotations": {TYPO: "annotation:"}}),
+    "a class as an annotation": ("pod", "old", {"annotations": {keys.PREEMPTION_CLASS: "2"}}),
+    "a deployment's own labels, which its pods do not get": (
+        "deployment",
+        "old",
+        {"labels": {keys.PREEMPTION_CLASS: "2"}},
+    ),
+    "a misspelled key of a namespace": (
+        "namespace",
+        NAMESPACE,
+        {"annotations": {"reprieve.dev/default-class": "2"}},
+    ),
     "a mark in Koordinator's dialect": ("pod", "old", MARK),
     "a mark, through the status": ("pod", "old", MARK, STATUS),
     "a namespace's policy": (
@@ -207,7 +220,13 @@ NOT_CALLED_FOR = {
     ),
     "our own label": ("pod", "victim", {"labels": {keys.SOFT_EVICTION: "hinted"}}),
     "our own state": ("pod", "victim", {"annotations": {keys.EVICTION: "{}"}}),
-    "a deployment's own labels": ("deployment", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}),
+    "what a workload answers": ("pod", "victim", {"annotations": {keys.CHECKPOINT_ANSWER: "{}"}}),
+    "our own ledger": (
+        "deployment",
+        "old",
+        {"labels": {keys.LEDGER: "true"}, "annotations": {keys.LEDGER: "{}"}},
+    ),
+    "a deployment's own labels of others": ("deployment", "old", {"labels": {"team": "research"}}),
     "a namespace's labels": ("namespace", NAMESPACE, {"labels": {"team": "research"}}),
 }
 
@@ -235,7 +254,7 @@ def test_scaling_costs_no_call(kubectl: Any) -> None:
 
 
 def test_a_template_is_reviewed_only_if_it_has_a_preemption_key(kubectl: Any) -> None:
-    for said in ({keys.PREEMPTION_CLASS: "2"}, {keys.POD_GROUP: "train"}):
+    for said in ({keys.PREEMPTION_CLASS: "2"}, {keys.POD_GROUP: "train"}, {TYPO: "x"}):
         assert CALL_FAILED in create(kubectl, a_deployment("new", said)).output
     silent = create(kubectl, a_deployment("new", {}))
     assert silent.status == 0, silent.output
@@ -274,7 +293,8 @@ def test_a_template_is_not_reviewed_again_as_a_deployments_replicaset(kubectl: A
 
 
 def test_a_priority_class_is_reviewed_if_it_has_a_preemption_key(kubectl: Any) -> None:
-    assert CALL_FAILED in create(kubectl, a_priority_class({TOLERATION: "60"})).output
+    for key in (TOLERATION, f"{keys.TOLERATION_PREFIX}toleration-second"):
+        assert CALL_FAILED in create(kubectl, a_priority_class({key: "60"})).output
     silent = create(kubectl, a_priority_class({}))
     assert silent.status == 0, silent.output
 

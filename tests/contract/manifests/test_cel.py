@@ -6,8 +6,10 @@ import pytest
 import yaml
 
 from reprieve_policy import keys
+from reprieve_policy.admission.key_places import OWNERS, PODS, PRIORITY_CLASSES
 from reprieve_policy.admission.rules import RULES
 from reprieve_policy.cel import policies
+from reprieve_policy.config.toleration import annotation_keys
 from reprieve_testing import manifests
 
 OVERLAY = manifests.MANIFESTS / "overlays" / "cel"
@@ -47,9 +49,12 @@ def keys_of(patched: tuple[Any, Any]) -> tuple[set[str], set[str]]:
     """
     condition, webhook = patched
     assert condition["name"] == NAME
-    return set(manifests.keys_in(webhook["matchConditions"])), set(
-        manifests.keys_in(condition["expression"])
-    )
+    called = {
+        key
+        for found in webhook["matchConditions"]
+        for key in manifests.read_keys_in(found["expression"])
+    }
+    return called, manifests.read_keys_in(condition["expression"])
 
 
 def test_the_overlay_renders_all_policies() -> None:
@@ -66,12 +71,36 @@ def test_a_pod_is_reviewed_for_fields_that_the_policies_do_not_cover() -> None:
 
 def test_a_template_is_reviewed_for_fields_that_the_policies_do_not_cover() -> None:
     called, still_called = keys_of(patches("validating")["templates.reprieve.dev"])
-    assert still_called == called - COVERED - IN_TEMPLATES
+    # A key of ours in the object's own metadata has no list of its own.
+    assert still_called | {keys.DISRUPTION_MODE} == called - COVERED - IN_TEMPLATES
 
 
 def test_a_priority_class_is_reviewed_for_fields_that_the_policies_do_not_cover() -> None:
     called, still_called = keys_of(patches("validating")["priorityclasses.reprieve.dev"])
     assert still_called == called - {keys.DEFAULT_PREEMPTION_CLASS}
+
+
+KEYS_LEFT_OUT: dict[str, list[frozenset[str]]] = {
+    "pods": [PODS.labels, PODS.annotations],
+    "templates": [
+        OWNERS.labels,
+        OWNERS.annotations - {keys.DISRUPTION_MODE},
+        PODS.labels,
+        PODS.annotations,
+    ],
+    "priorityclasses": [
+        PRIORITY_CLASSES.annotations.union(
+            annotation_keys(keys.TOLERATION_PREFIX), annotation_keys(keys.OLD_TOLERATION_PREFIX)
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("name", KEYS_LEFT_OUT)
+def test_a_key_of_ours_that_is_read_nowhere_there_is_still_reviewed(name: str) -> None:
+    condition, _ = patches("validating")[f"{name}.reprieve.dev"]
+    assert f"key.startsWith('{keys.PREFIX}')" in condition["expression"]
+    assert manifests.keys_left_out(condition["expression"]) == KEYS_LEFT_OUT[name]
 
 
 def test_every_other_webhook_is_unchanged() -> None:

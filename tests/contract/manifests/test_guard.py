@@ -8,6 +8,7 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.admission import permissions
 from reprieve_policy.admission.review import decide_admission
+from reprieve_policy.admission.rules import reserved_state
 from reprieve_policy.admission.rules.soft_eviction_mark import _IN_TEMPLATE
 from reprieve_policy.config import namespace, preemption_class
 from reprieve_policy.facts import Facts
@@ -114,6 +115,23 @@ def test_guard_and_policy_agree_on_what_a_mark_is() -> None:
     assert set(mark.REQUESTING_VALUES) == {mark.REQUESTED, mark.EVICT}
     assert all(value in ("", "false") for value in mark._NOT_A_MARK)
     assert expression.count("['', 'false']") == 2
+
+
+def test_guard_and_policy_agree_on_the_values_of_our_label() -> None:
+    expression = expression_of("reprieve-soft-evictions", "valueRefused")
+    (listed,) = re.findall(rf"in \[('{mark.REQUESTED}',[^]]*)\]", expression)
+    named = set(re.findall(r"'([a-z]+)'", listed)) | {mark.EVICT, mark.MARKED}
+    assert named == reserved_state._VALUES
+    assert all(f"== '{value}'" in expression for value in (mark.EVICT, mark.MARKED))
+
+
+def test_a_value_of_our_label_that_means_nothing_is_refused_first_and_in_the_rules_words() -> None:
+    validation, *_ = spec_of("reprieve-soft-evictions")["validations"]
+    assert validation["expression"] == "variables.valueRefused == ''"
+    marked = a_pod().labelled(keys.SOFT_EVICTION, "true").build()
+    (violation,) = decide_admission(marked, None, Facts()).violations
+    before, after = re.findall(r"'([^']*)'", validation["messageExpression"])
+    assert f'{before}"true"{after}' == str(violation)
 
 
 def test_a_mark_in_a_template_is_refused_with_the_rules_words() -> None:

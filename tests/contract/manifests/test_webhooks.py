@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from reprieve_policy import keys
+from reprieve_policy.admission.key_places import OWNERS, PODS
 from reprieve_policy.admission.rules import RULES, reserved_state
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config import namespace
@@ -79,6 +80,10 @@ def conditions(found: Any) -> str:
     return " ".join(condition["expression"] for condition in found["matchConditions"])
 
 
+def read_keys(found: Any) -> set[str]:
+    return manifests.read_keys_in(conditions(found))
+
+
 def kinds_of(webhooks: list[Any]) -> set[str]:
     rules = [rule for found in webhooks for rule in found["rules"]]
     groups = {row.group for row in WELL_KNOWN.rows}
@@ -143,13 +148,35 @@ def test_templates_are_those_of_the_rules() -> None:
 
 
 def test_a_pod_that_changes_what_a_rule_reads_is_reviewed() -> None:
-    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "pods")))) == ON_PODS
+    assert read_keys(webhook(VALIDATING, "pods")) == ON_PODS
 
 
 def test_a_template_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     state = {*reserved_state.ANNOTATIONS, keys.CLEANUP_FINALIZER}
     also = state | {keys.SOFT_EVICTION, keys.HOME_NAMESPACE}
-    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "templates")))) == ON_PODS | also
+    assert read_keys(webhook(VALIDATING, "templates")) == ON_PODS | also
+
+
+_OWN = [OWNERS.labels, OWNERS.annotations - {keys.DISRUPTION_MODE}]
+KEYS_LEFT_OUT = {
+    "pods": [PODS.labels, PODS.annotations],
+    # New ones, and those that are there.
+    "templates": [*_OWN, *_OWN],
+    "custom": _OWN,
+    "priorityclasses": [],
+    "namespaces": [],
+    "groups": [],
+}
+
+
+@pytest.mark.parametrize("name", KEYS_LEFT_OUT)
+def test_a_key_of_ours_that_is_read_nowhere_there_is_reviewed(name: str) -> None:
+    """Without this, a mistake in the only key of ours would reach no rule. What Reprieve itself
+    writes costs no call.
+    """
+    expression = conditions(webhook(VALIDATING, name))
+    assert f"key.startsWith('{keys.PREFIX}')" in expression
+    assert manifests.keys_left_out(expression) == KEYS_LEFT_OUT[name]
 
 
 def test_a_priority_class_with_a_key_that_a_rule_reads_is_reviewed() -> None:

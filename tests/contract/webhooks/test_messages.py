@@ -92,6 +92,10 @@ def a_hinted_template() -> Resource:
     return Resource(kind="Deployment", metadata=ObjectMeta(name="d"), spec=Spec(template=template))
 
 
+def labelled(key: str) -> Resource:
+    return a_pod({key: "3"})
+
+
 def a_priority_class(name: str = "training", value: int = 1000, **annotations: str) -> Resource:
     return Resource(
         kind="PriorityClass",
@@ -474,6 +478,31 @@ CASES = {
             gang_traits=IN_A_GANG.gang_traits and IN_A_GANG.gang_traits._replace(min_available=2),
         ),
     ),
+    "a key of ours that is misspelled": Case(labelled("reprieve.dev/premption-class")),
+    "a key of ours that resembles none": Case(labelled("reprieve.dev/colour")),
+    "a misspelled key, where that is refused": Case(
+        labelled("reprieve.dev/premption-class"),
+        facts=Facts(settings=PolicySettings(unknown_keys="refuse")),
+    ),
+    "a class as an annotation": Case(a_pod(preemption_class="3")),
+    "a checkpoint key as a label, where that is refused": Case(
+        labelled(keys.CHECKPOINT), facts=Facts(settings=PolicySettings(unknown_keys="refuse"))
+    ),
+    "a class in a workload's own metadata": Case(
+        replace(a_template(), metadata=ObjectMeta(name="d", labels={keys.PREEMPTION_CLASS: "3"}))
+    ),
+    "an upstream key that is misspelled": Case(
+        builders.a_priority_class()
+        .annotated(keys.TOLERATION_PREFIX + "minimum-preemptible-priority", "9")
+        .build()
+    ),
+    "keys of a Namespace that are misspelled": Case(
+        builders.a_namespace()
+        .annotated("reprieve.dev/default-class", "3")
+        .labelled("reprieve.dev/enforcment", "warn")
+        .build()
+    ),
+    "a mark that means nothing": Case(a_pod({keys.SOFT_EVICTION: "true"})),
     "three mistakes": Case(
         a_pod({keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "x"}, checkpoint_timeout="soon")
     ),

@@ -37,6 +37,7 @@ from . import (
     reserved_state,
     soft_eviction_mark,
     unfinished_job,
+    unknown_key,
 )
 
 Check = Callable[[Resource, Resource | None, Facts], Verdict]
@@ -55,6 +56,7 @@ _PRIORITY_CLASSES = frozenset({"PriorityClass"})
 _ELASTIC_QUOTAS = frozenset({"ElasticQuota"})
 _NAMESPACES = frozenset({"Namespace"})
 _CONFIG_MAPS = frozenset({"ConfigMap"})
+_WITH_KEYS = POD_KINDS | _GROUP_KINDS | _PRIORITY_CLASSES | _ELASTIC_QUOTAS | _NAMESPACES
 
 RULES: tuple[Rule, ...] = (
     Rule("preemption-class", POD_KINDS, preemption_class.check),
@@ -81,5 +83,6 @@ RULES: tuple[Rule, ...] = (
     Rule("priority-class-default", _PRIORITY_CLASSES, priority_class_default.check),
     Rule("elastic-quota", _ELASTIC_QUOTAS, elastic_quota.check),
     Rule("namespace-policy", _NAMESPACES, namespace_policy.check),
+    Rule("unknown-key", _WITH_KEYS, unknown_key.check),
     Rule("policy-config", _CONFIG_MAPS, policy_config.check),
 )

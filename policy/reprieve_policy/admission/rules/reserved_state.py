@@ -3,11 +3,12 @@
 Checked: no template has `reprieve.dev/eviction`, `reprieve.dev/preemptor`,
 `reprieve.dev/checkpoint-request`, `reprieve.dev/eviction-request` or the finalizer
 `reprieve.dev/cleanup`. Offline, no pod has one of them, nor another value of
-`reprieve.dev/soft-eviction` than `requested`.
+`reprieve.dev/soft-eviction` than `requested`. No pod ever gets a value there that Reprieve does not
+write either, such as `true`.
 
 Why: a policy in the API server (the base) lets only Reprieve write this state. It would refuse
 every pod of such a template, long after the template was accepted. For live pods that policy
-decides, not this rule.
+decides, not this rule. A mark of another value would ask for nothing.
 
 Source: document 000, soft eviction; the ValidatingAdmissionPolicy `reprieve-soft-evictions`.
 
@@ -26,7 +27,8 @@ from reprieve_policy.keys import (
     SOFT_EVICTION,
 )
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.lifecycle.mark import REQUESTED
+from reprieve_policy.lifecycle.eviction import Phase
+from reprieve_policy.lifecycle.mark import MARKED, REQUESTED, REQUESTING_VALUES
 from reprieve_policy.verdict import (
     NO_FINDINGS,
     Verdict,
@@ -34,22 +36,26 @@ from reprieve_policy.verdict import (
     ViolationKind,
     annotation_path,
     label_path,
+    unsupported,
 )
 
 ANNOTATIONS = (EVICTION, PREEMPTOR, CHECKPOINT_REQUEST, EVICTION_REQUEST)
+_VALUES = frozenset({*REQUESTING_VALUES, MARKED, *Phase})
+"""The values of our label that mean something."""
 _WRITTEN_BY_REPRIEVE = "written by Reprieve only"
 _IN_TEMPLATE = "written by Reprieve only: every pod of the template would be refused"
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check the templates; offline, also the pod."""
-    found = tuple(
-        violation
-        for view in pod_views(resource)
-        if view.is_template or facts.is_offline
-        for violation in _check_view(view)
-    )
-    return Verdict(violations=found) if found else NO_FINDINGS
+    found: list[Violation] = []
+    for view in pod_views(resource):
+        if view.is_template or facts.is_offline:
+            found.extend(_check_view(view))
+        value = view.labels.get(SOFT_EVICTION, REQUESTED)
+        if not view.is_template and value not in _VALUES:
+            found.append(unsupported(label_path(view.prefix, SOFT_EVICTION), value, [REQUESTED]))
+    return Verdict(violations=tuple(found)) if found else NO_FINDINGS
 
 
 def _check_view(view: PodView) -> Iterator[Violation]:
@@ -58,6 +64,6 @@ def _check_view(view: PodView) -> Iterator[Violation]:
     if CLEANUP_FINALIZER in view.finalizers:
         paths.append(f"{view.prefix}metadata.finalizers[{CLEANUP_FINALIZER}]")
     # A mark in a template is refused by another rule, whatever its value.
-    if not view.is_template and view.labels.get(SOFT_EVICTION, REQUESTED) != REQUESTED:
+    if not view.is_template and view.labels.get(SOFT_EVICTION, REQUESTED) in _VALUES - {REQUESTED}:
         paths.append(label_path(view.prefix, SOFT_EVICTION))
     yield from (Violation(path, ViolationKind.FORBIDDEN, None, detail) for path in paths)

@@ -73,6 +73,28 @@ async def test_all_violations_are_returned_at_once(server: RunningServer):
     )
 
 
+async def test_a_misspelled_key_is_warned_of(server: RunningServer):
+    pod = a_pod(annotations={"reprieve.dev/checkpoint-hnt": "annotation:"})
+    response = await server.ask("/validate", a_review(pod))
+
+    path = "metadata.annotations[reprieve.dev/checkpoint-hnt]"
+    assert response["allowed"] is True
+    assert response["warnings"] == [f'{path}: unknown; did you mean "checkpoint-hint"?']
+
+
+async def test_keys_beside_the_template_of_a_cron_jobs_jobs_are_warned_of(server: RunningServer):
+    job = {
+        "metadata": {"labels": {keys.PREEMPTION_CLASS: "3"}},
+        "spec": {"template": {"spec": {"containers": []}}},
+    }
+    document = {"metadata": {"name": "c"}, "spec": {"jobTemplate": job}}
+    kind = {"group": "batch", "version": "v1", "kind": "CronJob"}
+    response = await server.ask("/validate", a_review(document, kind=kind))
+
+    path = "spec.jobTemplate.metadata.labels[reprieve.dev/preemption-class]"
+    assert response["warnings"] == [f"{path}: unread here; it is a label of pods and templates"]
+
+
 async def test_a_forbidden_change_is_refused_with_403(server: RunningServer):
     low, high = (
         a_pod(labels={keys.PREEMPTION_CLASS: "2"}),

@@ -57,6 +57,37 @@ def test_labels_that_are_a_list_are_refused_on_a_kind_without_rules(tmp_path: Pa
     ]
 
 
+def test_a_misspelled_key_is_warned_of_and_refused_where_check_is_strict(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", pod(annotations='{reprieve.dev/checkpoint-hnt: "grpc://:1"}'))
+    key = "metadata.annotations[reprieve.dev/checkpoint-hnt]"
+    shown = f'{key}: unknown; did you mean "checkpoint-hint"?'
+    assert run(path).status == 0
+    strict = run("--strict", path)
+    assert strict.status == 1
+    assert strict.lines == [f"{path}:6: warning: Pod team/p: {shown} [unknown-key]"]
+
+
+def test_a_misspelled_key_is_refused_where_the_policy_says_so(tmp_path: Path) -> None:
+    policy = write(
+        tmp_path,
+        "policy/policy.yaml",
+        "apiVersion: v1\nkind: ConfigMap\n"
+        "metadata: {name: reprieve-policy, namespace: reprieve-system}\n"
+        "data: {unknownKeys: refuse}\n",
+    )
+    path = write(tmp_path, "a.yaml", pod(labels='{reprieve.dev/premption-class: "4"}'))
+    checked = run(path, "--policy", policy.parent)
+    assert checked.status == 1
+    path_shown = "metadata.labels[reprieve.dev/premption-class]"
+    assert f": error: Pod team/p: {path_shown}: Unsupported value: " in checked.output
+
+
+def test_a_mark_that_means_nothing_is_refused(tmp_path: Path) -> None:
+    checked = run(write(tmp_path, "a.yaml", pod(labels='{reprieve.dev/soft-eviction: "true"}')))
+    assert checked.status == 1
+    assert 'Unsupported value: "true": supported values: "requested"' in checked.output
+
+
 INPUTS: dict[str, tuple[str, str | bytes, int]] = {
     "YAML": ("a.yaml", BAD, 6),
     "JSON": ("a.json", JSON_BAD, 4),
@@ -92,8 +123,8 @@ INPUTS: dict[str, tuple[str, str | bytes, int]] = {
     "an alias": (
         "a.yaml",
         (
-            "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations: &a\n"
-            '    reprieve.dev/preemption-class: "11"\n  labels: *a\n'
+            "apiVersion: v1\nkind: Pod\nspec:\n  nodeSelector: &a\n"
+            '    reprieve.dev/preemption-class: "11"\nmetadata:\n  labels: *a\n'
         ),
         5,
     ),

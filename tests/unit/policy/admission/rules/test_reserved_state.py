@@ -85,6 +85,19 @@ CASES = {
         facts=OFFLINE,
         refused=(f"{MARK}: {REFUSED}",),
     ),
+    **{
+        f"a mark that says {value!r} is refused {where}": Case(
+            resource=a_pod().labelled(keys.SOFT_EVICTION, value).build(),
+            facts=facts,
+            refused=(f'{MARK}: Unsupported value: "{value}": supported values: "requested"',),
+        )
+        for value in ("true", "", "Requested")
+        for where, facts in (("offline", OFFLINE), ("at admission", Facts()))
+    },
+    "a pod that had such a mark before may change otherwise": Case(
+        resource=a_pod().labelled(keys.SOFT_EVICTION, "true").in_class(3).build(),
+        old=a_pod().labelled(keys.SOFT_EVICTION, "true").in_class(3).build(),
+    ),
     "a mark in the manifest of a pod is admitted": Case(
         resource=a_pod().marked().build(), facts=OFFLINE
     ),
