@@ -63,7 +63,7 @@ class Cluster:
             self.pod_cache.reclassify(1)
 
     def snapshot(self) -> Snapshot:
-        return self.snapshot_cache.snapshot(NOW, PolicySettings())
+        return self.snapshot_cache.snapshot(NOW, PolicySettings(), {})
 
     def scheduled_pod(self, name: str) -> ScheduledPod:
         (found,) = (
