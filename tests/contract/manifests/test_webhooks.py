@@ -152,6 +152,13 @@ def test_a_template_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "templates")))) == ON_PODS | also
 
 
+def test_a_job_that_a_quota_counts_is_also_reviewed_when_it_grows() -> None:
+    grows = conditions(webhook(VALIDATING, "templates"))
+    for field in ("replicas", "parallelism", "completions"):
+        assert f"object.spec.?{field} != oldObject.spec.?{field}" in grows
+    assert "request.?subResource.orValue('') == 'resize'" in conditions(webhook(VALIDATING, "pods"))
+
+
 def test_a_priority_class_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     own = {keys.PREEMPTION_PRIORITY_CLASS, keys.DEFAULT_PREEMPTION_CLASS}
     assert (

@@ -5,8 +5,10 @@ when it is created, and when an update has it request more, join a job, or use a
 non-preemptible job, `nonPreemptibleTotalUsed + request <= min` and `totalUsed + request <= max`;
 for a preemptible one, `min(min, nonPreemptibleTotalRequest) + preemptibleTotalUsed + request <=
 max`. The request is that of all its pods at once: Job `parallelism`, `replicas`, and with a pod the
-other pods that name its job, such as by the label `pod-group.scheduling.sigs.k8s.io`. A resource
-that the quota does not name is not limited.
+other pods that name its job by a label, such as `pod-group.scheduling.sigs.k8s.io`. A resource that
+the quota does not name is not limited. `kubectl scale` and autoscalers write the subresource
+`scale`, which has no template and is not checked; neither are pods that a controller of Kubernetes
+makes from a checked template.
 
 Why: a job that cannot fit waits, and its owner is not informed.
 
