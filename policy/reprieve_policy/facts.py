@@ -53,6 +53,9 @@ class JobRequests(NamedTuple):
     """By those on a node: it is in the quota's used figures already."""
 
 
+NO_JOB_REQUESTS = JobRequests()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known of the cluster, as recent as the caches of the calling program."""
@@ -71,7 +74,7 @@ class Facts:
     gang_traits: GangTraits | None = None
     """The traits of this pod's gang, from its live members; `None`: it has none, or they are
     unknown."""
-    job_requests: JobRequests = JobRequests()
+    job_requests: JobRequests = NO_JOB_REQUESTS
     """What the other pods of a new pod's job request; nothing where no quota counts them."""
     workload_annotations: Mapping[str, str] = field(default_factory=dict)
     """The annotations of the native Workload that a new PodGroup is made from."""

@@ -62,9 +62,7 @@ def job_pod_of(view: PodView, namespace: str, facts: Facts) -> JobPod:
 def requests_of(own: JobPod, others: Iterable[JobPod]) -> JobRequests:
     """Return what the other pods of the job request from the quota of this one."""
     same = [one for one in others if one[:2] == own[:2]]
-    return JobRequests(
-        requested=_sum(same), placed=_sum([pod for pod in same if pod.is_placed])
-    )
+    return JobRequests(requested=_sum(same), placed=_sum([pod for pod in same if pod.is_placed]))
 
 
 def _identity(view: PodView, namespace: str, facts: Facts) -> tuple[object, ...]:

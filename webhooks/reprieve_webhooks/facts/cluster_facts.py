@@ -15,7 +15,7 @@ from typing import Any
 from reprieve_policy.admission import permissions
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
-from reprieve_policy.facts import Facts, GangTraits, JobRequests
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, GangTraits, JobRequests
 from reprieve_policy.gangs import gate, membership
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
@@ -187,7 +187,7 @@ class ClusterFacts:
         """Return what the other pods of a bare pod's job request from its quota."""
         is_made = controllers.is_made_from_template(resource, request.user_info.username)
         if resource.kind != "Pod" or facts.namespace.enforcement == OFF or is_made:
-            return JobRequests()
+            return NO_JOB_REQUESTS
         return await self._job_pods.other_requests(
             resource,
             request.old_object if request.operation == "UPDATE" else None,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from reprieve_policy.facts import Facts, JobRequests
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
 from reprieve_policy.gangs import job_requests
 from reprieve_policy.gangs.job_requests import JobPod
 from reprieve_policy.gangs.membership import Gang
@@ -74,13 +74,13 @@ class JobPods:
         """Return what the other pods request; nothing if they do not count or cannot be read."""
         job = job_requests.job_to_count(pod, old, facts)
         if job is None or job.selector is None or not gang_members.can_list_members(namespace, job):
-            return JobRequests()
+            return NO_JOB_REQUESTS
         key = (namespace, *job.key)
         try:
             known = await self._known(key, job, facts)
         except (ApiError, msgspec.MsgspecError, RecursionError):
             # The verdict of the other rules must not depend on a call that only this one needs.
-            return JobRequests()
+            return NO_JOB_REQUESTS
         own_name = pod.metadata.name or pod.metadata.uid or ""
         own = job_requests.job_pod_of(next(pod_views(pod)), namespace, facts)
         pods = {name: admitted for name, (_, admitted) in known.admitted.items()} | known.listed

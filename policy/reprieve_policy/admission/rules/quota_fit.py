@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from reprieve_policy import facts as known
 from reprieve_policy.config.settings import REFUSE
-from reprieve_policy.facts import Facts, JobRequests
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
 from reprieve_policy.gangs import job_requests
 from reprieve_policy.kube import pod_requests, quota_admission
 from reprieve_policy.kube.objects import Resource, pod_views
@@ -65,7 +65,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     before = {} if old is None else _jobs_of(old, facts)
     # A pod that was in no job before an update counts alone when it is compared with that state.
     counts_others = job_requests.job_to_count(resource, old, facts) is not None
-    others = facts.job_requests if counts_others else JobRequests()
+    others = facts.job_requests if counts_others else NO_JOB_REQUESTS
     found = [one for key, job in jobs.items() for one in _check(key, job, before, others)]
     if not found:
         return NO_FINDINGS

@@ -1,4 +1,4 @@
-"""No victim for a preemptor that its ElasticQuota would not admit: in the extender and the guard."""
+"""Extender and guard: no victim for a preemptor that its ElasticQuota would not admit."""
 
 import asyncio
 import json

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from reprieve_policy import keys
-from reprieve_policy.admission.rules import quota_fit
 from reprieve_policy.admission.review import decide_admission
+from reprieve_policy.admission.rules import quota_fit
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts, JobRequests
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.objects import ObjectMeta, PodTemplate, Resource, TemplatedResource
 from reprieve_policy.kube.quota import Quota, Quotas
@@ -46,7 +46,7 @@ class Case:
     job: Resource
     quota: Quota
     before: Resource | None = None
-    others: JobRequests = JobRequests()
+    others: JobRequests = NO_JOB_REQUESTS
     warned: tuple[str, ...] = ()
 
 

@@ -205,7 +205,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("is_only_best_wanted", [False, True])
 def test_no_pod_is_preempted_for_one_that_its_quota_would_not_admit(
-    case: Case, is_only_best_wanted: bool
+    case: Case,
+    is_only_best_wanted: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     found = selection.decide(
         case.preemptor, case.snapshot(), ["n"], is_only_best_wanted=is_only_best_wanted
