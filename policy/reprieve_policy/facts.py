@@ -6,6 +6,7 @@ here: the programs fill `Facts` from their caches.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from .checkpointing import checkpoint_plan
@@ -15,7 +16,7 @@ from .config.namespace import OFF, WORKLOAD_TYPE_CLASS, NamespacePolicy
 from .config.settings import PolicySettings
 from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORITY_CLASS
 from .kube.objects import PodView, Resource, annotations_of, pod_group_name_of
-from .kube.quota import Quotas
+from .kube.quota import Amounts, Quotas
 from .lifecycle import ledger
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -47,6 +48,17 @@ class GangTraits(NamedTuple):
     """As the annotation states it; empty: the default."""
 
 
+class JobRequests(NamedTuple):
+    """What the other pods of a job request from its quota, in nanos by resource."""
+
+    requested: Amounts = MappingProxyType({})
+    placed: Amounts = MappingProxyType({})
+    """By those on a node: it is in the quota's used figures already."""
+
+
+NO_JOB_REQUESTS = JobRequests()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known of the cluster, as recent as the caches of the calling program."""
@@ -65,6 +77,8 @@ class Facts:
     gang_traits: GangTraits | None = None
     """The traits of this pod's gang, from its live members; `None`: it has none, or they are
     unknown."""
+    job_requests: JobRequests = NO_JOB_REQUESTS
+    """What the other pods of a new pod's job request; nothing where no quota counts them."""
     workload_annotations: Mapping[str, str] = field(default_factory=dict)
     """The annotations of the native Workload that a new PodGroup is made from."""
     policy_config_map: tuple[str, str] = ("reprieve-system", "reprieve-policy")
@@ -123,14 +137,22 @@ def is_non_preemptible(view: PodView, facts: Facts) -> bool:
     Either its class and checkpoint say so (document 001), or Koordinator's label does (document
     000).
     """
-    disabled = facts.settings.default_preemptible is False
-    if not koordinator.is_preemptible(view.labels, disable_default_preemptiable=disabled):
+    if counts_against_min(view, facts):
         return True
     value = effective_class(view, facts)
     if value < preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT:
         return False
     plan = checkpoint_plan.read_leniently(view.annotations, facts.settings)
     return preemption_class.is_non_preemptible(value, has_checkpoint=plan.gives_notice)
+
+
+def counts_against_min(view: PodView, facts: Facts) -> bool:
+    """True for a pod that Koordinator's label, or its default, makes non-preemptible.
+
+    The `min` of its ElasticQuota bounds such pods (document 000).
+    """
+    disabled = facts.settings.default_preemptible is False
+    return not koordinator.is_preemptible(view.labels, disable_default_preemptiable=disabled)
 
 
 def priority_class_of(view: PodView, facts: Facts) -> Resource | None:

@@ -18,9 +18,17 @@ from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import HIGHEST, LOWEST, ClassSet
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
+from reprieve_policy.gangs import job_requests, membership
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.kinds import KINDS
-from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, annotations_of, labels_of
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    Resource,
+    Spec,
+    annotations_of,
+    labels_of,
+    pod_views,
+)
 from reprieve_policy.kube.quota import Quotas
 
 POLICY_MAP = ObjectName("ConfigMap", *Facts().policy_config_map)
@@ -46,6 +54,9 @@ class MissingFactKind(Enum):
     PRIORITY_CLASS = "PriorityClass"
 
 
+_JobKey = tuple[str, str, str]
+"""The namespace, and the job's identity in it."""
+
 MissingFacts = dict[str, MissingFactKind]
 """The unknown objects that rules looked up, by a name for users."""
 
@@ -69,6 +80,8 @@ class KnownObjects:
     priority_classes: dict[str, Resource] = field(default_factory=lambda: dict(_BUILT_IN))
     quotas: Quotas = field(default_factory=Quotas)
     """The quotas' bounds; their usage is not known and counts as zero."""
+    pods_by_job: dict[_JobKey, dict[str, Resource]] = field(default_factory=dict)
+    """The pods that name a job, by its identity: a quota counts them together."""
 
     def add(self, item: ManifestObject) -> None:
         """Add an object that the cluster will have."""
@@ -81,6 +94,11 @@ class KnownObjects:
             self.namespaces[name] = tuple(dict.fromkeys(policies))
         elif resource.kind == "PriorityClass":
             self.priority_classes[name] = resource
+        elif resource.kind == "Pod":
+            job = membership.read(next(pod_views(resource)))
+            if job is not None and job.is_declared:
+                key = (item.name.namespace, *job.key)
+                self.pods_by_job.setdefault(key, {})[name] = resource
         elif resource.kind == "ElasticQuota":
             spec = resource.spec or Spec()
             self.quotas.put(quota.read_leniently(metadata, spec.min or {}, spec.max or {}, {}))
@@ -104,7 +122,7 @@ class KnownObjects:
             if self.is_complete
             else _PriorityClassLookup(self.priority_classes, missing)
         )
-        return StrictFacts(self._facts(policy or NamespacePolicy(), classes), missing)
+        return StrictFacts(self._facts(item, policy or NamespacePolicy(), classes), missing)
 
     def lenient_facts(self, item: ManifestObject, *kinds: MissingFactKind) -> Facts:
         """Return facts in which unknown objects of these kinds have the most favourable values."""
@@ -114,21 +132,38 @@ class KnownObjects:
                 _ALL_CLASSES_ALLOWED if MissingFactKind.NAMESPACE in kinds else NamespacePolicy()
             )
         if MissingFactKind.PRIORITY_CLASS not in kinds:
-            return self._facts(policy, classes)
+            return self._facts(item, policy, classes)
         priority = _consistent_priority(item, classes)
         stand_in = Resource(
             kind="PriorityClass", metadata=ObjectMeta(), value=priority, globalDefault=True
         )
-        return self._facts(policy, _PriorityClassLookup(classes, {}, stand_in))
+        return self._facts(item, policy, _PriorityClassLookup(classes, {}, stand_in))
 
-    def _facts(self, policy: NamespacePolicy, classes: Mapping[str, Resource]) -> Facts:
-        return Facts(
+    def _facts(
+        self, item: ManifestObject, policy: NamespacePolicy, classes: Mapping[str, Resource]
+    ) -> Facts:
+        facts = Facts(
             settings=self.settings,
             namespace=policy,
             priority_classes=classes,
             quotas=self.quotas,
             is_offline=True,
         )
+        return self._with_job_requests(item, facts)
+
+    def _with_job_requests(self, item: ManifestObject, facts: Facts) -> Facts:
+        """Add what the other pods of a pod's job request, where a quota counts them together."""
+        resource, (_, namespace, name) = item.resource, item.name
+        job = None if resource is None else job_requests.job_to_count(resource, None, facts)
+        if resource is None or job is None:
+            return facts
+        others = [
+            job_requests.job_pod_of(next(pod_views(other)), namespace, facts)
+            for other_name, other in self.pods_by_job.get((namespace, *job.key), {}).items()
+            if other_name != name
+        ]
+        own = job_requests.job_pod_of(next(pod_views(resource)), namespace, facts)
+        return replace(facts, job_requests=job_requests.requests_of(own, others))
 
     def _policy_of(self, item: ManifestObject, missing: MissingFacts) -> NamespacePolicy | None:
         row = KINDS.get(item.name.kind)

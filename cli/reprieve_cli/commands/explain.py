@@ -18,6 +18,7 @@ from reprieve_cli.cluster.pods import PodContext, progress_of
 from reprieve_cli.cluster.victim_table import build_current, build_eviction
 from reprieve_cli.output.explanation import build_document, build_text
 from reprieve_cli.output.finding import printable
+from reprieve_cli.simulation.preemptor_refusal import PreemptorRefusals
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
@@ -26,7 +27,7 @@ from reprieve_policy.kube.objects import labels_of
 from reprieve_policy.kube.pods import Pod, has_ended
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.eviction_preview import PreviewedPod, preview
-from reprieve_policy.preemption.selection import snapshot_builder
+from reprieve_policy.preemption.selection import Refusal, snapshot_builder
 from reprieve_policy.preemption.selection.explain import VictimExplanation, explain_victim
 from reprieve_policy.preemption.selection.snapshot import ScheduledPod, Snapshot
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
@@ -44,7 +45,8 @@ def command(target: ClusterTarget, *, subject: str, output: str) -> None:
 
     KIND/NAME is pod/NAME, or each pod of job/NAME, statefulset/NAME (sts), replicaset/NAME (rs) or
     deployment/NAME (deploy). For a victim, shows the state of its eviction instead of what could
-    preempt it. With -o json, prints one object a line.
+    preempt it; for a pending pod, also why it takes no victims, such as its ElasticQuota. With -o
+    json, prints one object a line.
 
     It shows what the policy says. A scheduler that does not call Reprieve chooses victims by
     priority alone.
@@ -75,30 +77,40 @@ async def _explain(api: Api, *, namespace: str, subject: str, is_json: bool) -> 
         return EXIT_FAILED
     reader = ClusterReader(api, namespace, _report_unreadable)
     context, now = PodContext(api, _report_unreadable), datetime.now(UTC)
-    facts = (await reader.read_policy()).facts_in_force(namespace, Quotas())
+    policy = await reader.read_policy()
+    facts = policy.facts_in_force(namespace, Quotas())
+    refusals = PreemptorRefusals(api, policy, now, _report_unreadable)
     for number, pod in enumerate(pods):
         if number and not is_json:
             click.echo()
-        await _explain_pod(api, context, pod, facts, now, is_json=is_json)
+        refusal = await refusals.find(pod)
+        await _explain_pod(api, context, pod, facts, now, refusal, is_json=is_json)
     return 0
 
 
 async def _explain_pod(
-    api: Api, context: PodContext, pod: Pod, facts: Facts, now: datetime, *, is_json: bool
+    api: Api,
+    context: PodContext,
+    pod: Pod,
+    facts: Facts,
+    now: datetime,
+    refusal: Refusal | None,
+    *,
+    is_json: bool,
 ) -> None:
     eviction = preview(await _previewed_pod(context, pod, now), facts, now)
     explanation = await _explain_victim(api, context, pod, facts, now)
     victim = victims.read(PartialObjectMetadata(metadata=pod.metadata))
     is_victim = keys.SOFT_EVICTION in labels_of(pod.metadata) and not victim.is_finished
     if is_json:
-        document = {"pod": victim.name, **build_document(explanation, eviction)}
+        document = {"pod": victim.name, **build_document(explanation, eviction, refusal)}
         if is_victim:
             document["eviction"] = build_eviction(victim)
         click.echo(json.dumps(document, ensure_ascii=False))
         return
     current = build_current(victim, now) if is_victim else ()
     title = f"pod/{victim.name} in namespace {victim.namespace}"
-    click.echo("\n".join(build_text(title, explanation, eviction, current)))
+    click.echo("\n".join(build_text(title, explanation, eviction, current, refusal)))
 
 
 async def _previewed_pod(context: PodContext, pod: Pod, now: datetime) -> PreviewedPod:

@@ -7,7 +7,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.preemption_class import ClassSet
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption.eviction_preview import EvictionPreview
-from reprieve_policy.preemption.selection import RefusalReason
+from reprieve_policy.preemption.selection import Refusal, RefusalReason
 from reprieve_policy.preemption.selection.explain import VictimExplanation
 
 
@@ -16,8 +16,9 @@ def build_text(
     explanation: VictimExplanation,
     eviction: EvictionPreview,
     current: Sequence[str] = (),
+    refusal: Refusal | None = None,
 ) -> Iterator[str]:
-    """Yield the lines for a user.
+    """Yield the lines for a user. `refusal`: why the pod, which is pending, takes no victims.
 
     `current` has the lines about the eviction of a pod that is a victim. They replace those about
     possible preemptors: without this, a pod that is leaving would read as one that is not chosen.
@@ -30,6 +31,7 @@ def build_text(
     )
     sections: tuple[tuple[str, Iterator[str]], ...] = (
         *((("it is a victim now", iter(current)),) if current else before),
+        *((("as a preemptor", _as_preemptor(refusal)),) if refusal else ()),
         ("cost of an eviction", _cost_lines(eviction)),
         ("expected loss of work", _loss_lines(eviction)),
         ("steps of an eviction", (f"{i}. {step}" for i, step in enumerate(eviction.steps, 1))),
@@ -39,7 +41,9 @@ def build_text(
         yield from (f"  {line}" for line in lines)
 
 
-def build_document(explanation: VictimExplanation, eviction: EvictionPreview) -> dict[str, object]:
+def build_document(
+    explanation: VictimExplanation, eviction: EvictionPreview, refusal: Refusal | None = None
+) -> dict[str, object]:
     """Return the document for programs, without empty fields; times are RFC 3339."""
     protected, tolerated, cost = explanation.protected_by, explanation.tolerated, eviction.cost
     until = _optional_time(explanation.until)
@@ -49,6 +53,7 @@ def build_document(explanation: VictimExplanation, eviction: EvictionPreview) ->
         "preemptionPriority": explanation.preemption_priority,
         "protected": protected
         and {"reason": protected.reason, "detail": protected.detail, "until": until},
+        "takesNoVictims": refusal and {"reason": refusal.reason, "detail": refusal.detail},
         "tolerated": tolerated
         and {"below": tolerated.minimum, "until": _optional_time(tolerated.until)},
         "cost": {
@@ -89,6 +94,10 @@ def _earliest_preemption(explanation: VictimExplanation) -> Iterator[str]:
     if tolerated is not None:
         preemptors = f"by a preemptor with a priority below {tolerated.minimum}"
         yield f"{_until(tolerated.until)} {preemptors}: its PriorityClass tolerates those"
+
+
+def _as_preemptor(refusal: Refusal) -> Iterator[str]:
+    yield f"it takes no victims: {refusal.reason}: {refusal.detail}"
 
 
 def _cost_lines(eviction: EvictionPreview) -> Iterator[str]:

@@ -12,14 +12,14 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
-from reprieve_policy.kube import quota
+from reprieve_policy.kube import elastic_quotas
 from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.elastic_quotas import ElasticQuota
 from reprieve_policy.kube.jobs import Job, owning_job_of
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import (
     ObjectMeta,
     Resource,
-    Spec,
     controller_of,
     labels_of,
     pod_group_name_of,
@@ -28,6 +28,7 @@ from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
+from reprieve_policy.preemption.selection.quota_tally import quota_infos_of
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
     Preemptor,
@@ -75,10 +76,9 @@ class SnapshotBuilder:
         """Add a Namespace, a PriorityClass, or the ConfigMap with the policy."""
         self.policy.add(resource)
 
-    def add_quota(self, found: Resource) -> None:
-        """Add an ElasticQuota. Its usage does not matter here."""
-        spec = found.spec or Spec()
-        self._quotas.put(quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, {}))
+    def add_quota(self, found: ElasticQuota) -> None:
+        """Add an ElasticQuota."""
+        self._quotas.put(elastic_quotas.read(found))
 
     def add_pod_group(self, group: PodGroup) -> None:
         """Add a native PodGroup."""
@@ -177,13 +177,19 @@ class SnapshotBuilder:
 
     def build(self) -> Snapshot:
         """Return the snapshot."""
-        return snapshot_builder.snapshot_of(
+        pods, waiting = self._scheduled_pods.values(), self._pending_pods.values()
+        snapshot = snapshot_builder.snapshot_of(
             self._nodes.values(),
-            self._scheduled_pods.values(),
-            self._pending_pods.values(),
+            pods,
+            waiting,
             self._budgets.values(),
             self.policy.settings,
             self.now,
+        )
+        return replace(
+            snapshot,
+            quotas=self._quotas.current(),
+            quota_infos=quota_infos_of(pods, waiting),
         )
 
     def _facts_of(self, pod: Pod) -> Facts:
@@ -231,7 +237,7 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = (
     ObjectKind(
         "scheduling.sigs.k8s.io",
         "ElasticQuota",
-        Resource,
+        ElasticQuota,
         SnapshotBuilder.add_quota,
         object_path("elasticquotas"),
     ),

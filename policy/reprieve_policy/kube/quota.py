@@ -101,6 +101,10 @@ class Quotas:
         """Return every quota's key and the namespaces that use it."""
         return {key: quota.namespaces for key, quota in self._by_key.items()}
 
+    def current(self) -> Mapping[QuotaKey, Quota]:
+        """Return all quotas, as they are now."""
+        return self._by_key.copy()
+
     def put(self, quota: Quota) -> None:
         """Add a quota, or replace its previous state."""
         self.remove(quota.key)

@@ -15,6 +15,7 @@ import pytest
 
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
+from reprieve_testing.cluster import elastic_quotas
 from reprieve_testing.cluster.extender_cluster import (
     ExtenderCluster,
     a_pod,
@@ -22,6 +23,7 @@ from reprieve_testing.cluster.extender_cluster import (
     extender_cluster,
 )
 from reprieve_testing.cluster.hack_cluster import NAMESPACE
+from reprieve_testing.cluster.handle import wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -215,3 +217,50 @@ def test_after_a_broken_answer_the_scheduler_uses_its_own_choice_and_the_call_is
     assert ours.names() == {"spared", "preemptor"}
     assert answers
     assert ours.calls("chosen") - before == len(answers)
+
+
+IN_QUOTA = {keys.QUOTA_NAME: "bounded"}
+KEPT = {**IN_QUOTA, keys.PREEMPTIBLE: "false"}
+
+
+@pytest.fixture
+def quotas(ours: ExtenderCluster) -> Iterator[None]:
+    """Install ElasticQuotas, and start the webhooks again: they look for them once a minute."""
+    elastic_quotas.install(ours.cluster.kubectl)
+    stop_webhooks(ours)
+    recover(ours)
+    yield
+    ours.cluster.kubectl.read("delete", "elasticquotas", "--all", "-n", NAMESPACE)
+
+
+def bound(ours: ExtenderCluster, least: int) -> None:
+    """Set the quota's min, and wait until the webhooks know it."""
+    quota = elastic_quotas.a_quota("bounded", str(least), "40")
+    quota["metadata"]["namespace"] = NAMESPACE
+    ours.cluster.kubectl.apply(quota)
+    over = json.dumps(a_pod("over", URGENT, least + 1, labels=KEPT))
+    creating = ("create", "-n", NAMESPACE, "--dry-run=server", "-f", "-")
+    wait_for(
+        "the webhooks know the quota",
+        lambda: f"over min {least}" in ours.cluster.kubectl.run(*creating, stdin=over).output,
+    )
+
+
+@pytest.mark.usefixtures("quotas")
+def test_no_pod_is_preempted_for_one_that_its_quota_would_not_admit(ours: ExtenderCluster) -> None:
+    """With min 4, used 4, a non-preemptible pod of 2 CPU evicts no pod."""
+    bound(ours, 4)
+    ours.run(
+        a_pod("kept", LOW, 4, node="kwok-0", labels=KEPT),
+        a_pod("taken", LOW, 4, node="kwok-0", labels=IN_QUOTA),
+    )
+    before = ours.calls("quota-exceeded")
+    preemptor = a_pod("preemptor", URGENT, 2, node="kwok-0", labels=KEPT)
+    assert expected_victims(ours, preemptor) == []
+    ours.cluster.create(preemptor)
+    ours.wait_calls("quota-exceeded", before)
+    assert ours.names() == {"kept", "taken", "preemptor"}
+    ours.cluster.kubectl.read("delete", "pod", "preemptor", "-n", NAMESPACE, "--wait=true")
+    bound(ours, 6)
+    ours.run(a_pod("admitted", URGENT, 2, node="kwok-0", labels=KEPT))
+    assert ours.names() == {"kept", "admitted"}

@@ -54,6 +54,7 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
         a_pod("old"),
         a_pod("victim", {keys.SOFT_EVICTION: "requested"}),
         a_deployment("old", {}),
+        a_deployment("counted", {keys.QUOTA_NAME: "gpu"}),
     )
     for document in (*made, *SPEAKING.values(), GOING):
         kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(document))
@@ -248,9 +249,13 @@ def test_a_kubelets_status_costs_no_call(kubectl: Any) -> None:
     assert done.status == 0, done.output
 
 
-def test_scaling_costs_no_call(kubectl: Any) -> None:
+def test_scaling_costs_no_call_where_no_quota_counts_it(kubectl: Any) -> None:
     done = change(kubectl, "deployment", "old", {}, spec={"replicas": 3})
     assert done.status == 0, done.output
+    counted = change(kubectl, "deployment", "counted", {}, spec={"replicas": 3})
+    assert CALL_FAILED in counted.output
+    relabelled = change(kubectl, "deployment", "counted", {"labels": {"team": "research"}})
+    assert relabelled.status == 0, relabelled.output
 
 
 def test_a_template_is_reviewed_only_if_it_has_a_preemption_key(kubectl: Any) -> None:

@@ -14,14 +14,14 @@ from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
-from reprieve_testing.cluster import impersonated_users
+from reprieve_testing.cluster import elastic_quotas, impersonated_users
+from reprieve_testing.cluster.elastic_quotas import a_quota
 from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
 from reprieve_testing.cluster.handle import wait_for
 from reprieve_testing.cluster.impersonated_users import ImpersonatedUser, until_answered
 
 pytestmark = pytest.mark.cluster
 
-GROUP = "scheduling.sigs.k8s.io"
 DENIED = "denied the request"
 LABEL = f"metadata.labels[{keys.PREEMPTIBLE}]"
 NEEDS = (
@@ -36,10 +36,8 @@ BOUNDED = "bounded"
 def ours() -> Iterator[OwnCluster]:
     with own_cluster("test-quotas", "--kwok-nodes", 1) as cluster:
         programs = cluster.install_webhooks()
-        cluster.kubectl.apply(a_definition(), an_object("v1", "Namespace", BOUNDED))
-        cluster.kubectl.read(
-            "wait", f"crd/elasticquotas.{GROUP}", "--for=condition=Established", "--timeout=60s"
-        )
+        cluster.kubectl.apply(an_object("v1", "Namespace", BOUNDED))
+        elastic_quotas.install(cluster.kubectl)
         programs.start(WEBHOOKS)
         try:
             programs.wait_until_ready(WEBHOOKS)
@@ -100,40 +98,20 @@ def a_job(name: str, pods: int = 1, cpu: str = "10m", **labels: str) -> Any:
     )
 
 
-def a_quota(name: str, least: Any, most: Any) -> Any:
-    return an_object(
-        f"{GROUP}/v1alpha1",
-        "ElasticQuota",
-        name,
-        spec={"min": {"cpu": least}, "max": {"cpu": most}},
-    )
-
-
-def a_definition() -> Any:
-    amounts = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
-    spec = {"type": "object", "properties": {"min": amounts, "max": amounts}}
-    status = {"type": "object", "properties": {"used": amounts}}
-    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}}
-    version = {
-        "name": "v1alpha1",
-        "served": True,
-        "storage": True,
-        "schema": schema,
-        "subresources": {"status": {}},
-    }
-    names = {"kind": "ElasticQuota", "plural": "elasticquotas"}
-    definition = an_object(
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        f"elasticquotas.{GROUP}",
-        spec={"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
-    )
-    # A group with a kubernetes.io name: its API belongs to another project, which declares so.
-    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
-    return definition
-
-
 NOT_PREEMPTIBLE = {keys.PREEMPTIBLE: "false"}
+OF_NARROW = {keys.QUOTA_NAME: "narrow", **NOT_PREEMPTIBLE}
+
+
+def a_deployment(name: str, replicas: int, cpu: str, **labels: str) -> Any:
+    spec = {**a_pod(cpu=cpu)["spec"], "restartPolicy": "Always"}
+    template = {"metadata": {"labels": {"app": name, **labels}}, "spec": spec}
+    selector = {"matchLabels": {"app": name}}
+    return an_object(
+        "apps/v1",
+        "Deployment",
+        name,
+        spec={"replicas": replicas, "selector": selector, "template": template},
+    )
 
 
 def test_a_quota_whose_min_exceeds_its_max_is_refused(ours: OwnCluster) -> None:
@@ -211,12 +189,51 @@ def test_a_job_that_does_not_fit_gets_a_warning_with_the_published_amounts(
     until_answered(warning, lambda: create(ours, job, "--dry-run=server"))
     preemptible = create(ours, a_job("tight", 9, "1", **in_quota), "--dry-run=server")
     assert "Warning: spec.template.spec: cpu 15 over" not in preemptible.stderr
+
+
+@pytest.fixture
+def refusing(ours: OwnCluster) -> Iterator[None]:
+    """Refuse jobs that do not fit, for one test; wait until the webhooks know."""
+    assert create(ours, a_quota("narrow", "4", "8")).status == 0
     ours.set_policy(quotaFit="refuse")
-    until_answered(
-        'spec.template.spec: Forbidden: "cpu": asks for 5, 6 is taken, '
-        'the min of ElasticQuota "busy" is 10',
-        lambda: create(ours, job, "--dry-run=server"),
-    )
+    too_large = a_job("too-large", 5, "1", **OF_NARROW)
+    until_answered(DENIED, lambda: create(ours, too_large, "--dry-run=server"))
+    yield
+    ours.kubectl.read("delete", "deployments,jobs,pods", "--all", "-n", NAMESPACE)
+    ours.set_policy(quotaFit="warn")
+    until_answered("created", lambda: create(ours, too_large, "--dry-run=server"))
+    ours.kubectl.read("delete", "elasticquota", "narrow", "-n", NAMESPACE)
+
+
+@pytest.mark.usefixtures("refusing")
+def test_a_job_that_does_not_fit_is_refused_when_it_is_created_and_when_it_grows(
+    ours: OwnCluster,
+) -> None:
+    refused = create(ours, a_job("large", 5, "1", **OF_NARROW))
+    reason = 'Forbidden: "cpu": asks for 5, 0 is taken, the min of ElasticQuota "narrow" is 4'
+    assert "(Forbidden)" in refused.stderr
+    assert f"spec.template.spec: {reason}" in refused.stderr
+    assert create(ours, a_job("fits", 3, "1", **OF_NARROW)).status == 0
+    of_fits = ("job", "fits", "-n", NAMESPACE, "--type=merge", "-p")
+    grown = ours.kubectl.run("patch", *of_fits, '{"spec":{"parallelism":2}}')
+    assert grown.status == 0, grown.output
+    deployment = a_deployment("web", 2, "2", **OF_NARROW)
+    assert create(ours, deployment).status == 0
+    of_web = ("deployment", "web", "-n", NAMESPACE, "--type=merge", "-p")
+    grown = ours.kubectl.run("patch", *of_web, '{"spec":{"replicas":3}}')
+    assert '"cpu": asks for 6, 0 is taken, the min of ElasticQuota "narrow" is 4' in grown.stderr
+
+
+@pytest.mark.usefixtures("refusing")
+def test_bare_pods_of_one_job_count_together(ours: OwnCluster) -> None:
+    of_job = {**OF_NARROW, keys.KOORDINATOR_POD_GROUP: "job1"}
+    assert create(ours, a_pod("first", "3", **of_job)).status == 0
+    refused = create(ours, a_pod("second", "3", **of_job))
+    reason = '"cpu": its job asks for 6, 0 is taken, the min of ElasticQuota "narrow" is 4'
+    assert f"spec: Forbidden: {reason}" in refused.stderr
+    assert create(ours, a_pod("second", "3", **OF_NARROW)).status == 0
+    joining = ("label", "pod", "second", "-n", NAMESPACE, f"{keys.KOORDINATOR_POD_GROUP}=job1")
+    assert reason in ours.kubectl.run(*joining).stderr
 
 
 def test_a_hint_to_a_port_that_is_not_declared_is_refused(ours: OwnCluster) -> None:

@@ -56,6 +56,7 @@ CASES = {
     "a toleration that ends": (sought(HINTING), refused(RefusalReason.TOLERATION, after(600))),
     "a class": (sought(HINTING), refused(RefusalReason.CLASS)),
     "what it is defended with": (sought(HINTING), refused(RefusalReason.PRIORITY)),
+    "the preemptor's quota": (sought(HINTING), refused(RefusalReason.QUOTA_EXCEEDED)),
     "another ground": (sought(HINTING), refused(RefusalReason.QUOTA)),
     "one of its gang is protected": (sought(HINTING), refused(RefusalReason.GANG)),
     "a second set": (

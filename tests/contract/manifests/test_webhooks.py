@@ -179,6 +179,13 @@ def test_a_key_of_ours_that_is_read_nowhere_there_is_reviewed(name: str) -> None
     assert manifests.keys_left_out(expression) == KEYS_LEFT_OUT[name]
 
 
+def test_a_job_that_a_quota_counts_is_also_reviewed_when_it_grows() -> None:
+    grows = conditions(webhook(VALIDATING, "templates"))
+    for field in ("replicas", "parallelism", "completions"):
+        assert f"object.spec.?{field} != oldObject.spec.?{field}" in grows
+    assert "request.?subResource.orValue('') == 'resize'" in conditions(webhook(VALIDATING, "pods"))
+
+
 def test_a_priority_class_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     own = {keys.PREEMPTION_PRIORITY_CLASS, keys.DEFAULT_PREEMPTION_CLASS}
     assert (

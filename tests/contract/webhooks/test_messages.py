@@ -15,7 +15,7 @@ from reprieve_policy.admission.rules import RULES
 from reprieve_policy.config import namespace
 from reprieve_policy.config import settings as policy_settings
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts, GangTraits
+from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube import quota
 from reprieve_policy.kube.kinds import CUSTOM
 from reprieve_policy.kube.objects import (
@@ -114,6 +114,11 @@ def a_job(gpus: str, preemptible: str) -> Resource:
     container = Container(resources=ResourceRequirements(requests={"nvidia.com/gpu": gpus}))
     template = PodTemplate(metadata=ObjectMeta(labels=labels), spec=Spec(containers=(container,)))
     return Resource(kind="Job", metadata=ObjectMeta(name="j"), spec=Spec(template=template))
+
+
+def a_pod_of_job(gpus: str) -> Resource:
+    pod = builders.a_pod().asking(**{"nvidia.com/gpu": gpus}).in_gang("job1")
+    return pod.labelled(keys.QUOTA_NAME, "gpu").labelled(keys.PREEMPTIBLE, "false").build()
 
 
 def a_quota(least: dict[str, str], most: dict[str, str]) -> Resource:
@@ -217,6 +222,12 @@ FULL = Facts(
 )
 
 
+OTHERS = replace(
+    FULL, job_requests=JobRequests(requested=quota.read_amounts({"nvidia.com/gpu": "3"}))
+)
+"""Other pods of the job request as much."""
+
+
 @dataclass(frozen=True)
 class Case:
     """An object, and what it was before."""
@@ -255,6 +266,10 @@ CASES = {
     "a non-preemptible job that does not": Case(a_job("5", "false"), facts=FULL),
     "a job that does not fit, where that is refused": Case(
         a_job("12", "true"), facts=replace(FULL, settings=PolicySettings(quota_fit="refuse"))
+    ),
+    "a bare pod whose job does not fit": Case(a_pod_of_job("3"), facts=OTHERS),
+    "a bare pod whose job does not fit, where that is refused": Case(
+        a_pod_of_job("3"), facts=replace(OTHERS, settings=PolicySettings(quota_fit="refuse"))
     ),
     "can-preempt that cannot": Case(
         a_pod({keys.CAN_PREEMPT: "true"}, Spec(preemptionPolicy="Never"))

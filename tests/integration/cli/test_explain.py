@@ -50,3 +50,71 @@ async def test_without_it_the_defaults_count(
     found = await explained(tmp_path, capsys)
     assert found["preemptionPriority"] == 0
     assert not any("is evicted as a unit" in step for step in found["steps"])
+
+
+QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
+KEPT = {keys.QUOTA_NAME: "gpu", keys.PREEMPTIBLE: "false"}
+
+
+def a_pod_of_quota(name: str, cpu: str, **fields: Any) -> Any:
+    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
+    return {
+        "metadata": {"name": name, "namespace": "team", "uid": name, "labels": KEPT},
+        "spec": {"priority": 10, "containers": containers, **fields},
+        "status": {"phase": "Running" if fields else "Pending"},
+    }
+
+
+async def pending(
+    folder: Path, capsys: pytest.CaptureFixture[str], *quotas: Any, is_json: bool
+) -> tuple[str, int]:
+    """Return the explanation of a pending pod of 2 CPU, and how often all pods were read."""
+    pods = {
+        "high": a_pod_of_quota("high", "2"),
+        "low": a_pod_of_quota("low", "4", nodeName="node"),
+    }
+    collections = {
+        PODS: pods,
+        "/api/v1/pods": pods,
+        QUOTAS: {quota["metadata"]["name"]: quota for quota in quotas},
+        CLASSES: {},
+        "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
+        "/api/v1/namespaces/reprieve-system/configmaps": {},
+    }
+    async with stub_api(folder, collections=collections) as (stub, api):
+        stub.lists_released.set()
+        if not quotas:
+            stub.absent.add(QUOTAS)
+        assert await explain._explain(api, namespace="team", subject="high", is_json=is_json) == 0
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return printed.out, stub.calls["/api/v1/pods"]
+
+
+def a_quota(least: str) -> Any:
+    return {
+        "metadata": {"name": "gpu", "namespace": "team"},
+        "spec": {"min": {"cpu": least}, "max": {"cpu": "40"}},
+    }
+
+
+REFUSED = "quota-exceeded: the preemptor's ElasticQuota would not admit it, whatever its victims"
+
+
+async def test_a_pending_pod_that_its_quota_would_not_admit_takes_no_victims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, _ = await pending(tmp_path, capsys, a_quota("4"), is_json=False)
+    assert f"\nas a preemptor:\n  it takes no victims: {REFUSED}\n" in text
+    document, _ = await pending(tmp_path, capsys, a_quota("4"), is_json=True)
+    reason, _, detail = REFUSED.partition(": ")
+    assert json.loads(document)["takesNoVictims"] == {"reason": reason, "detail": detail}
+    document, _ = await pending(tmp_path, capsys, a_quota("6"), is_json=True)
+    assert "takesNoVictims" not in json.loads(document)
+
+
+async def test_where_no_quotas_are_served_no_other_pods_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document, lists = await pending(tmp_path, capsys, is_json=True)
+    assert ("takesNoVictims" in json.loads(document), lists) == (False, 0)

@@ -19,7 +19,7 @@ import aiohttp
 from reprieve_certs import issue
 from reprieve_certs.issue import Credential, ServingNames
 from reprieve_certs.serving import ServingContext
-from reprieve_policy.facts import Facts, GangTraits
+from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_webhooks import listener
@@ -129,6 +129,12 @@ class FixedFacts:
     ) -> GangTraits | None:
         assert (request.object, facts) == (resource, self.facts)
         return self.facts.gang_traits
+
+    async def job_requests(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> JobRequests:
+        assert (request.object, facts) == (resource, self.facts)
+        return self.facts.job_requests
 
 
 @dataclass

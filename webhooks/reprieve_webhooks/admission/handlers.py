@@ -8,7 +8,7 @@ from typing import Protocol
 
 from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.admission.review import decide_admission
-from reprieve_policy.facts import Facts, GangTraits
+from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
 
@@ -32,6 +32,14 @@ class FactsSource(Protocol):
         """Return what the other members of a new pod's gang state; never raises.
 
         `None` if there are none, or if they cannot be read now.
+        """
+
+    async def job_requests(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> JobRequests:
+        """Return what the other pods of a bare pod's job request; never raises.
+
+        Nothing if no quota counts them, or if they cannot be read now.
         """
 
 
@@ -69,6 +77,8 @@ async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionR
     # Only here, after all mutating webhooks, is a pod as it will be stored.
     traits = await source.gang_traits(request, resource, facts)
     facts = facts if traits is None else replace(facts, gang_traits=traits)
+    requests = await source.job_requests(request, resource, facts)
+    facts = replace(facts, job_requests=requests) if requests.requested else facts
     verdict = decide_admission(
         resource, _old_object(request), facts, user=request.user_info.username
     )

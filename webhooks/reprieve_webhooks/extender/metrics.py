@@ -18,6 +18,8 @@ class CallOutcome(StrEnum):
     """Victims chosen among the nodes for which there was time."""
     NOTHING = "nothing"
     """No node: preemption does not help, or no pod may be a victim."""
+    QUOTA_EXCEEDED = "quota-exceeded"
+    """No node: the preemptor's ElasticQuota would not admit it."""
     CLAIMED = "claimed"
     """A node that pods are leaving already: no further victims are needed."""
     MALFORMED = "malformed"
@@ -33,7 +35,13 @@ class CallOutcome(StrEnum):
 
 FALLBACKS = frozenset(
     set(CallOutcome)
-    - {CallOutcome.CHOSEN, CallOutcome.PARTIAL, CallOutcome.NOTHING, CallOutcome.CLAIMED}
+    - {
+        CallOutcome.CHOSEN,
+        CallOutcome.PARTIAL,
+        CallOutcome.NOTHING,
+        CallOutcome.QUOTA_EXCEEDED,
+        CallOutcome.CLAIMED,
+    }
 )
 """Answered with another status than 200: the scheduler keeps its own choice."""
 

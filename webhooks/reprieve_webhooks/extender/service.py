@@ -20,7 +20,12 @@ from typing import NamedTuple, TypeVar
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import DryRunStatus, PreemptionDecision, RoomClaim
+from reprieve_policy.preemption.selection import (
+    DryRunStatus,
+    PreemptionDecision,
+    RefusalReason,
+    RoomClaim,
+)
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
 from reprieve_webhooks.admission.review import Malformed
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
@@ -50,6 +55,7 @@ _STATUS = {
     CallOutcome.CHOSEN: HTTPStatus.OK,
     CallOutcome.PARTIAL: HTTPStatus.OK,
     CallOutcome.NOTHING: HTTPStatus.OK,
+    CallOutcome.QUOTA_EXCEEDED: HTTPStatus.OK,
     CallOutcome.CLAIMED: HTTPStatus.OK,
     CallOutcome.MALFORMED: HTTPStatus.BAD_REQUEST,
     CallOutcome.ERROR: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -273,7 +279,9 @@ class Extender:
         if decision.claim is not None:
             return self._nominate(preemptor, decision.claim)
         if best is None:
-            return self._respond(CallOutcome.NOTHING, _EMPTY_RESULT)
+            exceeds_quota = decision.reason is RefusalReason.QUOTA_EXCEEDED
+            outcome = CallOutcome.QUOTA_EXCEEDED if exceeds_quota else CallOutcome.NOTHING
+            return self._respond(outcome, _EMPTY_RESULT)
         uids = tuple(_uids_to_delete(best.victims))
         extra = {
             "preemptor": preemptor.demand.uid,

@@ -15,7 +15,7 @@ from typing import Any
 from reprieve_policy.admission import permissions
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
-from reprieve_policy.facts import Facts, GangTraits
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, GangTraits, JobRequests
 from reprieve_policy.gangs import gate, membership
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
@@ -30,6 +30,7 @@ from .access_review import AccessReviewer
 from .gang_records import GangRecords
 from .gate_facts import SINGLE_POD, GateFacts
 from .inheritance import Inheritance
+from .job_pods import JobPods
 from .namespace_policies import DEFAULT_POLICY, NamespacePolicyReader
 from .priority_classes import PriorityClassReader
 from .quotas import ElasticQuotas
@@ -63,6 +64,7 @@ class ClusterFacts:
         self._gang_records = GangRecords(
             api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup
         )
+        self._job_pods = JobPods(api, timeout_seconds=lookup_timeout_seconds)
         self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._workload_getter = CachedGetter(
             api, PartialObjectMetadata, timeout_seconds=lookup_timeout_seconds
@@ -178,6 +180,21 @@ class ClusterFacts:
         if not request.dry_run:
             self._gang_records.forget(resource, request.namespace)
         return None
+
+    async def job_requests(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> JobRequests:
+        """Return what the other pods of a bare pod's job request from its quota."""
+        is_made = controllers.is_made_from_template(resource, request.user_info.username)
+        if resource.kind != "Pod" or facts.namespace.enforcement == OFF or is_made:
+            return NO_JOB_REQUESTS
+        return await self._job_pods.other_requests(
+            resource,
+            request.old_object if request.operation == "UPDATE" else None,
+            request.namespace,
+            facts,
+            is_dry_run=bool(request.dry_run),
+        )
 
     def _watched_policy(
         self, request: AdmissionRequest, resource: Resource

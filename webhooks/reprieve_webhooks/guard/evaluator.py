@@ -270,7 +270,12 @@ class Evaluator:
         # Whose node it is matters only for services.
         node = await self._reader.find_node(pod.node) if pod.is_service else None
         nodes = {} if node is None else {pod.node: snapshot_builder.node_info_of(node)}
-        return Snapshot(now=self._now(), nodes=nodes, settings=context.facts.settings)
+        return Snapshot(
+            now=self._now(),
+            nodes=nodes,
+            quotas=context.facts.quotas.current(),
+            settings=context.facts.settings,
+        )
 
     async def _waits_for_other_victims(
         self, candidate: PossiblePreemptor, context: ReviewContext

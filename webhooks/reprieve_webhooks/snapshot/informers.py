@@ -152,7 +152,9 @@ class ClusterInformers:
     def snapshot(self) -> Snapshot:
         """Return all that is known now; no later event changes the snapshot."""
         facts = self._facts.watched_facts("")
-        snapshot = self._snapshot_cache.snapshot(self._now(), facts.settings)
+        snapshot = self._snapshot_cache.snapshot(
+            self._now(), facts.settings, facts.quotas.current()
+        )
         return replace(snapshot, operator_is_live=facts.operator_is_live)
 
     def observed_snapshot(self) -> Snapshot:

@@ -5,10 +5,11 @@ since the last one: neither grows with the cluster. A snapshot never changes aft
 decision can run in a thread.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.quota import Quota, QuotaKey
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
     GangKey,
@@ -20,7 +21,7 @@ from reprieve_policy.preemption.selection.snapshot import (
 from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.reflector import Key
 
-from .snapshot_parts import BudgetParts, GangParts, NodeParts
+from .snapshot_parts import BudgetParts, GangParts, NodeParts, QuotaParts
 
 _MAX_REMOVED_UIDS = 10_000
 """Pods that left; a scheduler that lags behind by more has other problems. Some 2 MB."""
@@ -32,6 +33,7 @@ class SnapshotCache:
     def __init__(self, *, max_removed_uids: int = _MAX_REMOVED_UIDS) -> None:
         self._nodes = NodeParts()
         self._gangs = GangParts()
+        self._quotas = QuotaParts()
         self._budgets = BudgetParts()
         self._pending: dict[str, Preemptor] = {}
         self._removed_uids: BoundedDict[str, None] = BoundedDict(max_removed_uids)
@@ -43,12 +45,16 @@ class SnapshotCache:
         self._nodes.add_pod(pod)
         if pod.gang is not None:
             self._gangs.add_pod(pod.gang, pod)
+        if pod.quota is not None:
+            self._quotas.changed_tally(pod.quota).add_pod(pod)
 
     def remove_pod(self, pod: ScheduledPod) -> None:
         """Remove a pod that was added with `add_pod`."""
         self._nodes.remove_pod(pod)
         if pod.gang is not None:
             self._gangs.remove_pod(pod.gang, pod)
+        if pod.quota is not None:
+            self._quotas.changed_tally(pod.quota).remove_pod(pod)
         self._removed_uids[pod.uid] = None
 
     def add_pending_pod(self, preemptor: Preemptor) -> None:
@@ -58,6 +64,8 @@ class SnapshotCache:
             self._nodes.add_nominated(preemptor.nominated_node, preemptor)
         if preemptor.gang is not None:
             self._gangs.add_pending_pod(preemptor.gang, preemptor)
+        if preemptor.quota is not None:
+            self._quotas.changed_tally(preemptor.quota).add_pending_pod(preemptor)
 
     def remove_pending_pod(self, preemptor: Preemptor) -> None:
         """Remove a pod that was added with `add_pending_pod`."""
@@ -66,6 +74,8 @@ class SnapshotCache:
             self._nodes.remove_nominated(preemptor.nominated_node, preemptor)
         if preemptor.gang is not None:
             self._gangs.remove_pending_pod(preemptor.gang, preemptor)
+        if preemptor.quota is not None:
+            self._quotas.changed_tally(preemptor.quota).remove_pending_pod(preemptor)
 
     def put_node(self, node_info: NodeInfo) -> None:
         """Add a node or its new state; its pods stay."""
@@ -113,12 +123,19 @@ class SnapshotCache:
             return preemptor
         return self._gangs.with_members(preemptor.gang, preemptor)
 
-    def snapshot(self, now: datetime, settings: PolicySettings) -> Snapshot:
-        """Return all nodes, gangs and budgets, brought up to date where something changed."""
+    def snapshot(
+        self,
+        now: datetime,
+        settings: PolicySettings,
+        quotas: Mapping[QuotaKey, Quota],
+    ) -> Snapshot:
+        """Return all nodes, gangs, quotas and budgets, brought up to date where they changed."""
         return Snapshot(
             now=now,
             nodes=self._nodes.current(),
             gangs=self._gangs.current(),
             budgets=self._budgets.current(),
+            quotas=quotas,
+            quota_infos=self._quotas.current(),
             settings=settings,
         )

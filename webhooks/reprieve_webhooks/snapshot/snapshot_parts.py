@@ -1,4 +1,4 @@
-"""The parts of a snapshot: nodes with their pods, gangs with their pods, and budgets.
+"""The parts of a snapshot: nodes with their pods, gangs with their pods, quotas and budgets.
 
 Each part notes which of its values an event concerns, and builds only those again for the next
 snapshot.
@@ -8,13 +8,16 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from reprieve_policy.kube.quota import QuotaKey
 from reprieve_policy.preemption.selection import snapshot_builder
+from reprieve_policy.preemption.selection.quota_tally import QuotaTally
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
     GangInfo,
     GangKey,
     NodeInfo,
     Preemptor,
+    QuotaInfo,
     ScheduledPod,
 )
 
@@ -167,6 +170,29 @@ class GangParts:
     def _build(self, key: GangKey) -> GangInfo | None:
         members = self._placed.get(key)
         return snapshot_builder.gang_info_of(key, members.values()) if members else None
+
+
+class QuotaParts:
+    """What the pods of each quota use."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[QuotaKey, QuotaTally] = {}
+        self._infos: _BuiltValues[QuotaKey, QuotaInfo] = _BuiltValues(self._build)
+
+    def changed_tally(self, quota: QuotaKey) -> QuotaTally:
+        """Return the sums of a quota, to add a pod or to remove one."""
+        self._infos.changed.add(quota)
+        return self._tallies.setdefault(quota, QuotaTally())
+
+    def current(self) -> dict[QuotaKey, QuotaInfo]:
+        """Return what is used of each quota that has pods."""
+        return self._infos.current()
+
+    def _build(self, key: QuotaKey) -> QuotaInfo | None:
+        if self._tallies[key].is_empty:
+            del self._tallies[key]
+            return None
+        return self._tallies[key].info()
 
 
 class BudgetParts:

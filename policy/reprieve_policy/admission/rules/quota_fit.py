@@ -1,10 +1,14 @@
 """A job fits into its ElasticQuota: its request, with what is already used there.
 
-Checked when a pod, or a workload whose template makes pods, is created with a label of
-Koordinator's quotas. For a non-preemptible job, `nonPreemptibleTotalUsed + request <= min` and
-`totalUsed + request <= max`; for a preemptible one, `min(min, nonPreemptibleTotalRequest) +
-preemptibleTotalUsed + request <= max`. The request is that of all its pods at once: Job
-`parallelism`, `replicas`. A resource that the quota does not name is not limited.
+Checked for a pod, or a workload whose template makes pods, with a label of Koordinator's quotas:
+when it is created, and when an update has it request more, join a job, or use another quota. For a
+non-preemptible job, `nonPreemptibleTotalUsed + request <= min` and `totalUsed + request <= max`;
+for a preemptible one, `min(min, nonPreemptibleTotalRequest) + preemptibleTotalUsed + request <=
+max`. The request is that of all its pods at once: Job `parallelism`, `replicas`, and with a pod the
+other pods that name its job by a label, such as `pod-group.scheduling.sigs.k8s.io`. A resource that
+the quota does not name is not limited. `kubectl scale` and autoscalers write the subresource
+`scale`, which has no template and is not checked; neither are pods that a controller of Kubernetes
+makes from a checked template.
 
 Why: a job that cannot fit waits, and its owner is not informed.
 
@@ -15,39 +19,54 @@ Setting: `quotaFit`: `warn`, or `refuse`. The used figures change, and a refused
 again.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from reprieve_policy.config import koordinator
+from reprieve_policy import facts as known
 from reprieve_policy.config.settings import REFUSE
-from reprieve_policy.facts import Facts
-from reprieve_policy.keys import PREEMPTIBLE, QUOTA_NAME
-from reprieve_policy.kube import pod_requests
-from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.kube.quota import Quota
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
+from reprieve_policy.gangs import job_requests
+from reprieve_policy.kube import pod_requests, quota_admission
+from reprieve_policy.kube.objects import Resource, pod_views
+from reprieve_policy.kube.quota import Amounts, Quota, QuotaKey
+from reprieve_policy.kube.quota_admission import MAX, MIN, Excess
 from reprieve_policy.kube.values import quantity
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, quote
 
+_NONE: Amounts = {}
 
-class _Excess(NamedTuple):
-    """A resource of which a job requests too much."""
+
+class _Job(NamedTuple):
+    """What an object requests from one quota, by all its templates."""
 
     path: str
-    resource: str
-    bound: str
-    """`min` or `max`."""
-    asked: int
-    taken: int
-    """The amount of others, counted against the bound."""
-    limit: int
-    quota: str
+    quota: Quota
+    is_preemptible: bool
+    request: Counter[str]
+
+
+class _Finding(NamedTuple):
+    job: _Job
+    excess: Excess
+    counts_others: bool
+    """The excess counts other pods of the job."""
+
+
+_JobKey = tuple[QuotaKey, bool]
+"""A quota, and whether it is used preemptibly."""
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
-    """Check the request of a new job against its quota."""
-    # The use of an existing job is in the used figures already.
-    views = pod_views(resource) if old is None else ()
-    found = [excess for view in views for excess in _check(resource, view, facts)]
+    """Check the request of a job against its quota, where it is new or has grown."""
+    jobs = _jobs_of(resource, facts)
+    if not jobs:
+        return NO_FINDINGS
+    before = {} if old is None else _jobs_of(old, facts)
+    # A pod that was in no job before an update counts alone when it is compared with that state.
+    counts_others = job_requests.job_to_count(resource, old, facts) is not None
+    others = facts.job_requests if counts_others else NO_JOB_REQUESTS
+    found = [one for key, job in jobs.items() for one in _check(key, job, before, others)]
     if not found:
         return NO_FINDINGS
     if facts.settings.quota_fit == REFUSE:
@@ -55,50 +74,68 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     return Verdict(warnings=tuple(map(_warn, found)))
 
 
-def _check(resource: Resource, view: PodView, facts: Facts) -> Iterator[_Excess]:
-    if QUOTA_NAME not in view.labels and PREEMPTIBLE not in view.labels:
-        return
-    quota = facts.quotas.find(view.labels, resource.metadata.namespace or "")
-    if quota is None:
-        return
-    own = pod_requests.pods_of(resource)
-    pods = 1 if own is None else own
-    disabled = facts.settings.default_preemptible is False
-    is_preemptible = koordinator.is_preemptible(view.labels, disable_default_preemptiable=disabled)
-    for name, amount in pod_requests.of_pod(view.spec).items():
-        for bound, taken, limit in _bounds(quota, name, is_preemptible=is_preemptible):
-            if taken + pods * amount > limit and pods * amount > 0:
-                yield _Excess(
-                    f"{view.prefix}spec", name, bound, pods * amount, taken, limit, quota.name
-                )
+def _jobs_of(resource: Resource, facts: Facts) -> dict[_JobKey, _Job]:
+    jobs: dict[_JobKey, _Job] = {}
+    for view in pod_views(resource):
+        if not job_requests.names_quota(view):
+            continue
+        quota = facts.quotas.find(view.labels, resource.metadata.namespace or "")
+        if quota is None:
+            continue
+        is_preemptible = not known.counts_against_min(view, facts)
+        new = _Job(f"{view.prefix}spec", quota, is_preemptible, Counter())
+        job = jobs.setdefault((quota.key, is_preemptible), new)
+        own = pod_requests.pods_of(resource)
+        pods = 1 if own is None else own
+        for name, amount in pod_requests.of_pod(view.spec).items():
+            job.request[name] += pods * amount
+    return jobs
 
 
-def _bounds(quota: Quota, name: str, *, is_preemptible: bool) -> Iterator[tuple[str, int, int]]:
-    """Yield each bound on a resource: its name, the amount of others, and the limit."""
-    used, non_preemptible_used = quota.used.get(name, 0), quota.non_preemptible_used.get(name, 0)
-    if not is_preemptible and name in quota.min_amounts:
-        yield "min", non_preemptible_used, quota.min_amounts[name]
-    if name not in quota.max_amounts:
-        return
-    if is_preemptible:
-        reserved = min(quota.min_amounts.get(name, 0), quota.non_preemptible_request.get(name, 0))
-        used = reserved + max(0, used - non_preemptible_used)
-    yield "max", used, quota.max_amounts[name]
+def _check(
+    key: _JobKey, job: _Job, before: Mapping[_JobKey, _Job], others: JobRequests
+) -> Iterator[_Finding]:
+    same = before.get(key)
+    # Its own pods of before are taken for placed: without this, each of them would count twice.
+    earlier = _NONE if same is None else same.request
+    if same is None and not job.is_preemptible and (key[0], True) in before:
+        # It was preemptible before: then its pods count against the max only.
+        placed = {MIN: _NONE, MAX: before[key[0], True].request}
+    else:
+        placed = {MIN: earlier, MAX: earlier}
+    placed = {bound: Counter(others.placed) + Counter(amounts) for bound, amounts in placed.items()}
+    request = Counter(others.requested) + job.request
+    grown = {name: amount for name, amount in request.items() if amount > earlier.get(name, 0)}
+    for excess in quota_admission.excesses(
+        job.quota,
+        grown,
+        quota_admission.published_usage(job.quota),
+        is_preemptible=job.is_preemptible,
+        placed=placed,
+    ):
+        yield _Finding(job, excess, bool(others.requested.get(excess.resource)))
 
 
-def _refuse(excess: _Excess) -> Violation:
+def _refuse(found: _Finding) -> Violation:
+    excess = found.excess
     asked, taken, limit = map(quantity.render, (excess.asked, excess.taken, excess.limit))
+    subject = "its job asks" if found.counts_others else "asks"
     detail = (
-        f"{quote(excess.resource)}: asks for {asked}, {taken} is taken, "
-        f"the {excess.bound} of ElasticQuota {quote(excess.quota)} is {limit}"
+        f"{quote(excess.resource)}: {subject} for {asked}, {taken} is taken, "
+        f"the {excess.bound} of ElasticQuota {quote(found.job.quota.name)} is {limit}"
     )
-    return Violation(excess.path, ViolationKind.FORBIDDEN, None, detail)
+    return Violation(found.job.path, ViolationKind.FORBIDDEN, None, detail)
 
 
-def _warn(excess: _Excess) -> str:
+def _warn(found: _Finding) -> str:
+    excess = found.excess
     wanted, limit = quantity.render(excess.asked + excess.taken), quantity.render(excess.limit)
-    resource, quota = _short(excess.resource), _short(excess.quota)
-    return f"{excess.path}: {resource} {wanted} over {excess.bound} {limit} of quota {quota}"
+    resource, quota = _short(excess.resource), _short(found.job.quota.name)
+    subject = "its job: " if found.counts_others else ""
+    return (
+        f"{found.job.path}: {subject}{resource} {wanted} over {excess.bound} {limit} "
+        f"of quota {quota}"
+    )
 
 
 def _short(name: str) -> str:

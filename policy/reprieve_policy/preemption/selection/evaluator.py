@@ -100,7 +100,8 @@ def decide(
         # A gang may need another node than the best, and limits may reject the best.
         is_only_best_wanted=is_only_best_wanted
         and preemptor.gang is None
-        and worth_hours(preemptor, snapshot) is None,
+        and worth_hours(preemptor, snapshot) is None
+        and eligibility.pod_eligibility.quota_limit.admits_after(()),
     )
     results = {node: _dry_run_node(node, dry_run, eligibility, proposed or {}) for node in nodes}
     proposed_again = _proposed_again(results, reported_room, eligibility, proposed or {})
@@ -311,11 +312,14 @@ def _largest(selection: Selection) -> tuple[int, int, int, int]:
 
 
 def _limit_exceeded(plan: PreemptionPlan, eligibility: Eligibility) -> DryRunStatus | None:
-    """Return the limit of document 001 that the plan exceeds: number of victims or cost."""
+    """Return the limit that the plan exceeds: number of victims or cost (001), or quota (000)."""
     if len(plan.units) > eligibility.snapshot.settings.max_victims - _count_victims_in_progress(
         eligibility
     ):
         return DryRunStatus.TOO_MANY_VICTIMS
+    victims = (member for unit in plan.units for member in unit.members)
+    if not eligibility.pod_eligibility.quota_limit.admits_after(victims):
+        return DryRunStatus.QUOTA_EXCEEDED
     worth = worth_hours(eligibility.preemptor, eligibility.snapshot)
     return (
         None

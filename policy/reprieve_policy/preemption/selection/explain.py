@@ -1,4 +1,4 @@
-"""Which preemptors may take a pod, and from when, for `reprieve explain`.
+"""Which preemptors may take a pod, and from when; why a pod takes no victims: for `explain`.
 
 Calls `refusal_for` with preemptors of every class, so that the explanation matches the decision.
 """
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from reprieve_policy.config.preemption_class import HIGHEST, LOWEST
 from reprieve_policy.config.toleration import VictimToleration
 
-from . import Refusal, RefusalReason, refusal_for
+from . import REASON_MESSAGES, Refusal, RefusalReason, refusal_for
 from .eligibility import Eligibility
 from .snapshot import PodDemand, Preemptor, ScheduledPod, Snapshot
 
@@ -57,6 +57,12 @@ def explain_victim(pod: ScheduledPod, snapshot: Snapshot) -> VictimExplanation:
         until=until,
         tolerated=_tolerated(pod.toleration, pod.preemption_priority, snapshot.now),
     )
+
+
+def explain_preemptor(preemptor: Preemptor, snapshot: Snapshot) -> Refusal | None:
+    """Return why the preemptor takes no victims at all, `None` if it may take some."""
+    reason = Eligibility(preemptor, snapshot).pod_eligibility.preemptor_reason()
+    return None if reason is None else Refusal(reason, REASON_MESSAGES[reason])
 
 
 def _refusal_of_class(

@@ -23,6 +23,7 @@ class DryRunStatus(StrEnum):
     PROPOSAL_REJECTED = "proposal-rejected"
     TOO_MANY_VICTIMS = "too-many-victims"
     TOO_EXPENSIVE = "too-expensive"
+    QUOTA_EXCEEDED = "quota-exceeded"
     LOSES_MORE = "loses-more"
     """Only where the caller wants no more than the best candidate."""
     GANG_NOT_PLACED = "gang-not-placed"
@@ -47,6 +48,7 @@ STATUS_MESSAGES: Mapping[DryRunStatus, str] = {
     "and some of its victims are gone or not eligible",
     DryRunStatus.TOO_MANY_VICTIMS: "it would take more victims than one decision allows",
     DryRunStatus.TOO_EXPENSIVE: "its victims would cost more than the preemptor is worth",
+    DryRunStatus.QUOTA_EXCEEDED: "its victims free too little of the preemptor's ElasticQuota",
     DryRunStatus.LOSES_MORE: "its victims would lose more work than those of another node",
     DryRunStatus.GANG_NOT_PLACED: "the rest of the preemptor's gang could not be placed",
 }

@@ -3,7 +3,8 @@
 | document | reason |
 |---|---|
 | upstream | the preemptor never preempts; the victim's priority is not lower |
-| 000 | the preemptor may not preempt, the victim is not preemptible, their quotas differ |
+| 000 | the preemptor may not preempt, its quota would not admit it |
+| 000 | the victim is not preemptible, their quotas differ |
 | 001 | leaving, non-preemptible, near completion, the class rule, a service on a node not lent |
 | 002 | the victim tolerates the preemptor, exactly as in the shipped plugin |
 | 003 | the victim's preemption priority takes the place of its priority |
@@ -27,6 +28,7 @@ from reprieve_policy.preemption import reclaim
 from reprieve_policy.verdict import Violation
 
 from . import release
+from .quota_limit import QuotaLimit
 from .release import ReleaseCertainty
 from .snapshot import Preemptor, ScheduledPod, Snapshot
 
@@ -37,6 +39,7 @@ class RefusalReason(StrEnum):
     EXEMPT = "exempt"
     NEVER_PREEMPTS = "never-preempts"
     MAY_NOT_PREEMPT = "may-not-preempt"
+    QUOTA_EXCEEDED = "quota-exceeded"
     VICTIMS_LEAVING = "victims-leaving"
     PRIORITY = "priority"
     OWN_GANG = "own-gang"
@@ -67,6 +70,7 @@ class PodEligibility:
             preemptor.quota,
         )
         self._operator_is_live = snapshot.operator_is_live
+        self.quota_limit = QuotaLimit(preemptor, snapshot, self.is_leaving)
         self._near_completion_seconds = min(
             settings.near_completion_seconds, settings.ceiling_seconds
         )
@@ -83,7 +87,9 @@ class PodEligibility:
             return RefusalReason.EXEMPT
         if self._preemptor.never_preempts:
             return RefusalReason.NEVER_PREEMPTS
-        return None if self._preemptor.can_preempt else RefusalReason.MAY_NOT_PREEMPT
+        if not self._preemptor.can_preempt:
+            return RefusalReason.MAY_NOT_PREEMPT
+        return None if self.quota_limit.may_admit else RefusalReason.QUOTA_EXCEEDED
 
     def has_leaving_victims(self) -> bool:
         """True while victims are leaving the node that the preemptor is nominated to.
@@ -251,6 +257,8 @@ REASON_MESSAGES: Mapping[RefusalReason, str] = {
     RefusalReason.NEVER_PREEMPTS: "the preemptor's preemptionPolicy is Never",
     RefusalReason.MAY_NOT_PREEMPT: f"the preemptor may not preempt: label {CAN_PREEMPT}, "
     "or its default in the policy",
+    RefusalReason.QUOTA_EXCEEDED: "the preemptor's ElasticQuota would not admit it, "
+    "whatever its victims",
     RefusalReason.VICTIMS_LEAVING: "the preemptor's earlier victims are still leaving",
     RefusalReason.PRIORITY: "its priority is not lower than the preemptor's",
     RefusalReason.OWN_GANG: "it belongs to the preemptor's own gang",

@@ -14,7 +14,8 @@ from reprieve_policy.config.preemption_class import DEFAULT
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.toleration import VictimToleration
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.kube.quota import Amounts, QuotaKey
+from reprieve_policy.kube.quota import Amounts, Quota, QuotaKey
+from reprieve_policy.kube.quota_admission import QuotaUsage
 from reprieve_policy.preemption import cost, loss
 from reprieve_policy.preemption.cost import Cost, CostInputs, WorkProgress
 from reprieve_policy.preemption.loss import LossInputs
@@ -116,6 +117,8 @@ class Preemptor:
     can_preempt: bool = True
     """By document 000's label, the scheduler's argument and the policy."""
     quota: QuotaKey | None = None
+    counts_against_min: bool = False
+    """By Koordinator's label it is not preemptible: its quota's `min` bounds it (000)."""
     gang: GangKey | None = None
     gang_minimum: int = 0
     """How many of its gang must have room before any of it takes victims; 0: all."""
@@ -196,6 +199,8 @@ class ScheduledPod:
     ports: frozenset[HostPortInfo] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
     quota: QuotaKey | None = None
+    counts_against_min: bool = False
+    """As for a preemptor; what it uses is non-preemptible usage of its quota."""
     gang: GangKey | None = None
     disruption_mode: DisruptionMode = DisruptionMode.SINGLE
     """How its gang is disrupted, as this pod says; never `FROM_POD_GROUP`: already resolved."""
@@ -259,6 +264,22 @@ class GangInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaInfo:
+    """What the pods of an ElasticQuota use."""
+
+    usage: QuotaUsage = field(default_factory=QuotaUsage)
+    """Of all of its pods on nodes, also of those that are leaving."""
+    leaving: Sequence[ScheduledPod] = ()
+    """Its pods that are leaving."""
+    nominated: Sequence[Preemptor] = ()
+    """Its pending pods that victims were selected for."""
+
+
+NO_QUOTA_INFO = QuotaInfo()
+"""Of a quota without known pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The cluster at one moment."""
 
@@ -268,6 +289,10 @@ class Snapshot:
     budgets: Mapping[str, Sequence[DisruptionBudget]] = field(default_factory=dict)
     """By namespace."""
     gangs: Mapping[GangKey, GangInfo] = field(default_factory=dict)
+    quotas: Mapping[QuotaKey, Quota] = field(default_factory=dict)
+    """The ElasticQuotas with the figures that Koordinator publishes."""
+    quota_infos: Mapping[QuotaKey, QuotaInfo] = field(default_factory=dict)
+    """Of the quotas that known pods use."""
     settings: PolicySettings = field(default_factory=PolicySettings)
     operator_is_live: bool = True
     """Without an operator, marked and notified pods do not leave."""

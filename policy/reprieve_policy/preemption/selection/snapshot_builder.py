@@ -84,6 +84,7 @@ def scheduled_pod_of(
         ports=node_fit.host_ports_of(pod.spec),
         labels=view.labels,
         quota=_quota(pod, facts),
+        counts_against_min=known.counts_against_min(view, facts),
         gang=_gang_key(pod, gang),
         disruption_mode=_mode(pod, gang, native),
         gang_minimum=_protected_minimum(gang, native),
@@ -116,6 +117,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
             view.labels, policy, disable_default_trigger_preemption=no_default
         ),
         quota=_quota(pod, facts),
+        counts_against_min=known.counts_against_min(view, facts),
         gang=_gang_key(pod, gang),
         gang_minimum=_minimum(gang, native),
         labels=view.labels,

@@ -819,6 +819,28 @@ def test_a_job_that_never_fits_into_its_quota_causes_a_warning(tmp_path: Path) -
     assert run("--strict", path).status == 1
 
 
+def test_bare_pods_of_one_job_count_together_against_their_quota(tmp_path: Path) -> None:
+    quota = (
+        "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n"
+        "metadata: {name: team, namespace: team}\nspec: {min: {cpu: 4}, max: {cpu: 8}}\n"
+    )
+
+    def member(name: str, job: str) -> str:
+        labels = (
+            '{quota.scheduling.koordinator.sh/preemptible: "false", '
+            f"pod-group.scheduling.sigs.k8s.io: {job}}}"
+        )
+        spec = "spec:\n  containers:\n  - {name: main, resources: {requests: {cpu: 3}}}\n"
+        return pod(name, labels=labels) + spec
+
+    path = write(tmp_path, "a.yaml", "---\n".join([quota, member("a", "j"), member("b", "j")]))
+    told = [line for line in run(path).lines if line.endswith("[quota-fit]")]
+    assert len(told) == 2
+    assert all("its job: cpu 6 over min 4 of quota team" in line for line in told)
+    path = write(tmp_path, "b.yaml", "---\n".join([quota, member("a", "j"), member("b", "k")]))
+    assert not [line for line in run(path).lines if line.endswith("[quota-fit]")]
+
+
 def test_a_file_that_is_also_in_the_policy_folder_is_checked_once(tmp_path: Path) -> None:
     write(tmp_path, "policy/all.yaml", CLASSES + "---\n" + BAD)
     document = run(tmp_path / "policy", "--policy", tmp_path / "policy", "-o", "json").document

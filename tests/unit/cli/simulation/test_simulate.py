@@ -142,6 +142,61 @@ def test_a_pod_with_the_preemption_policy_never_has_no_victims(tmp_path: Path) -
     assert "\nno victims: never-preempts: " in done.output
 
 
+def test_a_pod_that_its_quota_would_not_admit_has_no_victims(tmp_path: Path) -> None:
+    """With min 4, used 4, a non-preemptible pod of 2 CPU evicts no pod."""
+    of_quota = {
+        "quota.scheduling.koordinator.sh/name": "gpu",
+        "quota.scheduling.koordinator.sh/preemptible": "false",
+    }
+
+    def made(name: str, cpu: str, node: str | None, **labels: str) -> Json:
+        requests = {"requests": {"cpu": cpu}}
+        spec = {"priority": 0, "containers": [{"name": "main", "resources": requests}]}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "research", "uid": name, "labels": labels},
+            "spec": {**spec, "nodeName": node} if node else {**spec, "priority": 10000},
+            "status": {"phase": "Running" if node else "Pending"},
+        }
+
+    def quota(least: str, **status: Any) -> Json:
+        return {
+            "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+            "kind": "ElasticQuota",
+            "metadata": {"name": "gpu", "namespace": "research"},
+            "spec": {"min": {"cpu": least}, "max": {"cpu": "40"}},
+            "status": status,
+        }
+
+    def node(name: str, cpu: str) -> Json:
+        status = {"allocatable": {"cpu": cpu, "pods": "110"}}
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name},
+            "status": status,
+        }
+
+    def simulated(*objects: Json) -> Simulated:
+        others = [node("one", "4"), node("two", "2"), made("kept", "4", "one", **of_quota)]
+        others.append(made("low", "2", "two", **{"quota.scheduling.koordinator.sh/name": "gpu"}))
+        dump = write(tmp_path, "c.json", *others, *objects)
+        preempting = write(tmp_path, "p.json", made("urgent", "2", None, **of_quota))
+        return run(preempting, dump, words=())
+
+    refused = simulated(quota("4"))
+    assert refused.status == 1
+    assert (
+        "\nno victims: quota-exceeded: the preemptor's ElasticQuota would not admit it, "
+        "whatever its victims\n"
+    ) in refused.output
+    assert simulated(quota("6")).status == 0
+    # Koordinator knows of more: the higher figure counts.
+    assert simulated(quota("6", used={"cpu": "39"})).status == 0
+    assert simulated(quota("6", used={"cpu": "41"})).status == 1
+
+
 def test_the_rest_of_a_long_section_is_counted(tmp_path: Path) -> None:
     items = [item for item in cluster()["items"] if item["kind"] != "Pod"]
     pod = next(item for item in cluster()["items"] if item["metadata"]["name"] == "ledger-0")

@@ -19,6 +19,7 @@ from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
+from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import DisruptionBudget, ScheduledPod, Snapshot
 from reprieve_testing.objects.builders import NOW, a_priority_class, a_quota
@@ -63,7 +64,7 @@ class Cluster:
             self.pod_cache.reclassify(1)
 
     def snapshot(self) -> Snapshot:
-        return self.snapshot_cache.snapshot(NOW, PolicySettings())
+        return self.snapshot_cache.snapshot(NOW, PolicySettings(), self.facts.quotas.current())
 
     def scheduled_pod(self, name: str) -> ScheduledPod:
         (found,) = (
@@ -303,6 +304,40 @@ def test_a_changed_policy_shows_in_all_pods(cluster: Cluster) -> None:
     cluster.facts = replace(cluster.facts, settings=PolicySettings(default_class=3))
     cluster.settle()
     assert cluster.scheduled_pod("a").preemption_class == 3
+
+
+def test_what_a_quota_uses_is_summed_as_its_pods_come_and_go(cluster: Cluster) -> None:
+    of_quota = a_quota("shared", "admin", "team")
+    cluster.facts = replace(cluster.facts, quotas=Quotas([of_quota]))
+
+    def cpus() -> tuple[int, ...]:
+        info = cluster.snapshot().quota_infos[of_quota.key]
+        usage = info.usage
+        amounts = (usage.used, usage.non_preemptible_used, usage.non_preemptible_request)
+        return tuple(amount.get("cpu", 0) // NANOS for amount in amounts)
+
+    kept: Any = {"labels": {keys.PREEMPTIBLE: "false"}}
+    cluster.put("a", spec=asking("1"))
+    cluster.put("b", "two", spec=asking("2"), **kept)
+    cluster.put("c", "", spec=asking("4"), **kept)
+    assert cpus() == (3, 2, 6)
+    assert cluster.snapshot().quotas == {of_quota.key: of_quota}
+    cluster.put("c", "", spec=asking("4"), status={"nominatedNodeName": "one"}, **kept)
+    (nominated,) = cluster.snapshot().quota_infos[of_quota.key].nominated
+    assert (nominated.name, cpus()) == ("c", (3, 2, 6))
+    cluster.put("c", "one", spec=asking("4"), **kept)
+    assert cpus() == (7, 6, 6)
+    cluster.put("a", spec=asking("1"), labels={keys.SOFT_EVICTION: "requested"})
+    info = cluster.snapshot().quota_infos[of_quota.key]
+    assert ([pod.name for pod in info.leaving], info.nominated) == (["a"], ())
+    for name in ("a", "b", "c"):
+        cluster.pod_cache.remove(("team", name))
+    assert cluster.snapshot().quota_infos == {}
+    assert cluster.snapshot_cache._quotas._tallies == {}
+
+
+def asking(cpu: str) -> Any:
+    return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
 
 
 def test_a_quota_shows_in_the_pods_that_use_it(cluster: Cluster) -> None:

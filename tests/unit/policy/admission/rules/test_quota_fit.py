@@ -6,10 +6,11 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.admission.review import decide_admission
+from reprieve_policy.admission.rules import quota_fit
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
 from reprieve_policy.kube import quota
-from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.objects import ObjectMeta, PodTemplate, Resource, TemplatedResource
 from reprieve_policy.kube.quota import Quota, Quotas
 from reprieve_testing.objects.builders import PodBuilder, a_pod, a_quota
 
@@ -45,7 +46,26 @@ class Case:
     job: Resource
     quota: Quota
     before: Resource | None = None
+    others: JobRequests = NO_JOB_REQUESTS
     warned: tuple[str, ...] = ()
+
+
+def pod_of_job(cpus: str) -> Resource:
+    """Return a bare, non-preemptible pod that names a job."""
+    return (
+        a_pod()
+        .labelled(keys.QUOTA_NAME, "gpu")
+        .labelled(keys.PREEMPTIBLE, "false")
+        .labelled("pod-group.scheduling.sigs.k8s.io", "job1")
+        .asking(cpu=cpus)
+        .build()
+    )
+
+
+def other_pods(cpus: str, *, placed: str = "0") -> JobRequests:
+    return JobRequests(
+        requested=quota.read_amounts({"cpu": cpus}), placed=quota.read_amounts({"cpu": placed})
+    )
 
 
 def over(what: str, prefix: str = "spec.template.") -> tuple[str, ...]:
@@ -106,8 +126,60 @@ CASES = {
         job=a_job("0"), quota=of_cpus(used="30")
     ),
     "a job that makes no pods yet fits": Case(job=a_job("30", pods=0), quota=of_cpus()),
-    "an existing job is part of the usage already": Case(
-        job=a_job("30"), before=a_job("29"), quota=of_cpus()
+    "an existing job that does not grow is not checked again": Case(
+        job=a_job("30"), before=a_job("30"), quota=of_cpus()
+    ),
+    "a job that shrinks is not checked, however large it is": Case(
+        job=a_job("29"), before=a_job("30"), quota=of_cpus()
+    ),
+    "a job that grows beyond the max is told, and counts once": Case(
+        job=a_job("5", pods=5),
+        before=a_job("5", pods=2),
+        quota=of_cpus(used="10"),
+        warned=over("25 over max 20"),
+    ),
+    "a job that grows up to the max fits": Case(
+        job=a_job("5", pods=4), before=a_job("5", pods=2), quota=of_cpus(used="10")
+    ),
+    "a job that becomes non-preemptible counts against the min": Case(
+        job=a_job("5", preemptible="false"),
+        before=a_job("5"),
+        quota=of_cpus(used="20", non_preemptible_used="6"),
+        warned=over("11 over min 10"),
+    ),
+    "a job that moves to the quota counts there": Case(
+        job=a_job("5"),
+        before=PLAIN.in_template_of("Job"),
+        quota=of_cpus(used="16"),
+        warned=over("21 over max 20"),
+    ),
+    "bare pods of one job count together": Case(
+        job=pod_of_job("3"),
+        quota=of_cpus(min_amounts="4"),
+        others=other_pods("3"),
+        warned=("spec: its job: cpu 6 over min 4 of quota gpu",),
+    ),
+    "other pods of the job that are on a node count once": Case(
+        job=pod_of_job("3"),
+        quota=of_cpus(min_amounts="10", used="7", non_preemptible_used="7"),
+        others=other_pods("3", placed="3"),
+    ),
+    "with other jobs, they may be too much": Case(
+        job=pod_of_job("3"),
+        quota=of_cpus(min_amounts="10", used="8", non_preemptible_used="8"),
+        others=other_pods("3", placed="3"),
+        warned=("spec: its job: cpu 11 over min 10 of quota gpu",),
+    ),
+    "a pod that joins a job counts with the rest of it": Case(
+        job=pod_of_job("3"),
+        before=a_pod()
+        .labelled(keys.QUOTA_NAME, "gpu")
+        .labelled(keys.PREEMPTIBLE, "false")
+        .asking(cpu="3")
+        .build(),
+        quota=of_cpus(min_amounts="4"),
+        others=other_pods("3"),
+        warned=("spec: its job: cpu 6 over min 4 of quota gpu",),
     ),
     "a single pod is its own job": Case(
         job=a_pod().labelled(keys.QUOTA_NAME, "gpu").asking(cpu="21").build(),
@@ -135,7 +207,11 @@ CASES = {
 
 
 def facts(case: Case, **settings: str) -> Facts:
-    return Facts(settings=PolicySettings(**settings), quotas=Quotas([case.quota]))  # type: ignore[arg-type]
+    return Facts(
+        settings=PolicySettings(**settings),  # type: ignore[arg-type]
+        quotas=Quotas([case.quota]),
+        job_requests=case.others,
+    )
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -161,6 +237,26 @@ def test_a_refusal_shows_the_requested_and_the_remaining_amounts() -> None:
         'of ElasticQuota "gpu" is 10'
     )
     assert verdict.status == 403
+
+
+def test_a_refused_pod_is_told_that_its_job_counts() -> None:
+    case = CASES["bare pods of one job count together"]
+    verdict = decide_admission(case.job, None, facts(case, quota_fit="refuse"))
+    assert verdict.message == (
+        'spec: Forbidden: "cpu": its job asks for 6, 0 is taken, the min of ElasticQuota "gpu" is 4'
+    )
+
+
+def test_the_templates_of_one_object_count_together() -> None:
+    pod = a_pod().labelled(keys.QUOTA_NAME, "gpu").asking(cpu="11").build()
+    template = PodTemplate(metadata=pod.metadata, spec=pod.spec)
+    job = TemplatedResource(
+        kind="PyTorchJob",
+        metadata=ObjectMeta(name="job", namespace="team"),
+        templates=(("spec.master.", template), ("spec.worker.", template)),
+    )
+    verdict = quota_fit.check(job, None, facts(Case(job=job, quota=of_cpus())))
+    assert verdict.warnings == ("spec.master.spec: cpu 22 over max 20 of quota gpu",)
 
 
 def test_if_pods_are_non_preemptible_by_default_a_job_without_the_label_counts() -> None:
