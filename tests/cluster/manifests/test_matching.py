@@ -192,6 +192,11 @@ CALLED_FOR = {
     "a gang's size": ("pod", "old", {"annotations": {keys.KOORDINATOR_MIN_AVAILABLE: "2"}}),
     "a quota": ("pod", "old", {"labels": {keys.QUOTA_NAME: "gpu"}}),
     "a misspelled key of ours": ("pod", "old", {"annotations": {TYPO: "annotation:"}}),
+    "a misspelled key of Koordinator's quotas": (
+        "pod",
+        "old",
+        {"labels": {"quota.scheduling.koordinator.sh/preemptable": "true"}},
+    ),
     "a class as an annotation": ("pod", "old", {"annotations": {keys.PREEMPTION_CLASS: "2"}}),
     "a deployment's own labels, which its pods do not get": (
         "deployment",
@@ -222,6 +227,11 @@ NOT_CALLED_FOR = {
     "our own label": ("pod", "victim", {"labels": {keys.SOFT_EVICTION: "hinted"}}),
     "our own state": ("pod", "victim", {"annotations": {keys.EVICTION: "{}"}}),
     "what a workload answers": ("pod", "victim", {"annotations": {keys.CHECKPOINT_ANSWER: "{}"}}),
+    "another key of Koordinator's": (
+        "pod",
+        "old",
+        {"annotations": {"scheduling.koordinator.sh/device-allocated": "{}"}},
+    ),
     "our own ledger": (
         "deployment",
         "old",

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from reprieve_policy import keys
+from reprieve_policy.admission import misspelled_keys
 from reprieve_policy.admission.key_places import OWNERS, PODS
 from reprieve_policy.admission.rules import RULES, reserved_state
 from reprieve_policy.checkpointing import checkpoint_plan
@@ -175,7 +176,7 @@ def test_a_key_of_ours_that_is_read_nowhere_there_is_reviewed(name: str) -> None
     writes costs no call.
     """
     expression = conditions(webhook(VALIDATING, name))
-    assert f"key.startsWith('{keys.PREFIX}')" in expression
+    assert f"'{keys.PREFIX}'" in expression
     assert manifests.keys_left_out(expression) == KEYS_LEFT_OUT[name]
 
 
@@ -184,6 +185,24 @@ def test_a_job_that_a_quota_counts_is_also_reviewed_when_it_grows() -> None:
     for field in ("replicas", "parallelism", "completions"):
         assert f"object.spec.?{field} != oldObject.spec.?{field}" in grows
     assert "request.?subResource.orValue('') == 'resize'" in conditions(webhook(VALIDATING, "pods"))
+
+
+@pytest.mark.parametrize("name", ["pods", "templates"])
+def test_a_key_under_a_prefix_that_few_other_keys_have_is_reviewed(name: str) -> None:
+    """Under the other prefixes of other projects, their controllers write keys all the time."""
+    prefixes = {f"{key.rpartition('/')[0]}/" for key in misspelled_keys.TYPED | {keys.AGENT}}
+    expression = conditions(webhook(VALIDATING, name))
+    called = set(re.findall(r"'([a-z0-9.-]+/)'", expression))
+    assert called == prefixes - {
+        "/",
+        "kueue.x-k8s.io/",
+        "pod-group/",
+        "scheduling.k8s.io/",
+        "scheduling.koordinator.sh/",
+        "scheduling.volcano.sh/",
+        keys.TOLERATION_PREFIX,
+        keys.OLD_TOLERATION_PREFIX,
+    }
 
 
 def test_a_priority_class_with_a_key_that_a_rule_reads_is_reviewed() -> None:

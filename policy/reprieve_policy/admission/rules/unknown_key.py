@@ -4,8 +4,13 @@ Warned of: a label or annotation `reprieve.dev/…` that Reprieve does not know,
 there: a class as an annotation, a checkpoint key as a label, a key of pods in the metadata of a
 Deployment whose template lacks it, a key of Namespaces on a pod. Also a key that differs by one or
 two letters from a key of another project that Reprieve reads and users type, such as
-`toleration-second` or `minimum-preemptible-priority`. Other keys of other projects are never warned
-of.
+`toleration-second` or `minimum-preemptible-priority`, and a key of ours whose prefix does. Other
+keys of other projects are never warned of.
+
+The API server asks the webhooks about every object with a key of ours. Of pods and templates whose
+only such key is one of another project, it asks about those of Koordinator's quotas and gangs and
+of Kubernetes' pod groups; `reprieve check` and `reprieve audit --strict` find the others, too.
+Nodes are not reviewed.
 
 Why: a misspelled key has no effect, and its author relies on what it was meant to say.
 
