@@ -511,5 +511,6 @@ def test_every_outcome_without_a_result_leaves_the_choice_to_the_scheduler() -> 
         CallOutcome.CHOSEN,
         CallOutcome.PARTIAL,
         CallOutcome.NOTHING,
+        CallOutcome.QUOTA_EXCEEDED,
         CallOutcome.CLAIMED,
     }

@@ -7,7 +7,8 @@ import pytest
 
 from reprieve_policy.kube.quota import Quota
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason
+from reprieve_policy.preemption.selection import REASON_MESSAGES, DryRunStatus, RefusalReason
+from reprieve_policy.preemption.selection.explain import explain_preemptor
 from reprieve_policy.preemption.selection.quota_tally import quota_infos_of
 from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
@@ -232,3 +233,18 @@ def test_without_watches_the_guard_knows_the_published_figures() -> None:
         None,
     )
     assert selection.refusal_for(PREEMPTIBLE, VICTIMS[0], snapshot) is None
+
+
+def test_one_that_requests_nothing_is_admitted_by_a_quota_that_is_overdrawn() -> None:
+    snapshot = replace(a_snapshot().build(), quotas={KEY: bounded(4, 8, used=9)})
+    assert selection.refusal_for(asking(0), VICTIMS[0], snapshot) is None
+    assert explain_preemptor(asking(0), snapshot) is None
+
+
+def test_a_preemptor_that_takes_no_victims_is_told_why() -> None:
+    snapshot = CASES["with min 4, used 4, a non-preemptible pod of 2 evicts no pod"].snapshot()
+    assert explain_preemptor(NON_PREEMPTIBLE, snapshot) == (
+        EXCEEDED,
+        REASON_MESSAGES[EXCEEDED],
+        None,
+    )
