@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from .handler import CheckpointHandler
 from .report_call import ReportTarget
-from .reporter import POLL_SECONDS, Reporter
+from .reporter import POLL_SECONDS, SaveReporter
 from .request_files import RequestFiles
 from .server import AgentServer
 from .signal_sender import SignalSender
@@ -60,7 +60,7 @@ def _signal_sender(options: argparse.Namespace) -> SignalSender | None:
     )
 
 
-def _reporter(files: RequestFiles) -> Reporter | None:
+def _reporter(files: RequestFiles) -> SaveReporter | None:
     """Return what reports saves; `None` if the webhook did not say where to.
 
     These are variables, not arguments: an agent of an earlier version does not know them.
@@ -68,7 +68,7 @@ def _reporter(files: RequestFiles) -> Reporter | None:
     target = ReportTarget(
         *(os.environ.get(f"REPRIEVE_REPORT_{name}", "") for name in ("URL", "CA", "TOKEN_FILE"))
     )
-    return Reporter(files, target, _log) if all(target) else None
+    return SaveReporter(files, target, _log) if all(target) else None
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

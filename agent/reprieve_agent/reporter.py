@@ -26,7 +26,7 @@ class RunningCall(Protocol):
         """Return the result; `None` while the call runs."""
 
 
-class Reporter:
+class SaveReporter:
     """Watches the file, and makes one call at a time."""
 
     def __init__(

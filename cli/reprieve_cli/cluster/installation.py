@@ -32,7 +32,7 @@ class Absence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
+class LeaderStatus:
     """The operator's leader; `holder` is empty if none has renewed the Lease in time."""
 
     holder: str = ""
@@ -45,7 +45,7 @@ class Installation:
 
     namespace: str
     mutating: WebhookConfiguration | Absence
-    leader: Leader | Absence
+    leader: LeaderStatus | Absence
 
     @property
     def is_absent(self) -> bool:
@@ -56,7 +56,7 @@ class Installation:
     def has_no_leader(self) -> bool:
         """True if it is certain that no operator acts."""
         return self.leader is Absence.NOT_FOUND or (
-            isinstance(self.leader, Leader) and not self.leader.holder
+            isinstance(self.leader, LeaderStatus) and not self.leader.holder
         )
 
 
@@ -82,14 +82,14 @@ def _namespace_of(configuration: WebhookConfiguration | Absence) -> str:
     return next((each.namespace for each in services if each and each.namespace), NAMESPACE)
 
 
-def leader_of(lease: Lease, now: datetime) -> Leader:
+def leader_of(lease: Lease, now: datetime) -> LeaderStatus:
     """Return the leader that a Lease names, if it has renewed it in time."""
     spec = lease.spec
     renewed = timestamp.parse(spec.renewTime)
     if not spec.holderIdentity or renewed is None:
-        return Leader()
+        return LeaderStatus()
     until = renewed + timedelta(seconds=spec.leaseDurationSeconds or 0) + _CLOCK_SKEW
-    return Leader(holder=spec.holderIdentity if now < until else "", renewed_at=renewed)
+    return LeaderStatus(holder=spec.holderIdentity if now < until else "", renewed_at=renewed)
 
 
 async def read_if_allowed(api: Api, path: str, decode_as: type[T]) -> T | Absence:

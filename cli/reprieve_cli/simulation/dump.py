@@ -53,7 +53,7 @@ class _TypedList(_TypeMeta):
     items: list[msgspec.Raw] | None = None
 
 
-class _Item(NamedTuple):
+class _DumpItem(NamedTuple):
     """One object that is not decoded yet, its kind, and its location in the files."""
 
     object_kind: ObjectKind | None
@@ -68,7 +68,7 @@ def read(
 
     Reports what cannot be read.
     """
-    items_by_kind: dict[ObjectKind, list[_Item]] = defaultdict(list)
+    items_by_kind: dict[ObjectKind, list[_DumpItem]] = defaultdict(list)
     with ProgressCounter("objects found") as counter:
         for text in sources.read_all(files, recursive=False, max_bytes=MAX_BYTES):
             for item in _items(text):
@@ -103,14 +103,14 @@ def missing_references(builder: SnapshotBuilder) -> list[MissingKind]:
     ]
 
 
-def _pop_each(items: list[_Item]) -> Iterator[_Item]:
+def _pop_each(items: list[_DumpItem]) -> Iterator[_DumpItem]:
     items.reverse()
     while items:
         yield items.pop()
 
 
 def _add(
-    item: _Item,
+    item: _DumpItem,
     object_kind: ObjectKind,
     builder: SnapshotBuilder,
     report: Callable[[str], None],
@@ -124,7 +124,7 @@ def _add(
         report(f"{item.location}: {object_kind.kind}: {error}")
 
 
-def _items(text: SourceText) -> Iterator[_Item | str]:
+def _items(text: SourceText) -> Iterator[_DumpItem | str]:
     """Yield the objects of a file, and messages about what cannot be read."""
     if isinstance(text.content, Unreadable):
         yield f"{text.file}: {text.content.reason}"
@@ -147,7 +147,7 @@ def _items(text: SourceText) -> Iterator[_Item | str]:
             document, value = found
             location = f"{text.file}: {'.'.join(map(str, document.steps))}".removesuffix(": ")
             typed = _TypeMeta(value["kind"], value["apiVersion"])
-            yield _Item(_object_kind(typed), location, value)
+            yield _DumpItem(_object_kind(typed), location, value)
 
 
 def _decode_list(content: str) -> _TypedList | None:
@@ -160,9 +160,9 @@ def _decode_list(content: str) -> _TypedList | None:
         return None
 
 
-def _listed(file: str, listed: _TypedList, content: str) -> Iterator[_Item | str]:
+def _listed(file: str, listed: _TypedList, content: str) -> Iterator[_DumpItem | str]:
     if listed.items is None or not listed.kind.endswith("List"):
-        yield _Item(_object_kind(listed), file, msgspec.Raw(content.encode()))
+        yield _DumpItem(_object_kind(listed), file, msgspec.Raw(content.encode()))
         return
     inherited = _TypeMeta(listed.kind.removesuffix("List"), listed.apiVersion)
     for index, item in enumerate(listed.items):
@@ -172,7 +172,7 @@ def _listed(file: str, listed: _TypedList, content: str) -> Iterator[_Item | str
         except msgspec.ValidationError as error:
             yield f"{location}: {error}"
             continue
-        yield _Item(_object_kind(typed if typed.kind else inherited), location, item)
+        yield _DumpItem(_object_kind(typed if typed.kind else inherited), location, item)
 
 
 def _object_kind(typed: _TypeMeta) -> ObjectKind | None:

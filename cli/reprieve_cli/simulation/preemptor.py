@@ -20,7 +20,7 @@ from reprieve_policy.kube.pod_groups import PodGroup, PodGroupSpec
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.selection.snapshot import Preemptor
 
-from .snapshot_builder import SnapshotBuilder, WorkloadReference
+from .snapshot_builder import SnapshotBuilder, WorkloadKey
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class RequestedPod(NamedTuple):
     """A pod that needs room."""
 
     pod: Pod
-    workload: WorkloadReference | None
+    workload: WorkloadKey | None
     """The workload that would make it; `None` if the file contains the pod itself."""
 
 
@@ -70,7 +70,7 @@ def read(file: str, namespace: str) -> PreemptorRequest:
             others.append(name)
         else:
             workload = (
-                WorkloadReference(metadata["namespace"], row.kind, metadata.get("name", ""))
+                WorkloadKey(metadata["namespace"], row.kind, metadata.get("name", ""))
                 if row.template
                 else None
             )
@@ -115,7 +115,7 @@ def _merge_with_cluster(
     A pod that is placed on a node drops out, and a pending pod keeps its name and nominated node.
     Without this, a gang that is in the cluster already would need room twice.
     """
-    counterparts: dict[WorkloadReference, Iterator[Preemptor | None]] = {}
+    counterparts: dict[WorkloadKey, Iterator[Preemptor | None]] = {}
     merged = []
     for (_, workload), preemptor in zip(pods, found, strict=True):
         if workload is not None and workload not in counterparts:

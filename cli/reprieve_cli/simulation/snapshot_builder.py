@@ -44,7 +44,7 @@ _REPLICAS_HASH = "pod-template-hash"
 """A label of a Deployment's pods; its value is the end of their ReplicaSet's name."""
 
 
-class WorkloadReference(NamedTuple):
+class WorkloadKey(NamedTuple):
     """A workload that makes pods."""
 
     namespace: str
@@ -69,7 +69,7 @@ class SnapshotBuilder:
         self._scheduled_pods: dict[_Name, ScheduledPod] = {}
         self._pending_pods: dict[_Name, Preemptor] = {}
         """Pods that are not placed on a node."""
-        self._workloads: dict[_Name, WorkloadReference] = {}
+        self._workloads: dict[_Name, WorkloadKey] = {}
         """The workload of each pod that has one."""
 
     def add_policy(self, resource: Resource) -> None:
@@ -141,7 +141,7 @@ class SnapshotBuilder:
         """Return the pending pod of that name; `None` if there is none."""
         return self._pending_pods.get(_name(metadata))
 
-    def take_pending_pods(self, workload: WorkloadReference) -> tuple[int, Sequence[Preemptor]]:
+    def take_pending_pods(self, workload: WorkloadKey) -> tuple[int, Sequence[Preemptor]]:
         """Return the number of a workload's placed pods that stay, and remove its pending pods."""
         names = [name for name, its in self._workloads.items() if its == workload]
         placed = sum(
@@ -203,16 +203,16 @@ class SnapshotBuilder:
         return facts
 
 
-def _workload_of(metadata: ObjectMeta) -> WorkloadReference | None:
+def _workload_of(metadata: ObjectMeta) -> WorkloadKey | None:
     owner = controller_of(metadata)
     if owner is None:
         return None
     replicas = labels_of(metadata).get(_REPLICAS_HASH)
     if owner.kind == "ReplicaSet" and replicas:
-        return WorkloadReference(
+        return WorkloadKey(
             metadata.namespace or "", "Deployment", owner.name.removesuffix(f"-{replicas}")
         )
-    return WorkloadReference(metadata.namespace or "", owner.kind, owner.name)
+    return WorkloadKey(metadata.namespace or "", owner.kind, owner.name)
 
 
 def _name(metadata: ObjectMeta) -> _Name:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from reprieve_agent.report_call import ReportResult, ReportTarget
-from reprieve_agent.reporter import Reporter
+from reprieve_agent.reporter import SaveReporter
 from reprieve_agent.request_files import RequestFiles
 
 TARGET = ReportTarget("https://webhooks/checkpoints", "Q0E=", "/token")
@@ -39,8 +39,8 @@ class World:
     def log(self, message: str, **fields: Any) -> None:
         self.logged.append((message, fields))
 
-    def reporter(self) -> Reporter:
-        return Reporter(
+    def reporter(self) -> SaveReporter:
+        return SaveReporter(
             cast("RequestFiles", self),
             TARGET,
             self.log,

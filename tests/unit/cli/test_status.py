@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from reprieve_certs.issue import issue_ca
 from reprieve_cli.cluster.health import ClusterState, Deployment, Health, StatusRow, build_rows
-from reprieve_cli.cluster.installation import Absence, Installation, Leader, leader_of
+from reprieve_cli.cluster.installation import Absence, Installation, LeaderStatus, leader_of
 from reprieve_cli.commands.status import build_text
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta
@@ -78,7 +78,7 @@ def a_victim(
 INSTALLATION = Installation(
     namespace="reprieve-system",
     mutating=a_configuration("/mutate"),
-    leader=Leader(holder="operator-1", renewed_at=NOW - timedelta(seconds=3)),
+    leader=LeaderStatus(holder="operator-1", renewed_at=NOW - timedelta(seconds=3)),
 )
 STATE = ClusterState(
     installation=INSTALLATION,
@@ -168,7 +168,7 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     "no Lease": lambda: Case(installed(leader=NOT_FOUND), "leader", PROBLEM, "no operator leads"),
     "a Lease that ran out": lambda: Case(
-        installed(leader=Leader(renewed_at=NOW - timedelta(minutes=5))),
+        installed(leader=LeaderStatus(renewed_at=NOW - timedelta(minutes=5))),
         "leader",
         PROBLEM,
         "no operator leads; the Lease was renewed 5m ago",

@@ -41,7 +41,7 @@ _Key = tuple[str, str, str]
 """The namespace, and the job's identity in it."""
 
 
-class _PodList(msgspec.Struct, gc=False):
+class _JobPodList(msgspec.Struct, gc=False):
     items: list[Pod] | None = None
 
 
@@ -121,6 +121,6 @@ class JobPods:
         )
         return {
             pod.metadata.name or "": job_requests.job_pod_of(pod.view, namespace, facts)
-            for pod in deep.decode(text, _PodList).items or ()
+            for pod in deep.decode(text, _JobPodList).items or ()
             if not is_terminating(pod)
         }

@@ -45,7 +45,7 @@ _MOST = 20
 would take a second."""
 
 
-class _Finding(NamedTuple):
+class _KeyFinding(NamedTuple):
     path: str
     key: str
     detail: str
@@ -63,7 +63,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     return Verdict(warnings=tuple(map(_warn, found)))
 
 
-def _check_own(resource: Resource) -> Iterator[_Finding]:
+def _check_own(resource: Resource) -> Iterator[_KeyFinding]:
     """Yield the mistakes in the object's own metadata, and in that of the Jobs of a CronJob."""
     job = None if resource.spec is None else resource.spec.jobTemplate
     holders = (
@@ -84,8 +84,8 @@ def _is_in_template(key: str, resource: Resource) -> bool:
 
 def _check(
     prefix: str, labels: Mapping[str, str], annotations: Mapping[str, str], place: Place
-) -> list[_Finding]:
-    found: list[_Finding] = []
+) -> list[_KeyFinding]:
+    found: list[_KeyFinding] = []
     for entries, known, path_of in (
         (labels, place.labels, label_path),
         (annotations, place.annotations, annotation_path),
@@ -93,7 +93,7 @@ def _check(
         unread = [key for key in entries if key not in known and misspelled_keys.is_suspicious(key)]
         explained = ((key, _explain(key, place)) for key in sorted(unread)[:_MOST])
         found.extend(
-            _Finding(path_of(prefix, key), key, detail) for key, detail in explained if detail
+            _KeyFinding(path_of(prefix, key), key, detail) for key, detail in explained if detail
         )
     return found
 
@@ -119,7 +119,7 @@ def _shown(meant: str, key: str) -> str:
     return f'"{name if key.startswith(f"{prefix}/") else meant}"'
 
 
-def _warn(finding: _Finding) -> str:
+def _warn(finding: _KeyFinding) -> str:
     text = f"{finding.path}: {finding.detail}"
     if len(text) <= _LONGEST:
         return text
@@ -127,5 +127,5 @@ def _warn(finding: _Finding) -> str:
     return text.replace(f"[{prefix}/{name}]", f"[*/{name}]")
 
 
-def _refuse(finding: _Finding) -> Violation:
+def _refuse(finding: _KeyFinding) -> Violation:
     return Violation(finding.path, ViolationKind.UNSUPPORTED, finding.key, finding.detail)
