@@ -101,7 +101,7 @@ class RefusalHistory:
         this, it could use no other room until its client gives up.
         """
         victims = self.count_recent_victims(node, uid, by)
-        return self._not_found_answers(uid, by, victims) + 1 > max(
+        return self._not_found_answers(uid, node, by) + 1 > max(
             _MAX_NOT_FOUND_IN_A_ROW, min(_MAX_SET_DELETIONS, victims) + 1
         )
 
@@ -113,7 +113,7 @@ class RefusalHistory:
 
     def record_refusal(self, uid: str, node: str, *, by: str, was_timed: bool) -> None:
         """Record that the deletion of a pod was refused; `was_timed`: with `retryAfterSeconds`."""
-        not_found = self._not_found_answers(uid, by, self.count_recent_victims(node, uid, by))
+        not_found = self._not_found_answers(uid, node, by)
         before = self._refusals.pop(uid, None)
         is_retry = before is not None and before.preemptor == by and self._is_immediate(before)
         immediate = 0 if was_timed else 1 + (before.immediate_retries if before and is_retry else 0)
@@ -124,7 +124,7 @@ class RefusalHistory:
 
         The scheduler retries whenever a pod ends anywhere.
         """
-        not_found = self._not_found_answers(uid, by, self.count_recent_victims(node, uid, by))
+        not_found = self._not_found_answers(uid, node, by)
         self._refusals.pop(uid, None)
         self._refusals[uid] = _Refusal(node, self._monotonic(), by, 0, not_found + 1)
 
@@ -133,12 +133,14 @@ class RefusalHistory:
         self._refusals.pop(uid, None)
         self._marked_since.pop(uid, None)
 
-    def _not_found_answers(self, uid: str, by: str, victims: int) -> float:
+    def _not_found_answers(self, uid: str, node: str, by: str) -> float:
         """Return how many of the 404 answers for this pod to this preemptor still count."""
         known = self._refusals.get(uid)
-        if known is None or known.preemptor != by:
+        if known is None or known.preemptor != by or not known.not_found_answers:
+            # Most refusals. Without this, each of thousands would read all the others.
             return 0.0
-        forgotten = (self._monotonic() - known.refused_at) / guard.retry_interval_seconds(victims)
+        interval = guard.retry_interval_seconds(self.count_recent_victims(node, uid, by))
+        forgotten = (self._monotonic() - known.refused_at) / interval
         return max(0.0, known.not_found_answers - forgotten)
 
     def _is_immediate(self, known: _Refusal) -> bool:
