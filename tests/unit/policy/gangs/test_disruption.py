@@ -137,6 +137,19 @@ MINIMUMS = {
         a_pod().labelled(keys.JOB, "train").labelled(keys.OLD_MIN_AVAILABLE, "3"),
         0,
     ),
+    "as its PodGroup states": (a_pod().in_gang("train").annotated(keys.MIN_MEMBER, "3"), 3),
+    "its own counts before that of its PodGroup": (
+        a_pod().in_koordinators_gang("train", 2).annotated(keys.MIN_MEMBER, "3"),
+        2,
+    ),
+    "an unreadable one of its PodGroup counts as none": (
+        a_pod().in_gang("train").annotated(keys.MIN_MEMBER, "many"),
+        0,
+    ),
+    "none of a JobSet by an annotation": (
+        a_pod().labelled(keys.JOBSET, "train").annotated(keys.MIN_MEMBER, "3"),
+        0,
+    ),
     "a native group's is in the group": (
         a_pod().in_native_gang("train").labelled(keys.OLD_MIN_AVAILABLE, "3"),
         0,

@@ -203,6 +203,22 @@ def test_a_gang_that_goes_pod_by_pod_never_falls_below_its_minimum(
     asyncio.run(run())
 
 
+def test_a_gang_that_goes_pod_by_pod_keeps_the_pods_that_its_pod_group_needs(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        stated = {keys.DISRUPTION_MODE: "pod", keys.MIN_MEMBER: "2"}
+        documents = [a_document(name, annotations=stated) for name in "abc"]
+        async with gangs_of(tmp_path, *documents) as running:
+            assert await running.find(documents[0]) is None
+        async with gangs_of(tmp_path, *documents[:2]) as running:
+            found = await running.find(documents[0])
+            assert found is not None
+            assert found.pod_count == 2
+
+    asyncio.run(run())
+
+
 def test_a_written_decision_about_a_gang_stands_if_it_could_spare_the_pod_now(
     tmp_path: Path,
 ) -> None:
