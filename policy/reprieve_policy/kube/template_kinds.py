@@ -3,7 +3,8 @@
 The well-known kinds are here. An admin adds others, one line for each: `GROUP/KIND: PATH, PATH`. A
 path leads to a pod template by fields; `[*]` after a field stands for each item of a list or each
 value of a map. Kinds that only wrap others need no entry: a TrainJob makes a JobSet, and a Kueue
-Workload describes an object that is already checked.
+Workload describes an object that is already checked. PodGroups make no pods, but state something
+for those that name them: they are listed without a path.
 """
 
 import re
@@ -38,7 +39,7 @@ class TemplateKind(NamedTuple):
     group: str
     kind: str
     paths: tuple[str, ...]
-    """None for a kind of which only the object's own metadata is read."""
+    """Empty for a kind of which only the object's own metadata is read."""
 
 
 @dataclass(frozen=True, slots=True)
