@@ -48,8 +48,9 @@ class Replica:
 
 @asynccontextmanager
 async def replica(directory: Path, **objects: Any) -> AsyncIterator[Replica]:
-    collections = {path: {"train": found} for path, found in objects.items()}
-    async with stub_api(directory, collections=collections) as (stub, api):
+    paths = (JOBSETS, LEADER_WORKER_SETS, POD_GROUPS, KOORDINATORS)
+    known = {path: {"train": objects[path]} if path in objects else {} for path in paths}
+    async with stub_api(directory, collections=known) as (stub, api):
         yield Replica(stub, GangStatements(api, lookup_timeout_seconds=60.0))
 
 
