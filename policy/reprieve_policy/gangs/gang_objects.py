@@ -43,8 +43,8 @@ KINDS: tuple[GangObjectKind, ...] = (
         "leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets", keys.LEADER_WORKER_SET
     ),
 )
-"""The PodGroups of scheduler-plugins, and of Koordinator, come first: a declared gang is that of
-its PodGroup, whatever made its pods."""
+"""The PodGroups of scheduler-plugins and of Koordinator come first: a declared gang is that of its
+PodGroup, whatever made its pods."""
 
 
 class NamedObject(NamedTuple):
@@ -97,9 +97,8 @@ def read(objects: Iterable[tuple[Mapping[str, str], int | None]]) -> GangStateme
     if not found:
         return None
     modes = (_readable(annotations.get(DISRUPTION_MODE, "")) for annotations, _ in found)
-    return GangStatement(
-        next(filter(None, modes), ""), next((number for _, number in found if number), None)
-    )
+    numbers = (number for _, number in found if number is not None and number > 0)
+    return GangStatement(next(filter(None, modes), ""), next(numbers, None))
 
 
 def inherited_annotations(view: PodView, statement: GangStatement) -> Mapping[str, str]:

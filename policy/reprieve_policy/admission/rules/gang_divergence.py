@@ -76,7 +76,8 @@ def _as_pods_have_them(traits: GangTraits, resource: Resource) -> GangTraits:
 def _rest_of(traits: GangTraits, facts: Facts) -> GangTraits | None:
     """Return the traits of the pod's gang, with its own mode where an object of the gang states it.
 
-    Without this, a new annotation of a PodGroup would refuse every pod that replaces an old one.
+    Without this, a change of a PodGroup's annotation would refuse every pod that replaces an old
+    one.
     """
     rest, statement = facts.gang_traits, facts.gang_statement
     if rest is None or statement is None or statement.disruption_mode != traits.disruption_mode:

@@ -65,6 +65,7 @@ READ: dict[str, tuple[Sequence[tuple[Mapping[str, str], int | None]], GangStatem
     "an object that states nothing": ((({}, None),), GangStatement()),
     "an object that states a mode": (((BY_POD, None),), GangStatement("pod")),
     "a PodGroup states how many pods it needs": (((BY_POD, 3),), GangStatement("pod", 3)),
+    "a number that cannot be is none": (((BY_POD, 0), (BY_POD, -1)), GangStatement("pod")),
     "the first that states a mode counts": (
         (({}, 3), (AS_A_UNIT, None), (BY_POD, None)),
         GangStatement("gang", 3),
