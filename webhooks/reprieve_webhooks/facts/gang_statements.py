@@ -26,7 +26,7 @@ _LIMITS = RateLimits(
 other namespaces get nothing from theirs."""
 
 
-class _Spec(msgspec.Struct, gc=False):
+class _GangObjectSpec(msgspec.Struct, gc=False):
     """The part of a PodGroup's spec that is read; other kinds have no such field."""
 
     min_member: int | None = msgspec.field(default=None, name="minMember")
@@ -36,7 +36,7 @@ class _GangObject(msgspec.Struct, gc=False):
     """An object that the pods of a gang name."""
 
     metadata: ObjectMeta
-    spec: _Spec | None = None
+    spec: _GangObjectSpec | None = None
 
 
 class GangStatements:
