@@ -48,6 +48,15 @@ class GangTraits(NamedTuple):
     """As the annotation states it; empty: the default."""
 
 
+class GangStatement(NamedTuple):
+    """What the objects of a gang state for all its pods: its JobSet or PodGroup, for example."""
+
+    disruption_mode: str = ""
+    """`pod` or `gang`; empty: none is stated."""
+    min_member: int | None = None
+    """How many pods its PodGroup needs."""
+
+
 class JobRequests(NamedTuple):
     """What the other pods of a job request from its quota, in nanos by resource."""
 
@@ -77,6 +86,9 @@ class Facts:
     gang_traits: GangTraits | None = None
     """The traits of this pod's gang, from its live members; `None`: it has none, or they are
     unknown."""
+    gang_statement: GangStatement | None = None
+    """What the objects of a new pod's gang state for it; `None`: there is none, or they could not
+    be read."""
     job_requests: JobRequests = NO_JOB_REQUESTS
     """What the other pods of a new pod's job request; nothing where no quota counts them."""
     workload_annotations: Mapping[str, str] = field(default_factory=dict)

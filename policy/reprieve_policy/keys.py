@@ -16,6 +16,9 @@ ESTIMATED_CHECKPOINT_TIME = PREFIX + "estimated-checkpoint-time"
 PREEMPTION_PRIORITY_CLASS = PREFIX + "preemption-priority-class"
 REQUEUE = PREFIX + "requeue"
 DISRUPTION_MODE = PREFIX + "disruption-mode"
+# Written by Reprieve to the pods of a gang that is evicted pod by pod: the `minMember` of its
+# PodGroup.
+MIN_MEMBER = PREFIX + "min-member"
 AGENT = PREFIX + "agent"
 REQUEUE_ENV = PREFIX + "requeue-env"
 

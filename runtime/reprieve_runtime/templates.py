@@ -18,9 +18,8 @@ T = TypeVar("T")
 
 def read(document: Any, paths: Sequence[str]) -> TemplatedResource:
     """Return the object with the templates at `paths`."""
-    metadata = _convert(
-        document.get("metadata") if isinstance(document, dict) else None, ObjectMeta
-    )
+    document = document if isinstance(document, dict) else {}
+    metadata = _convert(document.get("metadata"), ObjectMeta)
     templates = tuple(
         (
             prefix,
@@ -32,7 +31,13 @@ def read(document: Any, paths: Sequence[str]) -> TemplatedResource:
         for prefix, template in template_kinds.find_templates(document, paths)
     )
     return TemplatedResource(
-        kind=kinds.CUSTOM, metadata=metadata or ObjectMeta(), templates=templates
+        kind=kinds.CUSTOM,
+        metadata=metadata or ObjectMeta(),
+        templates=templates,
+        upstream_kind=(
+            str(document.get("apiVersion")).rpartition("/")[0],
+            str(document.get("kind")),
+        ),
     )
 
 

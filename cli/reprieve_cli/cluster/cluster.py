@@ -35,8 +35,8 @@ class Collection(NamedTuple):
 
     kind: str
     path: str
-    template_paths: tuple[str, ...] = ()
-    """Paths of the pod templates in a kind of another project; empty for the built-in kinds."""
+    template_paths: tuple[str, ...] | None = None
+    """Paths of the pod templates in a kind of another project; `None` for the built-in kinds."""
 
 
 class ClusterReader:
@@ -105,10 +105,10 @@ class ClusterReader:
         """Yield the objects of a collection."""
         metadata_only = collection.kind in _METADATA_ONLY_KINDS
         selector = _POLICY_SELECTOR if collection.kind == "ConfigMap" else {}
-        if collection.template_paths:
-            read = partial(_read_templates, collection.template_paths)
-        else:
+        if collection.template_paths is None:
             read = partial(_read_as, collection.kind)
+        else:
+            read = partial(_read_templates, collection.template_paths)
         async for page in self._pages(collection.path, selector, read, metadata_only=metadata_only):
             yield page
 

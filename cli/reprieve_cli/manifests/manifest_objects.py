@@ -63,11 +63,11 @@ def with_pod_templates(
 ) -> ManifestObject:
     """Return the object; if the policy lists its kind, with its pod templates as the resource."""
     document = item.custom_document
-    paths = listed.paths_of(_group_of(document), item.name.kind) if document is not None else ()
     if document is None:
         return item
-    violations = _repair_metadata(document, paths, written)
-    if not paths:
+    paths = listed.paths_of(_group_of(document), item.name.kind)
+    violations = _repair_metadata(document, paths or (), written)
+    if paths is None:
         return ManifestObject(item.name, violations=violations)
     return ManifestObject(item.name, templates.read(document, paths), violations)
 

@@ -2,9 +2,10 @@
 
 In a template a default would cause rollouts, GitOps drift and changes of immutable Jobs. Pods get
 their class, where an admin wants it the PriorityClass of their class, the admin's defaults for
-Koordinator's labels, their predecessor's data, and the agent if they ask for it. PodGroups get the
-annotations of their Workload. PriorityClasses get the other half of a toleration. Marked pods get
-the label that the operator's watch selects.
+Koordinator's labels, their predecessor's data, what the JobSet or PodGroup of their gang states,
+and the agent if they ask for it. Native PodGroups get the annotations of their Workload.
+PriorityClasses get the other half of a toleration. Marked pods get the label that the operator's
+watch selects.
 """
 
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from reprieve_policy import keys
 from reprieve_policy.config import toleration
 from reprieve_policy.config.namespace import OFF
 from reprieve_policy.config.toleration import PreemptionToleration
-from reprieve_policy.facts import Facts
-from reprieve_policy.gangs import gate, pod_group
+from reprieve_policy.facts import Facts, GangStatement
+from reprieve_policy.gangs import gang_objects, gate, pod_group
 from reprieve_policy.kube.objects import (
     PodView,
     Resource,
@@ -62,6 +63,8 @@ def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change]:
             yield MetadataChange("labels", key, str(value).lower())
     if facts.ledger_entry is not None:
         yield from replacement_annotations.decide_changes(facts.ledger_entry, view, facts.settings)
+    if facts.gang_statement is not None:
+        yield from _inherit_from_gang(view, facts.gang_statement)
     yield from gate.decide_gate(pod, facts)
     yield from sidecar.decide_sidecar(pod, facts)
 
@@ -97,6 +100,11 @@ def _default_toleration(priority_class: Resource) -> Iterator[MetadataChange]:
     for key, value in defaults.items():
         if key not in annotations:
             yield MetadataChange("annotations", key, str(value))
+
+
+def _inherit_from_gang(view: PodView, statement: GangStatement) -> Iterator[MetadataChange]:
+    for key, value in gang_objects.inherited_annotations(view, statement).items():
+        yield MetadataChange("annotations", key, value)
 
 
 def _inherit_from_workload(group: Resource, facts: Facts) -> Iterator[MetadataChange]:

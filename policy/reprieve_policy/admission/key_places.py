@@ -45,13 +45,15 @@ PODS = Place(
             keys.LAST_CHECKPOINT_AT,
             keys.LAST_CHECKPOINT_TOOK,
             keys.REQUEUED_FROM,
+            keys.MIN_MEMBER,
         }
     ),
 )
 OWNERS = Place(
     "workloads",
     labels=frozenset({keys.LEDGER, keys.SUSPENDED}),
-    # The rule `disruption-mode` refuses its annotation there.
+    # The rule `disruption-mode` accepts its annotation on JobSets and other objects of gangs, and
+    # refuses it elsewhere.
     annotations=frozenset(
         {keys.LEDGER, keys.SUSPENDED, keys.LAST_CHECKPOINT_AT, keys.DISRUPTION_MODE}
     ),

@@ -86,7 +86,9 @@ def protected_minimum(gang: Gang) -> int:
     Only as the gang itself declares: without this, a label that any user may add to the pods of a
     Job would protect them.
     """
-    return (gang.min_available or 0) if gang.is_declared and not gang.is_native else 0
+    if not gang.is_declared or gang.is_native:
+        return 0
+    return gang.min_available or gang.min_member or 0
 
 
 def identity_of(gang: Gang) -> str:

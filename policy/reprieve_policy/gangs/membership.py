@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from reprieve_policy.config.annotation_values import WholeNumber
+from reprieve_policy.keys import MIN_MEMBER
 from reprieve_policy.kube.objects import PodView
 from reprieve_policy.verdict import Violation
 
@@ -28,6 +29,9 @@ class Gang:
     is_declared: bool
     min_available: int | None = None
     size: int | None = None
+    min_member: int | None = None
+    """How many pods its PodGroup needs, of a gang that is evicted pod by pod; Reprieve writes it to
+    the pods."""
     selector: str | None = None
     """A label selector of its members; `None`: no label identifies them."""
 
@@ -78,6 +82,7 @@ def read(view: PodView) -> Gang | None:
         is_declared=dialect.is_declared and not is_generated(dialect, view),
         min_available=_first_readable(min_available_values(view)),
         size=_first_readable(gang_sizes(view)),
+        min_member=_min_member(view),
         selector=_selector(dialect, view),
     )
 
@@ -161,6 +166,11 @@ def _numbers(view: PodView, places: Iterable[GangField | None]) -> Iterator[Gang
         if place is not None and text:
             path = place.path(view.prefix)
             yield GangSize(path, SIZE.parse(text, path))
+
+
+def _min_member(view: PodView) -> int | None:
+    found = SIZE.parse(view.annotations.get(MIN_MEMBER, ""), "")
+    return found if isinstance(found, int) else None
 
 
 def _first_readable(sizes: Iterable[GangSize]) -> int | None:

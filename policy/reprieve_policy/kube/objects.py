@@ -315,6 +315,8 @@ class TemplatedResource(Resource):
     """
 
     templates: Sequence[tuple[str, PodTemplate]] = ()
+    upstream_kind: tuple[str, str] = ("", "")
+    """Its API group and its kind there; `kind` is the one by which rules are selected."""
 
 
 class PodView(NamedTuple):

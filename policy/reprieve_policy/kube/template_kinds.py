@@ -3,7 +3,8 @@
 The well-known kinds are here. An admin adds others, one line for each: `GROUP/KIND: PATH, PATH`. A
 path leads to a pod template by fields; `[*]` after a field stands for each item of a list or each
 value of a map. Kinds that only wrap others need no entry: a TrainJob makes a JobSet, and a Kueue
-Workload describes an object that is already checked.
+Workload describes an object that is already checked. PodGroups make no pods, but state something
+for those that name them: they are listed without a path.
 """
 
 import re
@@ -38,6 +39,7 @@ class TemplateKind(NamedTuple):
     group: str
     kind: str
     paths: tuple[str, ...]
+    """Empty for a kind of which only the object's own metadata is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,10 @@ class TemplateKinds:
 
     rows: tuple[TemplateKind, ...]
 
-    def paths_of(self, group: str, kind: str) -> tuple[str, ...]:
-        """Return the paths to the pod templates of a kind; empty for a kind that is not listed."""
-        return next((row.paths for row in self.rows if (row.group, row.kind) == (group, kind)), ())
+    def paths_of(self, group: str, kind: str) -> tuple[str, ...] | None:
+        """Return the paths to the pod templates of a kind; `None` for a kind that is not listed."""
+        found = (row.paths for row in self.rows if (row.group, row.kind) == (group, kind))
+        return next(found, None)
 
 
 _REPLICAS = {
@@ -82,6 +85,9 @@ WELL_KNOWN = TemplateKinds(
             "ray.io", "RayService", tuple(f"spec.rayClusterConfig.{path}" for path in _RAY_PODS)
         ),
         TemplateKind("batch.volcano.sh", "Job", ("spec.tasks[*].template",)),
+        # What these state for the pods that name them.
+        TemplateKind("scheduling.x-k8s.io", "PodGroup", ()),
+        TemplateKind("scheduling.sigs.k8s.io", "PodGroup", ()),
     )
 )
 

@@ -1,8 +1,9 @@
 """What replacements inherit on a real control plane: from Jobs by index, from StatefulSets by name.
 
-They also inherit from the owners of these. JobSet is a stand-in here: a CustomResourceDefinition of
-that name that takes any spec. The test does what its controller does: it deletes a Job and creates
-it again under the same name.
+They also inherit from the owners of these, and new pods from the objects of their gang. JobSet and
+PodGroup are stand-ins here: CustomResourceDefinitions of these names that take any spec. The tests
+do what their controllers do: they label pods, and delete a Job and create it again under the same
+name.
 """
 
 import json
@@ -30,6 +31,7 @@ OWN = {"OWN", "JOB_COMPLETION_INDEX"}
 """The template's labels, and those that the Job controller adds."""
 COUNT = "REPRIEVE_PREEMPTED_COUNT"
 GROUP = "jobset.x-k8s.io"
+MODE = keys.DISRUPTION_MODE
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,10 @@ def installed_in(handle: ClusterHandle) -> Iterator[ClusterHandle]:
     there = Installation.for_cluster(handle.cluster, Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
     try:
         stop(there.programs)
-        there.kubectl.apply(JOB_SETS)
-        there.kubectl.read("wait", "--for=condition=Established", "crd", f"jobsets.{GROUP}")
+        for definition in (JOB_SETS, POD_GROUPS):
+            there.kubectl.apply(definition)
+            name = definition["metadata"]["name"]
+            there.kubectl.read("wait", "--for=condition=Established", "crd", name)
         install.install(there.kubectl, install.LOCAL, handle.cluster.port("webhooks"))
         handle.set_policy()
         for name in (WEBHOOKS, OPERATOR):
@@ -102,31 +106,25 @@ def here(installed: ClusterHandle) -> Iterator[Here]:
         yield Here(installed, namespace)
 
 
-JOB_SETS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": f"jobsets.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"kind": "JobSet", "plural": "jobsets"},
-        "versions": [
-            {
-                "name": "v1alpha2",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
+def a_definition(group: str, version: str, kind: str) -> Any:
+    spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    plural = f"{kind.lower()}s"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+JOB_SETS = a_definition(GROUP, "v1alpha2", "JobSet")
+POD_GROUPS = a_definition("scheduling.x-k8s.io", "v1alpha1", "PodGroup")
 
 
 def a_template(labels: Any = None, **spec: Any) -> Any:
@@ -146,14 +144,14 @@ NOT_A_FAILURE = {
 """Without this, the Job controller waits longer before each next pod."""
 
 
-def an_indexed_job(name: str, owner: Any = None) -> Any:
+def an_indexed_job(name: str, owner: Any = None, **labels: str) -> Any:
     spec = {
         "completionMode": "Indexed",
         "completions": 2,
         "parallelism": 2,
         "podFailurePolicy": NOT_A_FAILURE,
     }
-    spec["template"] = a_template(restartPolicy="Never")
+    spec["template"] = a_template(labels, restartPolicy="Never")
     metadata = {"name": name}
     if owner is not None:
         reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
@@ -226,14 +224,7 @@ def test_a_pod_of_a_stateful_set_inherits_from_the_pod_of_its_name(here: Here) -
 
 
 def test_the_ledger_of_a_job_set_outlives_its_jobs(here: Here) -> None:
-    whole = here.create(
-        {
-            "apiVersion": f"{GROUP}/v1alpha2",
-            "kind": "JobSet",
-            "metadata": {"name": "set"},
-            "spec": {},
-        }
-    )
+    whole = here.create(a_job_set())
     here.create(an_indexed_job("set-workers-0", whole))
     assert count(here.preempt(of_job("set-workers-0", 1))) == "1"
     assert here.slots("job", "set-workers-0") == {}
@@ -246,21 +237,81 @@ def test_the_ledger_of_a_job_set_outlives_its_jobs(here: Here) -> None:
 
 
 def test_a_recreated_job_set_of_the_same_name_inherits_nothing(here: Here) -> None:
-    document = {
-        "apiVersion": f"{GROUP}/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "set"},
-        "spec": {},
-    }
-    here.create(an_indexed_job("set-workers-0", here.create(document)))
+    here.create(an_indexed_job("set-workers-0", here.create(a_job_set())))
     here.preempt(of_job("set-workers-0", 0))
     here.cluster.kubectl.read(
         "delete", "jobset", "set", "-n", here.namespace, "--cascade=foreground"
     )
 
-    here.create(an_indexed_job("set-workers-0", here.create(document)))
+    here.create(an_indexed_job("set-workers-0", here.create(a_job_set())))
 
     assert count(here.wait_running(of_job("set-workers-0", 0))) is None
+
+
+def a_job_set(**metadata: Any) -> Any:
+    """Return a JobSet; Reprieve reads only its metadata."""
+    kind = {"apiVersion": f"{GROUP}/v1alpha2", "kind": "JobSet"}
+    return {**kind, "metadata": {"name": "set", **metadata}, "spec": {}}
+
+
+def said(pod: Any) -> Any:
+    """Return what a pod has from the object of its gang."""
+    annotations = pod["metadata"].get("annotations", {})
+    return {key: annotations[key] for key in (MODE, keys.MIN_MEMBER) if key in annotations}
+
+
+def is_marked(pod: Any) -> bool:
+    return keys.SOFT_EVICTION in pod["metadata"].get("labels", {})
+
+
+def test_the_pods_of_a_job_set_go_one_by_one_where_it_says_so(here: Here) -> None:
+    whole = here.create(a_job_set(annotations={MODE: "pod"}))
+    here.create(an_indexed_job("set-workers-0", whole, **{keys.JOBSET: "set"}))
+    pods = [here.wait_running(of_job("set-workers-0", index)) for index in (0, 1)]
+    assert [said(pod) for pod in pods] == [{MODE: "pod"}] * 2
+
+    assert said(here.preempt(of_job("set-workers-0", 1))) == {MODE: "pod"}
+
+    # Without the annotation, the mark on one would have been a mark on both.
+    (other,) = here.pods(of_job("set-workers-0", 0))
+    assert other["metadata"]["uid"] == pods[0]["metadata"]["uid"]
+    assert not is_marked(other)
+
+
+def test_the_disruption_mode_of_a_job_set_is_checked(here: Here) -> None:
+    bad = a_job_set(annotations={MODE: "each"})
+    done = here.cluster.kubectl.run(
+        "create", "-n", here.namespace, "-f", "-", stdin=json.dumps(bad)
+    )
+    assert done.status != 0
+    assert 'Unsupported value: "each": supported values: "pod", "gang"' in done.output
+    here.create(a_job_set(annotations={MODE: "pod"}))
+    words = ("annotate", "jobset", "set", "-n", here.namespace, "--overwrite", f"{MODE}=gang")
+    assert "a change counts for new pods only" in here.cluster.kubectl.run(*words).output
+
+
+def test_a_gang_keeps_as_many_pods_as_its_pod_group_needs(here: Here) -> None:
+    here.create(
+        {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": "train", "annotations": {MODE: "pod"}},
+            "spec": {"minMember": 2},
+        }
+    )
+    metadata = {"labels": {keys.POD_GROUP: "train"}, "annotations": {keys.REQUEUE: "never"}}
+    for name in "abc":
+        pod = here.cluster.create_pod(here.namespace, name, grace_seconds=1, **metadata)
+        assert said(pod) == {MODE: "pod", keys.MIN_MEMBER: "2"}
+
+    here.cluster.mark(here.namespace, "a")
+    here.cluster.wait_gone(here.namespace, "a")
+    assert not any(map(is_marked, here.pods(f"{keys.POD_GROUP}=train")))
+
+    # Two are left, and the gang needs two: both go.
+    here.cluster.mark(here.namespace, "b")
+    for name in "bc":
+        here.cluster.wait_gone(here.namespace, name)
 
 
 def restart(here: Here, job: str, whole: Any) -> None:

@@ -10,6 +10,7 @@ from reprieve_policy.admission.key_places import OWNERS, PODS, PRIORITY_CLASSES
 from reprieve_policy.admission.rules import RULES
 from reprieve_policy.cel import policies
 from reprieve_policy.config.toleration import annotation_keys
+from reprieve_policy.gangs import gang_objects
 from reprieve_testing import manifests
 
 OVERLAY = manifests.MANIFESTS / "overlays" / "cel"
@@ -117,6 +118,7 @@ def test_a_created_pod_is_reviewed_for_rules_that_need_facts() -> None:
         keys.PREEMPTION_CLASS,
         keys.KOORDINATOR_SOFT_EVICTION,
         keys.AGENT,
+        *(row.label for row in gang_objects.KINDS),
     }
     assert set(manifests.keys_in(condition["expression"])) == read_keys
     assert "owner.?controller" in condition["expression"]

@@ -43,8 +43,11 @@ CALLS = {
         *everywhere("batch/jobs", "get list watch"),
         *everywhere("apps/statefulsets", "get list watch"),
         *everywhere("apps/replicasets", "get list watch"),
-        *everywhere("jobset.x-k8s.io/jobsets", "list watch"),
-        *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "list watch"),
+        # gang_statements.py reads one when a pod of it is created.
+        *everywhere("jobset.x-k8s.io/jobsets", "get list watch"),
+        *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "get list watch"),
+        *everywhere("scheduling.x-k8s.io/podgroups", "get"),
+        *everywhere("scheduling.sigs.k8s.io/podgroups", "get"),
         *at_home("coordination.k8s.io/leases", "list watch", WEBHOOKS.operator_lease),
         # facts: quotas.py, access_review.py
         *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),

@@ -85,16 +85,25 @@ def read_keys(found: Any) -> set[str]:
     return manifests.read_keys_in(conditions(found))
 
 
-def kinds_of(webhooks: list[Any]) -> set[str]:
-    rules = [rule for found in webhooks for rule in found["rules"]]
-    groups = {row.group for row in WELL_KNOWN.rows}
-    built_in = {
-        KIND_OF[name.partition("/")[0]]
-        for rule in rules
-        if not groups & {*rule["apiGroups"]}
+CUSTOM_RESOURCES = {(row.group, row.kind.lower() + "s") for row in WELL_KNOWN.rows}
+"""The plurals are those that their own CustomResourceDefinitions give them."""
+
+
+def resources_of(webhook: Any) -> set[tuple[str, str]]:
+    return {
+        (group, name)
+        for rule in webhook["rules"]
+        for group in rule["apiGroups"]
         for name in rule["resources"]
     }
-    return built_in | ({CUSTOM} if any(groups & {*rule["apiGroups"]} for rule in rules) else set())
+
+
+def kinds_of(webhooks: list[Any]) -> set[str]:
+    return {
+        CUSTOM if resource in CUSTOM_RESOURCES else KIND_OF[resource[1].partition("/")[0]]
+        for found in webhooks
+        for resource in resources_of(found)
+    }
 
 
 @pytest.mark.parametrize("found", ALL)
@@ -216,13 +225,13 @@ def test_a_priority_class_with_a_key_that_a_rule_reads_is_reviewed() -> None:
 
 
 def test_the_well_known_kinds_of_other_projects_are_reviewed_in_every_version() -> None:
-    found = webhook(VALIDATING, "custom")
-    # The plural that their own CustomResourceDefinitions give them.
-    known = {(row.group, row.kind.lower() + "s") for row in WELL_KNOWN.rows}
-    assert {
-        (*rule["apiGroups"], name) for rule in found["rules"] for name in rule["resources"]
-    } == known
-    assert all(rule["apiVersions"] == ["*"] for rule in found["rules"])
+    found, groups = webhook(VALIDATING, "custom"), webhook(VALIDATING, "groups")
+    pod_groups = {(row.group, row.kind.lower() + "s") for row in WELL_KNOWN.rows if not row.paths}
+    assert resources_of(found) == CUSTOM_RESOURCES - pod_groups
+    # Of these, only the annotations are read: a change of the spec needs no review.
+    assert pod_groups <= resources_of(groups)
+    rules = [*found["rules"], groups["rules"][1]]
+    assert all(rule["apiVersions"] == ["*"] for rule in rules)
     assert "object.?spec != oldObject.?spec" in conditions(found)
 
 
@@ -244,7 +253,7 @@ def test_the_patch_that_adds_a_scheduler_is_shown_for_the_right_webhook() -> Non
 def test_a_native_workload_or_group_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     found = webhook(VALIDATING, "groups")
     assert set(manifests.keys_in(conditions(found))) == set(pod_group.WORKLOAD_KEYS)
-    (rule,) = found["rules"]
+    rule = found["rules"][0]
     assert {KIND_OF[resource] for resource in rule["resources"]} == {"Workload", "PodGroup"}
     for resource in rule["resources"]:
         row = KINDS[KIND_OF[resource]]

@@ -142,6 +142,12 @@ def a_job_set(*classes: str) -> Resource:
     return TemplatedResource(kind=CUSTOM, metadata=ObjectMeta(name="js"), templates=tuple(made))
 
 
+def a_stating_job_set(mode: str) -> Resource:
+    metadata = ObjectMeta(name="js", annotations={keys.DISRUPTION_MODE: mode})
+    kind = ("jobset.x-k8s.io", "JobSet")
+    return TemplatedResource(kind=CUSTOM, metadata=metadata, upstream_kind=kind)
+
+
 def a_workload(defence: str, *groups: str) -> Resource:
     return builders.a_workload().with_templates(*groups).defended_as(defence).build()
 
@@ -288,6 +294,10 @@ CASES = {
             a_template(),
             metadata=ObjectMeta(name="d", annotations={keys.DISRUPTION_MODE: "pod"}),
         )
+    ),
+    "an unknown disruption mode of a JobSet": Case(a_stating_job_set("each")),
+    "a disruption mode of a JobSet that changes": Case(
+        a_stating_job_set("pod"), old=a_stating_job_set("gang")
     ),
     "an unknown requeueing": Case(a_pod(requeue="maybe")),
     "variables that are neither wanted nor not": Case(a_pod(requeue_env="yes")),

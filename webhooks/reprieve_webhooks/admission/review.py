@@ -122,7 +122,11 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
     if review.request is None:
         return Malformed("not an AdmissionReview: no request")
     paths = _template_paths(review.request.kind, listed)
-    return _with_templates(body, review.request, paths) if paths else _with_kind(review.request)
+    return (
+        _with_kind(review.request)
+        if paths is None
+        else _with_templates(body, review.request, paths)
+    )
 
 
 def has_rules(request: AdmissionRequest) -> bool:
@@ -147,10 +151,11 @@ def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
     return request
 
 
-def _template_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[str]:
-    return (
-        () if kinds.is_served_as(kind.kind, kind.group) else listed.paths_of(kind.group, kind.kind)
-    )
+def _template_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[str] | None:
+    """Return the paths of the kind's pod templates; `None` for a kind that is not listed."""
+    if kinds.is_served_as(kind.kind, kind.group):
+        return None
+    return listed.paths_of(kind.group, kind.kind)
 
 
 def _with_templates(
@@ -183,6 +188,7 @@ def _without_objects(body: bytes, listed: TemplateKinds) -> AdmissionRequest | M
         namespace=header.namespace,
         user_info=header.user_info,
     )
-    if paths := _template_paths(request.kind, listed):
+    paths = _template_paths(request.kind, listed)
+    if paths is not None:
         return _with_templates(body, request, paths)
     return None if has_rules(request) else request

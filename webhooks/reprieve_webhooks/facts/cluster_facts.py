@@ -28,6 +28,7 @@ from reprieve_webhooks.lookups.getter import CachedGetter
 
 from .access_review import AccessReviewer
 from .gang_records import GangRecords
+from .gang_statements import GangStatements
 from .gate_facts import SINGLE_POD, GateFacts
 from .inheritance import Inheritance
 from .job_pods import JobPods
@@ -64,6 +65,7 @@ class ClusterFacts:
         self._gang_records = GangRecords(
             api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup
         )
+        self._gang_statements = GangStatements(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._job_pods = JobPods(api, timeout_seconds=lookup_timeout_seconds)
         self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._workload_getter = CachedGetter(
@@ -142,6 +144,9 @@ class ClusterFacts:
             workload_annotations=await self._workload_annotations(resource, request.namespace)
             if is_new
             else {},
+            gang_statement=await self._gang_statements.find(resource, request.namespace)
+            if is_new
+            else None,
         )
         return await self._with_missing_permissions(request, resource, facts)
 

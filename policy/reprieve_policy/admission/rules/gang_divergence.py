@@ -1,15 +1,16 @@
 """The pods of one gang agree on the fields that decide about their preemption.
 
-Checked: whether they are preemptible and can preempt, class, priority, preemption priority, and the
-gang's `min-available` and size. A pod is compared with the gang's living members when it is created
-or joins; the templates of one object are compared with each other. The pods of a JobSet or
-LeaderWorkerSet are one gang, too, but an undeclared one: a difference is warned of, and their pods
-are not compared. Which member comes first does not matter. A change of a template is warned of: the
-pods of a rollout would differ from those that it replaces one by one, so the workload has to be
-scaled to 0 in between. After creation protection may only fall, and falls one pod after another:
-that is not refused, nor is what two replicas of the webhooks admit at the same moment. The operator
-reports what is left, by Event, metric and, on a native PodGroup, the condition
-`PodsNotMatchingPriority`.
+Checked: whether they are preemptible and can preempt, class, priority, preemption priority, the
+gang's `min-available` and size, and its disruption mode, unless that is what the JobSet or PodGroup
+of the pod states, which may change while old pods live. A pod is compared with the gang's living
+members when it is created or joins; the templates of one object are compared with each other. The
+pods of a JobSet or LeaderWorkerSet are one gang, too, but an undeclared one: a difference is warned
+of, and their pods are not compared. Which member comes first does not matter. A change of a
+template is warned of: the pods of a rollout would differ from those that it replaces one by one, so
+the workload has to be scaled to 0 in between. After creation protection may only fall, and falls
+one pod after another: that is not refused, nor is what two replicas of the webhooks admit at the
+same moment. The operator reports what is left, by Event, metric and, on a native PodGroup, the
+condition `PodsNotMatchingPriority`.
 
 Why: a gang is preempted as a whole or not at all. One member that may not be a victim, or that is
 not preempted while the others are, makes the preemption of the others useless.
@@ -21,7 +22,7 @@ Source: documents 000 ("one job's pods should be homogeneous"), 003 ("priority d
 from collections.abc import Iterator, Mapping
 
 from reprieve_policy.facts import Facts, GangTraits
-from reprieve_policy.gangs import divergence, membership
+from reprieve_policy.gangs import divergence, gang_objects, membership
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation
@@ -36,8 +37,9 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         own = _gang_of(view, resource)
         if own is None or not (own.is_declared or view.is_template):
             continue
-        traits = divergence.traits_of(view, own, facts)
-        rest = first.setdefault(own.key, traits) if view.is_template else facts.gang_traits
+        stated = divergence.traits_of(view, own, facts)
+        traits = _as_pods_have_them(stated, resource) if view.is_template else stated
+        rest = first.setdefault(own.key, traits) if view.is_template else _rest_of(traits, facts)
         if rest is not None and rest != traits and own.is_declared:
             found.extend(_differences(view, traits, rest, own.name))
         elif rest is not None and rest != traits:
@@ -53,7 +55,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
             own.is_declared
             and view.is_template
             and old is not None
-            and _is_changed(view, own, traits, old, facts)
+            and _is_changed(view, own, stated, old, facts)
         ):
             warnings.append(
                 f"{view.prefix}metadata: new pods of the gang are refused while old ones live"
@@ -63,6 +65,24 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         if found or warnings
         else NO_FINDINGS
     )
+
+
+def _as_pods_have_them(traits: GangTraits, resource: Resource) -> GangTraits:
+    """Return a template's traits with what its pods get from the object, such as a JobSet."""
+    mode = traits.disruption_mode or gang_objects.stated_mode(resource)
+    return traits._replace(disruption_mode=mode)
+
+
+def _rest_of(traits: GangTraits, facts: Facts) -> GangTraits | None:
+    """Return the traits of the pod's gang, with its own mode where an object of the gang states it.
+
+    Without this, a change of a PodGroup's annotation would refuse every pod that replaces an old
+    one.
+    """
+    rest, statement = facts.gang_traits, facts.gang_statement
+    if rest is None or statement is None or statement.disruption_mode != traits.disruption_mode:
+        return rest
+    return rest._replace(disruption_mode=traits.disruption_mode)
 
 
 def _is_changed(view: PodView, own: Gang, traits: GangTraits, old: Resource, facts: Facts) -> bool:

@@ -78,6 +78,24 @@ def test_invalid_metadata_is_left_to_the_review_of_the_pods() -> None:
     assert classes(parsed(a_job(a_template(11), {"metadata": 7}, {}))) == ["", "", ""]
 
 
+def test_the_upstream_kind_of_an_object_is_known() -> None:
+    job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {}}
+    found = parsed(job_set, kind=JOB_SET).object
+    assert isinstance(found, TemplatedResource)
+    assert found.upstream_kind == ("jobset.x-k8s.io", "JobSet")
+
+
+def test_a_pod_group_of_another_project_is_read_for_its_own_metadata() -> None:
+    group = {"group": "scheduling.x-k8s.io", "version": "v1alpha1", "kind": "PodGroup"}
+    said = {"annotations": {"reprieve.dev/disruption-mode": "pod"}}
+    found = parsed({"metadata": said, "spec": {"minMember": 2}}, kind=group)
+    assert review.has_rules(found)
+    assert found.object is not None
+    assert found.object.kind == kinds.CUSTOM
+    assert found.object.metadata.annotations == said["annotations"]
+    assert classes(found) == []
+
+
 def test_both_objects_of_an_update_are_read() -> None:
     found = parsed(a_job(a_template("3")), old=a_job(a_template("4")))
     assert isinstance(found.old_object, TemplatedResource)

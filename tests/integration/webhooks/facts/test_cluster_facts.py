@@ -11,7 +11,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing.agent import CheckpointService
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangStatement
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, WorkloadReference
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects import builders
@@ -43,9 +43,11 @@ class Cluster:
         pod = Resource(kind="Pod", metadata=ObjectMeta(name="p", annotations=prefixed), spec=Spec())
         return await self.facts_for(pod, namespace)
 
-    async def facts_for(self, resource: Resource, namespace: str = "team") -> Facts:
+    async def facts_for(
+        self, resource: Resource, namespace: str = "team", operation: str = "CREATE"
+    ) -> Facts:
         kind = GroupVersionKind(resource.kind)
-        request = AdmissionRequest(uid="1", operation="CREATE", kind=kind, namespace=namespace)
+        request = AdmissionRequest(uid="1", operation=operation, kind=kind, namespace=namespace)
         return await self.facts.facts_for(request, resource)
 
     until = staticmethod(until)
@@ -302,6 +304,20 @@ async def test_what_the_workload_of_a_new_pod_group_states_is_read(
         assert ready.stub.calls[f"{WORKLOADS}/{name}"] == calls
         without = replace(a_pod_group().build(), spec=None)
         assert (await ready.facts_for(without)).workload_annotations == {}
+
+
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets"
+
+
+async def test_what_the_jobset_of_a_new_pod_states_is_read(tmp_path: Path):
+    stated = {"metadata": {"annotations": {keys.DISRUPTION_MODE: "pod"}}}
+    async with cluster(tmp_path, **{JOBSETS: {"train": stated}}) as ready:
+        pod = a_pod().labelled(keys.JOBSET, "train").build()
+        assert (await ready.facts_for(pod)).gang_statement == GangStatement("pod")
+        assert ready.stub.calls[f"{JOBSETS}/train"] == 1
+        changed = await ready.facts_for(pod, operation="UPDATE")
+        assert changed.gang_statement is None
+        assert (await ready.facts_of("team")).gang_statement is None
 
 
 async def test_a_watch_takes_precedence_over_a_read(tmp_path: Path):

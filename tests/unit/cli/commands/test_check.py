@@ -57,6 +57,17 @@ def test_labels_that_are_a_list_are_refused_on_a_kind_without_rules(tmp_path: Pa
     ]
 
 
+def test_the_pod_group_of_another_project_is_checked_by_its_own_keys(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: scheduling.x-k8s.io/v1alpha1\nkind: PodGroup\nmetadata:\n  name: g\n"
+        "  namespace: team\n  annotations:\n    reprieve.dev/disruption-mode: each\n"
+    )
+    path = write(tmp_path, "a.yaml", text)
+    key = "metadata.annotations[reprieve.dev/disruption-mode]"
+    accepted = 'Unsupported value: "each": supported values: "pod", "gang" [disruption-mode]'
+    assert run(path).lines == [f"{path}:7: error: PodGroup team/g: {key}: {accepted}"]
+
+
 def test_a_misspelled_key_is_warned_of_and_refused_where_check_is_strict(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", pod(annotations='{reprieve.dev/checkpoint-hnt: "grpc://:1"}'))
     key = "metadata.annotations[reprieve.dev/checkpoint-hnt]"

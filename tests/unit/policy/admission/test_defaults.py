@@ -8,7 +8,7 @@ from reprieve_policy import keys
 from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangStatement
 from reprieve_policy.kube.objects import Resource, Spec
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
@@ -138,6 +138,15 @@ CASES = {
     ),
     "a PriorityClass with both keys keeps both": Case(
         resource=a_priority_class().tolerating(seconds="600", below="10000").build()
+    ),
+    "a pod gets what the object of its gang states": Case(
+        resource=A_POD.in_gang("train").build(),
+        facts=Facts(gang_statement=GangStatement("pod", 2)),
+        annotations={keys.DISRUPTION_MODE: "pod", keys.MIN_MEMBER: "2"},
+    ),
+    "a pod keeps the disruption mode that it states": Case(
+        resource=A_POD.in_gang("train").annotated(keys.DISRUPTION_MODE, "gang").build(),
+        facts=Facts(gang_statement=GangStatement("pod", 2)),
     ),
     "a PodGroup gets what its Workload states": Case(
         resource=a_pod_group().build(),

@@ -137,6 +137,19 @@ MINIMUMS = {
         a_pod().labelled(keys.JOB, "train").labelled(keys.OLD_MIN_AVAILABLE, "3"),
         0,
     ),
+    "as its PodGroup states": (a_pod().in_gang("train").annotated(keys.MIN_MEMBER, "3"), 3),
+    "its own counts before that of its PodGroup": (
+        a_pod().in_koordinators_gang("train", 2).annotated(keys.MIN_MEMBER, "3"),
+        2,
+    ),
+    "an unreadable one of its PodGroup counts as none": (
+        a_pod().in_gang("train").annotated(keys.MIN_MEMBER, "many"),
+        0,
+    ),
+    "none of a JobSet by an annotation": (
+        a_pod().labelled(keys.JOBSET, "train").annotated(keys.MIN_MEMBER, "3"),
+        0,
+    ),
     "a native group's is in the group": (
         a_pod().in_native_gang("train").labelled(keys.OLD_MIN_AVAILABLE, "3"),
         0,
@@ -215,8 +228,8 @@ def test_a_gang_is_known_by_one_word(pods: Sequence[PodBuilder], identity: str) 
 
 
 def test_a_pod_that_waits_for_its_workload_is_not_ready_to_delete() -> None:
-    unheard = {phase for phase in Phase if not disruption.is_ready_to_delete(phase)}
-    assert unheard == {Phase.REQUESTED, Phase.REPRIEVED, *AWAITING_WORKLOAD}
+    waiting = {phase for phase in Phase if not disruption.is_ready_to_delete(phase)}
+    assert waiting == {Phase.REQUESTED, Phase.REPRIEVED, *AWAITING_WORKLOAD}
 
 
 FIRST = replace(an_eviction().build(), eviction_id="first", initiator="ops")
@@ -245,117 +258,119 @@ REPRIEVED = replace(a_state(Phase.REPRIEVED), source=Source.KOORDINATOR)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
+    """All pods of a gang, the state that leads to a decision, and the decision."""
+
     members: Sequence[GangMemberState]
     begun: Eviction = FIRST
-    reached: str = ""
+    included: str = ""
     """Uids of one letter each."""
-    unheard: str = ""
-    is_under_way: bool = False
+    awaited: str = ""
+    is_in_progress: bool = False
     is_cancelled: bool = False
 
 
 CASES = {
     "a mark on one member reaches all members": Case(
-        members=(A, B, C), reached="abc", unheard="abc"
+        members=(A, B, C), included="abc", awaited="abc"
     ),
     "a mark reaches members created after it, if no member was notified before": Case(
-        members=(A, a_member("b", age=-5)), reached="ab", unheard="ab"
+        members=(A, a_member("b", age=-5)), included="ab", awaited="ab"
     ),
     "a pod of unknown age is included": Case(
         members=(a_member("a", HINTED), GangMemberState(uid="b")),
-        reached="b",
-        unheard="ab",
-        is_under_way=True,
+        included="b",
+        awaited="ab",
+        is_in_progress=True,
     ),
     "a mark does not reach members that are being deleted": Case(
-        members=(A, a_member("b", is_leaving=True)), reached="a", unheard="a"
+        members=(A, a_member("b", is_leaving=True)), included="a", awaited="a"
     ),
     "an operator that was killed continues with the pods that were not notified": Case(
         members=(a_member("a", HINTED), B, C),
         begun=HINTED,
-        reached="bc",
-        unheard="abc",
-        is_under_way=True,
+        included="bc",
+        awaited="abc",
+        is_in_progress=True,
     ),
     "an operator that was killed continues if the first member no longer exists": Case(
-        members=(B,), begun=HINTED, reached="b", unheard="b", is_under_way=True
+        members=(B,), begun=HINTED, included="b", awaited="b", is_in_progress=True
     ),
     "a pod created after the gang's request belongs to the next decision": Case(
         members=(a_member("a", HINTED), a_member("b", age=-1)),
         begun=HINTED,
-        unheard="a",
-        is_under_way=True,
+        awaited="a",
+        is_in_progress=True,
     ),
     "a pod created in the second of the request belongs to it": Case(
         members=(a_member("a", HINTED), a_member("b", age=0)),
         begun=HINTED,
-        reached="b",
-        unheard="ab",
-        is_under_way=True,
+        included="b",
+        awaited="ab",
+        is_in_progress=True,
     ),
     "a pod that has answered is not awaited": Case(
         members=(a_member("a", HINTED), a_member("b", SETTLED), a_member("c", SAVED)),
         begun=SETTLED,
-        unheard="a",
-        is_under_way=True,
+        awaited="a",
+        is_in_progress=True,
     ),
     "a pod that is being deleted is not awaited": Case(
         members=(a_member("a", SETTLED), a_member("b", HINTED, is_leaving=True)),
         begun=SETTLED,
-        is_under_way=True,
+        is_in_progress=True,
     ),
     "once the first was deleted, no other pod is included": Case(
         members=(a_member("a", TERMINATING), a_member("b", SETTLED), C),
         begun=SETTLED,
-        is_under_way=True,
+        is_in_progress=True,
     ),
     "a member that another client deletes does not end the gang's eviction": Case(
         members=(a_member("a", OVERTAKEN), a_member("b", SETTLED), C),
         begun=SETTLED,
-        reached="c",
-        unheard="c",
-        is_under_way=True,
+        included="c",
+        awaited="c",
+        is_in_progress=True,
     ),
     "a cancellation by one member cancels the eviction of all": Case(
         members=(a_member("a", CANCELLED), a_member("b", HINTED), C),
         begun=HINTED,
-        unheard="b",
-        is_under_way=True,
+        awaited="b",
+        is_in_progress=True,
         is_cancelled=True,
     ),
     "an earlier cancellation has no effect on a new mark": Case(
-        members=(a_member("a", CANCELLED), B), reached="ab", unheard="ab"
+        members=(a_member("a", CANCELLED), B), included="ab", awaited="ab"
     ),
     "an earlier termination has no effect on a new mark": Case(
-        members=(a_member("a", TERMINATING), B), reached="b", unheard="b"
+        members=(a_member("a", TERMINATING), B), included="b", awaited="b"
     ),
     "a member that has finished its part is not notified again": Case(
         members=(a_member("a", HINTED), a_member("b", a_state(Phase.FINISHED))),
         begun=HINTED,
-        unheard="a",
-        is_under_way=True,
+        awaited="a",
+        is_in_progress=True,
     ),
     "a member that was spared in an earlier decision is evicted now": Case(
         members=(A, a_member("b", a_state(Phase.SPARED, decision="earlier"))),
-        reached="ab",
-        unheard="ab",
+        included="ab",
+        awaited="ab",
     ),
     "a pod evicted alone has no effect on the gang": Case(
         members=(A, a_member("b", a_state(Phase.HINTED, gang="", decision=""))),
-        reached="a",
-        unheard="a",
+        included="a",
+        awaited="a",
     ),
     "a pod evicted with another gang has no effect on the gang": Case(
-        members=(A, a_member("b", a_state(Phase.HINTED, gang="other"))), reached="a", unheard="a"
+        members=(A, a_member("b", a_state(Phase.HINTED, gang="other"))), included="a", awaited="a"
     ),
     "a gang that was reprieved was not notified": Case(
         members=(a_member("a", REPRIEVED), a_member("b", age=-5)),
         begun=REPRIEVED,
-        reached="b",
-        unheard="ab",
+        included="b",
+        awaited="ab",
     ),
     "a second mark joins the eviction of the first": Case(
-        members=(a_member("a", HINTED), B), reached="b", unheard="ab", is_under_way=True
+        members=(a_member("a", HINTED), B), included="b", awaited="ab", is_in_progress=True
     ),
 }
 
@@ -407,22 +422,28 @@ def test_all_of_a_gang_are_evicted_for(
     assert disruption.decide_gang("train", begun, members).origin.must_evict is want
 
 
-def call(case: Case) -> GangDecision:
+def decide(case: Case) -> GangDecision:
     return disruption.decide_gang("train", case.begun, case.members)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_decision_from_one_observation(case: Case) -> None:
-    roll = call(case)
-    assert (roll.newly_included, roll.awaited) == (frozenset(case.reached), frozenset(case.unheard))
-    assert (roll.is_in_progress, roll.is_cancelled) == (case.is_under_way, case.is_cancelled)
+    decision = decide(case)
+    assert (decision.newly_included, decision.awaited) == (
+        frozenset(case.included),
+        frozenset(case.awaited),
+    )
+    assert (decision.is_in_progress, decision.is_cancelled) == (
+        case.is_in_progress,
+        case.is_cancelled,
+    )
 
 
 def test_the_first_request_counts_for_all_members() -> None:
-    assert call(Case(members=(A, B))).origin == FIRST
+    assert decide(Case(members=(A, B))).origin == FIRST
     early = replace(HINTED, initiator="ops", requested_at=after(-5))
     members = (a_member("a", HINTED), a_member("b", early))
-    assert call(Case(members=members)).origin == early
+    assert decide(Case(members=members)).origin == early
 
 
 def test_a_state_names_its_gang_and_decision() -> None:

@@ -31,7 +31,8 @@ def test_a_listed_kind_is_added_to_the_well_known_ones() -> None:
     assert found.paths_of("jobset.x-k8s.io", "JobSet") == (
         "spec.replicatedJobs[*].template.spec.template",
     )
-    assert found.paths_of("example.com", "JobSet") == ()
+    assert found.paths_of("example.com", "JobSet") is None
+    assert found.paths_of("scheduling.x-k8s.io", "PodGroup") == ()
 
 
 def test_a_well_known_kind_that_is_listed_has_other_paths() -> None:

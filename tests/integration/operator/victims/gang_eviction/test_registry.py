@@ -36,7 +36,7 @@ BEGUN = an_eviction().build()
 
 
 @dataclass
-class Said:
+class RecordedReasons:
     """Records the reasons of Events."""
 
     reasons: list[str] = field(default_factory=list)
@@ -50,9 +50,9 @@ class Running:
     """The gang registry of a term, and its collaborators."""
 
     stub: StubApi
-    said: Said
+    recorded: RecordedReasons
     gangs: GangRegistry
-    reached: list[str]
+    started: list[str]
     seconds: float = 0.0
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
 
@@ -72,18 +72,18 @@ async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> Asyn
     pods = {document["metadata"]["name"]: document for document in documents}
     async with stub_api(directory, collections={TEAM: pods, GROUPS: groups or {}}) as (stub, api):
         stub.lists_released.set()
-        said, reached = Said(), cast("list[str]", [])
-        running = Running(stub, said, cast("GangRegistry", None), reached)
+        recorded, started = RecordedReasons(), cast("list[str]", [])
+        running = Running(stub, recorded, cast("GangRegistry", None), started)
         clock = Clock(
             now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds
         )
         writes = Writes(api, CallLimiter(32), cast("LeaderElection", None), running.metrics, clock)
         running.gangs = GangRegistry(
             writes,
-            cast("EventRecorder", said),
+            cast("EventRecorder", recorded),
             clock,
             cast("Callable[[], VictimAssessor]", None),
-            lambda pod, _: reached.append(pod.metadata.name or ""),
+            lambda pod, _: started.append(pod.metadata.name or ""),
         )
         yield running
 
@@ -131,10 +131,10 @@ def test_a_gang_is_listed_once_however_many_of_its_pods_are_marked(tmp_path: Pat
             assert running.stub.calls[TEAM] == 1
             assert (gang_eviction.pod_count, gang_eviction.is_in_progress) == (3, False)
             assert running.calls("list") == 1
-            assert running.reached == []
+            assert running.started == []
             running.gangs.start(gang_eviction)
             running.gangs.start(gang_eviction)
-            assert running.reached == ["a", "b", "c"]
+            assert running.started == ["a", "b", "c"]
 
     asyncio.run(run())
 
@@ -148,7 +148,7 @@ def test_a_gang_that_is_too_large_is_listed_once_a_minute_and_its_pods_are_evict
         documents = [a_document(name) for name in "abc"]
         async with gangs_of(tmp_path, *documents) as running:
             assert [await running.find(document) for document in documents] == [None, None, None]
-            assert (running.stub.calls[TEAM], running.said.reasons) == (1, ["GangTooLarge"])
+            assert (running.stub.calls[TEAM], running.recorded.reasons) == (1, ["GangTooLarge"])
             running.seconds = 60.0
             assert await running.find(documents[0]) is None
             assert running.stub.calls[TEAM] == 2
@@ -199,6 +199,22 @@ def test_a_gang_that_goes_pod_by_pod_never_falls_below_its_minimum(
             if is_whole:
                 resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
                 assert await running.find(documents[1], resumed) is found
+
+    asyncio.run(run())
+
+
+def test_a_gang_that_goes_pod_by_pod_keeps_the_pods_that_its_pod_group_needs(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        stated = {keys.DISRUPTION_MODE: "pod", keys.MIN_MEMBER: "2"}
+        documents = [a_document(name, annotations=stated) for name in "abc"]
+        async with gangs_of(tmp_path, *documents) as running:
+            assert await running.find(documents[0]) is None
+        async with gangs_of(tmp_path, *documents[:2]) as running:
+            found = await running.find(documents[0])
+            assert found is not None
+            assert found.pod_count == 2
 
     asyncio.run(run())
 
@@ -291,7 +307,7 @@ def test_a_failed_list_is_not_taken_for_an_empty_gang(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def told(phase: Phase) -> Eviction:
+def a_state_in(phase: Phase) -> Eviction:
     return an_eviction().in_phase(phase).build()
 
 
@@ -305,7 +321,7 @@ def test_a_new_mark_waits_until_the_cancellation_of_its_gang_is_done(
             assert first is not None
             for uid in "ab":
                 first.add_member(uid, lambda: None)
-            first.on_state_written("a", told(Phase.CANCELLED))
+            first.on_state_written("a", a_state_in(Phase.CANCELLED))
             first.remove_member("a")
             again = asyncio.create_task(running.find(documents[0]))
             await asyncio.sleep(0)
@@ -331,15 +347,15 @@ def a_gang_eviction(*uids: str) -> tuple[GangEviction, list[str]]:
 
 def test_all_members_are_woken_when_the_last_has_answered() -> None:
     gang_eviction, woken = a_gang_eviction("a", "b", "c")
-    gang_eviction.on_state_written("a", told(Phase.SETTLED))
-    gang_eviction.on_state_written("b", told(Phase.CHECKPOINTING))
+    gang_eviction.on_state_written("a", a_state_in(Phase.SETTLED))
+    gang_eviction.on_state_written("b", a_state_in(Phase.CHECKPOINTING))
     gang_eviction.remove_member("b")
     assert (woken, gang_eviction.may_terminate("a"), gang_eviction.may_terminate("c")) == (
         [],
         False,
         True,
     )
-    gang_eviction.on_state_written("c", told(Phase.SAVED))
+    gang_eviction.on_state_written("c", a_state_in(Phase.SAVED))
     assert sorted(woken) == ["a", "c"]
     assert gang_eviction.may_terminate("a")
     assert not gang_eviction.accepts_members
@@ -347,14 +363,14 @@ def test_all_members_are_woken_when_the_last_has_answered() -> None:
 
 def test_a_cancellation_after_all_have_answered_cancels_no_other_pod() -> None:
     gang_eviction, _ = a_gang_eviction("a", "b")
-    gang_eviction.on_state_written("a", told(Phase.SETTLED))
-    gang_eviction.on_state_written("b", told(Phase.TERMINATING))
-    gang_eviction.on_state_written("a", told(Phase.CANCELLED))
+    gang_eviction.on_state_written("a", a_state_in(Phase.SETTLED))
+    gang_eviction.on_state_written("b", a_state_in(Phase.TERMINATING))
+    gang_eviction.on_state_written("a", a_state_in(Phase.CANCELLED))
     assert not gang_eviction.is_cancelled
 
 
 def test_a_cancellation_wakes_all_members() -> None:
     gang_eviction, woken = a_gang_eviction("a", "b")
-    gang_eviction.on_state_written("b", told(Phase.CANCELLED))
+    gang_eviction.on_state_written("b", a_state_in(Phase.CANCELLED))
     assert gang_eviction.is_cancelled
     assert sorted(woken) == ["a", "b"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reprieve_policy import keys
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts, GangTraits
+from reprieve_policy.facts import Facts, GangStatement, GangTraits
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.kube import kinds
 from reprieve_policy.kube.objects import (
@@ -29,6 +29,7 @@ DEFENCE = f"metadata.annotations[{keys.PREEMPTION_PRIORITY_CLASS}]"
 GANG = f"metadata.annotations[{keys.KOORDINATOR_GANG}]"
 MINIMUM = f"metadata.annotations[{keys.KOORDINATOR_MIN_AVAILABLE}]"
 TOTAL = f"metadata.annotations[{keys.KOORDINATOR_TOTAL}]"
+MODE = f"metadata.annotations[{keys.DISRUPTION_MODE}]"
 REST = 'as in the rest of gang "a"'
 CLASSES = {
     "high": a_priority_class("high").worth(1000).build(),
@@ -130,6 +131,26 @@ def test_a_new_pod_agrees_with_the_rest_of_its_gang(case: Case) -> None:
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
 
 
+STATED = {
+    "its own mode": ("pod", None, (f'{MODE}: Invalid value: "pod": must be unset, {REST}',)),
+    "a mode that its PodGroup states": ("pod", GangStatement("pod"), ()),
+    "another mode than its PodGroup states": (
+        "pod",
+        GangStatement("gang"),
+        (f'{MODE}: Invalid value: "pod": must be unset, {REST}',),
+    ),
+}
+
+
+@pytest.mark.parametrize(("mode", "statement", "refused"), STATED.values(), ids=STATED)
+def test_a_pod_has_the_mode_of_its_pod_group_while_old_pods_have_another(
+    mode: str, statement: GangStatement | None, refused: tuple[str, ...]
+) -> None:
+    facts = replace(FACTS, gang_traits=traits(MEMBER), gang_statement=statement)
+    pod = MEMBER.annotated(keys.DISRUPTION_MODE, mode).build()
+    assert tuple(map(str, decide_admission(pod, None, facts).violations)) == refused
+
+
 def test_without_facts_about_the_gang_no_pod_is_refused() -> None:
     assert decide_admission(MEMBER.in_class(5).build(), None, FACTS).is_allowed
 
@@ -197,6 +218,23 @@ def test_templates_of_a_jobset_and_of_a_leader_worker_set_are_not_compared() -> 
         verdict = decide_admission(made, None, FACTS)
         assert verdict.is_allowed
         assert f"spec.{path}.metadata: class differs within the gang" in verdict.warnings
+
+
+def test_templates_have_the_mode_of_their_jobset_where_they_state_none() -> None:
+    stated = {keys.DISRUPTION_MODE: "pod"}
+    made = of_templates(
+        replicatedJobs__0__template=a_pod().annotated(keys.DISRUPTION_MODE, "pod"),
+        replicatedJobs__1__template=a_pod(),
+    )
+    assert isinstance(made, TemplatedResource)
+    differs = "spec.replicatedJobs[1].template.metadata: disruption mode differs within the gang"
+    assert decide_admission(made, None, FACTS).warnings == (differs,)
+    jobset = replace(
+        made,
+        metadata=ObjectMeta(name="a", annotations=stated),
+        upstream_kind=("jobset.x-k8s.io", "JobSet"),
+    )
+    assert decide_admission(jobset, None, FACTS).is_empty
 
 
 GENERATED = {

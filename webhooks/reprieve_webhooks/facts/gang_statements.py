@@ -1,0 +1,73 @@
+"""What the JobSet, LeaderWorkerSet or PodGroup of a new pod's gang states for its pods.
+
+One read for each object, shared by all reviews of a second: a gang of a thousand pods costs a call
+a second while its pods are created. Pods that name no such object cost none.
+"""
+
+import asyncio
+import logging
+
+import msgspec
+
+from reprieve_policy.facts import GangStatement
+from reprieve_policy.gangs import gang_objects
+from reprieve_policy.kube.objects import ObjectMeta, Resource, annotations_of, pod_views
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.rate_limit import Rate, RateLimits
+from reprieve_webhooks.lookups.getter import CachedGetter
+from reprieve_webhooks.lookups.limits import BURST_CALLS, CALLS_PER_SECOND, DEFAULT_LIMITS
+
+_LOG = logging.getLogger(__name__)
+
+_LIMITS = RateLimits(
+    DEFAULT_LIMITS.total, per_namespace=Rate(CALLS_PER_SECOND / 2, BURST_CALLS // 2)
+)
+"""Without a share for each namespace, a user whose pods name many objects would have the pods of
+other namespaces get nothing from theirs."""
+
+
+class _GangObjectSpec(msgspec.Struct, gc=False):
+    """The part of a PodGroup's spec that is read; other kinds have no such field."""
+
+    min_member: int | None = msgspec.field(default=None, name="minMember")
+
+
+class _GangObject(msgspec.Struct, gc=False):
+    """An object that the pods of a gang name."""
+
+    metadata: ObjectMeta
+    spec: _GangObjectSpec | None = None
+
+
+class GangStatements:
+    """Reads these objects when a pod is created."""
+
+    def __init__(self, api: Api, *, lookup_timeout_seconds: float) -> None:
+        self._getter = CachedGetter(
+            api, _GangObject, timeout_seconds=lookup_timeout_seconds, limits=_LIMITS
+        )
+
+    async def find(self, pod: Resource, namespace: str) -> GangStatement | None:
+        """Return what the objects of the pod's gang state; `None`: there are none.
+
+        Never raises: without the statement, the pod has the default of its gang, and the other
+        rules still hold for it.
+        """
+        named = gang_objects.named_by(next(pod_views(pod))) if pod.kind == "Pod" else ()
+        if not named:
+            return None
+        # At once: a pod that names a JobSet and a PodGroup waits no longer than one with a JobSet.
+        reads = (self._getter.find(one.resource, one.name, namespace) for one in named)
+        try:
+            objects = await asyncio.gather(*reads)
+        except (ApiError, msgspec.MsgspecError, RecursionError) as error:
+            _LOG.warning(
+                "could not read an object of the gang; the pod gets nothing from it",
+                extra={"namespace": namespace, "error": str(error)},
+            )
+            return None
+        return gang_objects.read(
+            (annotations_of(found.metadata), None if found.spec is None else found.spec.min_member)
+            for found in objects
+            if found is not None
+        )
