@@ -78,8 +78,8 @@ class PolicySettings:
     all, within the bound above."""
     non_preemptible_on_borrowed_nodes: str = WARN
     reclaim: str = MANUAL
-    """Who reclaims lent nodes: only a user, by command (`manual`), or also the operator (`auto`), for
-    pods of the home Namespace that find no node."""
+    """Who reclaims lent nodes: only a user, by command (`manual`), or also the operator (`auto`),
+    for pods of the home Namespace that find no node."""
     reclaim_after_seconds: int = 300
     """How long such a pod waits first, and again after each round."""
     # Not part of the hash: plans are cached by their settings, and hashing these would cost more

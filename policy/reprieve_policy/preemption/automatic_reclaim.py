@@ -1,10 +1,10 @@
 """What the operator reclaims by itself (document 001, "Elastic Reclamation"; `reclaim: auto`).
 
 A pod of a node's home Namespace for which its scheduler has found no node for `reclaimAfter` begins
-a round: borrowers leave one of the lent nodes on which the pod then fits. They are chosen as for any
-preemptor: within class rule, tolerations, gangs and `maxVictims`, in the order of `victimOrder`, and
-none where waiting is enough. But pods of the same priority may be victims, too, because the node is
-the home's.
+a round: borrowers leave one of the lent nodes on which the pod then fits. They are chosen as for
+any preemptor: within class rule, tolerations, gangs and `maxVictims`, in the order of
+`victimOrder`, and none where waiting is enough. But pods of the same priority may be victims, too,
+because the node is the home's.
 
 Pods that leave for a pod that still waits show that its round is under way. So a new operator
 continues where the last one stopped.
