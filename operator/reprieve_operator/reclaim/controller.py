@@ -48,7 +48,7 @@ class _Round:
     home: str
     began_at: datetime
     nodes: frozenset[str]
-    """Where pods leave for it."""
+    """Where pods leave for it alone."""
 
 
 class ReclaimController:
@@ -145,9 +145,10 @@ class ReclaimController:
         if chosen is None:
             return False
         # Before the first mark: a round of which some marks fail is not repeated at once.
-        self._rounds[chosen.pod.uid] = _Round(
-            home, self._clock.now(), frozenset(victim.node for victim in chosen.victims)
-        )
+        # Other pods of a gang may need the room that pods leave for one of them.
+        is_single = chosen.pod.preemptor.gang is None
+        nodes_left = frozenset(victim.node for victim in chosen.victims if is_single)
+        self._rounds[chosen.pod.uid] = _Round(home, self._clock.now(), nodes_left)
         by_name = {node.info.name: node for node in nodes}
         await self._marker.begin(chosen, pods[chosen.pod.uid], read.pods, by_name)
         return True

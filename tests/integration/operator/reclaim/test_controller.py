@@ -293,6 +293,17 @@ async def test_borrowers_of_a_pod_that_was_placed_elsewhere_may_stay(tmp_path: P
         assert len(world.left) == 1
 
 
+async def test_borrowers_of_a_gang_leave_also_once_one_of_its_pods_is_placed(
+    tmp_path: Path,
+) -> None:
+    labels = {keys.POD_GROUP: "train"}
+    async with reclaiming(tmp_path, a_waiting_pod(labels=labels)) as world:
+        await until(lambda: world.marked() == ["short"])
+        world.stub.collections[HOME].clear()
+        await world.passes()
+        assert world.left == []
+
+
 async def test_a_failure_in_one_namespace_does_not_hold_up_the_others(tmp_path: Path) -> None:
     broken = a_node("broken", labels={KEY: "broken"})
     async with reclaiming(
