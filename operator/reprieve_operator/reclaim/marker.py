@@ -93,7 +93,7 @@ class BorrowerMarker:
                 continue
             note = (
                 f'{_format_pods(count)} asked to leave: namespace "{node.home}" lent the node, '
-                f"and pod {waiting.metadata.name} of it has found no node since {since}"
+                f"and a pod of it has found no node since {since}"
             )
             self._recorder.event(node.reference, EVENT, note)
             note = (

@@ -213,7 +213,7 @@ async def test_the_borrower_that_loses_the_least_is_marked_once_and_events_say_s
         (
             "Node/n",
             "LentNodeReclaimed",
-            f'1 pod is asked to leave: namespace "home" lent the node, and pod mine of it {since}',
+            f'1 pod is asked to leave: namespace "home" lent the node, and a pod of it {since}',
         ),
         (
             "Pod/mine",
