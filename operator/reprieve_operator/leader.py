@@ -23,6 +23,7 @@ from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor
 from .gangs.gate_controller import GateController
 from .metrics import OperatorMetrics
+from .reclaim.controller import ReclaimController
 from .replacements.bare_pod_store import BarePodStore
 from .replacements.bare_pods import BarePodController
 from .replacements.job_resumer import JobResumer
@@ -166,6 +167,16 @@ class Leader:
         gate_controller = self._make_gate_controller(writes)
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)
+        reclaim_controller = ReclaimController(
+            self._api,
+            writes,
+            self.policy,
+            namespaces,
+            self._recorder,
+            self._clock,
+            on_left=preemptors.note_left,
+            interval_seconds=seconds,
+        )
         watch = VictimWatch(
             self._api,
             partial(self._on_pod_update, registry),
@@ -181,6 +192,7 @@ class Leader:
                 gate_controller.run,
                 resumer.run,
                 bare_pods.run,
+                reclaim_controller.run,
             )
             async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()

@@ -76,6 +76,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
     "LostNodesUnreadable": ("Read", _WARNING),
+    "LentNodesUnreadable": ("Read", _WARNING),
+    "LentNodeReclaimed": ("Reclaim", _NORMAL),
     "GangWaiting": ("Wait", _NORMAL),
     "GangReleased": ("Release", _NORMAL),
     "GangIncomplete": ("Release", _WARNING),
@@ -85,7 +87,7 @@ REASONS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The object that an Event is about."""
+    """The object that an Event is about; `namespace` is empty for a node."""
 
     kind: str
     namespace: str
@@ -165,7 +167,7 @@ class EventRecorder:
         if self._queue.qsize() < limit:
             self._queue.put_nowait(_QueuedEvent(regarding, reason, note, self._clock.now(), once))
         else:
-            self._dropped[regarding.namespace, reason] += 1
+            self._dropped[_namespace_of(regarding), reason] += 1
             self._metrics.events_dropped.inc()
 
     async def run(self) -> None:
@@ -190,7 +192,7 @@ class EventRecorder:
                     await self._write(self._queue.get_nowait(), 0)
 
     async def _write(self, event: _QueuedEvent, wait_seconds: float) -> None:
-        namespace = event.regarding.namespace
+        namespace = _namespace_of(event.regarding)
         try:
             async with contextlib.AsyncExitStack() as stack:
                 with contextlib.suppress(TimeoutError):
@@ -217,9 +219,10 @@ class EventRecorder:
         reference = {
             "apiVersion": regarding.api_version,
             "kind": regarding.kind,
-            "namespace": regarding.namespace,
             "name": regarding.name,
         }
+        if regarding.namespace:
+            reference["namespace"] = regarding.namespace
         if regarding.uid:
             reference["uid"] = regarding.uid
         return {
@@ -227,7 +230,7 @@ class EventRecorder:
             "kind": "Event",
             "metadata": {
                 "name": f"{regarding.name[:200]}.{suffix}",
-                "namespace": regarding.namespace,
+                "namespace": _namespace_of(regarding),
             },
             "eventTime": timestamp.render_micro(event.event_time),
             "reportingController": CONTROLLER,
@@ -238,3 +241,8 @@ class EventRecorder:
             "note": event.note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
             "type": event_type,
         }
+
+
+def _namespace_of(regarding: ObjectReference) -> str:
+    """Return where the Event is written: those about nodes are in `default`, as the kubelet's."""
+    return regarding.namespace or "default"

@@ -222,6 +222,14 @@ class Writes:
         body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}}
         await self._patch_pod(metadata, body, CallPriority.NOTIFY)
 
+    async def mark(self, metadata: VersionedMeta, text: str, preemptor_uid: str) -> None:
+        """Mark a pod for a preemptor: `text` is the mark in Koordinator's annotation."""
+        annotations = {keys.KOORDINATOR_SOFT_EVICTION: text, keys.PREEMPTOR: preemptor_uid}
+        body: Body = {
+            "metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}, "annotations": annotations}
+        }
+        await self._patch_pod(metadata, body, CallPriority.NOTIFY)
+
     async def remove_label(self, metadata: VersionedMeta) -> None:
         """Remove our label, the preemptor's uid, and a state that cannot be read."""
         body: Body = {

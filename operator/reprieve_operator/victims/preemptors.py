@@ -146,7 +146,12 @@ class Preemptors:
         nomination, is_in_gang = self._nominations.pop(key), key in self._gang_pods
         self._gang_pods.discard(key)
         # Other pods of its gang may need the room of its victims.
-        if is_in_gang or nomination not in self._sets:
+        if not is_in_gang:
+            self.note_left(nomination)
+
+    def note_left(self, nomination: VictimSetKey) -> None:
+        """Note that a preemptor has left a node, or waits no more for it without a nomination."""
+        if nomination not in self._sets:
             return
         # Only those that still have victims, so that the map cannot grow for ever.
         self._left_at = {one: at for one, at in self._left_at.items() if one in self._sets}

@@ -51,6 +51,7 @@ _IMAGE = Matches(
 OFF, WARN, REFUSE = "off", "warn", "refuse"
 DELETE, EVICT = "delete", "evict"
 AUTO, ASYNCHRONOUS, SYNCHRONOUS = "auto", "asynchronous", "synchronous"
+MANUAL = "manual"
 LOSS, PRIORITY = "loss", "priority"
 
 
@@ -76,6 +77,11 @@ class PolicySettings:
     """PriorityClasses whose workloads may have a preemption priority above their priority; `None`:
     all, within the bound above."""
     non_preemptible_on_borrowed_nodes: str = WARN
+    reclaim: str = MANUAL
+    """Who reclaims lent nodes: only a user, by command (`manual`), or also the operator (`auto`),
+    for pods of the home Namespace that find no node."""
+    reclaim_after_seconds: int = 300
+    """How long such a pod waits first, and again after each round."""
     # Not part of the hash: plans are cached by their settings, and hashing these would cost more
     # than reading a plan.
     template_kinds: TemplateKinds = field(default=template_kinds.WELL_KNOWN, hash=False)
@@ -257,6 +263,8 @@ FIELDS: Mapping[str, SettingReader] = {
     "nonPreemptibleOnBorrowedNodes": SettingReader(
         "non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse
     ),
+    "reclaim": SettingReader("reclaim", OneOf((MANUAL, AUTO)).parse),
+    "reclaimAfter": SettingReader("reclaim_after_seconds", _DURATION.parse),
     "templateKinds": SettingReader("template_kinds", template_kinds.parse),
     "checkpointTimeout": SettingReader("checkpoint_timeout_seconds", _DURATION.parse),
     "extensionPercent": SettingReader("extension_percent", WholeNumber(0, 100).parse),

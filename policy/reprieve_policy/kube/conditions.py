@@ -19,16 +19,27 @@ class Condition:
 
 def find_true(conditions: Sequence[Condition] | None, condition_type: str) -> Condition | None:
     """Return the first condition of that type whose status is `True`; `None` if there is none."""
-    return next(
-        (
-            condition
-            for condition in conditions or ()
-            if (condition.type, condition.status) == (condition_type, "True")
-        ),
-        None,
-    )
+    return _find(conditions, condition_type, "True")
+
+
+def find_false(conditions: Sequence[Condition] | None, condition_type: str) -> Condition | None:
+    """Return the first condition of that type whose status is `False`; `None` if there is none."""
+    return _find(conditions, condition_type, "False")
 
 
 def is_true(conditions: Sequence[Condition] | None, condition_type: str) -> bool:
     """True if a condition of that type has the status `True`."""
     return find_true(conditions, condition_type) is not None
+
+
+def _find(
+    conditions: Sequence[Condition] | None, condition_type: str, status: str
+) -> Condition | None:
+    return next(
+        (
+            condition
+            for condition in conditions or ()
+            if (condition.type, condition.status) == (condition_type, status)
+        ),
+        None,
+    )

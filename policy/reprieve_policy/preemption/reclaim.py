@@ -2,7 +2,8 @@
 
 A reclaim is a preemption: non-preemptible pods stay, nearly complete pods may finish, and the mark
 is in a scheduler's dialect, so that the operator decides both once more when it sees the mark.
-Tolerations (document 002) apply to a preemptor's priority; a reclaim has none.
+Tolerations (document 002) apply to a preemptor's priority; a reclaim by command has none. What the
+operator reclaims by itself, for a pod that waits, is in `automatic_reclaim`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -83,9 +84,9 @@ def decide_reclaim(
     pod: NodePod, others: Sequence[NodePod], home: str, facts: Facts, now: datetime
 ) -> ReclaimResult:
     """Decide about one pod on a node of `home`; `others` are the gang members evicted with it."""
-    exempt_reason = _exempt_reason(pod, home)
-    if exempt_reason:
-        return ReclaimResult(ReclaimAction.STAYS, exempt_reason)
+    exempt = exempt_reason(pod.metadata, home)
+    if exempt:
+        return ReclaimResult(ReclaimAction.STAYS, exempt)
     if pod.is_leaving:
         return ReclaimResult(ReclaimAction.LEAVING)
     members = (pod, *others)
@@ -113,9 +114,9 @@ def build_mark(now: datetime) -> str:
     return mark.render(Mark(initiator=mark.RECLAIM_INITIATOR, reason=_REASON, requested_at=now))
 
 
-def _exempt_reason(pod: NodePod, home: str) -> str:
+def exempt_reason(metadata: ObjectMeta, home: str) -> str:
     """Return why a pod does not borrow the node, empty if it does."""
-    metadata, owner = pod.metadata, controller_of(pod.metadata)
+    owner = controller_of(metadata)
     if metadata.namespace == home:
         return "it is at home"
     if metadata.namespace in EXEMPT:

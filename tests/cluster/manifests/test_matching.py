@@ -279,12 +279,14 @@ def test_a_template_that_may_run_on_borrowed_nodes_is_reviewed(kubectl: Any) -> 
     key = keys.HOME_NAMESPACE
     term = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    asks: dict[str, Any] = {
-        "nodeSelector": {key: "lender"},
-        "tolerations": [{"key": key, "operator": "Exists"}],
-        "affinity": {"nodeAffinity": required},
-    }
-    for field, value in asks.items():
+    asks: list[tuple[str, Any]] = [
+        ("nodeSelector", {key: "lender"}),
+        ("tolerations", [{"key": key, "operator": "Exists"}]),
+        # Every taint.
+        ("tolerations", [{"operator": "Exists"}]),
+        ("affinity", {"nodeAffinity": required}),
+    ]
+    for field, value in asks:
         asking = a_deployment("new", {})
         asking["spec"]["template"]["spec"] = {**asking["spec"]["template"]["spec"], field: value}
         assert CALL_FAILED in create(kubectl, asking).output, field

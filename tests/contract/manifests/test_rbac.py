@@ -92,7 +92,7 @@ CALLS = {
         *everywhere("apps/replicasets", "get patch"),
         *everywhere("jobset.x-k8s.io/jobsets", "get patch"),
         *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "get patch"),
-        # gangs: divergence.py, pod_groups.py; victims/gang_eviction/registry.py
+        # gangs: divergence.py, pod_groups.py; victims/gang_eviction/registry.py; reclaim/reader.py
         *everywhere("scheduling.k8s.io/priorityclasses", "list"),
         *everywhere("scheduling.k8s.io/podgroups", "get list"),
         *everywhere("scheduling.k8s.io/podgroups/status", "patch"),
@@ -174,6 +174,7 @@ def test_the_roles_for_users_have_no_binding() -> None:
         "reprieve:audit",
         "reprieve:claim-sensitive",
         "reprieve:read-nodes",
+        "reprieve:reclaim-nodes",
         "reprieve:send-signals",
         "reprieve:status",
         "reprieve-bare-pods",
@@ -216,6 +217,22 @@ def test_the_role_for_lost_nodes_grants_only_to_read_a_node() -> None:
     }
     assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
     assert {right[:2] for right in _rights_in(binding)} == {("get", "nodes")}
+
+
+def test_the_role_for_lent_nodes_grants_only_the_reads_of_a_reclaim() -> None:
+    (binding,) = manifests.read(manifests.EXAMPLES / "lent-nodes.yaml")
+    operator = {
+        "kind": "ServiceAccount",
+        "name": "reprieve-operator",
+        "namespace": OPERATOR.namespace,
+    }
+    assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
+    # reclaim: lent_nodes.py, reader.py
+    assert set(_rights_in(binding)) == {
+        *everywhere("nodes", "list watch"),
+        *everywhere("policy/poddisruptionbudgets", "list"),
+        *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list"),
+    }
 
 
 def test_controllers_may_claim_the_classes_in_checked_templates_and_nothing_else() -> None:

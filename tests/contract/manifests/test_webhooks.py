@@ -167,6 +167,14 @@ def test_a_template_with_a_key_that_a_rule_reads_is_reviewed() -> None:
     assert read_keys(webhook(VALIDATING, "templates")) == ON_PODS | also
 
 
+def test_a_template_that_tolerates_every_taint_is_reviewed_as_one_that_names_the_taint() -> None:
+    expressions = [
+        found["expression"] for found in webhook(VALIDATING, "templates")["matchConditions"]
+    ]
+    named = f"found.?key.orValue('') in ['', '{keys.HOME_NAMESPACE}']"
+    assert any(f"tolerations.orValue([]).exists(found, {named})" in found for found in expressions)
+
+
 _OWN = [OWNERS.labels, OWNERS.annotations - {keys.DISRUPTION_MODE}]
 KEYS_LEFT_OUT = {
     "pods": [PODS.labels, PODS.annotations],

@@ -52,6 +52,29 @@ async def test_without_it_the_defaults_count(
     assert not any("is evicted as a unit" in step for step in found["steps"])
 
 
+@pytest.mark.parametrize(
+    ("home", "reason"), [("other", None), ("team", "node-not-lent")], ids=["another's", "its own"]
+)
+async def test_a_service_on_a_node_that_a_taint_lends_may_be_preempted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], home: str, reason: str | None
+) -> None:
+    pod = {**POD, "spec": {"priority": 10, "nodeName": "n"}}
+    services = {"name": "team", "annotations": {keys.WORKLOAD_TYPE: "service"}}
+    taint = {"key": keys.HOME_NAMESPACE, "value": home, "effect": "NoSchedule"}
+    collections = {
+        PODS: {"a": pod},
+        CLASSES: {},
+        "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": services}},
+        "/api/v1/namespaces/reprieve-system/configmaps": {},
+        "/api/v1/nodes": {"n": {"metadata": {"name": "n"}, "spec": {"taints": [taint]}}},
+    }
+    async with stub_api(tmp_path, collections=collections) as (stub, api):
+        stub.lists_released.set()
+        assert await explain._explain(api, namespace="team", subject="a", is_json=True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found.get("protected") or {}).get("reason") == reason
+
+
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
 KEPT = {keys.QUOTA_NAME: "gpu", keys.PREEMPTIBLE: "false"}
 

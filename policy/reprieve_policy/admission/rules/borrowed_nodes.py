@@ -1,10 +1,10 @@
 """A non-preemptible workload stays off the nodes that other Namespaces lent.
 
 Checked: a non-preemptible pod or template (class 10; class 7 or more without a checkpoint;
-Koordinator's label `preemptible: "false"`) does not ask for borrowed nodes, which have the label
-`reprieve.dev/home-namespace` of another Namespace. A pod asks by `nodeSelector`, by required node
-affinity, or by tolerating the taint of that name. A pod that selects nodes of its own Namespace may
-have any toleration.
+Koordinator's label `preemptible: "false"`) does not ask for borrowed nodes, which have the label or
+taint `reprieve.dev/home-namespace` of another Namespace. A pod asks by `nodeSelector`, by required
+node affinity, or by tolerating the taint of that name, also as one of all taints. A pod that
+selects nodes of its own Namespace may have any toleration.
 
 Why: the home Namespace may reclaim its nodes, and then the pods there must be preemptible.
 

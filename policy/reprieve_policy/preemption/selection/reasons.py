@@ -9,6 +9,9 @@
 | 002 | the victim tolerates the preemptor, exactly as in the shipped plugin |
 | 003 | the victim's preemption priority takes the place of its priority |
 
+A preemptor that takes back a node of its own Namespace (001) also takes pods of its own priority,
+and pods of other quotas.
+
 What protects a gang as a whole is in `eligibility`; the messages are below.
 The command line and the guard show them: they contain no more of the preemptor than its priority
 and class, because the victim's owner sees them.
@@ -64,11 +67,11 @@ class PodEligibility:
     def __init__(self, preemptor: Preemptor, snapshot: Snapshot) -> None:
         settings, own = snapshot.settings, preemptor.preemption_class
         self._preemptor, self._snapshot = preemptor, snapshot
-        self._priority, self._gang, self._quota = (
-            preemptor.demand.priority,
-            preemptor.gang,
-            preemptor.quota,
-        )
+        self._priority, self._gang = preemptor.demand.priority, preemptor.gang
+        takes_back = preemptor.takes_back_nodes
+        self._protecting_priority = self._priority + takes_back
+        # Victims need not free quota: the node is the home's, whatever the quotas of its borrowers.
+        self._quota = None if takes_back else preemptor.quota
         self._operator_is_live = snapshot.operator_is_live
         self.quota_limit = QuotaLimit(preemptor, snapshot, self.is_leaving)
         self._near_completion_seconds = min(
@@ -108,7 +111,9 @@ class PodEligibility:
 
         A pod that a budget holds was evicted through the API: it belongs to no round.
         """
-        if not self._is_marked_as_leaving(pod) or pod.preemption_priority >= self._priority:
+        if not self._is_marked_as_leaving(pod) or (
+            pod.preemption_priority >= self._protecting_priority
+        ):
             return False
         if pod.release is not None and pod.release.is_only_marked:
             return True
@@ -132,7 +137,7 @@ class PodEligibility:
     def reason(self, pod: ScheduledPod) -> RefusalReason | None:  # noqa: C901, PLR0911 - see below
         """Return the first reason why the pod, taken by itself, is no victim."""
         # A chain, not a table: one call per reason would dominate a decision about 150,000 pods.
-        if pod.preemption_priority >= self._priority:
+        if pod.preemption_priority >= self._protecting_priority:
             return RefusalReason.PRIORITY
         if self._gang is not None and pod.gang == self._gang:
             return RefusalReason.OWN_GANG

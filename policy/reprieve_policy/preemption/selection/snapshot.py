@@ -139,6 +139,9 @@ class Preemptor:
     """The name of its scheduler."""
     is_gated: bool = False
     """No scheduler places it yet."""
+    takes_back_nodes: bool = False
+    """Its Namespace takes back nodes that it lent (document 001): pods of its own priority, and of
+    other quotas, may be victims."""
     depends_on_other_pods: bool = False
     """Its affinities and spread depend on other pods and cannot be evaluated here."""
 

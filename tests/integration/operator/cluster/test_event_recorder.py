@@ -84,6 +84,24 @@ async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
     assert metrics.registry.get_sample_value("reprieve_events_dropped_total") == 3
 
 
+async def test_an_event_about_a_node_is_written_where_the_kubelet_writes_them() -> None:
+    written = Written()
+    told, _ = a_recorder(written)
+    told.event(ObjectReference("Node", "", "n", "uid-of-n"), "LentNodeReclaimed", "wanted back")
+    running = asyncio.create_task(told.run())
+    await written.until(1)
+    running.cancel()
+
+    (document,) = written.documents
+    assert document["metadata"]["namespace"] == "default"
+    assert document["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "n",
+        "uid": "uid-of-n",
+    }
+
+
 async def test_the_rate_of_events_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,6 +20,7 @@ from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import mark
+from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 ALL = "/api/v1/pods"
@@ -206,6 +207,17 @@ async def test_a_preemptor_that_left_during_an_outage_has_left(tmp_path: Path) -
         watches = world.stub.calls[WATCH]
         world.stub.send("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
         await until(lambda: world.stub.calls[WATCH] > watches)
+        world.seconds = LEFT_SECONDS
+        assert world.preemptors.has_left("a")
+
+
+async def test_a_pod_for_which_a_lent_node_was_reclaimed_leaves_without_a_nomination(
+    tmp_path: Path,
+) -> None:
+    async with watching(tmp_path) as world:
+        world.preemptors.note_left(VictimSetKey("uid-of-high", "another"))
+        world.preemptors.note_left(VictimSetKey("uid-of-high", "node"))
+        assert not world.preemptors.has_left("a")
         world.seconds = LEFT_SECONDS
         assert world.preemptors.has_left("a")
 

@@ -127,6 +127,24 @@ def test_node_limits_the_simulation_to_the_named_nodes() -> None:
     assert (unknown.status, unknown.stderr) == (2, "reprieve: node/gpu-9: not found\n")
 
 
+@pytest.mark.parametrize(
+    ("home", "is_lent"), [("web", False), ("other", True)], ids=["its own", "another's"]
+)
+def test_a_service_on_a_node_that_a_taint_lends_is_no_more_protected_than_by_a_label(
+    tmp_path: Path, home: str, *, is_lent: bool
+) -> None:
+    key = "reprieve.dev/home-namespace"
+    found = cluster()
+    (node,) = (item for item in found["items"] if item["metadata"]["name"] == "gpu-3")
+    del node["metadata"]["labels"]
+    node["spec"] = {"taints": [{"key": key, "value": home, "effect": "NoSchedule"}]}
+    asking = preemptor()
+    asking["spec"]["tolerations"] = [{"key": key, "operator": "Exists"}]
+    done = run(write(tmp_path, "p.json", asking), write(tmp_path, "c.json", found))
+    reasons = {refused["name"]: refused["reason"] for refused in done.document["refused"]}
+    assert (reasons.get("front-0") != "node-not-lent") is is_lent
+
+
 def test_a_pod_for_which_a_node_has_room_needs_no_victims(tmp_path: Path) -> None:
     small = preemptor(spec={"priority": 10000, "containers": []})
     done = run(write(tmp_path, "p.json", small), DOCS / "cluster.yaml", words=())

@@ -124,6 +124,28 @@ CASES = {
         want=RefusalReason.PRIORITY,
         detail="it is defended with priority 1000; the preemptor's is 1000",
     ),
+    "a pod that takes back a node takes victims of its own priority": Case(
+        preemptor=replace(ME, takes_back_nodes=True), pod=low(preemption_priority=1000), want=None
+    ),
+    "a pod that takes back a node takes none of a higher priority": Case(
+        preemptor=replace(ME, takes_back_nodes=True),
+        pod=low(preemption_priority=1001),
+        want=RefusalReason.PRIORITY,
+        detail="it is defended with priority 1001; the preemptor's is 1000",
+    ),
+    "a pod that takes back a node takes victims of other quotas": Case(
+        preemptor=replace(ME, takes_back_nodes=True, quota=QUOTA), pod=low(quota=OTHER), want=None
+    ),
+    "a pod that takes back a node keeps to the class rule": Case(
+        preemptor=replace(ME, takes_back_nodes=True, preemption_class=5),
+        pod=low(preemption_class=5, preemption_priority=1000),
+        want=RefusalReason.CLASS,
+    ),
+    "a pod that takes back a node keeps to tolerations": Case(
+        preemptor=replace(ME, takes_back_nodes=True),
+        pod=with_fields(tolerating(-1, minimum=1001), preemption_priority=1000),
+        want=RefusalReason.TOLERATION,
+    ),
     "the victim's preemption priority counts": Case(
         pod=low(priority=0, preemption_priority=2000), want=RefusalReason.PRIORITY
     ),

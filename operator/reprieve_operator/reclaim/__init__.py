@@ -1,0 +1,1 @@
+"""Lent nodes that the operator gives back to their home Namespaces (`reclaim: auto`)."""

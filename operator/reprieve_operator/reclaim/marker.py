@@ -1,0 +1,118 @@
+"""Begins a round: marks the borrowers that leave, and says so on the node, the pod and the victims.
+
+The marks are those of a preemption. All else follows as for any victim: the reconcilers check each
+pod's protection once more, and give it notice.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.cluster.retries import GONE_OR_CHANGED
+from reprieve_operator.cluster.writes import Writes
+from reprieve_policy.kube.values import timestamp
+from reprieve_policy.preemption import reclaim
+from reprieve_policy.preemption.automatic_reclaim import ReclaimRound
+from reprieve_runtime.client.api import ApiError
+from reprieve_runtime.client.paths import object_path
+
+from .lent_nodes import LentNode
+from .reader import LentNodePod
+
+_log = logging.getLogger(__name__)
+
+EVENT = "LentNodeReclaimed"
+_ATTEMPTS = 3
+"""A kubelet's update of the status between the read and the mark is no reason to give up."""
+
+
+class BorrowerMarker:
+    """Marks pods; reports what was marked."""
+
+    def __init__(self, writes: Writes, recorder: EventRecorder, clock: Clock) -> None:
+        self._writes, self._recorder, self._clock = writes, recorder, clock
+
+    async def begin(
+        self,
+        chosen: ReclaimRound,
+        waiting: LentNodePod,
+        pods: Mapping[str, LentNodePod],
+        nodes: Mapping[str, LentNode],
+    ) -> None:
+        """Mark the victims of a round; raises `ApiError` if one cannot be written.
+
+        `waiting` is the pod that begins it; `nodes` are the lent nodes by name.
+        """
+        marked: Counter[str] = Counter()
+        try:
+            for victim in chosen.victims:
+                if await self._mark(pods[victim.uid], chosen.pod.uid):
+                    marked[victim.node] += 1
+                    self._report_victim(pods[victim.uid], is_on_lent_node=victim.node in nodes)
+        finally:
+            self._report(chosen, waiting, marked, nodes)
+
+    async def _mark(self, pod: LentNodePod, preemptor_uid: str) -> bool:
+        """Mark the pod; `False` if it is gone, or no longer what was decided on."""
+        text = reclaim.build_mark(self._clock.now())
+        current: LentNodePod | None = pod
+        for _ in range(_ATTEMPTS):
+            if current is None or not _is_unchanged(current, pod):
+                break
+            try:
+                await self._writes.mark(current.metadata, text, preemptor_uid)
+            except ApiError as error:
+                if error.status not in GONE_OR_CHANGED:
+                    raise
+                path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
+                current = await self._writes.get(path, LentNodePod)
+            else:
+                return True
+        _log.info("borrower has changed, and is not marked", extra={"pod": pod.metadata.key})
+        return False
+
+    def _report_victim(self, pod: LentNodePod, *, is_on_lent_node: bool) -> None:
+        where = "its node was" if is_on_lent_node else "the node of another pod of its gang was"
+        note = f"{where} lent by another namespace, which wants it back: the pod is asked to leave"
+        self._recorder.event(ObjectReference.for_pod(pod.metadata), EVENT, note)
+
+    def _report(
+        self,
+        chosen: ReclaimRound,
+        waiting: LentNodePod,
+        marked: Mapping[str, int],
+        nodes: Mapping[str, LentNode],
+    ) -> None:
+        assert chosen.pod.turned_away_at is not None
+        since = timestamp.render(chosen.pod.turned_away_at)
+        for name, count in marked.items():
+            node = nodes.get(name)
+            if node is None:
+                continue
+            note = (
+                f'{_format_pods(count)} asked to leave: namespace "{node.home}" lent the node, '
+                f"and a pod of it has found no node since {since}"
+            )
+            self._recorder.event(node.reference, EVENT, note)
+            note = (
+                f'{_format_pods(count)} asked to leave node "{name}", which this namespace lent: '
+                f"the pod has found no node since {since}"
+            )
+            self._recorder.event(ObjectReference.for_pod(waiting.metadata), EVENT, note)
+
+
+def _is_unchanged(current: LentNodePod, decided: LentNodePod) -> bool:
+    """True if nothing has changed of the pod that the decision depends on."""
+    return (
+        current.uid == decided.uid
+        and current.occupies_node
+        and current.metadata.deletionTimestamp is None
+        and (current.view.labels, current.view.annotations)
+        == (decided.view.labels, decided.view.annotations)
+    )
+
+
+def _format_pods(count: int) -> str:
+    return "1 pod is" if count == 1 else f"{count} pods are"

@@ -1,0 +1,226 @@
+"""What the operator reclaims by itself (document 001, "Elastic Reclamation"; `reclaim: auto`).
+
+A pod of a node's home Namespace for which its scheduler has found no node for `reclaimAfter` begins
+a round: borrowers leave one of the lent nodes on which the pod then fits. They are chosen as for
+any preemptor: within class rule, tolerations, gangs and `maxVictims`, in the order of
+`victimOrder`, and none where waiting is enough. But pods of the same priority may be victims, too,
+because the node is the home's.
+
+Pods that leave for a pod that still waits show that its round is under way. So a new operator
+continues where the last one stopped.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.facts import Facts
+from reprieve_policy.gangs import membership
+from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.conditions import find_false
+from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.values import timestamp
+
+from . import reclaim, selection
+from .selection import PreemptionCandidate, node_fit, snapshot_builder
+from .selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod, Snapshot
+
+_Kind = GangKey | tuple[Preemptor, tuple[str, ...]]
+"""What is decided once: a gang, or pods that ask for the same on the same nodes."""
+_UNSCHEDULABLE = "Unschedulable"
+"""The reason of the condition `PodScheduled` of a pod for which a scheduler found no node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPod:
+    """A pending pod of the home Namespace."""
+
+    preemptor: Preemptor
+    """By itself; see `home_preemptor_of`."""
+    turned_away_at: datetime | None = None
+    is_due: bool = False
+    """It has waited long enough to begin a round."""
+
+    @property
+    def uid(self) -> str:
+        """The uid of the pod."""
+        return self.preemptor.demand.uid
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimRound:
+    """The pod that begins a round, and the borrowers that leave for it."""
+
+    pod: WaitingPod
+    candidate: PreemptionCandidate
+
+    @property
+    def victims(self) -> tuple[ScheduledPod, ...]:
+        """The victims, with the rest of their gangs on other nodes."""
+        return (*self.candidate.all_pods, *self.candidate.other_victims)
+
+
+def turned_away_at(pod: Pod) -> datetime | None:
+    """Return since when a scheduler finds no node for the pod, `None` if that is not so.
+
+    A pod that is nominated to a node has victims already, or room.
+    """
+    if not pod.is_pending or pod.status.nominatedNodeName or pod.spec.schedulingGates:
+        return None
+    found = find_false(pod.status.conditions, "PodScheduled")
+    if found is None or found.reason != _UNSCHEDULABLE:
+        return None
+    return timestamp.parse(found.lastTransitionTime)
+
+
+def is_due(
+    turned_away: datetime | None,
+    last_round_at: datetime | None,
+    settings: PolicySettings,
+    now: datetime,
+) -> bool:
+    """True for a pod that begins a round; after each one it waits for `reclaimAfter` again.
+
+    Without that, a replacement that takes the room again, or a cancelled eviction, would cost one
+    round after the other.
+    """
+    if turned_away is None:
+        return False
+    since = turned_away if last_round_at is None else max(turned_away, last_round_at)
+    return now - since >= timedelta(seconds=settings.reclaim_after_seconds)
+
+
+def home_preemptor_of(pod: Pod, facts: Facts, native: PodGroupInfo | None = None) -> Preemptor:
+    """Return a pending pod of the home Namespace, without the rest of its gang.
+
+    The pods of a batch Job that declares no gang are placed one by one.
+    """
+    gang = membership.read(pod.view)
+    preemptor = snapshot_builder.preemptor_of(pod, facts, native=native)
+    is_alone = gang is not None and gang.is_batch_job
+    return replace(preemptor, takes_back_nodes=True, gang=None if is_alone else preemptor.gang)
+
+
+def borrower_of(pod: ScheduledPod, metadata: ObjectMeta, home: str) -> ScheduledPod:
+    """Return a pod of a lent node; one that is no borrower counts as non-preemptible."""
+    stays = bool(reclaim.exempt_reason(metadata, home))
+    return replace(pod, is_non_preemptible=True) if stays else pod
+
+
+def may_run_on(waiting: Iterable[WaitingPod], node_info: NodeInfo) -> bool:
+    """True if one of the pods that are due may run on the node, whatever else runs there."""
+    return any(_may_run(each.preemptor, node_info) for each in waiting if each.is_due)
+
+
+def decide_round(waiting: Sequence[WaitingPod], snapshot: Snapshot) -> ReclaimRound | None:
+    """Return the next round of a home Namespace, `None` if there is none now.
+
+    `waiting` are all its pending pods, `snapshot` its lent nodes with all pods on them. The most
+    important pod begins, of equals the one that has waited longest.
+    """
+    by_uid = {each.uid: each for each in waiting}
+    under_way = [
+        by_uid[pod.release.preemptor_uid]
+        for node_info in snapshot.nodes.values()
+        for pod in node_info.pods
+        if pod.release is not None and pod.release.preemptor_uid in by_uid
+    ]
+    # Which room the other pods of a gang will get is not known before they have it.
+    if any(each.preemptor.gang is not None for each in under_way) or _has_unnotified(
+        snapshot, by_uid
+    ):
+        return None
+    served = {each.uid for each in under_way}
+    due = [each for each in waiting if each.is_due and each.uid not in served]
+    return _first_round(
+        sorted(due, key=_importance), waiting, _with_claims(snapshot, waiting, by_uid)
+    )
+
+
+def _first_round(
+    due: Iterable[WaitingPod], waiting: Sequence[WaitingPod], snapshot: Snapshot
+) -> ReclaimRound | None:
+    in_vain: list[_Kind] = []
+    placed = [pod for node_info in snapshot.nodes.values() for pod in node_info.pods]
+    for each in due:
+        preemptor = snapshot_builder.with_gang(
+            each.preemptor,
+            (other.preemptor for other in waiting),
+            (pod for pod in placed if pod.gang == each.preemptor.gang),
+        )
+        nodes = tuple(
+            name for name, info in snapshot.nodes.items() if _may_be_evaluated(preemptor, info)
+        )
+        # The pods of a Deployment are alike, and those of a gang are planned together: one decision
+        # is enough where they get no room.
+        kind = preemptor.gang or (_without_identity(preemptor), nodes)
+        if kind in in_vain:
+            continue
+        in_vain.append(kind)
+        best = selection.decide(preemptor, snapshot, nodes).best
+        if best is not None:
+            return ReclaimRound(each, best)
+    return None
+
+
+def _has_unnotified(snapshot: Snapshot, by_uid: Mapping[str, WaitingPod]) -> bool:
+    """True while a victim of a round is marked and not yet notified.
+
+    It still takes room. Without this, the next round would take more victims than it needs.
+    """
+    return any(
+        pod.release is not None
+        and pod.release.is_only_marked
+        and pod.release.preemptor_uid in by_uid
+        for node_info in snapshot.nodes.values()
+        for pod in node_info.pods
+    )
+
+
+def _with_claims(
+    snapshot: Snapshot, waiting: Iterable[WaitingPod], by_uid: Mapping[str, WaitingPod]
+) -> Snapshot:
+    """Return the snapshot in which each pod is nominated to the node that pods leave for it."""
+    claims: dict[str, set[str]] = {
+        name: {
+            pod.release.preemptor_uid
+            for pod in node_info.pods
+            if pod.release is not None and pod.release.preemptor_uid in by_uid
+        }
+        for name, node_info in snapshot.nodes.items()
+    }
+    for each in waiting:
+        claims.get(each.preemptor.nominated_node or "", set()).add(each.uid)
+    nodes = {
+        name: replace(
+            node_info,
+            nominated_pods=tuple(by_uid[uid].preemptor.demand for uid in sorted(claims[name])),
+        )
+        for name, node_info in snapshot.nodes.items()
+    }
+    return replace(snapshot, nodes=nodes)
+
+
+def _importance(waiting: WaitingPod) -> tuple[int, datetime, str]:
+    assert waiting.turned_away_at is not None
+    return -waiting.preemptor.demand.priority, waiting.turned_away_at, waiting.uid
+
+
+def _without_identity(preemptor: Preemptor) -> Preemptor:
+    return replace(preemptor, name="", labels={}, demand=replace(preemptor.demand, uid=""))
+
+
+def _may_be_evaluated(preemptor: Preemptor, node_info: NodeInfo) -> bool:
+    """False if whether the pod fits there depends on other pods: only its scheduler knows."""
+    terms = (one for pod in node_info.pods for one in pod.anti_affinity)
+    return _may_run(preemptor, node_info) and not any(
+        node_fit.anti_affinity_matches(one, preemptor.namespace, preemptor.labels) for one in terms
+    )
+
+
+def _may_run(preemptor: Preemptor, node_info: NodeInfo) -> bool:
+    return not preemptor.depends_on_other_pods and node_fit.satisfies_constraints(
+        preemptor.demand.constraints, node_info
+    )

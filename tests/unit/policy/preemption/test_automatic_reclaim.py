@@ -1,0 +1,332 @@
+"""Lent nodes are given back without a command: for which pods, from whom, and how much."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.conditions import Condition
+from reprieve_policy.kube.objects import NameOnly, ObjectMeta, OwnerReference
+from reprieve_policy.kube.pods import (
+    Pod,
+    PodSpec,
+    PodStatus,
+)
+from reprieve_policy.preemption import automatic_reclaim
+from reprieve_policy.preemption.automatic_reclaim import WaitingPod
+from reprieve_policy.preemption.selection.snapshot import (
+    GangKey,
+    NodeInfo,
+    ScheduledPod,
+    SchedulingConstraints,
+    Snapshot,
+    Taint,
+    TaintToleration,
+)
+from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.snapshots import (
+    ALL_PODS,
+    a_node_info,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+    with_fields,
+)
+
+HOME = "home"
+TAKEN = {keys.HOME_NAMESPACE: HOME}
+DEFAULTS = PolicySettings()
+
+
+def waiting(
+    name: str = "mine", *, since: float = -600, cpu: float = 1, **fields: object
+) -> WaitingPod:
+    """Return a pod of the home Namespace that is due, of priority 0 like all borrowers."""
+    preemptor = a_preemptor(priority=0, cpu=cpu, namespace=HOME, name=name, takes_back_nodes=True)
+    preemptor = replace(preemptor, demand=replace(preemptor.demand, uid=name))
+    is_due = bool(fields.pop("is_due", True))
+    return WaitingPod(
+        preemptor=replace(preemptor, **fields),  # type: ignore[arg-type]  # named by tests
+        turned_away_at=after(since),
+        is_due=is_due,
+    )
+
+
+def borrower(
+    name: str, *, cpu: float = 1, started: float = -3600, **fields: object
+) -> ScheduledPod:
+    return a_scheduled_pod(name, cpu=cpu, started=started, **fields)
+
+
+def lent(name: str, *pods: ScheduledPod, **fields: object) -> NodeInfo:
+    return replace(a_node_info(name, *pods), labels=TAKEN, **fields)  # type: ignore[arg-type]
+
+
+def decide(*pods: WaitingPod, snapshot: Snapshot) -> list[str]:
+    """Return the pod that begins a round and its victims, nothing without a round."""
+    found = automatic_reclaim.decide_round(pods, snapshot)
+    return [] if found is None else [found.pod.uid, *sorted(one.uid for one in found.victims)]
+
+
+FULL = lent("n", borrower("a"), borrower("b"), borrower("c", started=-60), borrower("d"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    pods: tuple[WaitingPod, ...] = (waiting(),)
+    nodes: tuple[NodeInfo, ...] = (FULL,)
+    settings: PolicySettings = DEFAULTS
+    want: list[str] = field(default_factory=list)
+
+
+def leaving(
+    name: str, preemptor: str, *, only_marked: bool = False, cpu: float = 1
+) -> ScheduledPod:
+    expected_at = None if only_marked else NOW
+    return borrower(
+        name,
+        cpu=cpu,
+        is_leaving=True,
+        notified=not only_marked,
+        release_expected_at=expected_at,
+        preemptor_uid=preemptor,
+    )
+
+
+def tolerant(**fields: object) -> WaitingPod:
+    constraints = SchedulingConstraints(
+        tolerations=(TaintToleration(keys.HOME_NAMESPACE, "Equal", HOME, ""),)
+    )
+    pod = waiting(**fields)  # type: ignore[arg-type]
+    demand = replace(pod.preemptor.demand, constraints=constraints)
+    return replace(pod, preemptor=replace(pod.preemptor, demand=demand))
+
+
+GANG = GangKey(HOME, "train")
+CASES = {
+    "the borrower of the same priority that loses the least leaves": Case(want=["mine", "c"]),
+    "no more leave than are needed, and the least loss of all sets counts": Case(
+        pods=(waiting(cpu=2),),
+        nodes=(lent("n", borrower("a", cpu=2), borrower("b"), borrower("c", started=-60)),),
+        want=["mine", "b", "c"],
+    ),
+    "a round that would take more than maxVictims does not begin": Case(
+        pods=(waiting(cpu=4),), want=[]
+    ),
+    "but does where the limit allows it": Case(
+        pods=(waiting(cpu=4),),
+        settings=PolicySettings(max_victims=4),
+        want=["mine", "a", "b", "c", "d"],
+    ),
+    "a pod that is not due begins no round": Case(pods=(waiting(is_due=False),)),
+    "nobody leaves where there is room": Case(nodes=(lent("n", borrower("a")),)),
+    "nobody leaves where waiting is enough": Case(
+        nodes=(lent("n", leaving("a", ""), borrower("b"), borrower("c"), borrower("d")),)
+    ),
+    "a borrower of a higher priority stays": Case(
+        nodes=(lent("n", borrower("a", cpu=4, preemption_priority=1)),)
+    ),
+    "a borrower of a higher class stays": Case(
+        nodes=(lent("n", borrower("a", cpu=4, preemption_class=5)),)
+    ),
+    "a borrower of a lower class leaves": Case(
+        nodes=(lent("n", borrower("a", cpu=4, preemption_class=3)),), want=["mine", "a"]
+    ),
+    "a lent node is chosen by its taint as well, if the pod tolerates it": Case(
+        pods=(tolerant(),),
+        nodes=(replace(FULL, labels={}, taints=(Taint(keys.HOME_NAMESPACE, HOME, "NoSchedule"),)),),
+        want=["mine", "c"],
+    ),
+    "a node that the pod does not tolerate stays as it is": Case(
+        nodes=(replace(FULL, taints=(Taint(keys.HOME_NAMESPACE, HOME, "NoSchedule"),)),)
+    ),
+    "a pod whose place depends on other pods begins no round": Case(
+        pods=(waiting(depends_on_other_pods=True),)
+    ),
+    "nor does a node count whose pods keep the pod away": Case(
+        nodes=(lent("n", borrower("a", cpu=4, anti_affinity=ALL_PODS)),)
+    ),
+    "the most important pod begins, then the one that has waited longest": Case(
+        pods=(
+            waiting("young", since=-500),
+            waiting("old", since=-700),
+            waiting("older", since=-900, is_due=False),
+        ),
+        want=["old", "c"],
+    ),
+    "a pod that gets no room does not keep the next from a round": Case(
+        pods=(waiting("large", since=-900, cpu=4), waiting("same", since=-800, cpu=4), waiting()),
+        want=["mine", "c"],
+    ),
+    "a pod for which others leave begins no second round": Case(
+        nodes=(lent("n", leaving("a", "mine"), borrower("b"), borrower("c"), borrower("d")),)
+    ),
+    "another pod does not count on the room that they leave": Case(
+        pods=(waiting(), waiting("second", since=-400)),
+        nodes=(
+            lent(
+                "n", leaving("a", "mine"), borrower("b"), borrower("c"), borrower("d", started=-9)
+            ),
+        ),
+        want=["second", "d"],
+    ),
+    "another pod waits until they are notified": Case(
+        pods=(waiting(), waiting("second", since=-400)),
+        nodes=(
+            lent(
+                "n",
+                leaving("a", "mine", only_marked=True),
+                borrower("b"),
+                borrower("c"),
+                borrower("d"),
+            ),
+        ),
+    ),
+    "another pod does not take room to which one is nominated": Case(
+        pods=(waiting("first", is_due=False, nominated_node="n"), waiting(cpu=2)),
+        nodes=(lent("n", borrower("a", cpu=2), borrower("b", started=-60)),),
+        want=["mine", "a"],
+    ),
+    "a gang begins a round if all of it gets room": Case(
+        pods=(waiting("g-0", gang=GANG), waiting("g-1", gang=GANG, is_due=False)),
+        nodes=(lent("n", *(borrower(name, started=-60) for name in "abcd")),),
+        want=["g-0", "c", "d"],
+    ),
+    "a gang that does not fit is planned once, and takes nothing": Case(
+        pods=tuple(waiting(f"g-{number}", cpu=3, gang=GANG) for number in range(2)),
+    ),
+    "while a gang gets room no other round begins": Case(
+        pods=(waiting("g-0", gang=GANG, is_due=False), waiting()),
+        nodes=(lent("n", leaving("a", "g-0"), borrower("b"), borrower("c"), borrower("d")),),
+    ),
+    "a pod that never preempts begins no round": Case(pods=(waiting(never_preempts=True),)),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_which_borrowers_leave_for_which_pod(case: Case) -> None:
+    snapshot = a_snapshot(*case.nodes).with_settings(case.settings).build()
+    assert decide(*case.pods, snapshot=snapshot) == case.want
+
+
+def test_a_gang_of_borrowers_leaves_as_a_unit_with_its_pods_on_other_nodes() -> None:
+    gang = GangKey("team", "ddp")
+    here, there = (borrower(name, cpu=4, gang=gang) for name in ("here", "there"))
+    snapshot = a_snapshot(lent("n", here), a_node_info("m", there)).with_gang("ddp").build()
+    snapshot = replace(snapshot, nodes={"n": snapshot.nodes["n"]})
+    assert decide(waiting(), snapshot=snapshot) == ["mine", "here", "there"]
+
+
+def test_a_gang_of_which_one_pod_is_protected_stays() -> None:
+    gang = GangKey("team", "ddp")
+    here = borrower("here", cpu=4, gang=gang)
+    kept = borrower("kept", gang=gang, is_non_preemptible=True)
+    snapshot = a_snapshot(lent("n", here), a_node_info("m", kept)).with_gang("ddp").build()
+    assert decide(waiting(), snapshot=replace(snapshot, nodes={"n": snapshot.nodes["n"]})) == []
+
+
+def a_pending_pod(
+    *conditions: Condition, nominated: str | None = None, spec: PodSpec | None = None
+) -> Pod:
+    return Pod(
+        metadata=ObjectMeta(namespace=HOME, name="p", uid="p"),
+        spec=spec or PodSpec(),
+        status=PodStatus(phase="Pending", conditions=conditions, nominatedNodeName=nominated),
+    )
+
+
+def not_scheduled(
+    reason: str = "Unschedulable", at: str | None = "2026-11-21T11:59:00Z"
+) -> Condition:
+    return Condition(type="PodScheduled", status="False", reason=reason, lastTransitionTime=at)
+
+
+TURNED_AWAY = {
+    "a pod without a node": (a_pending_pod(not_scheduled()), after(-60)),
+    "a new pod": (a_pending_pod(), None),
+    "a pod that a gate holds": (a_pending_pod(not_scheduled("SchedulingGated")), None),
+    "a pod that was gated after it was turned away": (
+        a_pending_pod(
+            not_scheduled(), spec=PodSpec(schedulingGates=(NameOnly(name="example.com/hold"),))
+        ),
+        None,
+    ),
+    "a pod whose scheduler failed": (a_pending_pod(not_scheduled("SchedulerError")), None),
+    "a pod for which pods leave another node": (
+        a_pending_pod(not_scheduled(), nominated="other"),
+        None,
+    ),
+    "a pod that runs": (
+        a_pending_pod(not_scheduled(), spec=PodSpec(nodeName="n")),
+        None,
+    ),
+    "a condition without a time": (a_pending_pod(not_scheduled(at=None)), None),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), TURNED_AWAY.values(), ids=TURNED_AWAY)
+def test_since_when_a_pod_is_turned_away(pod: Pod, want: datetime | None) -> None:
+    assert automatic_reclaim.turned_away_at(pod) == want
+
+
+@pytest.mark.parametrize(
+    ("turned_away", "last_round", "want"),
+    [
+        pytest.param(None, None, False, id="it is not turned away"),
+        pytest.param(-299, None, False, id="not for long enough"),
+        pytest.param(-300, None, True, id="for long enough"),
+        pytest.param(-900, -299, False, id="its last round began a moment ago"),
+        pytest.param(-900, -300, True, id="its last round was in vain"),
+    ],
+)
+def test_when_a_pod_is_due(
+    turned_away: float | None, last_round: float | None, *, want: bool
+) -> None:
+    times = [None if seconds is None else after(seconds) for seconds in (turned_away, last_round)]
+    assert automatic_reclaim.is_due(times[0], times[1], DEFAULTS, NOW) is want
+
+
+def metadata(namespace: str = "team", **fields: object) -> ObjectMeta:
+    return replace(ObjectMeta(namespace=namespace, name="p"), **fields)  # type: ignore[arg-type]
+
+
+DAEMON = OwnerReference(kind="DaemonSet", name="logs", uid="u", controller=True)
+STAYS: Mapping[str, tuple[ObjectMeta, bool]] = {
+    "a pod of another Namespace": (metadata(), False),
+    "a pod of the home Namespace": (metadata(HOME), True),
+    "a DaemonSet's pod": (metadata(ownerReferences=(DAEMON,)), True),
+    "a static pod": (metadata(annotations={"kubernetes.io/config.mirror": "x"}), True),
+    "a pod of kube-system": (metadata("kube-system"), True),
+}
+
+
+@pytest.mark.parametrize(("found", "stays"), STAYS.values(), ids=STAYS)
+def test_which_pods_of_a_lent_node_are_no_borrowers(found: ObjectMeta, *, stays: bool) -> None:
+    pod = automatic_reclaim.borrower_of(borrower("p"), found, HOME)
+    assert pod == with_fields(borrower("p"), is_non_preemptible=stays)
+
+
+def test_a_pod_of_the_home_namespace_takes_back_nodes_in_its_class() -> None:
+    labels = {keys.PREEMPTION_CLASS: "2", keys.POD_GROUP: "train"}
+    pod = replace(a_pending_pod(), metadata=metadata(HOME, uid="p", labels=labels))
+    found = automatic_reclaim.home_preemptor_of(pod, Facts())
+    assert (found.takes_back_nodes, found.preemption_class) == (True, 2)
+    assert found.gang == GangKey(HOME, "train")
+
+
+def test_the_pods_of_a_batch_job_are_placed_one_by_one() -> None:
+    pod = replace(a_pending_pod(), metadata=metadata(HOME, uid="p", labels={keys.JOB: "sweep"}))
+    assert automatic_reclaim.home_preemptor_of(pod, Facts()).gang is None
+
+
+def test_only_nodes_that_a_due_pod_may_run_on_are_read() -> None:
+    tainted = replace(FULL, taints=(Taint(keys.HOME_NAMESPACE, HOME, "NoSchedule"),))
+    assert automatic_reclaim.may_run_on([waiting()], FULL)
+    assert not automatic_reclaim.may_run_on([waiting()], tainted)
+    assert automatic_reclaim.may_run_on([waiting(), tolerant()], tainted)
+    assert not automatic_reclaim.may_run_on([waiting(is_due=False)], FULL)
+    assert not automatic_reclaim.may_run_on([waiting(depends_on_other_pods=True)], FULL)
