@@ -55,6 +55,8 @@ class GangStatement(NamedTuple):
     """`pod` or `gang`; empty: none is stated."""
     min_member: int | None = None
     """How many pods its PodGroup needs."""
+    is_known: bool = True
+    """False: the objects could not be read, so nothing else here is set."""
 
 
 class JobRequests(NamedTuple):
@@ -87,8 +89,7 @@ class Facts:
     """The traits of this pod's gang, from its live members; `None`: it has none, or they are
     unknown."""
     gang_statement: GangStatement | None = None
-    """What the objects of a new pod's gang state for it; `None`: there is none, or they could not
-    be read."""
+    """What the objects of a new pod's gang state for it; `None`: there is none."""
     job_requests: JobRequests = NO_JOB_REQUESTS
     """What the other pods of a new pod's job request; nothing where no quota counts them."""
     workload_annotations: Mapping[str, str] = field(default_factory=dict)

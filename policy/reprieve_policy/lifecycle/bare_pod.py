@@ -35,6 +35,8 @@ _OWN_ANNOTATIONS = frozenset(
         keys.CHECKPOINT_REQUEST,
         keys.CHECKPOINT_ANSWER,
         keys.KOORDINATOR_SOFT_EVICTION,
+        # The webhooks write it again, as the PodGroup states it then.
+        keys.MIN_MEMBER,
         keys.REQUEUED_FROM,
         *replacement_annotations.ENVIRONMENT,
     }

@@ -6,12 +6,14 @@ a second while its pods are created. Pods that name no such object cost none.
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 import msgspec
 
 from reprieve_policy.facts import GangStatement
 from reprieve_policy.gangs import gang_objects
-from reprieve_policy.kube.objects import ObjectMeta, Resource, annotations_of, pod_views
+from reprieve_policy.keys import DISRUPTION_MODE
+from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_webhooks.lookups.getter import CachedGetter
@@ -32,11 +34,31 @@ class _GangObjectSpec(msgspec.Struct, gc=False):
     min_member: int | None = msgspec.field(default=None, name="minMember")
 
 
+class _GangObjectAnnotations(msgspec.Struct, gc=False):
+    """The annotation that is read.
+
+    Results stay in memory. Without this, a user could fill it with annotations of a thousand
+    objects, a quarter of a megabyte each.
+    """
+
+    disruption_mode: str = msgspec.field(default="", name=DISRUPTION_MODE)
+
+
+class _GangObjectMeta(msgspec.Struct, gc=False):
+    """The part of the metadata that is read."""
+
+    annotations: _GangObjectAnnotations | None = None
+
+
 class _GangObject(msgspec.Struct, gc=False):
     """An object that the pods of a gang name."""
 
-    metadata: ObjectMeta
+    metadata: _GangObjectMeta
     spec: _GangObjectSpec | None = None
+
+    def annotations(self) -> Mapping[str, str]:
+        found = self.metadata.annotations
+        return {} if found is None else {DISRUPTION_MODE: found.disruption_mode}
 
 
 class GangStatements:
@@ -50,8 +72,7 @@ class GangStatements:
     async def find(self, pod: Resource, namespace: str) -> GangStatement | None:
         """Return what the objects of the pod's gang state; `None`: there are none.
 
-        Never raises: without the statement, the pod has the default of its gang, and the other
-        rules still hold for it.
+        Never raises: an unknown statement gives the pod nothing, and refuses nothing.
         """
         named = gang_objects.named_by(next(pod_views(pod))) if pod.kind == "Pod" else ()
         if not named:
@@ -65,9 +86,9 @@ class GangStatements:
                 "could not read an object of the gang; the pod gets nothing from it",
                 extra={"namespace": namespace, "error": str(error)},
             )
-            return None
+            return GangStatement(is_known=False)
         return gang_objects.read(
-            (annotations_of(found.metadata), None if found.spec is None else found.spec.min_member)
+            (found.annotations(), None if found.spec is None else found.spec.min_member)
             for found in objects
             if found is not None
         )

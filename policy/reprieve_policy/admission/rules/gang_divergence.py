@@ -2,15 +2,15 @@
 
 Checked: whether they are preemptible and can preempt, class, priority, preemption priority, the
 gang's `min-available` and size, and its disruption mode, unless that is what the JobSet or PodGroup
-of the pod states, which may change while old pods live. A pod is compared with the gang's living
-members when it is created or joins; the templates of one object are compared with each other. The
-pods of a JobSet or LeaderWorkerSet are one gang, too, but an undeclared one: a difference is warned
-of, and their pods are not compared. Which member comes first does not matter. A change of a
-template is warned of: the pods of a rollout would differ from those that it replaces one by one, so
-the workload has to be scaled to 0 in between. After creation protection may only fall, and falls
-one pod after another: that is not refused, nor is what two replicas of the webhooks admit at the
-same moment. The operator reports what is left, by Event, metric and, on a native PodGroup, the
-condition `PodsNotMatchingPriority`.
+of the pod states, which may change while old pods live, or they cannot be read. A pod is compared
+with the gang's living members when it is created or joins; the templates of one object are compared
+with each other. The pods of a JobSet or LeaderWorkerSet are one gang, too, but an undeclared one: a
+difference is warned of, and their pods are not compared. Which member comes first does not matter.
+A change of a template is warned of: the pods of a rollout would differ from those that it replaces
+one by one, so the workload has to be scaled to 0 in between. After creation protection may only
+fall, and falls one pod after another: that is not refused, nor is what two replicas of the webhooks
+admit at the same moment. The operator reports what is left, by Event, metric and, on a native
+PodGroup, the condition `PodsNotMatchingPriority`.
 
 Why: a gang is preempted as a whole or not at all. One member that may not be a victim, or that is
 not preempted while the others are, makes the preemption of the others useless.
@@ -77,10 +77,12 @@ def _rest_of(traits: GangTraits, facts: Facts) -> GangTraits | None:
     """Return the traits of the pod's gang, with its own mode where an object of the gang states it.
 
     Without this, a change of a PodGroup's annotation would refuse every pod that replaces an old
-    one.
+    one, and so would a PodGroup that cannot be read now: a new pod gets no mode from it.
     """
     rest, statement = facts.gang_traits, facts.gang_statement
-    if rest is None or statement is None or statement.disruption_mode != traits.disruption_mode:
+    if rest is None or statement is None:
+        return rest
+    if statement.is_known and statement.disruption_mode != traits.disruption_mode:
         return rest
     return rest._replace(disruption_mode=traits.disruption_mode)
 

@@ -1,6 +1,7 @@
 """What a new pod gets from the JobSet or PodGroup of its gang, and what reading it costs."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -129,6 +130,9 @@ async def test_a_pod_is_created_without_it_while_the_api_server_fails_and_it_is_
     async with replica(tmp_path, **{JOBSETS: stating("pod")}) as one:
         one.stub.is_failing = True
         assert await one.written(JOBSETS_POD) == {}
+        # Unknown, and not "states nothing": no pod is refused by it.
+        unknown = await one.statements.find(JOBSETS_POD.build(), "team")
+        assert unknown == GangStatement(is_known=False)
         assert "could not read an object of the gang" in caplog.text
         one.stub.is_failing = False
         assert await one.written(JOBSETS_POD) == BY_POD
@@ -158,7 +162,7 @@ async def test_a_flood_of_names_is_not_passed_on_and_keeps_no_other_namespace_wa
         pods = (a_pod().labelled(keys.JOBSET, f"new-{number}").build() for number in range(500))
         found = await asyncio.gather(*(one.statements.find(pod, "team") for pod in pods))
         seconds = asyncio.get_running_loop().time() - started
-        assert found == [None] * 500
+        assert set(found) == {None, GangStatement(is_known=False)}
         allowed = (limits.BURST_CALLS + seconds * limits.CALLS_PER_SECOND) / 2
         assert one.calls <= allowed + 1
         found_elsewhere = await one.statements.find(JOBSETS_POD.build(), "other")
@@ -170,3 +174,19 @@ async def test_a_pod_group_comes_before_the_jobset_of_its_pods(tmp_path: Path):
     async with replica(tmp_path, **both) as one:
         statement = await one.statements.find(JOBSETS_POD.in_gang("train").build(), "team")
         assert statement == GangStatement("pod", 2)
+
+
+async def test_annotations_that_are_not_read_do_not_stay_in_memory(tmp_path: Path):
+    large = {"metadata": {"annotations": BY_POD | {"example.com/a": "x" * 200_000}}}
+    async with replica(tmp_path) as one:
+        one.stub.collections[JOBSETS] = {f"a{number}": large for number in range(40)}
+        await one.statements.find(a_pod().labelled(keys.JOBSET, "a0").build(), "team")
+        tracemalloc.start()
+        try:
+            for number in range(1, 40):
+                pod = a_pod().labelled(keys.JOBSET, f"a{number}").build()
+                assert await one.statements.find(pod, "team") == GangStatement("pod")
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept < 2_000_000  # With these annotations: 8 MB.

@@ -129,6 +129,7 @@ def test_the_authors_fields_stay_and_added_fields_are_dropped() -> None:
         keys.KOORDINATOR_SOFT_EVICTION: "{}",
         keys.PREEMPTED_COUNT: "2",
         keys.REQUEUED_FROM: "an-earlier-one",
+        keys.MIN_MEMBER: "3",
     }
     life = {
         "resourceVersion": "7",

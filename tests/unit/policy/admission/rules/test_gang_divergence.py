@@ -134,6 +134,7 @@ def test_a_new_pod_agrees_with_the_rest_of_its_gang(case: Case) -> None:
 STATED = {
     "its own mode": ("pod", None, (f'{MODE}: Invalid value: "pod": must be unset, {REST}',)),
     "a mode that its PodGroup states": ("pod", GangStatement("pod"), ()),
+    "a mode while its PodGroup cannot be read": ("pod", GangStatement(is_known=False), ()),
     "another mode than its PodGroup states": (
         "pod",
         GangStatement("gang"),
