@@ -106,7 +106,13 @@ class ReclaimController:
             self._report_missing_right(is_known=nodes.reflector.is_synced)
             return pause
         self._is_reported = False
-        reader = ReclaimReader(self._writes, self._policy, self._namespaces, self._clock.now())
+        reader = ReclaimReader(
+            self._writes,
+            self._policy,
+            self._namespaces,
+            self._clock.now(),
+            self._marker.unmarkable,
+        )
         homes = nodes.by_home()
         self._rounds = {uid: each for uid, each in self._rounds.items() if each.home in homes}
         for home, its_nodes in homes.items():
@@ -136,13 +142,15 @@ class ReclaimController:
             )
             for uid, pod in pods.items()
         ]
-        usable = [node for node in nodes if automatic_reclaim.may_run_on(waiting, node.info)]
+        # In threads: a decision about many pods and nodes would delay the victims of others.
+        usable = await asyncio.to_thread(
+            lambda: [node for node in nodes if automatic_reclaim.may_run_on(waiting, node.info)]
+        )
         if not usable:
             return False
         read = await reader.lent_nodes(home, usable)
-        # In a thread: a decision about many nodes would delay the victims of others.
         chosen = await asyncio.to_thread(automatic_reclaim.decide_round, waiting, read.snapshot)
-        if chosen is None:
+        if chosen is None or not await reader.still_waits(pods[chosen.pod.uid]):
             return False
         # Before the first mark: a round of which some marks fail is not repeated at once.
         # Other pods of a gang may need the room that pods leave for one of them.
@@ -150,7 +158,13 @@ class ReclaimController:
         nodes_left = frozenset(victim.node for victim in chosen.victims if is_single)
         self._rounds[chosen.pod.uid] = _Round(home, self._clock.now(), nodes_left)
         by_name = {node.info.name: node for node in nodes}
-        await self._marker.begin(chosen, pods[chosen.pod.uid], read.pods, by_name)
+        await self._marker.begin(
+            chosen,
+            pods[chosen.pod.uid],
+            read.pods,
+            by_name,
+            lambda pod: reader.may_leave(pod, chosen, read.snapshot),
+        )
         return True
 
     def _is_due(self, pod: LentNodePod) -> bool:

@@ -4,13 +4,14 @@ The marks are those of a preemption. All else follows as for any victim: the rec
 pod's protection once more, and give it notice.
 """
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
-from reprieve_operator.cluster.retries import GONE_OR_CHANGED
+from reprieve_operator.cluster.retries import GONE_OR_CHANGED, is_permanent
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption import reclaim
@@ -25,7 +26,12 @@ _log = logging.getLogger(__name__)
 
 EVENT = "LentNodeReclaimed"
 _ATTEMPTS = 3
-"""A kubelet's update of the status between the read and the mark is no reason to give up."""
+"""A kubelet's update of the status between the read and the mark is no reason to give up, nor is an
+API server that is busy for a moment."""
+_RETRY_SECONDS, _MOST_RETRY_SECONDS = 1, 5
+
+MayLeave = Callable[[LentNodePod], Awaitable[bool]]
+"""Whether a borrower that has changed may still be a victim."""
 
 
 class BorrowerMarker:
@@ -33,6 +39,9 @@ class BorrowerMarker:
 
     def __init__(self, writes: Writes, recorder: EventRecorder, clock: Clock) -> None:
         self._writes, self._recorder, self._clock = writes, recorder, clock
+        self.unmarkable: set[str] = set()
+        """Uids of pods that the API server refuses to change for good, as one whose annotations are
+        full. They count as non-preemptible. Without this, each round would choose them again."""
 
     async def begin(
         self,
@@ -40,6 +49,7 @@ class BorrowerMarker:
         waiting: LentNodePod,
         pods: Mapping[str, LentNodePod],
         nodes: Mapping[str, LentNode],
+        may_leave: MayLeave,
     ) -> None:
         """Mark the victims of a round; raises `ApiError` if one cannot be written.
 
@@ -48,30 +58,47 @@ class BorrowerMarker:
         marked: Counter[str] = Counter()
         try:
             for victim in chosen.victims:
-                if await self._mark(pods[victim.uid], chosen.pod.uid):
+                if await self._mark(pods[victim.uid], chosen.pod.uid, may_leave):
                     marked[victim.node] += 1
                     self._report_victim(pods[victim.uid], is_on_lent_node=victim.node in nodes)
         finally:
             self._report(chosen, waiting, marked, nodes)
 
-    async def _mark(self, pod: LentNodePod, preemptor_uid: str) -> bool:
-        """Mark the pod; `False` if it is gone, or no longer what was decided on."""
+    async def _mark(self, pod: LentNodePod, preemptor_uid: str, may_leave: MayLeave) -> bool:
+        """Mark the pod; `False` if it is gone, or may be no victim any more."""
         text = reclaim.build_mark(self._clock.now())
-        current: LentNodePod | None = pod
-        for _ in range(_ATTEMPTS):
-            if current is None or not _is_unchanged(current, pod):
-                break
+        current = pod
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 await self._writes.mark(current.metadata, text, preemptor_uid)
             except ApiError as error:
-                if error.status not in GONE_OR_CHANGED:
+                if error.status in GONE_OR_CHANGED:
+                    found = await self._reread(pod, may_leave)
+                    if found is None:
+                        break
+                    current = found
+                elif attempt == _ATTEMPTS or is_permanent(error):
+                    if is_permanent(error):
+                        self.unmarkable.add(pod.uid)
                     raise
-                path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
-                current = await self._writes.get(path, LentNodePod)
+                else:
+                    seconds = error.retry_after_seconds or _RETRY_SECONDS
+                    await asyncio.sleep(min(seconds, _MOST_RETRY_SECONDS))
             else:
                 return True
         _log.info("borrower has changed, and is not marked", extra={"pod": pod.metadata.key})
         return False
+
+    async def _reread(self, pod: LentNodePod, may_leave: MayLeave) -> LentNodePod | None:
+        path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
+        current = await self._writes.get(path, LentNodePod)
+        is_there = (
+            current is not None
+            and current.uid == pod.uid
+            and current.occupies_node
+            and current.metadata.deletionTimestamp is None
+        )
+        return current if current is not None and is_there and await may_leave(current) else None
 
     def _report_victim(self, pod: LentNodePod, *, is_on_lent_node: bool) -> None:
         where = "its node was" if is_on_lent_node else "the node of another pod of its gang was"
@@ -101,17 +128,6 @@ class BorrowerMarker:
                 f"the pod has found no node since {since}"
             )
             self._recorder.event(ObjectReference.for_pod(waiting.metadata), EVENT, note)
-
-
-def _is_unchanged(current: LentNodePod, decided: LentNodePod) -> bool:
-    """True if nothing has changed of the pod that the decision depends on."""
-    return (
-        current.uid == decided.uid
-        and current.occupies_node
-        and current.metadata.deletionTimestamp is None
-        and (current.view.labels, current.view.annotations)
-        == (decided.view.labels, decided.view.annotations)
-    )
 
 
 def _format_pods(count: int) -> str:

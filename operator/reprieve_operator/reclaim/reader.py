@@ -4,7 +4,8 @@ Nothing is kept from one pass to the next. The reads grow with the pending pods 
 and, only while one of those is due, with the pods of the nodes that it may use and their gangs.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from http import HTTPStatus
@@ -28,7 +29,8 @@ from reprieve_policy.kube.objects import Resource, VersionedMeta, pod_group_name
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.quota import Quotas
-from reprieve_policy.preemption import automatic_reclaim
+from reprieve_policy.preemption import automatic_reclaim, selection
+from reprieve_policy.preemption.automatic_reclaim import ReclaimRound
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
@@ -73,10 +75,16 @@ class ReclaimReader:
     """The reads of one pass; raises `ApiError`."""
 
     def __init__(
-        self, writes: Writes, policy: PolicySource, namespaces: NamespacePolicies, now: datetime
+        self,
+        writes: Writes,
+        policy: PolicySource,
+        namespaces: NamespacePolicies,
+        now: datetime,
+        unmarkable: Collection[str],
     ) -> None:
+        """`unmarkable`: uids of pods that cannot be marked; they count as non-preemptible."""
         self._writes, self._settings = writes, policy.current
-        self._namespaces, self._now = namespaces, now
+        self._namespaces, self._now, self._unmarkable = namespaces, now, unmarkable
         self._cluster_facts: Facts | None = None
         self._walltimes: dict[str, Walltime | None] = {}
         self._groups: dict[str, PodGroupInfo | None] = {}
@@ -91,6 +99,21 @@ class ReclaimReader:
             pod, await self._facts_of(pod), await self._group_of(pod)
         )
 
+    async def still_waits(self, pod: LentNodePod) -> bool:
+        """True if the pod is still turned away: the other reads may have taken long."""
+        path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
+        current = await self._writes.get(path, LentNodePod)
+        return (
+            current is not None
+            and current.uid == pod.uid
+            and automatic_reclaim.turned_away_at(current) is not None
+        )
+
+    async def may_leave(self, pod: LentNodePod, chosen: ReclaimRound, snapshot: Snapshot) -> bool:
+        """True if a borrower, as it is now, may be a victim of the round."""
+        scheduled = await self._scheduled(pod, chosen.pod.preemptor.namespace)
+        return selection.refusal_for(chosen.pod.preemptor, scheduled, snapshot) is None
+
     async def lent_nodes(self, home: str, nodes: Iterable[LentNode]) -> LentNodesSnapshot:
         """Return these lent nodes of a home Namespace with all pods on them."""
         pods: dict[str, LentNodePod] = {}
@@ -104,17 +127,15 @@ class ReclaimReader:
         for pod in await self._other_members(pods.values(), scheduled):
             pods[pod.uid] = pod
             scheduled[pod.uid] = await self._scheduled(pod, home)
-        borrowing = {pod.namespace for pod in scheduled.values()} - {home}
+        by_node: dict[str, list[ScheduledPod]] = defaultdict(list)
+        for found in scheduled.values():
+            by_node[found.node].append(found)
+        borrowing = {found.namespace for found in scheduled.values()} - {home}
         facts = await self._read_cluster_facts()
         return LentNodesSnapshot(
             Snapshot(
                 now=self._now,
-                nodes={
-                    info.name: replace(
-                        info, pods=tuple(pod for pod in scheduled.values() if pod.node == info.name)
-                    )
-                    for info in infos
-                },
+                nodes={info.name: replace(info, pods=tuple(by_node[info.name])) for info in infos},
                 budgets={name: await self._budgets_of(name) for name in sorted(borrowing)},
                 gangs=snapshot_builder.gang_infos_of(scheduled.values()),
                 quotas=facts.quotas.current(),
@@ -132,6 +153,8 @@ class ReclaimReader:
             job_walltime=None if is_at_home else await self._job_walltime_of(pod),
             now=self._now,
         )
+        if pod.uid in self._unmarkable:
+            return replace(scheduled, is_non_preemptible=True)
         return automatic_reclaim.borrower_of(scheduled, pod.metadata, home)
 
     async def _other_members(

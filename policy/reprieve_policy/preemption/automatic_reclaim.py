@@ -10,6 +10,7 @@ Pods that leave for a pod that still waits show that its round is under way. So 
 continues where the last one stopped.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -21,11 +22,13 @@ from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.conditions import find_false
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.quota import QuotaKey
 from reprieve_policy.kube.values import timestamp
 
 from . import reclaim, selection
-from .selection import PreemptionCandidate, node_fit, snapshot_builder
-from .selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod, Snapshot
+from .selection import PreemptionCandidate, node_fit, release, snapshot_builder
+from .selection.release import ReleaseCertainty
+from .selection.snapshot import GangKey, NodeInfo, Preemptor, QuotaInfo, ScheduledPod, Snapshot
 
 _Kind = GangKey | tuple[Preemptor, tuple[str, ...]]
 """What is decided once: a gang, or pods that ask for the same on the same nodes."""
@@ -122,10 +125,10 @@ def decide_round(waiting: Sequence[WaitingPod], snapshot: Snapshot) -> ReclaimRo
     """
     by_uid = {each.uid: each for each in waiting}
     under_way = [
-        by_uid[pod.release.preemptor_uid]
+        by_uid[uid]
         for node_info in snapshot.nodes.values()
-        for pod in node_info.pods
-        if pod.release is not None and pod.release.preemptor_uid in by_uid
+        for uid in _awaiting_uids(node_info, snapshot)
+        if uid in by_uid
     ]
     # Which room the other pods of a gang will get is not known before they have it.
     if any(each.preemptor.gang is not None for each in under_way) or _has_unnotified(
@@ -179,16 +182,31 @@ def _has_unnotified(snapshot: Snapshot, by_uid: Mapping[str, WaitingPod]) -> boo
     )
 
 
+def _awaiting_uids(node_info: NodeInfo, snapshot: Snapshot) -> set[str]:
+    """Return the uids of the preemptors for which pods leave the node.
+
+    A pod that has not left within the ceiling counts as staying. Without this, a borrower with a
+    finalizer or a budget of its own would keep its lender from any other round.
+    """
+    ceiling_seconds, now = snapshot.settings.ceiling_seconds, snapshot.now
+    return {
+        pod.release.preemptor_uid
+        for pod in node_info.pods
+        if pod.release is not None
+        and (
+            pod.release.is_only_marked
+            or release.certainty_of(pod.release, ceiling_seconds, now)
+            is not ReleaseCertainty.NOT_SOON
+        )
+    }
+
+
 def _with_claims(
     snapshot: Snapshot, waiting: Iterable[WaitingPod], by_uid: Mapping[str, WaitingPod]
 ) -> Snapshot:
     """Return the snapshot in which each pod is nominated to the node that pods leave for it."""
-    claims: dict[str, set[str]] = {
-        name: {
-            pod.release.preemptor_uid
-            for pod in node_info.pods
-            if pod.release is not None and pod.release.preemptor_uid in by_uid
-        }
+    claims = {
+        name: _awaiting_uids(node_info, snapshot) & by_uid.keys()
         for name, node_info in snapshot.nodes.items()
     }
     for each in waiting:
@@ -200,7 +218,14 @@ def _with_claims(
         )
         for name, node_info in snapshot.nodes.items()
     }
-    return replace(snapshot, nodes=nodes)
+    # Without this, each of many pods would get room of which their quota admits one.
+    by_quota: dict[QuotaKey, list[Preemptor]] = defaultdict(list)
+    for uid in sorted(set().union(*claims.values())):
+        preemptor = by_uid[uid].preemptor
+        if preemptor.quota is not None:
+            by_quota[preemptor.quota].append(preemptor)
+    quota_infos = {key: QuotaInfo(nominated=pods) for key, pods in by_quota.items()}
+    return replace(snapshot, nodes=nodes, quota_infos=quota_infos)
 
 
 def _importance(waiting: WaitingPod) -> tuple[int, datetime, str]:

@@ -85,6 +85,7 @@ class World:
     leadership: Leadership
     controller: ReclaimController
     left: list[VictimSetKey]
+    running: asyncio.Task[None]
 
     def marked(self) -> list[str]:
         return [path.rpartition("/")[2] for path, _ in self.stub.patches]
@@ -184,7 +185,7 @@ async def reclaiming(
         )
         running = asyncio.create_task(controller.run())
         try:
-            yield World(stub, recorded, policy, leadership, controller, left)
+            yield World(stub, recorded, policy, leadership, controller, left, running)
         finally:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError, NotLeading):
@@ -336,12 +337,60 @@ async def test_a_borrower_whose_preemption_changes_meanwhile_is_not_marked(tmp_p
         assert world.marked() == ["short"]
 
 
+async def test_a_borrower_whose_other_annotations_change_meanwhile_is_marked(
+    tmp_path: Path,
+) -> None:
+    async with reclaiming(tmp_path) as world:
+        world.stub.refuses[f"{TEAM}/short"] = 409
+        changed = a_pod("short", started="11:59:00", annotations={"example.com/heartbeat": "1"})
+        world.stub.collections[TEAM]["short"] = changed
+        world.stub.collections[HOME] = by_name(a_waiting_pod())
+        await until(lambda: len(world.stub.patches) >= 2)
+        assert world.marked()[:2] == ["short"] * 2
+
+
+async def test_a_mark_is_repeated_after_a_busy_api_server(tmp_path: Path) -> None:
+    async with reclaiming(tmp_path) as world:
+        world.stub.refuses[f"{TEAM}/short"] = 429
+        world.stub.collections[HOME] = by_name(a_waiting_pod())
+        await until(lambda: world.marked() == ["short"])
+        world.stub.refuses.clear()
+        await until(lambda: len(world.recorded.events) == 3)
+        assert world.marked() == ["short"] * 2
+
+
+async def test_a_borrower_that_cannot_be_marked_is_not_chosen_again(tmp_path: Path) -> None:
+    async with reclaiming(tmp_path) as world:
+        world.stub.refuses[f"{TEAM}/short"] = 422
+        world.stub.collections[HOME] = by_name(a_waiting_pod())
+        await until(lambda: world.marked() == ["short"])
+        world.stub.collections[HOME] = by_name(a_waiting_pod("next"))
+        await until(lambda: world.marked() == ["short", "long"])
+
+
+class Placed(dict[str, Any]):
+    """Pods that are pending in a list, and have a node when they are read."""
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - as in its base
+        return a_pod(name, namespace="home", node="other")
+
+
+async def test_no_borrower_leaves_for_a_pod_that_was_placed_during_the_reads(
+    tmp_path: Path,
+) -> None:
+    async with reclaiming(tmp_path) as world:
+        world.stub.collections[HOME] = Placed(by_name(a_waiting_pod()))
+        await world.passes()
+        assert world.marked() == []
+        assert world.stub.calls[f"{HOME}/mine"] >= 1
+
+
 async def test_a_replica_that_does_not_lead_marks_nothing(tmp_path: Path) -> None:
     async with reclaiming(tmp_path) as world:
         world.leadership.is_leading = False
         world.stub.collections[HOME] = by_name(a_waiting_pod())
-        with pytest.raises(NotLeading):
-            await world.controller.run()
+        await until(world.running.done)
+        assert isinstance(world.running.exception(), NotLeading)
         assert world.stub.patches == []
         assert world.recorded.events == []
 

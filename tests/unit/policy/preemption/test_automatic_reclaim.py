@@ -16,6 +16,7 @@ from reprieve_policy.kube.pods import (
     PodSpec,
     PodStatus,
 )
+from reprieve_policy.kube.quota import Quota
 from reprieve_policy.preemption import automatic_reclaim
 from reprieve_policy.preemption.automatic_reclaim import WaitingPod
 from reprieve_policy.preemption.selection.snapshot import (
@@ -34,6 +35,7 @@ from reprieve_testing.objects.snapshots import (
     a_preemptor,
     a_scheduled_pod,
     a_snapshot,
+    amounts,
     with_fields,
 )
 
@@ -203,6 +205,43 @@ CASES = {
         pods=(waiting("g-0", gang=GANG, is_due=False), waiting()),
         nodes=(lent("n", leaving("a", "g-0"), borrower("b"), borrower("c"), borrower("d")),),
     ),
+    "a borrower that has not left within the ceiling holds up no other round": Case(
+        nodes=(
+            lent(
+                "n",
+                borrower(
+                    "stuck",
+                    cpu=3,
+                    is_leaving=True,
+                    notified=False,
+                    is_being_deleted=True,
+                    release_expected_at=after(-DEFAULTS.ceiling_seconds - 1),
+                    preemptor_uid="mine",
+                ),
+                borrower("b"),
+            ),
+        ),
+        want=["mine", "b"],
+    ),
+    "nor does one that leaves for a gang": Case(
+        pods=(waiting("g-0", gang=GANG, is_due=False), waiting()),
+        nodes=(
+            lent(
+                "n",
+                borrower(
+                    "stuck",
+                    cpu=3,
+                    is_leaving=True,
+                    is_held_by_budget=True,
+                    notified=False,
+                    release_expected_at=after(-DEFAULTS.ceiling_seconds - 1),
+                    preemptor_uid="g-0",
+                ),
+                borrower("b"),
+            ),
+        ),
+        want=["mine", "b"],
+    ),
     "a pod that never preempts begins no round": Case(pods=(waiting(never_preempts=True),)),
 }
 
@@ -211,6 +250,27 @@ CASES = {
 def test_which_borrowers_leave_for_which_pod(case: Case) -> None:
     snapshot = a_snapshot(*case.nodes).with_settings(case.settings).build()
     assert decide(*case.pods, snapshot=snapshot) == case.want
+
+
+@pytest.mark.parametrize(("limit", "want"), [(1, []), (2, ["second", "d"])])
+def test_pods_for_which_others_leave_count_against_their_quota(limit: int, want: list[str]) -> None:
+    key = (HOME, "own")
+    quota = Quota(
+        namespace=HOME,
+        name="own",
+        min_amounts={},
+        max_amounts=amounts(cpu=limit),
+        used={},
+        non_preemptible_used={},
+        non_preemptible_request={},
+        namespaces=(),
+    )
+    node_info = lent(
+        "n", leaving("a", "mine"), borrower("b"), borrower("c"), borrower("d", started=-9)
+    )
+    snapshot = replace(a_snapshot(node_info).build(), quotas={key: quota})
+    pods = waiting(quota=key), waiting("second", since=-400, quota=key)
+    assert decide(*pods, snapshot=snapshot) == want
 
 
 def test_a_gang_of_borrowers_leaves_as_a_unit_with_its_pods_on_other_nodes() -> None:
