@@ -79,6 +79,7 @@ def test_exactly_the_marks_and_the_operators_keys_are_guarded() -> None:
     written = {
         keys.EVICTION,
         keys.PREEMPTOR,
+        keys.REFUSED_SINCE,
         keys.CHECKPOINT_REQUEST,
         keys.CLEANUP_FINALIZER,
     }
@@ -99,7 +100,7 @@ def test_a_marked_pod_that_joins_a_gang_is_guarded_by_every_key_of_a_gang() -> N
     "policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"]
 )
 def test_the_operators_keys_are_guarded_on_every_way_to_a_pod(policy: str) -> None:
-    ours = {keys.EVICTION, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST}
+    ours = {keys.EVICTION, keys.PREEMPTOR, keys.REFUSED_SINCE, keys.CHECKPOINT_REQUEST}
     assert ours <= set(manifests.keys_in(str(spec_of(policy))))
 
 
