@@ -53,9 +53,10 @@ class CallLimiter:
         self._free = limit
         self._busy_at = limit // 2
         self._namespace_slots = NamespaceSlots(
+            limit,
             namespace_slots.fair_share(limit)
             if keeps_share_free
-            else namespace_slots.fixed(limit_per_namespace or sys.maxsize)
+            else namespace_slots.fixed(limit_per_namespace or sys.maxsize),
         )
         self._waiters: list[_Waiter] = []
         self._arrivals = count()

@@ -8,15 +8,17 @@ from itertools import count
 
 FIRST_SHARE = 16
 """A namespace begins with one slot in so many."""
+_MIN_KEPT_REQUESTS = 16
+"""Requests that were given up are removed once they are more than these, and most of all."""
 
-LimitOf = Callable[[int, int], int]
-"""The limit of one namespace, by the number of namespaces that are calling, this one included, and
-by how many of its calls have ended since it began to call."""
+LimitOf = Callable[[int, int, int], int]
+"""The limit of one namespace, by the number of namespaces that are calling, this one included, by
+how many of its calls have ended since it began to call, and by how many slots are free."""
 
 
 def fixed(limit: int) -> LimitOf:
     """Return a limit that is the same at any time."""
-    return lambda _namespaces, _ended: limit
+    return lambda _namespaces, _ended, _free: limit
 
 
 def fair_share(slots: int) -> LimitOf:
@@ -24,11 +26,12 @@ def fair_share(slots: int) -> LimitOf:
 
     So a namespace that begins to call finds a slot at once, also where all calls of the others
     hang. A namespace begins with a small part, and gets one slot more for each call that ends: of
-    calls that hang, the time-out decides how fast. Without this, a namespace that calls alone, and
-    hangs, would have half of all slots before the next one comes, and a few such namespaces all.
+    calls that hang, the time-out decides how fast. It never has more than it leaves free. Without
+    these two, a namespace that calls alone, and hangs, would have half of all slots before the next
+    one comes, and a few such namespaces all.
     """
-    return lambda namespaces, ended: max(
-        1, min(slots // FIRST_SHARE + ended, slots // (namespaces + 1))
+    return lambda namespaces, ended, free: max(
+        1, min(slots // FIRST_SHARE + ended, slots // (namespaces + 1), free)
     )
 
 
@@ -43,77 +46,84 @@ class _SlotRequest:
 class _NamespaceUsage:
     taken: int = 0
     ended: int = 0
-    waiters: list[_SlotRequest] = field(default_factory=list)
+    waiting: int = 0
+    requests: list[_SlotRequest] = field(default_factory=list)
+    """A heap; some of its requests may have been given up."""
+
+    def give_up(self) -> None:
+        self.waiting -= 1
+        if len(self.requests) > _MIN_KEPT_REQUESTS + 2 * self.waiting:
+            self.requests = [request for request in self.requests if not request.granted.done()]
+            heapq.heapify(self.requests)
 
 
 class NamespaceSlots:
-    """Counts what each namespace has; its waiters are served by priority, then by arrival."""
+    """Counts what each namespace has; its requests are granted by priority, then by arrival."""
 
-    def __init__(self, limit_of: LimitOf) -> None:
+    def __init__(self, slots: int, limit_of: LimitOf) -> None:
+        self._free = slots
         self._limit_of = limit_of
         self._namespaces: dict[str, _NamespaceUsage] = {}
         """Those that call, or wait to."""
         self._arrivals = count()
-        self._waiting = 0
-        """Requests of all namespaces that wait."""
 
     def try_take(self, name: str) -> bool:
         """Take a slot, if the namespace may have one more now."""
         namespace = self._namespaces.setdefault(name, _NamespaceUsage())
-        if self._has_room(namespace):
-            namespace.taken += 1
-            return True
-        return False
+        if not self._has_room(namespace):
+            return False
+        self._take(namespace)
+        return True
 
     async def take(self, priority: int, name: str) -> None:
         """Wait until the namespace may have one more slot, and take it."""
         if self.try_take(name):
             return
-        waiter = _SlotRequest(
+        namespace = self._namespaces[name]
+        request = _SlotRequest(
             priority, next(self._arrivals), asyncio.get_running_loop().create_future()
         )
-        heapq.heappush(self._namespaces[name].waiters, waiter)
-        self._waiting += 1
+        heapq.heappush(namespace.requests, request)
+        namespace.waiting += 1
         try:
-            await waiter.granted
+            await request.granted
         except asyncio.CancelledError:
-            if waiter.granted.done() and not waiter.granted.cancelled():
+            if request.granted.cancelled():
+                namespace.give_up()
+                self._forget_if_idle(name)
+            else:
                 self.give_back(name)
-            elif waiter in self._namespaces[name].waiters:
-                self._drop_waiter(name, waiter)
             raise
 
     def give_back(self, name: str) -> None:
-        """Return a slot; the next waiter gets it."""
+        """Return a slot; requests that waited for it are granted."""
         namespace = self._namespaces[name]
         namespace.taken -= 1
         namespace.ended += 1
-        self._serve(namespace)
+        self._free += 1
         self._forget_if_idle(name)
-
-    def _drop_waiter(self, name: str, waiter: _SlotRequest) -> None:
-        namespace = self._namespaces[name]
-        namespace.waiters.remove(waiter)
-        self._waiting -= 1
-        heapq.heapify(namespace.waiters)
-        self._forget_if_idle(name)
+        # Those that have least come first.
+        waiting = [one for one in self._namespaces.values() if one.waiting]
+        for one in sorted(waiting, key=lambda one: one.taken):
+            self._grant(one)
 
     def _forget_if_idle(self, name: str) -> None:
         namespace = self._namespaces[name]
-        if namespace.taken or namespace.waiters:
-            return
-        del self._namespaces[name]
-        # The others share what it had.
-        for other in self._namespaces.values() if self._waiting else ():
-            self._serve(other)
+        if not (namespace.taken or namespace.waiting):
+            del self._namespaces[name]
 
-    def _serve(self, namespace: _NamespaceUsage) -> None:
-        while namespace.waiters and self._has_room(namespace):
-            waiter = heapq.heappop(namespace.waiters)
-            self._waiting -= 1
-            if not waiter.granted.done():
-                namespace.taken += 1
-                waiter.granted.set_result(None)
+    def _grant(self, namespace: _NamespaceUsage) -> None:
+        while namespace.requests and self._has_room(namespace):
+            request = heapq.heappop(namespace.requests)
+            if not request.granted.done():
+                namespace.waiting -= 1
+                self._take(namespace)
+                request.granted.set_result(None)
+
+    def _take(self, namespace: _NamespaceUsage) -> None:
+        namespace.taken += 1
+        self._free -= 1
 
     def _has_room(self, namespace: _NamespaceUsage) -> bool:
-        return namespace.taken < self._limit_of(len(self._namespaces), namespace.ended)
+        limit = self._limit_of(len(self._namespaces), namespace.ended, self._free)
+        return namespace.taken < limit

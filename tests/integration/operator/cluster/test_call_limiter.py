@@ -137,8 +137,8 @@ async def test_a_namespace_whose_calls_hang_leaves_half_of_the_slots_to_others()
         await callers.leave(name)
 
 
-async def _hold(slots: CallLimiter) -> None:
-    async with slots.acquire(CallPriority.RECORD, ""):
+async def _hold(slots: CallLimiter, namespace: str = "") -> None:
+    async with slots.acquire(CallPriority.RECORD, namespace):
         pass
 
 
@@ -223,3 +223,16 @@ async def test_without_a_free_slot_a_newcomer_is_the_first_to_get_one() -> None:
     await callers.give_up("more 0")
     await callers.leave("first 1")
     assert callers.served[4:] == ["new"]
+
+
+async def test_many_waiters_that_give_up_at_once_leave_nothing_behind() -> None:
+    slots = CallLimiter(4, keeps_share_free=True)
+    first = CallTicket(slots, CallPriority.NOTIFY, "team", lambda: None)
+    waiting = [asyncio.create_task(_hold(slots, "team")) for _ in range(100)]
+    await _turn_over()
+    for task in waiting[1:]:
+        task.cancel()
+    first.release()
+    assert (await asyncio.gather(*waiting, return_exceptions=True))[0] is None
+    assert slots._namespace_slots._namespaces == {}
+    assert slots._namespace_slots._free == slots._free == 4
