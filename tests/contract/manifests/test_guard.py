@@ -246,10 +246,10 @@ def test_the_webhooks_rights_are_restricted_for_their_own_service_account() -> N
     assert condition["expression"] == f"request.userInfo.username == '{identity}'"
 
 
-def test_the_webhooks_may_write_exactly_the_mark_and_when_a_workload_saved() -> None:
+def test_the_webhooks_may_write_exactly_the_mark_a_first_refusal_and_when_a_workload_saved() -> None:
     (validation,) = spec_of("reprieve-marks")["validations"]
     written = {
         change.key for kind in RequestKind for change in guard.mark_changes(kind, "uid", NOW)
     }
-    allowed = written | {keys.LAST_CHECKPOINT_AT}
+    allowed = written | {keys.LAST_CHECKPOINT_AT, keys.REFUSED_SINCE}
     assert set(manifests.keys_in(validation["expression"])) == allowed
