@@ -64,6 +64,9 @@ EVICTION = PREFIX + "eviction"
 # The uid of the pod for which a scheduler takes this one. The guard writes it beside its mark,
 # because a mark itself holds only what its author wrote.
 PREEMPTOR = PREFIX + "preemptor"
+# Since when a preemption of the pod is refused on a ground that its owner can renew, with the pod's
+# uid (`preemption.first_refusal`).
+REFUSED_SINCE = PREFIX + "refused-since"
 # Written by earlier versions; no longer read, and refused in templates.
 EVICTION_REQUEST = PREFIX + "eviction-request"
 CLEANUP_FINALIZER = PREFIX + "cleanup"

@@ -44,6 +44,7 @@ from .server import Webhooks
 from .settings import Settings
 from .snapshot.informers import ClusterInformers
 from .snapshot.recent_choices import RecentVictimSets
+from .snapshot.refusal_recorder import RefusalRecorder
 
 _LOG = logging.getLogger(__name__)
 _PROGRAM = "reprieve-webhooks"
@@ -108,7 +109,7 @@ class _Program:
                 **(
                     {}
                     if self.cluster_view is None
-                    else self._extender_routes(self.cluster_view, settings)
+                    else self._extender_routes(api, self.cluster_view, settings)
                 ),
             },
         )
@@ -132,7 +133,9 @@ class _Program:
         )
         return checkpoint_route.routes(reports, bodies, ReportMetrics(self.metrics.registry))
 
-    def _extender_routes(self, cluster_view: ClusterInformers, settings: Settings) -> Routes:
+    def _extender_routes(
+        self, api: Api, cluster_view: ClusterInformers, settings: Settings
+    ) -> Routes:
         seconds, metrics = settings.extender_timeout_seconds, ExtenderMetrics(self.metrics.registry)
         bodies = RequestBodyReader(
             "call", max_bytes=settings.max_extender_bytes, timeout_seconds=seconds
@@ -143,6 +146,7 @@ class _Program:
             metrics,
             timeout_seconds=seconds,
             schedulers=settings.extender_schedulers,
+            refusal_recorder=RefusalRecorder(api, timeout_seconds=settings.lookup_timeout_seconds),
         )
         return routes(extender, bodies)
 

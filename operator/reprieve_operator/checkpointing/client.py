@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
-from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
+from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority, CallTicket
 from reprieve_policy.checkpointing.contract import CheckpointRequest
 from reprieve_runtime.client.api import Api
 
@@ -16,9 +16,10 @@ from .signal_transport import SignalTransport
 from .transport import ReplyKind, Transport, WorkloadReply
 
 _MAX_CALLS: Final = 200
-"""Concurrent calls, at most half of them to the pods of one Namespace.
+"""Concurrent calls, shared between Namespaces.
 
-Without a limit, a thousand victims that time out together use up the file descriptors.
+Without a limit, a thousand victims that time out together use up the file descriptors. A Namespace
+that calls alone has at most half of them: a share is free for the next one.
 """
 
 
@@ -50,7 +51,11 @@ class CheckpointClient:
     def __init__(self, factories: TransportFactories, max_calls: int = _MAX_CALLS) -> None:
         self._factories = factories
         self._transports: dict[type[Endpoint], Transport[Any]] = {}
-        self._call_limiter = CallLimiter(max_calls, limit_per_namespace=max(1, max_calls // 2))
+        self._call_limiter = CallLimiter(max_calls, keeps_share_free=True)
+
+    def reserve_call(self, namespace: str, on_granted: Callable[[], None]) -> CallTicket:
+        """Return a slot for the call of a hint, or a place in the queue for it."""
+        return CallTicket(self._call_limiter, CallPriority.NOTIFY, namespace, on_granted)
 
     async def request_checkpoint(
         self,
@@ -59,10 +64,15 @@ class CheckpointClient:
         timeout_seconds: float,
         *,
         namespace: str = "",
+        ticket: CallTicket | None = None,
     ) -> WorkloadReply:
-        """Send a checkpoint request."""
+        """Send a checkpoint request; the ticket is the caller's to release."""
         transport = self._transport(endpoint)
-        slot = self._call_limiter.acquire(CallPriority.NOTIFY, namespace)
+        slot = (
+            self._call_limiter.acquire(CallPriority.NOTIFY, namespace)
+            if ticket is None or not ticket.is_granted
+            else contextlib.nullcontext()
+        )
         return await _call(
             slot,
             lambda: transport.request_checkpoint(endpoint, request, timeout_seconds),

@@ -15,6 +15,37 @@ from reprieve_policy.checkpointing import agent
 from reprieve_policy.checkpointing.checkpoint_plan import GrpcHint, Hint, HttpHint, SignalHint
 from reprieve_policy.kube import processes
 
+_METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        # Of clouds whose metadata service is not link-local: Alibaba, Azure's wire server, Oracle,
+        # AWS with IPv6, Google with IPv6.
+        (
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+        ),
+    )
+)
+_TRANSLATED = tuple(
+    map(
+        ipaddress.ip_network,
+        # NAT64 (well-known and local), 6to4, Teredo, IPv4-compatible and IPv4-translated.
+        (
+            "64:ff9b::/96",
+            "64:ff9b:1::/48",
+            "2002::/16",
+            "2001::/32",
+            "::/96",
+            "::ffff:0:0:0/96",
+        ),
+    )
+)
+"""IPv6 addresses that contain an IPv4 address: a gateway would connect to that one, such as the
+metadata service."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpEndpoint:
@@ -93,25 +124,45 @@ def _pod_address(pod: VictimPod, *, allow_loopback: bool) -> IPv4Address | IPv6A
     """Return the address to call, or the reason why there is none."""
     if pod.spec.hostNetwork:
         return "the pod is on its node's network"
-    try:
-        address = ipaddress.ip_address(pod.status.podIP)
-    except ValueError:
+    address = _parse(pod.status.podIP)
+    if address is None:
         return "the pod has no address"
-    address = getattr(address, "ipv4_mapped", None) or address
     # Loopback is part of the private range, so it is checked first.
     if address.is_loopback:
-        if not allow_loopback:
-            return "the pod's address is a loopback address"
-    elif pod.status.hostIP in (pod.status.podIP, str(address)):
-        return "the pod's address is its node's"
-    elif (
+        return address if allow_loopback else "the pod's address is a loopback address"
+    refusals = (
+        (_is_of_node(address, pod), "the pod's address is its node's"),
+        (not _is_unicast(address), "the pod's address is not a unicast address of its own"),
+        (address in _METADATA, "the pod's address is that of a cloud's metadata service"),
+        (
+            any(address in network for network in _TRANSLATED),
+            "the pod's address stands for an address of another network",
+        ),
+    )
+    return next((reason for applies, reason in refusals if applies), address)
+
+
+def _is_unicast(address: IPv4Address | IPv6Address) -> bool:
+    return not (
         address.is_link_local
         or address.is_multicast
         or address.is_unspecified
-        or address.is_reserved
-    ):
-        return "the pod's address is not a unicast address of its own"
-    return address
+        or (address.is_reserved and not any(address in network for network in _TRANSLATED))
+    )
+
+
+def _is_of_node(address: IPv4Address | IPv6Address, pod: VictimPod) -> bool:
+    named = (pod.status.hostIP, *(one.ip for one in pod.status.hostIPs or ()))
+    return any(_parse(text) == address for text in named)
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    """Return the address, also if it is written in another way, as IPv4-mapped."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _url(address: IPv4Address | IPv6Address, port: int, path: str) -> URL:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import CallTicket
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy.checkpointing.contract import CheckpointAnswer, CheckpointRequest
 from reprieve_policy.lifecycle.eviction import Eviction
@@ -44,6 +45,8 @@ class CheckpointPoller:
         self._wake = wake
         self._delivery: DeliveryState | None = None
         self._call: asyncio.Task[WorkloadReply] | None = None
+        self._ticket: CallTicket | None = None
+        """For the call of the first hint, until that call ends."""
         self._next_call_at = 0.0
         self._backoff = self._new_backoff()
         self._polled_at_deadline: datetime | None = None
@@ -60,6 +63,22 @@ class CheckpointPoller:
         self._delivery = DeliveryState.UNSENT
         self._next_call_at = 0.0
         self._backoff = self._new_backoff()
+
+    def reserve_call(self, namespace: str) -> bool:
+        """Reserve the call of the first hint; `False` while it waits for others.
+
+        The victim is woken when it may call. A call that is reserved is used by the next hint, or
+        released by `release_call`.
+        """
+        if self._ticket is None:
+            self._ticket = self._client.reserve_call(namespace, self._wake)
+        return self._ticket.is_granted
+
+    def release_call(self) -> None:
+        """Leave the call that was reserved to others, unless it is in progress."""
+        if self._ticket is not None and self._call is None:
+            self._ticket.release()
+            self._ticket = None
 
     def clear_answer(self, answer: CheckpointAnswer | None) -> None:
         """Drop an answer that was acted on; a newer one is kept."""
@@ -118,8 +137,11 @@ class CheckpointPoller:
         # The final call is never a new hint: the workload would have no time to act on it.
         is_hint = state_before is DeliveryState.UNSENT and not is_final
         if is_hint:
-            call = self._client.request_checkpoint(endpoint, request, limit, namespace=namespace)
+            call = self._client.request_checkpoint(
+                endpoint, request, limit, namespace=namespace, ticket=self._ticket
+            )
         else:
+            self.release_call()
             call = self._client.poll(endpoint, state.eviction_id, limit, namespace=namespace)
         self._call = asyncio.create_task(call)
         self._call.add_done_callback(self._handle_reply)
@@ -134,6 +156,7 @@ class CheckpointPoller:
         """Cancel the call that is in progress, and wait for its end."""
         call = self._call
         self._cancel_call()
+        self.release_call()
         # Without this, an answer to one eviction would count for the next one.
         self.answer = None
         if call is not None:
@@ -151,6 +174,7 @@ class CheckpointPoller:
         if call is not self._call or call.cancelled():
             return
         self._call = None
+        self.release_call()
         error = call.exception()
         if error is not None:
             # Unexpected error while handling the reply: treat the outcome as unknown, so that the

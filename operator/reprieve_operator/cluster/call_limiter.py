@@ -8,12 +8,14 @@ namespace would delay those of all other namespaces.
 import asyncio
 import contextlib
 import heapq
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, nullcontext
+import sys
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import count
-from weakref import WeakValueDictionary
+
+from . import namespace_slots
+from .namespace_slots import NamespaceSlots
 
 
 class CallPriority(IntEnum):
@@ -41,15 +43,20 @@ class _Waiter:
 class CallLimiter:
     """A number of slots; a call holds one of them.
 
-    With `limit_per_namespace`, a namespace has at most so many.
+    With `limit_per_namespace`, a namespace has at most so many. With `keeps_share_free`, it has at
+    most its fair share, and a share is left for a namespace that begins to call.
     """
 
-    def __init__(self, limit: int, limit_per_namespace: int | None = None) -> None:
+    def __init__(
+        self, limit: int, limit_per_namespace: int | None = None, *, keeps_share_free: bool = False
+    ) -> None:
         self._free = limit
         self._busy_at = limit // 2
-        self._limit_per_namespace = limit_per_namespace
-        self._namespace_semaphores: WeakValueDictionary[str, asyncio.Semaphore] = (
-            WeakValueDictionary()
+        self._namespace_slots = NamespaceSlots(
+            limit,
+            namespace_slots.fair_share(limit)
+            if keeps_share_free
+            else namespace_slots.fixed(limit_per_namespace or sys.maxsize),
         )
         self._waiters: list[_Waiter] = []
         self._arrivals = count()
@@ -66,23 +73,33 @@ class CallLimiter:
     @contextlib.asynccontextmanager
     async def acquire(self, priority: CallPriority, namespace: str) -> AsyncIterator[None]:
         """Wait for a slot; it is free again at the end of the block."""
-        async with self._namespace_slot(namespace):
+        await self.wait(priority, namespace)
+        try:
+            yield
+        finally:
+            self.release(namespace)
+
+    def try_acquire(self, namespace: str) -> bool:
+        """Take a slot if one is free now; `release` returns it."""
+        if not self._free or not self._namespace_slots.try_take(namespace):
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self, priority: CallPriority, namespace: str) -> None:
+        """Wait for a slot and take it; `release` returns it."""
+        # Without a limit for each namespace, one whose calls hang would hold all slots.
+        await self._namespace_slots.take(priority, namespace)
+        try:
             await self._acquire_slot(priority, namespace)
-            try:
-                yield
-            finally:
-                self._release_slot()
+        except asyncio.CancelledError:
+            self._namespace_slots.give_back(namespace)
+            raise
 
-    def _namespace_slot(self, namespace: str) -> AbstractAsyncContextManager[object]:
-        """Return the limit of one namespace.
-
-        Without this, a namespace whose calls hang would hold all slots.
-        """
-        if self._limit_per_namespace is None:
-            return nullcontext()
-        return self._namespace_semaphores.setdefault(
-            namespace, asyncio.Semaphore(self._limit_per_namespace)
-        )
+    def release(self, namespace: str) -> None:
+        """Return a slot."""
+        self._release_slot()
+        self._namespace_slots.give_back(namespace)
 
     async def _acquire_slot(self, priority: CallPriority, namespace: str) -> None:
         if self._free:
@@ -115,3 +132,34 @@ class CallLimiter:
                 return
         self._free += 1
         self._namespace_rounds.clear()
+
+
+class CallTicket:
+    """A slot for one call, or a place in the queue for it.
+
+    So a victim waits for its call before its time begins, and keeps its place meanwhile.
+    """
+
+    def __init__(
+        self,
+        limiter: CallLimiter,
+        priority: CallPriority,
+        namespace: str,
+        on_granted: Callable[[], None],
+    ) -> None:
+        self._limiter, self._namespace, self._on_granted = limiter, namespace, on_granted
+        self.is_granted = limiter.try_acquire(namespace)
+        self._waiting = None if self.is_granted else asyncio.create_task(self._wait(priority))
+
+    def release(self) -> None:
+        """Return the slot, or leave the queue; the second time, nothing happens."""
+        if self.is_granted:
+            self.is_granted = False
+            self._limiter.release(self._namespace)
+        elif self._waiting is not None:
+            self._waiting.cancel()
+
+    async def _wait(self, priority: CallPriority) -> None:
+        await self._limiter.wait(priority, self._namespace)
+        self.is_granted = True
+        self._on_granted()

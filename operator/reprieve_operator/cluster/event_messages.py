@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
+from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
     Eviction,
@@ -32,6 +33,14 @@ _FAILURE_EVENTS = {
         "the workload answered that it cannot save a checkpoint",
     ),
 }
+_NOT_SENT = (
+    "CheckpointNotSent",
+    (
+        "the checkpoint hint was not sent, because calls to other workloads took all the time "
+        "that there was; the workload did nothing wrong"
+    ),
+)
+"""No failure of the workload."""
 _ENDS_OF_OWNER: Mapping[CheckpointOutcome | None, str] = {
     CheckpointOutcome.SKIPPED: "no checkpoint was asked for",
     CheckpointOutcome.LOSES_LESS: (
@@ -86,7 +95,7 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
             f"a save would take as long as the work that it keeps, or longer; {then}",
         )
     if move.outcome in _FAILURE_EVENTS:
-        reason, what = _FAILURE_EVENTS[move.outcome]
+        reason, what = _failure(move.outcome, state)
         return reason, f"{what}: work since the last checkpoint may be lost; {then}"
     if move.outcome is CheckpointOutcome.OVERTAKEN and move.to is Phase.TERMINATING:
         return (
@@ -106,7 +115,7 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
     notes = {
         Phase.REPRIEVED: ("PreemptionRefused", f"the pod stays until {by}: {why}"),
         Phase.SPARED: ("PreemptionRefused", f"the pod stays, and the mark is removed: {why}"),
-        Phase.HINTED: requested,
+        Phase.HINTED: None if machine.is_hint_queued(state) else requested,
         Phase.CHECKPOINTING: (
             "CheckpointAcknowledged",
             f"the workload is saving; it has until {by}",
@@ -133,6 +142,12 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
         ),
     }
     return notes.get(move.to)
+
+
+def _failure(outcome: CheckpointOutcome, state: Eviction) -> tuple[str, str]:
+    if outcome is CheckpointOutcome.UNRESPONSIVE and state.hinted_at is None:
+        return _NOT_SENT
+    return _FAILURE_EVENTS[outcome]
 
 
 def deleting(state: Eviction) -> tuple[str, str]:
@@ -164,7 +179,7 @@ def ended_of_owner(pod: str, state: Eviction) -> tuple[str, str]:
     outcome = state.outcome
     if outcome in _FAILURE_EVENTS:
         reason = "PodEndedWithoutCheckpoint"
-        what = f"{_FAILURE_EVENTS[outcome][1]}: work since the last checkpoint may be lost"
+        what = f"{_failure(outcome, state)[1]}: work since the last checkpoint may be lost"
     elif outcome is CheckpointOutcome.SAVED:
         what = f"its workload saved {_checkpoint_text(state)}"
     else:

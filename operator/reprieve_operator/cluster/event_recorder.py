@@ -44,6 +44,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "CheckpointExtended": ("Wait", _NORMAL),
     "CheckpointDeferred": ("Wait", _NORMAL),
     "CheckpointSaved": ("Delete", _NORMAL),
+    "CheckpointNotSent": ("Delete", _WARNING),
     "CheckpointUnanswered": ("Delete", _WARNING),
     "CheckpointTimedOut": ("Delete", _WARNING),
     "CheckpointRefused": ("Delete", _WARNING),

@@ -77,11 +77,19 @@ class ContainerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostAddress:
+    """One of the addresses of a pod's node."""
+
+    ip: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VictimPodStatus(PodStatus):
     """A pod's status with its addresses and the states of its containers."""
 
     podIP: str = ""
     hostIP: str = ""
+    hostIPs: tuple[HostAddress, ...] | None = None
     containerStatuses: Sequence[ContainerStatus] | None = None
 
 

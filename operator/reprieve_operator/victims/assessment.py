@@ -25,7 +25,7 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import cause
 from reprieve_policy.lifecycle.eviction import Eviction, Protection
 from reprieve_policy.lifecycle.grace_period import usual_grace_seconds
-from reprieve_policy.preemption import cost, loss, protection
+from reprieve_policy.preemption import cost, first_refusal, loss, protection
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
@@ -83,7 +83,9 @@ class VictimAssessor:
         inputs = loss.loss_inputs_of(view, plan, facts.settings)
         return Assessment(
             assessed,
-            protection.decide_protection(view, facts, bound, now),
+            protection.decide_protection(
+                view, facts, bound, now, refused_since=_refused_since(pod)
+            ),
             loss.loses_less_at_once(
                 inputs,
                 work,
@@ -132,3 +134,8 @@ class VictimAssessor:
         self._has_read_job = True
         if job is not None and job.metadata.uid == owner.uid:
             self._job_walltime = walltime.read(job)
+
+
+def _refused_since(pod: VictimPod) -> datetime | None:
+    """Return since when the guard refused the pod. Without this, it would be spared once more."""
+    return first_refusal.read(annotations_of(pod.metadata), pod.metadata.uid or "")

@@ -71,11 +71,16 @@ class CheckpointSession:
             return None
         return written
 
+    def reserve_call(self, pod: VictimPod) -> bool:
+        """Reserve the call of the first hint; `False` while it waits for other calls."""
+        is_called = isinstance(self.endpoint(pod), Endpoint)
+        return not is_called or self.poller.reserve_call(pod.metadata.namespace or "")
+
     def needs_final_poll(
         self, pod: VictimPod, state: Eviction, seen: machine.ObservedVictim
     ) -> bool:
         """True if the deadline has come and the workload was not polled since."""
-        if not machine.awaits_workload(state.phase):
+        if not machine.awaits_workload(state.phase) or machine.is_hint_queued(state):
             return False
         if (
             not seen.is_marked
@@ -109,7 +114,9 @@ class CheckpointSession:
         is_carried = isinstance(endpoint, Endpoint) and not isinstance(endpoint, SignalEndpoint)
         return (
             None
-            if is_carried or not machine.awaits_workload(state.phase)
+            if is_carried
+            or not machine.awaits_workload(state.phase)
+            or machine.is_hint_queued(state)
             else self._build_request(pod, state)
         )
 
@@ -127,7 +134,10 @@ class CheckpointSession:
         wake = machine.next_wake(state)
         until_deadline = resync if wake is None else (wake - now).total_seconds()
         endpoint = self.endpoint(pod)
+        if machine.is_hint_queued(state):
+            return max(_SHORTEST_PAUSE_SECONDS, min(resync, until_deadline))
         if not isinstance(endpoint, Endpoint) or not machine.awaits_workload(state.phase):
+            self.poller.release_call()
             return max(_SHORTEST_PAUSE_SECONDS, min(resync, until_deadline))
         pause = self.poller.poll(
             endpoint,

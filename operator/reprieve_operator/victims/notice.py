@@ -62,6 +62,14 @@ class Notice:
         """Drop an answer that was taken into account."""
         self._session.poller.clear_answer(answer)
 
+    def reserve_call(self, pod: VictimPod) -> bool:
+        """Reserve the call of the first hint; `False` while it waits for other calls."""
+        return self._session.reserve_call(pod)
+
+    def release_call(self) -> None:
+        """Leave the call that was reserved to others."""
+        self._session.poller.release_call()
+
     def stop_lost_attempts(self) -> None:
         """Send no further hint to a workload for which no attempt is left."""
         if self.hint_lost or self.request_forgotten:
@@ -107,7 +115,8 @@ class Notice:
                 ObjectReference.for_pod(pod.metadata), "SoftEvictionWithoutNotice", note
             )
             return False
-        if any(move.to is Phase.HINTED or move.resends_hint for move in decision.transitions):
+        is_hint = any(move.to is Phase.HINTED or move.resends_hint for move in decision.transitions)
+        if is_hint and not machine.is_hint_queued(decision.eviction):
             self._session.poller.begin_attempt()
         return True
 

@@ -189,6 +189,13 @@ class VictimReconciler:
         settings, now = self._policy.current, self._clock.now()
         plan = pod_state.plan_of(pod, settings, has_room=self._notice.can_persist_state)
         decision = machine.decide(state, seen, plan, settings, now)
+        if machine.begins_call(state, decision):
+            # Its time begins when its call does.
+            if not self._notice.reserve_call(pod):
+                queued = replace(seen, has_call_slot=False)
+                decision = machine.decide(state, queued, plan, settings, now)
+        elif decision.transitions:
+            self._notice.release_call()
         if lost_node.needs_node_check(
             state, decision.eviction, settings
         ) and await self._lost_nodes.is_lost(pod):
@@ -221,6 +228,8 @@ class VictimReconciler:
     def _retry_delay(self, error: ApiError) -> float:
         """Return the seconds until the next try: none if what was known of the pod was old."""
         self.tracker.invalidate()
+        # Without this, a pod that cannot be written to would keep a call from the others.
+        self._notice.release_call()
         is_first, self._has_failed = not self._has_failed, True
         delay = self._backoff.next_delay()
         if error.status in GONE_OR_CHANGED:

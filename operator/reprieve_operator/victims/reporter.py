@@ -74,7 +74,8 @@ class Reporter:
         if state.cost is not None:
             workload_type = self._namespaces.get(namespace).workload_type or "unset"
             self._metrics.cost.labels(workload_type).observe(state.cost.hours)
-        if state.outcome is CheckpointOutcome.UNRESPONSIVE:
+        # A workload that was not called is not unresponsive.
+        if state.outcome is CheckpointOutcome.UNRESPONSIVE and state.hinted_at is not None:
             self._metrics.escalations.inc()
         if state.outcome is not None and state.outcome.is_failure:
             self._metrics.failed_checkpoints.labels(namespace, outcome).inc()

@@ -39,6 +39,7 @@ PODS = Place(
             keys.EVICTION,
             keys.EVICTION_REQUEST,
             keys.PREEMPTOR,
+            keys.REFUSED_SINCE,
             keys.PREEMPTED_COUNT,
             keys.FIRST_SUBMITTED_AT,
             keys.RESUME_FROM_CHECKPOINT,

@@ -32,6 +32,7 @@ _OWN_ANNOTATIONS = frozenset(
     {
         keys.EVICTION,
         keys.PREEMPTOR,
+        keys.REFUSED_SINCE,
         keys.CHECKPOINT_REQUEST,
         keys.CHECKPOINT_ANSWER,
         keys.KOORDINATOR_SOFT_EVICTION,

@@ -78,6 +78,8 @@ class ObservedVictim:
     """Its owner has created another pod in its place."""
     eviction_blocked: bool = False
     """The API server refused to evict it, mostly because of a disruption budget."""
+    has_call_slot: bool = True
+    """False while its first hint waits until other workloads were called; its time begins then."""
     is_node_lost: bool = False
     """Its node is certainly gone (`lost_node`): no kubelet will report that its containers
     ended."""
@@ -168,6 +170,19 @@ def decide(
             context,
             seen=replace(context.seen, answer=None, hint_lost=False, request_forgotten=False),
         )
+
+
+def is_hint_queued(eviction: Eviction) -> bool:
+    """True if the first hint waits for a call: the workload's time has not begun."""
+    return eviction.phase is Phase.HINTED and eviction.hinted_at is None
+
+
+def begins_call(eviction: Eviction, decision: LifecycleDecision) -> bool:
+    """True if the workload is called first after this decision."""
+    after = decision.eviction
+    return (
+        eviction.hinted_at is None and after.hinted_at is not None and after.phase is Phase.HINTED
+    )
 
 
 def may_postpone_write(decision: LifecycleDecision, answer: CheckpointAnswer | None) -> bool:
@@ -274,6 +289,8 @@ def _observe_loss(eviction: Eviction, context: _Context) -> Observation | None:
 
     A workload that forgot the request also needs time left.
     """
+    if is_hint_queued(eviction):
+        return Observation.HINT_LOST if context.seen.has_call_slot else None
     if eviction.attempt >= MAX_ATTEMPTS:
         return None
     is_forgotten = context.seen.request_forgotten and not _is_over(eviction, context.now)
@@ -331,10 +348,16 @@ def _enter_spared(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_hinted(eviction: Eviction, context: _Context) -> Eviction:
-    """Give the whole timeout, also if an operator lost the hint.
+    """Give the whole timeout, also if an operator lost the hint, or once the hint can be sent.
 
-    A workload that forgot the request gets no more time.
+    A workload that forgot the request gets no more time. A hint that waits for a call does so until
+    the ceiling at most.
     """
+    if eviction.hinted_at is None:
+        ceiling = termination.ceiling_of(eviction, context.settings)
+        eviction = replace(eviction, deadline=None if context.seen.has_call_slot else ceiling)
+    if not context.seen.has_call_slot:
+        return eviction
     hinted = replace(
         eviction, hinted_at=eviction.hinted_at or context.now, attempt=eviction.attempt + 1
     )

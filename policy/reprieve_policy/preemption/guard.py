@@ -41,8 +41,8 @@ from reprieve_policy.verdict import (
     label_path,
 )
 
+from . import first_refusal, selection
 from . import protection as protection_rules
-from . import selection
 from .selection import Refusal
 
 GRACE_AFTER_CEILING_SECONDS = 60
@@ -87,6 +87,8 @@ class TargetPod:
     leaves_with_others: bool = False
     """Other victims of its preemptor on its node get notice: it leaves when they do."""
     walltime: Walltime | None = None
+    refused_since: datetime | None = None
+    """When it was first refused on a ground that its owner can renew (`first_refusal`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,8 @@ class GuardDecision:
     is_postponed: bool = False
     """True if the pod goes later; false if this preemption is refused."""
     sets_mark: bool = False
+    is_renewable: bool = False
+    """Refused on a ground that the pod's owner can renew: the first such refusal is recorded."""
     has_victims_elsewhere: bool = False
     """Refused only because the preemptor's victims on another node are not gone yet."""
     warning: str = ""
@@ -147,6 +151,17 @@ def decide(target: TargetPod, requester: Requester, facts: Facts, now: datetime)
     if facts.namespace.enforcement == WARN and decision.violation is not None:
         return GuardDecision(warning=str(decision.violation))
     return decision
+
+
+def decide_unmarkable(
+    decision: GuardDecision, target: TargetPod, facts: Facts, now: datetime
+) -> GuardDecision:
+    """Return the answer about a pod that changed, again and again, before it could be marked.
+
+    Its owner can have it change for ever: after the ceiling, the pod goes without notice.
+    """
+    is_over = first_refusal.is_over(target.refused_since, facts.settings.ceiling_seconds, now)
+    return ALLOWED if is_over else replace(decision, is_renewable=True)
 
 
 def retry_after(
@@ -311,11 +326,14 @@ def _decide_requested(
 def _decide_in_progress(state: Eviction, request_kind: RequestKind) -> GuardDecision:
     until = state.deadline if state.phase in WITH_DEADLINE else None
     if state.phase is Phase.REPRIEVED:
-        refused = _refused(
-            _PROTECTION_VIOLATIONS[state.refused_on or ProtectionReason.NEAR_COMPLETION], until
-        )
+        refused = _refused_on(state.refused_on or ProtectionReason.NEAR_COMPLETION, until)
         # An eviction waits for the same as a preemption, and changes nothing about it.
-        return replace(refused, is_postponed=request_kind is RequestKind.EVICTION)
+        is_eviction = request_kind is RequestKind.EVICTION
+        return replace(
+            refused,
+            is_postponed=is_eviction,
+            is_renewable=refused.is_renewable and not is_eviction,
+        )
     # A saved or settled pod waits for its gang or for its deletion: its deadline is only the
     # ceiling.
     if state.phase in _FINISHED_SAVING:
@@ -329,9 +347,11 @@ def _decide_protected(
     """Decide about a pod that its own policy, or the preemptor's, protects from preemption."""
     # One pod cannot tell whether its gang is complete: it is marked, and the operator decides.
     walltime = None if target.evicted_as_a_unit else target.walltime
-    protection = protection_rules.decide_protection(target.view, facts, walltime, now)
+    protection = protection_rules.decide_protection(
+        target.view, facts, walltime, now, refused_since=target.refused_since
+    )
     if protection is not None:
-        return _refused(_PROTECTION_VIOLATIONS[protection.reason], protection.until)
+        return _refused_on(protection.reason, protection.until)
     if requester.refusal is not None:
         # Without figures and names: a reader of the scheduler's logs or events may own neither the
         # pod nor the rest of its gang.
@@ -344,6 +364,7 @@ def _decide_protected(
                 _PATHS.get(reason, "metadata"), ViolationKind.FORBIDDEN, None, detail
             ),
             until=until,
+            is_renewable=requester.refusal.is_renewable,
         )
     if requester.has_victims_elsewhere:
         return replace(_refused(_VICTIMS_ELSEWHERE, None), has_victims_elsewhere=True)
@@ -389,6 +410,13 @@ def _postponed_with_mark(why: str, until: datetime | None = None) -> GuardDecisi
 def _postponed(why: str, until: datetime | None) -> GuardDecision:
     violation = Violation(label_path("", keys.SOFT_EVICTION), ViolationKind.FORBIDDEN, None, why)
     return GuardDecision(violation=violation, until=until, is_postponed=True)
+
+
+def _refused_on(reason: ProtectionReason, until: datetime | None) -> GuardDecision:
+    return replace(
+        _refused(_PROTECTION_VIOLATIONS[reason], until),
+        is_renewable=reason is ProtectionReason.NEAR_COMPLETION,
+    )
 
 
 def _refused(violation: Violation, until: datetime | None) -> GuardDecision:

@@ -15,19 +15,30 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodView
 from reprieve_policy.lifecycle.eviction import Protection, ProtectionReason
 
+from . import first_refusal
+
 
 def decide_protection(
-    view: PodView, facts: Facts, walltime: Walltime | None, now: datetime
+    view: PodView,
+    facts: Facts,
+    walltime: Walltime | None,
+    now: datetime,
+    *,
+    refused_since: datetime | None = None,
 ) -> Protection | None:
     """Return what protects this pod now, the first reason that holds.
 
-    `walltime` is the tightest that bounds the pod.
+    `walltime` is the tightest that bounds the pod; `refused_since`: see `first_refusal`.
     """
     if known.is_non_preemptible(view, facts):
         return Protection(ProtectionReason.NON_PREEMPTIBLE, None)
     left = 0.0 if walltime is None else walltime.left(now)
     if 0 < left <= near_completion_seconds(facts):
-        return Protection(ProtectionReason.NEAR_COMPLETION, now + timedelta(seconds=left))
+        until = first_refusal.bound(
+            now + timedelta(seconds=left), refused_since, facts.settings.ceiling_seconds
+        )
+        if now < until:
+            return Protection(ProtectionReason.NEAR_COMPLETION, until)
     return None
 
 

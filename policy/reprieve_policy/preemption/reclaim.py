@@ -22,7 +22,7 @@ from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
 from reprieve_policy.verdict import Violation, ViolationKind, label_path
 
-from . import protection
+from . import first_refusal, protection
 
 _REASON = "reclaim: the node was lent, and is wanted back"
 """`cause` recognises its first word. It names no namespace, so as not to reveal the lender."""
@@ -91,7 +91,10 @@ def decide_reclaim(
         return ReclaimResult(ReclaimAction.LEAVING)
     members = (pod, *others)
     protections = [
-        protection.decide_protection(member.view, facts, member.walltime, now) for member in members
+        protection.decide_protection(
+            member.view, facts, member.walltime, now, refused_since=_refused_since(member)
+        )
+        for member in members
     ]
     protection_of_all = protection.protection_of_gang(protections)
     if protection_of_all is None:
@@ -112,6 +115,10 @@ def decide_reclaim(
 def build_mark(now: datetime) -> str:
     """Return the mark of a reclaimed pod, as the text of Koordinator's annotation."""
     return mark.render(Mark(initiator=mark.RECLAIM_INITIATOR, reason=_REASON, requested_at=now))
+
+
+def _refused_since(pod: NodePod) -> datetime | None:
+    return first_refusal.read(pod.view.annotations, pod.metadata.uid or "")
 
 
 def exempt_reason(metadata: ObjectMeta, home: str) -> str:

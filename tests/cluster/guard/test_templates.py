@@ -86,6 +86,7 @@ def test_state_in_a_template_is_refused(cluster: ClusterHandle, namespace: str, 
     for part, forged in (
         ("annotations", {keys.EVICTION: "{}"}),
         ("annotations", {keys.PREEMPTOR: "uid"}),
+        ("annotations", {keys.REFUSED_SINCE: "2026-01-01T00:00:00Z uid"}),
         ("finalizers", [keys.CLEANUP_FINALIZER]),
     ):
         document = json.dumps(an_object(kind, **{part: forged}))

@@ -79,6 +79,7 @@ def test_exactly_the_marks_and_the_operators_keys_are_guarded() -> None:
     written = {
         keys.EVICTION,
         keys.PREEMPTOR,
+        keys.REFUSED_SINCE,
         keys.CHECKPOINT_REQUEST,
         keys.CLEANUP_FINALIZER,
     }
@@ -99,7 +100,7 @@ def test_a_marked_pod_that_joins_a_gang_is_guarded_by_every_key_of_a_gang() -> N
     "policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"]
 )
 def test_the_operators_keys_are_guarded_on_every_way_to_a_pod(policy: str) -> None:
-    ours = {keys.EVICTION, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST}
+    ours = {keys.EVICTION, keys.PREEMPTOR, keys.REFUSED_SINCE, keys.CHECKPOINT_REQUEST}
     assert ours <= set(manifests.keys_in(str(spec_of(policy))))
 
 
@@ -245,10 +246,10 @@ def test_the_webhooks_rights_are_restricted_for_their_own_service_account() -> N
     assert condition["expression"] == f"request.userInfo.username == '{identity}'"
 
 
-def test_the_webhooks_may_write_exactly_the_mark_and_when_a_workload_saved() -> None:
+def test_the_webhooks_may_write_exactly_the_guards_keys_and_when_a_workload_saved() -> None:
     (validation,) = spec_of("reprieve-marks")["validations"]
     written = {
         change.key for kind in RequestKind for change in guard.mark_changes(kind, "uid", NOW)
     }
-    allowed = written | {keys.LAST_CHECKPOINT_AT}
+    allowed = written | {keys.LAST_CHECKPOINT_AT, keys.REFUSED_SINCE}
     assert set(manifests.keys_in(validation["expression"])) == allowed

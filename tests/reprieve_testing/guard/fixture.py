@@ -143,6 +143,10 @@ class GuardFixture:
         await until(lambda: len(self.guard.nominated_pods.reflector.items) == number)
         self.clock_seconds += ago
 
+    def marks(self) -> list[Any]:
+        """Return the marks that the guard wrote, or tried to write."""
+        return [patch for _, patch in self.stub.patches if "labels" in patch["metadata"]]
+
     def marked(self) -> list[str]:
         """Return the names of the pods to which the guard wrote, or tried to write, a mark."""
         return [path.rpartition("/")[2] for path, _ in self.stub.patches]

@@ -30,6 +30,7 @@ from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, Sc
 from reprieve_webhooks.admission.review import Malformed
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, RecentVictimSets, VictimSet
+from reprieve_webhooks.snapshot.refusal_recorder import RefusalRecorder
 
 from . import api
 from .api import PreemptionArgs, PreemptionResult
@@ -48,6 +49,8 @@ the body of a scheduler comes at once."""
 _WATCH_LAG_SECONDS = 0.5
 """For a watch to see what the scheduler's own watch has seen already; normally milliseconds."""
 _POLL_SECONDS = 0.01
+_MAX_RECORDED_REFUSALS = 16
+"""Pods whose first refusal is recorded after one call; a scheduler asks again."""
 _ANSWER_GRACE_SECONDS = 0.5
 """After the deadline, to encode and send what was found by then. The scheduler's own timeout is a
 second after the deadline."""
@@ -127,9 +130,11 @@ class Extender:
         *,
         timeout_seconds: float,
         schedulers: Collection[str] = (),
+        refusal_recorder: RefusalRecorder | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`schedulers`: the `schedulerName`s of pods that calls are answered for; empty: any."""
+        self._refusal_recorder = refusal_recorder
         self._cluster_view, self._victim_sets, self._metrics = cluster_view, victim_sets, metrics
         self._reported_free_nodes = ReportedFreeNodes(monotonic=monotonic)
         self._schedulers = schedulers
@@ -229,9 +234,27 @@ class Extender:
             # No scheduler will act on the result: do not assume it, and do not remember it.
             if deadline.is_missed or is_disconnected():
                 return self._respond(CallOutcome.LATE)
+            if decision.best is None and decision.claim is None:
+                await self._record_refusals(preemptor, nodes)
             return self._accept(
                 preemptor, decision, cut_short=deadline.cut_short or search_deadline.cut_short
             )
+
+    async def _record_refusals(self, preemptor: Preemptor, nodes: Iterable[str]) -> None:
+        """Record which pods are refused on a ground that their owners can renew.
+
+        The guard records those that a scheduler deletes. Without this, a pod that is never offered
+        to a scheduler would be protected for as long as its owner renews the ground.
+        """
+        if self._refusal_recorder is not None:
+            pods = await asyncio.to_thread(
+                selection.renewably_refused,
+                preemptor,
+                self._cluster_view.observed_snapshot(),
+                nodes,
+                _MAX_RECORDED_REFUSALS,
+            )
+            self._refusal_recorder.record_in_background(map(_identity_of, pods))
 
     def _find_preemptor(self, uid: str) -> Preemptor | None:
         """Return the pod if one of the configured schedulers may preempt for it now."""

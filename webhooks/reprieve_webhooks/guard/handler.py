@@ -18,6 +18,7 @@ from reprieve_webhooks.admission import response
 from reprieve_webhooks.admission.handlers import AdmissionResponse
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import NoVictimSets, VictimSet, VictimSetLookup
+from reprieve_webhooks.snapshot.refusal_recorder import RefusalRecorder
 
 from .evaluator import Evaluator, PossiblePreemptor
 from .marking import Marker
@@ -61,6 +62,7 @@ class Guard:
             cluster_view,
             now,
         )
+        self._refusal_recorder = RefusalRecorder(api, timeout_seconds=timeout_seconds, now=now)
         self._marker = Marker(self._reader, self._contexts, self._evaluator, now)
 
     async def answer(self, request: GuardRequest) -> AdmissionResponse:
@@ -93,6 +95,8 @@ class Guard:
         is_marked = True
         if decision.sets_mark and not request.is_dry_run:
             is_marked = await self._mark(context, candidate)
+        if request_kind is RequestKind.PREEMPTION and not request.is_dry_run:
+            decision = await self._bound_refusal(context, decision, is_marked=is_marked)
         return self._respond(request, context, decision, nominees, is_marked=is_marked)
 
     async def _reviewed_pod(self, request: GuardRequest) -> GuardedPod | None:
@@ -177,6 +181,22 @@ class Guard:
         if candidate is not None and chosen is not None:
             await self._marker.mark_other_victims(context, chosen, candidate)
         return True
+
+    async def _bound_refusal(
+        self, context: ReviewContext, decision: GuardDecision, *, is_marked: bool
+    ) -> GuardDecision:
+        """Have the time begin in which a refusal may rest on what the pod's owner can renew.
+
+        Raises `ApiError`.
+        """
+        if not is_marked:
+            now = self._now()
+            decision = guard.decide_unmarkable(
+                decision, context.target_pod(now), context.facts, now
+            )
+        if decision.is_renewable and context.victim.refused_since is None:
+            await self._refusal_recorder.record(context.identity)
+        return decision
 
     def _respond(
         self,

@@ -42,11 +42,10 @@ class Marker:
             is_exempt=candidate is not None and candidate.preemptor.is_exempt,
             is_for_sensitive=candidate is not None and candidate.is_sensitive,
         )
-        metadata = context.victim.metadata
-        identity = PodIdentity(context.victim.uid, context.namespace, metadata.name or "")
         # At the version under decision: if the operator has begun meanwhile, its phase must not be
         # overwritten.
-        return await self._reader.mark(identity, changes, metadata.resourceVersion)
+        version = context.victim.metadata.resourceVersion
+        return await self._reader.mark(context.identity, changes, version)
 
     async def mark_changed(self, context: ReviewContext, candidate: PossiblePreemptor) -> bool:
         """Decide again on a pod that changed since the decision; `False` if it is not marked.

@@ -2,12 +2,14 @@
 """The fields of pods that the guard reads, beyond those that rules read."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import SchedulingGroup, VersionedMeta, annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
+from reprieve_policy.preemption import first_refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,11 @@ class GuardedPod(Pod):
         """The state of its soft eviction; `None` also if it cannot be parsed."""
         text = annotations_of(self.metadata).get(keys.EVICTION)
         return None if text is None else eviction.parse(text)
+
+    @property
+    def refused_since(self) -> datetime | None:
+        """When it was first refused on a ground that its owner can renew."""
+        return first_refusal.read(annotations_of(self.metadata), self.uid)
 
     @property
     def has_pending_mark(self) -> bool:

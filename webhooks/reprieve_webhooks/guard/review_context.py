@@ -18,6 +18,7 @@ from reprieve_policy.preemption.nominated_pods import FreedCapacity
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_webhooks.admission import review
+from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
 from .objects import GuardedPod
 from .reader import GuardReader
@@ -46,6 +47,11 @@ class ReviewContext:
     """The extender chose all of its gang, which does not ask to be evicted as a unit."""
     leaves_with_others: bool = False
     """Other victims of its preemptor on its node get notice."""
+
+    @property
+    def identity(self) -> PodIdentity:
+        """The pod, as a write to it must name it."""
+        return PodIdentity(self.victim.uid, self.namespace, self.victim.metadata.name or "")
 
     @property
     def evicted_as_a_unit(self) -> bool:
@@ -140,4 +146,5 @@ def observed_target(victim: GuardedPod) -> TargetPod:
         if has_ended(victim)
         else timestamp.parse(victim.metadata.deletionTimestamp or ""),
         has_started=victim.status.phase != "Pending",
+        refused_since=victim.refused_since,
     )

@@ -5,7 +5,13 @@ seen) to a `PreemptionDecision`. The extender, the guard and the command line ca
 functions, so that explanations match decisions.
 """
 
-from .evaluator import PreemptionCandidate, PreemptionDecision, decide, refusal_for
+from .evaluator import (
+    PreemptionCandidate,
+    PreemptionDecision,
+    decide,
+    refusal_for,
+    renewably_refused,
+)
 from .node_status import STATUS_MESSAGES, WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 from .room_claim import RoomClaim
@@ -22,4 +28,5 @@ __all__ = [
     "RoomClaim",
     "decide",
     "refusal_for",
+    "renewably_refused",
 ]

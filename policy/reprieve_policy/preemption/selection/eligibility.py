@@ -58,7 +58,16 @@ class Eligibility:
         return Refusal(
             reason,
             f"its gang is evicted as a unit, and {member.name} may not be a victim: {detail}",
+            is_renewable=its is RefusalReason.NEAR_COMPLETION,
         )
+
+    def is_renewable(self, pod: ScheduledPod) -> bool:
+        """True if the pod's owner can renew the reason why it is no victim (`first_refusal`)."""
+        reason, gang = self.reason(pod), self.evicted_gang(pod)
+        if reason is RefusalReason.GANG and gang is not None:
+            found = self.protecting_member(gang)
+            reason = None if found is None else found[1]
+        return reason is RefusalReason.NEAR_COMPLETION
 
     def evicted_gang(self, pod: ScheduledPod) -> GangInfo | None:
         """Return the gang that is evicted with the pod, `None` for a pod that is evicted alone."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from . import room_claim, select_victims
 from .eligibility import Eligibility
@@ -136,6 +137,28 @@ def refusal_for(preemptor: Preemptor, pod: ScheduledPod, snapshot: Snapshot) -> 
     eligibility = Eligibility(preemptor, snapshot)
     reason = eligibility.pod_eligibility.preemptor_reason()
     return eligibility.refusal(pod) if reason is None else Refusal(reason, REASON_MESSAGES[reason])
+
+
+def renewably_refused(
+    preemptor: Preemptor, snapshot: Snapshot, nodes: Iterable[str], limit: int
+) -> tuple[ScheduledPod, ...]:
+    """Return pods of these nodes that are refused on a ground that their owner can renew.
+
+    At most `limit`, and only those whose first refusal is not recorded (`first_refusal`).
+    """
+    eligibility = Eligibility(preemptor, snapshot)
+    if eligibility.pod_eligibility.preemptor_reason() is not None:
+        return ()
+    found = (
+        pod
+        for node in nodes
+        for pod in (snapshot.nodes[node].pods if node in snapshot.nodes else ())
+        # Every such ground needs a walltime: most pods have none.
+        if pod.progress.walltime is not None
+        and pod.refused_since is None
+        and eligibility.is_renewable(pod)
+    )
+    return tuple(islice(found, limit))
 
 
 def worth_hours(preemptor: Preemptor, snapshot: Snapshot) -> float | None:

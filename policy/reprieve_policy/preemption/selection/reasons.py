@@ -24,10 +24,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from reprieve_policy.config import preemption_class, toleration
-from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.keys import CAN_PREEMPT
 from reprieve_policy.kube.values import timestamp
-from reprieve_policy.preemption import reclaim
+from reprieve_policy.preemption import first_refusal, reclaim
 from reprieve_policy.verdict import Violation
 
 from . import release
@@ -147,7 +146,7 @@ class PodEligibility:
             return RefusalReason.NO_PRIORITY_CLASS
         if pod.is_non_preemptible:
             return RefusalReason.NON_PREEMPTIBLE
-        if pod.progress.walltime is not None and self._is_near_completion(pod.progress.walltime):
+        if pod.progress.walltime is not None and self._is_near_completion(pod):
             return RefusalReason.NEAR_COMPLETION
         if pod.preemption_class not in self._preemptible_classes:
             return RefusalReason.CLASS
@@ -176,8 +175,15 @@ class PodEligibility:
             self._gang is None and pod.release is not None and pod.release.preemptor_uid not in own
         )
 
-    def _is_near_completion(self, walltime: Walltime) -> bool:
-        return 0 < walltime.left(self._snapshot.now) <= self._near_completion_seconds
+    def _is_near_completion(self, pod: ScheduledPod) -> bool:
+        walltime, now = pod.progress.walltime, self._snapshot.now
+        return (
+            walltime is not None
+            and 0 < walltime.left(now) <= self._near_completion_seconds
+            and not first_refusal.is_over(
+                pod.refused_since, self._snapshot.settings.ceiling_seconds, now
+            )
+        )
 
     def _is_tolerated_by(self, pod: ScheduledPod) -> bool:
         return toleration.tolerates(
@@ -201,6 +207,8 @@ class Refusal(NamedTuple):
     detail: str
     until: datetime | None = None
     """When a toleration ends; `None` if it is unknown how long the reason holds."""
+    is_renewable: bool = False
+    """The pod's owner can renew the reason (`first_refusal`)."""
 
 
 def build_refusal(
@@ -213,6 +221,7 @@ def build_refusal(
         reason,
         REASON_MESSAGES[reason] if message is None else message(preemptor, pod, snapshot),
         until,
+        is_renewable=reason is RefusalReason.NEAR_COMPLETION,
     )
 
 

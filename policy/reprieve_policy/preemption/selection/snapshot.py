@@ -196,6 +196,8 @@ class ScheduledPod:
     cost_inputs: CostInputs = cost.NO_COST
     loss_inputs: LossInputs = loss.NO_LOSS
     progress: WorkProgress = field(default_factory=WorkProgress)
+    refused_since: datetime | None = None
+    """When it was first refused on a ground that its owner can renew (`first_refusal`)."""
     states_preferences: bool = False
     """It states a class, a checkpoint, an eviction cost or a walltime of its own."""
     amounts: Amounts = field(default_factory=dict)

@@ -26,7 +26,7 @@ from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import PodView, annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
-from reprieve_policy.preemption import cost, loss
+from reprieve_policy.preemption import cost, first_refusal, loss
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.loss import LossInputs
 
@@ -279,6 +279,7 @@ def _with_policy(
             saved_at=timestamp.parse(view.annotations.get(keys.LAST_CHECKPOINT_AT)),
             walltime=bound,
         ),
+        refused_since=first_refusal.read(view.annotations, scheduled.uid),
         states_preferences=own_class != settings.default_class
         or plan.gives_notice
         or cost_inputs.stated != 0

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
+from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority, CallTicket
 
 
 class Callers:
@@ -137,6 +137,102 @@ async def test_a_namespace_whose_calls_hang_leaves_half_of_the_slots_to_others()
         await callers.leave(name)
 
 
-async def _hold(slots: CallLimiter) -> None:
-    async with slots.acquire(CallPriority.RECORD, ""):
+async def _hold(slots: CallLimiter, namespace: str = "") -> None:
+    async with slots.acquire(CallPriority.RECORD, namespace):
         pass
+
+
+async def test_a_namespace_begins_with_a_small_share_and_gets_more_with_each_call_that_ends() -> (
+    None
+):
+    callers = Callers(CallLimiter(32, keeps_share_free=True))
+    for number in range(40):
+        await callers.come(f"hangs {number}", namespace="hangs")
+    assert len(callers.served) == 2
+    for number in range(14):
+        await callers.leave(f"hangs {number}")
+    # Half of the slots, never more: the rest is for a namespace that begins to call.
+    assert len(callers.served) - 14 == 16
+    await callers.leave("hangs 14")
+    assert len(callers.served) - 15 == 16
+    await callers.come("other", namespace="other")
+    assert callers.served[-1] == "other"
+
+
+async def test_namespaces_that_hang_share_the_slots_as_more_of_them_call() -> None:
+    callers = Callers(CallLimiter(32, keeps_share_free=True))
+    for number in range(40):
+        await callers.come(f"hangs {number}", namespace="hangs")
+    for number in range(20):
+        await callers.leave(f"hangs {number}")
+    for number in range(3):
+        await callers.come(f"other {number}", namespace=f"other-{number}")
+        assert callers.served[-1] == f"other {number}"
+    held = len(callers.served) - 20 - 3
+    assert held == 16
+    # Of four namespaces, each has a fifth at most: none of the first one's calls is replaced.
+    for number in range(20, 30):
+        await callers.leave(f"hangs {number}")
+    assert len(callers.served) == 20 + 16 + 3
+    for number in range(3):
+        await callers.leave(f"other {number}")
+    await callers.leave("hangs 30")
+    assert len(callers.served) == 20 + 16 + 3 + 4
+
+
+async def test_a_ticket_keeps_its_place_and_is_released_once() -> None:
+    slots, granted = CallLimiter(2, keeps_share_free=True), asyncio.Event()
+    first = CallTicket(slots, CallPriority.NOTIFY, "team", granted.set)
+    assert first.is_granted
+    second = CallTicket(slots, CallPriority.NOTIFY, "team", granted.set)
+    third = CallTicket(slots, CallPriority.NOTIFY, "team", granted.set)
+    await _turn_over()
+    assert not second.is_granted
+    second.release()
+    await _turn_over()
+    first.release()
+    first.release()
+    await _turn_over()
+    assert granted.is_set()
+    assert third.is_granted
+    assert not second.is_granted
+    third.release()
+    assert slots.try_acquire("team")
+    assert not slots.try_acquire("team")
+
+
+async def test_a_ticket_that_is_released_as_it_is_granted_loses_no_slot() -> None:
+    slots = CallLimiter(2, keeps_share_free=True)
+    first = CallTicket(slots, CallPriority.NOTIFY, "team", lambda: None)
+    second = CallTicket(slots, CallPriority.NOTIFY, "team", lambda: None)
+    await _turn_over()
+    first.release()
+    second.release()
+    await _turn_over()
+    assert not second.is_granted
+    assert slots.try_acquire("team")
+
+
+async def test_without_a_free_slot_a_newcomer_is_the_first_to_get_one() -> None:
+    callers = Callers(CallLimiter(4, keeps_share_free=True))
+    for number in range(4):
+        await callers.come(f"first {number}", namespace=f"first-{number}")
+        await callers.come(f"more {number}", namespace=f"first-{number}")
+    await callers.come("new", namespace="new")
+    assert len(callers.served) == 4
+    await callers.give_up("more 0")
+    await callers.leave("first 1")
+    assert callers.served[4:] == ["new"]
+
+
+async def test_many_waiters_that_give_up_at_once_leave_nothing_behind() -> None:
+    slots = CallLimiter(4, keeps_share_free=True)
+    first = CallTicket(slots, CallPriority.NOTIFY, "team", lambda: None)
+    waiting = [asyncio.create_task(_hold(slots, "team")) for _ in range(100)]
+    await _turn_over()
+    for task in waiting[1:]:
+        task.cancel()
+    first.release()
+    assert (await asyncio.gather(*waiting, return_exceptions=True))[0] is None
+    assert slots._namespace_slots._namespaces == {}
+    assert slots._namespace_slots._free == slots._free == 4

@@ -1,6 +1,7 @@
 """The operator's parts without I/O: endpoints, delivery states, pod states, Event notes."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -115,6 +116,17 @@ REFUSED = {
     "IPv6 loopback": "::1",
     "cloud metadata, link-local": "169.254.169.254",
     "IPv6 link-local": "fe80::1",
+    "cloud metadata of Alibaba": "100.100.100.200",
+    "cloud metadata of Azure": "168.63.129.16",
+    "cloud metadata of Oracle": "192.0.0.192",
+    "cloud metadata of AWS, IPv6": "fd00:ec2::254",
+    "cloud metadata of Google, IPv6": "fd20:ce::254",
+    "cloud metadata, NAT64": "64:ff9b::a9fe:a9fe",
+    "cloud metadata, local NAT64": "64:ff9b:1::a9fe:a9fe",
+    "cloud metadata, 6to4": "2002:a9fe:a9fe::1",
+    "cloud metadata, Teredo": "2001:0:1:2:3:4:5601:5601",
+    "cloud metadata, IPv4-compatible": "::169.254.169.254",
+    "cloud metadata, IPv4-translated": "::ffff:0:169.254.169.254",
     "multicast": "224.0.0.1",
     "broadcast, reserved": "255.255.255.255",
     "unspecified": "0.0.0.0",
@@ -578,3 +590,23 @@ def test_events_name_neither_initiator_nor_reason() -> None:
 
 def an_eviction(**fields: Any) -> Eviction:
     return Eviction(**{"eviction_id": "u-1", "phase": Phase.HINTED, "requested_at": NOW, **fields})
+
+
+def test_a_hint_that_was_not_sent_blames_no_workload() -> None:
+    move = TABLE[Phase.HINTED][Observation.DEADLINE_UNANSWERED]
+    not_sent = an_eviction(outcome=CheckpointOutcome.UNRESPONSIVE)
+    reason, note = event_messages.transition(move, not_sent) or ("", "")
+    assert reason == "CheckpointNotSent"
+    assert "the workload did nothing wrong" in note
+    assert "was not sent" in event_messages.ended_of_owner("p", not_sent)[1]
+    sent = replace(not_sent, hinted_at=NOW)
+    assert (event_messages.transition(move, sent) or ("",))[0] == "CheckpointUnanswered"
+    assert "did not answer" in event_messages.ended_of_owner("p", sent)[1]
+
+
+def test_a_hint_that_waits_for_a_call_was_not_requested_yet() -> None:
+    move = TABLE[Phase.REQUESTED][Observation.CHECKPOINT_WANTED]
+    queued = an_eviction(phase=Phase.HINTED, deadline=NOW)
+    assert event_messages.transition(move, queued) is None
+    called = replace(queued, hinted_at=NOW, attempt=1)
+    assert (event_messages.transition(move, called) or ("",))[0] == "CheckpointRequested"

@@ -27,6 +27,7 @@ from reprieve_policy.lifecycle.eviction import (
     RecordedCost,
     Source,
 )
+from reprieve_policy.preemption import first_refusal
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import NOW, a_pod, after, an_eviction
 
@@ -116,6 +117,17 @@ async def test_the_earlier_end_of_pod_and_job_counts() -> None:
     assert await assess(
         StubCluster(job=a_job()), a_victim(activeDeadlineSeconds=3660)
     ) == Protection(ProtectionReason.NEAR_COMPLETION, after(60))
+
+
+async def test_a_pod_that_the_guard_refused_for_the_ceiling_is_not_reprieved_once_more() -> None:
+    refused = first_refusal.build_change(a_victim().metadata.uid or "", after(-1740))
+    pod = a_victim(annotations={refused.key: refused.value})
+    assert await assess(StubCluster(job=a_job()), pod) == Protection(
+        ProtectionReason.NEAR_COMPLETION, after(60)
+    )
+    refused = first_refusal.build_change(a_victim().metadata.uid or "", after(-1800))
+    pod = a_victim(annotations={refused.key: refused.value})
+    assert await assess(StubCluster(job=a_job()), pod) is None
 
 
 REPRIEVED = replace(

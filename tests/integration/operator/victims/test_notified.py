@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -189,11 +190,16 @@ async def session() -> AsyncIterator[Session]:
     """Start an operator on a victim in the given state."""
     closing: list[Callable[[], Awaitable[None]]] = []
 
-    async def session(workload: Workload | Behind, state: Eviction | None = None) -> Cluster:
+    async def session(
+        workload: Workload | Behind,
+        state: Eviction | None = None,
+        client: CheckpointClient | None = None,
+    ) -> Cluster:
         runner = web.ServerRunner(web.Server(workload.handle), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        cluster, client = Cluster(), CheckpointClient({HttpEndpoint: HttpTransport})
+        cluster = Cluster()
+        client = client or CheckpointClient({HttpEndpoint: HttpTransport})
         recorder: Any = SimpleNamespace(
             event=lambda _, reason, *__, **___: cluster.events.append(reason)
         )
@@ -255,6 +261,40 @@ async def test_an_answer_to_an_earlier_eviction_does_not_count_after_a_kill_befo
     assert workload.attempts == [2]
     assert cluster.end is not None
     assert cluster.end.step == 700
+
+
+async def test_the_time_of_a_victim_begins_when_its_call_starts(session: Session) -> None:
+    client = CheckpointClient({HttpEndpoint: HttpTransport}, max_calls=2)
+    others = client.reserve_call("team", lambda: None)
+    workload = Workload(posts=saying(named(SAVING)), gets=saying(named(NEW)))
+    cluster = await session(workload, client=client)
+    await until(lambda: cluster.states)
+    await asyncio.sleep(5 * POLL)
+    (queued,) = cluster.states
+    assert (queued.phase, queued.hinted_at, workload.attempts) == (Phase.HINTED, None, [])
+    others.release()
+    await until(lambda: cluster.end)
+    called = cluster.states[1]
+    assert workload.attempts == [1]
+    assert called.hinted_at is not None
+    assert called.hinted_at > queued.requested_at
+    assert called.deadline == called.hinted_at + timedelta(seconds=600)
+    assert cluster.events[0] == "CheckpointRequested"
+    # The call is free for others.
+    assert client.reserve_call("team", lambda: None).is_granted
+
+
+async def test_a_victim_that_stays_gives_up_its_place_in_the_queue(session: Session) -> None:
+    client = CheckpointClient({HttpEndpoint: HttpTransport}, max_calls=2)
+    others = client.reserve_call("team", lambda: None)
+    workload = Workload(posts=saying(SAVING), gets=saying(SAVING))
+    cluster = await session(workload, client=client)
+    await until(lambda: cluster.states)
+    assert cluster.registry is not None
+    await cluster.registry.close()
+    others.release()
+    assert client.reserve_call("team", lambda: None).is_granted
+    assert workload.attempts == []
 
 
 async def test_a_saved_answer_without_an_id_is_requested_again_by_the_next_operator(

@@ -29,12 +29,13 @@ from reprieve_policy.lifecycle.eviction import (
 )
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_policy.lifecycle.transitions import Transition
-from reprieve_testing.objects.builders import after, an_eviction
+from reprieve_testing.objects.builders import NOW, after, an_eviction
 
 POD = msgspec.convert({"metadata": {"name": "p", "namespace": "team", "uid": "u"}}, VictimPod)
 ENDED = replace(
     an_eviction().build(),
     phase=Phase.TERMINATING,
+    hinted_at=NOW,
     grace_seconds=30,
     outcome=CheckpointOutcome.SAVED,
 )
@@ -124,6 +125,10 @@ OWNED = msgspec.convert(
 )
 JOB = ObjectReference("Job", "team", "j", "uj", "batch/v1")
 NOT_WORTH_IT = "a save would take as long as the work that it keeps, or longer"
+NOT_SENT = (
+    "the checkpoint hint was not sent, because calls to other workloads took all the time that "
+    "there was; the workload did nothing wrong"
+)
 NO_ANSWER = "the workload did not answer the checkpoint hint in time"
 SAVED_AT_7 = Checkpoint(saved_at=after(0), step=7, path="/data/7")
 ENDS_OF_OWNER: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -159,6 +164,15 @@ ENDS_OF_OWNER: dict[str, tuple[dict[str, Any], str, str]] = {
         {"cause": PreemptionCause.PRIORITY, "outcome": CheckpointOutcome.UNRESPONSIVE},
         "PodEndedWithoutCheckpoint",
         f"pod p was preempted; {NO_ANSWER}: work since the last checkpoint may be lost",
+    ),
+    "no call": (
+        {
+            "cause": PreemptionCause.PRIORITY,
+            "outcome": CheckpointOutcome.UNRESPONSIVE,
+            "hinted_at": None,
+        },
+        "PodEndedWithoutCheckpoint",
+        f"pod p was preempted; {NOT_SENT}: work since the last checkpoint may be lost",
     ),
     "an outcome that is not known": (
         {"outcome": None},

@@ -54,10 +54,10 @@ PROTECTED = {
 async def test_a_system_critical_pod_is_postponed_for(here: GuardFixture, metadata: Any) -> None:
     await here.nominate("mine")
     assert "asked to save" not in (await here.delete(a_victim(**metadata)))["status"]["message"]
-    assert here.stub.patches == []
+    assert here.marks() == []
     response = await here.delete_and_nominate(a_victim(**metadata), "critical", priority=CRITICAL)
     assert "asked to save a checkpoint first" in response["status"]["message"]
-    ((_, patch),) = here.stub.patches
+    (patch,) = here.marks()
     assert patch["metadata"]["labels"] == {keys.SOFT_EVICTION: "requested"}
     assert patch["metadata"]["annotations"][keys.PREEMPTOR] == "uid-of-critical"
 
@@ -134,7 +134,7 @@ async def test_a_protected_pod_is_not_preempted_for_a_system_critical_pod_that_i
     assert "asked to save" not in (await here.delete(a_victim(**metadata)))["status"]["message"]
     plain = {"labels": {keys.PREEMPTIBLE: "false"}, "annotations": {}}
     assert (await here.delete(a_victim(**plain)))["allowed"] is False
-    assert here.stub.patches == []
+    assert here.marks() == []
 
 
 @pytest.mark.parametrize("ago", BINDING.values(), ids=BINDING)

@@ -1097,3 +1097,41 @@ def test_every_end_has_a_checkpoint_outcome() -> None:
             # A settled victim has its outcome already, unless another client was quicker.
             is_known = (phase, observation) == (SETTLED, Observation.RELEASED)
             assert (move.outcome is not None) is (ends and not is_known)
+
+
+QUEUED = ObservedVictim(has_call_slot=False)
+
+
+def test_the_time_of_a_workload_begins_when_it_can_be_called() -> None:
+    begun = an_eviction().build()
+    queued = machine.decide(begun, QUEUED, AUTO, SETTINGS, NOW).eviction
+    assert machine.is_hint_queued(queued)
+    assert (queued.phase, queued.attempt, queued.deadline) == (HINTED, 0, after(1800))
+    assert machine.decide(queued, QUEUED, AUTO, SETTINGS, after(300)).transitions == ()
+    decision = machine.decide(queued, NOTHING, AUTO, SETTINGS, after(300))
+    assert machine.begins_call(queued, decision)
+    called = decision.eviction
+    assert not machine.is_hint_queued(called)
+    assert (called.attempt, called.hinted_at, called.deadline) == (1, after(300), after(900))
+    # It begins once.
+    again = machine.decide(called, LOST, AUTO, SETTINGS, after(400))
+    assert not machine.begins_call(called, again)
+
+
+def test_the_time_of_a_workload_that_was_called_late_ends_at_the_ceiling() -> None:
+    queued = machine.decide(an_eviction().build(), QUEUED, AUTO, SETTINGS, NOW).eviction
+    called = machine.decide(queued, NOTHING, AUTO, SETTINGS, after(1700)).eviction
+    assert called.deadline == after(1800)
+
+
+def test_a_hint_that_no_call_was_free_for_ends_at_the_ceiling_unanswered() -> None:
+    queued = machine.decide(an_eviction().build(), QUEUED, AUTO, SETTINGS, NOW).eviction
+    ended = machine.decide(queued, QUEUED, AUTO, SETTINGS, after(1800)).eviction
+    assert (ended.phase, ended.outcome) == (TERMINATING, CheckpointOutcome.UNRESPONSIVE)
+    assert ended.hinted_at is None
+
+
+def test_a_victim_that_waits_for_a_call_may_stay() -> None:
+    queued = machine.decide(an_eviction().build(), QUEUED, AUTO, SETTINGS, NOW).eviction
+    stays = replace(QUEUED, is_marked=False)
+    assert machine.decide(queued, stays, AUTO, SETTINGS, NOW).eviction.phase is CANCELLED

@@ -64,11 +64,14 @@ class Case:
     evicted_as_a_unit: bool = False
     leaves_with_others: bool = False
     ends_in: float | None = None
+    refused: float | None = None
+    """When it was first refused, in seconds from now."""
     namespace: NamespacePolicy = ALL_CLASSES
     settings: PolicySettings = BY_DEFAULT
     operator_is_there: bool = True
     want: str = "allowed"
     until: datetime | None = None
+    is_renewable: bool = False
 
 
 CASES = {
@@ -220,7 +223,19 @@ CASES = {
         pod=a_pod().in_class(7), requester=EVICTED
     ),
     "a pod that is almost complete may finish": Case(
-        ends_in=120, want="walltime", until=after(120)
+        ends_in=120, want="walltime", until=after(120), is_renewable=True
+    ),
+    "a pod that was refused as almost complete for the ceiling is notified": Case(
+        ends_in=120, refused=-1800, want="notified", until=after(600)
+    ),
+    "a gang that is almost complete may finish": Case(
+        evicted_as_a_unit=True,
+        requester=replace(
+            PREEMPTED,
+            refusal=Refusal(selection.RefusalReason.GANG, "with names", is_renewable=True),
+        ),
+        want="gang",
+        is_renewable=True,
     ),
     "a member of a gang that is evicted as a unit is not complete by itself": Case(
         ends_in=120, evicted_as_a_unit=True, want="notified", until=after(600)
@@ -234,6 +249,7 @@ CASES = {
         ),
         want="walltime",
         until=after(100),
+        is_renewable=True,
     ),
     "a pod that the operator reprieved as non-preemptible stays": Case(
         state=in_phase(Phase.REPRIEVED, left=100, refused_on=ProtectionReason.NON_PREEMPTIBLE),
@@ -330,7 +346,7 @@ CASES = {
         pod=HINTING.in_class(10), settings=DELETING, want="class"
     ),
     "with deletion without notice, a pod that is almost complete may still finish": Case(
-        ends_in=120, settings=DELETING, want="walltime", until=after(120)
+        ends_in=120, settings=DELETING, want="walltime", until=after(120), is_renewable=True
     ),
     "with deletion without notice, a toleration still protects": Case(
         requester=replace(PREEMPTED, refusal=TOLERATED), settings=DELETING, want="priority"
@@ -376,6 +392,7 @@ WORDS = {
         "spec.activeDeadlineSeconds: Forbidden: it is almost complete and may finish, "
         "until 2026-11-21T12:0"
     ),
+    "gang": "metadata: Forbidden: its gang is evicted as a unit, and one member may not be",
     "priority": (
         "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority"
     ),
@@ -403,6 +420,7 @@ def test_the_decision_on_a_deletion_or_eviction(case: Case) -> None:
     assert ruling.sets_mark == (case.want in MARKED)
     assert ruling.is_postponed == (case.want in (*MARKED, "waits", "finishes"))
     assert ruling.has_victims_elsewhere == (case.want == "busy")
+    assert ruling.is_renewable == case.is_renewable
     assert ruling.until == case.until
     if ruling.violation is not None:
         assert str(ruling.violation).startswith(WORDS[case.want])
@@ -420,6 +438,7 @@ def sought(case: Case) -> TargetPod:
         evicted_as_a_unit=case.evicted_as_a_unit,
         leaves_with_others=case.leaves_with_others,
         walltime=walltime,
+        refused_since=None if case.refused is None else after(case.refused),
     )
 
 
@@ -427,6 +446,17 @@ def facts(case: Case) -> Facts:
     return Facts(
         settings=case.settings, namespace=case.namespace, operator_is_live=case.operator_is_there
     )
+
+
+def test_a_pod_that_cannot_be_marked_goes_one_ceiling_after_it_was_first_refused() -> None:
+    put_off = guard.decide(sought(Case()), PREEMPTED, facts(Case()), NOW)
+    for refused, want in (
+        (None, replace(put_off, is_renewable=True)),
+        (-1799, replace(put_off, is_renewable=True)),
+        (-1800, ALLOWED),
+    ):
+        case = Case(refused=refused)
+        assert guard.decide_unmarkable(put_off, sought(case), facts(case), NOW) == want
 
 
 REFUSAL = Violation("spec", ViolationKind.FORBIDDEN, None, "no")

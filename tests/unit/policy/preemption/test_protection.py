@@ -32,6 +32,8 @@ def almost(seconds: float) -> Protection:
 class Case:
     pod: PodBuilder = ORDINARY
     walltime: Walltime | None = None
+    refused: float | None = None
+    """When it was first refused, in seconds from now."""
     settings: PolicySettings = DEFAULTS
     namespace: NamespacePolicy = ALL_CLASSES
     want: Protection | None = None
@@ -71,6 +73,18 @@ CASES = {
     "the ceiling bounds the threshold": Case(
         walltime=ends_in(200), settings=PolicySettings(ceiling_seconds=199)
     ),
+    "a pod that was refused for less than the ceiling may finish": Case(
+        walltime=ends_in(60), refused=-1700, want=almost(60)
+    ),
+    "a pod may finish until the ceiling": Case(
+        walltime=ends_in(60), refused=-1770, want=almost(30)
+    ),
+    "a pod that was refused for the ceiling may not finish": Case(
+        walltime=ends_in(60), refused=-1800
+    ),
+    "permanent protection ends at no ceiling": Case(
+        pod=a_pod().in_class(10), walltime=ends_in(60), refused=-1800, want=FOR_GOOD
+    ),
     "permanent protection comes before near completion": Case(
         pod=a_pod().in_class(10), walltime=ends_in(60), want=FOR_GOOD
     ),
@@ -84,7 +98,9 @@ CASES = {
 def test_what_protects_a_pod(case: Case) -> None:
     (view,) = pod_views(case.pod.build())
     facts = Facts(settings=case.settings, namespace=case.namespace)
-    assert protection.decide_protection(view, facts, case.walltime, NOW) == case.want
+    since = None if case.refused is None else after(case.refused)
+    found = protection.decide_protection(view, facts, case.walltime, NOW, refused_since=since)
+    assert found == case.want
 
 
 OF_GANG = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -362,6 +363,47 @@ def test_a_gang_near_completion_is_protected_until_its_last_pod_ends():
     )
 
 
+def refused_for(seconds: float, pod: ScheduledPod) -> ScheduledPod:
+    return replace(pod, refused_since=NOW - timedelta(seconds=seconds))
+
+
+COUNTED = {
+    "a gang near completion": ([NEAR, of_gang("a2", progress=ends_in(90))], ["a1", "a2"]),
+    "a gang of which a pod was refused before": (
+        [NEAR, refused_for(60, of_gang("a2", progress=ends_in(90)))],
+        ["a1"],
+    ),
+    "a gang of which a pod was refused for the ceiling": (
+        [NEAR, refused_for(1800, of_gang("a2", progress=ends_in(90)))],
+        [],
+    ),
+    "a gang that is protected for good": ([NEAR, of_gang("a2", is_non_preemptible=True)], []),
+    "a pod near completion, and one that is not": (
+        [a_scheduled_pod("a1", progress=ends_in(60)), a_scheduled_pod("a2")],
+        ["a1"],
+    ),
+    "a pod that ends late": ([a_scheduled_pod("a1", progress=ends_in(3600))], []),
+}
+
+
+@pytest.mark.parametrize(("members", "want"), COUNTED.values(), ids=COUNTED.keys())
+def test_the_first_refusal_is_recorded_of_pods_whose_owner_can_renew_its_ground(
+    members: Sequence[ScheduledPod], want: Sequence[str]
+):
+    built = a_snapshot(a_node_info("a", *members, cpu=2)).with_gang("old").build()
+
+    def found(preemptor: Preemptor, limit: int = 9) -> list[str]:
+        pods = selection.renewably_refused(preemptor, built, ["a", "unknown"], limit)
+        return names(pods)
+
+    assert found(ONE) == want
+    assert found(ONE, 1) == want[:1]
+    assert found(replace(ONE, never_preempts=True)) == []
+    refusals = [selection.refusal_for(ONE, pod, built) for pod in built.nodes["a"].pods]
+    is_renewable = [bool(refusal and refusal.is_renewable) for refusal in refusals]
+    assert any(is_renewable) == bool(want)
+
+
 def test_a_pod_of_an_unknown_gang_is_not_protected_by_its_own_completion():
     snapshot_fixture = a_snapshot(
         a_node_info(
@@ -481,13 +523,11 @@ def test_the_refusal_names_the_gang_pod_that_is_protected():
         .build()
     )
 
-    assert selection.refusal_for(ONE, snapshot_fixture.nodes["a"].pods[0], snapshot_fixture) == (
+    found = selection.refusal_for(ONE, snapshot_fixture.nodes["a"].pods[0], snapshot_fixture)
+    assert found == selection.Refusal(
         RefusalReason.GANG,
-        (
-            "its gang is evicted as a unit, and a2 may not be a victim: it is not "
-            "preemptible: by its class and checkpoint, or by its label"
-        ),
-        None,
+        "its gang is evicted as a unit, and a2 may not be a victim: it is not "
+        "preemptible: by its class and checkpoint, or by its label",
     )
 
 

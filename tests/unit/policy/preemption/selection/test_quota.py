@@ -227,10 +227,8 @@ def test_without_watches_the_guard_knows_the_published_figures() -> None:
     quota = bounded(4, 20, used=4, non_preemptible_used=4)
     snapshot = replace(a_snapshot().build(), quotas={KEY: quota})
     refusal = selection.refusal_for(NON_PREEMPTIBLE, VICTIMS[0], snapshot)
-    assert refusal == (
-        EXCEEDED,
-        "the preemptor's ElasticQuota would not admit it, whatever its victims",
-        None,
+    assert refusal == selection.Refusal(
+        EXCEEDED, "the preemptor's ElasticQuota would not admit it, whatever its victims"
     )
     assert selection.refusal_for(PREEMPTIBLE, VICTIMS[0], snapshot) is None
 
@@ -243,8 +241,6 @@ def test_one_that_requests_nothing_is_admitted_by_a_quota_that_is_overdrawn() ->
 
 def test_a_preemptor_that_takes_no_victims_is_told_why() -> None:
     snapshot = CASES["with min 4, used 4, a non-preemptible pod of 2 evicts no pod"].snapshot()
-    assert explain_preemptor(NON_PREEMPTIBLE, snapshot) == (
-        EXCEEDED,
-        REASON_MESSAGES[EXCEEDED],
-        None,
+    assert explain_preemptor(NON_PREEMPTIBLE, snapshot) == selection.Refusal(
+        EXCEEDED, REASON_MESSAGES[EXCEEDED]
     )

@@ -164,6 +164,12 @@ CASES = {
         detail="its walltime ends at 2026-11-21T12:05:00Z: it may finish",
     ),
     "a second earlier the pod may still be a victim": Case(pod=running(901), want=None),
+    "a pod that was refused for less than the ceiling may finish": Case(
+        pod=replace(running(900), refused_since=after(-1799)), want=RefusalReason.NEAR_COMPLETION
+    ),
+    "a pod that was refused for the ceiling may not finish": Case(
+        pod=replace(running(900), refused_since=after(-1800)), want=None
+    ),
     "a pod whose walltime is over is not nearly complete": Case(pod=running(600), want=None),
     "a pod without a walltime is never nearly complete": Case(
         pod=low(progress=WorkProgress(started_at=after(-600))), want=None

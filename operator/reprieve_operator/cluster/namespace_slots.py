@@ -1,0 +1,129 @@
+"""How many slots of a `CallLimiter` each namespace may have, and which of its calls wait."""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+FIRST_SHARE = 16
+"""A namespace begins with one slot in so many."""
+_MIN_KEPT_REQUESTS = 16
+"""Requests that were given up are removed once they are more than these, and most of all."""
+
+LimitOf = Callable[[int, int, int], int]
+"""The limit of one namespace, by the number of namespaces that are calling, this one included, by
+how many of its calls have ended since it began to call, and by how many slots are free."""
+
+
+def fixed(limit: int) -> LimitOf:
+    """Return a limit that is the same at any time."""
+    return lambda _namespaces, _ended, _free: limit
+
+
+def fair_share(slots: int) -> LimitOf:
+    """Return a limit that leaves a share free: of n namespaces, each has at most 1/(n+1).
+
+    So a namespace that begins to call finds a slot at once, also where all calls of the others
+    hang. A namespace begins with a small part, and gets one slot more for each call that ends: of
+    calls that hang, the time-out decides how fast. It never has more than it leaves free. Without
+    these two, a namespace that calls alone, and hangs, would have half of all slots before the next
+    one comes, and a few such namespaces all.
+    """
+    return lambda namespaces, ended, free: max(
+        1, min(slots // FIRST_SHARE + ended, slots // (namespaces + 1), free)
+    )
+
+
+@dataclass(order=True, slots=True)
+class _SlotRequest:
+    priority: int
+    arrival: int
+    granted: "asyncio.Future[None]" = field(compare=False)
+
+
+@dataclass(slots=True)
+class _NamespaceUsage:
+    taken: int = 0
+    ended: int = 0
+    waiting: int = 0
+    requests: list[_SlotRequest] = field(default_factory=list)
+    """A heap; some of its requests may have been given up."""
+
+    def give_up(self) -> None:
+        self.waiting -= 1
+        if len(self.requests) > _MIN_KEPT_REQUESTS + 2 * self.waiting:
+            self.requests = [request for request in self.requests if not request.granted.done()]
+            heapq.heapify(self.requests)
+
+
+class NamespaceSlots:
+    """Counts what each namespace has; its requests are granted by priority, then by arrival."""
+
+    def __init__(self, slots: int, limit_of: LimitOf) -> None:
+        self._free = slots
+        self._limit_of = limit_of
+        self._namespaces: dict[str, _NamespaceUsage] = {}
+        """Those that call, or wait to."""
+        self._arrivals = count()
+
+    def try_take(self, name: str) -> bool:
+        """Take a slot, if the namespace may have one more now."""
+        namespace = self._namespaces.setdefault(name, _NamespaceUsage())
+        if not self._has_room(namespace):
+            return False
+        self._take(namespace)
+        return True
+
+    async def take(self, priority: int, name: str) -> None:
+        """Wait until the namespace may have one more slot, and take it."""
+        if self.try_take(name):
+            return
+        namespace = self._namespaces[name]
+        request = _SlotRequest(
+            priority, next(self._arrivals), asyncio.get_running_loop().create_future()
+        )
+        heapq.heappush(namespace.requests, request)
+        namespace.waiting += 1
+        try:
+            await request.granted
+        except asyncio.CancelledError:
+            if request.granted.cancelled():
+                namespace.give_up()
+                self._forget_if_idle(name)
+            else:
+                self.give_back(name)
+            raise
+
+    def give_back(self, name: str) -> None:
+        """Return a slot; requests that waited for it are granted."""
+        namespace = self._namespaces[name]
+        namespace.taken -= 1
+        namespace.ended += 1
+        self._free += 1
+        self._forget_if_idle(name)
+        # Those that have least come first.
+        waiting = [one for one in self._namespaces.values() if one.waiting]
+        for one in sorted(waiting, key=lambda one: one.taken):
+            self._grant(one)
+
+    def _forget_if_idle(self, name: str) -> None:
+        namespace = self._namespaces[name]
+        if not (namespace.taken or namespace.waiting):
+            del self._namespaces[name]
+
+    def _grant(self, namespace: _NamespaceUsage) -> None:
+        while namespace.requests and self._has_room(namespace):
+            request = heapq.heappop(namespace.requests)
+            if not request.granted.done():
+                namespace.waiting -= 1
+                self._take(namespace)
+                request.granted.set_result(None)
+
+    def _take(self, namespace: _NamespaceUsage) -> None:
+        namespace.taken += 1
+        self._free -= 1
+
+    def _has_room(self, namespace: _NamespaceUsage) -> bool:
+        limit = self._limit_of(len(self._namespaces), namespace.ended, self._free)
+        return namespace.taken < limit

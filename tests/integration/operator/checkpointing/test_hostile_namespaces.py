@@ -1,0 +1,211 @@
+"""Namespaces whose pods hang take no call from the victims of others.
+
+Each hostile namespace has 200 pods that accept a connection and never answer.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from reprieve_operator.checkpointing.client import CheckpointClient
+from reprieve_operator.checkpointing.endpoints import HttpEndpoint
+from reprieve_operator.checkpointing.http_transport import HttpTransport
+from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
+from reprieve_testing.virtual_time import run_in_virtual_time
+
+PODS, VICTIMS = 200, 40
+POLL_SECONDS = 2.0
+REQUEST = CheckpointRequest(
+    eviction_id="u-1",
+    attempt=1,
+    deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
+    reason="",
+    preemption_class=4,
+    may_extend=True,
+)
+HANGS, ANSWERS = HttpEndpoint(URL("http://10.0.0.1:1/")), HttpEndpoint(URL("http://10.0.0.2:1/"))
+
+
+@dataclass
+class ScriptedTransport:
+    """Answers after some milliseconds, or not before the time-out."""
+
+    answer_seconds: float = 0.05
+    busy: int = 0
+    most_busy: int = field(default=0)
+
+    async def request_checkpoint(
+        self, endpoint: HttpEndpoint, _request: CheckpointRequest, timeout_seconds: float
+    ) -> WorkloadReply:
+        return await self._call(endpoint, timeout_seconds)
+
+    async def poll(
+        self, endpoint: HttpEndpoint, _eviction_id: str, timeout_seconds: float
+    ) -> WorkloadReply:
+        return await self._call(endpoint, timeout_seconds)
+
+    async def cancel(self, _endpoint: HttpEndpoint, _eviction_id: str, _seconds: float) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+    async def _call(self, endpoint: HttpEndpoint, timeout_seconds: float) -> WorkloadReply:
+        self.busy += 1
+        self.most_busy = max(self.most_busy, self.busy)
+        try:
+            if endpoint is HANGS:
+                await asyncio.sleep(timeout_seconds)
+                return WorkloadReply(ReplyKind.OUTCOME_UNKNOWN)
+            await asyncio.sleep(self.answer_seconds)
+            return WorkloadReply(ReplyKind.ANSWER, CheckpointAnswer(state=AnswerState.SAVED))
+        finally:
+            self.busy -= 1
+
+
+async def hint(
+    client: CheckpointClient, endpoint: HttpEndpoint, namespace: str, timeout_seconds: float
+) -> WorkloadReply:
+    """Send one hint as a victim does: it waits for its call, and its time begins then."""
+    granted = asyncio.Event()
+    ticket = client.reserve_call(namespace, granted.set)
+    try:
+        if not ticket.is_granted:
+            await granted.wait()
+        return await client.request_checkpoint(
+            endpoint, REQUEST, timeout_seconds, namespace=namespace, ticket=ticket
+        )
+    finally:
+        ticket.release()
+
+
+async def be_hostile(
+    client: CheckpointClient, endpoint: HttpEndpoint, namespace: str, timeout_seconds: float
+) -> None:
+    await hint(client, endpoint, namespace, timeout_seconds)
+    while True:
+        await client.poll(endpoint, "u-1", timeout_seconds, namespace=namespace)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def hostile(
+    client: CheckpointClient,
+    endpoint: HttpEndpoint,
+    namespaces: int,
+    timeout_seconds: float,
+    *,
+    prefix: str = "hostile",
+) -> AsyncIterator[None]:
+    tasks = [
+        asyncio.create_task(be_hostile(client, endpoint, f"{prefix}-{number}", timeout_seconds))
+        for number in range(namespaces)
+        for _ in range(PODS)
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def hint_delays(
+    client: CheckpointClient, endpoint: HttpEndpoint, timeout_seconds: float
+) -> list[float]:
+    """Mark some victims of another namespace at once; return how long each hint took, in order."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+
+    async def one() -> float:
+        reply = await hint(client, endpoint, "team", timeout_seconds)
+        assert reply.kind is ReplyKind.ANSWER, reply
+        return clock() - began
+
+    return sorted(await asyncio.gather(*(one() for _ in range(VICTIMS))))
+
+
+def p99(delays: Sequence[float]) -> float:
+    return delays[int(len(delays) * 0.99)]
+
+
+async def measured(namespaces: int, after_seconds: float) -> tuple[float, int]:
+    transport: Any = ScriptedTransport()
+    client = CheckpointClient({HttpEndpoint: lambda: transport})
+    async with hostile(client, HANGS, namespaces, 10.0):
+        await asyncio.sleep(after_seconds)
+        return p99(await hint_delays(client, ANSWERS, 10.0)), transport.most_busy
+
+
+@pytest.mark.parametrize("after_seconds", [0.0, 5.0, 25.0, 45.0, 125.0])
+@pytest.mark.parametrize("namespaces", [1, 2, 5])
+def test_hostile_namespaces_do_not_delay_the_hints_of_others(
+    namespaces: int, after_seconds: float
+) -> None:
+    alone, _ = run_in_virtual_time(measured(0, after_seconds))
+    beside, most_busy = run_in_virtual_time(measured(namespaces, after_seconds))
+    assert beside <= 2 * alone, f"p99 {beside:.3f} s, without them {alone:.3f} s"
+    assert most_busy <= 200
+
+
+async def _delay_of_newcomers() -> list[float]:
+    """Have one namespace after another hang, and a victim of yet another one come each time."""
+    transport: Any = ScriptedTransport()
+    client, found = CheckpointClient({HttpEndpoint: lambda: transport}), []
+    clock = asyncio.get_running_loop().time
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(30):
+            # At first they answer, so that they get as much as they can.
+            await call_many(client, ANSWERS, f"late-{number}-0")
+            one_more = hostile(client, HANGS, 1, 10.0, prefix=f"late-{number}")
+            await stack.enter_async_context(one_more)
+            await asyncio.sleep(0.5)
+            began = clock()
+            await hint(client, ANSWERS, "team", 10.0)
+            found.append(clock() - began)
+    return found
+
+
+async def call_many(client: CheckpointClient, endpoint: HttpEndpoint, namespace: str) -> None:
+    """Have many calls of a namespace end, while others are begun."""
+    calls = (client.poll(endpoint, "u-1", 60.0, namespace=namespace) for _ in range(PODS))
+    await asyncio.gather(*calls)
+
+
+def test_a_newcomer_finds_a_call_at_once_and_never_waits_longer_than_one_calls_timeout() -> None:
+    delays = run_in_virtual_time(_delay_of_newcomers())
+    assert max(delays[:5]) == pytest.approx(0.05), delays
+    assert max(delays) <= 10.0 + 0.1, delays
+
+
+async def test_on_real_connections_hostile_namespaces_do_not_delay_the_hints_of_others() -> None:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/hangs":
+            await asyncio.Event().wait()
+        # As long as a workload takes: the noise of a busy machine is small beside it.
+        await asyncio.sleep(0.3)
+        return web.json_response({"state": "saving", "id": "u-1"})
+
+    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+    base = URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    hangs, answers = HttpEndpoint(base / "hangs"), HttpEndpoint(base / "answers")
+    found: dict[int, float] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(runner.cleanup)
+        for namespaces in (0, 1, 2, 5):
+            client = CheckpointClient({HttpEndpoint: HttpTransport})
+            stack.push_async_callback(client.close)
+            async with hostile(client, hangs, namespaces, 600.0):
+                await asyncio.sleep(1.0 if namespaces else 0.0)
+                found[namespaces] = p99(await hint_delays(client, answers, 60.0))
+    assert max(found.values()) <= 2 * found[0], found

@@ -1,0 +1,117 @@
+"""A pod that the extender never offers to a scheduler: its first refusal is recorded too.
+
+Without this, its owner would hold a preemptor for as long as decoy Jobs keep coming.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.config.walltime import Walltime
+from reprieve_policy.preemption.cost import WorkProgress
+from reprieve_policy.preemption.selection.snapshot import ScheduledPod
+from reprieve_testing.objects.cluster_views import (
+    NOW,
+    FixedClusterView,
+    a_preemptor,
+    a_scheduled_pod,
+    an_extender_call,
+)
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
+from reprieve_webhooks.extender.metrics import CallOutcome, ExtenderMetrics
+from reprieve_webhooks.extender.service import Extender, ExtenderResponse
+from reprieve_webhooks.snapshot.recent_choices import RecentVictimSets
+from reprieve_webhooks.snapshot.refusal_recorder import RefusalRecorder
+
+CEILING = timedelta(seconds=PolicySettings().ceiling_seconds)
+
+
+def nearly_complete(uid: str, node: str = "one", **fields: Any) -> ScheduledPod:
+    progress = WorkProgress(started_at=NOW, walltime=Walltime(NOW - timedelta(seconds=59), 60))
+    return a_scheduled_pod(uid, node, progress=progress, namespace="team-a", **fields)
+
+
+class Called:
+    """An extender whose records of refusals go to a stub API server."""
+
+    def __init__(self, stub: StubApi, extender: Extender, view: FixedClusterView) -> None:
+        self.stub, self._extender, self.view = stub, extender, view
+
+    async def call(self, **proposed: Iterable[str]) -> CallOutcome:
+        async def read() -> bytes:
+            return an_extender_call(proposed)
+
+        response = await self._extender.answer(read)
+        assert isinstance(response, ExtenderResponse)
+        return response.outcome
+
+    def recorded(self) -> list[str]:
+        return [
+            path.rpartition("/")[2]
+            for path, patch in self.stub.patches
+            if patch["metadata"].keys() == {"uid", "annotations"}
+            and patch["metadata"]["annotations"].keys() == {keys.REFUSED_SINCE}
+        ]
+
+
+@asynccontextmanager
+async def extender(directory: Path, *pods: ScheduledPod) -> AsyncIterator[Called]:
+    async with stub_api(directory) as (stub, api):
+        view = FixedClusterView(list(pods))
+        found = Extender(
+            view,
+            RecentVictimSets(),
+            ExtenderMetrics(CollectorRegistry()),
+            timeout_seconds=4.0,
+            refusal_recorder=RefusalRecorder(api, timeout_seconds=4.0),
+        )
+        yield Called(stub, found, view)
+
+
+async def test_a_refusal_that_leaves_a_preemptor_without_a_node_is_recorded_once(
+    tmp_path: Path,
+) -> None:
+    async with extender(tmp_path, nearly_complete("a")) as called:
+        assert await called.call(one="a") is CallOutcome.NOTHING
+        await until(lambda: called.recorded() == ["pod-a"])
+        # The watch has not shown the record yet.
+        assert await called.call(one="a") is CallOutcome.NOTHING
+        called.view.scheduled_pods = [nearly_complete("b")]
+        await until(lambda: called.recorded() == ["pod-a"])
+        assert await called.call(one="b") is CallOutcome.NOTHING
+        await until(lambda: called.recorded() == ["pod-a", "pod-b"])
+
+
+async def test_after_the_ceiling_the_pod_is_a_victim(tmp_path: Path) -> None:
+    refused = nearly_complete("a", refused_since=NOW - CEILING)
+    async with extender(tmp_path, refused) as called:
+        assert await called.call(one="a") is CallOutcome.CHOSEN
+        called.view.scheduled_pods = [replace(refused, refused_since=NOW)]
+        assert await called.call(one="a") is CallOutcome.NOTHING
+        assert called.recorded() == []
+
+
+@pytest.mark.parametrize("status", [404, 409, 422, 500])
+async def test_a_record_that_fails_does_not_keep_others_from_being_written(
+    tmp_path: Path, status: int
+) -> None:
+    async with extender(tmp_path, nearly_complete("a"), nearly_complete("b", "two")) as called:
+        called.stub.refuses = {"/api/v1/namespaces/team-a/pods/pod-a": status}
+        assert await called.call(one="a", two="b") is CallOutcome.NOTHING
+        await until(lambda: called.recorded() == ["pod-a", "pod-b"])
+
+
+async def test_nothing_is_recorded_if_another_pod_makes_room(tmp_path: Path) -> None:
+    async with extender(tmp_path, nearly_complete("a"), a_scheduled_pod("b", "two")) as called:
+        assert await called.call(one="a", two="b") is CallOutcome.CHOSEN
+        called.view.preemptors = [a_preemptor(never_preempts=True)]
+        assert await called.call(one="a", two="b") is CallOutcome.NOTHING
+        assert called.recorded() == []

@@ -1,0 +1,151 @@
+"""How long a pod's owner can have a preemption refused: one ceiling from the first refusal.
+
+The owner makes the pod the pod of one decoy Job after another, or changes it all the time.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.values import timestamp
+from reprieve_policy.preemption import first_refusal
+from reprieve_testing.guard.fixture import (
+    HINT,
+    TEAM,
+    GuardFixture,
+    a_victim,
+    code_of,
+    guard_fixture,
+)
+
+JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
+CEILING = timedelta(seconds=PolicySettings().ceiling_seconds)
+
+
+def ago(seconds: float) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=seconds)
+
+
+def a_decoy(number: int) -> Any:
+    """Return a Job that ends in a minute, and began only now."""
+    return {
+        "metadata": {"name": f"decoy-{number}", "uid": f"uid-of-decoy-{number}"},
+        "spec": {"activeDeadlineSeconds": 60},
+        "status": {"startTime": timestamp.render(ago(1))},
+    }
+
+
+def owned_by(number: int, *, refused_since: datetime | None = None) -> Any:
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": f"decoy-{number}",
+        "uid": f"uid-of-decoy-{number}",
+        "controller": True,
+    }
+    annotations = dict(HINT)
+    if refused_since is not None:
+        change = first_refusal.build_change("uid-of-train", refused_since)
+        annotations[change.key] = change.value
+    return a_victim(ownerReferences=[owner], annotations=annotations)
+
+
+def recorded(here: GuardFixture) -> list[Any]:
+    """Return what was written of first refusals."""
+    return [
+        patch["metadata"]
+        for _, patch in here.stub.patches
+        if keys.REFUSED_SINCE in patch["metadata"].get("annotations", {})
+    ]
+
+
+@pytest_asyncio.fixture
+async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
+    async with guard_fixture(tmp_path, owned_by(0)) as found:
+        found.stub.collections[JOBS] = {f"decoy-{number}": a_decoy(number) for number in range(4)}
+        await found.nominate()
+        yield found
+
+
+async def test_the_first_refusal_of_a_pod_is_recorded_once_by_uid(here: GuardFixture) -> None:
+    response = await here.delete(owned_by(0))
+    assert code_of(response) == 429
+    assert "almost complete" in response["status"]["message"]
+    (written,) = recorded(here)
+    # No version: an owner who writes to the pod all the time cannot prevent it.
+    assert written.keys() == {"uid", "annotations"}
+    since = first_refusal.read(written["annotations"], "uid-of-train")
+    assert since is not None
+    await here.delete(owned_by(1, refused_since=since))
+    assert len(recorded(here)) == 1
+
+
+async def test_ever_new_jobs_protect_a_pod_for_one_ceiling(here: GuardFixture) -> None:
+    soon = ago(CEILING.total_seconds() - 30)
+    for number in range(4):
+        response = await here.delete(owned_by(number, refused_since=soon))
+        assert "almost complete" in response["status"]["message"]
+    for number in range(4):
+        response = await here.delete(owned_by(number, refused_since=soon - timedelta(seconds=31)))
+        assert "asked to save a checkpoint first" in response["status"]["message"]
+    assert "train" in here.marked()
+
+
+async def test_the_refusal_of_another_pod_counts_for_none(here: GuardFixture) -> None:
+    copied = owned_by(0)
+    change = first_refusal.build_change("uid-of-the-pod-before", ago(CEILING.total_seconds() + 1))
+    copied["metadata"]["annotations"][change.key] = change.value
+    response = await here.delete(copied)
+    assert "almost complete" in response["status"]["message"]
+    assert len(recorded(here)) == 1
+
+
+async def test_nothing_is_recorded_on_a_dry_run_for_an_eviction_or_without_a_refusal(
+    here: GuardFixture,
+) -> None:
+    assert (await here.delete(owned_by(0), dryRun=True))["allowed"] is False
+    await here.evict()
+    await here.delete(a_victim())
+    assert recorded(here) == []
+
+
+async def test_a_pod_of_a_permanent_protection_is_refused_as_before(here: GuardFixture) -> None:
+    never = a_victim(labels={keys.PREEMPTION_CLASS: "10", keys.PREEMPTIBLE: "false"})
+    response = await here.delete(never)
+    assert "non-preemptible" in response["status"]["message"]
+    assert recorded(here) == []
+
+
+@pytest.mark.parametrize("status", [403, 404, 409, 500])
+async def test_a_pod_is_protected_if_its_refusal_cannot_be_recorded_now(
+    here: GuardFixture, status: int
+) -> None:
+    here.stub.refuses = {f"{TEAM}/train": status}
+    response = await here.delete(owned_by(0))
+    assert "almost complete" in response["status"]["message"]
+
+
+@pytest.mark.parametrize("status", [413, 422])
+async def test_a_pod_without_room_for_the_record_is_not_protected(
+    here: GuardFixture, status: int
+) -> None:
+    here.stub.refuses = {f"{TEAM}/train": status}
+    # Without an answer, the API server deletes the pod.
+    with pytest.raises(AssertionError, match="could not read the facts"):
+        await here.delete(owned_by(0))
+
+
+async def test_a_pod_that_changes_faster_than_it_can_be_marked_goes_after_the_ceiling(
+    here: GuardFixture,
+) -> None:
+    here.stub.refuses = {f"{TEAM}/train": 409}
+    assert (await here.delete(a_victim()))["allowed"] is False
+    assert len(recorded(here)) == 1
+    late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
+    assert (await here.delete(a_victim(annotations=HINT | {late.key: late.value})))["allowed"]
