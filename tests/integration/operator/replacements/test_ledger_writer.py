@@ -178,7 +178,11 @@ class TerminationCollaborators:
             cast("LedgerWriter", self), cast("BarePodController", self), policy, recorder, clock
         )
         deletion_wait = DeletionWait(
-            recorder, clock, reread_seconds=30.0, cleanup_ceiling_seconds=300.0
+            recorder,
+            CleanerReport(recorder, policy, clock),
+            clock,
+            reread_seconds=30.0,
+            cleanup_ceiling_seconds=300.0,
         )
         return Termination(
             writes=writes,
@@ -186,6 +190,7 @@ class TerminationCollaborators:
                 writes,
                 policy,
                 clock,
+                adds_finalizer=lambda *_: False,
                 on_pod_update=lambda _: None,
                 on_state_written=lambda *_: None,
             ),
@@ -277,11 +282,23 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         replace(GOING, **UNSAVED),
         ["disruption", "delete"],
     ),
-    "deleted by another client": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
-    "deleted by another client, without a checkpoint": (
+    "deleted by another client": (overtake, a_pod(**DELETED), GOING, ["record", "state"]),
+    "deleted by another client, not requeued": (
+        overtake,
+        a_pod(**DELETED, **NEVER),
+        GOING,
+        ["publish", "state"],
+    ),
+    "deleted by another client after its notice, without a checkpoint": (
         overtake,
         a_pod(**DELETED),
         replace(GOING, **UNSAVED),
+        ["record", "state"],
+    ),
+    "deleted by another client before its notice": (
+        overtake,
+        a_pod(**DELETED),
+        replace(GOING, **UNSAVED, hinted_at=None),
         ["state"],
     ),
     "succeeded": (
