@@ -22,6 +22,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_operator.victims.cleaner_report import CleanerReport
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.termination.deletion_wait import DeletionWait
 from reprieve_operator.victims.termination.eviction_retry import EvictionRetry
@@ -229,7 +230,9 @@ class TerminationCollaborators:
     async def write_cancelled(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002
         return self._write("cancelled", pod)
 
-    async def write_disruption_target(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
+    async def write_disruption_target(
+        self, pod: VictimPod, state: Eviction | None, **_: bool
+    ) -> VictimPod:
         return self._write("disruption" if state is not None else "condition", pod)
 
     async def write_state(self, pod: VictimPod, *_: object, **__: object) -> VictimPod:
