@@ -230,6 +230,11 @@ def known_save_seconds(plan: CheckpointPlan, annotations: Mapping[str, str]) -> 
     return duration.parse(annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
 
 
+def is_finalizer(text: str) -> bool:
+    """True for a finalizer that a pod may have and that is not Reprieve's own."""
+    return re.fullmatch(_FINALIZER, text) is not None and text != keys.CLEANUP_FINALIZER
+
+
 def parse_hint(text: str, path: str) -> Hint | Violation:
     """Return the hint that `text` names."""
     read = _read_hint if len(text) <= _MAX_HINT else _read_hint.__wrapped__

@@ -11,17 +11,19 @@ checkpoint.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from reprieve_policy.config.settings import PolicySettings
 
-from .eviction import CheckpointOutcome, Eviction, Phase
+from .eviction import AWAITING_WORKLOAD, CheckpointOutcome, Eviction, Phase
 from .transitions import TERMINAL
 
 _READY = (Phase.SETTLED, Phase.SAVED)
+_NOTIFIED = (*AWAITING_WORKLOAD, *_READY, Phase.TERMINATING)
+"""Phases in which cleaners before SIGTERM are asked."""
 
 
 class ReleaseReason(StrEnum):
@@ -92,3 +94,45 @@ def inherits_if_overtaken(eviction: Eviction) -> bool:
     """
     has_saved = eviction.outcome is CheckpointOutcome.SAVED
     return has_saved or eviction.hinted_at is not None
+
+
+class CleanerTurn(StrEnum):
+    """When a cleaner does its work."""
+
+    BEFORE_SIGTERM = "before-sigterm"
+    """The pod is a victim and names the cleaner; its containers may still run."""
+    AT_THE_END = "at-the-end"
+    """The pod is deleted, by any client, and its containers have ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanedPod:
+    """A pod as a cleaner sees it."""
+
+    has_finalizer: bool
+    """The cleaner's finalizer is on it: its work is not done."""
+    names_cleaner: bool = False
+    """It names the finalizer in `reprieve.dev/cleaners-before`."""
+    is_being_deleted: bool = False
+    has_ended: bool = False
+    """No container runs any more, or no kubelet will say so."""
+    eviction: Eviction | None = None
+
+
+def decide_turn(pod: CleanedPod) -> CleanerTurn | None:
+    """Return whether the cleaner does its work now; `None`: there is nothing to do yet."""
+    if not pod.has_finalizer:
+        return None
+    if pod.is_being_deleted and pod.has_ended:
+        return CleanerTurn.AT_THE_END
+    is_notified = pod.eviction is not None and pod.eviction.phase in _NOTIFIED
+    return CleanerTurn.BEFORE_SIGTERM if pod.names_cleaner and is_notified else None
+
+
+def may_add_finalizer(pod: CleanedPod) -> bool:
+    """True for a living pod without the cleaner's finalizer, unless the cleaner was asked already.
+
+    Without the exception, it would be asked again and again.
+    """
+    is_living = not (pod.has_finalizer or pod.is_being_deleted or pod.has_ended)
+    return is_living and decide_turn(replace(pod, has_finalizer=True)) is None

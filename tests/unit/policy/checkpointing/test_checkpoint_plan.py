@@ -99,6 +99,18 @@ def test_what_is_no_list_of_finalizers_is_refused(named: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("example.com/a", True),
+        ("example.com/a,example.com/b", False),
+        (keys.CLEANUP_FINALIZER, False),
+    ],
+)
+def test_a_cleaner_has_one_finalizer_of_its_own(text: str, *, is_one: bool) -> None:
+    assert checkpoint_plan.is_finalizer(text) is is_one
+
+
 def test_the_default_timeout_stays_below_the_ceiling() -> None:
     assert plan_of(HINT, PolicySettings(ceiling_seconds=60)).timeout_seconds == 60
 
