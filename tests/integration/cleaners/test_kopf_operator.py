@@ -5,6 +5,7 @@ It serves one Namespace of pods, and applies JSON patches as a real one does: no
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -145,16 +146,19 @@ async def operator(server: PodServer, registry: kopf.OperatorRegistry) -> AsyncI
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    stop = asyncio.Event()
-    running = asyncio.create_task(
-        kopf.operator(
+    stop = threading.Event()
+
+    def run() -> None:
+        """In a thread: at its end, kopf waits for five seconds for all other tasks of its loop."""
+        kopf.run(
             registry=registry,
             settings=settings,
             namespaces=["team"],
             standalone=True,
             stop_flag=stop,
         )
-    )
+
+    running = asyncio.create_task(asyncio.to_thread(run))
     try:
         yield
         assert not running.done()
