@@ -14,7 +14,7 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
 from .cluster import pod_state
-from .cluster.deployments import Deployment
+from .cluster.deployments import OwnDeployment
 from .cluster.retries import GONE_OR_CHANGED
 from .cluster.writes import Writes
 
@@ -51,8 +51,8 @@ class Uninstall:
                 _log.warning("could not read the own Deployment", extra={"error": str(error)})
             return error.is_not_found
 
-    async def _read(self) -> Deployment:
-        return await self._api.get(self._path, Deployment)
+    async def _read(self) -> OwnDeployment:
+        return await self._api.get(self._path, OwnDeployment)
 
 
 async def release_pods(writes: Writes, pods: Iterable[VersionedMeta]) -> None:

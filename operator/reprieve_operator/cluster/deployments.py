@@ -6,18 +6,18 @@ from reprieve_policy.kube.objects import ObjectMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentSpec:
+class OwnDeploymentSpec:
     """How many pods it is to have."""
 
     replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class OwnDeployment:
     """A Deployment, as far as its end is concerned."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: DeploymentSpec = field(default_factory=DeploymentSpec)
+    spec: OwnDeploymentSpec = field(default_factory=OwnDeploymentSpec)
 
     @property
     def is_going(self) -> bool:

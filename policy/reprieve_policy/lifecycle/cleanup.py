@@ -47,15 +47,15 @@ class HeldVictim:
     ceiling_seconds: float = 0.0
 
 
-class _Rule(NamedTuple):
+class _ReleaseRule(NamedTuple):
     applies: Callable[[HeldVictim], bool]
     reason: ReleaseReason
 
 
 _RULES = (
-    _Rule(lambda held: held.have_containers_ended, ReleaseReason.CONTAINERS_ENDED),
-    _Rule(lambda held: held.is_forced, ReleaseReason.FORCED),
-    _Rule(
+    _ReleaseRule(lambda held: held.have_containers_ended, ReleaseReason.CONTAINERS_ENDED),
+    _ReleaseRule(lambda held: held.is_forced, ReleaseReason.FORCED),
+    _ReleaseRule(
         lambda held: held.overdue >= timedelta(seconds=held.ceiling_seconds), ReleaseReason.CEILING
     ),
 )

@@ -29,7 +29,7 @@ ENDING = an_eviction().ended(CheckpointOutcome.SKIPPED).build()
 DEPLOYMENTS = "/apis/apps/v1/namespaces/reprieve-system/deployments"
 
 
-class Leading:
+class LeadingReplica:
     """An election that this replica has won."""
 
     def require_leadership(self) -> float:
@@ -37,7 +37,7 @@ class Leading:
 
 
 def writes(api: Api) -> Writes:
-    election = cast("LeaderElection", Leading())
+    election = cast("LeaderElection", LeadingReplica())
     return Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())
 
 
