@@ -423,7 +423,9 @@ def test_every_transition_event_has_a_known_reason() -> None:
     told += [
         event_messages.deleting(state),
         event_messages.completed(state),
-        event_messages.waiting_for_finalizers(("example.com/x",)),
+        event_messages.waiting_for_finalizers([("example.com/x", NOW)], NOW),
+        event_messages.waiting_for_cleaners([("example.com/x", NOW)], NOW, NOW),
+        event_messages.cleaners_not_done([("example.com/x", NOW)], NOW),
     ]
     assert {reason for reason, _ in told} <= set(REASONS)
     assert all("None" not in note and "Outcome." not in note for _, note in told)
