@@ -1,6 +1,7 @@
 """The operator's parts without I/O: endpoints, delivery states, pod states, Event notes."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -580,3 +581,34 @@ def test_events_name_neither_initiator_nor_reason() -> None:
 
 def an_eviction(**fields: Any) -> Eviction:
     return Eviction(**{"eviction_id": "u-1", "phase": Phase.HINTED, "requested_at": NOW, **fields})
+
+
+def test_the_events_of_cleaners_before_sigterm_name_each_with_how_long_it_has_held() -> None:
+    held = [("example.com/a", NOW), ("example.com/b", NOW - timedelta(minutes=1))]
+    later = NOW + timedelta(seconds=5)
+    assert event_messages.waiting_for_cleaners(held, NOW + timedelta(minutes=10), later) == (
+        "WaitingForCleaners",
+        (
+            'SIGTERM waits until finalizers "example.com/a" (held for 5s), '
+            '"example.com/b" (held for 1m5s) are removed, until 12:10:00Z at the latest'
+        ),
+    )
+    assert event_messages.cleaners_not_done(held[:1], later) == (
+        "CleanersTimedOut",
+        'finalizers "example.com/a" (held for 5s) were not removed in time; SIGTERM comes now',
+    )
+
+
+def test_the_event_of_a_saved_victim_says_that_its_cleaners_are_asked() -> None:
+    waiting = an_eviction(phase=Phase.SAVED, outcome=CheckpointOutcome.SAVED, deadline=NOW)
+    waiting = replace(waiting, cleaners_until=NOW)
+    move = TABLE[Phase.HINTED][Observation.SAVED]
+    assert event_messages.transition(move, waiting) == (
+        "CheckpointSaved",
+        (
+            "the workload acknowledged a checkpoint; "
+            "its cleaners are asked before SIGTERM, until 12:00:00Z at the latest"
+        ),
+    )
+    done = TABLE[Phase.SAVED][Observation.CLEANERS_DONE]
+    assert event_messages.transition(done, waiting) is None
