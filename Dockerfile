@@ -13,6 +13,7 @@ COPY webhooks webhooks
 COPY operator operator
 COPY agent agent
 COPY cli cli
+COPY cleaners cleaners
 RUN /opt/reprieve/bin/pip install --no-cache-dir . \
  && /opt/reprieve/bin/pip uninstall --yes pip \
  && /opt/reprieve/bin/reprieve-webhooks --version \

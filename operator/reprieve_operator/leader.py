@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.watch_metrics import WatchedCollection
 
@@ -16,7 +17,7 @@ from .checkpointing.client import CheckpointClient, transport_factories
 from .clock import Clock
 from .cluster.call_limiter import CallLimiter
 from .cluster.event_recorder import EventRecorder
-from .cluster.leader_election import LeaderElection
+from .cluster.leader_election import LeaderElection, NotLeading
 from .cluster.pods import VictimPod
 from .cluster.policies import NamespacePolicies, PolicySource
 from .cluster.writes import Writes
@@ -31,7 +32,9 @@ from .replacements.ledger_writer import LedgerWriter
 from .replacements.owner_jobs import OwnerJobs
 from .resync import PodResync
 from .settings import OperatorSettings
+from .uninstall import Uninstall, release_pods
 from .victims.build import build_registry
+from .victims.hold import Hold
 from .victims.lost_nodes import LostNodeChecker
 from .victims.preemptors import Preemptors
 from .victims.registry import ReconcilerRegistry
@@ -144,6 +147,9 @@ class Leader:
         bare_pods = self._make_bare_pod_controller(writes)
         victim_sets = VictimSets(self._clock)
         preemptors = Preemptors(self._api, victim_sets, self._clock)
+        hold = Hold(self.policy, namespaces, self._settings.namespace)
+        uninstall = Uninstall(self._api, self._settings.namespace, self._settings.deployment_name)
+        await uninstall.remember_deployment()
         registry = build_registry(
             writes=writes,
             client=client,
@@ -153,12 +159,17 @@ class Leader:
             jobs=OwnerJobs(writes, self._clock),
             bare_pods=bare_pods,
             lost_nodes=LostNodeChecker(writes, self.policy),
+            hold=hold,
             recorder=self._recorder,
             reporter=Reporter(self._recorder, self._metrics, namespaces),
             victim_sets=victim_sets,
             preemptors=preemptors,
             settings=self._settings,
             clock=self._clock,
+        )
+        # Those of all Namespaces, if it is the operator's own.
+        namespaces.on_terminating = lambda name: registry.on_namespace_terminating(
+            None if name == self._settings.namespace else name
         )
         divergence = DivergenceMonitor(
             self._api, writes, self._recorder, self.policy, namespaces, self._clock
@@ -197,10 +208,24 @@ class Leader:
             async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()
         finally:
+            held = registry.held_pods()
             await registry.close()
             await client.close()
+            await self._release_if_uninstalled(uninstall, writes, held)
             await self._recorder.drain(_DRAIN_SECONDS)
             self._term = None
+
+    async def _release_if_uninstalled(
+        self, uninstall: Uninstall, writes: Writes, held: Sequence[VersionedMeta]
+    ) -> None:
+        """Release the victims if no operator follows this one.
+
+        Without the lease, another one leads already.
+        """
+        if held and self.election.is_leading and await uninstall.is_in_progress():
+            _log.info("uninstalled: releasing victims", extra={"pods": len(held)})
+            with contextlib.suppress(NotLeading):
+                await release_pods(writes, held)
 
     def _make_bare_pod_controller(self, writes: Writes) -> BarePodController:
         return BarePodController(

@@ -76,9 +76,11 @@ class PodResync:
     async def _repair(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
         if pod_state.is_victim(metadata):
             self._registry.enqueue(metadata)
+        elif pod_state.has_cleanup_finalizer(metadata):
+            # No eviction is in progress that would remove it.
+            await self._writes.remove_finalizer(metadata)
         elif metadata.deletionTimestamp is not None:
-            if pod_state.has_cleanup_finalizer(metadata):
-                await self._writes.remove_finalizer(metadata)
+            return
         elif pod_state.has_stale_label(metadata):
             await self._writes.remove_label(metadata)
             note = (

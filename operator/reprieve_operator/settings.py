@@ -55,11 +55,11 @@ class OperatorSettings:
     allow_loopback_pod_ips: bool = setting(
         False, help="call pods at 127.0.0.0/8: for simulated nodes only"
     )
-    cleanup_finalizer: bool = setting(
-        False, help="keep victims with a finalizer until their containers have ended"
-    )
     cleanup_ceiling_seconds: float = setting(
-        300.0, help="longest time that the finalizer holds a victim [s]"
+        300.0, help="longest time that the finalizer holds a victim after its grace period [s]"
+    )
+    deployment_name: str = setting(
+        PROGRAM, help="the operator's own Deployment: where it is gone, no finalizer is left behind"
     )
     listen_address: str = setting("0.0.0.0", help="address of /healthz, /readyz and /metrics")  # noqa: S104 - for the kubelet's probes
     listen_port: int = setting(8080, help="port of /healthz, /readyz and /metrics")

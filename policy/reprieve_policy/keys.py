@@ -21,6 +21,8 @@ DISRUPTION_MODE = PREFIX + "disruption-mode"
 MIN_MEMBER = PREFIX + "min-member"
 AGENT = PREFIX + "agent"
 REQUEUE_ENV = PREFIX + "requeue-env"
+# The finalizers whose owners clean up before SIGTERM.
+CLEANERS_BEFORE = PREFIX + "cleaners-before"
 
 # The annotation transport: Reprieve writes the request, the workload writes the answer.
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"

@@ -64,7 +64,6 @@ async def chaos_runner(
     def start(**settings: object) -> Program:
         usual: dict[str, object] = {
             "kubeconfig": kubeconfig,
-            "cleanup_finalizer": True,
             "sweep_interval_seconds": 5,
         }
         # A successor waits for the end of the Lease, hundreds of times.

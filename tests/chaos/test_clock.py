@@ -37,7 +37,7 @@ class Stepped:
 
     def __call__(self, **settings: object) -> Program:
         prelude = STEPPED.format(file=str(self._file))
-        usual = {"kubeconfig": self._kubeconfig, "cleanup_finalizer": True, "identity": "stepped"}
+        usual = {"kubeconfig": self._kubeconfig, "identity": "stepped"}
         program = self._cluster.prepare_operator(prelude, **usual | settings)
         program.release()
         return program

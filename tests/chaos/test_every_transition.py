@@ -130,7 +130,6 @@ def prepare(cluster: ClusterHandle, kubeconfig: Path) -> Callable[[], Program]:
         return cluster.prepare_operator(
             kubeconfig=kubeconfig,
             identity="chaos",
-            cleanup_finalizer=True,
             sweep_interval_seconds=10,
             poll_interval_seconds=2,
             lease_duration_seconds=30,

@@ -17,7 +17,8 @@ from .audit import PodChange
 
 REPRIEVE = "Reprieve"
 BARE = "patch and delete"
-MOST_WRITES = 5
+MOST_WRITES = 6
+"""The notice, the answer, an extension, the end, the DELETE, and the release."""
 _REFUSED = 400
 
 

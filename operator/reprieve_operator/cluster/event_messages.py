@@ -1,9 +1,10 @@
 """The note of each Event: one sentence with the next time or step. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
+from reprieve_policy.kube.values import duration
 from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
@@ -15,6 +16,9 @@ from reprieve_policy.lifecycle.eviction import (
 )
 from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_policy.verdict import quote
+
+HeldSince = Sequence[tuple[str, datetime]]
+"""Finalizers that hold a pod, each with since when."""
 
 _MIN_SHOWN_HOURS = 0.005
 """Anything less would read as 0.00."""
@@ -73,7 +77,7 @@ def transition(
 
     `answer` is what the workload answered; the note quotes its progress and message.
     """
-    event = _transition(move, state)
+    event = None if move.ends_cleaning else _transition(move, state)
     # "idle" means that the workload knows of no request: that is not an answer.
     has_no_answer = (
         answer is None
@@ -104,7 +108,8 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
         )
     by = _format_time(state.deadline) if state.deadline else "soon"
     if move.to is Phase.SETTLED and state.phase is Phase.SETTLED:
-        return "SoftEvictionWaiting", f"ready to be deleted; {then}, until {by} at the latest"
+        ready = f"ready to be deleted; {then}, until {by} at the latest"
+        return "SoftEvictionWaiting", ready if state.cleaners_until is None else then
     requested = (
         "CheckpointRequested",
         f"asked to save a checkpoint by {by} (attempt {state.attempt})",
@@ -264,12 +269,38 @@ def ledger_not_written(why: str) -> tuple[str, str]:
     )
 
 
-def waiting_for_finalizers(finalizers: tuple[str, ...]) -> tuple[str, str]:
+def waiting_for_finalizers(held: HeldSince, now: datetime) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended, but not all finalizers."""
-    names = ", ".join(quote(name) for name in finalizers)
+    names = _held_text(held, now)
     return (
         "WaitingForFinalizers",
         f"the pod's containers have ended; it stays until finalizers {names} are removed",
+    )
+
+
+def waiting_for_cleaners(held: HeldSince, until: datetime, now: datetime) -> tuple[str, str]:
+    """Return the Event of a victim whose cleaners are asked before SIGTERM."""
+    names = _held_text(held, now)
+    return (
+        "WaitingForCleaners",
+        (
+            f"SIGTERM waits until finalizers {names} are removed, "
+            f"until {_format_time(until)} at the latest"
+        ),
+    )
+
+
+def cleaners_not_done(held: HeldSince, now: datetime) -> tuple[str, str]:
+    """Return the Event of a victim whose cleaners have used up their time before SIGTERM."""
+    names = _held_text(held, now)
+    return "CleanersTimedOut", f"finalizers {names} were not removed in time; SIGTERM comes now"
+
+
+def _held_text(held: HeldSince, now: datetime) -> str:
+    """Return the finalizers, each with how long it has held."""
+    seconds = {name: max(0, int((now - since).total_seconds())) for name, since in held}
+    return ", ".join(
+        f"{quote(name)} (held for {duration.render(each)})" for name, each in seconds.items()
     )
 
 
@@ -290,6 +321,9 @@ def _cancellation_text(state: Eviction) -> str:
 
 def _waiting_text(state: Eviction) -> str:
     """Return what a victim that is ready still waits for."""
+    if state.cleaners_until is not None:
+        until = _format_time(state.cleaners_until)
+        return f"its cleaners are asked before SIGTERM, until {until} at the latest"
     if state.gang:
         return "waiting for the rest of its gang"
     return "waiting for the other victims of its preemptor on this node"

@@ -74,6 +74,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "JobResumed": ("Resume", _NORMAL),
     "JobNotResumed": ("Resume", _WARNING),
     "WaitingForFinalizers": ("Wait", _WARNING),
+    "WaitingForCleaners": ("Wait", _NORMAL),
+    "CleanersTimedOut": ("Delete", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
     "LostNodesUnreadable": ("Read", _WARNING),

@@ -28,6 +28,7 @@ from reprieve_policy.kube.objects import (
 from reprieve_policy.kube.pods import FAILED, has_ended, is_terminating, own_grace_seconds
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import (
+    cleanup,
     eviction,
     machine,
     mark,
@@ -170,6 +171,7 @@ def observe(
     protection: Protection | None = None,
     hint_lost: bool,
     request_forgotten: bool = False,
+    has_cleaners: bool = False,
 ) -> machine.ObservedVictim:
     """Return the observation of a pod that exists."""
     return machine.ObservedVictim(
@@ -184,7 +186,13 @@ def observe(
         answer=answer,
         hint_lost=hint_lost,
         request_forgotten=request_forgotten,
+        has_cleaners=has_cleaners,
     )
+
+
+def has_cleaners(pod: VictimPod, plan: CheckpointPlan) -> bool:
+    """True if finalizers are on the pod whose owners clean up before SIGTERM."""
+    return bool(cleanup.pending_cleaners(plan.cleaners_before, pod.metadata.finalizers or ()))
 
 
 def plan_of(pod: VictimPod, settings: PolicySettings, *, has_room: bool = True) -> CheckpointPlan:
@@ -197,7 +205,7 @@ def plan_of(pod: VictimPod, settings: PolicySettings, *, has_room: bool = True) 
     return (
         plan
         if has_room and pod.status.phase != "Pending"
-        else replace(plan, strategy=Strategy.NONE)
+        else replace(plan, strategy=Strategy.NONE, cleaners_before=())
     )
 
 
@@ -271,10 +279,30 @@ def have_containers_ended(pod: VictimPod) -> bool:
     )
 
 
+def containers_ended_at(pod: VictimPod) -> datetime | None:
+    """Return when the last container ended; `None` if the pod does not say so."""
+    states = [status.state for status in pod.status.containerStatuses or ()]
+    ended = [
+        timestamp.parse(state.terminated.finishedAt)
+        for state in states
+        if state is not None and state.terminated is not None
+    ]
+    return max((moment for moment in ended if moment is not None), default=None)
+
+
+def asked_at(state: Eviction) -> datetime:
+    """Return since when the cleaners before SIGTERM are asked: with the workload, else before."""
+    return state.hinted_at or state.requested_at
+
+
 def is_force_deleted(metadata: VersionedMeta) -> bool:
-    """True if no kubelet will report that the containers ended: the grace is 0."""
+    """True if no kubelet will report that the containers ended: the grace is 0.
+
+    Reprieve or another client chose that, or the kubelet itself, as its last call.
+    """
     state = state_of(metadata)
-    return state is not None and state.grace_seconds == 0
+    by_us = state is not None and state.grace_seconds == 0
+    return by_us or metadata.deletionGracePeriodSeconds == 0
 
 
 def has_completed(pod: VictimPod) -> bool:

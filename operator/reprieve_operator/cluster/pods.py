@@ -59,6 +59,7 @@ class ContainerStateTerminated:
     """How a container ended."""
 
     exitCode: int = 0
+    finishedAt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The policies as the operator uses them: the admin's, in a ConfigMap, and those of Namespaces."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.config import namespace
@@ -65,23 +66,40 @@ class PolicySource:
 class NamespacePolicies:
     """Watches the metadata of Namespaces during one term.
 
-    Their policies also bound labels on pods that were admitted while no webhook ran.
+    Their policies also bound labels on pods that were admitted while no webhook ran. In one that is
+    terminating, no pod is held.
     """
 
     def __init__(self, api: Api) -> None:
         self.reflector = Reflector(
-            api, object_path("namespaces"), PartialObjectMetadata, _read_policy
+            api, object_path("namespaces"), PartialObjectMetadata, self._read
         )
+        self.on_terminating: Callable[[str], None] = lambda _: None
+        """Called with the name of a Namespace that is terminating."""
 
     def get(self, name: str | None) -> NamespacePolicy:
         """Return a Namespace's policy; the default for one that is not known."""
-        return self.reflector.items.get(("", name or ""), _DEFAULT_POLICY)
+        return self._state_of(name).policy
+
+    def is_terminating(self, name: str | None) -> bool:
+        """True if the Namespace is being deleted."""
+        return self._state_of(name).is_terminating
+
+    def _state_of(self, name: str | None) -> "_NamespaceState":
+        return self.reflector.items.get(("", name or ""), _UNKNOWN)
+
+    def _read(self, namespace_object: PartialObjectMetadata) -> "_NamespaceState":
+        metadata = namespace_object.metadata
+        is_terminating = metadata.deletionTimestamp is not None
+        if is_terminating:
+            self.on_terminating(metadata.name or "")
+        policy = namespace.read_leniently(labels_of(metadata), annotations_of(metadata))
+        return _NamespaceState(policy, is_terminating)
 
 
-_DEFAULT_POLICY = NamespacePolicy()
+class _NamespaceState(NamedTuple):
+    policy: NamespacePolicy
+    is_terminating: bool
 
 
-def _read_policy(namespace_object: PartialObjectMetadata) -> NamespacePolicy:
-    return namespace.read_leniently(
-        labels_of(namespace_object.metadata), annotations_of(namespace_object.metadata)
-    )
+_UNKNOWN = _NamespaceState(NamespacePolicy(), is_terminating=False)

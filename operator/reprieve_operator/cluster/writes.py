@@ -114,9 +114,12 @@ class Writes:
         request: CheckpointRequest | None,
         *,
         begins: bool,
-        add_finalizer: bool = False,
+        adds_finalizer: bool = False,
     ) -> VictimPod:
-        """Write label and state in one call, with the request if the annotation carries it."""
+        """Write label and state in one call, with the request if the annotation carries it.
+
+        Our finalizer goes on with the same call.
+        """
         body = _state_patch(state)
         if request is not None:
             body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_request(
@@ -125,11 +128,10 @@ class Writes:
         if begins:
             # An answer to an earlier request must not count as the answer to this one.
             body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER] = None
-            if add_finalizer and not pod_state.has_cleanup_finalizer(pod.metadata):
-                body["metadata"]["finalizers"] = [
-                    *(pod.metadata.finalizers or ()),
-                    keys.CLEANUP_FINALIZER,
-                ]
+        if adds_finalizer and not pod_state.has_cleanup_finalizer(pod.metadata):
+            # A merge patch replaces lists; its resourceVersion protects the finalizers of others.
+            others = pod.metadata.finalizers or ()
+            body["metadata"]["finalizers"] = [*others, keys.CLEANUP_FINALIZER]
         priority = CallPriority.NOTIFY if begins else CallPriority.RECORD
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body, priority))
 
@@ -172,9 +174,14 @@ class Writes:
         _drop_cleanup_finalizer(pod.metadata, body)
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body))
 
-    async def write_disruption_target(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
+    async def write_disruption_target(
+        self, pod: VictimPod, state: Eviction | None, *, adds_finalizer: bool = False
+    ) -> VictimPod:
         """Write the state, if any, and the condition by which Jobs know a disruption."""
-        metadata = {} if state is None else _state_patch(state)["metadata"]
+        metadata: Body = {} if state is None else _state_patch(state)["metadata"]
+        if adds_finalizer and not pod_state.has_cleanup_finalizer(pod.metadata):
+            # A strategic merge patch adds to the list.
+            metadata["finalizers"] = [keys.CLEANUP_FINALIZER]
         return await self._write_condition(pod, metadata, "True", _DISRUPTION_MESSAGE)
 
     async def delete_pod(self, pod: VictimPod, state: Eviction) -> bool:

@@ -13,8 +13,10 @@ from reprieve_operator.settings import OperatorSettings
 
 from .assessment import VictimAssessor
 from .checkpoint_session import CheckpointSession
+from .cleaner_report import CleanerReport
 from .gang_eviction.member import GangMember
 from .gang_eviction.registry import GangRegistry, OnMember
+from .hold import Hold
 from .lost_nodes import LostNodeChecker
 from .notice import Notice
 from .pod_tracker import PodTracker, VictimRef
@@ -42,6 +44,7 @@ def build_registry(
     jobs: OwnerJobs,
     bare_pods: BarePodController,
     lost_nodes: LostNodeChecker,
+    hold: Hold,
     recorder: EventRecorder,
     reporter: Reporter,
     victim_sets: VictimSets,
@@ -67,7 +70,8 @@ def build_registry(
             on_change=victim_sets.on_pod_update,
         )
         gang_member = GangMember(gangs, ref.uid, tracker.wake)
-        progress = Progress(gang_member, reporter, recorder, policy, clock)
+        cleaner_report = CleanerReport(recorder, policy, clock)
+        progress = Progress(gang_member, reporter, recorder, cleaner_report, policy, clock)
         poller = CheckpointPoller(client, settings, clock, tracker.wake)
         session = CheckpointSession(
             poller, client, policy, namespaces, recorder, settings=settings, clock=clock
@@ -77,7 +81,8 @@ def build_registry(
             writes,
             recorder,
             clock,
-            adds_finalizer=settings.cleanup_finalizer,
+            adds_finalizer=hold.adds_finalizer,
+            cleaner_report=cleaner_report,
             on_pod_update=tracker.on_pod_update,
         )
         termination = Termination(
@@ -86,6 +91,7 @@ def build_registry(
                 writes,
                 policy,
                 clock,
+                adds_finalizer=hold.adds_finalizer,
                 on_pod_update=tracker.on_pod_update,
                 on_state_written=progress.on_state_written,
             ),
@@ -93,6 +99,7 @@ def build_registry(
             handover=ReplacementHandover(ledger, bare_pods, policy, recorder, clock),
             deletion_wait=DeletionWait(
                 recorder,
+                cleaner_report,
                 clock,
                 reread_seconds=reread_seconds,
                 cleanup_ceiling_seconds=settings.cleanup_ceiling_seconds,
@@ -112,6 +119,7 @@ def build_registry(
             notice=notice,
             termination=termination,
             lost_nodes=lost_nodes,
+            hold=hold,
             policy=policy,
             clock=clock,
             max_retry_after_seconds=reread_seconds,

@@ -11,12 +11,13 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.retries import is_object_too_large
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
-from reprieve_policy.lifecycle import machine
+from reprieve_policy.lifecycle import cleanup, machine
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.machine import LifecycleDecision, ObservedVictim
 from reprieve_runtime.client.api import ApiError
 
 from .checkpoint_session import CheckpointSession
+from .cleaner_report import CleanerReport
 
 _MAX_POSTPONE_SECONDS = 15.0
 
@@ -31,7 +32,8 @@ class Notice:
         recorder: EventRecorder,
         clock: Clock,
         *,
-        adds_finalizer: bool,
+        adds_finalizer: Callable[[VictimPod, Eviction], bool],
+        cleaner_report: CleanerReport,
         on_pod_update: Callable[[VictimPod], None],
     ) -> None:
         self.can_persist_state = True
@@ -41,6 +43,7 @@ class Notice:
         self._recorder = recorder
         self._clock = clock
         self._adds_finalizer = adds_finalizer
+        self._cleaner_report = cleaner_report
         self._on_pod_update = on_pod_update
         self._postponed_since: float | None = None
 
@@ -93,7 +96,10 @@ class Notice:
 
     def poll(self, pod: VictimPod, state: Eviction) -> float:
         """Poll the workload if that is due; return the seconds until there is more to do."""
-        return self._session.poll(pod, state)
+        pause = self._session.poll(pod, state)
+        if not cleanup.waits_for_cleaners(state):
+            return pause
+        return min(pause, self._cleaner_report.before_sigterm(pod, state))
 
     async def write(self, pod: VictimPod, decision: LifecycleDecision, *, begins: bool) -> bool:
         """Write a phase in which the workload has time; raises `ApiError`.
@@ -137,7 +143,11 @@ class Notice:
         request = self._session.annotation_request(pod, state)
         self._on_pod_update(
             await self._writes.write_state(
-                pod, state, request, begins=begins, add_finalizer=self._adds_finalizer
+                pod,
+                state,
+                request,
+                begins=begins,
+                adds_finalizer=self._adds_finalizer(pod, state),
             )
         )
         if begins and isinstance(endpoint, str):

@@ -11,6 +11,7 @@ from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.machine import LifecycleDecision
 
+from .cleaner_report import CleanerReport
 from .gang_eviction.member import GangMember
 from .reporter import Reporter
 
@@ -23,6 +24,7 @@ class Progress:
         gang_member: GangMember,
         reporter: Reporter,
         recorder: EventRecorder,
+        cleaner_report: CleanerReport,
         policy: PolicySource,
         clock: Clock,
     ) -> None:
@@ -30,6 +32,7 @@ class Progress:
         self._gang_member = gang_member
         self._reporter = reporter
         self._recorder = recorder
+        self._cleaner_report = cleaner_report
         self._policy = policy
         self._clock = clock
         self._last_state: Eviction | None = None
@@ -62,6 +65,8 @@ class Progress:
         self._last_state, self.phase = decision.eviction, decision.eviction.phase
         self._is_first_write_done = True
         self._reporter.report_transitions(pod, decision, self._last_answer)
+        if any(move.ends_cleaning for move in decision.transitions):
+            self._cleaner_report.report_overdue(pod, decision.eviction)
         self._gang_member.on_state_written(pod, decision.eviction)
 
     def report_gone(self, pod: VictimPod) -> None:

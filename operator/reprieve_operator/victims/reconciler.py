@@ -23,6 +23,7 @@ from reprieve_runtime.client.api import ApiError
 from .assessment import Assessment, VictimAssessor
 from .gang_eviction.eviction import GangEviction
 from .gang_eviction.member import GangMember
+from .hold import Hold
 from .lost_nodes import LostNodeChecker
 from .notice import Notice
 from .pod_tracker import PodTracker
@@ -51,6 +52,7 @@ class VictimReconciler:
         notice: Notice,
         termination: Termination,
         lost_nodes: LostNodeChecker,
+        hold: Hold,
         policy: PolicySource,
         clock: Clock,
         max_retry_after_seconds: float,
@@ -64,6 +66,7 @@ class VictimReconciler:
         self._notice = notice
         self._termination = termination
         self._lost_nodes = lost_nodes
+        self._hold = hold
         self._policy = policy
         self._clock = clock
         self._max_retry_after_seconds = max_retry_after_seconds
@@ -106,6 +109,12 @@ class VictimReconciler:
         pod = self.tracker.pod
         if pod is None:
             return self._on_pod_gone(last)
+        if pod_state.has_cleanup_finalizer(pod.metadata) and self._hold.must_release(pod.metadata):
+            await self._termination.release(pod)
+            return 0.0
+        return await self._reconcile_pod(pod)
+
+    async def _reconcile_pod(self, pod: VictimPod) -> float:
         state, begins = self._current_state(pod)
         if state is None or state.phase in TERMINAL:
             self._is_done = True
@@ -159,6 +168,8 @@ class VictimReconciler:
         answer: CheckpointAnswer | None,
         assessment: Assessment,
     ) -> ObservedVictim:
+        has_room, uid = self._notice.can_persist_state, self.tracker.ref.uid
+        plan = pod_state.plan_of(pod, self._policy.current, has_room=has_room)
         seen = pod_state.observe(
             pod,
             state,
@@ -166,8 +177,8 @@ class VictimReconciler:
             protection=assessment.protection,
             hint_lost=self._notice.hint_lost,
             request_forgotten=self._notice.request_forgotten,
+            has_cleaners=pod_state.has_cleaners(pod, plan),
         )
-        has_room, uid = self._notice.can_persist_state, self.tracker.ref.uid
         seen = self._gang_member.observe(seen, has_room=has_room)
         has_left = self._preemptors.has_left(uid)
         is_ready = state.phase in (Phase.SETTLED, Phase.SAVED)

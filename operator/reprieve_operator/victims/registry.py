@@ -51,6 +51,21 @@ class ReconcilerRegistry:
         """Start on a victim that no event showed."""
         self._get_or_start(metadata).tracker.request_reread()
 
+    def on_namespace_terminating(self, namespace: str | None) -> None:
+        """Wake the victims of a Namespace that is terminating; `None`: all of them."""
+        for reconciler in self._reconcilers.values():
+            if namespace in (None, reconciler.tracker.ref.namespace):
+                reconciler.tracker.wake()
+
+    def held_pods(self) -> list[VersionedMeta]:
+        """Return the victims that have our finalizer, as they were seen last."""
+        pods = [reconciler.tracker.pod for reconciler in self._reconcilers.values()]
+        return [
+            pod.metadata
+            for pod in pods
+            if pod is not None and pod_state.has_cleanup_finalizer(pod.metadata)
+        ]
+
     def _join_gang(self, pod: VictimPod, gang_eviction: GangEviction) -> None:
         """Start on a pod that is evicted with its gang."""
         reconciler = self._get_or_start(pod.metadata)

@@ -51,7 +51,7 @@ class Reporter:
                 counters[move.to].inc()
             if move.to is Phase.REQUEUED:
                 self._metrics.requeues.labels(pod.metadata.namespace or "", "owner").inc()
-            if move.to is Phase.SAVED:
+            if move.to is Phase.SAVED and not move.ends_cleaning:
                 self._observe_checkpoint_duration(state)
             if move.to in (Phase.REPRIEVED, Phase.SPARED) and state.refused_on is not None:
                 self._metrics.refusals.labels(state.refused_on.value).inc()

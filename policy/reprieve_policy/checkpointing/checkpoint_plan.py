@@ -95,6 +95,8 @@ class CheckpointPlan:
     requeue: Requeue = Requeue.AUTO
     sets_environment: bool = False
     """True if a replacement's containers get its annotations as environment variables too."""
+    cleaners_before: tuple[str, ...] = ()
+    """Finalizers whose owners clean up before SIGTERM: the DELETE waits until they are removed."""
 
     @property
     def gives_notice(self) -> bool:
@@ -135,6 +137,16 @@ HINT = Matches(
     _MAX_HINT,
 )
 
+_FINALIZER = (
+    "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+"""A finalizer as the API server accepts it on a pod: `DOMAIN/NAME`."""
+_CLEANERS = Matches(
+    f"{_FINALIZER}(?: *, *{_FINALIZER})*",
+    'must be finalizers, separated by commas, like "licences.example.com/release"',
+    longest=_MAX_HINT,
+)
+
 KEYS = (
     keys.CHECKPOINT,
     keys.CHECKPOINT_HINT,
@@ -143,6 +155,7 @@ KEYS = (
     keys.ESTIMATED_CHECKPOINT_TIME,
     keys.REQUEUE,
     keys.REQUEUE_ENV,
+    keys.CLEANERS_BEFORE,
 )
 _TRUE = "true"
 _LIMIT = ", the limit set for this cluster"
@@ -183,6 +196,7 @@ def _values(limits: _Limits) -> Mapping[str, Value[Any]]:
         Duration(),
         OneOf(tuple(Requeue)),
         OneOf((_TRUE, "false")),
+        _CLEANERS,
     )
     return dict(zip(KEYS, rows, strict=True))
 
@@ -214,6 +228,11 @@ def known_save_seconds(plan: CheckpointPlan, annotations: Mapping[str, str]) -> 
     if plan.estimated_seconds is not None:
         return plan.estimated_seconds
     return duration.parse(annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
+
+
+def is_finalizer(text: str) -> bool:
+    """True for a finalizer that a pod may have and that is not Reprieve's own."""
+    return re.fullmatch(_FINALIZER, text) is not None and text != keys.CLEANUP_FINALIZER
 
 
 def parse_hint(text: str, path: str) -> Hint | Violation:
@@ -258,6 +277,7 @@ def _build(read: Mapping[str, object], limits: _Limits) -> CheckpointPlan:
         estimated_seconds=None if estimated is None else _seconds(estimated),
         requeue=Requeue(str(requeue)),
         sets_environment=read.get(keys.REQUEUE_ENV) == _TRUE,
+        cleaners_before=_cleaners(read.get(keys.CLEANERS_BEFORE)),
     )
 
 
@@ -272,6 +292,14 @@ def _hint(match: re.Match[str]) -> Hint:
     if parts["sigterm"] is not None:
         return SigtermHint()
     return AnnotationHint() if parts["file"] is None else FileHint(parts["file"])
+
+
+def _cleaners(match: object) -> tuple[str, ...]:
+    """Return the finalizers without our own, which is removed only after the containers ended."""
+    if not isinstance(match, re.Match):
+        return ()
+    names = (name.strip() for name in match[0].split(","))
+    return tuple(dict.fromkeys(name for name in names if name != keys.CLEANUP_FINALIZER))
 
 
 def _seconds(value: object) -> int:

@@ -96,6 +96,9 @@ class PolicySettings:
     end_with: str = DELETE
     """How a victim is ended: `delete`, or `evict`, which honours PodDisruptionBudgets until the
     ceiling."""
+    cleanup_finalizer: bool = True
+    """A victim is kept by a finalizer until its containers have ended, and what its replacement
+    inherits is written; see `lifecycle.cleanup`."""
     force_delete_on_lost_nodes: bool = False
     """A victim whose node is certainly gone is deleted with grace 0; see `lifecycle.lost_node`."""
     suspend_jobs: bool = False
@@ -273,6 +276,7 @@ FIELDS: Mapping[str, SettingReader] = {
     "ceiling": SettingReader("ceiling_seconds", _DURATION.parse),
     "nearCompletion": SettingReader("near_completion_seconds", _DURATION_OR_NONE.parse),
     "endWith": SettingReader("end_with", OneOf((DELETE, EVICT)).parse),
+    "cleanupFinalizer": SettingReader("cleanup_finalizer", koordinator.parse_boolean),
     "forceDeleteOnLostNodes": SettingReader(
         "force_delete_on_lost_nodes", koordinator.parse_boolean
     ),

@@ -20,6 +20,7 @@ from enum import Enum, auto
 from reprieve_policy.config.annotation_values import OneOf
 from reprieve_policy.keys import DISRUPTION_MODE
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, controller_of
+from reprieve_policy.lifecycle import cleanup
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import TERMINAL
 
@@ -102,9 +103,9 @@ def can_spare(uid: str, members: Iterable["GangMemberState"], minimum: int) -> b
     return staying >= minimum
 
 
-def is_ready_to_delete(phase: Phase) -> bool:
-    """True if the rest of the gang does not wait for a pod in this phase."""
-    return phase in _READY_TO_DELETE
+def is_ready_to_delete(state: Eviction) -> bool:
+    """True if the rest of the gang does not wait for a pod in this state."""
+    return state.phase in _READY_TO_DELETE and not cleanup.waits_for_cleaners(state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +238,7 @@ def _is_awaited(member: GangMemberState, identity: str) -> bool:
     is_member = (
         state is not None
         and _is_in_gang_eviction(state, identity)
-        and not is_ready_to_delete(state.phase)
+        and not is_ready_to_delete(state)
     )
     return is_member and not member.is_terminating
 

@@ -47,6 +47,7 @@ class VersionedMeta(ObjectMeta):
 
     resourceVersion: str = ""
     generation: int = 0
+    deletionGracePeriodSeconds: int | None = None
 
     @property
     def key(self) -> str:

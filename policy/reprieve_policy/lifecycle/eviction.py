@@ -177,6 +177,9 @@ class Eviction:
     held_since: datetime | None = None
     """When a budget had held an earlier eviction until its ceiling, if this one follows it closely
     (`termination.carry_over_budget_hold`)."""
+    cleaners_until: datetime | None = None
+    """Until when a victim that is ready waits for its cleaners before SIGTERM (`cleanup`); `None`:
+    it waits for none."""
 
 
 def render(eviction: Eviction) -> str:
@@ -291,6 +294,7 @@ _JSON_NAMES = {
     "decision_id": "decision",
     "must_evict": "mustEvict",
     "held_since": "heldSince",
+    "cleaners_until": "cleanersUntil",
 }
 
 _READERS: Mapping[str, Callable[[object], object]] = {
@@ -315,4 +319,5 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "decision_id": _read_text,
     "must_evict": _read_flag,
     "held_since": _read_moment,
+    "cleaners_until": _read_moment,
 }

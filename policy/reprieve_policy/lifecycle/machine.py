@@ -76,6 +76,8 @@ class ObservedVictim:
     """A pod is nominated to its node; known only if its own preemptor left."""
     is_replaced: bool = False
     """Its owner has created another pod in its place."""
+    has_cleaners: bool = False
+    """Finalizers are on the pod whose owners clean up before SIGTERM (`cleanup`)."""
     eviction_blocked: bool = False
     """The API server refused to evict it, mostly because of a disruption budget."""
     has_call_slot: bool = True
@@ -200,6 +202,8 @@ def may_postpone_write(decision: LifecycleDecision, answer: CheckpointAnswer | N
 
 def next_wake(eviction: Eviction) -> datetime | None:
     """Return when `decide` may change its answer without a new observation; `None`: never."""
+    if eviction.phase in _READY_TO_TERMINATE and eviction.cleaners_until is not None:
+        return eviction.cleaners_until
     return eviction.deadline if eviction.phase in WITH_DEADLINE else None
 
 
@@ -222,6 +226,7 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (not seen.is_marked, Observation.MARK_REMOVED),
         (_is_not_needed(eviction, seen), Observation.NOT_NEEDED),
         (phase is Phase.REPRIEVED and seen.is_requested_by_deleter, Observation.REQUESTED_AGAIN),
+        (_are_cleaners_done(eviction, context), Observation.CLEANERS_DONE),
         (
             phase in _READY_TO_TERMINATE
             and (_is_released(eviction, seen) or _is_over(eviction, context.now)),
@@ -250,10 +255,22 @@ def _is_not_needed(eviction: Eviction, seen: ObservedVictim) -> bool:
     )
 
 
+def _are_cleaners_done(eviction: Eviction, context: _Context) -> bool:
+    """True if the cleaners that a ready victim waits for are done, or their time is over."""
+    until = eviction.cleaners_until
+    if until is None or eviction.phase not in _READY_TO_TERMINATE:
+        return False
+    return not context.seen.has_cleaners or context.now >= until
+
+
 def _is_released(eviction: Eviction, seen: ObservedVictim) -> bool:
-    """True if a victim that is ready waits for no other pod."""
-    return seen.may_terminate and not victim_set.waits_for_set(
-        eviction, is_set_ready=seen.is_set_ready, may_set_grow=seen.may_set_grow
+    """True if a victim that is ready waits for no cleaner and no other pod."""
+    return (
+        eviction.cleaners_until is None
+        and seen.may_terminate
+        and not victim_set.waits_for_set(
+            eviction, is_set_ready=seen.is_set_ready, may_set_grow=seen.may_set_grow
+        )
     )
 
 
@@ -323,6 +340,8 @@ _ANSWER_OBSERVED: Mapping[AnswerState, Observation] = {
 def _enter(eviction: Eviction, move: Transition, context: _Context) -> Eviction:
     if move.resends_hint:
         return replace(eviction, attempt=eviction.attempt + 1)
+    if move.ends_cleaning:
+        return replace(eviction, cleaners_until=None)
     entered = replace(eviction, phase=move.to, outcome=move.outcome or eviction.outcome)
     return _ON_ENTRY[move.to](entered, context) if move.to in _ON_ENTRY else entered
 
@@ -392,11 +411,25 @@ def _enter_saved(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
-    """Wait for other pods, at most to the ceiling; a save on SIGTERM must end by then."""
+    """Wait for cleaners and other pods, at most to the ceiling.
+
+    A save on SIGTERM must end by then.
+    """
     until = termination.ceiling_of(eviction, context.settings)
     if eviction.outcome is CheckpointOutcome.ON_SIGTERM:
         until -= timedelta(seconds=context.plan.save_seconds)
-    return _prolong(eviction, until, context)
+    return _await_cleaners(_prolong(eviction, until, context), context)
+
+
+def _await_cleaners(eviction: Eviction, context: _Context) -> Eviction:
+    """Wait for the cleaners before SIGTERM, within the time for a checkpoint.
+
+    They see the first phase, so their time counts from the notice, as the workload's does.
+    """
+    asked_at = eviction.hinted_at or context.now
+    until = min(asked_at + timedelta(seconds=context.plan.timeout_seconds), _deadline(eviction))
+    is_wanted = context.seen.has_cleaners and context.now < until
+    return replace(eviction, cleaners_until=until) if is_wanted else eviction
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:

@@ -29,6 +29,7 @@ class Observation(Enum):
     CANNOT = auto()
     DEADLINE_UNANSWERED = auto()
     DEADLINE_ANSWERED = auto()
+    CLEANERS_DONE = auto()
     RELEASED = auto()
     HELD_BY_BUDGET = auto()
     MARK_REMOVED = auto()
@@ -46,6 +47,8 @@ class Transition(NamedTuple):
     outcome: CheckpointOutcome | None = None
     resends_hint: bool = False
     """The workload is asked again. Nothing else changes: neither the phase nor its deadline."""
+    ends_cleaning: bool = False
+    """The cleaners before SIGTERM are no longer waited for. Nothing else changes."""
 
 
 TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.SPARED, Phase.FINISHED)
@@ -113,9 +116,15 @@ TABLE: Mapping[Phase, Mapping[Observation, Transition]] = {
     # No more answers are awaited: the victim waits for the rest of its gang, and for the other
     # victims of its preemptor on its node. A victim without both is released at once. One that
     # saves on SIGTERM waits for its gang only: it saves from its DELETE on, and the others wait.
-    Phase.SETTLED: _ALWAYS | {Observation.RELEASED: Transition(Phase.TERMINATING)},
+    # Both wait for the cleaners before SIGTERM, and the others for both until those are done.
+    Phase.SETTLED: _ALWAYS
+    | {
+        Observation.CLEANERS_DONE: Transition(Phase.SETTLED, ends_cleaning=True),
+        Observation.RELEASED: Transition(Phase.TERMINATING),
+    },
     Phase.SAVED: _ALWAYS
     | {
+        Observation.CLEANERS_DONE: Transition(Phase.SAVED, ends_cleaning=True),
         Observation.RELEASED: Transition(Phase.TERMINATING, CheckpointOutcome.SAVED),
         # The checkpoint was made, whatever ends the pod.
         Observation.DELETED_BY_OTHERS: Transition(Phase.TERMINATING, CheckpointOutcome.SAVED),

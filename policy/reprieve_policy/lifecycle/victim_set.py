@@ -13,6 +13,7 @@ operator that was killed in the middle of a set continues.
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from . import cleanup
 from .eviction import AWAITING_WORKLOAD, CheckpointOutcome, Eviction, Phase
 
 OPEN_ENDED = datetime.max.replace(tzinfo=UTC)
@@ -44,7 +45,8 @@ def awaited_until(state: Eviction | None, grace_ends_at: datetime | None) -> dat
     if grace_ends_at is not None:
         return grace_ends_at if saves_on_sigterm else None
     may_still_save = state is None or state.phase in _NOTICE_PENDING or saves_on_sigterm
-    return OPEN_ENDED if may_still_save else None
+    waits_for_cleaners = state is not None and cleanup.waits_for_cleaners(state)
+    return OPEN_ENDED if may_still_save or waits_for_cleaners else None
 
 
 def waits_for_set(eviction: Eviction, *, is_set_ready: bool, may_set_grow: bool) -> bool:

@@ -74,6 +74,10 @@ def preview(pod: PreviewedPod, facts: Facts, now: datetime) -> EvictionPreview:
 
 def _steps(pod: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings) -> Iterator[str]:
     yield from _notice(pod, plan, settings)
+    if plan.cleaners_before and pod.has_started:
+        names = ", ".join(map(quote, plan.cleaners_before))
+        longest = duration.render(min(plan.timeout_seconds, settings.ceiling_seconds))
+        yield f"finalizers {names} are waited for before SIGTERM, for {longest} at the longest"
     gang = membership.read(pod.view)
     if gang is not None and pod.disruption_mode is DisruptionMode.ALL:
         yield (

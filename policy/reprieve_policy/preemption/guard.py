@@ -19,12 +19,13 @@ from enum import Enum, auto
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
 from reprieve_policy.config.namespace import OFF, WARN
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import PodView
 from reprieve_policy.kube.values import timestamp
-from reprieve_policy.lifecycle import mark, termination
+from reprieve_policy.lifecycle import cleanup, mark, termination
 from reprieve_policy.lifecycle.eviction import (
     WITH_DEADLINE,
     Eviction,
@@ -336,6 +337,9 @@ def _decide_in_progress(state: Eviction, request_kind: RequestKind) -> GuardDeci
         )
     # A saved or settled pod waits for its gang or for its deletion: its deadline is only the
     # ceiling.
+    if cleanup.waits_for_cleaners(state):
+        until = state.cleaners_until
+        return _postponed(f"it waits for its cleaners before SIGTERM{_by(until)}", until)
     if state.phase in _FINISHED_SAVING:
         return _postponed("it is about to be deleted", None)
     return _postponed(f"it is asked to save a checkpoint{_by(until)}", until)
@@ -384,7 +388,8 @@ def _decide_unprotected(
     is_deleted = (
         facts.settings.deletes_preempted and requester.request_kind is RequestKind.PREEMPTION
     )
-    if is_deleted or not plan.gives_notice or not target.has_started:
+    waits = plan.gives_notice or bool(plan.cleaners_before)
+    if is_deleted or not waits or not target.has_started:
         if requester.request_kind is not RequestKind.PREEMPTION:
             return ALLOWED
         if target.evicted_as_a_unit:
@@ -398,9 +403,15 @@ def _decide_unprotected(
     if requester.eviction_blocked:
         return _refused(_BLOCKED_BY_BUDGET, None)
     until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
+    return _postponed_with_mark(_notice_text(plan), until)
+
+
+def _notice_text(plan: CheckpointPlan) -> str:
+    if not plan.gives_notice:
+        return "its cleaners are asked before SIGTERM"
     if plan.saves_on_sigterm:
-        return _postponed_with_mark("it is given the time to save a checkpoint on SIGTERM", until)
-    return _postponed_with_mark("it is asked to save a checkpoint first", until)
+        return "it is given the time to save a checkpoint on SIGTERM"
+    return "it is asked to save a checkpoint first"
 
 
 def _postponed_with_mark(why: str, until: datetime | None = None) -> GuardDecision:

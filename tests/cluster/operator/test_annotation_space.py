@@ -29,7 +29,7 @@ HINTED_BY_ANNOTATION = {
 @pytest.fixture
 def namespace(cluster: ClusterHandle) -> Iterator[str]:
     cluster.set_policy()
-    operator = cluster.start_operator(cleanup_finalizer=True)
+    operator = cluster.start_operator()
     operator.wait_leading()
     with cluster.namespace("room") as name:
         yield name

@@ -95,10 +95,7 @@ def test_without_a_budget_one_eviction_sets_the_disruption_condition_and_keeps_t
     ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "free"))
     assert condition(ended)["status"] == "True"
     assert ended["metadata"]["deletionGracePeriodSeconds"] == 7
-    assert [entry.what for entry in cluster.audit(namespace, "free")] == [
-        "patch",
-        "create eviction",
-    ]
+    assert cluster.writes_until_end(namespace, "free") == ["patch", "create eviction"]
 
 
 @pytest.mark.usefixtures("patience")
@@ -116,8 +113,7 @@ def test_an_eviction_that_a_budget_holds_is_reported_once_and_performed_later(
     ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"))
     assert condition(ended)["reason"] == "EvictionByEvictionAPI"
     assert cluster.event_reasons(namespace, "one").count("WaitingForBudget") == 1
-    accepted = [entry for entry in cluster.audit(namespace, "one") if entry.status < 400]
-    assert [entry.what for entry in accepted] == ["patch", "create eviction"]
+    assert cluster.writes_until_end(namespace, "one") == ["patch", "create eviction"]
     events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
     (note,) = [event["note"] for event in events if event["reason"] == "WaitingForBudget"]
     assert "disruption budget db needs 2 healthy pods and has 2 currently" in note
@@ -131,7 +127,7 @@ def test_past_the_ceiling_the_pod_is_deleted_despite_its_budget(
     cluster.mark(namespace, "stubborn")
     ended = wait_for("the DELETE", lambda: deleted(cluster, namespace, "stubborn"))
     assert condition(ended)["reason"] == "PreemptionByReprieve"
-    writes = [entry.what for entry in cluster.audit(namespace, "stubborn") if entry.status < 400]
+    writes = cluster.writes_until_end(namespace, "stubborn")
     assert writes == ["patch", "patch status", "delete"]
 
 

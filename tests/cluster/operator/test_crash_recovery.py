@@ -160,7 +160,7 @@ def test_a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_continue
         first.signal(signal.SIGCONT)
         wait_for("the first no longer leads", lambda: first.metric("reprieve_leader") == 0)
     assert len(workload.posts) == 1
-    writes = [entry.what for entry in cluster.audit(namespace, "frozen")]
+    writes = cluster.writes_until_end(namespace, "frozen")
     assert writes == ["patch", "patch", "patch status", "delete"]
     assert first.stop() == 0
     assert second.stop() == 0
@@ -169,8 +169,7 @@ def test_a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_continue
 def test_our_finalizer_holds_the_pod_exactly_until_its_containers_have_ended(
     cluster: ClusterHandle, namespace: str
 ) -> None:
-    program = cluster.start_operator(cleanup_finalizer=True)
-    program.wait_leading()
+    program = start_leader(cluster)
     pod = cluster.create_pod(namespace, "clean", annotations=hinted_for(20))
     with Workload(pod["status"]["podIP"]) as workload:
         cluster.mark(namespace, "clean")
@@ -186,8 +185,7 @@ def test_our_finalizer_holds_the_pod_exactly_until_its_containers_have_ended(
 def test_a_held_victim_that_lost_its_label_while_no_operator_ran_is_released(
     cluster: ClusterHandle, namespace: str
 ) -> None:
-    program = cluster.start_operator(cleanup_finalizer=True)
-    program.wait_leading()
+    program = start_leader(cluster)
     cluster.create_pod(namespace, "left", annotations=hinted_for(60))
     cluster.mark(namespace, "left")
     cluster.wait_phase(namespace, "left", "hinted")
@@ -216,6 +214,8 @@ def test_a_pod_that_another_user_deleted_meanwhile_is_not_deleted_again(
 def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(
     cluster: ClusterHandle, namespace: str
 ) -> None:
+    # Our finalizer would keep the victim, and so its name, until the operator is back.
+    cluster.set_policy(cleanupFinalizer="false")
     # The operator is down for longer than a test's lease, and would not know of a victim that is
     # gone.
     operator = cluster.start_operator(renew_deadline_seconds=50, lease_duration_seconds=60)
@@ -240,6 +240,7 @@ def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(
     assert "deletionTimestamp" not in now["metadata"]
     assert "reprieve.dev/soft-eviction" not in now["metadata"].get("labels", {})
     assert operator.stop() == 0
+    cluster.set_policy()
 
 
 def test_an_invalid_policy_leaves_the_last_valid_one_in_force(

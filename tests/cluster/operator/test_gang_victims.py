@@ -122,7 +122,7 @@ def test_a_mark_on_one_pod_notifies_all_and_none_is_deleted_before_the_last_answ
     for name in NAMES:
         (deleted,) = deletes(cluster, namespace, name)
         assert deleted >= answered
-        assert len(cluster.audit(namespace, name)) <= 5
+        assert len(cluster.writes_until_end(namespace, name)) <= 5
     wait_for(
         "Events",
         lambda: all("GangGoesAsAWhole" in cluster.event_reasons(namespace, name) for name in NAMES),

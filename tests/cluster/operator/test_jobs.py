@@ -148,9 +148,9 @@ def test_a_job_whose_pods_all_saved_is_suspended_and_resumed_from_their_checkpoi
     for pod in (first, second):
         writes = [entry.what for entry in cluster.audit(namespace, pod["metadata"]["name"])]
         assert "delete" not in writes
-        assert len(writes) <= 5
-        assert writes[-1] == "patch status", (
-            "the disruption is announced before the job controller deletes"
+        assert len(writes) <= 6
+        assert writes[-2:] == ["patch status", "patch"], (
+            "the disruption is announced before the job controller deletes, and the pod released"
         )
     wait_for("the resumption", lambda: not is_suspended(cluster, namespace))
     wait_for("the Job's new pods", lambda: running(cluster, namespace, 2))

@@ -25,7 +25,7 @@ OUT_OF_SERVICE, UNREACHABLE = "node.kubernetes.io/out-of-service", "node.kuberne
 def operator(cluster: ClusterHandle) -> Iterator[Program]:
     """One that holds its victims for longer than any of these tests takes."""
     cluster.set_policy(forceDeleteOnLostNodes="true")
-    program = cluster.start_operator(cleanup_finalizer=True, cleanup_ceiling_seconds=600)
+    program = cluster.start_operator(cleanup_ceiling_seconds=600)
     program.wait_leading()
     yield program
     assert program.stop() == 0

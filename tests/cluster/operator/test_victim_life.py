@@ -56,7 +56,7 @@ def test_hint_acknowledgement_condition_and_delete_come_in_this_order(
     saved_at = ended["metadata"]["annotations"]["reprieve.dev/last-checkpoint-at"]
     assert saved_at == state(ended)["checkpoint"]["at"]
     assert len(workload.posts) == 1
-    writes = [entry.what for entry in cluster.audit(namespace, "order")]
+    writes = cluster.writes_until_end(namespace, "order")
     assert writes == ["patch", "patch", "patch status", "delete"]
     told = [
         "CheckpointRequested",
@@ -76,7 +76,7 @@ def test_a_pod_without_a_checkpoint_is_deleted_at_once_with_its_grace_period(
     ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "plain"))
     assert state(ended)["outcome"] == "skipped"
     assert ended["metadata"]["deletionGracePeriodSeconds"] == 7
-    assert [entry.what for entry in cluster.audit(namespace, "plain")] == ["patch status", "delete"]
+    assert cluster.writes_until_end(namespace, "plain") == ["patch status", "delete"]
 
 
 def test_a_victim_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed(
@@ -108,7 +108,7 @@ def test_a_victim_that_answers_but_is_slow_is_extended_exactly_once(
     assert state(ended)["outcome"] == "timed-out"
     assert cluster.event_reasons(namespace, "slow").count("CheckpointExtended") == 1
     # Begin, acknowledgement, extension, status, DELETE.
-    assert len(cluster.audit(namespace, "slow")) == 5
+    assert len(cluster.writes_until_end(namespace, "slow")) == 5
 
 
 DEFERS = {

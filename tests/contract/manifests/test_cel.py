@@ -19,6 +19,7 @@ COVERED = {
     keys.PREEMPTION_CLASS,
     keys.CHECKPOINT,
     keys.CHECKPOINT_TIMEOUT,
+    keys.CLEANERS_BEFORE,
     keys.MAX_DEFERRAL,
     keys.REQUEUE,
     keys.REQUEUE_ENV,

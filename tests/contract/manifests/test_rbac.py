@@ -102,6 +102,8 @@ CALLS = {
         # cluster/leader_election.py
         *at_home("coordination.k8s.io/leases", "create"),
         *at_home("coordination.k8s.io/leases", "get update", OPERATOR.lease_name),
+        # uninstall.py
+        *at_home("apps/deployments", "get", OPERATOR.deployment_name),
         # replacements/bare_pod_store.py
         *at_home("apps/controllerrevisions", "create get list delete"),
     },

@@ -369,6 +369,7 @@ def test_the_guard_reviews_deletions_of_pods_with_a_preemption_key() -> None:
         keys.SOFT_EVICTION,
         keys.CHECKPOINT,
         keys.CHECKPOINT_HINT,
+        keys.CLEANERS_BEFORE,
     }
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == read_keys
     # For a gang that the extender is not called about, it lists every pod.

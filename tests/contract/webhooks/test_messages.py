@@ -301,6 +301,7 @@ CASES = {
     ),
     "an unknown requeueing": Case(a_pod(requeue="maybe")),
     "variables that are neither wanted nor not": Case(a_pod(requeue_env="yes")),
+    "a cleaner that is no finalizer": Case(a_pod(cleaners_before="release")),
     "a hint that is never used": Case(a_pod(checkpoint="none", checkpoint_hint="http://:80/x")),
     "a hint to a port that no container declares": Case(
         a_pod(spec=a_spec(), checkpoint_hint="grpc://:9000")

@@ -22,6 +22,7 @@ from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
+from reprieve_operator.victims.hold import Hold
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
@@ -65,7 +66,9 @@ class OperatorReplica:
     def __post_init__(self) -> None:
         clock = Clock(now=self.now, monotonic=lambda: self.seconds)
         recorder: Any = SimpleNamespace(event=lambda *_, **__: None)
-        namespaces: Any = SimpleNamespace(get=lambda _: NamespacePolicy())
+        namespaces: Any = SimpleNamespace(
+            get=lambda _: NamespacePolicy(), is_terminating=lambda _: False
+        )
         policy: Any = SimpleNamespace(current=PolicySettings())
         bare_pods: Any = SimpleNamespace(on_victim_gone=lambda uid, **_: self.gone.append(uid))
         self.registry = build_registry(
@@ -77,6 +80,7 @@ class OperatorReplica:
             jobs=cast("OwnerJobs", None),
             bare_pods=bare_pods,
             lost_nodes=cast("LostNodeChecker", None),
+            hold=Hold(policy, namespaces, "reprieve-system"),
             recorder=recorder,
             reporter=Reporter(recorder, self.metrics, namespaces),
             victim_sets=VictimSets(Clock()),

@@ -15,19 +15,25 @@ import pytest
 from reprieve_operator import leader as terms
 from reprieve_operator.background import background
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.policies import NamespacePolicies
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.resync import PodResync
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.uninstall import Uninstall
 from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_testing.servers.stub_api import stub_api, until
 
-PODS = "/api/v1/pods"
+PODS, NAMESPACES = "/api/v1/pods", "/api/v1/namespaces"
 SETTINGS = OperatorSettings(identity="a", sweep_interval_seconds=1000.0)
 
 
@@ -47,6 +53,10 @@ class FailingSweep:
 @dataclass
 class Leadership:
     is_leading: bool
+
+    def require_leadership(self) -> float:
+        assert self.is_leading
+        return 60.0
 
 
 def a_term(api: Api, metrics: OperatorMetrics | None = None) -> Leader:
@@ -136,3 +146,79 @@ def a_victim(version: str, annotations: dict[str, str] | None = None) -> Any:
         "annotations": annotations or {},
     }
     return {"metadata": metadata, "spec": {"nodeName": "node"}, "status": {"phase": "Running"}}
+
+
+@dataclass
+class Uninstalling:
+    """Whether the operator's Deployment is gone."""
+
+    is_gone: bool
+
+    async def is_in_progress(self) -> bool:
+        return self.is_gone
+
+
+LAST = {
+    "the last operator of an uninstallation": (True, True, 1),
+    "an operator that another one follows": (True, False, 0),
+    "an operator that another one has replaced": (False, True, 0),
+}
+
+
+@pytest.mark.parametrize(("leads", "is_gone", "released"), LAST.values(), ids=LAST)
+async def test_only_the_last_operator_releases_its_victims_as_it_stops(
+    tmp_path: Path, *, leads: bool, is_gone: bool, released: int
+) -> None:
+    async with stub_api(tmp_path) as (stub, api):
+        leader = a_term(api)
+        leader.election = cast("LeaderElection", Leadership(leads))
+        writes = Writes(api, CallLimiter(4), leader.election, OperatorMetrics(), Clock())
+        finalizers = [keys.CLEANUP_FINALIZER]
+        held = VersionedMeta(name="victim", namespace="team", uid="u", finalizers=finalizers)
+        uninstall = cast("Uninstall", Uninstalling(is_gone))
+        await leader._release_if_uninstalled(uninstall, writes, [held])
+        assert len(stub.patches) == released
+
+
+async def test_a_namespace_that_terminates_is_seen_and_reported(tmp_path: Path) -> None:
+    found = {"metadata": {"name": "team", "resourceVersion": "2"}}
+    async with stub_api(tmp_path, collections={NAMESPACES: {"team": found}}) as (stub, api):
+        stub.lists_released.set()
+        namespaces, ending = NamespacePolicies(api), list[str]()
+        namespaces.on_terminating = ending.append
+        async with background(namespaces.reflector.run):
+            await until(lambda: stub.open_watches > 0)
+            assert not namespaces.is_terminating("team")
+            gone = {**found["metadata"], "deletionTimestamp": "2026-11-21T12:00:00Z"}
+            stub.send("MODIFIED", {"metadata": gone}, only=NAMESPACES)
+            await until(lambda: namespaces.is_terminating("team"))
+        assert ending == ["team"]
+        assert not namespaces.is_terminating("unknown")
+        assert namespaces.get("team") == NamespacePolicy()
+
+
+HOLDS = {
+    "a living pod": ({}, 1),
+    "a pod that is being deleted": ({"deletionTimestamp": "2026-11-21T12:00:00Z"}, 1),
+    "a pod with the finalizers of others": ({"finalizers": ["example.com/disk"]}, 0),
+}
+
+
+@pytest.mark.parametrize(("metadata", "released"), HOLDS.values(), ids=HOLDS)
+async def test_the_resync_removes_a_finalizer_that_no_eviction_needs(
+    tmp_path: Path, metadata: Any, released: int
+) -> None:
+    """Without this, a pod that lost its state would be stuck when it is deleted."""
+    held = {"name": "p", "namespace": "team", "uid": "u", "finalizers": [keys.CLEANUP_FINALIZER]}
+    collections = {PODS: {"p": {"metadata": held | metadata}}}
+    async with stub_api(tmp_path, collections=collections) as (stub, api):
+        stub.lists_released.set()
+        election = cast("LeaderElection", Leadership(is_leading=True))
+        writes = Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())
+        divergence: Any = SimpleNamespace(
+            add_pod=lambda _: None, check_changed_namespaces=lambda: asyncio.sleep(0)
+        )
+        registry: Any = set()
+        resync = PodResync(api, writes, registry, cast("EventRecorder", None), divergence)
+        await resync.run_once()
+        assert [body["metadata"]["finalizers"] for _, body in stub.patches] == [[]] * released

@@ -197,6 +197,17 @@ outcome differs. No scheduler nominates a pod here.
 """
 
 
+NEEDS_A_CLEANER = tuple(
+    Edge(phase, Observation.CLEANERS_DONE)
+    for phase, moves in transitions.TABLE.items()
+    if Observation.CLEANERS_DONE in moves
+)
+"""The write of these edges is that of the one that follows in the same decision, `RELEASED`, at
+which operators are killed. No cleaner runs here; `cluster/operator/test_finalizer.py` kills an
+operator that waits for one.
+"""
+
+
 class WrittenState(NamedTuple):
     """The state that the write of an edge contains.
 
@@ -219,7 +230,7 @@ def written_edges() -> list[Edge]:
     """Return the edges that begin a write: all but those in `NO_WRITE` and the one at the
     ceiling.
     """
-    left_out = {*NO_WRITE, AT_THE_CEILING, *NEEDS_A_SCHEDULER}
+    left_out = {*NO_WRITE, AT_THE_CEILING, *NEEDS_A_SCHEDULER, *NEEDS_A_CLEANER}
     return [edge for edge in all_edges() if edge not in left_out]
 
 
@@ -241,7 +252,8 @@ def unseen_edges() -> list[Edge]:
 def left_edges() -> list[Edge]:
     """Return the edges without a kill: none."""
     tried = {*written_edges(), AT_THE_CEILING, *lost_edges(), *unseen_edges(), *_AS_OUR_HOLD_ENDS}
-    return [edge for edge in all_edges() if edge not in {*tried, *NEEDS_A_SCHEDULER}]
+    left_out = {*NEEDS_A_SCHEDULER, *NEEDS_A_CLEANER}
+    return [edge for edge in all_edges() if edge not in {*tried, *left_out}]
 
 
 def ending_edges() -> list[Edge]:

@@ -445,6 +445,15 @@ class ClusterHandle:
             and entry["user"]["username"].endswith(user)
         ]
 
+    def writes_until_end(self, namespace: str, name: str) -> list[str]:
+        """Return the operator's accepted changes of a pod, up to its DELETE or eviction.
+
+        The removal of Reprieve's finalizer, which may follow, is left out.
+        """
+        accepted = [entry.what for entry in self.audit(namespace, name) if entry.status < 400]
+        ends = [number for number, what in enumerate(accepted) if what in _ENDS_OF_A_POD]
+        return accepted[: ends[0] + 1] if ends else accepted
+
     def kill_component(self, name: str) -> None:
         """Kill a component of the control plane, as a crash would."""
         lifecycle.stop_component(self.cluster, name, kill=True)
@@ -478,6 +487,7 @@ class ClusterHandle:
         )
 
 
+_ENDS_OF_A_POD = ("delete", "create eviction")
 LEASE_SECONDS = 12
 """A leader on a busy machine that has to renew its Lease within four seconds loses it."""
 OPERATOR_PACE: dict[str, object] = {

@@ -68,6 +68,15 @@ _NUMBERS = [
     ),
     *("", "-", "+", "--1", "1.0", "1e3", " 1", "1\n", "1_000", "0x10", "٣"),
 ]
+_CLEANERS = [
+    "example.com/a",
+    "example.com/a, x.example.com/B_c.d",
+    *("", "release", "example.com/", "example.com/a,", "Example.com/a", "example.com/a\n"),
+    f"{'x' * 253}/a",
+    f"{'x' * 254}/a",
+    f"example.com/{'a' * 64}",
+    ",".join(["example.com/a"] * 60),
+]
 _CLASSES = [*map(str, range(11)), "11", "-1", "04", "high", "", "10.0"]
 
 _ODD = [chr(point) for pair in HIDDEN_CODE_POINTS for point in pair] + list(
@@ -104,6 +113,7 @@ _POD_ANNOTATIONS = {
     keys.ESTIMATED_CHECKPOINT_TIME: _annotation(_DURATIONS),
     keys.REQUEUE: _annotation(["auto", "never", "always", ""]),
     keys.REQUEUE_ENV: _annotation(["true", "false", "True", ""]),
+    keys.CLEANERS_BEFORE: _annotation(_CLEANERS),
 }
 _MARKS = {
     keys.SOFT_EVICTION: _label(["requested", "x"]),

@@ -155,10 +155,10 @@ def test_figures_without_a_table_are_reported_in_sentences() -> None:
 
 def test_reasons_to_mistrust_a_turn_are_reported() -> None:
     assert figures.doubts([a_turn(), a_turn(BARE)]) == []
-    assert figures.doubts([a_turn(hint_seconds=[0.1] * 99, writes={4: 97, 6: 2})]) == [
+    assert figures.doubts([a_turn(hint_seconds=[0.1] * 99, writes={4: 97, 7: 2})]) == [
         "1 victims were never hinted",
         "1 victims are not in the audit log",
-        "2 victims got more than 5 writes",
+        "2 victims got more than 6 writes",
     ]
 
 

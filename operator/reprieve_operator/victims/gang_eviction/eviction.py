@@ -72,7 +72,7 @@ class GangEviction:
             # Cancelling one pod cancels all: a gang is evicted as a unit or not at all.
             self.is_cancelled = True
             self._wake_members()
-        elif disruption.is_ready_to_delete(state.phase):
+        elif disruption.is_ready_to_delete(state):
             self._mark_ready(uid)
         else:
             self._still_saving.add(uid)

@@ -29,6 +29,7 @@ class TerminationStateWriter:
         policy: PolicySource,
         clock: Clock,
         *,
+        adds_finalizer: Callable[[VictimPod, Eviction], bool],
         on_pod_update: Callable[[VictimPod], None],
         on_state_written: Callable[[VictimPod, LifecycleDecision], None],
     ) -> None:
@@ -37,6 +38,7 @@ class TerminationStateWriter:
         self._writes = writes
         self._policy = policy
         self._clock = clock
+        self._adds_finalizer = adds_finalizer
         self._on_pod_update = on_pod_update
         self._on_state_written = on_state_written
 
@@ -94,9 +96,14 @@ class TerminationStateWriter:
     ) -> VictimPod:
         if self.unpersisted_state is None:
             try:
+                adds_finalizer = self._adds_finalizer(pod, state)
                 if not sets_condition:
-                    return await self._writes.write_state(pod, state, None, begins=False)
-                return await self._writes.write_disruption_target(pod, state)
+                    return await self._writes.write_state(
+                        pod, state, None, begins=False, adds_finalizer=adds_finalizer
+                    )
+                return await self._writes.write_disruption_target(
+                    pod, state, adds_finalizer=adds_finalizer
+                )
             except ApiError as error:
                 self._continue_unpersisted(pod, state, error)
             self.unpersisted_state = state

@@ -11,7 +11,7 @@ from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.reporter import Reporter
-from reprieve_policy.lifecycle import termination
+from reprieve_policy.lifecycle import cleanup, termination
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.lifecycle.machine import LifecycleDecision
 from reprieve_policy.lifecycle.termination import EvictionMethod
@@ -123,6 +123,12 @@ class Termination:
         self._eviction_retry.reset()
         return written
 
+    async def release(self, pod: VictimPod) -> None:
+        """Remove our finalizer."""
+        self._on_pod_update(
+            replace(pod, metadata=await self._writes.remove_finalizer(pod.metadata))
+        )
+
     def on_pod_gone(self, uid: str, last: VictimPod | None) -> None:
         """Note that the victim is gone; `last` is its last known version."""
         state = None if last is None else pod_state.state_of(last.metadata)
@@ -166,16 +172,16 @@ class Termination:
             await self._handover.record(pod, state)
         self._job_suspension.report_deletion(pod, state)
         if decision.transitions:
-            # Another client has deleted the pod.
-            await self._handover.publish_checkpoint(pod, state)
+            # Another client has deleted the pod. What its replacement inherits is written before
+            # the state, so that an operator that is killed between the two does it again.
+            is_inherited = cleanup.inherits_if_overtaken(state)
+            await self._handover.record(pod, state, is_inherited=is_inherited)
             pod = await self._state_writer.write_deleted_by_others(pod, decision)
         if pod_state.has_completed(pod) and not pod.metadata.ownerReferences:
             # While the pod exists. Without this, it would be created again if the operator were
             # killed as the pod disappears.
             await self._handover.forget_replacement(pod)
-        pause = self._deletion_wait.report_finalizers(pod)
+        pause = self._deletion_wait.report_finalizers(pod, state)
         if self._deletion_wait.may_remove_finalizer(pod):
-            self._on_pod_update(
-                replace(pod, metadata=await self._writes.remove_finalizer(pod.metadata))
-            )
+            await self.release(pod)
         return pause

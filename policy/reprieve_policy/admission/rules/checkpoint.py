@@ -2,9 +2,9 @@
 
 Checked: `checkpoint` is `auto`, `manual` or `none`; `checkpoint-hint` has one of six forms, all of
 which stay on the pod itself; durations are like `10m`, and within the limits; `requeue` is `auto`
-or `never`, `requeue-env` is `true` or `false`. Warned of: a class of 7 or more without a
-checkpoint, which makes the workload non-preemptible; a hint that has no effect because of
-`checkpoint: none`.
+or `never`, `requeue-env` is `true` or `false`; `cleaners-before` lists finalizers. Warned of: a
+class of 7 or more without a checkpoint, which makes the workload non-preemptible; a hint that has
+no effect because of `checkpoint: none`.
 
 Why: an unreadable annotation would count as absent at the eviction, and the workload would not be
 asked to save.

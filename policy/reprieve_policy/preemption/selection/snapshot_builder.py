@@ -47,7 +47,7 @@ _ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 """Go's zero time."""
 _SERVICE = "service"
 _GUARDED_LABELS = frozenset({keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.SOFT_EVICTION})
-_GUARDED_ANNOTATIONS = frozenset({keys.CHECKPOINT, keys.CHECKPOINT_HINT})
+_GUARDED_ANNOTATIONS = frozenset({keys.CHECKPOINT, keys.CHECKPOINT_HINT, keys.CLEANERS_BEFORE})
 """As in the `matchConditions` of `preemptions.reprieve.dev`; a test compares them."""
 
 

@@ -435,7 +435,9 @@ def test_every_transition_event_has_a_known_reason() -> None:
     told += [
         event_messages.deleting(state),
         event_messages.completed(state),
-        event_messages.waiting_for_finalizers(("example.com/x",)),
+        event_messages.waiting_for_finalizers([("example.com/x", NOW)], NOW),
+        event_messages.waiting_for_cleaners([("example.com/x", NOW)], NOW, NOW),
+        event_messages.cleaners_not_done([("example.com/x", NOW)], NOW),
     ]
     assert {reason for reason, _ in told} <= set(REASONS)
     assert all("None" not in note and "Outcome." not in note for _, note in told)
@@ -610,3 +612,34 @@ def test_a_hint_that_waits_for_a_call_was_not_requested_yet() -> None:
     assert event_messages.transition(move, queued) is None
     called = replace(queued, hinted_at=NOW, attempt=1)
     assert (event_messages.transition(move, called) or ("",))[0] == "CheckpointRequested"
+
+
+def test_the_events_of_cleaners_before_sigterm_name_each_with_how_long_it_has_held() -> None:
+    held = [("example.com/a", NOW), ("example.com/b", NOW - timedelta(minutes=1))]
+    later = NOW + timedelta(seconds=5)
+    assert event_messages.waiting_for_cleaners(held, NOW + timedelta(minutes=10), later) == (
+        "WaitingForCleaners",
+        (
+            'SIGTERM waits until finalizers "example.com/a" (held for 5s), '
+            '"example.com/b" (held for 1m5s) are removed, until 12:10:00Z at the latest'
+        ),
+    )
+    assert event_messages.cleaners_not_done(held[:1], later) == (
+        "CleanersTimedOut",
+        'finalizers "example.com/a" (held for 5s) were not removed in time; SIGTERM comes now',
+    )
+
+
+def test_the_event_of_a_saved_victim_says_that_its_cleaners_are_asked() -> None:
+    waiting = an_eviction(phase=Phase.SAVED, outcome=CheckpointOutcome.SAVED, deadline=NOW)
+    waiting = replace(waiting, cleaners_until=NOW)
+    move = TABLE[Phase.HINTED][Observation.SAVED]
+    assert event_messages.transition(move, waiting) == (
+        "CheckpointSaved",
+        (
+            "the workload acknowledged a checkpoint; "
+            "its cleaners are asked before SIGTERM, until 12:00:00Z at the latest"
+        ),
+    )
+    done = TABLE[Phase.SAVED][Observation.CLEANERS_DONE]
+    assert event_messages.transition(done, waiting) is None

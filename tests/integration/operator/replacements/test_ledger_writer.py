@@ -22,6 +22,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
+from reprieve_operator.victims.cleaner_report import CleanerReport
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.termination.deletion_wait import DeletionWait
 from reprieve_operator.victims.termination.eviction_retry import EvictionRetry
@@ -178,7 +179,11 @@ class TerminationCollaborators:
             cast("LedgerWriter", self), cast("BarePodController", self), policy, recorder, clock
         )
         deletion_wait = DeletionWait(
-            recorder, clock, reread_seconds=30.0, cleanup_ceiling_seconds=300.0
+            recorder,
+            CleanerReport(recorder, policy, clock),
+            clock,
+            reread_seconds=30.0,
+            cleanup_ceiling_seconds=300.0,
         )
         return Termination(
             writes=writes,
@@ -186,6 +191,7 @@ class TerminationCollaborators:
                 writes,
                 policy,
                 clock,
+                adds_finalizer=lambda *_: False,
                 on_pod_update=lambda _: None,
                 on_state_written=lambda *_: None,
             ),
@@ -224,7 +230,9 @@ class TerminationCollaborators:
     async def write_cancelled(self, pod: VictimPod, state: Eviction) -> VictimPod:  # noqa: ARG002
         return self._write("cancelled", pod)
 
-    async def write_disruption_target(self, pod: VictimPod, state: Eviction | None) -> VictimPod:
+    async def write_disruption_target(
+        self, pod: VictimPod, state: Eviction | None, **_: bool
+    ) -> VictimPod:
         return self._write("disruption" if state is not None else "condition", pod)
 
     async def write_state(self, pod: VictimPod, *_: object, **__: object) -> VictimPod:
@@ -277,11 +285,23 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         replace(GOING, **UNSAVED),
         ["disruption", "delete"],
     ),
-    "deleted by another client": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
-    "deleted by another client, without a checkpoint": (
+    "deleted by another client": (overtake, a_pod(**DELETED), GOING, ["record", "state"]),
+    "deleted by another client, not requeued": (
+        overtake,
+        a_pod(**DELETED, **NEVER),
+        GOING,
+        ["publish", "state"],
+    ),
+    "deleted by another client after its notice, without a checkpoint": (
         overtake,
         a_pod(**DELETED),
         replace(GOING, **UNSAVED),
+        ["record", "state"],
+    ),
+    "deleted by another client before its notice": (
+        overtake,
+        a_pod(**DELETED),
+        replace(GOING, **UNSAVED, hinted_at=None),
         ["state"],
     ),
     "succeeded": (

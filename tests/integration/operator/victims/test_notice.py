@@ -12,6 +12,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.checkpoint_session import CheckpointSession
+from reprieve_operator.victims.cleaner_report import CleanerReport
 from reprieve_operator.victims.notice import Notice
 from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
@@ -40,7 +41,8 @@ class BusyApiServer:
             cast("Writes", self),
             cast("EventRecorder", None),
             Clock(monotonic=lambda: self.seconds),
-            adds_finalizer=False,
+            adds_finalizer=lambda *_: False,
+            cleaner_report=cast("CleanerReport", None),
             on_pod_update=lambda _: None,
         )
 

@@ -32,6 +32,7 @@ from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
+from reprieve_operator.victims.hold import Hold
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
@@ -131,7 +132,9 @@ class Cluster:
         self.states.append(state)
         return with_state(pod, state)
 
-    async def write_disruption_target(self, pod: VictimPod, state: Eviction) -> VictimPod:
+    async def write_disruption_target(
+        self, pod: VictimPod, state: Eviction, **_: bool
+    ) -> VictimPod:
         self.states.append(state)
         await self.may_end.wait()
         return pod
@@ -203,7 +206,9 @@ async def session() -> AsyncIterator[Session]:
         recorder: Any = SimpleNamespace(
             event=lambda _, reason, *__, **___: cluster.events.append(reason)
         )
-        namespaces: Any = SimpleNamespace(get=lambda _: NamespacePolicy())
+        namespaces: Any = SimpleNamespace(
+            get=lambda _: NamespacePolicy(), is_terminating=lambda _: False
+        )
         settings = OperatorSettings(
             identity="a", allow_loopback_pod_ips=True, poll_interval_seconds=POLL
         )
@@ -219,6 +224,7 @@ async def session() -> AsyncIterator[Session]:
             jobs=cast("OwnerJobs", None),
             bare_pods=cast("BarePodController", None),
             lost_nodes=cast("LostNodeChecker", None),
+            hold=Hold(policy, namespaces, "reprieve-system"),
             recorder=recorder,
             reporter=Reporter(recorder, OperatorMetrics(), namespaces),
             victim_sets=VictimSets(Clock()),

@@ -23,6 +23,7 @@ from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
+from reprieve_operator.victims.hold import Hold
 from reprieve_operator.victims.lost_nodes import LostNodeChecker
 from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
@@ -71,7 +72,9 @@ class Cluster:
         recorder: Any = SimpleNamespace(
             event=lambda about, reason, *_, **__: self.events.append((about.name, reason))
         )
-        namespaces: Any = SimpleNamespace(get=lambda _: NamespacePolicy())
+        namespaces: Any = SimpleNamespace(
+            get=lambda _: NamespacePolicy(), is_terminating=lambda _: False
+        )
         policy: Any = SimpleNamespace(current=PolicySettings(ceiling_seconds=self.ceiling_seconds))
 
         async def nothing(*_: object, **__: object) -> None: ...
@@ -90,6 +93,7 @@ class Cluster:
             jobs=cast("OwnerJobs", None),
             bare_pods=cast("BarePodController", bare),
             lost_nodes=cast("LostNodeChecker", None),
+            hold=Hold(policy, namespaces, "reprieve-system"),
             recorder=recorder,
             reporter=Reporter(recorder, OperatorMetrics(), namespaces),
             victim_sets=self.sets,
@@ -112,7 +116,9 @@ class Cluster:
         )
         return self.change(pod.metadata.name or "", labels=labels, annotations=annotations)
 
-    async def write_disruption_target(self, pod: VictimPod, state: Eviction) -> VictimPod:
+    async def write_disruption_target(
+        self, pod: VictimPod, state: Eviction, **_: bool
+    ) -> VictimPod:
         return await self.write_state(pod, state)
 
     async def write_cancelled(self, pod: VictimPod, state: Eviction) -> VictimPod:

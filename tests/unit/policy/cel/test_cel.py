@@ -10,7 +10,7 @@ from reprieve_policy.cel import check, policies
 from reprieve_policy.config.annotation_values import Value
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.kinds import CUSTOM, POD_KINDS
-from reprieve_policy.verdict import MAX_VALUE_SHOWN, ViolationKind
+from reprieve_policy.verdict import MAX_VALUE_SHOWN, Violation, ViolationKind
 
 DOCUMENTS = policies.render(PolicySettings())
 BINDINGS = {
@@ -100,12 +100,21 @@ def test_the_longest_message_stays_within_the_limit() -> None:
     """Every field of a CronJob's template is wrong, each value of four-byte code points."""
     prefix = "spec.jobTemplate.spec.template."
     shown = 4 * (MAX_VALUE_SHOWN + 1)
+    punctuation = len(': : "": , ')
     lengths = [
         len(field.path(prefix))
         + len(ViolationKind.UNSUPPORTED.text)
         + (63 if field.part == "labels" else shown)
-        + 110
+        + len(_detail(field))
+        + punctuation
         for field in fields.pod_fields(PolicySettings())
     ]
     marks = 3 * (len(prefix) + 140)
     assert sum(lengths) + marks < MAX_MESSAGE
+
+
+def _detail(field: fields.MetadataField) -> str:
+    """Return what would be accepted instead of a value that is wrong in every way."""
+    violation = field.value.parse("\U0001f4a5" * 1000, "")
+    assert isinstance(violation, Violation)
+    return violation.detail

@@ -67,6 +67,7 @@ def test_every_annotation_is_read() -> None:
         keys.ESTIMATED_CHECKPOINT_TIME: "90s",
         keys.REQUEUE: "never",
         keys.REQUEUE_ENV: "true",
+        keys.CLEANERS_BEFORE: "example.com/disk, licences.example.com/a.B_c",
     }
     assert plan_of(annotations) == CheckpointPlan(
         strategy=Strategy.MANUAL,
@@ -76,7 +77,38 @@ def test_every_annotation_is_read() -> None:
         estimated_seconds=90,
         requeue=Requeue.NEVER,
         sets_environment=True,
+        cleaners_before=("example.com/disk", "licences.example.com/a.B_c"),
     )
+
+
+def test_a_cleaner_is_named_once_and_reprieve_is_none_before_sigterm() -> None:
+    named = f"example.com/a,{keys.CLEANUP_FINALIZER},example.com/b,example.com/a"
+    plan = plan_of({keys.CLEANERS_BEFORE: named})
+    assert plan.cleaners_before == ("example.com/a", "example.com/b")
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["", "release", "example.com/", "/x", "example.com/a,", "example.com/a example.com/b", "A.b/c"],
+)
+def test_what_is_no_list_of_finalizers_is_refused(named: str) -> None:
+    violations = checkpoint_plan.parse({keys.CLEANERS_BEFORE: named}, DEFAULTS)
+    assert isinstance(violations, tuple)
+    assert [violation.path for violation in violations] == [
+        f"metadata.annotations[{keys.CLEANERS_BEFORE}]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("example.com/a", True),
+        ("example.com/a,example.com/b", False),
+        (keys.CLEANUP_FINALIZER, False),
+    ],
+)
+def test_a_cleaner_has_one_finalizer_of_its_own(text: str, *, is_one: bool) -> None:
+    assert checkpoint_plan.is_finalizer(text) is is_one
 
 
 def test_the_default_timeout_stays_below_the_ceiling() -> None:

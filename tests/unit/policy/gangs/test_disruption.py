@@ -228,8 +228,15 @@ def test_a_gang_is_known_by_one_word(pods: Sequence[PodBuilder], identity: str) 
 
 
 def test_a_pod_that_waits_for_its_workload_is_not_ready_to_delete() -> None:
-    waiting = {phase for phase in Phase if not disruption.is_ready_to_delete(phase)}
-    assert waiting == {Phase.REQUESTED, Phase.REPRIEVED, *AWAITING_WORKLOAD}
+    states = [an_eviction().in_phase(phase).build() for phase in Phase]
+    unheard = {state.phase for state in states if not disruption.is_ready_to_delete(state)}
+    assert unheard == {Phase.REQUESTED, Phase.REPRIEVED, *AWAITING_WORKLOAD}
+
+
+def test_a_pod_that_waits_for_its_cleaners_is_not_ready_to_delete() -> None:
+    saved = an_eviction().in_phase(Phase.SAVED, deadline=after(600)).build()
+    assert disruption.is_ready_to_delete(saved)
+    assert not disruption.is_ready_to_delete(replace(saved, cleaners_until=after(60)))
 
 
 FIRST = replace(an_eviction().build(), eviction_id="first", initiator="ops")

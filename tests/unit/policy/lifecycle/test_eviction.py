@@ -107,6 +107,7 @@ EVICTIONS = st.builds(
     gang=TEXTS,
     decision_id=TEXTS,
     must_evict=st.booleans(),
+    cleaners_until=st.none() | MOMENTS,
 )
 
 

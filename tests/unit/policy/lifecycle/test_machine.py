@@ -80,6 +80,7 @@ OTHERS_SAVE = ObservedVictim(may_terminate=False)
 SET_SAVES = ObservedVictim(is_set_ready=False)
 LEFT = ObservedVictim(has_preemptor_left=True)
 SET_GROWS = ObservedVictim(may_set_grow=True)
+CLEANERS = ObservedVictim(has_cleaners=True)
 LOSES_LESS = ObservedVictim(loses_less_at_once=True)
 
 
@@ -99,6 +100,8 @@ class Scenario:
     deadline: datetime | None = None
     source: Source = Source.LABEL
     must_evict: bool = False
+    cleaners_until: datetime | None = None
+    """Until when it waits for its cleaners."""
 
 
 REQUESTED_AND_HINTED = (0, NOTHING)
@@ -113,6 +116,70 @@ SPARED, REPRIEVED, REQUESTED, SETTLED = (
 SCHEDULER = Source.KOORDINATOR
 
 SCENARIOS = {
+    "a victim that wants no checkpoint waits for its cleaners before SIGTERM": Scenario(
+        plan=NONE,
+        seen=((0, CLEANERS), (599, CLEANERS)),
+        phases=(SETTLED,),
+        outcome=CheckpointOutcome.SKIPPED,
+        deadline=after(1800),
+        cleaners_until=after(600),
+    ),
+    "a victim is deleted once its cleaners are done": Scenario(
+        plan=NONE,
+        seen=((0, CLEANERS), (20, NOTHING)),
+        phases=(SETTLED, SETTLED, TERMINATING),
+        outcome=CheckpointOutcome.SKIPPED,
+    ),
+    "cleaners are waited for within the checkpoint's time": Scenario(
+        plan=plan_of(checkpoint="none", timeout="90s"),
+        seen=((0, CLEANERS), (89, CLEANERS), (90, CLEANERS)),
+        phases=(SETTLED, SETTLED, TERMINATING),
+        outcome=CheckpointOutcome.SKIPPED,
+    ),
+    "the time of cleaners counts from the notice": Scenario(
+        seen=((0, CLEANERS), (60, replace(SAVED, has_cleaners=True)), (599, CLEANERS)),
+        phases=(HINTED, Phase.SAVED),
+        outcome=CheckpointOutcome.SAVED,
+        deadline=after(1800),
+        cleaners_until=after(600),
+    ),
+    "a saved victim is deleted once its cleaners are done": Scenario(
+        seen=((0, CLEANERS), (60, replace(SAVED, has_cleaners=True)), (70, NOTHING)),
+        phases=(HINTED, Phase.SAVED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
+    ),
+    "cleaners that are done before the workload are not waited for": Scenario(
+        seen=((0, CLEANERS), (60, SAVED)),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
+    ),
+    "a workload that used up its time leaves none to its cleaners": Scenario(
+        seen=((0, CLEANERS), (600, CLEANERS)),
+        phases=(HINTED, SETTLED, TERMINATING),
+        outcome=CheckpointOutcome.UNRESPONSIVE,
+    ),
+    "a victim whose cleaners are done waits for its gang": Scenario(
+        plan=NONE,
+        seen=((0, replace(CLEANERS, may_terminate=False)), (20, OTHERS_SAVE)),
+        phases=(SETTLED, SETTLED),
+        outcome=CheckpointOutcome.SKIPPED,
+        deadline=after(1800),
+    ),
+    "the ceiling bounds the wait for cleaners": Scenario(
+        plan=NONE,
+        settings=PolicySettings(ceiling_seconds=120),
+        seen=((0, CLEANERS), (119, CLEANERS)),
+        phases=(SETTLED,),
+        outcome=CheckpointOutcome.SKIPPED,
+        deadline=after(120),
+        cleaners_until=after(120),
+    ),
+    "a removed mark cancels while cleaners are waited for": Scenario(
+        plan=NONE,
+        seen=((0, CLEANERS), (20, replace(UNMARKED, has_cleaners=True))),
+        phases=(SETTLED, CANCELLED),
+        outcome=CheckpointOutcome.CANCELLED,
+    ),
     "a victim is notified, saves, is deleted, and is replaced": Scenario(
         seen=(
             REQUESTED_AND_HINTED,
@@ -807,7 +874,9 @@ def test_the_life_of_a_victim(scenario: Scenario) -> None:
     assert eviction.phase is scenario.phases[-1]
     assert eviction.outcome is scenario.outcome
     if eviction.phase in WITH_DEADLINE:
-        assert eviction.deadline == scenario.deadline == machine.next_wake(eviction)
+        assert eviction.deadline == scenario.deadline
+        assert eviction.cleaners_until == scenario.cleaners_until
+        assert machine.next_wake(eviction) == (scenario.cleaners_until or scenario.deadline)
     else:
         assert machine.next_wake(eviction) is None
     assert machine.awaits_workload(eviction.phase) is (eviction.phase in AWAITING_WORKLOAD)
@@ -1047,6 +1116,10 @@ LEADS_ON = {
         "one that is only hinted has not answered",
     ),
     Observation.HELD_BY_BUDGET: ((TERMINATING,), "nothing else waits for a budget"),
+    Observation.CLEANERS_DONE: (
+        (SETTLED, Phase.SAVED),
+        "before, the workload has time as well; afterwards, SIGTERM was sent",
+    ),
     Observation.RELEASED: (
         (SETTLED, Phase.SAVED),
         "only a victim without open questions waits for others",
@@ -1096,6 +1169,7 @@ def test_every_end_has_a_checkpoint_outcome() -> None:
             ends = move.to not in BEFORE_DELETE or move.to in (SETTLED, Phase.SAVED)
             # A settled victim has its outcome already, unless another client was quicker.
             is_known = (phase, observation) == (SETTLED, Observation.RELEASED)
+            is_known |= move.ends_cleaning
             assert (move.outcome is not None) is (ends and not is_known)
 
 

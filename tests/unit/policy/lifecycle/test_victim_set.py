@@ -32,6 +32,13 @@ def test_a_victim_is_awaited_while_its_workload_may_still_save(phase: Phase) -> 
     assert victim_set.awaited_until(state, None) == (OPEN_ENDED if may_save else None)
 
 
+@pytest.mark.parametrize("phase", [Phase.SETTLED, Phase.SAVED])
+def test_a_victim_that_waits_for_its_cleaners_is_awaited(phase: Phase) -> None:
+    state = replace(an_eviction().in_phase(phase).build(), cleaners_until=after(60))
+    assert victim_set.awaited_until(state, None) is OPEN_ENDED
+    assert victim_set.awaited_until(replace(state, phase=Phase.TERMINATING), None) is None
+
+
 @pytest.mark.parametrize("phase", [Phase.SETTLED, Phase.TERMINATING])
 def test_a_victim_that_saves_on_sigterm_is_awaited_until_its_grace_period_ends(
     phase: Phase,

@@ -186,6 +186,18 @@ TIMES = (
         ),
         Case(pod=HINTED.in_gang("train"), want=(HINT_STEP, TIMES, DELETED, ALONE)),
         Case(
+            pod=a_pod().annotated(keys.CLEANERS_BEFORE, "example.com/disk,example.com/net"),
+            want=(
+                "it gets no notice: it wants no checkpoint",
+                (
+                    'finalizers "example.com/disk", "example.com/net" are waited for before '
+                    "SIGTERM, for 10m at the longest"
+                ),
+                DELETED,
+                ALONE,
+            ),
+        ),
+        Case(
             pod=HINTED.annotated(keys.CHECKPOINT_TIMEOUT, "28m").annotated(keys.MAX_DEFERRAL, "0s"),
             settings=PolicySettings(end_with="evict", grace_cap_seconds=5),
             want=(

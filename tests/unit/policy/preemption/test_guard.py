@@ -36,6 +36,7 @@ from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod, after
 
 HINTING = a_pod().with_hint()
 PLAIN = a_pod().in_class(4)
+CLEANED = PLAIN.annotated(keys.CLEANERS_BEFORE, "example.com/disk")
 ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 PREEMPTED = Requester(request_kind=RequestKind.PREEMPTION)
 EVICTED = Requester(request_kind=RequestKind.EVICTION)
@@ -86,6 +87,18 @@ CASES = {
         requester=EVICTED, want="notified", until=after(600)
     ),
     "a pod without a checkpoint is deleted at once": Case(pod=PLAIN),
+    "a pod without a checkpoint waits for its cleaners before SIGTERM": Case(
+        pod=CLEANED, want="cleaned", until=after(600)
+    ),
+    "a drained pod without a checkpoint waits for its cleaners": Case(
+        pod=CLEANED, requester=EVICTED, want="cleaned", until=after(600)
+    ),
+    "a pod that has not started waits for no cleaner": Case(pod=CLEANED, has_started=False),
+    "a pod that saved and waits for its cleaners is waited for": Case(
+        state=in_phase(Phase.SAVED, left=1700, cleaners_until=after(60)),
+        want="waits",
+        until=after(60),
+    ),
     "a drained pod without a checkpoint is evicted at once": Case(pod=PLAIN, requester=EVICTED),
     "a member of a gang that is evicted as a unit is evicted with its gang": Case(
         pod=PLAIN, evicted_as_a_unit=True, want="joined"
@@ -362,7 +375,7 @@ CASES = {
     ),
 }
 
-MARKED = ("notified", "on SIGTERM", "joined", "together")
+MARKED = ("notified", "on SIGTERM", "cleaned", "joined", "together")
 WORDS = {
     "notified": (
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to "
@@ -375,6 +388,10 @@ WORDS = {
     "on SIGTERM": (
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is given the time "
         "to save a checkpoint on SIGTERM"
+    ),
+    "cleaned": (
+        "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its cleaners are asked before "
+        "SIGTERM"
     ),
     "together": (
         "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: other victims of its preemptor "

@@ -74,7 +74,7 @@ class SuspendedJob:
     async def suspend(self, pod: VictimPod, backoff: timedelta) -> datetime:  # noqa: ARG002
         return after(0) + backoff
 
-    def report_finalizers(self, pod: VictimPod) -> float:  # noqa: ARG002
+    def report_finalizers(self, pod: VictimPod, state: Eviction) -> float:  # noqa: ARG002
         return 1.0
 
     def may_remove_finalizer(self, pod: VictimPod) -> bool:  # noqa: ARG002
