@@ -1,21 +1,16 @@
 # ruff: noqa: N815 - a status's field names are the API's own, so that JSON decodes into them
 # directly
-"""The gang gate: pods of a gang wait for the scheduler until `min-available` of them exist.
+"""The gang gate: which new pods wait, at a scheduling gate, for their gang to be startable.
 
-It replaces PreFilter of document 004, which a stock scheduler does not have: "the total number of
-pods, excluding terminating ones, belonging to the same PodGroup; if the result is less than
-minAvailable, the scheduling process is terminated directly". The webhook adds the gate and the
-operator removes it. This module decides which pods wait and for how long.
+It stands in for PreFilter and Permit of document 004, which a stock scheduler does not have. The
+webhook adds the gate and the operator removes it; `gate_steps` and `gate_queue` decide when.
 
 A gate that is never removed is worse than none. So it is added only if an operator is there to
 remove it and the owner is sure to create the other pods meanwhile. A pod whose gate has no such
 reason, or no longer has one, is released.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
@@ -27,8 +22,9 @@ from reprieve_policy.verdict import GateAddition, MetadataChange
 
 from . import membership
 
-WAITING = "waiting"
-"""The value of the label."""
+WAITING, RELEASED = "waiting", "released"
+"""The values of the label: the gate holds the pod; the gate is removed, and the pod's gang is not
+placed yet. The label goes once the gang is placed."""
 MIN_GANG_SIZE = 2
 """A gang of one does not wait."""
 
@@ -109,46 +105,3 @@ def counts_towards_minimum(metadata: ObjectMeta, phase: str) -> bool:
     counts.
     """
     return metadata.deletionTimestamp is None and phase != FAILED
-
-
-class GateReleaseReason(StrEnum):
-    """Why pods are released."""
-
-    COMPLETE = "complete"
-    """As many members exist as the gang needs."""
-    TIMED_OUT = "timed-out"
-    NOT_NEEDED = "not-needed"
-    """There is no gang, or the gate is switched off."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatedPod:
-    """A member that the gate holds."""
-
-    created_at: datetime
-    min_available: int | None
-
-
-def decide_release(
-    waiting: Sequence[GatedPod], others: int, settings: PolicySettings, now: datetime
-) -> GateReleaseReason | None:
-    """Return why the waiting members of one gang are released now; `None`: they keep waiting.
-
-    `others` is the number of members that do not wait. If the members state several minimums, the
-    lowest counts, so that no pod waits for more than it stated.
-    """
-    minimums = [0 if pod.min_available is None else pod.min_available for pod in waiting]
-    if not settings.gang_gate or min(minimums) < MIN_GANG_SIZE:
-        return GateReleaseReason.NOT_NEEDED
-    if len(waiting) + others >= min(minimums):
-        return GateReleaseReason.COMPLETE
-    return GateReleaseReason.TIMED_OUT if now >= deadline(waiting, settings) else None
-
-
-def deadline(waiting: Sequence[GatedPod], settings: PolicySettings) -> datetime:
-    """Return when the waiting members are released in any case.
-
-    It counts from the oldest, so that no pod waits longer than the timeout.
-    """
-    oldest = min(pod.created_at for pod in waiting)
-    return oldest + timedelta(seconds=settings.gang_gate_timeout_seconds)
